@@ -1,0 +1,309 @@
+//! Typed names of things: repositories, pull requests, commits, events, runs. No name is built from a bare string
+//! anywhere else, so `owner/repo#42` means the same in a table key, a log line and an error.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A name that is not one. The message says what was expected, since a person may have typed it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BadId {
+    /// Not `owner/name`.
+    #[error("`{0}` is not a repository: expected `owner/name`")]
+    Repo(String),
+    /// Not `owner/name#42`.
+    #[error("`{0}` is not a pull request: expected `owner/name#42`")]
+    Pr(String),
+    /// Not a full commit SHA.
+    #[error("`{0}` is not a commit: expected 40 (or 64) hexadecimal digits")]
+    Sha(String),
+}
+
+/// `owner/name`. GitHub compares these without case; the spelling GitHub sent is kept.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RepoName(String);
+
+impl RepoName {
+    /// The part before the slash.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.0.split_once('/').map_or("", |(owner, _)| owner)
+    }
+
+    /// The part after the slash.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, name)| name)
+    }
+
+    /// The whole, `owner/name`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// GitHub's own alphabet for owners and repositories; `#` and `/` must stay out, they separate keys.
+fn is_name_part(part: &str) -> bool {
+    !part.is_empty()
+        && part.len() <= 100
+        && part != "."
+        && part != ".."
+        && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+impl FromStr for RepoName {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        match text.split_once('/') {
+            Some((owner, name)) if is_name_part(owner) && is_name_part(name) => Ok(Self(text.to_owned())),
+            Some(_) | None => Err(BadId::Repo(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for RepoName {
+    type Error = BadId;
+
+    fn try_from(text: String) -> Result<Self, BadId> {
+        text.parse()
+    }
+}
+
+impl From<RepoName> for String {
+    fn from(repo: RepoName) -> Self {
+        repo.0
+    }
+}
+
+impl fmt::Display for RepoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One pull request, `owner/repo#42`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PrId {
+    /// Where it lives.
+    pub repo: RepoName,
+    /// Its number there.
+    pub number: u64,
+}
+
+impl PrId {
+    /// The pull request with this number in this repository.
+    #[must_use]
+    pub fn new(repo: RepoName, number: u64) -> Self {
+        Self { repo, number }
+    }
+}
+
+impl FromStr for PrId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = || BadId::Pr(text.to_owned());
+        let (repo, number) = text.split_once('#').ok_or_else(bad)?;
+        let repo: RepoName = repo.parse().map_err(|_| bad())?;
+        // `u64::from_str` would take "+42"; one pull request must have one spelling.
+        if !number.bytes().all(|b| b.is_ascii_digit()) || number.starts_with('0') {
+            return Err(bad());
+        }
+        let number = number.parse().map_err(|_| bad())?;
+        Ok(Self { repo, number })
+    }
+}
+
+impl TryFrom<String> for PrId {
+    type Error = BadId;
+
+    fn try_from(text: String) -> Result<Self, BadId> {
+        text.parse()
+    }
+}
+
+impl From<PrId> for String {
+    fn from(pr: PrId) -> Self {
+        pr.to_string()
+    }
+}
+
+impl fmt::Display for PrId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.repo, self.number)
+    }
+}
+
+/// A full commit SHA, lower case. Short ones are refused: a fact must belong to exactly one commit.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Sha(String);
+
+impl Sha {
+    /// All digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first seven digits, as people read them.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        self.0.get(..7).unwrap_or(&self.0)
+    }
+}
+
+impl FromStr for Sha {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        if matches!(text.len(), 40 | 64) && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            Ok(Self(text.to_ascii_lowercase()))
+        } else {
+            Err(BadId::Sha(text.to_owned()))
+        }
+    }
+}
+
+impl TryFrom<String> for Sha {
+    type Error = BadId;
+
+    fn try_from(text: String) -> Result<Self, BadId> {
+        text.parse()
+    }
+}
+
+impl From<Sha> for String {
+    fn from(sha: Sha) -> Self {
+        sha.0
+    }
+}
+
+impl fmt::Display for Sha {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A name somebody else made up for us: an opaque string, compared and stored, never taken apart.
+macro_rules! opaque {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Wraps the name as it is.
+            #[must_use]
+            pub fn new(text: impl Into<String>) -> Self {
+                Self(text.into())
+            }
+
+            /// The name as it is.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+opaque! {
+    /// What makes an event unique: the delivery id of a webhook, the id of a command, run id + step of a sweep.
+    EventId
+}
+opaque! {
+    /// A run: one attempt of one remedy, or one sweep.
+    RunId
+}
+opaque! {
+    /// One undelivered effect: `<pr>#<event>#<n>`.
+    EffectId
+}
+opaque! {
+    /// A command as queued: `cmd:<delivery>#<n>` for comments, chosen by the caller elsewhere.
+    CommandId
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_request_has_one_spelling() {
+        let pr: PrId = "acme/my.app-1#42".parse().unwrap();
+        assert_eq!((pr.repo.owner(), pr.repo.name(), pr.number), ("acme", "my.app-1", 42));
+        assert_eq!(pr.to_string(), "acme/my.app-1#42");
+        assert_eq!(serde_json::to_string(&pr).unwrap(), "\"acme/my.app-1#42\"");
+        assert_eq!(serde_json::from_str::<PrId>("\"acme/my.app-1#42\"").unwrap(), pr);
+        for bad in [
+            "",
+            "acme",
+            "acme/app",
+            "acme/app#",
+            "acme/app#0",
+            "acme/app#042",
+            "acme/app#+4",
+            "acme/app#4x",
+            "a/b/c#1",
+            "a b/c#1",
+            "/c#1",
+            "a/#1",
+            "../x#1",
+            "a/b#99999999999999999999",
+        ] {
+            let error = bad.parse::<PrId>().unwrap_err();
+            assert!(error.to_string().contains("expected `owner/name#42`"), "{bad}: {error}");
+        }
+        assert!(serde_json::from_str::<PrId>("\"nonsense\"").is_err());
+    }
+
+    #[test]
+    fn a_repository_is_owner_and_name() {
+        assert!("acme/app".parse::<RepoName>().is_ok());
+        assert!(format!("{}/app", "o".repeat(100)).parse::<RepoName>().is_ok());
+        for bad in [
+            String::new(),
+            "acme".into(),
+            "acme/".into(),
+            "acme/a#b".into(),
+            "acme/a/b".into(),
+            "acme/..".into(),
+            "./a".into(),
+            format!("{}/app", "o".repeat(101)),
+        ] {
+            assert!(bad.parse::<RepoName>().unwrap_err().to_string().contains("expected `owner/name`"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_commit_is_whole_and_lower_case() {
+        let sha: Sha = "ABCDEF0123456789abcdef0123456789abcdef01".parse().unwrap();
+        assert_eq!(sha.as_str(), "abcdef0123456789abcdef0123456789abcdef01");
+        assert_eq!((sha.short(), sha.to_string().len()), ("abcdef0", 40));
+        assert!("a".repeat(64).parse::<Sha>().is_ok());
+        for bad in ["", "abc", &"g".repeat(40), &"a".repeat(41)] {
+            assert!(bad.parse::<Sha>().unwrap_err().to_string().contains("hexadecimal"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn opaque_names_are_kept_as_they_are() {
+        assert_eq!(EventId::new("72d3162e-cc78").as_str(), "72d3162e-cc78");
+        assert_eq!(RunId::new("run-1").to_string(), "run-1");
+        assert_eq!(serde_json::to_string(&CommandId::new("cmd:a#1")).unwrap(), "\"cmd:a#1\"");
+    }
+}
