@@ -1,0 +1,461 @@
+//! Reading commands out of a comment. A command is the first word of a line that a reader of the rendered comment sees
+//! as plain text: Markdown is parsed, so what is quoted, code, struck out or hidden in HTML is not an order. Whether a
+//! command is allowed is not asked here.
+
+use pulldown_cmark::{Event, Options, Parser, Tag};
+
+use super::Command;
+
+/// How many commands one comment may hold; as many unknown words are reported at most.
+pub const PER_COMMENT_MAX: usize = 10;
+
+/// How much of a comment is read. GitHub's own limit is 65,536 characters.
+pub const BODY_MAX_BYTES: usize = 64 * 1024;
+
+/// How much of the text after a command is kept.
+pub const ARGS_MAX_CHARS: usize = 200;
+
+/// The lengths, after the slash, between which an unknown word is taken for an attempt at a command.
+const WORD_LETTERS: std::ops::RangeInclusive<usize> = 2..=30;
+
+/// What somebody asked for in a comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// A command, and what stood after it on its line.
+    Known {
+        /// The command.
+        command: Command,
+        /// The rest of the line, trimmed and at most [`ARGS_MAX_CHARS`] long.
+        args: String,
+    },
+    /// A word that looks like a command and is none. Without a `nearest` it is no attempt at one of ours ("/etc is
+    /// missing"; another bot's `/lgtm`) and deserves no answer.
+    Unknown {
+        /// The word as typed: a slash, letters and hyphens.
+        word: String,
+        /// What was probably meant.
+        nearest: Option<Command>,
+    },
+}
+
+/// The commands of a comment, in its order.
+///
+/// A command given twice counts once, the first time: the second could only be refused or do the same work again, for
+/// both are judged by the same state of the same commit.
+#[must_use]
+pub fn parse(body: &str) -> Vec<Asked> {
+    let text = within_limit(body.strip_prefix('\u{feff}').unwrap_or(body));
+    let mut all = Vec::new();
+    let (mut known, mut unknown) = (0, 0);
+    for asked in visible_lines(text).into_iter().filter_map(read_line) {
+        let count = match asked {
+            Asked::Known { .. } => &mut known,
+            Asked::Unknown { .. } => &mut unknown,
+        };
+        // Counted apart: a pasted list of paths must not crowd out the order below it.
+        if *count < PER_COMMENT_MAX && !all.iter().any(|earlier| is_same(earlier, &asked)) {
+            *count += 1;
+            all.push(asked);
+        }
+    }
+    all
+}
+
+/// The nearest command, if the word is near enough to be a slip: one edit for every four letters of the command, or its
+/// beginning up to a hyphen (`/update`). More would answer `/static` with `/status`.
+pub(super) fn nearest(word: &str) -> Option<Command> {
+    let word = word.to_ascii_lowercase();
+    let is_beginning = |name: &str| name.strip_prefix(&word).is_some_and(|rest| rest.starts_with('-'));
+    let distance = |name: &str| strsim::damerau_levenshtein(&word, name);
+    let is_near = |name: &str| {
+        let edits_max = (name.len() - 1) / 4;
+        // Lengths first: they cost nothing, the distance is quadratic, and an API caller's word can be of any length.
+        name.len().abs_diff(word.len()) <= edits_max && distance(name) <= edits_max
+    };
+    let by_beginning = Command::ALL.into_iter().find(|command| is_beginning(command.name()));
+    let near = Command::ALL.into_iter().filter(|command| is_near(command.name()));
+    by_beginning.or_else(|| near.min_by_key(|command| distance(command.name())))
+}
+
+/// The body up to the limit, without the word the limit falls into: half of `/cancel-nothing` must not be `/cancel`.
+fn within_limit(body: &str) -> &str {
+    if body.len() <= BODY_MAX_BYTES {
+        return body;
+    }
+    let cut = &body[..body.floor_char_boundary(BODY_MAX_BYTES)];
+    cut.rfind(char::is_whitespace).map_or("", |end| &cut[..end])
+}
+
+/// The source lines that start, after at most three spaces, with text a reader sees as such. Each comes without those
+/// spaces and without its line end.
+fn visible_lines(text: &str) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut hidden_until = 0;
+    // Of GitHub's extensions only strike-through changes what a line's first word means.
+    for (event, range) in Parser::new_ext(text, Options::ENABLE_STRIKETHROUGH).into_offset_iter() {
+        match event {
+            Event::Start(Tag::BlockQuote(_) | Tag::CodeBlock(_) | Tag::Image { .. } | Tag::Strikethrough) => {
+                hidden_until = range.end.max(hidden_until)
+            }
+            // Inline code, HTML and link targets come as events of their own, never as text.
+            Event::Text(_) if range.start >= hidden_until => lines.extend(line_from(text, range.start)),
+            Event::Text(_)
+            | Event::Start(_)
+            | Event::End(_)
+            | Event::Code(_)
+            | Event::InlineMath(_)
+            | Event::DisplayMath(_)
+            | Event::Html(_)
+            | Event::InlineHtml(_)
+            | Event::FootnoteReference(_)
+            | Event::SoftBreak
+            | Event::HardBreak
+            | Event::Rule
+            | Event::TaskListMarker(_) => {}
+        }
+    }
+    lines
+}
+
+/// The line that starts at this offset, if one does: text after a list marker or inside a line starts none.
+fn line_from(text: &str, start: usize) -> Option<&str> {
+    let (before, rest) = text.split_at_checked(start)?;
+    let above = before.trim_end_matches(' ');
+    let indent = before.len() - above.len();
+    let starts_line = above.is_empty() || above.ends_with(['\n', '\r']);
+    if !starts_line || indent > 3 {
+        return None;
+    }
+    rest.split(['\n', '\r']).next()
+}
+
+/// What the first word of a line asks for. Nothing may be attached to it: `/rebuild.` and `/usr/bin` ask for nothing.
+fn read_line(line: &str) -> Option<Asked> {
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    if let Some(command) = Command::named(word) {
+        let args = rest.trim().chars().take(ARGS_MAX_CHARS).collect();
+        return Some(Asked::Known { command, args });
+    }
+    let letters = word.strip_prefix('/')?;
+    let looks_like_one = WORD_LETTERS.contains(&letters.len())
+        && letters.starts_with(|c: char| c.is_ascii_alphabetic())
+        && letters.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
+    looks_like_one.then(|| Asked::Unknown { word: word.to_owned(), nearest: nearest(word) })
+}
+
+/// Whether both ask for the same thing, whatever follows it.
+fn is_same(one: &Asked, other: &Asked) -> bool {
+    match (one, other) {
+        (Asked::Known { command: a, .. }, Asked::Known { command: b, .. }) => a == b,
+        (Asked::Unknown { word: a, .. }, Asked::Unknown { word: b, .. }) => a.eq_ignore_ascii_case(b),
+        (Asked::Known { .. }, Asked::Unknown { .. }) | (Asked::Unknown { .. }, Asked::Known { .. }) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `/name` or `/name(args)` for what is known, `?word` or `?word=/nearest` for what is not.
+    fn read(body: &str) -> String {
+        let show = |asked: Asked| match asked {
+            Asked::Known { command, args } if args.is_empty() => command.name().to_owned(),
+            Asked::Known { command, args } => format!("{command}({args})"),
+            Asked::Unknown { word, nearest: None } => format!("?{word}"),
+            Asked::Unknown { word, nearest: Some(near) } => format!("?{word}={near}"),
+        };
+        parse(body).into_iter().map(show).collect::<Vec<_>>().join(" ")
+    }
+
+    #[track_caller]
+    fn check(cases: &[(&str, &str)]) {
+        for (body, expected) in cases {
+            assert_eq!(read(body), *expected, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_the_first_word_of_a_line() {
+        check(&[
+            ("/rebuild", "/rebuild"),
+            ("/rebuild\n", "/rebuild"),
+            ("Hello,\n/rebuild\nThanks", "/rebuild"),
+            ("Hello,\n\n/rebuild\n\nThanks", "/rebuild"),
+            ("please /rebuild", ""),
+            ("/ReBuild", "/rebuild"),
+            ("/CLOSE-AND-REOPEN", "/close-and-reopen"),
+            ("", ""),
+            ("/", ""),
+            ("\u{feff}/rebuild", "/rebuild"),
+            ("\u{feff}\u{feff}/rebuild", ""),
+            (" /rebuild", "/rebuild"),
+            ("   /rebuild", "/rebuild"),
+            ("text\n   /rebuild", "/rebuild"),
+            ("text\n    /rebuild", ""),
+            ("text\n\t/rebuild", ""),
+            ("/rebuild\n---\nDanny", "/rebuild"),
+            ("/rebuild\n-- \nDanny", "/rebuild"),
+            ("# /rebuild", ""),
+            ("\\/rebuild", ""),
+            ("&#47;rebuild", ""),
+            ("*/rebuild*", ""),
+            ("[/rebuild](x)", ""),
+        ]);
+    }
+
+    #[test]
+    fn what_follows_on_the_line_is_kept_as_args() {
+        check(&[
+            ("/hold until Monday", "/hold(until Monday)"),
+            ("/hold\tuntil   Monday  \nnot this", "/hold(until   Monday)"),
+            ("/hold\u{a0}x", "/hold(x)"),
+            ("/hold see `foo` and <!-- bar -->", "/hold(see `foo` and <!-- bar -->)"),
+            ("/hold /cancel", "/hold(/cancel)"),
+            ("/hold   ", "/hold"),
+        ]);
+        let long = format!("/hold {}", "é".repeat(ARGS_MAX_CHARS + 1));
+        assert_eq!(parse(&long), [Asked::Known { command: Command::Hold, args: "é".repeat(200) }]);
+    }
+
+    #[test]
+    fn nothing_may_be_attached_to_a_command() {
+        check(&[
+            ("/rebuild.", ""),
+            ("/rebuild,", ""),
+            ("/rebuild/x", ""),
+            ("/rebuild`x`", ""),
+            ("/rebuild**now**", ""),
+            ("/rebuild\u{200b}", ""),
+            ("/rebuild_all", ""),
+            ("/usr/bin/foo", ""),
+            ("//rebuild", ""),
+            ("/rebuild-all", "?/rebuild-all"),
+        ]);
+    }
+
+    #[test]
+    fn what_is_quoted_is_not_an_order() {
+        check(&[
+            ("> /hold", ""),
+            (">/hold", ""),
+            ("> > /hold", ""),
+            ("> a\n/hold", ""), // GitHub shows the lazy line inside the quote.
+            ("> /hold\n\n/resume", "/resume"),
+            ("> /hold\n> - /cancel\n>\n> /merge\n\n/resume", "/resume"),
+            ("- > /hold", ""),
+            ("- a\n  > /hold\n  >\n  > /cancel", ""),
+            ("- a\n  > > /hold\n\n/resume", "/resume"),
+            ("1. a\n   > /hold\n\n   /resume", "/resume"),
+            ("On Monday Ann wrote:\n> /cancel\n\nNo. Rather\n/rebuild", "/rebuild"),
+        ]);
+    }
+
+    #[test]
+    fn code_is_not_an_order() {
+        check(&[
+            ("`/rebuild`", ""),
+            ("`a\n/rebuild\nb`", ""),
+            ("``a\n/rebuild`\n/cancel\nb``", ""),
+            ("`a\n/rebuild", "/rebuild"),
+            ("    /rebuild", ""),
+            ("\t/rebuild", ""),
+            ("a\n\n    /rebuild\n\nb", ""),
+            ("a\n\n    x\n/rebuild", "/rebuild"),
+            ("```\n/rebuild\n```", ""),
+            ("```sh\n/rebuild\n```\n/hold", "/hold"),
+            ("~~~\n/rebuild\n~~~\n/hold", "/hold"),
+            ("~~~\n```\n/rebuild\n~~~\n/hold", "/hold"),
+            ("````\n```\n/rebuild\n````\n/hold", "/hold"),
+            ("```\n/rebuild\n\n/hold", ""),
+            ("~~~\n/rebuild", ""),
+            ("text\n```\n/rebuild", ""),
+            ("- a\n  ```\n  /rebuild\n  ```\n", ""),
+        ]);
+    }
+
+    #[test]
+    fn what_is_hidden_or_struck_out_is_not_an_order() {
+        check(&[
+            ("<!--\n/rebuild\n-->", ""),
+            ("<!-- x -->\n/rebuild", "/rebuild"),
+            ("<!--\n\n/rebuild", ""),
+            ("text <!--\n/rebuild\n--> text", ""),
+            ("<div>\n/rebuild\n</div>", ""),
+            ("<pre>\n\n/rebuild\n\n</pre>", ""),
+            ("<details>\n\n/rebuild\n\n</details>", "/rebuild"),
+            ("text <b title=\"\n/rebuild\n\">x</b>", ""),
+            ("[a]:\n/rebuild\n", ""),
+            ("[a](\n/rebuild\n)", ""),
+            ("![\n/rebuild\n](x)", ""),
+            ("~~a\n/rebuild\nb~~", ""),
+            ("~~a~~\n/rebuild", "/rebuild"),
+            ("![a](x)\n/rebuild", "/rebuild"),
+        ]);
+    }
+
+    #[test]
+    fn in_a_list_only_a_line_of_its_own_is_an_order() {
+        check(&[
+            ("- /rebuild", ""),
+            ("* /rebuild", ""),
+            ("1. /rebuild", ""),
+            ("- [ ] /rebuild", ""),
+            ("- a\n  /rebuild", "/rebuild"),
+            ("- a\n- b\n/rebuild", "/rebuild"),
+            ("- a\n\n/rebuild", "/rebuild"),
+        ]);
+    }
+
+    #[test]
+    fn lines_end_in_any_way() {
+        check(&[
+            ("/rebuild\r\n/hold until Monday\r\n", "/rebuild /hold(until Monday)"),
+            ("Hi\r\n\r\n/rebuild\r\n", "/rebuild"),
+            ("```\r\n/rebuild\r\n```\r\n/hold\r\n", "/hold"),
+            ("> /rebuild\r\n\r\n/hold\r\n", "/hold"),
+            ("/rebuild\r/hold", "/rebuild /hold"),
+            ("/rebuild\\\n/hold", "/hold"),
+            ("/rebuild  \n/hold", "/rebuild /hold"),
+        ]);
+    }
+
+    #[test]
+    fn several_are_kept_in_order_and_each_once() {
+        check(&[
+            ("/merge\n/update-branch\n/rebuild", "/merge /update-branch /rebuild"),
+            ("/hold first\n/rebuild\n/HOLD second", "/hold(first) /rebuild"),
+            ("/holdd\n/HOLDD\n/hold", "?/holdd=/hold /hold"),
+        ]);
+    }
+
+    #[test]
+    fn unknown_words_come_with_the_nearest_command_if_it_is_near() {
+        check(&[
+            ("/rebuid", "?/rebuid=/rebuild"),
+            ("/REBUID now", "?/REBUID=/rebuild"),
+            ("/reubild", "?/reubild=/rebuild"),
+            ("/rebulds", "?/rebulds"),
+            ("/merg", "?/merg=/merge"),
+            ("/hodl", "?/hodl=/hold"),
+            ("/recheck-polcy", "?/recheck-polcy=/recheck-policy"),
+            ("/recheck-aproval", "?/recheck-aproval=/recheck-approval"),
+            ("/close-reopen", "?/close-reopen=/close-and-reopen"),
+            ("/close-ropen", "?/close-ropen"),
+            ("/update", "?/update=/update-branch"),
+            ("/close-and", "?/close-and=/close-and-reopen"),
+            ("/recheck", "?/recheck=/recheck-policy"),
+            ("/re", "?/re"),
+            ("/etc is missing", "?/etc"),
+            ("/home", "?/home"),
+            ("/static", "?/static"),
+            ("/lgtm", "?/lgtm"),
+        ]);
+    }
+
+    #[test]
+    fn of_several_near_commands_the_nearest_is_meant() {
+        // Three edits from `/recheck-policy`, which the list names first, but two from this one.
+        assert_eq!(nearest("/recheck-pold"), Some(Command::RecheckSod));
+        assert_eq!(nearest("/"), None);
+        assert_eq!(nearest(""), None);
+        assert_eq!(nearest(&"/rebuild".repeat(100_000)), None);
+    }
+
+    #[test]
+    fn only_what_looks_like_a_command_is_reported() {
+        let word = |letters: usize| format!("/{}", "x".repeat(letters));
+        assert_eq!(read(&word(1)), "");
+        assert_eq!(read(&word(2)), format!("?{}", word(2)));
+        assert_eq!(read(&word(30)), format!("?{}", word(30)));
+        assert_eq!(read(&word(31)), "");
+        check(&[("/a-b", "?/a-b"), ("/-ab", ""), ("/--", ""), ("/a1b", ""), ("/día", ""), ("/a.b", ""), ("abc", "")]);
+    }
+
+    #[test]
+    fn a_comment_holds_ten_commands_and_ten_unknown_words() {
+        let names: Vec<&str> = Command::ALL.into_iter().map(Command::name).collect();
+        assert_eq!(read(&names[..10].join("\n")), names[..10].join(" "));
+        assert_eq!(read(&names[..11].join("\n")), names[..10].join(" "));
+        let paths: Vec<String> = ('a'..='k').map(|c| format!("/x{c}")).collect();
+        let shown: Vec<String> = paths[..10].iter().map(|p| format!("?{p}")).collect();
+        assert_eq!(read(&paths.join("\n")), shown.join(" "));
+        assert_eq!(read(&format!("{}\n/rebuild", paths.join("\n"))), format!("{} /rebuild", shown.join(" ")));
+    }
+
+    #[test]
+    fn what_lies_beyond_the_limit_is_not_read() {
+        let fits = format!("{}\n/rebuild", "x".repeat(BODY_MAX_BYTES - 9));
+        assert_eq!((fits.len(), read(&fits).as_str()), (BODY_MAX_BYTES, "/rebuild"));
+        assert_eq!(BODY_MAX_BYTES, 65_536);
+        // One byte more, and the last word is cut off.
+        assert_eq!(read(&format!("x{fits}")), "");
+        assert_eq!(read(&format!("{fits}-nothing")), "");
+        assert_eq!(read(&format!("/hold\n{fits}-nothing")), "/hold");
+        // A limit inside a character, and one in a body without any space.
+        assert_eq!(read(&format!("/hold \n{}", "é".repeat(BODY_MAX_BYTES))), "/hold");
+        assert_eq!(read(&"/rebuild".repeat(BODY_MAX_BYTES)), "");
+        let megabyte = format!("/rebuild {}\n/hold", "x".repeat(1 << 20));
+        assert_eq!(read(&megabyte), "/rebuild");
+    }
+
+    #[test]
+    fn hostile_markdown_is_read_in_time() {
+        for piece in ["*a ", "[", "`a ", "> ", "- ", "![", "<!--", "\n/a", "a\\\n", "[a]:\n/x\n"] {
+            let body = format!("/rebuild\n\n{}", piece.repeat(BODY_MAX_BYTES / piece.len()));
+            assert_eq!(read(&body), "/rebuild", "{piece:?}");
+        }
+    }
+
+    fn config() -> ProptestConfig {
+        ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
+    }
+
+    /// Bodies made of the pieces that matter, for arbitrary strings seldom contain any.
+    fn markdown() -> impl Strategy<Value = String> {
+        let pieces = proptest::sample::select(vec![
+            "/rebuild", "/hold x", "/cancle", "\n", "\n\n", "\r\n", "> ", "- ", "    ", "\t", "```", "~~~", "`",
+            "<!--", "-->", "<div>", "~~", "[a]: ", "![", "](b)", "é", "\u{feff}", "\0", "text ",
+        ]);
+        proptest::collection::vec(pieces, 0..40).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        #[test]
+        fn anything_can_be_read_and_reads_the_same_again(body in prop_oneof![any::<String>(), markdown()]) {
+            let asked = parse(&body);
+            prop_assert_eq!(&asked, &parse(&body));
+            for one in asked {
+                let typed = match &one {
+                    Asked::Known { command, .. } => command.name(),
+                    Asked::Unknown { word, .. } => word,
+                };
+                prop_assert!(body.to_ascii_lowercase().contains(&typed.to_ascii_lowercase()));
+            }
+        }
+
+        #[test]
+        fn what_stands_in_a_fence_alone_is_never_asked(
+            before in "([a-z ]{0,8}\n){0,3}",
+            fence in "`{3,5}|~{3,5}",
+            inside in proptest::collection::vec(
+                proptest::sample::select(vec!["/rebuild", "/cancel now", "", "text", "> /hold", "``", "~~", "/merg"]),
+                0..8,
+            ),
+            is_closed in any::<bool>(),
+        ) {
+            let end = if is_closed { fence.as_str() } else { "" };
+            let body = format!("{before}{fence}\n{}\n{end}", inside.join("\n"));
+            prop_assert_eq!(parse(&body), []);
+        }
+
+        #[test]
+        fn a_paragraph_of_its_own_is_always_heard(before in "([a-zé .,>-]{0,12}\n){0,4}", after in "[a-z \n]{0,20}") {
+            let asked = parse(&format!("{before}\n/rebuild\n\n{after}"));
+            prop_assert_eq!(asked, [Asked::Known { command: Command::Rebuild, args: String::new() }]);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A command as it travels through the queue: versioned JSON (design §9). Who may put one there and what becomes of it
+//! is decided elsewhere.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::Command;
+use crate::id::{CommandId, PrId, RepoName, RunId, Sha};
+
+/// One command on its way to the Car Bridge.
+///
+/// Fields this build does not know are ignored: during a deploy a newer sender may already add one, and a command that
+/// was understood yesterday must not end in the dead-letter queue for it. What changes the meaning changes `v`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandMessage {
+    /// The version of this format. It stays the first field, so that it is judged before what it describes.
+    pub v: MessageVersion,
+    /// Which pull request of the repository.
+    pub pr_number: u64,
+    /// Which repository.
+    pub repo: RepoName,
+    /// What is asked.
+    pub command: Command,
+    /// Where it was asked.
+    pub source: CommandSource,
+    /// Who asked: a GitHub login, the name of an API key, or the reconciler.
+    pub requested_by: String,
+    /// When it was asked.
+    pub timestamp: Timestamp,
+    /// What makes it this command and not another: the key against doing it twice.
+    pub command_id: CommandId,
+    /// The run that was opened for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The commit it was decided on; if the head has moved since, it is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_sha: Option<Sha>,
+    /// What stood after the command, for instance the reason of a hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<String>,
+}
+
+impl CommandMessage {
+    /// The pull request it is about.
+    #[must_use]
+    pub fn pr(&self) -> PrId {
+        PrId::new(self.repo.clone(), self.pr_number)
+    }
+}
+
+/// Where a command came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommandSource {
+    /// A comment on the pull request.
+    PrComment,
+    /// The admin API.
+    AdminApi,
+    /// Our own reconciler.
+    Reconciler,
+}
+
+impl CommandSource {
+    /// The source as messages and events spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PrComment => "pr-comment",
+            Self::AdminApi => "admin-api",
+            Self::Reconciler => "reconciler",
+        }
+    }
+
+    /// Whether a person asked; a person's command spends no budget and is never blocked by the breaker.
+    #[must_use]
+    pub fn is_human(self) -> bool {
+        match self {
+            Self::PrComment | Self::AdminApi => true,
+            Self::Reconciler => false,
+        }
+    }
+}
+
+impl fmt::Display for CommandSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The one version of [`CommandMessage`] this build writes and understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct MessageVersion;
+
+impl MessageVersion {
+    /// Its number.
+    pub const NUMBER: u64 = 1;
+}
+
+/// A message of another version. It is not guessed at: half understood, a command does harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "command message version {0} is not understood by this build ({number}): deploy the Car Bridge in the sender's version, \
+     then redrive the dead-letter queue",
+    number = MessageVersion::NUMBER
+)]
+pub struct UnknownVersion(pub u64);
+
+impl TryFrom<u64> for MessageVersion {
+    type Error = UnknownVersion;
+
+    fn try_from(number: u64) -> Result<Self, UnknownVersion> {
+        if number == Self::NUMBER { Ok(Self) } else { Err(UnknownVersion(number)) }
+    }
+}
+
+impl From<MessageVersion> for u64 {
+    fn from(_: MessageVersion) -> Self {
+        MessageVersion::NUMBER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> CommandMessage {
+        CommandMessage {
+            v: MessageVersion,
+            pr_number: 42,
+            repo: "acme/my-app".parse().unwrap(),
+            command: Command::Rebuild,
+            source: CommandSource::PrComment,
+            requested_by: "danny".to_owned(),
+            timestamp: "2026-03-01T10:00:00.5Z".parse().unwrap(),
+            command_id: CommandId::new("cmd:72d3#0"),
+            run_id: None,
+            head_sha: None,
+            args: None,
+        }
+    }
+
+    const BARE: &str = r#"{"v":1,"pr_number":42,"repo":"acme/my-app","command":"/rebuild","source":"pr-comment","requested_by":"danny","timestamp":"2026-03-01T10:00:00.5Z","command_id":"cmd:72d3#0"}"#;
+
+    #[test]
+    fn a_message_is_this_json_and_comes_back() {
+        assert_eq!(serde_json::to_string(&message()).unwrap(), BARE);
+        assert_eq!(serde_json::from_str::<CommandMessage>(BARE).unwrap(), message());
+        let full = CommandMessage {
+            run_id: Some(RunId::new("run-1")),
+            head_sha: Some("a".repeat(40).parse().unwrap()),
+            args: Some("now".to_owned()),
+            ..message()
+        };
+        let json = serde_json::to_string(&full).unwrap();
+        let tail = format!(r#""run_id":"run-1","head_sha":"{}","args":"now"}}"#, "a".repeat(40));
+        assert!(json.ends_with(&tail), "{json}");
+        assert_eq!(serde_json::from_str::<CommandMessage>(&json).unwrap(), full);
+        assert_eq!(full.pr().to_string(), "acme/my-app#42");
+    }
+
+    #[test]
+    fn a_newer_senders_extra_field_is_ignored() {
+        let json = BARE.replace("\"v\":1,", "\"v\":1,\"mood\":{\"x\":[1]},");
+        assert_eq!(serde_json::from_str::<CommandMessage>(&json).unwrap(), message());
+    }
+
+    #[test]
+    fn another_version_is_refused_before_anything_else_is_read() {
+        for (v, command) in [(0, "/rebuild"), (2, "/rebuild"), (2, "/not-yet-invented")] {
+            let json = BARE.replace("\"v\":1", &format!("\"v\":{v}")).replace("/rebuild", command);
+            let error = serde_json::from_str::<CommandMessage>(&json).unwrap_err().to_string();
+            let expected = format!("command message version {v} is not understood by this build (1): deploy ");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        let error = serde_json::from_str::<CommandMessage>(&BARE.replace("\"v\":1,", "")).unwrap_err();
+        assert!(error.to_string().contains("missing field `v`"), "{error}");
+    }
+
+    #[test]
+    fn a_malformed_message_is_refused() {
+        for (from, to) in [
+            ("acme/my-app", "my-app"),
+            ("/rebuild", "/rebuid"),
+            ("pr-comment", "telegram"),
+            ("2026-03-01", "yesterday"),
+            (",\"command_id\":\"cmd:72d3#0\"", ""),
+        ] {
+            let json = BARE.replace(from, to);
+            assert_ne!(json, BARE);
+            assert!(serde_json::from_str::<CommandMessage>(&json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn sources_are_spelled_alike_everywhere_and_two_are_human() {
+        let sources = [CommandSource::PrComment, CommandSource::AdminApi, CommandSource::Reconciler];
+        assert_eq!(sources.map(CommandSource::name), ["pr-comment", "admin-api", "reconciler"]);
+        assert_eq!(sources.map(CommandSource::is_human), [true, true, false]);
+        for source in sources {
+            assert_eq!(serde_json::to_string(&source).unwrap(), format!("\"{source}\""));
+        }
+    }
+}

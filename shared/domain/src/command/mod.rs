@@ -1,0 +1,409 @@
+//! The commands a person (or the reconciler) can give, all from one list: name, help, validity, permission, strategy.
+//! Reading them out of a comment is in `grammar`, whether one may be given here and now in `validity`, how one travels
+//! through the queue in `message`. Where a command goes is in `route`, what it does in `remedy`: neither is here.
+
+mod grammar;
+mod message;
+mod validity;
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use grammar::{ARGS_MAX_CHARS, Asked, BODY_MAX_BYTES, PER_COMMENT_MAX, parse};
+pub use message::{CommandMessage, CommandSource, MessageVersion, UnknownVersion};
+pub use validity::{BadPermission, BadRole, Permission, Refusal, Requester, Role, Situation};
+
+use crate::state::{State, Strategy};
+use validity::Needs::{Maintain, Write};
+use validity::ValidIn::{AnyOpen, Only};
+use validity::When::{IdleIn, In};
+use validity::{Needs, ValidIn};
+
+/// All there is to know about one command.
+struct Spec {
+    name: &'static str,
+    help: &'static str,
+    valid_in: ValidIn,
+    needs: Needs,
+    destructive: bool,
+    strategy: Option<Strategy>,
+}
+
+/// Makes the enum, `ALL` and the specs from the list below: a command that lacks a line of its entry does not compile,
+/// and none can be missing from `ALL`.
+macro_rules! commands {
+    ($($variant:ident {
+        name: $name:literal,
+        help: $help:literal,
+        valid_in: $valid_in:expr,
+        needs: $needs:expr,
+        destructive: $destructive:literal,
+        strategy: $strategy:expr,
+    })*) => {
+        /// What can be asked of Suture on a pull request (seed §11, rule 21).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "&'static str")]
+        pub enum Command {
+            $(#[doc = $help] $variant,)*
+        }
+
+        impl Command {
+            const COUNT: usize = [$(Self::$variant),*].len();
+
+            /// All commands, in the order in which help lists them.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),*];
+
+            fn spec(self) -> Spec {
+                match self {
+                    $(Self::$variant => Spec {
+                        name: $name,
+                        help: $help,
+                        valid_in: $valid_in,
+                        needs: $needs,
+                        destructive: $destructive,
+                        strategy: $strategy,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Rebuild {
+        name: "/rebuild",
+        help: "Runs the Jenkins build again.",
+        valid_in: Only(&[In(State::Created), In(State::ChecksFailed), IdleIn(State::ChecksRunning)]),
+        needs: Write,
+        destructive: false,
+        strategy: Some(Strategy::Rebuild),
+    }
+    RecheckPolicy {
+        name: "/recheck-policy",
+        help: "Asks Policy Bot to evaluate again.",
+        valid_in: Only(&[
+            In(State::ChecksPassed),
+            In(State::PolicyEvaluating),
+            In(State::PolicyFailed),
+            In(State::PolicyPassed),
+        ]),
+        needs: Write,
+        destructive: false,
+        strategy: Some(Strategy::RetriggerPolicyBot),
+    }
+    RecheckSod {
+        name: "/recheck-sod",
+        help: "Asks for the separation-of-duties check alone again.",
+        valid_in: Only(&[In(State::PolicyFailed)]),
+        needs: Write,
+        destructive: false,
+        strategy: Some(Strategy::RetriggerSodCheck),
+    }
+    RecheckApproval {
+        name: "/recheck-approval",
+        help: "Asks Approver Bot to look again.",
+        valid_in: Only(&[In(State::PolicyPassed)]),
+        needs: Write,
+        destructive: false,
+        strategy: Some(Strategy::RetriggerApproverBot),
+    }
+    Merge {
+        name: "/merge",
+        help: "Asks Automerge Bot to merge.",
+        valid_in: Only(&[In(State::Approved), In(State::Merging)]),
+        needs: Write,
+        destructive: false,
+        strategy: Some(Strategy::RetriggerAutomergeBot),
+    }
+    UpdateBranch {
+        name: "/update-branch",
+        help: "Merges the base branch into this one.",
+        valid_in: AnyOpen,
+        needs: Write,
+        destructive: false,
+        strategy: Some(Strategy::BranchUpdate),
+    }
+    CloseAndReopen {
+        name: "/close-and-reopen",
+        help: "Closes this pull request and asks CodeGenie for a fresh one.",
+        valid_in: AnyOpen,
+        needs: Maintain,
+        destructive: true,
+        strategy: Some(Strategy::CloseAndReopen),
+    }
+    Cancel {
+        name: "/cancel",
+        help: "Closes this pull request for good: its vulnerability is not picked up again.",
+        valid_in: AnyOpen,
+        needs: Maintain,
+        destructive: true,
+        strategy: None,
+    }
+    Status {
+        name: "/status",
+        help: "Answers where this pull request stands.",
+        valid_in: AnyOpen,
+        needs: Write,
+        destructive: false,
+        strategy: None,
+    }
+    Explain {
+        name: "/explain",
+        help: "Answers why it stands there, on what evidence, and what happens next.",
+        valid_in: AnyOpen,
+        needs: Write,
+        destructive: false,
+        strategy: None,
+    }
+    Hold {
+        name: "/hold",
+        help: "Keeps Suture from acting on this pull request until `/resume`.",
+        valid_in: AnyOpen,
+        needs: Write,
+        destructive: false,
+        strategy: None,
+    }
+    Resume {
+        name: "/resume",
+        help: "Ends a `/hold`.",
+        valid_in: AnyOpen,
+        needs: Write,
+        destructive: false,
+        strategy: None,
+    }
+    Approve {
+        name: "/approve",
+        help: "Lets a remedy that awaits approval go ahead.",
+        valid_in: AnyOpen,
+        needs: Maintain,
+        destructive: false,
+        strategy: None,
+    }
+}
+
+impl Command {
+    /// The command as people type it, slash included.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.spec().name
+    }
+
+    /// One line that says what it does.
+    #[must_use]
+    pub fn help(self) -> &'static str {
+        self.spec().help
+    }
+
+    /// The remedy it asks for, if it asks for one.
+    #[must_use]
+    pub fn strategy(self) -> Option<Strategy> {
+        self.spec().strategy
+    }
+
+    /// Whether it takes something away, so that a page should ask "are you sure?" first.
+    #[must_use]
+    pub fn is_destructive(self) -> bool {
+        self.spec().destructive
+    }
+
+    /// The command by which the reconciler asks for this remedy: its remedies go the way a person's do.
+    #[must_use]
+    pub fn for_strategy(strategy: Strategy) -> Self {
+        match strategy {
+            Strategy::Rebuild => Self::Rebuild,
+            Strategy::BranchUpdate => Self::UpdateBranch,
+            Strategy::RetriggerPolicyBot => Self::RecheckPolicy,
+            Strategy::RetriggerApproverBot => Self::RecheckApproval,
+            Strategy::RetriggerAutomergeBot => Self::Merge,
+            Strategy::RetriggerSodCheck => Self::RecheckSod,
+            Strategy::CloseAndReopen => Self::CloseAndReopen,
+        }
+    }
+
+    /// Reads a bare name, as in the admin API's `{"command": "/rebuild"}`. Comments go through [`parse`].
+    ///
+    /// # Errors
+    /// [`UnknownCommand`] if there is no such command; it names the nearest one and all of them.
+    pub fn parse_name(text: &str) -> Result<Self, UnknownCommand> {
+        let word = text.trim();
+        Self::named(word)
+            .ok_or_else(|| UnknownCommand { word: presentable(word), nearest: grammar::nearest(word).map(Self::name) })
+    }
+
+    /// The command with exactly this name, in any case.
+    fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|command| command.name().eq_ignore_ascii_case(word))
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl TryFrom<String> for Command {
+    type Error = UnknownCommand;
+
+    fn try_from(text: String) -> Result<Self, UnknownCommand> {
+        Self::parse_name(&text)
+    }
+}
+
+impl From<Command> for &'static str {
+    fn from(command: Command) -> Self {
+        command.name()
+    }
+}
+
+/// A word that is no command. It carries the whole list, for whoever typed it has no help at hand.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{word}` is not a command{}. The commands are: {}.", self.hint(), code_list(&Command::ALL))]
+pub struct UnknownCommand {
+    /// What was typed, cut short and made harmless.
+    pub word: String,
+    /// The name of the command that was probably meant.
+    pub nearest: Option<&'static str>,
+}
+
+impl UnknownCommand {
+    fn hint(&self) -> String {
+        self.nearest.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
+    }
+}
+
+/// How much of an unknown word an error repeats.
+const ECHO_MAX_CHARS: usize = 40;
+
+/// Strange input is shown short, on one line, and cannot leave the backticks it is shown in.
+fn presentable(word: &str) -> String {
+    let harmless = |c: char| if c.is_control() || c == '`' { '?' } else { c };
+    word.chars().take(ECHO_MAX_CHARS).map(harmless).collect()
+}
+
+/// `` `/a`, `/b` ``
+fn code_list(commands: &[Command]) -> String {
+    commands.iter().map(|command| format!("`{command}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The list of commands as a Markdown table, for an answer to a comment and for the documentation.
+#[must_use]
+pub fn help_text() -> String {
+    let mut table = String::from("| command | what it does | when | who |\n|---|---|---|---|\n");
+    for command in Command::ALL {
+        let Spec { name, help, valid_in, needs, .. } = command.spec();
+        // Writing to a String cannot fail.
+        let _ = writeln!(table, "| `{name}` | {help} | {valid_in} | {} |", needs.permission());
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_says_this_of_each_command() {
+        let rendered: String = Command::ALL
+            .into_iter()
+            .map(|c| {
+                let strategy = c.strategy().map_or("-", Strategy::name);
+                let destructive = if c.is_destructive() { "destructive" } else { "-" };
+                format!("{:<18}{:<10}{:<10}{strategy:<25}{destructive}\n", c.name(), c.permission(), c.role())
+            })
+            .collect();
+        insta::assert_snapshot!(rendered, @"
+        /rebuild          write     operator  rebuild                  -
+        /recheck-policy   write     operator  retrigger_policy_bot     -
+        /recheck-sod      write     operator  retrigger_sod_check      -
+        /recheck-approval write     operator  retrigger_approver_bot   -
+        /merge            write     operator  retrigger_automerge_bot  -
+        /update-branch    write     operator  branch_update            -
+        /close-and-reopen maintain  admin     close_and_reopen         destructive
+        /cancel           maintain  admin     -                        destructive
+        /status           write     operator  -                        -
+        /explain          write     operator  -                        -
+        /hold             write     operator  -                        -
+        /resume           write     operator  -                        -
+        /approve          maintain  admin     -                        -
+        ");
+    }
+
+    #[test]
+    fn help_covers_every_command_in_one_line_each() {
+        let help = help_text();
+        assert_eq!(help.lines().count(), 2 + 13);
+        for command in Command::ALL {
+            let line = help.lines().find(|l| l.starts_with(&format!("| `{command}` |"))).unwrap();
+            assert!(line.contains(&format!("| {} |", command.help())), "{line}");
+            assert_eq!(line.matches('|').count(), 5, "{line}");
+        }
+        insta::assert_snapshot!(help, @"
+        | command | what it does | when | who |
+        |---|---|---|---|
+        | `/rebuild` | Runs the Jenkins build again. | CREATED, CHECKS_FAILED or CHECKS_RUNNING with nothing running | write |
+        | `/recheck-policy` | Asks Policy Bot to evaluate again. | CHECKS_PASSED, POLICY_EVALUATING, POLICY_FAILED or POLICY_PASSED | write |
+        | `/recheck-sod` | Asks for the separation-of-duties check alone again. | POLICY_FAILED | write |
+        | `/recheck-approval` | Asks Approver Bot to look again. | POLICY_PASSED | write |
+        | `/merge` | Asks Automerge Bot to merge. | APPROVED or MERGING | write |
+        | `/update-branch` | Merges the base branch into this one. | open | write |
+        | `/close-and-reopen` | Closes this pull request and asks CodeGenie for a fresh one. | open | maintain |
+        | `/cancel` | Closes this pull request for good: its vulnerability is not picked up again. | open | maintain |
+        | `/status` | Answers where this pull request stands. | open | write |
+        | `/explain` | Answers why it stands there, on what evidence, and what happens next. | open | write |
+        | `/hold` | Keeps Suture from acting on this pull request until `/resume`. | open | write |
+        | `/resume` | Ends a `/hold`. | open | write |
+        | `/approve` | Lets a remedy that awaits approval go ahead. | open | maintain |
+        ");
+    }
+
+    #[test]
+    fn every_strategy_has_its_command_and_comes_back_from_it() {
+        for strategy in Strategy::ALL {
+            assert_eq!(Command::for_strategy(strategy).strategy(), Some(strategy));
+        }
+        let with_strategy = Command::ALL.into_iter().filter(|c| c.strategy().is_some()).count();
+        assert_eq!(with_strategy, Strategy::ALL.len());
+    }
+
+    #[test]
+    fn names_are_unique_and_are_what_json_and_displays_show() {
+        let names: std::collections::BTreeSet<&str> = Command::ALL.into_iter().map(Command::name).collect();
+        assert_eq!(names.len(), Command::ALL.len());
+        for command in Command::ALL {
+            assert_eq!(command.to_string(), command.name());
+            let json = serde_json::to_string(&command).unwrap();
+            assert_eq!(json, format!("\"{}\"", command.name()));
+            assert_eq!(serde_json::from_str::<Command>(&json).unwrap(), command);
+        }
+    }
+
+    #[test]
+    fn a_name_is_read_trimmed_and_in_any_case() {
+        for text in ["/close-and-reopen", " /Close-And-Reopen\n", "\t/CLOSE-AND-REOPEN"] {
+            assert_eq!(Command::parse_name(text), Ok(Command::CloseAndReopen), "{text:?}");
+        }
+        for text in ["rebuild", "/rebuild now", "/", "", "//rebuild", "/rebuild."] {
+            assert!(Command::parse_name(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
+        insta::assert_snapshot!(Command::parse_name("/Rebuid").unwrap_err(), @"`/Rebuid` is not a command (did you mean `/rebuild`?). The commands are: `/rebuild`, `/recheck-policy`, `/recheck-sod`, `/recheck-approval`, `/merge`, `/update-branch`, `/close-and-reopen`, `/cancel`, `/status`, `/explain`, `/hold`, `/resume`, `/approve`.");
+        insta::assert_snapshot!(Command::parse_name("dance").unwrap_err(), @"`dance` is not a command. The commands are: `/rebuild`, `/recheck-policy`, `/recheck-sod`, `/recheck-approval`, `/merge`, `/update-branch`, `/close-and-reopen`, `/cancel`, `/status`, `/explain`, `/hold`, `/resume`, `/approve`.");
+        assert_eq!(Command::parse_name("rebuild").unwrap_err().nearest, Some("/rebuild"));
+        let error = serde_json::from_str::<Command>("\"/rebuid\"").unwrap_err();
+        assert!(error.to_string().contains("did you mean `/rebuild`?"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_name_is_repeated_short_and_harmless() {
+        let error = Command::parse_name(&"é".repeat(41)).unwrap_err();
+        assert_eq!(error.word, "é".repeat(40));
+        assert_eq!(Command::parse_name("a`b\nc\u{7}d").unwrap_err().word, "a?b?c?d");
+    }
+}

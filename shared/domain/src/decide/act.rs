@@ -1,0 +1,359 @@
+//! What Suture does, as decisions: a remedy is claimed before anything is done, followed until its proof comes, and given
+//! back if it was never done (rule 7); what nothing helps is handed to a person; people's commands are obeyed or refused.
+
+use jiff::SignedDuration;
+
+use crate::command::{Command, CommandMessage, CommandSource, MessageVersion, Situation};
+use crate::comment;
+use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, VulnerabilityChange, nothing, verify};
+use crate::diagnosis::Diagnosis;
+use crate::event::{Commanded, Diagnosed, EventKind, Payload, RemedyNews, cut};
+use crate::id::{CommandId, RunId};
+use crate::policy::Mode;
+use crate::pull_request::{ActiveRun, Blocked, later, seconds};
+use crate::remedy;
+use crate::run::{Run, RunTrigger};
+use crate::state::{State, Strategy, Substatus};
+use crate::transition;
+
+/// How long a pull request waits for another one of the same vulnerability before a person is called (rule 18).
+const GUARD_WAIT: SignedDuration = SignedDuration::from_hours(24);
+
+pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
+    let diagnosis = &found.diagnosis;
+    if draft.record.state != diagnosis.state || draft.record.head_sha != diagnosis.head_sha {
+        return nothing(Outcome::Superseded, "the pull request has moved on since it was diagnosed");
+    }
+    if !draft.record.is_actionable() {
+        return draft.finish(Outcome::Applied, "held, a draft, or with a person: only watched");
+    }
+    if draft.record.active_run.is_some() {
+        return postpone(draft, "a remedy is under way");
+    }
+    match diagnosis.classification.strategy() {
+        Some(Strategy::CloseAndReopen) => guarded(draft, found),
+        Some(strategy) => act(draft, found, strategy),
+        None if diagnosis.classification == crate::diagnosis::Classification::NeedsIntervention => {
+            escalate(draft, found, comment::blocked_reason(diagnosis))
+        }
+        None if diagnosis.inconclusive => verify::skipped(draft, &diagnosis.evidence.join("; ")),
+        None => postpone(draft, &diagnosis.evidence.join("; ")),
+    }
+}
+
+/// Nothing to do now. What is overdue all the same comes back after the longest pause, not at once.
+fn postpone(mut draft: Draft<'_>, why: &str) -> Decision {
+    if draft.record.is_stale(draft.policy, draft.now) {
+        draft.record.not_before = Some(later(draft.now, seconds(draft.policy.backoff.max_secs)));
+    }
+    draft.finish(Outcome::Applied, format!("no action: {why}"))
+}
+
+/// Close-and-reopen is destructive, so its guard comes before its claim (rule 18).
+fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
+    if draft.record.vulnerability_id.is_none() {
+        return escalate(
+            draft,
+            found,
+            "no vulnerability id is known, so no fresh pull request can be asked for".to_owned(),
+        );
+    }
+    let row = found.vulnerability.clone().unwrap_or_default();
+    if row.abandoned {
+        return escalate(
+            draft,
+            found,
+            "a person has given this vulnerability up, so no fresh pull request is asked for".to_owned(),
+        );
+    }
+    let Some(other) = row.open_pr.filter(|number| *number != draft.record.id.number) else {
+        return act(draft, found, Strategy::CloseAndReopen);
+    };
+    let reason = format!("{}: #{other}", comment::DUPLICATE);
+    let waiting_since =
+        draft.record.blocked.as_ref().filter(|blocked| blocked.reason == reason).map(|blocked| blocked.at);
+    if waiting_since.is_some_and(|since| draft.now >= later(since, GUARD_WAIT)) {
+        return escalate(draft, found, format!("{reason} has been open for a day, and this one still has conflicts"));
+    }
+    let since = waiting_since.unwrap_or(draft.now);
+    draft.record.blocked = Some(Blocked { reason: reason.clone(), state: draft.record.state, at: since });
+    draft.record.not_before = Some(later(since, GUARD_WAIT));
+    draft.finish(Outcome::Applied, format!("no action: {reason}"))
+}
+
+fn act(draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
+    match draft.policy.mode {
+        Mode::Act => claim(draft, found, strategy),
+        Mode::Observe => would(draft, EventKind::WouldRemedy, &found.diagnosis),
+    }
+}
+
+/// One transaction: the run, the budget, the event, the effect. Nothing is done yet, and no state changes.
+fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
+    let now = draft.now;
+    let fixed = remedy::of(strategy);
+    let record = &mut draft.record;
+    record.retry_counts.count(strategy);
+    record.lifetime_remedies = record.lifetime_remedies.saturating_add(1);
+    let previous_at = record.last_remediation_at.replace(now);
+    record.remediation_action = Some(strategy);
+    record.not_before = None;
+    record.skips = 0;
+    begin(&mut draft, strategy, &found.run, previous_at, false);
+    let record = &draft.record;
+    let mut run = Run::remedy(
+        found.run.clone(),
+        record.id.clone(),
+        Some(record.head_sha.clone()),
+        strategy,
+        RunTrigger::Reconciler,
+        now,
+    );
+    run.expects = Some(fixed.expects.to_owned());
+    let message = CommandMessage {
+        v: MessageVersion,
+        pr_number: record.id.number,
+        repo: record.id.repo.clone(),
+        command: fixed.command,
+        source: CommandSource::Reconciler,
+        requested_by: "suture".to_owned(),
+        timestamp: now,
+        command_id: CommandId::new(found.run.as_str()),
+        run_id: Some(found.run.clone()),
+        head_sha: Some(record.head_sha.clone()),
+        args: None,
+    };
+    let payload = Payload {
+        head: Some(record.head_sha.clone()),
+        name: Some(found.diagnosis.rule.title.to_owned()),
+        run: Some(found.run.clone()),
+        ..Payload::text(&comment::diagnosis(&found.diagnosis))
+    };
+    if strategy == Strategy::CloseAndReopen {
+        draft.vulnerability = Some(VulnerabilityChange::CountReopen);
+    }
+    draft.log(fixed.event, None, payload);
+    draft.runs.push(RunChange::Open(Box::new(run)));
+    draft.effect(EffectKind::Command(message));
+    draft.finish(Outcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
+}
+
+/// Marks what the remedy is to renew, and remembers that it is under way.
+fn begin(draft: &mut Draft<'_>, strategy: Strategy, run: &RunId, previous_at: Option<jiff::Timestamp>, human: bool) {
+    let record = &mut draft.record;
+    record.signals.claim(strategy);
+    record.last_asked.insert(strategy, draft.now);
+    record.active_run = Some(ActiveRun {
+        id: run.clone(),
+        strategy,
+        head_sha: record.head_sha.clone(),
+        since: draft.now,
+        accepted: false,
+        human,
+        previous_at,
+    });
+}
+
+/// NEEDS_INTERVENTION, with a mail that says everything a person needs.
+fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision {
+    let diagnosis = &found.diagnosis;
+    if draft.policy.mode == Mode::Observe {
+        return would(draft, EventKind::WouldEscalate, diagnosis);
+    }
+    let notice = comment::escalation(&draft.record, diagnosis, &reason, &found.story, draft.policy, draft.now);
+    let from = draft.record.state;
+    let substatus = draft.record.substatus;
+    let payload = Payload {
+        head: Some(draft.record.head_sha.clone()),
+        name: Some(diagnosis.rule.title.to_owned()),
+        ..Payload::text(&reason)
+    };
+    draft.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
+    let now = draft.now;
+    draft.enter(State::NeedsIntervention, substatus, now);
+    draft.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, at: now });
+    draft.effect(EffectKind::Notice(notice));
+    draft.finish(Outcome::Applied, format!("escalated: {reason}"))
+}
+
+/// Observe mode: says what would be done, once for each change of mind, and does nothing (rule 20).
+fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis) -> Decision {
+    let text = format!("would {}. {}", comment::action(diagnosis.classification), comment::diagnosis(diagnosis));
+    let decision = format!("{} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
+    let wait = draft.policy.threshold(draft.record.state).unwrap_or(GUARD_WAIT);
+    draft.record.not_before = Some(later(draft.now, wait));
+    if draft.record.would.as_deref() != Some(decision.as_str()) {
+        let payload = Payload { name: Some(diagnosis.rule.title.to_owned()), ..Payload::text(&text) };
+        draft.log(kind, None, payload);
+        draft.record.would = Some(decision);
+    }
+    draft.finish(Outcome::Applied, text)
+}
+
+pub(super) fn remedy_news(mut draft: Draft<'_>, run: &RunId, news: &RemedyNews) -> Decision {
+    let Some(active) = draft.record.active_run.clone().filter(|active| active.id == *run) else {
+        return nothing(Outcome::Ignored, format!("run {run} is not under way any more"));
+    };
+    match news {
+        RemedyNews::Accepted if active.accepted => nothing(Outcome::Duplicate, "accepted already"),
+        RemedyNews::Accepted => accepted(draft, &active),
+        RemedyNews::Dropped { why } => {
+            if !active.human {
+                draft.record.retry_counts.give_back(active.strategy);
+                draft.record.lifetime_remedies = draft.record.lifetime_remedies.saturating_sub(1);
+                draft.record.last_remediation_at = active.previous_at;
+                if active.strategy == Strategy::CloseAndReopen {
+                    draft.vulnerability = Some(VulnerabilityChange::GiveBackReopen);
+                }
+            }
+            ended(draft, &active, RunEnd::Cancelled, &format!("dropped: {why}"))
+        }
+        RemedyNews::Failed { error } => ended(draft, &active, RunEnd::Failed, &format!("failed: {error}")),
+    }
+}
+
+/// The target took it. The post-action state is written if everything is as it was claimed; a report that has come in the
+/// meantime stands, and may be the proof already.
+fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
+    if let Some(run) = &mut draft.record.active_run {
+        run.accepted = true;
+    }
+    let fixed = remedy::of(active.strategy);
+    let from = draft.record.state;
+    let mut change = None;
+    if draft.record.head_sha == active.head_sha && from.is_live() {
+        draft.record.signals.promise(active.strategy);
+        let implied = draft.record.implied(draft.policy);
+        if Some(implied.state) == fixed.post_action && implied.state != from {
+            change = Some((from, implied.state));
+            let now = draft.now;
+            draft.enter(implied.state, implied.substatus, now);
+        }
+    }
+    let deadline = later(draft.now, remedy::wait(active.strategy, draft.policy));
+    draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
+    let payload =
+        Payload { run: Some(active.id.clone()), ..Payload::text(&format!("now {} is awaited", fixed.expects)) };
+    draft.log(EventKind::RemediationAccepted, change, payload);
+    draft.prove();
+    draft.finish(Outcome::Applied, format!("{} was accepted", active.strategy))
+}
+
+/// It is over without a proof. If its post-action state was ours, it goes back to what is really known: our own assumption
+/// is withdrawn, so the table does not apply, and the clock does not start again.
+fn ended(mut draft: Draft<'_>, active: &ActiveRun, end: RunEnd, why: &str) -> Decision {
+    draft.end_run(end, why);
+    let from = draft.record.state;
+    let assumed = active.accepted && Some(from) == remedy::of(active.strategy).post_action;
+    let implied = draft.record.implied(draft.policy);
+    let change = (assumed && implied.state != from).then_some((from, implied.state));
+    if change.is_some() {
+        let progressed_at = draft.record.progressed_at;
+        draft.enter(implied.state, implied.substatus, progressed_at);
+    }
+    let payload = Payload { run: Some(active.id.clone()), ..Payload::text(why) };
+    draft.log(EventKind::RemediationEnded, change, payload);
+    if !draft.record.state.is_terminal() {
+        draft.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), draft.now);
+    }
+    draft.finish(Outcome::Applied, format!("{} {why}", active.strategy))
+}
+
+pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
+    let command = asked.command;
+    if let Err(why) = may(&draft, asked) {
+        let payload = Payload {
+            by: Some(asked.by.clone()),
+            name: Some(command.name().to_owned()),
+            ..Payload::text(&format!("refused: {why}"))
+        };
+        draft.log(EventKind::CommandReceived, None, payload);
+        return draft.finish(Outcome::Refused, why);
+    }
+    let from = draft.record.state;
+    let now = draft.now;
+    let takes_over = command.strategy().is_some() || command == Command::Resume;
+    if takes_over && from == State::NeedsIntervention {
+        let implied = draft.record.implied(draft.policy);
+        if let Some(hop) = transition::out_of_intervention(implied.state) {
+            draft.enter(hop.state, implied.substatus, now);
+        }
+    }
+    match command {
+        Command::Hold => {
+            draft.record.hold = true;
+            let state = draft.record.state;
+            let reason = format!("held by {}", asked.by);
+            draft.record.blocked.get_or_insert(Blocked { reason, state, at: now });
+        }
+        Command::Resume => {
+            draft.record.hold = false;
+            draft.record.blocked = None;
+            draft.record.doubt(format!("resumed by {}", asked.by), now);
+        }
+        Command::Rebuild
+        | Command::RecheckPolicy
+        | Command::RecheckSod
+        | Command::RecheckApproval
+        | Command::Merge
+        | Command::UpdateBranch
+        | Command::CloseAndReopen => open_human_run(&mut draft, asked),
+        Command::Cancel | Command::Status | Command::Explain | Command::Approve => {}
+    }
+    let to = draft.record.state;
+    let payload = Payload {
+        by: Some(asked.by.clone()),
+        name: Some(command.name().to_owned()),
+        run: command.strategy().map(|_| asked.run.clone()),
+        ..Payload::text("accepted")
+    };
+    draft.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
+    draft.finish(Outcome::Applied, format!("{command} by {} accepted", asked.by))
+}
+
+/// Whether the person may, and whether it makes sense now.
+fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
+    let command = asked.command;
+    asked.permission.clone()?;
+    let acts = command.strategy().is_some() || command == Command::Cancel;
+    if acts && draft.policy.mode == Mode::Observe {
+        return Err("observe mode: Suture only watches here. Set `mode = \"act\"` to let it act".to_owned());
+    }
+    let situation = Situation {
+        state: draft.record.state,
+        implied: draft.record.implied(draft.policy).state,
+        checks_running: draft.record.signals.any_check_at_work(),
+    };
+    command.is_valid_in(&situation).map_err(|refusal| refusal.to_string())?;
+    let under_way = draft.record.active_run.as_ref().map(|run| run.strategy);
+    if under_way.is_some() && under_way == command.strategy() {
+        return Err(format!("`{command}` is under way already: see `/status` for how it goes"));
+    }
+    Ok(())
+}
+
+/// A person's command opens a run too, but spends no budget (rule 19). What Suture was doing gives way.
+fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
+    let Some(strategy) = asked.command.strategy() else { return };
+    draft.end_run(RunEnd::Cancelled, format!("overtaken by `{}` of {}", asked.command, asked.by));
+    let trigger = match asked.source {
+        CommandSource::PrComment => RunTrigger::PrComment,
+        CommandSource::AdminApi => RunTrigger::AdminApi,
+        CommandSource::Reconciler => RunTrigger::Reconciler,
+    };
+    begin(draft, strategy, &asked.run, None, true);
+    let record = &draft.record;
+    let mut run =
+        Run::remedy(asked.run.clone(), record.id.clone(), Some(record.head_sha.clone()), strategy, trigger, draft.now);
+    run.expects = Some(remedy::of(strategy).expects.to_owned());
+    run.requested_by = Some(asked.by.clone());
+    draft.runs.push(RunChange::Open(Box::new(run)));
+}
+
+impl Draft<'_> {
+    /// CLOSED in the middle of close-and-reopen is REPLACED; anything else has no detail.
+    pub(super) fn closing_substatus(&self, to: State) -> Option<Substatus> {
+        let replacing = self.record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
+        (to == State::Closed && replacing).then_some(Substatus::Replaced)
+    }
+}

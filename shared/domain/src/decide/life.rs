@@ -1,0 +1,330 @@
+//! How pull requests begin, get new heads, change their description, and end. GitHub's terminal facts win over whatever the
+//! record says (rule 3).
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::budget::RetryCounts;
+use crate::decide::{Decision, Draft, HeadChange, Outcome, RunEnd, VulnerabilityChange, nothing};
+use crate::event::{ClosedBecause, Described, EventKind, Fact, Happened, Payload};
+use crate::id::Sha;
+use crate::policy::Policy;
+use crate::pull_request::{Record, later};
+use crate::signals::Signals;
+use crate::state::{State, Strategy, Substatus};
+
+/// A pull request without a record. Every `pull_request` event of ours carries the whole of it, so any of them can begin
+/// the record; but only `opened` tells that nothing was missed. Everything else is late, or not ours.
+pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decision {
+    match &fact.what {
+        Happened::Opened(described) => begin(policy, fact, described, now, None),
+        Happened::Reopened(described) | Happened::Edited(described) | Happened::HeadMoved { described, .. } => {
+            begin(policy, fact, described, now, Some("first seen through an event that is not its opening"))
+        }
+        Happened::Closed { .. }
+        | Happened::Merged { .. }
+        | Happened::ChecksRequested { .. }
+        | Happened::Check { .. }
+        | Happened::Policy { .. }
+        | Happened::Approval { .. }
+        | Happened::Merge { .. }
+        | Happened::BaseMoved { .. }
+        | Happened::Verified(_)
+        | Happened::Skipped { .. }
+        | Happened::Diagnosed(_)
+        | Happened::Remedy { .. }
+        | Happened::Commanded(_) => nothing(Outcome::Ignored, format!("{} is not known here", fact.pr)),
+    }
+}
+
+fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, doubt: Option<&str>) -> Decision {
+    let at = fact.occurred_at.min(now);
+    let record = Record {
+        id: fact.pr.clone(),
+        node_id: described.node_id.clone(),
+        branch: described.branch.clone(),
+        base_branch: described.base_branch.clone(),
+        vulnerability_id: described.vulnerability_id.clone(),
+        state: State::Created,
+        substatus: None,
+        head_sha: described.head.clone(),
+        head_at: fact.occurred_at,
+        signals: Signals::default(),
+        early: Vec::new(),
+        past_heads: Vec::new(),
+        required_checks: Vec::new(),
+        created_at: described.created_at,
+        last_event_at: at,
+        progressed_at: at,
+        lifecycle_at: fact.occurred_at,
+        described_at: fact.occurred_at,
+        verified_at: None,
+        retry_counts: RetryCounts::default(),
+        lifetime_remedies: 0,
+        last_asked: BTreeMap::new(),
+        last_remediation_at: None,
+        remediation_action: None,
+        active_run: None,
+        labels: described.labels.clone(),
+        hold: false,
+        draft: described.draft,
+        size: described.size,
+        blocked: None,
+        would: None,
+        generation: 1,
+        replaces: None,
+        replaced_by: None,
+        suspect: None,
+        not_before: None,
+        skips: 0,
+        version: 0,
+        due_at: None,
+        ttl: None,
+    };
+    let mut draft = Draft::new(policy, record, fact, now);
+    if let Some(why) = doubt {
+        draft.record.doubt(why, now);
+    }
+    draft.heads.push(HeadChange::Current(described.head.clone()));
+    draft.vulnerability = described.vulnerability_id.as_ref().map(|_| VulnerabilityChange::Opened);
+    let payload = Payload {
+        head: Some(described.head.clone()),
+        name: described.vulnerability_id.clone(),
+        ..Payload::text(doubt.unwrap_or_default())
+    };
+    draft.log(EventKind::PrOpened, None, payload);
+    let reason = format!("{} is new", draft.record.id);
+    draft.finish(Outcome::Applied, reason)
+}
+
+/// Labels, draft, branches and the like, as of the fact's time. Answers what changed, in words.
+fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> Option<String> {
+    let record = &mut draft.record;
+    // Two events within one second cannot be told apart by time; the larger label set counts, until GitHub is asked.
+    let known = (record.described_at, record.labels.len(), &record.labels, record.draft);
+    if (as_of, described.labels.len(), &described.labels, described.draft) <= known {
+        record.node_id = record.node_id.take().or_else(|| described.node_id.clone());
+        return None;
+    }
+    let was_actionable = record.is_actionable();
+    record.described_at = as_of;
+    let mut changes = Vec::new();
+    if record.labels != described.labels {
+        changes.push(format!("labels: {}", described.labels.join(", ")));
+        record.labels.clone_from(&described.labels);
+    }
+    if record.draft != described.draft {
+        changes.push(if described.draft { "draft".to_owned() } else { "ready for review".to_owned() });
+        record.draft = described.draft;
+    }
+    if record.base_branch != described.base_branch {
+        changes.push(format!("base: {} → {}", record.base_branch, described.base_branch));
+        record.base_branch.clone_from(&described.base_branch);
+        record.required_checks = Vec::new();
+        record.doubt("the base branch was changed", draft.now);
+    }
+    if described.vulnerability_id.is_some() && record.vulnerability_id != described.vulnerability_id {
+        changes.push(format!("vulnerability: {}", described.vulnerability_id.as_deref().unwrap_or_default()));
+        record.vulnerability_id.clone_from(&described.vulnerability_id);
+        draft.vulnerability = Some(VulnerabilityChange::Opened);
+    }
+    record.branch.clone_from(&described.branch);
+    record.node_id = described.node_id.clone().or_else(|| record.node_id.take());
+    record.size = described.size.or(record.size);
+    if !was_actionable && record.is_actionable() && record.suspect.is_none() {
+        // Back from a hold or a draft: the bots get their normal time before anybody calls it stale.
+        record.not_before = draft.policy.threshold(record.state).map(|wait| later(as_of.min(draft.now), wait));
+    }
+    (!changes.is_empty()).then(|| changes.join("; "))
+}
+
+/// As GitHub has just shown it: newer than anything any event said before.
+pub(super) fn describe_as_shown(draft: &mut Draft<'_>, described: &Described, read_at: Timestamp) -> Option<String> {
+    describe(draft, described, read_at)
+}
+
+pub(super) fn edited(mut draft: Draft<'_>, described: &Described) -> Decision {
+    let as_of = draft.fact.occurred_at;
+    match describe(&mut draft, described, as_of) {
+        None => nothing(Outcome::Duplicate, "the description says nothing new"),
+        Some(changes) => {
+            draft.record.last_event_at = draft.record.last_event_at.max(draft.at());
+            draft.log(EventKind::PrEdited, None, Payload::text(&changes));
+            draft.finish(Outcome::Applied, changes)
+        }
+    }
+}
+
+pub(super) fn head_moved(mut draft: Draft<'_>, described: &Described, before: Option<&Sha>, ours: bool) -> Decision {
+    let as_of = draft.fact.occurred_at;
+    let record = &draft.record;
+    if described.head == record.head_sha {
+        return edited(draft, described);
+    }
+    // Pushes within one second are put in order by what they were pushed onto: a push onto a former head is itself
+    // history, unless it comes from the present one.
+    let onto_history =
+        before != Some(&record.head_sha) && before.is_some_and(|before| record.past_heads.contains(before));
+    if as_of < record.head_at || (as_of == record.head_at && onto_history) {
+        return nothing(Outcome::Superseded, format!("{} is not the head any more", described.head.short()));
+    }
+    describe(&mut draft, described, as_of);
+    let from = draft.record.state;
+    move_head(&mut draft, &described.head, as_of, ours);
+    let payload = Payload { head: Some(described.head.clone()), ..Payload::default() };
+    if from == State::NeedsIntervention && ours {
+        draft.log(EventKind::BranchUpdated, None, payload);
+        return draft.finish(Outcome::Applied, "Suture's own push, still NEEDS_INTERVENTION");
+    }
+    let at = draft.at();
+    let to = State::ChecksRunning;
+    draft.enter(to, None, at);
+    // Everything the new head is already known to have reached is walked from here, hop by hop.
+    let implied = draft.record.implied(draft.policy).state;
+    if implied == to {
+        draft.record.last_event_at = draft.record.last_event_at.max(at);
+        draft.log(EventKind::BranchUpdated, Some((from, to)), payload);
+        draft.prove();
+        return draft.finish(Outcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"));
+    }
+    draft.log(EventKind::BranchUpdated, Some((from, to)), payload);
+    draft.settle(EventKind::CheckReported, Payload::text("reported before the push was"))
+}
+
+/// Makes another commit the head, with what that means for the remedy under way and its budget.
+pub(super) fn move_head(draft: &mut Draft<'_>, head: &Sha, at: Timestamp, ours: bool) {
+    let old = draft.record.head_sha.clone();
+    let returned = draft.record.past_heads.contains(head);
+    draft.record.move_head(head.clone(), at);
+    // A push asks for checks by itself; until they report, that is all that is known.
+    draft.record.signals.note_requested(at);
+    draft.heads.push(HeadChange::Superseded(old));
+    draft.heads.push(HeadChange::Current(head.clone()));
+    if returned {
+        draft.record.doubt("the head is back at a former commit, whose checks will not report again", draft.now);
+    }
+    let updating =
+        draft.record.active_run.as_ref().is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
+    if !ours && !updating {
+        draft.record.retry_counts.reset(Strategy::BranchUpdate);
+    }
+    // What was asked of the old head does not matter any more. A remedy nobody has accepted yet is dropped by the Car
+    // Bridge, which sees that the head has moved, and gives the budget back.
+    if draft.record.active_run.as_ref().is_some_and(|run| run.accepted) && !updating {
+        draft.end_run(RunEnd::Cancelled, format!("the head moved to {}", head.short()));
+    }
+}
+
+pub(super) fn base_moved(mut draft: Draft<'_>, base: &str) -> Decision {
+    if draft.record.base_branch != base {
+        return nothing(Outcome::Ignored, format!("`{base}` is not this pull request's base"));
+    }
+    draft.record.doubt(format!("`{base}` has moved"), draft.now);
+    draft.log(EventKind::BaseMoved, None, Payload::default());
+    draft.finish(Outcome::Applied, format!("`{base}` has moved: it may be behind or in conflict now"))
+}
+
+pub(super) fn closed(mut draft: Draft<'_>, by: Option<&str>, why: Option<ClosedBecause>) -> Decision {
+    if draft.fact.occurred_at < draft.record.lifecycle_at {
+        return nothing(Outcome::Superseded, "it was opened again since");
+    }
+    let substatus = match why {
+        Some(ClosedBecause::Abandoned) => Some(Substatus::Abandoned),
+        Some(ClosedBecause::Replaced) => Some(Substatus::Replaced),
+        None => draft.closing_substatus(State::Closed),
+    };
+    let text = if substatus.is_some() { "" } else { "out of band: not closed by Suture" };
+    let payload = Payload { by: by.map(str::to_owned), ..Payload::text(text) };
+    let at = draft.fact.occurred_at;
+    let from = draft.record.state;
+    draft.log(EventKind::PrClosed, Some((from, State::Closed)), payload);
+    end(&mut draft, State::Closed, substatus, at);
+    draft.finish(Outcome::Applied, format!("PR_CLOSED: {from} → CLOSED"))
+}
+
+pub(super) fn merged(mut draft: Draft<'_>, by: Option<&str>, by_automerge_bot: bool) -> Decision {
+    if draft.fact.occurred_at < draft.record.lifecycle_at {
+        return nothing(Outcome::Superseded, "it was opened again since");
+    }
+    let kind = merge_kind(by_automerge_bot);
+    let from = draft.record.state;
+    let expected = by_automerge_bot && matches!(from, State::Approved | State::Merging);
+    let text = if expected { String::new() } else { format!("out of band: merged from {from}") };
+    let payload = Payload { by: by.map(str::to_owned), ..Payload::text(&text) };
+    let at = draft.fact.occurred_at;
+    draft.log(kind, Some((from, State::Merged)), payload);
+    end(&mut draft, State::Merged, None, at);
+    draft.finish(Outcome::Applied, format!("{kind}: {from} → MERGED"))
+}
+
+/// Exactly one of the two is logged for a merge (rule 3).
+pub(super) fn merge_kind(by_automerge_bot: bool) -> EventKind {
+    if by_automerge_bot { EventKind::MergeSucceeded } else { EventKind::PrMerged }
+}
+
+/// MERGED or CLOSED: nothing is due any more, and the table may forget it.
+pub(super) fn end(draft: &mut Draft<'_>, state: State, substatus: Option<Substatus>, at: Timestamp) {
+    let at = at.min(draft.now);
+    draft.enter(state, substatus, at);
+    draft.record.retry_counts.reached(state, substatus);
+    draft.record.lifecycle_at = draft.record.lifecycle_at.max(at);
+    draft.record.last_event_at = draft.record.last_event_at.max(at);
+    draft.record.suspect = None;
+    draft.record.ttl =
+        Some(later(draft.now, SignedDuration::from_hours(i64::from(draft.policy.retention.terminal_hours))));
+    draft.heads.push(HeadChange::Superseded(draft.record.head_sha.clone()));
+    if draft.record.vulnerability_id.is_some() {
+        draft.vulnerability = Some(if substatus == Some(Substatus::Abandoned) {
+            VulnerabilityChange::Abandoned
+        } else {
+            VulnerabilityChange::NoLongerOpen
+        });
+    }
+    let strategy = draft.record.active_run.as_ref().map(|run| run.strategy);
+    match (state, strategy) {
+        (_, None) => {}
+        // Closing is only its second step; the run goes on until the fresh pull request is there.
+        (State::Closed, Some(Strategy::CloseAndReopen)) => {}
+        (State::Merged, Some(Strategy::RetriggerAutomergeBot)) => {
+            draft.end_run(RunEnd::Completed, "it was merged");
+        }
+        (_, Some(_)) => {
+            draft.end_run(RunEnd::Cancelled, format!("the pull request is {state}"));
+        }
+    }
+}
+
+pub(super) fn reopened(mut draft: Draft<'_>, described: &Described) -> Decision {
+    let at = draft.fact.occurred_at;
+    if draft.record.state == State::Merged || at < draft.record.lifecycle_at {
+        return nothing(Outcome::Superseded, "it was closed or merged since");
+    }
+    let was = draft.record.state;
+    draft.record.lifecycle_at = at;
+    describe(&mut draft, described, at);
+    draft.record.doubt("it was reopened: events may have been missed while it was closed", draft.now);
+    if was != State::Closed {
+        draft.log(EventKind::PrReopened, None, Payload::text("its closing was never seen"));
+        return draft.finish(Outcome::Applied, "reopened, although not known to be closed");
+    }
+    draft.record.generation = draft.record.generation.saturating_add(1);
+    draft.record.ttl = None;
+    draft.end_run(RunEnd::Cancelled, "the pull request was reopened");
+    draft.record.lifetime_remedies = 0;
+    draft.record.retry_counts.reset_all();
+    let bounded = draft.at();
+    let payload = Payload { head: Some(described.head.clone()), ..Payload::default() };
+    draft.log(EventKind::PrReopened, Some((was, State::Created)), payload);
+    draft.enter(State::Created, None, bounded);
+    draft.vulnerability = draft.record.vulnerability_id.as_ref().map(|_| VulnerabilityChange::Opened);
+    if described.head == draft.record.head_sha {
+        draft.heads.push(HeadChange::Current(described.head.clone()));
+    } else {
+        move_head(&mut draft, &described.head, at, false);
+    }
+    if draft.record.implied(draft.policy).state == State::Created {
+        return draft.finish(Outcome::Applied, "PR_REOPENED: CLOSED → CREATED");
+    }
+    draft.settle(EventKind::CheckReported, Payload::text("known from before it was closed"))
+}

@@ -1,0 +1,152 @@
+//! Trust but verify (seed §9 steps 3a and 3b): GitHub was asked, and the record follows. The snapshot's signals are noted
+//! like any report and go through the same derivation; only the way there is exempt from the table, since what was
+//! missed cannot be walked. A reading that says less than is known is no drift (rule 2).
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::comment;
+use crate::decide::{Decision, Draft, Outcome, life, nothing};
+use crate::event::{EventKind, Payload};
+use crate::pull_request::{later, pauses};
+use crate::signals::{Implied, Noted};
+use crate::snapshot::{Life, Snapshot};
+use crate::state::{State, Strategy};
+use crate::transition;
+
+/// GitHub's clock and ours may differ by this much.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
+
+pub(super) fn verified(mut draft: Draft<'_>, snapshot: &Snapshot) -> Decision {
+    match &snapshot.life {
+        Life::Closed { at } if *at < draft.record.lifecycle_at => {
+            nothing(Outcome::Superseded, "it was opened again since")
+        }
+        Life::Closed { at } => missed_end(draft, State::Closed, EventKind::PrClosed, *at, None),
+        Life::Merged { at, by, by_automerge_bot } => {
+            missed_end(draft, State::Merged, life::merge_kind(*by_automerge_bot), *at, by.clone())
+        }
+        Life::Open if draft.record.head_at > snapshot.read_at => {
+            nothing(Outcome::Superseded, "the head has moved since GitHub was asked")
+        }
+        Life::Open => {
+            let head_was = draft.record.head_sha.clone();
+            let noted = note_snapshot(&mut draft, snapshot);
+            if noted == Noted::Full {
+                let limit = draft.policy.limits.checks_per_head;
+                return skipped(
+                    draft,
+                    &format!("the head has more than {limit} checks: raise `limits.checks_per_head`"),
+                );
+            }
+            draft.record.verified_at = Some(draft.now);
+            draft.record.suspect = None;
+            draft.record.not_before = None;
+            draft.record.skips = 0;
+            let moved = draft.record.head_sha != head_was;
+            correct(draft, moved, noted)
+        }
+    }
+}
+
+/// An end nobody told us about.
+fn missed_end(mut draft: Draft<'_>, to: State, missed: EventKind, at: Timestamp, by: Option<String>) -> Decision {
+    let from = draft.record.state;
+    let drift = comment::drift(&draft.record.id, from, to);
+    let payload =
+        Payload { by, name: Some(missed.name().to_owned()), ..Payload::text(&format!("{drift}; missed: {missed}")) };
+    draft.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
+    draft.record.verified_at = Some(draft.now);
+    let substatus = draft.closing_substatus(to);
+    life::end(&mut draft, to, substatus, at);
+    draft.finish(Outcome::Applied, drift)
+}
+
+/// Notes everything the snapshot says on the record.
+fn note_snapshot(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Noted {
+    let described = life::describe_as_shown(draft, &snapshot.described, snapshot.read_at);
+    if let Some(required) = &snapshot.required_checks {
+        let policy = draft.policy;
+        draft.record.required_checks =
+            required.iter().filter(|name| !policy.is_policy_context(name)).cloned().collect();
+    }
+    if snapshot.described.head != draft.record.head_sha {
+        let run = draft.record.active_run.as_ref();
+        let ours = run.is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
+        // Somewhere between the last head and now; a push event that is still under way must not look old.
+        let at = draft.record.head_at.max(snapshot.read_at.saturating_sub(CLOCK_SKEW).unwrap_or(snapshot.read_at));
+        life::move_head(draft, &snapshot.described.head, at, ours);
+    }
+    draft.record.early.clear();
+    let live = draft.record.active_run.as_ref().filter(|run| run.head_sha == draft.record.head_sha);
+    let not_before = live.map(|run| run.since);
+    if not_before.is_none() {
+        draft.record.signals.unmark();
+    }
+    let limit = usize::try_from(draft.policy.limits.checks_per_head).unwrap_or(usize::MAX);
+    let noted = draft.record.signals.note_all(&snapshot.signals, limit, not_before);
+    if noted == Noted::Unchanged && described.is_some() { Noted::Changed } else { noted }
+}
+
+/// Puts the record where GitHub says it is.
+fn correct(mut draft: Draft<'_>, moved: bool, noted: Noted) -> Decision {
+    let implied = draft.record.implied(draft.policy);
+    let from = draft.record.state;
+    let stays = match from {
+        State::NeedsIntervention => !moved && draft.way_out(implied.state).is_none_or(|hops| hops.is_empty()),
+        State::Created
+        | State::ChecksRunning
+        | State::ChecksFailed
+        | State::ChecksPassed
+        | State::PolicyEvaluating
+        | State::PolicyFailed
+        | State::PolicyPassed
+        | State::Approved
+        | State::Merging
+        | State::Merged
+        | State::Closed => from == implied.state,
+    };
+    if stays {
+        if from == implied.state {
+            draft.record.substatus = implied.substatus;
+        }
+        draft.prove();
+        let news = if noted == Noted::Changed { "GitHub knew more, but the state is right" } else { "GitHub agrees" };
+        return draft.finish(Outcome::Applied, format!("{news}: {from}"));
+    }
+    drift(draft, implied, moved)
+}
+
+fn drift(mut draft: Draft<'_>, implied: Implied, moved: bool) -> Decision {
+    let from = draft.record.state;
+    let to = implied.state;
+    let hops = transition::walk(from, to).unwrap_or_default();
+    let mut missed: Vec<&str> = hops.iter().map(|hop| hop.trigger.event().name()).collect();
+    if moved {
+        missed = vec![EventKind::BranchUpdated.name()];
+    }
+    let text = comment::drift(&draft.record.id, from, to);
+    let detail = if missed.is_empty() { text.clone() } else { format!("{text}; missed: {}", missed.join(", ")) };
+    let payload = Payload {
+        head: Some(draft.record.head_sha.clone()),
+        name: missed.last().map(|&name| name.to_owned()),
+        ..Payload::text(&detail)
+    };
+    draft.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
+    let since = draft.record.signals.since(to).unwrap_or(draft.record.head_at).min(draft.now);
+    draft.enter(to, implied.substatus, since);
+    draft.record.last_event_at = draft.record.last_event_at.max(since);
+    // Missed events are real events: what they prove starts over, on the way as at the end.
+    for hop in &hops {
+        draft.record.retry_counts.reached(hop.state, None);
+    }
+    draft.record.retry_counts.reached(to, implied.substatus);
+    draft.prove();
+    draft.finish(Outcome::Applied, text)
+}
+
+/// Could not find out: the pull request comes back later, and later still if that goes on (rule 13).
+pub(super) fn skipped(mut draft: Draft<'_>, why: &str) -> Decision {
+    draft.record.skips = draft.record.skips.saturating_add(1);
+    draft.record.not_before = Some(later(draft.now, pauses(draft.policy).delay(draft.record.skips)));
+    draft.finish(Outcome::Applied, format!("skipped: {why}"))
+}

@@ -1,0 +1,550 @@
+//! From the text of a `suture.toml` to policies, or to the list of everything that is wrong with it. A person fixing a
+//! file wants all problems at once and the line of each, so every value is tried on its own before all are read
+//! together. What a value of the right kind may not be is in `validate`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::{Spanned, Table, Value};
+
+use super::validate::validate;
+use super::{Policies, Policy};
+use crate::id::RepoName;
+use crate::transient::TransientRule;
+
+/// One thing that is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The line it is on, counted from 1, where there is one: a field left out has none.
+    pub line: Option<usize>,
+    /// The path of the field: `backoff.base_secs`, `repos."owner/name".mode`. Empty when the file is not TOML.
+    pub field: String,
+    /// A sentence that names the field and says what to change.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+/// Everything that is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyError {
+    /// In the order of the file; what has no line comes last.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for PolicyError {
+    /// One line per problem.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, problem) in self.problems.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+/// Reads a whole file.
+pub(super) fn parse(text: &str) -> Result<Policies, PolicyError> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let mut reader = Reader { text, lines: BTreeMap::new(), problems: Vec::new() };
+    if !errors.is_empty() {
+        // Half a document would only be complained about for what is missing from it.
+        for error in errors {
+            let line = error.span().map(|span| reader.line_at(span.start));
+            let message = format!("this is not TOML: {}", error.message().replace('\n', ", "));
+            reader.problems.push(Problem { line, field: String::new(), message });
+        }
+        return Err(reader.into_error());
+    }
+    let policies = reader.policies(document.get_ref());
+    if reader.problems.is_empty() { Ok(policies) } else { Err(reader.into_error()) }
+}
+
+/// The fields of a policy with their defaults, as TOML would write them: what is known, and of which kind each is.
+/// `*` stands for any name.
+#[expect(clippy::expect_used, reason = "the defaults are constants, and every test of this file writes them down")]
+static SHAPE: LazyLock<Table> = LazyLock::new(|| {
+    let mut shape = Table::try_from(Policy::default()).expect("the defaults can be written as TOML");
+    let rule = Table::try_from(TransientRule::default()).expect("a rule can be written as TOML");
+    for rules in ["never_transient", "transient"] {
+        shape.insert(rules.to_owned(), Value::Table(Table::from_iter([("*".to_owned(), Value::Table(rule.clone()))])));
+    }
+    shape
+});
+
+/// The key of the overrides, the only one that is no part of a policy.
+const REPOS: &str = "repos";
+
+/// Where a value stands: in which part of the file (`""`, or `repos."owner/name"`), and where in the policy there.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    part: &'p str,
+    keys: &'p [&'p str],
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.part)?;
+        for (n, key) in self.keys.iter().enumerate() {
+            if n > 0 || !self.part.is_empty() {
+                f.write_str(".")?;
+            }
+            f.write_str(&quoted(key))?;
+        }
+        Ok(())
+    }
+}
+
+/// A key as it is written in TOML, in quotes if it needs them.
+pub(super) fn quoted(key: &str) -> String {
+    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    if bare { key.to_owned() } else { format!("{key:?}") }
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    /// Which line each field is on, by its path.
+    lines: BTreeMap<String, usize>,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn into_error(mut self) -> PolicyError {
+        self.problems.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
+        PolicyError { problems: self.problems }
+    }
+
+    fn line_at(&self, offset: usize) -> usize {
+        1 + self.text.bytes().take(offset).filter(|&b| b == b'\n').count()
+    }
+
+    /// `rest` follows the field's path, so that every sentence begins with it.
+    fn problem(&mut self, field: &str, rest: &str) {
+        let line = self.lines.get(field).copied();
+        self.problems.push(Problem { line, field: field.to_owned(), message: format!("{field}{rest}") });
+    }
+
+    fn policies(&mut self, document: &DeTable<'_>) -> Policies {
+        let base = self.fields(document, &SHAPE, Place { part: "", keys: &[] });
+        let (base_policy, base_findings) = self.policy(base.clone(), "", &[]);
+        let mut repos = BTreeMap::new();
+        let overrides = document.get(REPOS).map(Spanned::get_ref);
+        for (name, value) in overrides.and_then(DeValue::as_table).into_iter().flatten() {
+            let (key, part) = (name.get_ref(), format!("{REPOS}.{}", quoted(name.get_ref())));
+            self.lines.insert(part.clone(), self.line_at(name.span().start));
+            if let Err(bad) = key.parse::<RepoName>() {
+                self.problem(&part, &format!(" cannot be: {bad}"));
+                continue;
+            }
+            let Some(table) = value.get_ref().as_table() else {
+                self.problem(&part, &format!(" must be a table, not {}", kind(value.get_ref().type_str())));
+                continue;
+            };
+            let own = self.fields(table, &SHAPE, Place { part: &part, keys: &[] });
+            let mut merged = base.clone();
+            merge(&mut merged, own);
+            let (policy, _) = self.policy(merged, &part, &base_findings);
+            if repos.insert(key.to_ascii_lowercase(), policy).is_some() {
+                self.problem(&part, " is there twice: GitHub compares the names of repositories without case");
+            }
+        }
+        Policies { base: base_policy, repos }
+    }
+
+    /// Reads what was found to be readable, and says what must not be said. What a repository only inherits has been
+    /// said of the base.
+    fn policy(&mut self, table: Table, part: &str, inherited: &[(String, String)]) -> (Policy, Vec<(String, String)>) {
+        (Default::default(), vec![("xyzzy".into(), "xyzzy".into())]) /* ~ changed by cargo-mutants ~ */
+    }
+
+    /// The fields of one table that can be read; the others become problems.
+    fn fields(&mut self, table: &DeTable<'_>, shape: &Table, place: Place<'_>) -> Table {
+        let mut read = Table::new();
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            let keys = [place.keys, &[name]].concat();
+            let place = Place { part: place.part, keys: &keys };
+            let field = place.to_string();
+            self.lines.insert(field.clone(), self.line_at(key.span().start));
+            let is_repos = field == REPOS;
+            let value = match (shape.get(name).or_else(|| shape.get("*")), value.get_ref()) {
+                (None, DeValue::Table(_)) if is_repos => None,
+                (Some(Value::Table(inner)), DeValue::Table(table)) => {
+                    Some(Value::Table(self.fields(table, inner, place)))
+                }
+                (Some(Value::Table(_)), other) => {
+                    self.problem(&field, &format!(" must be a table, not {}", kind(other.type_str())));
+                    None
+                }
+                (None, other) if is_repos => {
+                    self.problem(&field, &format!(" must be a table, not {}", kind(other.type_str())));
+                    None
+                }
+                (None, _) => {
+                    self.problem(&field, &unknown(name, shape, field == name));
+                    None
+                }
+                (Some(Value::Array(_)), _) => self.list(value, place),
+                (Some(example), _) => self.leaf(value, example, place),
+            };
+            read.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        read
+    }
+
+    /// A list, every element of which is tried: three bad patterns are three problems.
+    fn list(&mut self, value: &Spanned<DeValue<'_>>, place: Place<'_>) -> Option<Value> {
+        let field = place.to_string();
+        let DeValue::Array(elements) = value.get_ref() else {
+            self.problem(&field, &format!(" must be a list, not {}", kind(value.get_ref().type_str())));
+            return None;
+        };
+        let mut results = Vec::new();
+        for (n, element) in elements.iter().enumerate() {
+            let line = self.line_at(element.span().start);
+            self.lines.insert(format!("{field}[{n}]"), line);
+            let found = element.get_ref();
+            let not_text = || format!(" must be a string, not {}", kind(found.type_str()));
+            results.push(found.as_str().map(Value::from).ok_or_else(not_text));
+        }
+        if let Ok(read) = results.iter().cloned().collect::<Result<Vec<Value>, String>>()
+            && accepted(place.keys, Value::Array(read.clone())).is_ok()
+        {
+            return Some(Value::Array(read));
+        }
+        let mut read = Vec::new();
+        for (n, element) in results.into_iter().enumerate() {
+            let element = element.and_then(|element| {
+                accepted(place.keys, Value::Array(vec![element.clone()]))
+                    .map(|()| element)
+                    .map_err(|reason| format!(": {reason}"))
+            });
+            // A bad element leaves a dash, so that what is said of those after it has the right number.
+            read.push(element.unwrap_or_else(|problem| {
+                self.problem(&format!("{field}[{n}]"), &problem);
+                Value::from("-")
+            }));
+        }
+        let read = Value::Array(read);
+        accepted(place.keys, read.clone()).is_ok().then_some(read)
+    }
+
+    /// Anything that is neither a table nor a list.
+    fn leaf(&mut self, value: &Spanned<DeValue<'_>>, example: &Value, place: Place<'_>) -> Option<Value> {
+        let field = place.to_string();
+        let found = value.get_ref().type_str();
+        let expected = example.type_str();
+        if found != expected && !(expected == "float" && found == "integer") {
+            self.problem(&field, &format!(" must be {}, not {}", kind(expected), kind(found)));
+            return None;
+        }
+        let read = Value::deserialize(ValueDeserializer::from(value.clone()));
+        let in_range = match (&read, example) {
+            (Ok(Value::Integer(number)), Value::Integer(_)) => u32::try_from(*number).is_ok(),
+            (read, _) => read.is_ok(),
+        };
+        let Some(read) = read.ok().filter(|_| in_range) else {
+            let written = self.text.get(value.span()).unwrap_or_default();
+            self.problem(&field, &format!(" must be a number from 0 to {} (it is {written})", u32::MAX));
+            return None;
+        };
+        match accepted(place.keys, read.clone()) {
+            Ok(()) => Some(read),
+            Err(reason) => {
+                self.problem(&field, &format!(": {reason}"));
+                None
+            }
+        }
+    }
+}
+
+/// Whether a policy that says nothing but this one value can be read.
+fn accepted(keys: &[&str], value: Value) -> Result<(), String> {
+    let alone = keys.iter().rfold(value, |value, &key| Value::Table(Table::from_iter([(key.to_owned(), value)])));
+    match Policy::deserialize(alone.into_deserializer()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.message().replace('\n', ", ")),
+    }
+}
+
+/// Lays the values of one table over those of another: tables are merged, anything else, lists too, is replaced.
+fn merge(under: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (under.get_mut(&key), value) {
+            (Some(Value::Table(under)), Value::Table(over)) => merge(under, over),
+            (_, value) => {
+                under.insert(key, value);
+            }
+        }
+    }
+}
+
+/// The names TOML gives its kinds, as they stand in a sentence.
+fn kind(type_str: &str) -> &'static str {
+    match type_str {
+        "string" => "a string",
+        "integer" => "a whole number",
+        "float" => "a number",
+        "boolean" => "true or false",
+        "array" => "a list",
+        "table" => "a table",
+        _ => "a date or time",
+    }
+}
+
+/// What to say about a field nobody knows: most are only misspelt.
+fn unknown(name: &str, shape: &Table, top_level: bool) -> String {
+    let names = || shape.keys().map(String::as_str).chain(top_level.then_some(REPOS));
+    let nearest = names().map(|known| (strsim::damerau_levenshtein(name, known), known)).min();
+    match nearest {
+        Some((distance, known)) if distance <= 1 + known.len() / 4 => {
+            format!(" is not a known field: did you mean `{known}`?")
+        }
+        Some(_) | None => {
+            let list: Vec<String> = names().map(|known| format!("`{known}`")).collect();
+            format!(" is not a known field: known here are {}", list.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn problems(text: &str) -> String {
+        Policies::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn nothing_said_is_all_defaults() {
+        for text in ["", "# only a comment", "[budgets]", "[repos]"] {
+            assert_eq!(Policies::parse(text).unwrap(), Policies::default(), "{text}");
+        }
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+        let text = r#"mode = "acting"
+ours.authors = ["ok", 5, ""]
+ours.vulnerability_patterns = [
+    "fine",
+    "a(b",
+    ".*",
+]
+[thresholds_minutes]
+created = 0
+creatd = 7
+merging = "soon"
+approved = -1
+[checks]
+required = "ci"
+behind = "never"
+[policy]
+approval_required = ["rebild"]
+extended_rules = 1
+[backoff]
+base_secs = 700
+[breaker]
+failure_threshold = nan
+[transient.mine]
+sources = ["ci"]
+[transient.other]
+pattern = ["x"]
+conclusions = [" "]
+[repos."acme/app"]
+budgets.lifetime = 2
+sweep = 3
+repos = {}
+[repos.app]
+[repos."acme/other"]
+mode = "act"
+"#;
+        insta::assert_snapshot!(problems(text), @r#"
+        line 1: mode: unknown variant `acting`, expected `observe` or `act`
+        line 2: ours.authors[1] must be a string, not a whole number
+        line 2: ours.authors[2] must not be empty: nobody has an empty login
+        line 5: ours.vulnerability_patterns[1]: `a(b` is not a regular expression: unclosed group
+        line 6: ours.vulnerability_patterns[2]: `.*` matches every text
+        line 9: thresholds_minutes.created must be at least 1 (it is 0): a pull request would be stale the moment it is opened
+        line 10: thresholds_minutes.creatd is not a known field: did you mean `created`?
+        line 11: thresholds_minutes.merging must be a whole number, not a string
+        line 12: thresholds_minutes.approved must be a number from 0 to 4294967295 (it is -1)
+        line 14: checks.required must be a list, not a string
+        line 15: checks.behind: unknown variant `never`, expected `strict` or `always`
+        line 17: policy.approval_required[0]: unknown variant `rebild`, expected one of `rebuild`, `branch_update`, `retrigger_policy_bot`, `retrigger_approver_bot`, `retrigger_automerge_bot`, `retrigger_sod_check`, `close_and_reopen`
+        line 18: policy.extended_rules must be true or false, not a whole number
+        line 20: backoff.base_secs must not be greater than backoff.max_secs (it is 700, the other is 600)
+        line 22: breaker.failure_threshold must be greater than 0 and at most 1 (it is NaN): it is a share of all remedies
+        line 23: transient.mine needs conclusions or patterns: without them it would match nothing
+        line 26: transient.other.pattern is not a known field: did you mean `patterns`?
+        line 27: transient.other.conclusions[0] must not be empty: no check concludes with nothing
+        line 29: repos."acme/app".budgets.lifetime must be at least 3 (it is 2): budgets.rebuild alone allows 3, so the rest of it could never be used
+        line 30: repos."acme/app".sweep must be a table, not a whole number
+        line 31: repos."acme/app".repos is not a known field: known here are `approver_bot`, `automerge_bot`, `backoff`, `breaker`, `budgets`, `checks`, `limits`, `mode`, `never_transient`, `ours`, `policy`, `policy_bot`, `retention`, `sweep`, `thresholds_minutes`, `transient`
+        line 32: repos.app cannot be: `app` is not a repository: expected `owner/name`
+        "#);
+    }
+
+    #[test]
+    fn what_is_not_toml_says_where() {
+        for (text, expected) in [
+            ("mode = \"act\"\n[ours\nauthors = []\n", "line 2: this is not TOML: unclosed table, expected `]`"),
+            ("mode = \"act\"\nmode = \"act\"\n", "line 2: this is not TOML: duplicate key"),
+            (
+                "\nmode =\n[ours\n",
+                "line 2: this is not TOML: string values must be quoted, expected literal string\n\
+                 line 3: this is not TOML: unclosed table, expected `]`",
+            ),
+        ] {
+            assert_eq!(problems(text), expected);
+        }
+        let error = Policies::parse("= 3").unwrap_err();
+        assert_eq!((error.problems[0].line, error.problems[0].field.as_str()), (Some(1), ""));
+    }
+
+    #[test]
+    fn a_misspelt_field_is_told_its_neighbour_and_a_stranger_all_names() {
+        for (text, expected) in [
+            ("modes = 1", "line 1: modes is not a known field: did you mean `mode`?"),
+            ("[repo]", "line 1: repo is not a known field: did you mean `repos`?"),
+            (
+                "[threshold_minutes]",
+                "line 1: threshold_minutes is not a known field: did you mean `thresholds_minutes`?",
+            ),
+            ("backoff.base_sec = 1", "line 1: backoff.base_sec is not a known field: did you mean `base_secs`?"),
+            (
+                "\n\n[backoff]\nrepos = 1",
+                "line 4: backoff.repos is not a known field: known here are `base_secs`, `cooldown_secs`, `max_secs`",
+            ),
+            (
+                "[transient.x]\npattern = []\nenabled = false",
+                "line 2: transient.x.pattern is not a known field: did you mean `patterns`?",
+            ),
+            ("\"a b\" = 1", "line 1: \"a b\" is not a known field: known here are `approver_bot`"),
+        ] {
+            let problems = problems(text);
+            assert!(problems.starts_with(expected), "{text}: {problems}");
+            assert_eq!(problems.lines().count(), 1, "{problems}");
+        }
+        assert!(problems("zzz = 1").ends_with("`transient`, `repos`"));
+        // The nearest counts as meant only up to a quarter of its length, and one more.
+        assert!(problems("moed = 1").contains("did you mean `mode`?"));
+        assert!(problems("made_x = 1").contains("known here are"));
+    }
+
+    #[test]
+    fn kinds_are_named_in_words() {
+        for (text, expected) in [
+            ("mode = 1", "mode must be a string, not a whole number"),
+            ("mode = []", "mode must be a string, not a list"),
+            ("mode = {}", "mode must be a string, not a table"),
+            ("budgets.rebuild = 1.5", "budgets.rebuild must be a whole number, not a number"),
+            ("budgets.rebuild = true", "budgets.rebuild must be a whole number, not true or false"),
+            ("budgets.rebuild = 2024-01-01", "budgets.rebuild must be a whole number, not a date or time"),
+            ("budgets.rebuild = -1", "budgets.rebuild must be a number from 0 to 4294967295 (it is -1)"),
+            (
+                "budgets.rebuild = 4294967296",
+                "budgets.rebuild must be a number from 0 to 4294967295 (it is 4294967296)",
+            ),
+            (
+                "budgets.rebuild = 99999999999999999999",
+                "budgets.rebuild must be a number from 0 to 4294967295 (it is 99999999999999999999)",
+            ),
+            ("policy.extended_rules = 'yes'", "policy.extended_rules must be true or false, not a string"),
+            ("breaker.failure_threshold = 'half'", "breaker.failure_threshold must be a number, not a string"),
+            ("ours = 1", "ours must be a table, not a whole number"),
+            ("ours.labels = 'x'", "ours.labels must be a list, not a string"),
+            ("ours.labels = [1.5]", "ours.labels[0] must be a string, not a number"),
+            ("repos = 1", "repos must be a table, not a whole number"),
+            ("repos.\"a/b\" = 1", "repos.\"a/b\" must be a table, not a whole number"),
+            ("[[transient]]", "transient must be a table, not a list"),
+            ("transient.x = 1", "transient.x must be a table, not a whole number"),
+            ("transient.\"\" = 1", "transient.\"\" must be a table, not a whole number"),
+        ] {
+            assert_eq!(problems(text), format!("line 1: {expected}"), "{text}");
+        }
+        assert_eq!(Policies::parse("breaker.failure_threshold = 1").unwrap().base().breaker.failure_threshold, 1.0);
+    }
+
+    #[test]
+    fn a_repository_is_named_by_owner_and_name_once() {
+        assert_eq!(
+            problems("[repos.app]"),
+            "line 1: repos.app cannot be: `app` is not a repository: expected `owner/name`"
+        );
+        assert_eq!(
+            problems("[repos.\"a/b\"]\n[repos.\"A/b\"]"),
+            "line 1: repos.\"a/b\" is there twice: GitHub compares the names of repositories without case"
+        );
+    }
+
+    #[test]
+    fn a_repository_is_not_blamed_for_what_it_inherits() {
+        let text = "sweep.max_prs = 0\n[repos.\"a/b\"]\nmode = \"act\"\n[repos.\"a/c\"]\nsweep.concurrency = 0";
+        let error = Policies::parse(text).unwrap_err();
+        let fields: Vec<&str> = error.problems.iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(fields, ["sweep.max_prs", "repos.\"a/c\".sweep.concurrency"]);
+        assert_eq!(error.problems[1].line, Some(5));
+        // Each half is fine by itself; only the repository that joins them is wrong.
+        assert_eq!(
+            problems("backoff.max_secs = 100\n[repos.\"a/b\".backoff]\nbase_secs = 101"),
+            "line 3: repos.\"a/b\".backoff.base_secs must not be greater than backoff.max_secs (it is 101, the other is 100)"
+        );
+    }
+
+    #[test]
+    fn a_field_that_is_not_there_has_no_line_and_comes_last() {
+        let error = Policies::parse("backoff.max_secs = 20\nmode = \"x\"").unwrap_err();
+        let lines: Vec<Option<usize>> = error.problems.iter().map(|problem| problem.line).collect();
+        assert_eq!(lines, [Some(2), None]);
+        assert_eq!(
+            error.to_string(),
+            "line 2: mode: unknown variant `x`, expected `observe` or `act`\n\
+             backoff.base_secs must not be greater than backoff.max_secs (it is 30, the other is 20)"
+        );
+    }
+
+    #[test]
+    fn a_value_that_could_not_be_read_is_complained_about_once() {
+        assert_eq!(
+            problems("[backoff]\nbase_secs = 'x'\nmax_secs = 20"),
+            "line 2: backoff.base_secs must be a whole number, not a string"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[a-z\\[\\]\"'=.{}, \n0-9\\PC]{0,60}") {
+            let _ = Policies::parse(&text);
+        }
+
+        #[test]
+        fn any_legal_numbers_are_read_back(created in 1_u32..=43_200, rebuild in 0_u32..=12, share in 0.01_f64..=1.0) {
+            let text = format!("thresholds_minutes.created = {created}\nbudgets.rebuild = {rebuild}\nbreaker.failure_threshold = {share:?}");
+            let policies = Policies::parse(&text).unwrap();
+            let policy = policies.base();
+            prop_assert_eq!(policy.thresholds_minutes.created, created);
+            prop_assert_eq!(policy.budgets.rebuild, rebuild);
+            prop_assert_eq!(policy.breaker.failure_threshold, share);
+        }
+    }
+}

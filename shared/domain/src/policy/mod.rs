@@ -1,0 +1,278 @@
+//! Every number, name and pattern that can be tuned, typed, with its default. This file knows what a policy is and
+//! which repository has which; the tables are in `sections`, reading a file is in `load`, what is refused in `validate`.
+//! Where the file comes from is not known here.
+
+mod load;
+mod pattern;
+#[cfg(feature = "schema")]
+mod schema;
+mod sections;
+mod validate;
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+
+pub use self::load::{PolicyError, Problem};
+pub use self::pattern::{BadPattern, Expression, Pattern, TextPattern};
+#[cfg(feature = "schema")]
+pub use self::schema::schema;
+pub use self::sections::{
+    ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, Mode, Ours, PolicyBot, Retention,
+    Rules, Sweep, Thresholds,
+};
+use crate::id::RepoName;
+use crate::state::{State, Strategy};
+use crate::transient::{NeverTransientRules, TransientRules};
+
+/// Everything tunable, for one repository. `suture.toml` is this, plus `[repos."owner/name"]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    /// `observe`: only say what would be done; `act`: do it.
+    pub mode: Mode,
+    /// Which pull requests are ours.
+    pub ours: Ours,
+    /// Continuous integration.
+    pub checks: Checks,
+    /// Policy Bot.
+    pub policy_bot: PolicyBot,
+    /// Approver Bot.
+    pub approver_bot: ApproverBot,
+    /// Automerge Bot.
+    pub automerge_bot: AutomergeBot,
+    /// Which rules apply.
+    pub policy: Rules,
+    /// When a pull request is stale, by state.
+    pub thresholds_minutes: Thresholds,
+    /// How often each remedy may be tried.
+    pub budgets: Budgets,
+    /// How long to wait between attempts.
+    pub backoff: Backoff,
+    /// The circuit breaker.
+    pub breaker: Breaker,
+    /// Limits on everything.
+    pub limits: Limits,
+    /// The reconciler's regular pass.
+    pub sweep: Sweep,
+    /// How long things are kept.
+    pub retention: Retention,
+    /// Failures that are never worth a retry, by name; asked before `transient`.
+    pub never_transient: NeverTransientRules,
+    /// Failures that are worth a retry, by name.
+    pub transient: TransientRules,
+}
+
+impl Policy {
+    /// How long a pull request may stay in a state; `None` where nothing is waited for.
+    #[must_use]
+    pub fn threshold(&self, state: State) -> Option<SignedDuration> {
+        let minutes = &self.thresholds_minutes;
+        let minutes = match state {
+            State::Created => minutes.created,
+            State::ChecksRunning => minutes.checks_running,
+            State::ChecksFailed => minutes.checks_failed,
+            State::ChecksPassed => minutes.checks_passed,
+            State::PolicyEvaluating => minutes.policy_evaluating,
+            State::PolicyFailed => minutes.policy_failed,
+            State::PolicyPassed => minutes.policy_passed,
+            State::Approved => minutes.approved,
+            State::Merging => minutes.merging,
+            State::Merged | State::Closed | State::NeedsIntervention => return None,
+        };
+        Some(SignedDuration::from_mins(i64::from(minutes)))
+    }
+
+    /// How often a strategy may be tried automatically; 0 means never.
+    #[must_use]
+    pub fn budget(&self, strategy: Strategy) -> u32 {
+        match strategy {
+            Strategy::Rebuild => self.budgets.rebuild,
+            Strategy::BranchUpdate => self.budgets.branch_update,
+            Strategy::RetriggerPolicyBot => self.budgets.retrigger_policy_bot,
+            Strategy::RetriggerApproverBot => self.budgets.retrigger_approver_bot,
+            Strategy::RetriggerAutomergeBot => self.budgets.retrigger_automerge_bot,
+            Strategy::RetriggerSodCheck => self.budgets.retrigger_sod_check,
+            Strategy::CloseAndReopen => self.budgets.close_and_reopen,
+        }
+    }
+
+    /// Whether a status context is Policy Bot's, and so a policy signal and never a check.
+    #[must_use]
+    pub fn is_policy_context(&self, context: &str) -> bool {
+        self.policy_bot.is_context(context)
+    }
+}
+
+/// The policy of every repository: one base, and what single repositories override.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Policies {
+    base: Policy,
+    /// By lower-case name: GitHub compares them without case.
+    repos: BTreeMap<String, Policy>,
+}
+
+impl Policies {
+    /// Reads the text of a `suture.toml`.
+    ///
+    /// # Errors
+    /// Lists everything that is wrong with it, not only the first.
+    pub fn parse(toml_text: &str) -> Result<Self, PolicyError> {
+        load::parse(toml_text)
+    }
+
+    /// The policy of a repository, which is the base unless the file overrides some of it.
+    #[must_use]
+    pub fn for_repo(&self, repo: &RepoName) -> &Policy {
+        self.repos.get(&repo.as_str().to_ascii_lowercase()).unwrap_or(&self.base)
+    }
+
+    /// The policy of every repository that has none of its own.
+    #[must_use]
+    pub fn base(&self) -> &Policy {
+        &self.base
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repo(name: &str) -> RepoName {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn thresholds_are_the_seeds_and_three_states_wait_for_nothing() {
+        let policy = Policy::default();
+        let minutes: Vec<Option<i64>> =
+            State::ALL.map(|state| policy.threshold(state).map(|threshold| threshold.as_secs() / 60)).into();
+        let expected = [5, 60, 30, 30, 30, 15, 15, 10, 5].map(Some).into_iter().chain([None; 3]);
+        assert_eq!(minutes, expected.collect::<Vec<_>>());
+
+        let thresholds_minutes = Thresholds {
+            created: 1,
+            checks_running: 2,
+            checks_failed: 3,
+            checks_passed: 4,
+            policy_evaluating: 5,
+            policy_failed: 6,
+            policy_passed: 7,
+            approved: 8,
+            merging: u32::MAX,
+        };
+        let policy = Policy { thresholds_minutes, ..Policy::default() };
+        let secs: Vec<i64> =
+            State::ALL.into_iter().filter_map(|state| policy.threshold(state)).map(|t| t.as_secs()).collect();
+        assert_eq!(secs, [60, 120, 180, 240, 300, 360, 420, 480, 257_698_037_700]);
+    }
+
+    #[test]
+    fn budgets_are_the_seeds() {
+        let mut policy = Policy::default();
+        assert_eq!(Strategy::ALL.map(|strategy| policy.budget(strategy)), [3, 2, 2, 2, 2, 1, 1]);
+        assert_eq!(policy.budgets.lifetime, 12);
+        policy.budgets = Budgets {
+            rebuild: 1,
+            branch_update: 2,
+            retrigger_policy_bot: 3,
+            retrigger_approver_bot: 4,
+            retrigger_automerge_bot: 5,
+            retrigger_sod_check: 6,
+            close_and_reopen: 7,
+            lifetime: 8,
+        };
+        assert_eq!(Strategy::ALL.map(|strategy| policy.budget(strategy)), [1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn the_other_defaults_are_the_designs() {
+        let policy = Policy::default();
+        assert_eq!((policy.mode, policy.checks.behind), (Mode::Observe, Behind::Strict));
+        assert!(policy.policy.extended_rules && policy.policy.approval_required.is_empty());
+        assert_eq!(policy.backoff, Backoff { base_secs: 30, max_secs: 600, cooldown_secs: 900 });
+        let breaker = Breaker { window_minutes: 15, failure_threshold: 0.5, minimum_actions: 5, cooldown_minutes: 10 };
+        assert_eq!(policy.breaker, breaker);
+        let limits = Limits {
+            webhooks_per_minute_per_repo: 30,
+            rebuilds_in_flight_per_repo: 2,
+            commands_per_person_per_hour: 20,
+            checks_per_head: 250,
+            remedies_in_flight: 10,
+        };
+        assert_eq!(policy.limits, limits);
+        let sweep = Sweep { every_minutes: 1, concurrency: 8, max_prs: 500, inventory_every: 12 };
+        assert_eq!(policy.sweep, sweep);
+        assert_eq!(policy.retention, Retention { terminal_hours: 24, events_days: 90, runs_days: 30 });
+    }
+
+    #[test]
+    fn the_sample_file_says_the_defaults() {
+        let sample = Policies::parse(include_str!("../../../../suture.toml")).unwrap();
+        assert_eq!(sample, Policies::default());
+    }
+
+    #[test]
+    fn the_override_shown_in_the_sample_works() {
+        let sample = include_str!("../../../../suture.toml");
+        let (_, example) = sample.split_once("# [repos.").unwrap();
+        let policies = Policies::parse(&format!("[repos.{}", example.replace("# ", ""))).unwrap();
+        let policy = policies.for_repo(&repo("acme/payments"));
+        assert_eq!((policy.mode, policy.thresholds_minutes.checks_running), (Mode::Act, 120));
+        assert_eq!(policy.checks.required, ["continuous-integration/jenkins/pr-merge"]);
+        assert!(!policy.transient.0["timeout"].enabled);
+    }
+
+    #[test]
+    fn a_repository_overrides_field_by_field_and_lists_as_a_whole() {
+        let policies = Policies::parse(
+            r#"
+            mode = "act"
+            [budgets]
+            rebuild = 4
+            branch_update = 5
+            [ours]
+            authors = ["a", "b"]
+            [transient.mine]
+            patterns = ["flux"]
+            sources = ["ci"]
+            [repos."Acme/App"]
+            mode = "observe"
+            budgets.rebuild = 6
+            ours.authors = ["c"]
+            transient.mine.sources = []
+            transient.network.enabled = false
+            "#,
+        )
+        .unwrap();
+        let base = policies.base();
+        let app = policies.for_repo(&repo("aCME/aPP"));
+        assert_eq!((base.mode, base.budgets.rebuild, base.budgets.branch_update), (Mode::Act, 4, 5));
+        assert_eq!((app.mode, app.budgets.rebuild, app.budgets.branch_update), (Mode::Observe, 6, 5));
+        assert_eq!((app.budgets.close_and_reopen, app.ours.authors.as_slice()), (1, ["c".to_owned()].as_slice()));
+        assert_eq!(app.ours.labels, ["codegenie"]);
+        assert_eq!(base.transient.0["mine"].sources, [TextPattern::known("ci")]);
+        assert_eq!(app.transient.0["mine"].sources, []);
+        assert_eq!(app.transient.0["mine"].patterns, [TextPattern::known("flux")]);
+        assert!(base.transient.0["network"].enabled && !app.transient.0["network"].enabled);
+        assert_eq!(app.transient.0["network"].patterns, base.transient.0["network"].patterns);
+        assert_eq!(app.transient.0.len(), 11);
+        assert_eq!(policies.for_repo(&repo("acme/other")), base);
+        assert_ne!(app, base);
+    }
+
+    #[test]
+    fn policy_bots_context_is_not_a_check() {
+        let policy = Policy::default();
+        for context in ["policy-bot", "policy-bot: main", "policy-bot/main", "policy-bot main"] {
+            assert!(policy.is_policy_context(context), "{context}");
+        }
+        for context in ["policy-bottle", "policy-bot-staging: main", "my policy-bot", "Policy-bot", "policy", ""] {
+            assert!(!policy.is_policy_context(context), "{context}");
+        }
+        let colon = Policies::parse("policy_bot.context_prefix = 'policy-bot:'").unwrap();
+        assert!(colon.base().is_policy_context("policy-bot:main") && !colon.base().is_policy_context("policy-bot"));
+    }
+}

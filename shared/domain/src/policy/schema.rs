@@ -1,0 +1,108 @@
+//! The JSON schema of `suture.toml`, for editors: made from the same types that read the file, so it cannot lag behind.
+
+use std::collections::BTreeMap;
+
+use schemars::transform::transform_subschemas;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use super::Policy;
+
+/// What a whole file may say: a policy, and policies by repository.
+#[derive(JsonSchema)]
+#[schemars(rename = "suture.toml", deny_unknown_fields)]
+#[expect(dead_code, reason = "only its shape is used")]
+struct File {
+    #[schemars(flatten)]
+    base: Policy,
+    /// Overrides for single repositories, by `owner/name`: tables are merged with those above, lists are replaced.
+    #[schemars(default)]
+    repos: BTreeMap<String, Policy>,
+}
+
+/// The schema of `suture.toml`.
+#[must_use]
+pub fn schema() -> Schema {
+    let mut schema = SchemaGenerator::default().into_root_schema_for::<File>();
+    drop_table_defaults(&mut schema);
+    schema
+}
+
+/// Every field shows its own default; whole tables of them only repeat that, at four times the length.
+fn drop_table_defaults(schema: &mut Schema) {
+    if schema.get("default").is_some_and(|default| default.is_object()) {
+        schema.remove("default");
+    }
+    transform_subschemas(&mut drop_table_defaults, schema);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/suture.schema.json");
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test of a file in the repository, which it brings up to date")]
+    fn the_schema_in_the_repository_is_current() {
+        let current = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
+        let committed = std::fs::read_to_string(PATH).unwrap_or_default();
+        if current != committed {
+            std::fs::write(PATH, current).unwrap();
+            panic!("docs/suture.schema.json was out of date and has been rewritten: look at it and commit it");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_and_only_fields_show_defaults() {
+        let schema = serde_json::to_value(schema()).unwrap();
+        let policy = &schema["$defs"]["Policy"];
+        for table in [&schema, policy, &schema["$defs"]["Budgets"], &schema["$defs"]["TransientRule"]] {
+            assert_eq!(table["additionalProperties"], false, "{table:#}");
+        }
+        assert_eq!(policy["properties"]["mode"]["default"], "observe");
+        assert_eq!(policy["properties"]["budgets"].get("default"), None);
+        assert_eq!(schema["$defs"]["Budgets"]["properties"]["lifetime"]["default"], 12);
+        assert_eq!(schema["$defs"]["Ours"]["properties"]["vulnerability_patterns"]["items"], {
+            serde_json::json!({ "type": "string" })
+        });
+        assert_eq!(schema["properties"]["repos"]["additionalProperties"]["$ref"], "#/$defs/Policy");
+    }
+
+    /// The fields that a schema knows and none of these tables of the sample shows.
+    fn missing(root: &Value, schema: &Value, samples: &[&toml::Table], path: &str) -> Vec<String> {
+        let schema = match schema["$ref"].as_str() {
+            Some(name) => &root["$defs"][name.trim_start_matches("#/$defs/")],
+            None => schema,
+        };
+        let inner = toml::Value::as_table;
+        if schema["additionalProperties"].is_object() {
+            let all: Vec<&toml::Table> = samples.iter().flat_map(|table| table.values()).filter_map(inner).collect();
+            return missing(root, &schema["additionalProperties"], &all, &format!("{path}.*"));
+        }
+        let fields = schema["properties"].as_object().into_iter().flatten().filter(|(name, _)| *name != "repos");
+        fields
+            .flat_map(|(name, field)| {
+                let path = format!("{path}.{name}");
+                let shown: Vec<&toml::Value> = samples.iter().filter_map(|table| table.get(name)).collect();
+                let tables: Vec<&toml::Table> = shown.iter().copied().filter_map(inner).collect();
+                let absent = shown.is_empty().then(|| path.clone());
+                absent.into_iter().chain(missing(root, field, &tables, &path)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_sample_shows_every_field() {
+        let root = serde_json::to_value(schema()).unwrap();
+        let sample: toml::Table = include_str!("../../../../suture.toml").parse().unwrap();
+        assert_eq!(missing(&root, &root, &[&sample], ""), Vec::<String>::new());
+        let half: toml::Table = "[backoff]\nbase_secs = 1\n[transient.a]\nenabled = true".parse().unwrap();
+        let missing = missing(&root, &root, &[&half], "");
+        for path in [".mode", ".backoff.max_secs", ".budgets.lifetime", ".transient.*.sources"] {
+            assert!(missing.iter().any(|missing| missing == path), "{path} in {missing:?}");
+        }
+        assert!(!missing.iter().any(|missing| missing == ".backoff.base_secs"), "{missing:?}");
+    }
+}

@@ -1,0 +1,246 @@
+//! Where a command goes (seed §12), and what a request on the bus looks like (design §9). Only names and shapes: the
+//! Car Bridge does the sending.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::Command;
+use crate::id::{EffectId, RepoName, RunId, Sha};
+
+/// The `source` of every event Suture puts on the bus.
+pub const BUS_SOURCE: &str = "suture";
+
+/// Who carries out a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// Jenkins' own API.
+    Jenkins,
+    /// Policy Bot, over the bus.
+    PolicyBot,
+    /// The separation-of-duties validator, over the bus.
+    SodValidator,
+    /// Approver Bot, over the bus.
+    ApproverBot,
+    /// Automerge Bot, over the bus.
+    AutomergeBot,
+    /// GitHub's own API.
+    #[serde(rename = "github")]
+    GitHub,
+    /// CodeGenie, which opens pull requests, over the bus.
+    #[serde(rename = "codegenie")]
+    CodeGenie,
+    /// Nobody else: Suture answers or changes its own record.
+    Suture,
+}
+
+impl Target {
+    /// All targets.
+    pub const ALL: [Self; 8] = [
+        Self::Jenkins,
+        Self::PolicyBot,
+        Self::SodValidator,
+        Self::ApproverBot,
+        Self::AutomergeBot,
+        Self::GitHub,
+        Self::CodeGenie,
+        Self::Suture,
+    ];
+
+    /// The target as logs and events spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Jenkins => "jenkins",
+            Self::PolicyBot => "policy-bot",
+            Self::SodValidator => "sod-validator",
+            Self::ApproverBot => "approver-bot",
+            Self::AutomergeBot => "automerge-bot",
+            Self::GitHub => "github",
+            Self::CodeGenie => "codegenie",
+            Self::Suture => "suture",
+        }
+    }
+
+    /// What is put on the bus for it; nothing for those we call directly.
+    #[must_use]
+    pub fn detail_type(self) -> Option<DetailType> {
+        match self {
+            Self::PolicyBot => Some(DetailType::PolicyEvaluationRequested),
+            Self::SodValidator => Some(DetailType::SodCheckRequested),
+            Self::ApproverBot => Some(DetailType::ApprovalRequested),
+            Self::AutomergeBot => Some(DetailType::MergeRequested),
+            Self::CodeGenie => Some(DetailType::PullRequestRequested),
+            Self::Jenkins | Self::GitHub | Self::Suture => None,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Who carries out this command, in the order in which they are called.
+#[must_use]
+pub fn route(command: Command) -> &'static [Target] {
+    match command {
+        Command::Rebuild => &[Target::Jenkins],
+        Command::RecheckPolicy => &[Target::PolicyBot],
+        Command::RecheckSod => &[Target::SodValidator],
+        Command::RecheckApproval => &[Target::ApproverBot],
+        Command::Merge => &[Target::AutomergeBot],
+        Command::UpdateBranch | Command::Cancel => &[Target::GitHub],
+        // Closed first: CodeGenie would find its own pull request open and open no other.
+        Command::CloseAndReopen => &[Target::GitHub, Target::CodeGenie],
+        Command::Status | Command::Explain | Command::Hold | Command::Resume | Command::Approve => &[Target::Suture],
+    }
+}
+
+/// What an event on the bus asks for: its `detail-type`. Bots match their rules on these names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DetailType {
+    /// Policy Bot: evaluate.
+    PolicyEvaluationRequested,
+    /// The SOD validator: check.
+    SodCheckRequested,
+    /// Approver Bot: look, and approve if you may.
+    ApprovalRequested,
+    /// Automerge Bot: merge if you may.
+    MergeRequested,
+    /// CodeGenie: open a fresh pull request for this vulnerability.
+    PullRequestRequested,
+    /// Our own reconciler: look at this pull request now. No command leads here; the engine sends it.
+    ReconcileRequested,
+}
+
+impl DetailType {
+    /// All detail types.
+    pub const ALL: [Self; 6] = [
+        Self::PolicyEvaluationRequested,
+        Self::SodCheckRequested,
+        Self::ApprovalRequested,
+        Self::MergeRequested,
+        Self::PullRequestRequested,
+        Self::ReconcileRequested,
+    ];
+
+    /// The name on the bus.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PolicyEvaluationRequested => "PolicyEvaluationRequested",
+            Self::SodCheckRequested => "SodCheckRequested",
+            Self::ApprovalRequested => "ApprovalRequested",
+            Self::MergeRequested => "MergeRequested",
+            Self::PullRequestRequested => "PullRequestRequested",
+            Self::ReconcileRequested => "ReconcileRequested",
+        }
+    }
+}
+
+impl fmt::Display for DetailType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The `detail` of an event on the bus. Every key is always there, null if unknown: other people's rules and templates
+/// read it, and a missing key breaks those more easily than a null.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusDetail {
+    /// Which repository.
+    pub repo: RepoName,
+    /// Which pull request there; for CodeGenie, the one to be replaced.
+    pub pr_number: u64,
+    /// The commit the request was decided on; for another head it is void.
+    pub head_sha: Sha,
+    /// What the pull request fixes, if it says so.
+    pub vulnerability_id: Option<String>,
+    /// The run this is a step of.
+    pub run_id: Option<RunId>,
+    /// The same in every repetition: the bus delivers at least once, and a bot may drop what it has seen.
+    pub effect_id: EffectId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_goes_where_the_seed_sends_it() {
+        let rendered: String = Command::ALL
+            .into_iter()
+            .map(|command| {
+                let hops: Vec<String> = route(command)
+                    .iter()
+                    .map(|target| match target.detail_type() {
+                        Some(detail_type) => format!("{target} [{detail_type}]"),
+                        None => target.to_string(),
+                    })
+                    .collect();
+                format!("{:<18}{}\n", command.name(), hops.join(", "))
+            })
+            .collect();
+        insta::assert_snapshot!(rendered, @"
+        /rebuild          jenkins
+        /recheck-policy   policy-bot [PolicyEvaluationRequested]
+        /recheck-sod      sod-validator [SodCheckRequested]
+        /recheck-approval approver-bot [ApprovalRequested]
+        /merge            automerge-bot [MergeRequested]
+        /update-branch    github
+        /close-and-reopen github, codegenie [PullRequestRequested]
+        /cancel           github
+        /status           suture
+        /explain          suture
+        /hold             suture
+        /resume           suture
+        /approve          suture
+        ");
+    }
+
+    #[test]
+    fn names_are_what_json_shows() {
+        for target in Target::ALL {
+            assert_eq!(serde_json::to_string(&target).unwrap(), format!("\"{target}\""));
+        }
+        for detail_type in DetailType::ALL {
+            assert_eq!(serde_json::to_string(&detail_type).unwrap(), format!("\"{detail_type}\""));
+        }
+        assert_eq!(BUS_SOURCE, "suture");
+    }
+
+    #[test]
+    fn each_detail_type_but_the_reconcilers_belongs_to_one_target() {
+        for detail_type in DetailType::ALL {
+            let owners = Target::ALL.into_iter().filter(|t| t.detail_type() == Some(detail_type)).count();
+            assert_eq!(owners, usize::from(detail_type != DetailType::ReconcileRequested), "{detail_type}");
+        }
+    }
+
+    #[test]
+    fn a_detail_shows_all_six_keys_and_comes_back() {
+        let sha = "b".repeat(40);
+        let detail = BusDetail {
+            repo: "acme/my-app".parse().unwrap(),
+            pr_number: 42,
+            head_sha: sha.parse().unwrap(),
+            vulnerability_id: Some("CVE-2026-0001".to_owned()),
+            run_id: Some(RunId::new("run-1")),
+            effect_id: EffectId::new("acme/my-app#42#e1#0"),
+        };
+        let json = serde_json::to_string(&detail).unwrap();
+        assert_eq!(
+            json,
+            format!(
+                r#"{{"repo":"acme/my-app","pr_number":42,"head_sha":"{sha}","vulnerability_id":"CVE-2026-0001","run_id":"run-1","effect_id":"acme/my-app#42#e1#0"}}"#
+            )
+        );
+        assert_eq!(serde_json::from_str::<BusDetail>(&json).unwrap(), detail);
+        let bare = BusDetail { vulnerability_id: None, run_id: None, ..detail };
+        let json = serde_json::to_string(&bare).unwrap();
+        assert!(json.contains(r#""vulnerability_id":null,"run_id":null"#), "{json}");
+    }
+}

@@ -1,0 +1,571 @@
+//! A run: the durable record of one piece of work, a remedy's attempt or a sweep (seed 001; design §5). Here are the
+//! record, how it changes, its leases and its deadlines; the table of states is in `lifecycle`, checkpoints and the
+//! way back after a crash are in `recovery`, refusals in `error`. Nothing here is stored, sent or waited for.
+//!
+//! Every change adds one to `version` (a call that changes nothing adds nothing). A writer's condition is the version
+//! it *loaded*, since several changes may be written at once.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::id::{PrId, RunId, Sha};
+use crate::state::Strategy;
+
+mod error;
+mod lifecycle;
+mod recovery;
+
+pub use error::RunError;
+pub use lifecycle::{Approval, ApprovalDecision, ExternalEvent, Initiator, RunState, Transition, TransitionContext};
+pub use recovery::{Recovery, ResumePlan, Step, StepOnResume, StepStatus};
+
+/// A run that nobody has picked up for this long has lost its message.
+const RESEND_AFTER: SignedDuration = SignedDuration::from_mins(1);
+
+/// A run keeps its newest transitions only: a record has to stay small, and a healthy run has five.
+const MOST_TRANSITIONS: usize = 32;
+
+/// Likewise for what was undone.
+const MOST_COMPENSATIONS: usize = 32;
+
+/// What a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    /// One attempt of one strategy on one pull request.
+    Remedy(Strategy),
+    /// One pass of the reconciler.
+    Sweep,
+}
+
+/// Where the wish for a run came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunTrigger {
+    /// The sweep decided on it.
+    Reconciler,
+    /// A person's comment on the pull request.
+    PrComment,
+    /// A call of the admin API.
+    AdminApi,
+    /// The scheduler.
+    Schedule,
+    /// An event from outside.
+    Webhook,
+}
+
+/// Something that was undone, or could not be, when a run was cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompensationEntry {
+    /// When.
+    pub at: Timestamp,
+    /// What was undone, such as `budget returned`.
+    pub what: String,
+    /// What else is worth knowing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// The record. Absent things are not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its name.
+    pub id: RunId,
+    /// The pull request it is about; a sweep is about none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pr: Option<PrId>,
+    /// What it does.
+    pub kind: RunKind,
+    /// Where it stands.
+    pub state: RunState,
+    /// The head it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_sha: Option<Sha>,
+    /// Where the wish came from.
+    pub trigger: RunTrigger,
+    /// Whose wish it was, if a person's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// When it was claimed.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// The first moment at which its worker counts as gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_until: Option<Timestamp>,
+    /// Who works on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_holder: Option<String>,
+    /// The first moment at which the expected event counts as missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_deadline: Option<Timestamp>,
+    /// The event that proves it, in a few words; kept after it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expects: Option<String>,
+    /// Its checkpoints, in the order of their first start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    /// How often it was taken over from a worker that was gone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resume_count: u32,
+    /// The step it was last resumed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<String>,
+    /// What was undone; only cancelled runs have entries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compensation: Vec<CompensationEntry>,
+    /// How it ended, in a word or two, such as `conflict`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    /// How long it took from claim to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// The key under which it was asked for (design §6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// How often it has changed.
+    pub version: u64,
+    /// A sweep that stopped at its deadline; what it missed is still due.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+    /// Its newest changes of state, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transitions: Vec<Transition>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// From one moment to another; nothing if a clock went backwards.
+fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0)
+}
+
+impl Run {
+    /// A claimed attempt of a strategy, decided on this head.
+    #[must_use]
+    pub fn remedy(id: RunId, pr: PrId, head: Option<Sha>, does: Strategy, trigger: RunTrigger, now: Timestamp) -> Self {
+        Self { pr: Some(pr), head_sha: head, ..Self::pending(id, RunKind::Remedy(does), trigger, now) }
+    }
+
+    /// A pass of the reconciler.
+    #[must_use]
+    pub fn sweep(id: RunId, trigger: RunTrigger, now: Timestamp) -> Self {
+        Self::pending(id, RunKind::Sweep, trigger, now)
+    }
+
+    fn pending(id: RunId, kind: RunKind, trigger: RunTrigger, now: Timestamp) -> Self {
+        Self {
+            id,
+            pr: None,
+            kind,
+            state: RunState::Pending,
+            head_sha: None,
+            trigger,
+            requested_by: None,
+            created_at: now,
+            updated_at: now,
+            lease_until: None,
+            lease_holder: None,
+            wait_deadline: None,
+            expects: None,
+            steps: Vec::new(),
+            resume_count: 0,
+            resumed_from: None,
+            compensation: Vec::new(),
+            outcome: None,
+            error: None,
+            completed_at: None,
+            duration_ms: None,
+            idempotency_key: None,
+            version: 0,
+            partial: false,
+            transitions: Vec::new(),
+        }
+    }
+
+    fn touch(&mut self, at: Timestamp) {
+        // Clocks of two workers differ a little; the record's own time does not go backwards.
+        self.updated_at = self.updated_at.max(at);
+        self.version = self.version.saturating_add(1);
+    }
+
+    fn must_be_live(&self) -> Result<(), RunError> {
+        if self.state.is_terminal() {
+            return Err(RunError::TerminalState { run: self.id.clone(), state: self.state });
+        }
+        Ok(())
+    }
+
+    /// Moves it to another state. A lease ends when work does, a deadline when the waiting does; the end sets
+    /// `completed_at` and the duration.
+    ///
+    /// # Errors
+    /// [`RunError::TerminalState`] if it has ended, [`RunError::InvalidTransition`] if the table does not allow it.
+    pub fn advance(mut self, to: RunState, context: TransitionContext) -> Result<Self, RunError> {
+        self.must_be_live()?;
+        let from = self.state;
+        if !from.may_become(to) {
+            return Err(RunError::InvalidTransition { run: self.id, from, to });
+        }
+        let at = context.at;
+        self.state = to;
+        if to != RunState::Running {
+            (self.lease_until, self.lease_holder) = (None, None);
+        }
+        if to != RunState::WaitingExternal {
+            self.wait_deadline = None;
+        }
+        if to.is_terminal() {
+            self.completed_at = Some(at);
+            self.duration_ms = Some(millis_between(self.created_at, at));
+        }
+        if self.transitions.len() == MOST_TRANSITIONS {
+            self.transitions.remove(0);
+        }
+        self.transitions.push(Transition { from, to, context });
+        self.touch(at);
+        Ok(self)
+    }
+
+    /// Its target has accepted; now only the event can prove it.
+    ///
+    /// # Errors
+    /// As [`Run::advance`].
+    pub fn wait_for(
+        self,
+        expects: impl Into<String>,
+        deadline: Timestamp,
+        context: TransitionContext,
+    ) -> Result<Self, RunError> {
+        let waiting = self.advance(RunState::WaitingExternal, context)?;
+        Ok(Self { expects: Some(expects.into()), wait_deadline: Some(deadline), ..waiting })
+    }
+
+    /// It is proven.
+    ///
+    /// # Errors
+    /// As [`Run::advance`].
+    pub fn complete(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
+        Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Completed, context)? })
+    }
+
+    /// It did not work; the outcome is a word or two, the error is for whoever looks into it.
+    ///
+    /// # Errors
+    /// As [`Run::advance`].
+    pub fn fail(
+        self,
+        outcome: impl Into<String>,
+        error: impl Into<String>,
+        context: TransitionContext,
+    ) -> Result<Self, RunError> {
+        let failed = self.advance(RunState::Failed, context)?;
+        Ok(Self { outcome: Some(outcome.into()), error: Some(error.into()), ..failed })
+    }
+
+    /// It is not wanted any more.
+    ///
+    /// # Errors
+    /// As [`Run::advance`].
+    pub fn cancel(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
+        Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Cancelled, context)? })
+    }
+
+    /// Writes down what was undone after a cancellation: the one thing an ended run still learns. The same entry twice
+    /// is one entry, and beyond a bound further ones are dropped.
+    ///
+    /// # Errors
+    /// [`RunError::NotCancelled`] if it is anything but cancelled.
+    pub fn compensated(mut self, entry: CompensationEntry) -> Result<Self, RunError> {
+        if self.state != RunState::Cancelled {
+            return Err(RunError::NotCancelled { run: self.id, state: self.state });
+        }
+        if self.compensation.len() < MOST_COMPENSATIONS && !self.compensation.contains(&entry) {
+            self.touch(entry.at);
+            self.compensation.push(entry);
+        }
+        Ok(self)
+    }
+
+    /// Takes the lease, or prolongs one's own. The state stays: `advance` moves it.
+    ///
+    /// # Errors
+    /// [`RunError::Leased`] if somebody else's lease still runs, [`RunError::TerminalState`] if there is nothing to do.
+    pub fn take_lease(mut self, holder: &str, now: Timestamp, until: Timestamp) -> Result<Self, RunError> {
+        self.must_be_live()?;
+        self.must_be_free_for(holder, now)?;
+        (self.lease_until, self.lease_holder) = (Some(until), Some(holder.to_owned()));
+        self.touch(now);
+        Ok(self)
+    }
+
+    fn must_be_free_for(&self, holder: &str, now: Timestamp) -> Result<(), RunError> {
+        match (&self.lease_holder, self.lease_until) {
+            (Some(other), Some(until)) if other != holder && now < until => {
+                Err(RunError::Leased { run: self.id.clone(), holder: other.clone(), until })
+            }
+            (Some(_) | None, Some(_) | None) => Ok(()),
+        }
+    }
+
+    /// Its message was sent once more: the next look at it is a minute later. Anything but a pending run stays as it is.
+    #[must_use]
+    pub fn resent(mut self, now: Timestamp) -> Self {
+        if self.state == RunState::Pending {
+            self.touch(now);
+        }
+        self
+    }
+
+    /// When somebody has to look at it: a pending run a minute after it was last sent, a running one when its lease
+    /// ends, a waiting one at its deadline (without lease or deadline: at once, so that nothing strands). Approvals
+    /// take as long as people do, and ended runs need nobody.
+    #[must_use]
+    pub fn due_at(&self) -> Option<Timestamp> {
+        match self.state {
+            RunState::Pending => Some(self.updated_at.checked_add(RESEND_AFTER).unwrap_or(Timestamp::MAX)),
+            RunState::Running => Some(self.lease_until.unwrap_or(self.updated_at)),
+            RunState::WaitingExternal => Some(self.wait_deadline.unwrap_or(self.updated_at)),
+            RunState::AwaitingApproval | RunState::Completed | RunState::Failed | RunState::Cancelled => None,
+        }
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.due_at().is_some_and(|due_at| now >= due_at)
+    }
+
+    /// Its worker is gone: it runs, and its lease has ended.
+    #[must_use]
+    pub fn is_orphaned(&self, now: Timestamp) -> bool {
+        self.state == RunState::Running && self.is_due(now)
+    }
+
+    /// The event that would have proven it did not come in time.
+    #[must_use]
+    pub fn wait_expired(&self, now: Timestamp) -> bool {
+        self.state == RunState::WaitingExternal && self.is_due(now)
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds after noon.
+    fn at(secs: i64) -> Timestamp {
+        "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(secs)
+    }
+
+    fn by_system(secs: i64) -> TransitionContext {
+        TransitionContext::new(Initiator::System, at(secs))
+    }
+
+    fn fresh() -> Run {
+        let head = "a".repeat(40).parse().unwrap();
+        let pr = "acme/app#42".parse().unwrap();
+        Run::remedy(RunId::new("r1"), pr, Some(head), Strategy::Rebuild, RunTrigger::Reconciler, at(0))
+    }
+
+    /// A run in this state, with a lease until 300 s and a deadline at 900 s where those exist.
+    fn in_state(state: RunState) -> Run {
+        let running = || {
+            fresh().take_lease("bridge-1", at(10), at(300)).unwrap().advance(RunState::Running, by_system(10)).unwrap()
+        };
+        match state {
+            RunState::Pending => fresh(),
+            RunState::Running => running(),
+            RunState::WaitingExternal => running().wait_for("CHECKS_RUNNING", at(900), by_system(20)).unwrap(),
+            RunState::AwaitingApproval | RunState::Completed | RunState::Failed | RunState::Cancelled => {
+                running().advance(state, by_system(20)).unwrap()
+            }
+        }
+    }
+
+    #[test]
+    fn all_49_changes_are_either_made_or_refused_as_the_table_says() {
+        for from in RunState::ALL {
+            for to in RunState::ALL {
+                let run = in_state(from);
+                assert_eq!(run.state, from);
+                let version = run.version;
+                let code = match run.advance(to, by_system(30)) {
+                    Ok(run) => {
+                        assert_eq!((run.state, run.updated_at, run.version), (to, at(30), version + 1));
+                        let last = run.transitions.last().cloned().unwrap();
+                        assert_eq!((last.from, last.to, last.context), (from, to, by_system(30)));
+                        "ok"
+                    }
+                    Err(error) => error.code(),
+                };
+                let expected = match (from.is_terminal(), from.may_become(to)) {
+                    (true, _) => "RUN_TERMINAL_STATE",
+                    (false, true) => "ok",
+                    (false, false) => "RUN_INVALID_TRANSITION",
+                };
+                assert_eq!(code, expected, "{from} -> {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_ended_run_absorbs_everything() {
+        for state in [RunState::Completed, RunState::Failed, RunState::Cancelled] {
+            let refused = [
+                in_state(state).complete("x", by_system(30)),
+                in_state(state).fail("x", "y", by_system(30)),
+                in_state(state).cancel("x", by_system(30)),
+                in_state(state).wait_for("x", at(40), by_system(30)),
+                in_state(state).take_lease("bridge-1", at(30), at(40)),
+                in_state(state).checkpoint(Step::started("guard", at(30))),
+                in_state(state).resume("bridge-1", at(30), at(40)).map(|(run, _)| run),
+            ];
+            for result in refused {
+                assert_eq!(result, Err(RunError::TerminalState { run: RunId::new("r1"), state }));
+            }
+            assert_eq!(in_state(state).resent(at(9999)), in_state(state));
+            assert_eq!(in_state(state).recover(at(9999)), Recovery::Leave);
+        }
+    }
+
+    #[test]
+    fn the_end_has_a_time_a_duration_and_a_word() {
+        let run = in_state(RunState::WaitingExternal).complete("proven", by_system(75)).unwrap();
+        assert_eq!((run.completed_at, run.duration_ms), (Some(at(75)), Some(75_000)));
+        assert_eq!((run.outcome.as_deref(), run.error.as_deref()), (Some("proven"), None));
+        assert_eq!((run.state, run.expects.as_deref()), (RunState::Completed, Some("CHECKS_RUNNING")));
+        let run = in_state(RunState::Running).fail("conflict", "409 merge conflict", by_system(75)).unwrap();
+        assert_eq!((run.outcome.as_deref(), run.error.as_deref()), (Some("conflict"), Some("409 merge conflict")));
+        assert_eq!(run.state, RunState::Failed);
+        let run = fresh().cancel("head moved", by_system(1)).unwrap();
+        assert_eq!((run.state, run.outcome.as_deref(), run.error), (RunState::Cancelled, Some("head moved"), None));
+        let run = in_state(RunState::Running);
+        assert_eq!((run.completed_at, run.duration_ms, run.outcome), (None, None, None), "not before the end");
+    }
+
+    #[test]
+    fn a_clock_that_goes_backwards_does_no_harm() {
+        let run = in_state(RunState::Running).advance(RunState::Completed, by_system(-5)).unwrap();
+        assert_eq!((run.updated_at, run.completed_at, run.duration_ms), (at(10), Some(at(-5)), Some(0)));
+    }
+
+    #[test]
+    fn leases_and_deadlines_end_with_what_they_are_for() {
+        let running = in_state(RunState::Running);
+        assert_eq!((running.lease_until, running.lease_holder.as_deref()), (Some(at(300)), Some("bridge-1")));
+        let waiting = in_state(RunState::WaitingExternal);
+        assert_eq!((waiting.lease_until, waiting.lease_holder, waiting.wait_deadline), (None, None, Some(at(900))));
+        let again = in_state(RunState::WaitingExternal).advance(RunState::Running, by_system(30)).unwrap();
+        assert_eq!(again.wait_deadline, None);
+        let asked = in_state(RunState::AwaitingApproval);
+        assert_eq!((asked.lease_until, asked.lease_holder), (None, None));
+    }
+
+    #[test]
+    fn only_the_newest_transitions_are_kept() {
+        let mut run = in_state(RunState::Running);
+        for n in 0..40 {
+            run = run.advance(RunState::AwaitingApproval, by_system(100 + n)).unwrap();
+            run = run.advance(RunState::Running, by_system(100 + n)).unwrap();
+        }
+        assert_eq!(run.transitions.len(), 32);
+        assert_eq!(run.transitions.first().unwrap().context.at, at(124));
+        assert_eq!(run.transitions.last().unwrap().context.at, at(139));
+    }
+
+    #[test]
+    fn one_worker_at_a_time_until_the_very_edge() {
+        let held = in_state(RunState::Running);
+        let refused = held.clone().take_lease("bridge-2", at(299), at(600)).unwrap_err();
+        let expected = RunError::Leased { run: RunId::new("r1"), holder: "bridge-1".into(), until: at(300) };
+        assert_eq!(refused, expected);
+        let taken = held.clone().take_lease("bridge-2", at(300), at(600)).unwrap();
+        assert_eq!((taken.lease_until, taken.lease_holder.as_deref()), (Some(at(600)), Some("bridge-2")));
+        assert_eq!((taken.version, taken.updated_at, taken.state), (held.version + 1, at(300), RunState::Running));
+        let prolonged = held.take_lease("bridge-1", at(299), at(700)).unwrap();
+        assert_eq!(prolonged.lease_until, Some(at(700)));
+        assert_eq!(fresh().take_lease("bridge-1", at(1), at(2)).unwrap().state, RunState::Pending);
+    }
+
+    #[test]
+    fn every_state_says_when_it_needs_attention() {
+        let due = RunState::ALL.map(|state| in_state(state).due_at());
+        assert_eq!(due, [Some(at(60)), Some(at(300)), None, Some(at(900)), None, None, None]);
+    }
+
+    #[test]
+    fn without_a_lease_or_a_deadline_it_is_due_at_once() {
+        let running = fresh().advance(RunState::Running, by_system(10)).unwrap();
+        assert_eq!((running.due_at(), running.is_orphaned(at(10))), (Some(at(10)), true));
+        let waiting = running.advance(RunState::WaitingExternal, by_system(20)).unwrap();
+        assert_eq!((waiting.due_at(), waiting.wait_expired(at(20))), (Some(at(20)), true));
+        let mut last = fresh();
+        last.updated_at = Timestamp::MAX;
+        assert_eq!(last.due_at(), Some(Timestamp::MAX));
+    }
+
+    #[test]
+    fn a_run_is_orphaned_or_expired_from_the_very_edge_and_only_in_its_state() {
+        for state in RunState::ALL {
+            let run = in_state(state);
+            assert_eq!(run.is_orphaned(at(300)), state == RunState::Running, "{state}");
+            assert!(!run.is_orphaned(at(299)), "{state}");
+            assert_eq!(run.wait_expired(at(900)), state == RunState::WaitingExternal, "{state}");
+            assert!(!run.wait_expired(at(899)), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_resend_moves_the_next_look_of_a_pending_run_only() {
+        let resent = fresh().resent(at(60));
+        assert_eq!((resent.due_at(), resent.version, resent.created_at), (Some(at(120)), 1, at(0)));
+        assert_eq!(in_state(RunState::Running).resent(at(60)), in_state(RunState::Running));
+    }
+
+    #[test]
+    fn only_a_cancelled_run_writes_down_what_was_undone_and_each_thing_once() {
+        let entry = |what: &str| CompensationEntry { at: at(40), what: what.into(), detail: Some("rebuild".into()) };
+        for state in RunState::ALL {
+            let result = in_state(state).compensated(entry("budget returned"));
+            match result {
+                Ok(run) => assert_eq!((state, run.compensation), (RunState::Cancelled, vec![entry("budget returned")])),
+                Err(error) => assert_eq!(error, RunError::NotCancelled { run: RunId::new("r1"), state }),
+            }
+        }
+        let cancelled = in_state(RunState::Cancelled);
+        let once = cancelled.clone().compensated(entry("budget returned")).unwrap();
+        assert_eq!((once.version, once.updated_at), (cancelled.version + 1, at(40)));
+        assert_eq!(once.clone().compensated(entry("budget returned")).unwrap(), once);
+        let full = (0..40).fold(once, |run, n| run.compensated(entry(&n.to_string())).unwrap());
+        assert_eq!(full.compensation.len(), 32);
+        assert_eq!(full.compensation.last().unwrap().what, "30");
+    }
+
+    #[test]
+    fn a_fresh_run_is_stored_small_and_read_back() {
+        let sweep = Run::sweep(RunId::new("sweep-1"), RunTrigger::Schedule, at(0));
+        insta::assert_snapshot!(serde_json::to_string(&sweep).unwrap(), @r#"{"id":"sweep-1","kind":"sweep","state":"pending","trigger":"schedule","created_at":"2026-03-01T12:00:00Z","updated_at":"2026-03-01T12:00:00Z","version":0}"#);
+        insta::assert_snapshot!(serde_json::to_string(&fresh()).unwrap(), @r#"{"id":"r1","pr":"acme/app#42","kind":{"remedy":"rebuild"},"state":"pending","head_sha":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","trigger":"reconciler","created_at":"2026-03-01T12:00:00Z","updated_at":"2026-03-01T12:00:00Z","version":0}"#);
+        let names = [RunTrigger::PrComment, RunTrigger::AdminApi, RunTrigger::Webhook];
+        assert_eq!(serde_json::to_string(&names).unwrap(), r#"["pr-comment","admin-api","webhook"]"#);
+    }
+
+    #[test]
+    fn a_full_run_is_read_back_as_it_was() {
+        for state in RunState::ALL {
+            let mut run = in_state(state);
+            run.steps = vec![Step::started("guard", at(1)).idempotent().done(Some("clear".into()), at(2))];
+            run.compensation = vec![CompensationEntry { at: at(3), what: "budget returned".into(), detail: None }];
+            (run.resume_count, run.partial, run.requested_by) = (2, true, Some("ada".into()));
+            let json = serde_json::to_string(&run).unwrap();
+            assert_eq!(serde_json::from_str::<Run>(&json).unwrap(), run);
+            assert!(json.contains(r#""resume_count":2"#) && json.contains(r#""partial":true"#));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Why a run refuses, in a sentence a person can act on and a code a program can.
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use super::RunState;
+use crate::id::RunId;
+
+/// Why a run does not do what was asked of it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RunError {
+    /// The table does not allow it.
+    #[error("run `{run}` is {from} and cannot become {to}; it can become {}", .from.next_names())]
+    InvalidTransition {
+        /// The run.
+        run: RunId,
+        /// Its state.
+        from: RunState,
+        /// The state that was asked for.
+        to: RunState,
+    },
+    /// It has ended.
+    #[error("run `{run}` is already {state} and does not change any more; start a new run instead")]
+    TerminalState {
+        /// The run.
+        run: RunId,
+        /// How it ended.
+        state: RunState,
+    },
+    /// Its worker disappeared before the first checkpoint.
+    #[error("run `{run}` lost its worker at {since} before its first checkpoint; start a new run")]
+    Orphaned {
+        /// The run.
+        run: RunId,
+        /// When its lease ran out.
+        since: Timestamp,
+    },
+    /// Its checkpoints do not allow it to go on.
+    #[error("run `{run}` cannot be resumed: {why}; see what it did, then start a new run")]
+    ResumeFailed {
+        /// The run.
+        run: RunId,
+        /// What is in the way.
+        why: String,
+    },
+    /// Somebody else works on it.
+    #[error("run `{run}` is held by `{holder}` until {until}; try again then")]
+    Leased {
+        /// The run.
+        run: RunId,
+        /// Who works on it.
+        holder: String,
+        /// When it is free at the latest.
+        until: Timestamp,
+    },
+    /// The event that would have proven it did not come.
+    #[error("run `{run}` waited until {deadline} for {expects}, which did not come; see whether it arrived elsewhere")]
+    WaitExpired {
+        /// The run.
+        run: RunId,
+        /// What it waited for.
+        expects: String,
+        /// Until when.
+        deadline: Timestamp,
+    },
+    /// Only what was cancelled is undone.
+    #[error("run `{run}` is {state}; only cancelled runs keep a compensation log, so cancel it first")]
+    NotCancelled {
+        /// The run.
+        run: RunId,
+        /// Its state.
+        state: RunState,
+    },
+}
+
+impl RunError {
+    /// The stable code, as the API answers it; the first four are the seed's.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::InvalidTransition { .. } => "RUN_INVALID_TRANSITION",
+            Self::TerminalState { .. } => "RUN_TERMINAL_STATE",
+            Self::Orphaned { .. } => "RUN_ORPHANED",
+            Self::ResumeFailed { .. } => "RUN_RESUME_FAILED",
+            Self::Leased { .. } => "RUN_LEASED",
+            Self::WaitExpired { .. } => "RUN_WAIT_EXPIRED",
+            Self::NotCancelled { .. } => "RUN_NOT_CANCELLED",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_its_code_and_its_sentence() {
+        let run = || RunId::new("r1");
+        let at: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
+        let rows = [
+            RunError::InvalidTransition { run: run(), from: RunState::Pending, to: RunState::Completed },
+            RunError::TerminalState { run: run(), state: RunState::Failed },
+            RunError::Orphaned { run: run(), since: at },
+            RunError::ResumeFailed { run: run(), why: "step `close` failed and must not be repeated".into() },
+            RunError::Leased { run: run(), holder: "bridge-1".into(), until: at },
+            RunError::WaitExpired { run: run(), expects: "CHECKS_RUNNING".into(), deadline: at },
+            RunError::NotCancelled { run: run(), state: RunState::Running },
+        ];
+        let text: Vec<String> = rows.iter().map(|error| format!("{}: {error}", error.code())).collect();
+        insta::assert_snapshot!(text.join("\n"), @r"
+        RUN_INVALID_TRANSITION: run `r1` is pending and cannot become completed; it can become running, failed or cancelled
+        RUN_TERMINAL_STATE: run `r1` is already failed and does not change any more; start a new run instead
+        RUN_ORPHANED: run `r1` lost its worker at 2026-03-01T12:00:00Z before its first checkpoint; start a new run
+        RUN_RESUME_FAILED: run `r1` cannot be resumed: step `close` failed and must not be repeated; see what it did, then start a new run
+        RUN_LEASED: run `r1` is held by `bridge-1` until 2026-03-01T12:00:00Z; try again then
+        RUN_WAIT_EXPIRED: run `r1` waited until 2026-03-01T12:00:00Z for CHECKS_RUNNING, which did not come; see whether it arrived elsewhere
+        RUN_NOT_CANCELLED: run `r1` is running; only cancelled runs keep a compensation log, so cancel it first
+        ");
+    }
+}

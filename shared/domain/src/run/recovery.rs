@@ -1,0 +1,434 @@
+//! What to do with a run that somebody left behind: its checkpoints, the resume tree (seed 001 §5.3) and the recovery
+//! of each state (§5.1, §5.4). Decisions only; who asks is the sweep, who resumes is the Car Bridge.
+//!
+//! A step is checkpointed twice: as pending *before* it touches anything outside, and as done or failed after.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Run, RunError, RunState, millis_between};
+
+/// How far a step got, in the order of its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepStatus {
+    /// Started; whether it happened is not known.
+    Pending,
+    /// It answered with an error.
+    Failed,
+    /// It happened.
+    Done,
+}
+
+/// One checkpoint of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its name, unique within the run.
+    pub name: String,
+    /// How far it got.
+    pub status: StepStatus,
+    /// Once done, a resumed run may skip it and use its output.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumable: bool,
+    /// Doing it again does no harm, because it asks its probe first or changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub idempotent: bool,
+    /// What it produced, small: the number of a pull request, an id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// When this checkpoint was made.
+    pub at: Timestamp,
+    /// How long the step took, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+}
+
+/// What a resumed run does about one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StepOnResume {
+    /// It is done: use its output.
+    Skip,
+    /// Do it again.
+    Replay,
+    /// Neither is safe.
+    Stop,
+}
+
+impl Step {
+    /// A step about to be taken, neither resumable nor idempotent until said so.
+    #[must_use]
+    pub fn started(name: impl Into<String>, at: Timestamp) -> Self {
+        Self {
+            name: name.into(),
+            status: StepStatus::Pending,
+            resumable: false,
+            idempotent: false,
+            output: None,
+            error: None,
+            at,
+            duration_ms: None,
+        }
+    }
+
+    /// Once done, it may be skipped.
+    #[must_use]
+    pub fn resumable(self) -> Self {
+        Self { resumable: true, ..self }
+    }
+
+    /// It may be repeated.
+    #[must_use]
+    pub fn idempotent(self) -> Self {
+        Self { idempotent: true, ..self }
+    }
+
+    /// It happened.
+    #[must_use]
+    pub fn done(self, output: Option<String>, at: Timestamp) -> Self {
+        let duration_ms = Some(millis_between(self.at, at));
+        Self { status: StepStatus::Done, output, error: None, at, duration_ms, ..self }
+    }
+
+    /// It answered with an error.
+    #[must_use]
+    pub fn failed(self, error: impl Into<String>, at: Timestamp) -> Self {
+        let duration_ms = Some(millis_between(self.at, at));
+        Self { status: StepStatus::Failed, output: None, error: Some(error.into()), at, duration_ms, ..self }
+    }
+
+    /// The resume tree. A step nobody knows to be done has no output to use, so being resumable does not help it.
+    #[must_use]
+    pub fn on_resume(&self) -> StepOnResume {
+        match (self.status, self.resumable, self.idempotent) {
+            (StepStatus::Done, true, true | false) => StepOnResume::Skip,
+            (StepStatus::Done, false, true) => StepOnResume::Replay,
+            (StepStatus::Pending | StepStatus::Failed, true | false, true) => StepOnResume::Replay,
+            (StepStatus::Done, false, false) => StepOnResume::Stop,
+            (StepStatus::Pending | StepStatus::Failed, true | false, false) => StepOnResume::Stop,
+        }
+    }
+
+    /// Whether `newer` says more than this does. A zombie's late checkpoint does not, and a step that will be skipped
+    /// is never taken back.
+    fn yields_to(&self, newer: &Self) -> bool {
+        match self.on_resume() {
+            StepOnResume::Skip => false,
+            StepOnResume::Replay | StepOnResume::Stop => (newer.at, newer.status) > (self.at, self.status),
+        }
+    }
+}
+
+/// Where a run that was left behind goes on. Numbers are indexes into its steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResumePlan {
+    /// Everything checkpointed is done: go on with the step of this number, which is the first without a checkpoint.
+    SkipTo(usize),
+    /// Do the step of this number again; each later one follows its own [`Step::on_resume`].
+    Replay(usize),
+    /// Going on is not safe.
+    Cannot {
+        /// The step in the way.
+        step: String,
+        /// Why it is.
+        why: String,
+    },
+}
+
+/// What to do with a run that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recovery {
+    /// Nothing: somebody works on it, it waits for its time or for a person, or it has ended.
+    Leave,
+    /// Its message seems to be lost: send it again.
+    Resend,
+    /// Its worker is gone: go on like this.
+    Resume(ResumePlan),
+    /// It cannot go on: fail it with this error.
+    Fail(RunError),
+}
+
+impl Run {
+    /// The checkpoint of this name.
+    #[must_use]
+    pub fn step(&self, name: &str) -> Option<&Step> {
+        self.steps.iter().find(|step| step.name == name)
+    }
+
+    /// Writes a checkpoint down. One that is already known, or older than what is known, changes nothing, not even the
+    /// version: a redelivered message checkpoints the same steps once more.
+    ///
+    /// # Errors
+    /// [`RunError::TerminalState`] if the run has ended.
+    pub fn checkpoint(mut self, step: Step) -> Result<Self, RunError> {
+        self.must_be_live()?;
+        let at = step.at;
+        match self.steps.iter_mut().find(|known| known.name == step.name) {
+            Some(known) if known.yields_to(&step) => *known = step,
+            Some(_) => return Ok(self),
+            None => self.steps.push(step),
+        }
+        self.touch(at);
+        Ok(self)
+    }
+
+    /// Where it would go on. One step that can neither be skipped nor repeated stops the whole run, before any other
+    /// step is repeated for nothing.
+    #[must_use]
+    pub fn resume_plan(&self) -> ResumePlan {
+        let mut replay_from = None;
+        for (index, step) in self.steps.iter().enumerate() {
+            match step.on_resume() {
+                StepOnResume::Skip => {}
+                StepOnResume::Replay => replay_from = replay_from.or(Some(index)),
+                StepOnResume::Stop => return ResumePlan::Cannot { step: step.name.clone(), why: why_not(step) },
+            }
+        }
+        replay_from.map_or(ResumePlan::SkipTo(self.steps.len()), ResumePlan::Replay)
+    }
+
+    /// The plan, if there is one to follow. Without any checkpoint nobody knows what was done (seed §5.4).
+    fn usable_plan(&self) -> Result<ResumePlan, RunError> {
+        if self.steps.is_empty() {
+            let since = self.lease_until.unwrap_or(self.updated_at);
+            return Err(RunError::Orphaned { run: self.id.clone(), since });
+        }
+        match self.resume_plan() {
+            ResumePlan::Cannot { why, .. } => Err(RunError::ResumeFailed { run: self.id.clone(), why }),
+            plan @ (ResumePlan::SkipTo(_) | ResumePlan::Replay(_)) => Ok(plan),
+        }
+    }
+
+    /// What to do with it now (seed §5.1).
+    #[must_use]
+    pub fn recover(&self, now: Timestamp) -> Recovery {
+        if !self.is_due(now) {
+            return Recovery::Leave;
+        }
+        match self.state {
+            RunState::Pending => Recovery::Resend,
+            RunState::Running => self.usable_plan().map_or_else(Recovery::Fail, Recovery::Resume),
+            RunState::WaitingExternal => Recovery::Fail(RunError::WaitExpired {
+                run: self.id.clone(),
+                expects: self.expects.clone().unwrap_or_else(|| "an event".to_owned()),
+                deadline: self.wait_deadline.unwrap_or(self.updated_at),
+            }),
+            RunState::AwaitingApproval | RunState::Completed | RunState::Failed | RunState::Cancelled => {
+                Recovery::Leave
+            }
+        }
+    }
+
+    /// Takes over a run that was left behind: the lease, one more on `resume_count`, and where to go on.
+    ///
+    /// # Errors
+    /// [`RunError::TerminalState`] if it has ended, [`RunError::Leased`] if somebody else still works on it,
+    /// [`RunError::Orphaned`] or [`RunError::ResumeFailed`] if it cannot go on: the caller then fails it.
+    pub fn resume(self, holder: &str, now: Timestamp, until: Timestamp) -> Result<(Self, ResumePlan), RunError> {
+        self.must_be_live()?;
+        if self.state != RunState::Running {
+            let why = format!("it is {}, not running", self.state);
+            return Err(RunError::ResumeFailed { run: self.id, why });
+        }
+        self.must_be_free_for(holder, now)?;
+        let plan = self.usable_plan()?;
+        let mut run = self.take_lease(holder, now, until)?;
+        let from = match &plan {
+            ResumePlan::Replay(index) => run.steps.get(*index),
+            ResumePlan::SkipTo(_) | ResumePlan::Cannot { .. } => run.steps.last(),
+        };
+        run.resumed_from = from.map(|step| step.name.clone());
+        run.resume_count = run.resume_count.saturating_add(1);
+        Ok((run, plan))
+    }
+}
+
+fn why_not(step: &Step) -> String {
+    let name = &step.name;
+    match step.status {
+        StepStatus::Pending => format!("step `{name}` was started, may have happened, and must not happen twice"),
+        StepStatus::Failed => format!("step `{name}` failed and must not be repeated"),
+        StepStatus::Done => format!("step `{name}` is done, but neither its output can be reused nor it repeated"),
+    }
+}
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::id::RunId;
+    use crate::run::{Initiator, RunTrigger, TransitionContext};
+    use crate::state::Strategy;
+
+    /// Seconds after noon.
+    fn at(secs: i64) -> Timestamp {
+        "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(secs)
+    }
+
+    fn by_system(secs: i64) -> TransitionContext {
+        TransitionContext::new(Initiator::System, at(secs))
+    }
+
+    fn pending() -> Run {
+        let pr = "acme/app#42".parse().unwrap();
+        Run::remedy(RunId::new("r1"), pr, None, Strategy::CloseAndReopen, RunTrigger::Reconciler, at(0))
+    }
+
+    /// Running, leased until 300 s, with these steps.
+    fn running(steps: Vec<Step>) -> Run {
+        let run = pending().take_lease("bridge-1", at(10), at(300)).unwrap();
+        Run { steps, ..run.advance(RunState::Running, by_system(10)).unwrap() }
+    }
+
+    fn skippable(name: &str) -> Step {
+        Step::started(name, at(11)).resumable().done(Some("42".into()), at(12))
+    }
+
+    fn repeatable(name: &str) -> Step {
+        Step::started(name, at(13)).idempotent()
+    }
+
+    fn dangerous(name: &str) -> Step {
+        Step::started(name, at(13)).resumable()
+    }
+
+    #[test]
+    fn the_resume_tree_row_by_row() {
+        let tree = |resumable: bool, idempotent: bool| {
+            let step = Step { resumable, idempotent, ..Step::started("x", at(1)) };
+            [step.clone(), step.clone().failed("e", at(2)), step.done(None, at(2))].map(|step| step.on_resume())
+        };
+        use StepOnResume::{Replay, Skip, Stop};
+        assert_eq!(tree(true, true), [Replay, Replay, Skip]);
+        assert_eq!(tree(true, false), [Stop, Stop, Skip]);
+        assert_eq!(tree(false, true), [Replay, Replay, Replay]);
+        assert_eq!(tree(false, false), [Stop, Stop, Stop]);
+    }
+
+    #[test]
+    fn a_step_tells_how_it_went() {
+        let started = Step::started("close", at(1));
+        assert_eq!((started.status, started.resumable, started.idempotent), (StepStatus::Pending, false, false));
+        assert_eq!(started.duration_ms, None);
+        let failed = started.clone().failed("502", at(4));
+        assert_eq!((failed.status, failed.error.as_deref(), failed.at), (StepStatus::Failed, Some("502"), at(4)));
+        assert_eq!(failed.duration_ms, Some(3000));
+        let done = started.idempotent().resumable().done(Some("#43".into()), at(3));
+        assert_eq!((done.status, done.output.as_deref(), done.at), (StepStatus::Done, Some("#43"), at(3)));
+        assert_eq!((done.duration_ms, done.resumable, done.idempotent), (Some(2000), true, true));
+        assert_eq!(
+            serde_json::to_string(&Step::started("close", at(1)).resumable()).unwrap(),
+            r#"{"name":"close","status":"pending","resumable":true,"at":"2026-03-01T12:00:01Z"}"#
+        );
+    }
+
+    #[test]
+    fn plans_skip_what_is_done_repeat_what_may_be_and_stop_at_the_rest() {
+        let plan = |steps: Vec<Step>| running(steps).resume_plan();
+        assert_eq!(plan(vec![]), ResumePlan::SkipTo(0));
+        assert_eq!(plan(vec![skippable("guard"), skippable("comment")]), ResumePlan::SkipTo(2));
+        assert_eq!(plan(vec![skippable("guard"), repeatable("comment")]), ResumePlan::Replay(1));
+        let two = vec![repeatable("guard"), skippable("comment"), repeatable("close")];
+        assert_eq!(plan(two), ResumePlan::Replay(0));
+        // The step in the way is found before anything is repeated.
+        assert_eq!(
+            plan(vec![skippable("guard"), repeatable("comment"), dangerous("close")]),
+            ResumePlan::Cannot {
+                step: "close".into(),
+                why: "step `close` was started, may have happened, and must not happen twice".into()
+            }
+        );
+    }
+
+    #[test]
+    fn a_plan_that_cannot_says_why() {
+        let why = |step: Step| match running(vec![step]).resume_plan() {
+            ResumePlan::Cannot { why, .. } => why,
+            plan @ (ResumePlan::SkipTo(_) | ResumePlan::Replay(_)) => panic!("{plan:?}"),
+        };
+        assert_eq!(why(dangerous("close").failed("e", at(14))), "step `close` failed and must not be repeated");
+        let done = Step::started("close", at(1)).done(None, at(2));
+        assert_eq!(why(done), "step `close` is done, but neither its output can be reused nor it repeated");
+    }
+
+    #[test]
+    fn each_state_recovers_as_the_seed_says_at_the_very_edge() {
+        assert_eq!(pending().recover(at(59)), Recovery::Leave);
+        assert_eq!(pending().recover(at(60)), Recovery::Resend);
+
+        let run = running(vec![skippable("guard")]);
+        assert_eq!(run.recover(at(299)), Recovery::Leave);
+        assert_eq!(run.recover(at(300)), Recovery::Resume(ResumePlan::SkipTo(1)));
+        let orphaned = RunError::Orphaned { run: RunId::new("r1"), since: at(300) };
+        assert_eq!(running(vec![]).recover(at(301)), Recovery::Fail(orphaned));
+        let Recovery::Fail(error) = running(vec![dangerous("close")]).recover(at(300)) else { panic!() };
+        assert_eq!(error.code(), "RUN_RESUME_FAILED");
+
+        let waiting = run.clone().wait_for("MERGED", at(900), by_system(20)).unwrap();
+        assert_eq!(waiting.recover(at(899)), Recovery::Leave);
+        let expired = RunError::WaitExpired { run: RunId::new("r1"), expects: "MERGED".into(), deadline: at(900) };
+        assert_eq!(waiting.recover(at(900)), Recovery::Fail(expired));
+        let nameless = run.clone().advance(RunState::WaitingExternal, by_system(20)).unwrap();
+        let expired = RunError::WaitExpired { run: RunId::new("r1"), expects: "an event".into(), deadline: at(20) };
+        assert_eq!(nameless.recover(at(20)), Recovery::Fail(expired));
+
+        let asked = run.advance(RunState::AwaitingApproval, by_system(20)).unwrap();
+        assert_eq!(asked.recover(Timestamp::MAX), Recovery::Leave);
+    }
+
+    #[test]
+    fn a_worker_takes_over_and_the_run_remembers() {
+        let run = running(vec![skippable("guard"), repeatable("comment")]);
+        let version = run.version;
+        let (resumed, plan) = run.resume("bridge-2", at(300), at(600)).unwrap();
+        assert_eq!(plan, ResumePlan::Replay(1));
+        assert_eq!((resumed.resume_count, resumed.resumed_from.as_deref()), (1, Some("comment")));
+        assert_eq!((resumed.lease_until, resumed.lease_holder.as_deref()), (Some(at(600)), Some("bridge-2")));
+        assert_eq!((resumed.version, resumed.state), (version + 1, RunState::Running));
+        let (again, plan) = resumed
+            .checkpoint(repeatable("comment").resumable().done(None, at(310)))
+            .unwrap()
+            .resume("b3", at(600), at(900))
+            .unwrap();
+        assert_eq!(
+            (plan, again.resume_count, again.resumed_from.as_deref()),
+            (ResumePlan::SkipTo(2), 2, Some("comment"))
+        );
+    }
+
+    #[test]
+    fn nobody_takes_over_what_is_held_cannot_go_on_or_does_not_run() {
+        let code = |run: Run, now: i64| run.resume("bridge-2", at(now), at(600)).unwrap_err().code();
+        assert_eq!(code(running(vec![skippable("guard")]), 299), "RUN_LEASED");
+        assert_eq!(code(running(vec![dangerous("close")]), 299), "RUN_LEASED", "its worker may still finish it");
+        assert_eq!(code(running(vec![dangerous("close")]), 300), "RUN_RESUME_FAILED");
+        assert_eq!(code(running(vec![]), 300), "RUN_ORPHANED");
+        let error = pending().resume("bridge-2", at(300), at(600)).unwrap_err();
+        assert_eq!(error, RunError::ResumeFailed { run: RunId::new("r1"), why: "it is pending, not running".into() });
+    }
+
+    #[test]
+    fn a_checkpoint_twice_is_a_checkpoint_once() {
+        let once = running(vec![]).checkpoint(repeatable("comment")).unwrap();
+        assert_eq!((once.version, once.updated_at), (running(vec![]).version + 1, at(13)));
+        assert_eq!(once.step("comment"), Some(&repeatable("comment")));
+        assert_eq!(once.step("close"), None);
+        assert_eq!(once.clone().checkpoint(repeatable("comment")).unwrap(), once);
+        let done = once.clone().checkpoint(repeatable("comment").done(None, at(13))).unwrap();
+        assert_eq!((done.steps.len(), done.version), (1, once.version + 1));
+        assert_eq!(done.step("comment").unwrap().status, StepStatus::Done);
+        assert_eq!(done.clone().checkpoint(repeatable("comment")).unwrap(), done, "the start is older than the end");
+    }
+
+    #[test]
+    fn a_step_that_will_be_skipped_is_never_taken_back_and_others_may_start_again() {
+        let run = running(vec![skippable("guard"), repeatable("comment").done(None, at(14))]);
+        let restarted = Step { at: at(50), ..Step::started("guard", at(50)).resumable() };
+        assert_eq!(run.clone().checkpoint(restarted).unwrap(), run);
+        let again = run.checkpoint(Step::started("comment", at(50)).idempotent()).unwrap();
+        assert_eq!(again.step("comment").unwrap().status, StepStatus::Pending);
+        assert_eq!(again.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(), ["guard", "comment"]);
+    }
+}

@@ -1,0 +1,667 @@
+//! Lives of pull requests as the seed tells them (§13, §16, §17), and what the rules of the design add: order does not
+//! matter, terminal facts win, heads move, people step in.
+
+use super::world::{Tale, described, minutes, policy_says, run_of, sha, start, status_of};
+use crate::command::Command;
+use crate::decide::{HeadChange, Outcome, RunChange, RunEnd, VulnerabilityChange};
+use crate::event::{ClosedBecause, Described, EventKind, Happened, RemedyNews};
+use crate::signals::{Approval, Check, MergeReport, PolicyReport, PolicyVerdict, Renewal, Verdict};
+use crate::snapshot::Life;
+use crate::state::{State, Strategy, Substatus};
+
+#[test]
+fn seed_16_the_happy_path() {
+    let mut tale = Tale::opened();
+    assert_eq!(tale.state(), State::Created);
+    assert_eq!(tale.last().heads, [HeadChange::Current(sha('a'))]);
+    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::Opened));
+    assert_eq!(tale.record().due_at, Some(start() + minutes(5)));
+    tale.pass(1);
+    tale.check("build", Verdict::Running);
+    assert_eq!(tale.state(), State::ChecksRunning);
+    tale.pass(10);
+    tale.check("build", Verdict::Passed);
+    assert_eq!(tale.state(), State::ChecksPassed);
+    assert_eq!(tale.record().due_at, Some(tale.now + minutes(30)));
+    tale.pass(1);
+    tale.policy_bot(PolicyVerdict::Passed);
+    assert_eq!(tale.state(), State::PolicyPassed);
+    tale.pass(1);
+    tale.approve();
+    assert_eq!(tale.state(), State::Approved);
+    assert_eq!(tale.record().progressed_at, tale.now);
+    tale.pass(1);
+    tale.tell(Happened::Merged { by: Some("automerge-bot[bot]".into()), by_automerge_bot: true });
+    assert_eq!(tale.state(), State::Merged);
+    assert_eq!(tale.record().ttl, Some(tale.now + minutes(24 * 60)));
+    assert_eq!(tale.last().heads, [HeadChange::Superseded(sha('a'))]);
+    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::NoLongerOpen));
+    // The seed skips POLICY_EVALUATING; the log shows the hop.
+    assert_eq!(
+        tale.kinds(),
+        [
+            EventKind::PrOpened,
+            EventKind::ChecksStarted,
+            EventKind::ChecksPassed,
+            EventKind::PolicyStarted,
+            EventKind::PolicyPassed,
+            EventKind::ApprovalGranted,
+            EventKind::MergeSucceeded,
+        ]
+    );
+    assert_eq!(tale.log[3].payload.text, "implied by what was already known");
+    assert_eq!((tale.log[3].hop, tale.log[4].hop), (0, 1));
+    assert_eq!((tale.log[4].from, tale.log[4].to), (Some(State::PolicyEvaluating), Some(State::PolicyPassed)));
+    assert_eq!(tale.log[0].ttl, start() + minutes(90 * 24 * 60));
+    assert_eq!(tale.log[1].sort_key(), "2026-03-02T09:01:00.000Z#f2#0");
+}
+
+#[test]
+fn seed_17_a_transient_failure_heals() {
+    let mut tale = Tale::at(State::ChecksFailed);
+    assert_eq!(tale.record().substatus, Some(Substatus::Transient));
+    assert_eq!(tale.kinds().last(), Some(&EventKind::ChecksFailed));
+    assert_eq!(tale.log.last().unwrap().payload.text, "`build` failed, transient by rule `timeout`: timeout");
+    // Just not stale yet: nothing is done.
+    tale.pass(29);
+    assert_eq!(tale.sweep(tale.github()), None);
+    tale.pass(1);
+    let classification = tale.sweep(tale.github());
+    assert_eq!(classification, Some(crate::diagnosis::Classification::RetryChecks));
+    assert_eq!(tale.kinds().last(), Some(&EventKind::RemediationRebuild));
+    assert_eq!(tale.record().retry_counts.rebuild, 1);
+    assert_eq!(tale.record().last_remediation_at, Some(tale.now));
+    assert_eq!(tale.state(), State::ChecksFailed, "a claim changes no state");
+    assert_eq!(tale.last().effects.len(), 1);
+    assert_eq!(tale.last().effects[0].head_sha, sha('a'));
+    tale.news(RemedyNews::Accepted);
+    assert_eq!(tale.state(), State::ChecksRunning);
+    assert_eq!(tale.record().retry_counts.rebuild, 1, "our own post-action state resets nothing");
+    tale.pass(2);
+    tale.rerun("build", Verdict::Running, 8);
+    assert_eq!(tale.state(), State::ChecksRunning);
+    tale.pass(5);
+    tale.rerun("build", Verdict::Passed, 8);
+    assert_eq!(tale.state(), State::ChecksPassed);
+    assert_eq!(tale.record().retry_counts.rebuild, 0);
+    assert_eq!(tale.record().active_run, None);
+    assert!(
+        matches!(&tale.last().runs[..], [RunChange::Ended { end: RunEnd::Completed, outcome, .. }] if outcome == "the checks passed")
+    );
+    assert_eq!(tale.record().lifetime_remedies, 1, "a life's remedies are counted to its end");
+}
+
+#[test]
+fn unknown_pull_requests_are_ignored_unless_the_event_describes_them() {
+    let mut tale = Tale::new();
+    tale.check("build", Verdict::Passed);
+    assert_eq!(tale.outcome(), Outcome::Ignored);
+    assert!(tale.record.is_none());
+    tale.tell(Happened::Closed { by: None, why: None });
+    assert_eq!(tale.outcome(), Outcome::Ignored);
+    // A lost opening hides no pull request; but what was missed must be asked for.
+    let mut late = Tale::new();
+    late.tell(Happened::Edited(described(&sha('a'))));
+    assert_eq!((late.outcome(), late.state()), (Outcome::Applied, State::Created));
+    assert_eq!(late.record().due_at, Some(late.now));
+    let mut reopened = Tale::new();
+    reopened.tell(Happened::Reopened(described(&sha('a'))));
+    assert_eq!((reopened.state(), reopened.record().generation), (State::Created, 1));
+    let mut opened = Tale::opened();
+    assert_eq!(opened.record().suspect, None);
+    opened.tell(Happened::Opened(described(&sha('a'))));
+    assert_eq!(opened.outcome(), Outcome::Duplicate);
+}
+
+#[test]
+fn an_old_opening_is_due_at_once() {
+    let mut tale = Tale::new();
+    tale.pass(60);
+    tale.tell_of(start(), Happened::Opened(described(&sha('a'))));
+    assert!(tale.record().due_at.unwrap() <= tale.now);
+    assert_eq!(tale.record().progressed_at, start(), "staleness counts from the fact's own time");
+}
+
+#[test]
+fn a_clock_that_runs_ahead_postpones_nothing() {
+    let mut tale = Tale::new();
+    tale.tell_of(start() + minutes(600), Happened::Opened(described(&sha('a'))));
+    assert_eq!(tale.record().due_at, Some(start() + minutes(5)));
+}
+
+#[test]
+fn an_early_policy_pass_and_approval_count_when_checks_are_green() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    tale.policy_bot(PolicyVerdict::Passed);
+    assert_eq!((tale.state(), tale.outcome()), (State::ChecksRunning, Outcome::Applied));
+    tale.approve();
+    assert_eq!(tale.state(), State::ChecksRunning);
+    assert_eq!(tale.kinds().last(), Some(&EventKind::ApprovalGranted));
+    let so_far = tale.log.len();
+    tale.pass(1);
+    tale.check("build", Verdict::Passed);
+    assert_eq!(tale.state(), State::Approved);
+    let hops: Vec<_> = tale.log[so_far..].iter().map(|e| (e.hop, e.kind, e.to.unwrap())).collect();
+    assert_eq!(
+        hops,
+        [
+            (0, EventKind::ChecksPassed, State::ChecksPassed),
+            (1, EventKind::PolicyStarted, State::PolicyEvaluating),
+            (2, EventKind::PolicyPassed, State::PolicyPassed),
+            (3, EventKind::ApprovalGranted, State::Approved),
+        ]
+    );
+}
+
+#[test]
+fn a_green_check_turning_red_after_policy_passed_is_an_anomaly_and_due_at_once() {
+    let mut tale = Tale::at(State::PolicyPassed);
+    let progressed_at = tale.record().progressed_at;
+    tale.fail_again("build", None, 8);
+    assert_eq!((tale.outcome(), tale.state()), (Outcome::Anomaly, State::PolicyPassed));
+    let said = "Invalid transition for PR #42: POLICY_PASSED → CHECKS_FAILED via CHECK_REPORTED";
+    assert_eq!(tale.log.last().unwrap().payload.anomaly.as_deref(), Some(said));
+    assert_eq!(tale.last().reason, said);
+    assert_eq!(tale.record().due_at, Some(tale.now));
+    assert_eq!(tale.record().progressed_at, progressed_at, "only state changes move it");
+    // The next harmless fact does not make it forget that something is wrong.
+    tale.pass(1);
+    tale.check("lint", Verdict::Passed);
+    assert!(tale.record().due_at.unwrap() < tale.now);
+    // The sweep asks GitHub and corrects.
+    tale.verify(tale.github());
+    assert_eq!((tale.state(), tale.record().substatus), (State::ChecksFailed, Some(Substatus::Persistent)));
+    let event = tale.log.last().unwrap();
+    assert_eq!(event.kind, EventKind::StateDriftCorrected);
+    assert_eq!(event.payload.text, "State drift detected for PR #42: table=POLICY_PASSED, actual=CHECKS_FAILED");
+    assert_eq!(tale.record().suspect, None);
+}
+
+#[test]
+fn reports_on_another_commit() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    let version = tale.record().version;
+    tale.push('b', false);
+    assert_eq!(tale.state(), State::ChecksRunning);
+    assert_eq!(tale.last().heads, [HeadChange::Superseded(sha('a')), HeadChange::Current(sha('b'))]);
+    // A result for the old head is superseded and changes nothing.
+    let old = Happened::Check { head: sha('a'), check: run_of("build", Verdict::Failed, tale.now) };
+    tale.tell(old);
+    assert_eq!(tale.outcome(), Outcome::Superseded);
+    assert_eq!(tale.record().version, version + 1);
+    // A result for a head not announced yet is kept, and counts when the push arrives.
+    tale.pass(1);
+    tale.tell(Happened::Check { head: sha('c'), check: run_of("build", Verdict::Passed, tale.now) });
+    assert_eq!(tale.outcome(), Outcome::Applied);
+    assert_eq!(tale.last().reason, "CHECK_REPORTED is kept until ccccccc becomes the head");
+    assert_eq!(tale.state(), State::ChecksRunning);
+    tale.push('c', false);
+    assert_eq!(tale.state(), State::ChecksPassed);
+    assert!(tale.record().early.is_empty());
+    let hops: Vec<_> = tale.log.iter().rev().take(2).map(|e| (e.hop, e.kind)).collect();
+    assert_eq!(hops, [(1, EventKind::ChecksPassed), (0, EventKind::BranchUpdated)]);
+}
+
+#[test]
+fn at_most_three_early_heads_are_kept_and_ten_past_ones() {
+    let mut tale = Tale::opened();
+    for letter in ['b', 'c', 'd', 'e'] {
+        tale.tell(Happened::Check { head: sha(letter), check: run_of("build", Verdict::Passed, tale.now) });
+    }
+    let early: Vec<_> = tale.record().early.iter().map(|early| early.sha.short().to_owned()).collect();
+    assert_eq!(early, ["ccccccc", "ddddddd", "eeeeeee"]);
+    for letter in "123456789bcdef".chars() {
+        tale.pass(1);
+        tale.push(letter, false);
+    }
+    assert_eq!(tale.record().past_heads.len(), 10);
+    assert_eq!(tale.record().past_heads[9], sha('e'));
+}
+
+#[test]
+fn pushes_out_of_order_end_at_the_newest() {
+    let moved = |head: char, before: char| Happened::HeadMoved {
+        described: described(&sha(head)),
+        before: Some(sha(before)),
+        ours: false,
+    };
+    let mut tale = Tale::opened();
+    tale.pass(5);
+    tale.tell_of(start() + minutes(2), moved('c', 'b'));
+    tale.tell_of(start() + minutes(1), moved('b', 'a'));
+    assert_eq!((tale.outcome(), &tale.record().head_sha), (Outcome::Superseded, &sha('c')));
+    // Within one second the parents decide.
+    let mut same = Tale::opened();
+    same.pass(5);
+    same.tell_of(start() + minutes(1), moved('c', 'b'));
+    same.tell_of(start() + minutes(1), moved('b', 'a'));
+    assert_eq!((same.outcome(), &same.record().head_sha), (Outcome::Superseded, &sha('c')));
+    let mut in_order = Tale::opened();
+    in_order.pass(5);
+    in_order.tell_of(start() + minutes(1), moved('b', 'a'));
+    in_order.tell_of(start() + minutes(1), moved('c', 'b'));
+    assert_eq!((in_order.outcome(), &in_order.record().head_sha), (Outcome::Applied, &sha('c')));
+    in_order.tell_of(start() + minutes(1), moved('c', 'b'));
+    assert_eq!(in_order.outcome(), Outcome::Duplicate);
+}
+
+#[test]
+fn a_head_that_comes_back_is_asked_about() {
+    let mut tale = Tale::at(State::ChecksPassed);
+    tale.push('b', false);
+    tale.pass(1);
+    tale.push('a', false);
+    assert_eq!(tale.record().due_at, Some(tale.now));
+    assert_eq!(tale.record().past_heads, [sha('b')]);
+}
+
+#[test]
+fn merged_and_closed_win_from_every_state_that_is_not_terminal() {
+    for state in State::ALL {
+        if state.is_terminal() || state == State::NeedsIntervention {
+            continue;
+        }
+        for merged in [true, false] {
+            let mut tale = Tale::at(state);
+            tale.pass(1);
+            tale.tell(if merged {
+                Happened::Merged { by: Some("danny".into()), by_automerge_bot: false }
+            } else {
+                Happened::Closed { by: Some("danny".into()), why: None }
+            });
+            let (to, kind) =
+                if merged { (State::Merged, EventKind::PrMerged) } else { (State::Closed, EventKind::PrClosed) };
+            assert_eq!((tale.state(), tale.kinds().last()), (to, Some(&kind)));
+            assert!(tale.log.last().unwrap().payload.text.starts_with("out of band"), "{state}");
+            assert_eq!(tale.log.last().unwrap().payload.by.as_deref(), Some("danny"));
+            // And then nothing moves it any more.
+            tale.approve();
+            assert_eq!(tale.outcome(), Outcome::Ignored);
+            tale.push('b', false);
+            assert_eq!((tale.outcome(), tale.state()), (Outcome::Ignored, to));
+        }
+    }
+}
+
+#[test]
+fn a_merge_by_the_automerge_bot_is_expected_only_from_approved_and_merging() {
+    for (state, expected) in [(State::Approved, true), (State::Merging, true), (State::PolicyPassed, false)] {
+        let mut tale = Tale::at(state);
+        tale.tell(Happened::Merged { by: None, by_automerge_bot: true });
+        assert_eq!(tale.kinds().last(), Some(&EventKind::MergeSucceeded));
+        assert_eq!(tale.log.last().unwrap().payload.text.is_empty(), expected, "{state}");
+    }
+}
+
+#[test]
+fn reopening_starts_a_new_generation() {
+    let mut tale = Tale::at(State::Closed);
+    tale.record_mut().retry_counts.rebuild = 2;
+    tale.record_mut().retry_counts.close_and_reopen = 1;
+    tale.record_mut().lifetime_remedies = 5;
+    tale.pass(10);
+    tale.tell(Happened::Reopened(described(&sha('a'))));
+    let record = tale.record();
+    assert_eq!((record.generation, record.ttl, record.lifetime_remedies), (2, None, 0));
+    assert_eq!((record.retry_counts.rebuild, record.retry_counts.close_and_reopen), (0, 1));
+    assert_eq!(record.due_at, Some(tale.now), "events may have been missed");
+    assert_eq!(tale.state(), State::Merging, "what is known of this head still counts");
+    assert_eq!(tale.last().events[0].kind, EventKind::PrReopened);
+    assert_eq!((tale.last().events[0].from, tale.last().events[0].to), (Some(State::Closed), Some(State::Created)));
+    assert_eq!(tale.last().heads, [HeadChange::Current(sha('a'))]);
+    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::Opened));
+    // The closing that preceded it may arrive late.
+    tale.tell_of(start() + minutes(8), Happened::Closed { by: None, why: None });
+    assert_eq!((tale.outcome(), tale.state()), (Outcome::Superseded, State::Merging));
+    let mut merged = Tale::at(State::Merged);
+    merged.pass(1);
+    merged.tell(Happened::Reopened(described(&sha('a'))));
+    assert_eq!((merged.outcome(), merged.state()), (Outcome::Superseded, State::Merged));
+    let mut stale = Tale::at(State::Closed);
+    stale.tell_of(start(), Happened::Reopened(described(&sha('a'))));
+    assert_eq!((stale.outcome(), stale.state()), (Outcome::Superseded, State::Closed));
+}
+
+#[test]
+fn reopening_with_another_head_starts_with_nothing_known() {
+    let mut tale = Tale::at(State::Closed);
+    tale.pass(1);
+    tale.tell(Happened::Reopened(described(&sha('b'))));
+    assert_eq!((tale.state(), &tale.record().head_sha), (State::ChecksRunning, &sha('b')));
+    assert_eq!(tale.last().heads, [HeadChange::Superseded(sha('a')), HeadChange::Current(sha('b'))]);
+    let mut open = Tale::at(State::Approved);
+    open.pass(1);
+    open.tell(Happened::Reopened(described(&sha('a'))));
+    assert_eq!((open.outcome(), open.state(), open.record().generation), (Outcome::Applied, State::Approved, 1));
+    assert_eq!(open.record().due_at, Some(open.now), "a closing was missed: ask");
+}
+
+#[test]
+fn a_cancelled_pull_request_is_abandoned_for_good() {
+    let mut tale = Tale::at(State::ChecksFailed);
+    tale.tell(Happened::Closed { by: Some("danny".into()), why: Some(ClosedBecause::Abandoned) });
+    assert_eq!((tale.state(), tale.record().substatus), (State::Closed, Some(Substatus::Abandoned)));
+    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::Abandoned));
+    let mut replaced = Tale::at(State::ChecksFailed);
+    replaced.tell(Happened::Closed { by: None, why: Some(ClosedBecause::Replaced) });
+    assert_eq!(replaced.record().substatus, Some(Substatus::Replaced));
+    assert_eq!(replaced.last().vulnerability, Some(VulnerabilityChange::NoLongerOpen));
+    assert_eq!(replaced.log.last().unwrap().payload.text, "", "Suture closed it: nothing out of band");
+}
+
+#[test]
+fn without_a_vulnerability_there_is_no_row_to_change() {
+    let mut tale = Tale::new();
+    tale.tell(Happened::Opened(Described { vulnerability_id: None, ..described(&sha('a')) }));
+    assert_eq!(tale.last().vulnerability, None);
+    tale.pass(1);
+    tale.tell(Happened::Edited(described(&sha('a'))));
+    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::Opened), "it was added to the text");
+    let mut none = Tale::new();
+    none.tell(Happened::Opened(Described { vulnerability_id: None, ..described(&sha('a')) }));
+    none.tell(Happened::Closed { by: None, why: None });
+    assert_eq!(none.last().vulnerability, None);
+}
+
+#[test]
+fn descriptions_follow_their_own_time() {
+    let labelled = |labels: &[&str]| Described {
+        labels: labels.iter().map(|&label| label.to_owned()).collect(),
+        ..described(&sha('a'))
+    };
+    let mut tale = Tale::at(State::PolicyPassed);
+    tale.pass(10);
+    tale.tell(Happened::Edited(labelled(&["suture/hold"])));
+    assert!(tale.record().is_held() && !tale.record().is_actionable());
+    assert_eq!(tale.last().reason, "labels: suture/hold");
+    assert_eq!(tale.record().due_at, Some(tale.record().progressed_at + minutes(24 * 60)), "verified daily");
+    tale.tell_of(tale.now - minutes(1), Happened::Edited(labelled(&[])));
+    assert_eq!((tale.outcome(), tale.record().is_held()), (Outcome::Duplicate, true));
+    // Within one second the larger set counts.
+    tale.tell(Happened::Edited(labelled(&[])));
+    assert!(tale.record().is_held());
+    tale.pass(100);
+    tale.tell(Happened::Edited(labelled(&[])));
+    assert!(!tale.record().is_held());
+    assert_eq!(tale.record().due_at, Some(tale.now + minutes(15)), "the bots get their normal time first");
+    tale.pass(1);
+    tale.tell(Happened::Edited(Described { draft: true, ..described(&sha('a')) }));
+    assert!(tale.record().draft && !tale.record().is_actionable());
+    tale.pass(1);
+    tale.tell(Happened::Edited(Described { base_branch: "release".into(), ..described(&sha('a')) }));
+    assert_eq!(tale.last().reason, "ready for review; base: main → release");
+    assert_eq!(tale.record().due_at, Some(tale.now), "another base has other requirements");
+}
+
+#[test]
+fn an_ignore_label_holds_too() {
+    let mut tale = Tale::opened();
+    tale.pass(1);
+    tale.tell(Happened::Edited(Described { labels: vec!["suture/ignore".into()], ..described(&sha('a')) }));
+    assert!(tale.record().is_held());
+}
+
+#[test]
+fn a_moved_base_makes_its_pull_requests_due() {
+    let mut tale = Tale::at(State::Approved);
+    tale.tell(Happened::BaseMoved { base: "release".into() });
+    assert_eq!(tale.outcome(), Outcome::Ignored);
+    tale.tell(Happened::BaseMoved { base: "main".into() });
+    assert_eq!((tale.outcome(), tale.record().due_at), (Outcome::Applied, Some(tale.now)));
+    assert_eq!(tale.kinds().last(), Some(&EventKind::BaseMoved));
+}
+
+#[test]
+fn repeated_and_older_reports_say_nothing_new() {
+    let mut tale = Tale::at(State::Approved);
+    let events = tale.log.len();
+    let report = policy_says(PolicyVerdict::Evaluating, start());
+    tale.tell(Happened::Policy { head: sha('a'), report });
+    assert_eq!(tale.outcome(), Outcome::Duplicate);
+    let check = run_of("build", Verdict::Running, start() + minutes(1));
+    tale.tell(Happened::Check { head: sha('a'), check });
+    assert_eq!(tale.outcome(), Outcome::Duplicate);
+    tale.tell(Happened::ChecksRequested { head: sha('a') });
+    assert_eq!(tale.outcome(), Outcome::Applied);
+    tale.tell(Happened::ChecksRequested { head: sha('a') });
+    assert_eq!(tale.outcome(), Outcome::Duplicate);
+    assert_eq!(tale.log.len(), events + 1);
+}
+
+#[test]
+fn checks_requested_starts_them() {
+    let mut tale = Tale::opened();
+    tale.pass(1);
+    tale.tell(Happened::ChecksRequested { head: sha('a') });
+    assert_eq!((tale.state(), tale.kinds().last()), (State::ChecksRunning, Some(&EventKind::ChecksStarted)));
+}
+
+#[test]
+fn too_many_checks_are_an_anomaly_not_a_loss() {
+    let mut tale = Tale::opened();
+    tale.policy.limits.checks_per_head = 2;
+    for name in ["a", "b"] {
+        tale.check(name, Verdict::Running);
+    }
+    tale.check("c", Verdict::Running);
+    assert_eq!(tale.outcome(), Outcome::Anomaly);
+    assert!(tale.last().reason.contains("more than 2 checks"), "{}", tale.last().reason);
+    assert_eq!(tale.log.last().unwrap().payload.name.as_deref(), Some("c"));
+    assert_eq!(tale.record().due_at, Some(tale.now));
+    tale.pass(1);
+    tale.check("a", Verdict::Passed);
+    assert_eq!(tale.outcome(), Outcome::Applied, "the known ones still report");
+}
+
+#[test]
+fn an_approval_taken_back_is_an_anomaly_until_github_confirms() {
+    let mut tale = Tale::at(State::Approved);
+    tale.pass(1);
+    let approval = Approval { by: "approver-bot[bot]".into(), granted: false, at: tale.now };
+    tale.tell(Happened::Approval { head: sha('a'), approval });
+    assert_eq!((tale.outcome(), tale.state()), (Outcome::Anomaly, State::Approved));
+    assert_eq!(tale.kinds().last(), Some(&EventKind::ApprovalDismissed));
+    tale.verify(tale.github());
+    assert_eq!(tale.state(), State::PolicyPassed);
+}
+
+#[test]
+fn a_failed_merge_is_an_anomaly_until_github_confirms() {
+    let mut tale = Tale::at(State::Merging);
+    tale.pass(1);
+    let report =
+        MergeReport { failed: true, at: tale.now, text: "base branch was modified".into(), renewal: Renewal::None };
+    tale.tell(Happened::Merge { head: sha('a'), report });
+    assert_eq!((tale.outcome(), tale.state()), (Outcome::Anomaly, State::Merging));
+    assert_eq!(tale.kinds().last(), Some(&EventKind::MergeFailed));
+    tale.verify(tale.github());
+    assert_eq!(tale.state(), State::Approved);
+}
+
+#[test]
+fn a_reading_that_says_less_is_no_drift() {
+    // GitHub cannot show MERGING as such, nor a policy evaluation a bot has told us about directly.
+    for state in [State::Merging, State::PolicyEvaluating] {
+        let mut tale = Tale::at(state);
+        let mut github = tale.github();
+        github.signals.merge = None;
+        github.signals.policy = (state == State::Merging).then(|| tale.record().signals.policy.clone().unwrap());
+        let events = tale.log.len();
+        tale.pass(1);
+        tale.verify(github);
+        assert_eq!((tale.state(), tale.log.len()), (state, events));
+        assert_eq!(tale.last().reason, format!("GitHub agrees: {state}"));
+        assert_eq!(tale.record().verified_at, Some(tale.now));
+    }
+}
+
+#[test]
+fn drift_counts_from_the_time_of_what_was_missed() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    let green_at = tale.now + minutes(1);
+    let mut github = tale.github();
+    github.signals.checks = vec![run_of("build", Verdict::Passed, green_at)];
+    tale.pass(75);
+    tale.record_mut().retry_counts.rebuild = 2;
+    github.read_at = tale.now;
+    tale.verify(github);
+    assert_eq!((tale.state(), tale.record().progressed_at), (State::ChecksPassed, green_at));
+    assert_eq!(tale.record().retry_counts.rebuild, 0, "a missed event is a real event");
+    assert!(tale.record().is_stale(&tale.policy, tale.now), "Policy Bot has been silent for longer than it may");
+    let said = "State drift detected for PR #42: table=CHECKS_RUNNING, actual=CHECKS_PASSED; missed: CHECKS_PASSED";
+    assert_eq!(tale.log.last().unwrap().payload.text, said);
+    assert_eq!(tale.log.last().unwrap().payload.name.as_deref(), Some("CHECKS_PASSED"));
+}
+
+#[test]
+fn drift_past_several_states_resets_what_each_proves() {
+    let mut tale = Tale::at(State::ChecksFailed);
+    tale.record_mut().retry_counts.rebuild = 3;
+    tale.record_mut().retry_counts.retrigger_policy_bot = 1;
+    tale.record_mut().retry_counts.branch_update = 1;
+    tale.record_mut().lifetime_remedies = 4;
+    let mut github = tale.github();
+    tale.pass(5);
+    github.read_at = tale.now;
+    github.signals.checks = vec![Check { id: Some(9), ..run_of("build", Verdict::Passed, tale.now) }];
+    github.signals.policy = Some(policy_says(PolicyVerdict::Passed, tale.now));
+    tale.verify(github);
+    let counts = tale.record().retry_counts;
+    assert_eq!(tale.state(), State::PolicyPassed);
+    assert_eq!((counts.rebuild, counts.retrigger_policy_bot, counts.branch_update), (0, 0, 1));
+    assert_eq!(tale.record().lifetime_remedies, 4, "a life's count never changes by drift");
+}
+
+#[test]
+fn an_end_that_was_missed_is_found() {
+    for merged in [true, false] {
+        let mut tale = Tale::at(State::Approved);
+        let at = tale.now + minutes(1);
+        tale.pass(30);
+        let life = if merged {
+            Life::Merged { at, by: Some("danny".into()), by_automerge_bot: false }
+        } else {
+            Life::Closed { at }
+        };
+        tale.verify(crate::snapshot::Snapshot { life, ..tale.github() });
+        let (to, missed) = if merged { (State::Merged, "PR_MERGED") } else { (State::Closed, "PR_CLOSED") };
+        assert_eq!((tale.state(), tale.record().progressed_at), (to, at));
+        assert_eq!(tale.log.last().unwrap().kind, EventKind::StateDriftCorrected);
+        assert_eq!(
+            tale.log.last().unwrap().payload.text,
+            format!("State drift detected for PR #42: table=APPROVED, actual={to}; missed: {missed}")
+        );
+    }
+    let mut reopened = Tale::at(State::Closed);
+    reopened.pass(5);
+    reopened.tell(Happened::Reopened(described(&sha('a'))));
+    let old = Life::Closed { at: start() };
+    reopened.verify(crate::snapshot::Snapshot { life: old, ..reopened.github() });
+    assert_eq!(reopened.outcome(), Outcome::Superseded);
+}
+
+#[test]
+fn a_push_that_was_missed_is_found() {
+    let mut tale = Tale::at(State::Approved);
+    tale.pass(30);
+    let mut github = tale.github();
+    github.described = described(&sha('b'));
+    github.signals = crate::signals::Signals::default();
+    tale.verify(github.clone());
+    assert_eq!((tale.state(), &tale.record().head_sha), (State::ChecksRunning, &sha('b')));
+    assert_eq!(tale.log.last().unwrap().payload.name.as_deref(), Some("BRANCH_UPDATED"));
+    assert_eq!(tale.last().heads.len(), 2);
+    assert_eq!(tale.record().progressed_at, tale.now - minutes(1), "GitHub's clock and ours may differ");
+    // The push event arrives at last, and says nothing new; an even older one is superseded.
+    tale.tell_of(
+        tale.now - minutes(20),
+        Happened::HeadMoved { described: described(&sha('b')), before: None, ours: false },
+    );
+    assert_eq!(tale.outcome(), Outcome::Duplicate);
+    tale.tell_of(
+        tale.now - minutes(20),
+        Happened::HeadMoved { described: described(&sha('c')), before: None, ours: false },
+    );
+    assert_eq!(tale.outcome(), Outcome::Superseded);
+    // A reading that was overtaken by a push while under way corrects nothing.
+    tale.pass(10);
+    tale.push('d', false);
+    github.read_at = tale.now - minutes(1);
+    tale.verify(github);
+    assert_eq!((tale.outcome(), &tale.record().head_sha), (Outcome::Superseded, &sha('d')));
+}
+
+#[test]
+fn required_checks_come_from_github_unless_configured() {
+    let mut tale = Tale::at(State::ChecksPassed);
+    let mut github = tale.github();
+    github.required_checks = Some(vec!["build".into(), "scan".into(), "policy-bot: main".into()]);
+    tale.pass(1);
+    github.read_at = tale.now;
+    tale.verify(github);
+    assert_eq!(tale.record().required_checks, ["build", "scan"], "Policy Bot's own context is never a check");
+    assert_eq!(tale.state(), State::ChecksRunning, "a required check that has not reported is awaited");
+    tale.pass(1);
+    let check = status_of("scan", Verdict::Passed, tale.now);
+    tale.tell(Happened::Check { head: sha('a'), check });
+    assert_eq!(tale.state(), State::ChecksPassed);
+    tale.policy.checks.required = vec!["deploy".into()];
+    assert_eq!(tale.record().implied(&tale.policy).state, State::ChecksRunning);
+}
+
+#[test]
+fn what_could_not_be_read_comes_back_later_and_later() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    tale.pass(100);
+    for (n, secs) in [(1, 30), (2, 60), (3, 120)] {
+        tale.tell(Happened::Skipped { why: "GitHub answered 502".into() });
+        assert_eq!(tale.record().skips, n);
+        assert_eq!(tale.record().due_at, Some(tale.now + jiff::SignedDuration::from_secs(secs)));
+        assert!(tale.last().events.is_empty());
+    }
+    tale.verify(tale.github());
+    assert_eq!((tale.record().skips, tale.record().not_before), (0, None));
+    let mut full = Tale::at(State::ChecksRunning);
+    full.policy.limits.checks_per_head = 1;
+    let mut github = full.github();
+    github.signals.checks = vec![run_of("a", Verdict::Passed, full.now), run_of("b", Verdict::Passed, full.now)];
+    full.verify(github);
+    assert!(full.last().reason.contains("limits.checks_per_head"), "{}", full.last().reason);
+    assert_eq!(full.record().skips, 1);
+}
+
+#[test]
+fn people_hold_and_resume() {
+    let mut tale = Tale::at(State::PolicyPassed);
+    tale.command(Command::Hold);
+    assert!(tale.record().hold);
+    assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny");
+    tale.pass(60);
+    assert!(!tale.record().is_stale(&tale.policy, tale.now), "held pull requests are not called stale");
+    assert_eq!(tale.sweep(tale.github()), None);
+    assert_eq!(tale.record().due_at, Some(tale.now + minutes(24 * 60)));
+    tale.command(Command::Resume);
+    assert_eq!((tale.record().hold, tale.record().blocked.clone()), (false, None));
+    assert_eq!(tale.record().due_at, Some(tale.now));
+    assert_eq!(tale.kinds().iter().filter(|&&kind| kind == EventKind::CommandReceived).count(), 2);
+    let event = tale.log.last().unwrap();
+    assert_eq!((event.payload.by.as_deref(), event.payload.name.as_deref()), (Some("danny"), Some("/resume")));
+    assert_eq!(event.payload.run, None);
+}
+
+#[test]
+fn a_policy_failure_keeps_its_detail_up_to_date() {
+    let mut tale = Tale::at(State::PolicyFailed);
+    let progressed_at = tale.record().progressed_at;
+    tale.pass(1);
+    let report = PolicyReport {
+        text: "build policy not met".into(),
+        ..policy_says(PolicyVerdict::Failed(Substatus::BuildFailure), tale.now)
+    };
+    tale.tell(Happened::Policy { head: sha('a'), report });
+    assert_eq!((tale.state(), tale.record().substatus), (State::PolicyFailed, Some(Substatus::BuildFailure)));
+    assert_eq!(tale.record().progressed_at, progressed_at);
+    assert_eq!(tale.log.last().unwrap().payload.text, "build policy not met");
+    assert_eq!(tale.record().last_event_at, tale.now);
+    assert_eq!(tale.record().last_asked.get(&Strategy::Rebuild), None);
+}

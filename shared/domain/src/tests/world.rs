@@ -1,0 +1,331 @@
+//! A pull request to play with: facts go in, the record and the log stay, time passes when told to. Tests read like the
+//! seed's scenarios.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::command::{Command, CommandSource};
+use crate::comment::Story;
+use crate::decide::{Decision, Outcome, decide};
+use crate::diagnosis::{Case, Classification, Diagnosis, classify};
+use crate::event::{Actor, Commanded, Described, Diagnosed, Event, EventKind, Fact, Happened, RemedyNews};
+use crate::id::{EventId, PrId, RunId, Sha};
+use crate::policy::{Mode, Policies, Policy};
+use crate::pull_request::{Record, Vulnerability};
+use crate::signals::{
+    Approval, Check, CheckKind, Failure, MergeReport, PolicyReport, PolicyVerdict, Renewal, Signals, Verdict,
+};
+use crate::snapshot::{Life, Live, Mergeable, Snapshot};
+use crate::state::{State, Substatus};
+
+pub(crate) fn sha(letter: char) -> Sha {
+    letter.to_string().repeat(40).parse().unwrap()
+}
+
+pub(crate) fn pr() -> PrId {
+    "acme/my-app#42".parse().unwrap()
+}
+
+/// The start of every story.
+pub(crate) fn start() -> Timestamp {
+    "2026-03-02T09:00:00Z".parse().unwrap()
+}
+
+pub(crate) fn minutes(count: i64) -> SignedDuration {
+    SignedDuration::from_mins(count)
+}
+
+pub(crate) fn acting() -> Policy {
+    let mut policy = Policies::default().base().clone();
+    policy.mode = Mode::Act;
+    policy
+}
+
+pub(crate) fn described(head: &Sha) -> Described {
+    Described {
+        node_id: Some("PR_kwDOA".to_owned()),
+        branch: "codegenie/fix-openssl".to_owned(),
+        base_branch: "main".to_owned(),
+        head: head.clone(),
+        labels: vec![],
+        draft: false,
+        vulnerability_id: Some("CVE-2026-1234".to_owned()),
+        created_at: start(),
+        size: Some(12),
+    }
+}
+
+/// A check run; its id rises with its time, as GitHub's do.
+pub(crate) fn run_of(name: &str, verdict: Verdict, at: Timestamp) -> Check {
+    Check {
+        name: name.to_owned(),
+        kind: CheckKind::Run,
+        verdict,
+        id: Some(7),
+        started_at: Some(start()),
+        at,
+        failure: None,
+        renewal: Renewal::None,
+    }
+}
+
+pub(crate) fn status_of(name: &str, verdict: Verdict, at: Timestamp) -> Check {
+    Check { kind: CheckKind::Status, id: None, started_at: None, ..run_of(name, verdict, at) }
+}
+
+pub(crate) fn failed_because(rule: Option<&str>, text: &str) -> Option<Failure> {
+    Some(Failure { transient_rule: rule.map(str::to_owned), text: text.to_owned() })
+}
+
+pub(crate) fn policy_says(verdict: PolicyVerdict, at: Timestamp) -> PolicyReport {
+    PolicyReport { verdict, at, text: String::new(), renewal: Renewal::None }
+}
+
+pub(crate) fn approved(at: Timestamp) -> Approval {
+    Approval { by: "approver-bot[bot]".to_owned(), granted: true, at }
+}
+
+pub(crate) fn merging(at: Timestamp) -> MergeReport {
+    MergeReport { failed: false, at, text: String::new(), renewal: Renewal::None }
+}
+
+/// One pull request, its log, and the clock.
+#[derive(Debug, Clone)]
+pub(crate) struct Tale {
+    pub(crate) policy: Policy,
+    pub(crate) record: Option<Record>,
+    pub(crate) log: Vec<Event>,
+    pub(crate) now: Timestamp,
+    pub(crate) head: Sha,
+    pub(crate) vulnerability: Vulnerability,
+    pub(crate) last: Option<Decision>,
+    facts: u32,
+}
+
+impl Tale {
+    pub(crate) fn new() -> Self {
+        Self {
+            policy: acting(),
+            record: None,
+            log: vec![],
+            now: start(),
+            head: sha('a'),
+            vulnerability: Vulnerability { open_pr: Some(42), ..Vulnerability::default() },
+            last: None,
+            facts: 0,
+        }
+    }
+
+    /// A story whose pull request is open already.
+    pub(crate) fn opened() -> Self {
+        let mut story = Self::new();
+        story.tell(Happened::Opened(described(&story.head.clone())));
+        story
+    }
+
+    /// A story that has come as far as this state, one minute a step.
+    pub(crate) fn at(state: State) -> Self {
+        let mut story = Self::opened();
+        let steps: [fn(&mut Self); 6] = [
+            |s| s.check("build", Verdict::Running),
+            |s| s.check("build", Verdict::Passed),
+            |s| s.policy_bot(PolicyVerdict::Evaluating),
+            |s| s.policy_bot(PolicyVerdict::Passed),
+            |s| s.approve(),
+            |s| s.merge_attempt(),
+        ];
+        let taken = match state {
+            State::Created => 0,
+            State::ChecksRunning | State::ChecksFailed => 1,
+            State::ChecksPassed => 2,
+            State::PolicyEvaluating | State::PolicyFailed => 3,
+            State::PolicyPassed => 4,
+            State::Approved => 5,
+            State::Merging | State::Merged | State::Closed | State::NeedsIntervention => 6,
+        };
+        for step in &steps[..taken] {
+            story.pass(1);
+            step(&mut story);
+        }
+        story.pass(1);
+        match state {
+            State::ChecksFailed => story.fail("build", Some("timeout"), "timeout"),
+            State::PolicyFailed => story.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure)),
+            State::Merged => story.tell(Happened::Merged { by: None, by_automerge_bot: true }),
+            State::Closed => story.tell(Happened::Closed { by: None, why: None }),
+            _ => {}
+        }
+        if state != State::NeedsIntervention {
+            assert_eq!(story.state(), state);
+        }
+        story
+    }
+
+    pub(crate) fn pass(&mut self, mins: i64) {
+        self.now += minutes(mins);
+    }
+
+    /// Tells a fact that happens now, with a fresh id.
+    pub(crate) fn tell(&mut self, what: Happened) {
+        let at = self.now;
+        self.tell_of(at, what);
+    }
+
+    /// Tells a fact that happened at some time.
+    pub(crate) fn tell_of(&mut self, at: Timestamp, what: Happened) {
+        self.facts += 1;
+        let fact = Fact {
+            id: EventId::new(format!("f{}", self.facts)),
+            pr: pr(),
+            occurred_at: at,
+            actor: Actor::GithubWebhook,
+            what,
+        };
+        self.hear(&fact);
+    }
+
+    /// Applies a fact as the engine would.
+    pub(crate) fn hear(&mut self, fact: &Fact) {
+        let before = self.record.clone();
+        let decision = decide(&self.policy, self.record.clone(), fact, self.now);
+        if let Some(after) = &decision.record {
+            let version = before.as_ref().map_or(0, |record| record.version);
+            assert_eq!(after.version, version + 1, "a write raises the version by one");
+            assert_eq!(after.due_at.is_none(), after.state.is_terminal(), "exactly terminal records have no date");
+            assert_eq!(after.ttl.is_some(), after.state.is_terminal(), "exactly terminal records have an end");
+            self.record = Some(after.clone());
+        } else {
+            assert!(decision.events.is_empty() && decision.effects.is_empty() && decision.runs.is_empty());
+        }
+        for (n, event) in decision.events.iter().enumerate() {
+            assert_eq!(usize::from(event.hop), n, "hops are numbered from 0");
+        }
+        self.log.extend(decision.events.iter().cloned());
+        self.last = Some(decision);
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        self.record.as_ref().unwrap()
+    }
+
+    pub(crate) fn record_mut(&mut self) -> &mut Record {
+        self.record.as_mut().unwrap()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.record().state
+    }
+
+    pub(crate) fn last(&self) -> &Decision {
+        self.last.as_ref().unwrap()
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.last().outcome
+    }
+
+    /// The log as kinds.
+    pub(crate) fn kinds(&self) -> Vec<EventKind> {
+        self.log.iter().map(|event| event.kind).collect()
+    }
+
+    pub(crate) fn check(&mut self, name: &str, verdict: Verdict) {
+        let check = run_of(name, verdict, self.now);
+        self.tell(Happened::Check { head: self.head.clone(), check });
+    }
+
+    /// A later run of a check: a higher id.
+    pub(crate) fn rerun(&mut self, name: &str, verdict: Verdict, id: u64) {
+        let check = Check { id: Some(id), ..run_of(name, verdict, self.now) };
+        self.tell(Happened::Check { head: self.head.clone(), check });
+    }
+
+    pub(crate) fn fail(&mut self, name: &str, rule: Option<&str>, text: &str) {
+        let check = Check { failure: failed_because(rule, text), ..run_of(name, Verdict::Failed, self.now) };
+        self.tell(Happened::Check { head: self.head.clone(), check });
+    }
+
+    pub(crate) fn fail_again(&mut self, name: &str, rule: Option<&str>, id: u64) {
+        let check =
+            Check { id: Some(id), failure: failed_because(rule, "again"), ..run_of(name, Verdict::Failed, self.now) };
+        self.tell(Happened::Check { head: self.head.clone(), check });
+    }
+
+    pub(crate) fn policy_bot(&mut self, verdict: PolicyVerdict) {
+        let report = policy_says(verdict, self.now);
+        self.tell(Happened::Policy { head: self.head.clone(), report });
+    }
+
+    pub(crate) fn approve(&mut self) {
+        let approval = approved(self.now);
+        self.tell(Happened::Approval { head: self.head.clone(), approval });
+    }
+
+    pub(crate) fn merge_attempt(&mut self) {
+        let report = merging(self.now);
+        self.tell(Happened::Merge { head: self.head.clone(), report });
+    }
+
+    pub(crate) fn push(&mut self, head: char, ours: bool) {
+        let before = Some(self.head.clone());
+        self.head = sha(head);
+        self.tell(Happened::HeadMoved { described: described(&self.head.clone()), before, ours });
+    }
+
+    /// GitHub as it would look if it knew exactly what the record knows.
+    pub(crate) fn github(&self) -> Snapshot {
+        let record = self.record();
+        let mut signals = record.signals.clone();
+        signals.unmark();
+        Snapshot {
+            read_at: self.now,
+            described: Described { labels: record.labels.clone(), draft: record.draft, ..described(&self.head) },
+            life: Life::Open,
+            signals: Signals { requested_at: None, ..signals },
+            required_checks: None,
+            live: Live { mergeable: Mergeable::Clean, behind_by: Some(0), strict: true, build: None },
+        }
+    }
+
+    pub(crate) fn verify(&mut self, snapshot: Snapshot) {
+        self.tell(Happened::Verified(Box::new(snapshot)));
+    }
+
+    pub(crate) fn diagnose(&self, live: Option<&Live>) -> Diagnosis {
+        let vulnerability = Some(&self.vulnerability);
+        classify(&Case { record: self.record(), live, vulnerability, policy: &self.policy, now: self.now })
+    }
+
+    /// One visit of the sweep: verify with what GitHub says, and act if stale. Answers what was decided.
+    pub(crate) fn sweep(&mut self, github: Snapshot) -> Option<Classification> {
+        let live = github.live;
+        self.verify(github);
+        if self.record().state.is_terminal() || !self.record().is_stale(&self.policy, self.now) {
+            return None;
+        }
+        let diagnosis = self.diagnose(Some(&live));
+        let classification = diagnosis.classification;
+        let run = RunId::new(format!("run-{}", self.facts));
+        let found =
+            Diagnosed { diagnosis, run, vulnerability: Some(self.vulnerability.clone()), story: Story::default() };
+        self.tell(Happened::Diagnosed(Box::new(found)));
+        Some(classification)
+    }
+
+    /// The Car Bridge's news about the remedy under way.
+    pub(crate) fn news(&mut self, news: RemedyNews) {
+        let run = self.record().active_run.as_ref().map_or(RunId::new("none"), |run| run.id.clone());
+        self.tell(Happened::Remedy { run, news });
+    }
+
+    pub(crate) fn command(&mut self, command: Command) {
+        let run = RunId::new(format!("human-{}", self.facts));
+        let by = "danny".to_owned();
+        self.tell(Happened::Commanded(Box::new(Commanded {
+            command,
+            source: CommandSource::PrComment,
+            by,
+            permission: Ok(()),
+            run,
+        })));
+    }
+}

@@ -1,0 +1,512 @@
+//! Is a failed check worth a retry? Two lists of named rules say so: the first that matches decides, and its name is
+//! stored and shown. Never-transient rules are asked first; what no rule matches is persistent. Which check failed, and
+//! what is done about it, is decided elsewhere.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{Policy, TextPattern};
+
+/// How a failure is recognised. Every criterion that is not empty must match, each by any of its entries.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct TransientRule {
+    /// `false` switches the rule off.
+    pub enabled: bool,
+    /// Conclusions of a check run or states of a status: `timed_out`, `startup_failure`, …
+    pub conclusions: Vec<String>,
+    /// Names of checks, as regular expressions that ignore case; empty means any check.
+    pub sources: Vec<TextPattern>,
+    /// Regular expressions on the failure's text; they ignore case unless they say `(?-i)`.
+    pub patterns: Vec<TextPattern>,
+}
+
+impl Default for TransientRule {
+    fn default() -> Self {
+        Self { enabled: true, conclusions: Vec::new(), sources: Vec::new(), patterns: Vec::new() }
+    }
+}
+
+impl TransientRule {
+    /// Whether nothing but the check's name could ever decide: such a rule would call every failure of a check the same.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.conclusions.is_empty() && self.patterns.is_empty()
+    }
+
+    fn matches(&self, failure: &FailureSignals<'_>) -> bool {
+        let (head, tail) = examined(failure.text);
+        self.enabled
+            && !self.is_empty()
+            && (self.conclusions.is_empty()
+                || self.conclusions.iter().any(|conclusion| conclusion.eq_ignore_ascii_case(failure.conclusion)))
+            && (self.sources.is_empty() || self.sources.iter().any(|source| source.is_match(failure.source)))
+            && (self.patterns.is_empty()
+                || self.patterns.iter().any(|pattern| pattern.is_match(head) || pattern.is_match(tail)))
+    }
+}
+
+/// What a file says about a rule: only what it names is changed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RuleChange {
+    enabled: Option<bool>,
+    conclusions: Option<Vec<String>>,
+    sources: Option<Vec<TextPattern>>,
+    patterns: Option<Vec<TextPattern>>,
+}
+
+impl RuleChange {
+    fn apply(self, rule: &mut TransientRule) {
+        let Self { enabled, conclusions, sources, patterns } = self;
+        rule.enabled = enabled.unwrap_or(rule.enabled);
+        rule.conclusions = conclusions.unwrap_or_else(|| std::mem::take(&mut rule.conclusions));
+        rule.sources = sources.unwrap_or_else(|| std::mem::take(&mut rule.sources));
+        rule.patterns = patterns.unwrap_or_else(|| std::mem::take(&mut rule.patterns));
+    }
+}
+
+/// A list of rules by name. An entry of the file adds a rule, or changes the built-in one of that name.
+macro_rules! rules {
+    ($(#[$doc:meta])* $name:ident = $built_in:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(from = "BTreeMap<String, RuleChange>")]
+        pub struct $name(pub BTreeMap<String, TransientRule>);
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self($built_in.clone())
+            }
+        }
+
+        impl From<BTreeMap<String, RuleChange>> for $name {
+            fn from(changes: BTreeMap<String, RuleChange>) -> Self {
+                let Self(mut rules) = Self::default();
+                for (name, change) in changes {
+                    change.apply(rules.entry(name).or_default());
+                }
+                Self(rules)
+            }
+        }
+
+        impl $name {
+            /// The name of the first rule, by name order, that matches.
+            #[must_use]
+            pub fn first_match(&self, failure: &FailureSignals<'_>) -> Option<&str> {
+                self.0.iter().find(|(_, rule)| rule.matches(failure)).map(|(name, _)| name.as_str())
+            }
+        }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                BTreeMap::<String, TransientRule>::json_schema(generator)
+            }
+        }
+    };
+}
+
+rules! {
+    /// Failures of machines: worth a retry.
+    TransientRules = TRANSIENT
+}
+rules! {
+    /// Failures of the change itself, or wanted by somebody: never worth a retry, whatever else the text says.
+    NeverTransientRules = NEVER
+}
+
+/// What is known about one failed check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailureSignals<'a> {
+    /// The conclusion of the check run, or the state of the status.
+    pub conclusion: &'a str,
+    /// The name of the check, or the context of the status.
+    pub source: &'a str,
+    /// Description, output and log tail, as far as they were fetched.
+    pub text: &'a str,
+}
+
+/// The verdict, with the rule that led to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "class", rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum FailureClass {
+    /// Infrastructure: a retry should succeed.
+    Transient {
+        /// The rule that matched.
+        rule: String,
+    },
+    /// A real failure: a retry would fail again.
+    Persistent {
+        /// The never-transient rule that matched; `None` when no rule at all did.
+        rule: Option<String>,
+    },
+}
+
+/// Classifies one failure. The same signals under the same policy always give the same answer.
+#[must_use]
+pub fn classify(policy: &Policy, failure: &FailureSignals<'_>) -> FailureClass {
+    if let Some(rule) = policy.never_transient.first_match(failure) {
+        return FailureClass::Persistent { rule: Some(rule.to_owned()) };
+    }
+    match policy.transient.first_match(failure) {
+        Some(rule) => FailureClass::Transient { rule: rule.to_owned() },
+        None => FailureClass::Persistent { rule: None },
+    }
+}
+
+/// Of a long text only this much of its beginning is examined…
+const HEAD_BYTES: usize = 4 * 1024;
+/// …and this much of its end, where builds say what went wrong.
+const TAIL_BYTES: usize = 64 * 1024;
+
+/// The parts of a text that are examined; the second is empty when the first is the whole.
+fn examined(text: &str) -> (&str, &str) {
+    if text.len() <= HEAD_BYTES + TAIL_BYTES {
+        return (text, "");
+    }
+    let head = text.floor_char_boundary(HEAD_BYTES);
+    let tail = text.ceil_char_boundary(text.len() - TAIL_BYTES);
+    (&text[..head], &text[tail..])
+}
+
+fn rule(conclusions: &[&str], patterns: &[&'static str]) -> TransientRule {
+    TransientRule {
+        conclusions: conclusions.iter().map(|&conclusion| conclusion.to_owned()).collect(),
+        patterns: patterns.iter().map(|&pattern| TextPattern::known(pattern)).collect(),
+        ..TransientRule::default()
+    }
+}
+
+/// The words of Jenkins, its plugins and the usual tools, collected in the project's notes on how they really behave.
+static TRANSIENT: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
+    let rules = [
+        (
+            "agent-lost",
+            rule(
+                &[],
+                &[
+                    r"channel is already closed",
+                    r"ClosedChannelException",
+                    r"Unexpected termination of the channel",
+                    r"The channel is closing down or has closed down",
+                    r"Agent was removed",
+                    r"was deleted; cancelling node body",
+                    r"seems to be removed or offline",
+                    r"was marked offline",
+                    r"Timeout waiting for agent to come back",
+                    r"Cannot contact [^ ]",
+                    r"\bagent (was )?(lost|disconnected|went offline)\b",
+                ],
+            ),
+        ),
+        (
+            "agent-process",
+            rule(
+                &[],
+                &[r"wrapper script does not seem to be touching the log file", r"process apparently never started"],
+            ),
+        ),
+        ("disk", rule(&[], &[r"No space left on device"])),
+        ("infrastructure", rule(&[], &[r"\binfra(structure)?[ -](error|failure|issue)\b"])),
+        ("kubernetes", rule(&[], &[r"evicted by the Kubernetes Eviction API", r"Unable to pull container image"])),
+        (
+            "network",
+            rule(
+                &[],
+                &[
+                    r"\bconnection (reset|refused|failure|closed by peer)\b",
+                    r"\b(ECONNRESET|ECONNREFUSED|EAI_AGAIN)\b",
+                    r"Could not resolve host",
+                    r"Temporary failure in name resolution",
+                    r"Network is unreachable",
+                    r"No route to host",
+                ],
+            ),
+        ),
+        // A 5xx alone may be what a test is about; beside the name of a registry it is not.
+        (
+            "registry-5xx",
+            rule(
+                &[],
+                &[
+                    r"(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io).*\b(HTTP(/[0-9.]+)?|status( code)?|code|error|response)[:=]? *5[0-9]{2}\b",
+                    r"(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io).*\b5[0-9]{2} (Internal Server Error|Bad Gateway|Service (Temporarily )?Unavailable|Gateway Time-?out)",
+                    r"\b5[0-9]{2} (Internal Server Error|Bad Gateway|Service (Temporarily )?Unavailable|Gateway Time-?out).*(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io)",
+                ],
+            ),
+        ),
+        ("startup-failure", rule(&["startup_failure"], &[])),
+        ("timed-out", rule(&["timed_out"], &[])),
+        ("timeout", rule(&[], &[r"\btime(d)?[- ]?out\b"])),
+    ];
+    rules.into_iter().map(|(name, rule)| (name.to_owned(), rule)).collect()
+});
+
+/// What must never be retried, however much the text also speaks of time-outs.
+static NEVER: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
+    let rules = [
+        ("aborted-by-user", rule(&[], &[r"\baborted by\b", r"\bcancell?ed by (user\b|@)"])),
+        (
+            "compile-error",
+            rule(
+                &[],
+                &[
+                    r"error\[E[0-9]{4}\]",
+                    r"COMPILATION ERROR",
+                    r"\bcompilation failed\b",
+                    r"\bcould not compile\b",
+                    r"\berror (TS|CS)[0-9]{4}:",
+                    r"\.(c|cc|cpp|cxx|h|hpp):[0-9]+:[0-9]+: (fatal )?error:",
+                ],
+            ),
+        ),
+        (
+            "out-of-memory",
+            rule(&[], &[r"\bOOM[ -]?Killed\b", r"OutOfMemoryError", r"\bout of memory\b", r"Cannot allocate memory"]),
+        ),
+        (
+            "test-failure",
+            rule(
+                &[],
+                &[
+                    r"Tests run: [0-9]+, Failures: [1-9]",
+                    r"Tests run: [0-9]+, Failures: [0-9]+, Errors: [1-9]",
+                    r"There (are|were) test failures",
+                    r"\bAssertionError\b",
+                    r"\b[1-9][0-9]* tests? failed\b",
+                    // "attempt 1 failed: connection reset" is no count of tests: a count stands at the start of a line
+                    // or after punctuation.
+                    r"(?m)(^|[:;,=(]) *[1-9][0-9]* failed\b",
+                    r"\btest result: FAILED\b",
+                    r"(?m)^ *--- FAIL: ",
+                ],
+            ),
+        ),
+    ];
+    rules.into_iter().map(|(name, rule)| (name.to_owned(), rule)).collect()
+});
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::Policies;
+
+    fn classify_text(text: &str) -> FailureClass {
+        classify(&Policy::default(), &FailureSignals { conclusion: "error", source: "jenkins", text })
+    }
+
+    fn transient(rule: &str) -> FailureClass {
+        FailureClass::Transient { rule: rule.to_owned() }
+    }
+
+    fn persistent(rule: &str) -> FailureClass {
+        FailureClass::Persistent { rule: Some(rule.to_owned()) }
+    }
+
+    const UNKNOWN: FailureClass = FailureClass::Persistent { rule: None };
+
+    #[test]
+    fn every_built_in_pattern_compiles() {
+        for rule in TRANSIENT.values().chain(NEVER.values()) {
+            assert!(rule.enabled && !rule.is_empty());
+            for pattern in &rule.patterns {
+                assert_eq!(&TextPattern::new(pattern.as_str()).unwrap(), pattern);
+            }
+        }
+        assert_eq!((TRANSIENT.len(), NEVER.len()), (10, 4));
+    }
+
+    #[test]
+    fn machines_that_fail_are_recognised_by_their_words() {
+        for (text, rule) in [
+            ("java.io.IOException: channel is already closed", "agent-lost"),
+            ("java.nio.channels.ClosedChannelException", "agent-lost"),
+            ("Unexpected termination of the channel", "agent-lost"),
+            ("The channel is closing down or has closed down", "agent-lost"),
+            ("Agent was removed", "agent-lost"),
+            ("node-3 was deleted; cancelling node body", "agent-lost"),
+            ("‘linux-7’ seems to be removed or offline", "agent-lost"),
+            ("agent linux-7 was marked offline: reboot", "agent-lost"),
+            ("Timeout waiting for agent to come back", "agent-lost"),
+            ("Cannot contact linux-7: java.lang.InterruptedException", "agent-lost"),
+            ("Jenkins agent lost", "agent-lost"),
+            ("wrapper script does not seem to be touching the log file in /tmp", "agent-process"),
+            ("process apparently never started in /tmp", "agent-process"),
+            ("write failed: NO SPACE left on device", "disk"),
+            ("infra error", "infrastructure"),
+            ("Pod ci-1 was evicted by the Kubernetes Eviction API", "kubernetes"),
+            ("Unable to pull container image \"x\"", "kubernetes"),
+            ("read: connection reset by peer", "network"),
+            ("connect: Connection refused", "network"),
+            ("Attempt 1 failed: Connection reset", "network"),
+            ("curl: (6) Could not resolve host: x", "network"),
+            ("npm error code ECONNRESET", "network"),
+            (
+                "pulling from registry.acme.dev: received unexpected HTTP status: 503 Service Unavailable",
+                "registry-5xx",
+            ),
+            ("npm ERR! 502 Bad Gateway - GET https://x", "registry-5xx"),
+            ("503 Service Unavailable from artifactory", "registry-5xx"),
+            ("Failed to fetch from nexus, status code: 500", "registry-5xx"),
+            ("Build timed out (after 60 minutes)", "timeout"),
+            ("Cancelling nested steps due to timeout", "timeout"),
+            ("gateway time-out", "timeout"),
+        ] {
+            assert_eq!(classify_text(text), transient(rule), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_never_transient_wins_over_every_time_out() {
+        for (text, rule) in [
+            ("Aborted by Jane Doe", "aborted-by-user"),
+            ("The run was canceled by @jane", "aborted-by-user"),
+            ("error[E0308]: mismatched types", "compile-error"),
+            ("[ERROR] COMPILATION ERROR :", "compile-error"),
+            ("Compilation failed; see the compiler error output", "compile-error"),
+            ("error: could not compile `x`", "compile-error"),
+            ("src/a.ts(1,2): error TS2345: no", "compile-error"),
+            ("main.c:3:14: fatal error: x.h", "compile-error"),
+            ("container OOMKilled", "out-of-memory"),
+            ("java.lang.OutOfMemoryError: Java heap space", "out-of-memory"),
+            ("JavaScript heap out of memory", "out-of-memory"),
+            ("fork: Cannot allocate memory", "out-of-memory"),
+            ("Tests run: 12, Failures: 1, Errors: 0", "test-failure"),
+            ("Tests run: 12, Failures: 0, Errors: 2", "test-failure"),
+            ("There are test failures.", "test-failure"),
+            ("There were test failures", "test-failure"),
+            ("java.lang.AssertionError: expected 200", "test-failure"),
+            ("2 tests failed", "test-failure"),
+            ("1 test failed", "test-failure"),
+            ("Tests:       2 failed, 10 passed", "test-failure"),
+            ("== 10 failed, 1 passed in 2s ==", "test-failure"),
+            ("log\n12 failed", "test-failure"),
+            ("test result: FAILED. 3 passed", "test-failure"),
+            ("log\n    --- FAIL: TestX (0.0s)", "test-failure"),
+        ] {
+            assert_eq!(classify_text(text), persistent(rule), "{text}");
+            assert_eq!(classify_text(&format!("request timed out\n{text}")), persistent(rule), "{text}");
+            let timed_out = FailureSignals { conclusion: "timed_out", source: "ci", text };
+            assert_eq!(classify(&Policy::default(), &timed_out), persistent(rule), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_recognises_is_persistent() {
+        for text in [
+            "",
+            "This commit cannot be built",
+            "Something is wrong with the build of this commit",
+            "The build of this commit was aborted",
+            "0 tests failed",
+            "10 passed, 0 failed",
+            "Tests run: 12, Failures: 0, Errors: 0",
+            "expected status 200, got 503 Service Unavailable",
+            "npm installed 512 packages",
+            "Please timeoutfix()",
+            "Cannot contact ",
+        ] {
+            assert_eq!(classify_text(text), UNKNOWN, "{text}");
+        }
+    }
+
+    #[test]
+    fn some_conclusions_need_no_words() {
+        let of = |conclusion| classify(&Policy::default(), &FailureSignals { conclusion, source: "ci", text: "" });
+        assert_eq!(of("timed_out"), transient("timed-out"));
+        assert_eq!(of("TIMED_OUT"), transient("timed-out"));
+        assert_eq!(of("startup_failure"), transient("startup-failure"));
+        for real in ["failure", "error", "cancelled", "action_required", ""] {
+            assert_eq!(of(real), UNKNOWN, "{real}");
+        }
+    }
+
+    #[test]
+    fn every_criterion_given_must_match() {
+        let policies = Policies::parse(
+            "[transient.a-rule]\nconclusions = ['failure', 'error']\nsources = ['^ci/']\npatterns = ['flux', '(?-i)Drive']",
+        )
+        .unwrap();
+        let of = |conclusion, source, text| classify(policies.base(), &FailureSignals { conclusion, source, text });
+        assert_eq!(of("error", "CI/build", "the FLUX"), transient("a-rule"));
+        assert_eq!(of("failure", "ci/build", "Drive"), transient("a-rule"));
+        assert_eq!(of("failure", "ci/build", "drive"), UNKNOWN);
+        assert_eq!(of("neutral", "ci/build", "flux"), UNKNOWN);
+        assert_eq!(of("error", "x/ci/build", "flux"), UNKNOWN);
+        assert_eq!(of("error", "ci/build", "flow"), UNKNOWN);
+    }
+
+    #[test]
+    fn rules_are_asked_in_the_order_of_their_names_and_can_be_switched_off() {
+        let of = |file: &str, text| {
+            let policies = Policies::parse(file).unwrap();
+            classify(policies.base(), &FailureSignals { conclusion: "error", source: "ci", text })
+        };
+        let text = "connection refused, then a timeout";
+        assert_eq!(of("", text), transient("network"));
+        assert_eq!(of("transient.a.patterns = ['timeout']", text), transient("a"));
+        assert_eq!(of("transient.network.enabled = false", text), transient("timeout"));
+        assert_eq!(of("transient.network.patterns = ['reset']", text), transient("timeout"));
+        assert_eq!(of("never_transient.mine.patterns = ['refused']", text), persistent("mine"));
+        assert_eq!(of("never_transient.test-failure.enabled = false", "timeout: 3 tests failed"), transient("timeout"));
+        // Only what an entry names is changed: here the patterns stay, and now the check's name must match too.
+        assert_eq!(of("transient.network.sources = ['^ci$']", text), transient("network"));
+        assert_eq!(of("transient.network.sources = ['^jenkins$']", text), transient("timeout"));
+        assert_eq!(of("transient.network.conclusions = ['failure']", text), transient("timeout"));
+    }
+
+    #[test]
+    fn a_rule_that_asks_nothing_matches_nothing() {
+        let rule = TransientRule { sources: vec![TextPattern::known("ci")], ..TransientRule::default() };
+        assert!(rule.is_empty());
+        assert!(!rule.matches(&FailureSignals { conclusion: "error", source: "ci", text: "" }));
+    }
+
+    #[test]
+    fn of_a_long_text_the_beginning_and_the_end_are_examined() {
+        let whole = "é".repeat(34 * 1024);
+        assert_eq!(whole.len(), 68 * 1024);
+        assert_eq!(examined(&whole), (whole.as_str(), ""));
+        let longer = format!("a{whole}");
+        let (head, tail) = examined(&longer);
+        assert_eq!((head.len(), tail.len()), (4 * 1024 - 1, 64 * 1024));
+        let odd = format!("{whole}a");
+        let (head, tail) = examined(&odd);
+        assert_eq!((head.len(), tail.len()), (4 * 1024, 64 * 1024 - 1));
+
+        let filler = "x ".repeat(40 * 1024);
+        assert_eq!(classify_text(&format!("timeout {filler}")), transient("timeout"));
+        assert_eq!(classify_text(&format!("{filler} timeout")), transient("timeout"));
+        assert_eq!(classify_text(&format!("{filler} timeout {filler}")), UNKNOWN);
+    }
+
+    #[test]
+    fn a_verdict_is_stored_with_its_rule() {
+        let json = serde_json::to_string(&transient("disk")).unwrap();
+        assert_eq!(json, r#"{"class":"TRANSIENT","rule":"disk"}"#);
+        assert_eq!(serde_json::from_str::<FailureClass>(&json).unwrap(), transient("disk"));
+        assert_eq!(serde_json::to_string(&UNKNOWN).unwrap(), r#"{"class":"PERSISTENT","rule":null}"#);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_text_makes_it_panic(unit in "\\PC{1,3}", times in 0_usize..30_000) {
+            let text = unit.repeat(times);
+            let (head, tail) = examined(&text);
+            prop_assert!(text.starts_with(head) && text.ends_with(tail));
+            prop_assert!(head.len() + tail.len() <= 68 * 1024);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! THE state table (seed §2), and nothing else: which trigger leads from which state to which. `docs/state-machine.md`
+//! is rendered from it. What a head's signals imply is in `signals`; who may pull a trigger is in `decide`.
+
+use std::fmt;
+
+use crate::event::EventKind;
+use crate::state::State;
+
+/// What makes a pull request change its state, in the words of seed §2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trigger {
+    /// CI checks begin.
+    ChecksBegin,
+    /// All required checks complete successfully.
+    ChecksSucceed,
+    /// Any required check fails or times out.
+    CheckFails,
+    /// A rebuild was triggered: by the reconciler, a command, or by hand.
+    Rebuilt,
+    /// Policy Bot begins its evaluation.
+    PolicyBegins,
+    /// Policy Bot reports all policies met.
+    PolicyMet,
+    /// Policy Bot reports one or more policies failed.
+    PolicyNotMet,
+    /// A new policy evaluation was triggered.
+    PolicyAskedAgain,
+    /// Approver Bot submits its approving review.
+    ApprovalSubmitted,
+    /// Automerge Bot starts to merge.
+    MergeBegins,
+    /// GitHub confirms the merge.
+    MergeConfirmed,
+    /// New commits on the head, by whomever: checks start again.
+    BranchUpdated,
+    /// The pull request was closed: by the close-and-reopen remedy, or by a person.
+    PrClosed,
+    /// A person reopened a closed pull request.
+    PrReopened,
+    /// Automation is at its end.
+    Escalated,
+    /// A person hands an escalated pull request back before its checks have started.
+    HandedBack,
+}
+
+impl Trigger {
+    /// All triggers, in the order of a life.
+    pub const ALL: [Self; 16] = [
+        Self::ChecksBegin,
+        Self::ChecksSucceed,
+        Self::CheckFails,
+        Self::Rebuilt,
+        Self::PolicyBegins,
+        Self::PolicyMet,
+        Self::PolicyNotMet,
+        Self::PolicyAskedAgain,
+        Self::ApprovalSubmitted,
+        Self::MergeBegins,
+        Self::MergeConfirmed,
+        Self::BranchUpdated,
+        Self::PrClosed,
+        Self::PrReopened,
+        Self::Escalated,
+        Self::HandedBack,
+    ];
+
+    /// The triggers that signals of one and the same head can pull. The others need a fact of their own (a push, a close,
+    /// an escalation), so a walk never invents one of them.
+    const OF_SIGNALS: [Self; 10] = [
+        Self::ChecksBegin,
+        Self::ChecksSucceed,
+        Self::CheckFails,
+        Self::Rebuilt,
+        Self::PolicyBegins,
+        Self::PolicyMet,
+        Self::PolicyNotMet,
+        Self::PolicyAskedAgain,
+        Self::ApprovalSubmitted,
+        Self::MergeBegins,
+    ];
+
+    /// The event the log shows for a hop by this trigger.
+    #[must_use]
+    pub fn event(self) -> EventKind {
+        match self {
+            Self::ChecksBegin | Self::Rebuilt => EventKind::ChecksStarted,
+            Self::ChecksSucceed => EventKind::ChecksPassed,
+            Self::CheckFails => EventKind::ChecksFailed,
+            Self::PolicyBegins | Self::PolicyAskedAgain => EventKind::PolicyStarted,
+            Self::PolicyMet => EventKind::PolicyPassed,
+            Self::PolicyNotMet => EventKind::PolicyFailed,
+            Self::ApprovalSubmitted => EventKind::ApprovalGranted,
+            Self::MergeBegins => EventKind::MergeAttempted,
+            Self::MergeConfirmed => EventKind::PrMerged,
+            Self::BranchUpdated => EventKind::BranchUpdated,
+            Self::PrClosed => EventKind::PrClosed,
+            Self::PrReopened => EventKind::PrReopened,
+            Self::Escalated => EventKind::EscalatedNeedsIntervention,
+            Self::HandedBack => EventKind::CommandReceived,
+        }
+    }
+
+    /// The trigger in the words of seed §2, for the rendered table.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::ChecksBegin => "CI checks begin",
+            Self::ChecksSucceed => "all required checks complete successfully",
+            Self::CheckFails => "any required check fails or times out",
+            Self::Rebuilt => "rebuild triggered (reconciler, command or by hand)",
+            Self::PolicyBegins => "Policy Bot begins evaluation",
+            Self::PolicyMet => "Policy Bot reports all policies met",
+            Self::PolicyNotMet => "Policy Bot reports one or more policies failed",
+            Self::PolicyAskedAgain => "policy re-evaluation triggered",
+            Self::ApprovalSubmitted => "Approver Bot submits approval review",
+            Self::MergeBegins => "Automerge Bot initiates merge",
+            Self::MergeConfirmed => "GitHub confirms merge",
+            Self::BranchUpdated => "branch updated (new commits reset checks)",
+            Self::PrClosed => "pull request closed (for reopen, or by a person)",
+            Self::PrReopened => "a person reopens the pull request",
+            Self::Escalated => "nothing automatic is left to try",
+            Self::HandedBack => "a person hands it back before checks have started",
+        }
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+/// Where `trigger` leads from `state`; `None` if seed §2 does not allow it there.
+///
+/// Two readings go beyond the seed's list: GitHub's `merged` applies from every state that is not terminal (rule 3), and
+/// NEEDS_INTERVENTION listens, so that a fact that disproves its cause or a person leads out of it (rule 4).
+#[must_use]
+#[rustfmt::skip]
+pub fn next(state: State, trigger: Trigger) -> Option<State> {
+    use State::{
+        Approved, ChecksFailed, ChecksPassed, ChecksRunning, Closed, Created, Merged, Merging, NeedsIntervention,
+        PolicyEvaluating, PolicyFailed, PolicyPassed,
+    };
+    use Trigger as T;
+    match state {
+        Created => match trigger {
+            T::ChecksBegin       => Some(ChecksRunning),
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet | T::PolicyNotMet
+            | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+        },
+        ChecksRunning => match trigger {
+            T::ChecksSucceed     => Some(ChecksPassed),
+            T::CheckFails        => Some(ChecksFailed),
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksBegin | T::Rebuilt | T::PolicyBegins | T::PolicyMet | T::PolicyNotMet | T::PolicyAskedAgain
+            | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+        },
+        ChecksFailed => match trigger {
+            T::Rebuilt           => Some(ChecksRunning),
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::PolicyBegins | T::PolicyMet | T::PolicyNotMet
+            | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+        },
+        ChecksPassed => match trigger {
+            T::PolicyBegins      => Some(PolicyEvaluating),
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyMet | T::PolicyNotMet
+            | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+        },
+        PolicyEvaluating => match trigger {
+            T::PolicyMet         => Some(PolicyPassed),
+            T::PolicyNotMet      => Some(PolicyFailed),
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyAskedAgain
+            | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+        },
+        PolicyFailed => match trigger {
+            T::PolicyAskedAgain  => Some(PolicyEvaluating),
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
+            | T::PolicyNotMet | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+        },
+        PolicyPassed => match trigger {
+            T::ApprovalSubmitted => Some(Approved),
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
+            | T::PolicyNotMet | T::PolicyAskedAgain | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+        },
+        Approved => match trigger {
+            T::MergeBegins       => Some(Merging),
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
+            | T::PolicyNotMet | T::PolicyAskedAgain | T::ApprovalSubmitted | T::PrReopened | T::HandedBack => None,
+        },
+        Merging => match trigger {
+            T::MergeConfirmed    => Some(Merged),
+            T::BranchUpdated     => Some(ChecksRunning),
+            T::PrClosed          => Some(Closed),
+            T::Escalated         => Some(NeedsIntervention),
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
+            | T::PolicyNotMet | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened
+            | T::HandedBack => None,
+        },
+        NeedsIntervention => match trigger {
+            T::HandedBack        => Some(Created),
+            T::ChecksBegin | T::Rebuilt | T::BranchUpdated => Some(ChecksRunning),
+            T::ChecksSucceed     => Some(ChecksPassed),
+            T::CheckFails        => Some(ChecksFailed),
+            T::PolicyBegins | T::PolicyAskedAgain => Some(PolicyEvaluating),
+            T::PolicyMet         => Some(PolicyPassed),
+            T::PolicyNotMet      => Some(PolicyFailed),
+            T::ApprovalSubmitted => Some(Approved),
+            T::MergeBegins       => Some(Merging),
+            T::MergeConfirmed    => Some(Merged),
+            T::PrClosed          => Some(Closed),
+            T::PrReopened | T::Escalated => None,
+        },
+        Closed => match trigger {
+            T::PrReopened        => Some(Created),
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
+            | T::PolicyNotMet | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::MergeConfirmed
+            | T::BranchUpdated | T::PrClosed | T::Escalated | T::HandedBack => None,
+        },
+        Merged => match trigger {
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
+            | T::PolicyNotMet | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::MergeConfirmed
+            | T::BranchUpdated | T::PrClosed | T::PrReopened | T::Escalated | T::HandedBack => None,
+        },
+    }
+}
+
+/// One step of a walk: `state` is where it arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hop {
+    /// What was pulled.
+    pub trigger: Trigger,
+    /// Where it led.
+    pub state: State,
+}
+
+/// The shortest way of legal hops from one state to the one the signals imply. Empty if it is already there, `None` if
+/// the table knows no way: an anomaly.
+#[must_use]
+pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
+    if from == to {
+        return Some(Vec::new());
+    }
+    // Breadth first over at most twelve states; `came` remembers the hop by which each was first reached.
+    let mut came: [Option<(State, Hop)>; State::ALL.len()] = [None; State::ALL.len()];
+    let mut frontier = vec![from];
+    while !frontier.is_empty() && came[to as usize].is_none() {
+        let mut reached = Vec::new();
+        for state in frontier {
+            for trigger in Trigger::OF_SIGNALS {
+                if let Some(there) = next(state, trigger)
+                    && there != from
+                    && came[there as usize].is_none()
+                {
+                    came[there as usize] = Some((state, Hop { trigger, state: there }));
+                    reached.push(there);
+                }
+            }
+        }
+        frontier = reached;
+    }
+    let mut hops = Vec::new();
+    let mut at = to;
+    while let Some((before, hop)) = came[at as usize] {
+        hops.push(hop);
+        at = before;
+    }
+    hops.reverse();
+    if hops.is_empty() { None } else { Some(hops) }
+}
+
+/// The one hop by which NEEDS_INTERVENTION goes to an implied state; the log names it after the fact that was missing.
+#[must_use]
+pub fn out_of_intervention(to: State) -> Option<Hop> {
+    let trigger = match to {
+        State::Created => Trigger::HandedBack,
+        State::ChecksRunning => Trigger::ChecksBegin,
+        State::ChecksFailed => Trigger::CheckFails,
+        State::ChecksPassed => Trigger::ChecksSucceed,
+        State::PolicyEvaluating => Trigger::PolicyBegins,
+        State::PolicyFailed => Trigger::PolicyNotMet,
+        State::PolicyPassed => Trigger::PolicyMet,
+        State::Approved => Trigger::ApprovalSubmitted,
+        State::Merging => Trigger::MergeBegins,
+        State::Merged | State::Closed | State::NeedsIntervention => return None,
+    };
+    Some(Hop { trigger, state: to })
+}
