@@ -16,26 +16,8 @@ pub const SKIPPED_LOG: &str = "circuit breaker open, skipping remediation";
 /// No window is longer than a day: each of its minutes is a read.
 const LONGEST_WINDOW_MINUTES: u32 = 24 * 60;
 
-/// When to trip, and for how long.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct BreakerSettings {
-    /// How far back outcomes count (at most a day).
-    pub window_minutes: u32,
-    /// The share of failures, 0 to 1, that must be *exceeded*.
-    pub failure_threshold: f64,
-    /// The number of actions that must be *exceeded*: one failure of one action proves nothing.
-    pub minimum_actions: u32,
-    /// How long the breaker stays open before a probe; also how long a probe may stay silent.
-    pub cooldown_minutes: u32,
-}
-
-impl Default for BreakerSettings {
-    fn default() -> Self {
-        Self { window_minutes: 15, failure_threshold: 0.5, minimum_actions: 5, cooldown_minutes: 10 }
-    }
-}
+/// When to trip, and for how long: the numbers of the policy.
+pub use crate::policy::Breaker as BreakerSettings;
 
 impl BreakerSettings {
     fn window(&self) -> SignedDuration {

@@ -161,3 +161,209 @@ pub fn check(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY_SUBSTATUSES: [Option<Substatus>; 5] = [
+        None,
+        Some(Substatus::SodFailure),
+        Some(Substatus::BuildFailure),
+        Some(Substatus::BranchProtectionFailure),
+        Some(Substatus::OtherPolicyFailure),
+    ];
+
+    /// Every count different, so that no two fields can be taken for each other.
+    fn one_to_seven() -> RetryCounts {
+        RetryCounts {
+            rebuild: 1,
+            branch_update: 2,
+            retrigger_policy_bot: 3,
+            retrigger_approver_bot: 4,
+            retrigger_automerge_bot: 5,
+            retrigger_sod_check: 6,
+            close_and_reopen: 7,
+        }
+    }
+
+    fn all(counts: &RetryCounts) -> [u32; 7] {
+        Strategy::ALL.map(|strategy| counts.of(strategy))
+    }
+
+    fn with(strategy: Strategy, count: u32) -> RetryCounts {
+        let mut counts = RetryCounts::default();
+        *counts.of_mut(strategy) = count;
+        counts
+    }
+
+    #[test]
+    fn each_strategy_has_a_count_of_its_own() {
+        assert_eq!(all(&one_to_seven()), [1, 2, 3, 4, 5, 6, 7]);
+        for (n, strategy) in Strategy::ALL.into_iter().enumerate() {
+            let mut expected = [1, 2, 3, 4, 5, 6, 7];
+            let mut counts = one_to_seven();
+            counts.count(strategy);
+            expected[n] += 1;
+            assert_eq!(all(&counts), expected, "{strategy}");
+            counts.give_back(strategy);
+            counts.give_back(strategy);
+            expected[n] -= 2;
+            assert_eq!(all(&counts), expected, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn counts_stop_at_both_ends() {
+        for strategy in Strategy::ALL {
+            let mut none = RetryCounts::default();
+            none.give_back(strategy);
+            assert_eq!(none, RetryCounts::default(), "nothing is owed for {strategy}");
+            let mut full = with(strategy, u32::MAX);
+            full.count(strategy);
+            assert_eq!(full.of(strategy), u32::MAX);
+        }
+    }
+
+    #[test]
+    fn a_reset_touches_one_count_and_never_close_and_reopens() {
+        for (n, strategy) in Strategy::ALL.into_iter().enumerate() {
+            let mut expected = [1, 2, 3, 4, 5, 6, 7];
+            if strategy != Strategy::CloseAndReopen {
+                expected[n] = 0;
+            }
+            let mut counts = one_to_seven();
+            counts.reset(strategy);
+            assert_eq!(all(&counts), expected, "{strategy}");
+        }
+        let mut counts = one_to_seven();
+        counts.reset_all();
+        assert_eq!(all(&counts), [0, 0, 0, 0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn the_reset_mapping_is_the_seeds_with_the_three_corrections() {
+        use Strategy::{
+            BranchUpdate, Rebuild, RetriggerApproverBot, RetriggerAutomergeBot, RetriggerPolicyBot, RetriggerSodCheck,
+        };
+        let mapping: [(State, &[Strategy]); 11] = [
+            (State::Created, &[]),
+            // Seed §14 resets branch_update here; every branch update leads here.
+            (State::ChecksRunning, &[]),
+            (State::ChecksFailed, &[]),
+            (State::ChecksPassed, &[Rebuild]),
+            (State::PolicyEvaluating, &[]),
+            (State::PolicyPassed, &[RetriggerPolicyBot, RetriggerSodCheck]),
+            (State::Approved, &[RetriggerApproverBot]),
+            // Seed §14 resets retrigger_automerge_bot here; it is that strategy's own post-action state.
+            (State::Merging, &[BranchUpdate]),
+            (State::Merged, &[BranchUpdate, RetriggerAutomergeBot]),
+            (State::Closed, &[]),
+            (State::NeedsIntervention, &[]),
+        ];
+        for (state, resets) in mapping {
+            for substatus in POLICY_SUBSTATUSES.into_iter().chain([Some(Substatus::Transient)]) {
+                assert_resets(state, substatus, resets);
+            }
+        }
+        for substatus in POLICY_SUBSTATUSES {
+            // The same SOD failure again is no progress, and neither is a failure nobody can name.
+            let resets: &[Strategy] = match substatus {
+                None | Some(Substatus::SodFailure) => &[RetriggerPolicyBot],
+                Some(_) => &[RetriggerPolicyBot, RetriggerSodCheck],
+            };
+            assert_resets(State::PolicyFailed, substatus, resets);
+        }
+        assert_eq!(mapping.len() + 1, State::ALL.len());
+    }
+
+    fn assert_resets(state: State, substatus: Option<Substatus>, resets: &[Strategy]) {
+        let mut counts = one_to_seven();
+        counts.reached(state, substatus);
+        let mut expected = one_to_seven();
+        for strategy in resets {
+            *expected.of_mut(*strategy) = 0;
+        }
+        assert_eq!(counts, expected, "{state} {substatus:?}");
+    }
+
+    #[test]
+    fn each_budget_binds_at_its_maximum_and_not_one_before() {
+        let policy = Policy::default();
+        for (strategy, max, sentence) in [
+            (Strategy::Rebuild, 3, "Retry budget exhausted for rebuild (3/3)"),
+            (Strategy::BranchUpdate, 2, "Retry budget exhausted for branch_update (2/2)"),
+            (Strategy::RetriggerPolicyBot, 2, "Retry budget exhausted for retrigger_policy_bot (2/2)"),
+            (Strategy::RetriggerApproverBot, 2, "Retry budget exhausted for retrigger_approver_bot (2/2)"),
+            (Strategy::RetriggerAutomergeBot, 2, "Retry budget exhausted for retrigger_automerge_bot (2/2)"),
+            (Strategy::RetriggerSodCheck, 1, "Retry budget exhausted for retrigger_sod_check (1/1)"),
+            (Strategy::CloseAndReopen, 1, "Retry budget exhausted for close_and_reopen (1/1)"),
+        ] {
+            assert_eq!(check(&policy, strategy, &with(strategy, max - 1), 0, 0), Ok(()), "{strategy}");
+            let exhausted = check(&policy, strategy, &with(strategy, max), 0, 0).unwrap_err();
+            assert_eq!(exhausted, Exhausted { what: strategy.name(), count: max, max });
+            assert_eq!(exhausted.to_string(), sentence);
+            // A budget that was lowered after it was spent is spent all the more.
+            let over = check(&policy, strategy, &with(strategy, max + 5), 0, 0).unwrap_err();
+            assert_eq!((over.count, over.max), (max + 5, max));
+        }
+    }
+
+    #[test]
+    fn only_the_strategy_at_hand_and_the_lifetime_are_asked() {
+        let policy = Policy::default();
+        for strategy in Strategy::ALL {
+            let mut counts = RetryCounts::default();
+            for other in Strategy::ALL.into_iter().filter(|other| *other != strategy) {
+                *counts.of_mut(other) = 9;
+            }
+            assert_eq!(check(&policy, strategy, &counts, 11, 0), Ok(()), "{strategy}");
+            let exhausted = check(&policy, strategy, &counts, 12, 0).unwrap_err();
+            assert_eq!(exhausted.to_string(), "Retry budget exhausted for lifetime (12/12)", "{strategy}");
+        }
+        // Of both, the strategy's own says more.
+        let both = check(&policy, Strategy::Rebuild, &with(Strategy::Rebuild, 3), 13, 0).unwrap_err();
+        assert_eq!(both.to_string(), "Retry budget exhausted for rebuild (3/3)");
+        let beyond = check(&policy, Strategy::Rebuild, &RetryCounts::default(), 13, 0).unwrap_err();
+        assert_eq!(beyond.to_string(), "Retry budget exhausted for lifetime (13/12)");
+    }
+
+    #[test]
+    fn close_and_reopen_is_counted_on_the_vulnerability_too() {
+        let policy = Policy::default();
+        let none = RetryCounts::default();
+        let exhausted = check(&policy, Strategy::CloseAndReopen, &none, 0, 1).unwrap_err();
+        assert_eq!(exhausted.to_string(), "Retry budget exhausted for close_and_reopen (1/1)");
+        // The larger count is the true one.
+        let mine = check(&policy, Strategy::CloseAndReopen, &with(Strategy::CloseAndReopen, 3), 0, 2).unwrap_err();
+        let its = check(&policy, Strategy::CloseAndReopen, &with(Strategy::CloseAndReopen, 2), 0, 4).unwrap_err();
+        assert_eq!((mine.count, its.count), (3, 4));
+        for strategy in Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::CloseAndReopen) {
+            assert_eq!(check(&policy, strategy, &none, 0, 9), Ok(()), "{strategy} has nothing to do with it");
+        }
+    }
+
+    #[test]
+    fn a_budget_of_zero_forbids() {
+        let mut policy = Policy::default();
+        policy.budgets.close_and_reopen = 0;
+        let none = RetryCounts::default();
+        let forbidden = check(&policy, Strategy::CloseAndReopen, &none, 0, 0).unwrap_err();
+        assert_eq!(forbidden.to_string(), "Retry budget exhausted for close_and_reopen (0/0)");
+        assert_eq!(check(&policy, Strategy::Rebuild, &none, 0, 0), Ok(()));
+        policy.budgets.lifetime = 0;
+        let forbidden = check(&policy, Strategy::Rebuild, &none, 0, 0).unwrap_err();
+        assert_eq!(forbidden.to_string(), "Retry budget exhausted for lifetime (0/0)");
+    }
+
+    #[test]
+    fn counts_are_stored_by_the_seeds_names_and_missing_ones_are_zero() {
+        let json = serde_json::to_string(&one_to_seven()).unwrap();
+        assert_eq!(
+            json,
+            r#"{"rebuild":1,"branch_update":2,"retrigger_policy_bot":3,"retrigger_approver_bot":4,"retrigger_automerge_bot":5,"retrigger_sod_check":6,"close_and_reopen":7}"#
+        );
+        assert_eq!(serde_json::from_str::<RetryCounts>(&json).unwrap(), one_to_seven());
+        assert_eq!(serde_json::from_str::<RetryCounts>(r#"{"rebuild":2}"#).unwrap(), with(Strategy::Rebuild, 2));
+    }
+}

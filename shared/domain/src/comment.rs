@@ -153,22 +153,28 @@ pub fn escalation(
 ) -> Notice {
     let pr = &record.id;
     let mut body = String::new();
+    // The reason first, if it is more than the evidence itself: why Suture gave up, then what it saw.
+    let own_reason = (reason != blocked_reason(found) || found.overridden.is_some()).then_some(reason);
+    let seen = found.evidence.iter().map(String::as_str);
+    let wrong: String = own_reason.into_iter().chain(seen).map(|line| format!("  {line}.\n")).collect();
     // Writing to a string cannot fail.
     let _ = write!(
         body,
         "{pr} needs a person.\n\
          https://github.com/{}/pull/{}\n\n\
-         What is wrong\n  {reason}.\n  {}\n  Stuck in {} since {} ({}).\n\n\
+         What is wrong\n{}  Stuck in {} since {} ({}).\n  Found by rule {}, {}.\n\n\
          Repository      {}\n\
          Vulnerability   {}\n\
          Branch          {} -> {}\n\
          Head            {}\n\n",
         pr.repo,
         pr.number,
-        diagnosis(found),
+        wrong,
         found.state,
         time(record.progressed_at),
         duration(now.duration_since(record.progressed_at)),
+        found.rule.number,
+        found.rule.title,
         pr.repo,
         record.vulnerability_id.as_deref().unwrap_or("unknown"),
         record.branch,
@@ -177,12 +183,11 @@ pub fn escalation(
     );
     body.push_str("What Suture tried\n");
     push_lines(&mut body, &story.remedies, "nothing: no remedy applies");
-    let _ = writeln!(
-        body,
-        "  ({} of {} remedies used in this pull request's life)\n",
-        record.lifetime_remedies, policy.budgets.lifetime
-    );
-    body.push_str("What happened\n");
+    if record.lifetime_remedies > 0 {
+        let (used, all) = (record.lifetime_remedies, policy.budgets.lifetime);
+        let _ = writeln!(body, "  ({used} of {all} remedies used in this pull request's life)");
+    }
+    body.push_str("\nWhat happened\n");
     push_lines(&mut body, &story.history, "no events are recorded");
     body.push_str(
         "\nWhat you can do\n\
@@ -212,4 +217,295 @@ fn subject(text: &str) -> String {
     let ascii: String =
         text.replace('—', "-").chars().map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' }).collect();
     ascii.chars().take(99).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::RuleName;
+    use crate::id::PrId;
+    use crate::signals::Verdict;
+    use crate::snapshot::{Live, Mergeable};
+    use crate::state::Substatus;
+    use crate::tests::world::{Tale, failed_because, minutes, pr, run_of, sha, start};
+
+    const FINE: Live = Live { mergeable: Mergeable::Clean, behind_by: Some(0), strict: true, build: None };
+
+    fn found(evidence: &[&str], overridden: Option<&str>) -> Diagnosis {
+        Diagnosis {
+            state: State::ChecksFailed,
+            head_sha: sha('a'),
+            classification: Classification::NeedsIntervention,
+            rule: RuleName { number: "3", title: "CHECKS FAILED — TRANSIENT" },
+            evidence: evidence.iter().map(|&text| text.to_owned()).collect(),
+            next: None,
+            overridden: overridden.map(|why| (Classification::RetryChecks, why.to_owned())),
+            inconclusive: false,
+        }
+    }
+
+    /// A pull request whose rebuilds are all spent, half an hour after the last failure.
+    fn given_up() -> (Tale, Diagnosis) {
+        let mut tale = Tale::at(State::ChecksFailed);
+        tale.record_mut().progressed_at = start() + minutes(95);
+        tale.now = start() + minutes(125);
+        tale.record_mut().retry_counts.rebuild = 3;
+        tale.record_mut().lifetime_remedies = 3;
+        let diagnosis = tale.diagnose(Some(&FINE));
+        (tale, diagnosis)
+    }
+
+    fn mail(tale: &Tale, diagnosis: &Diagnosis, story: &Story) -> Notice {
+        escalation(tale.record(), diagnosis, &blocked_reason(diagnosis), story, &tale.policy, tale.now)
+    }
+
+    #[test]
+    fn a_time_is_told_to_the_minute_in_utc() {
+        for (at, told) in [
+            ("2026-03-02T09:00:00Z", "2026-03-02 09:00 UTC"),
+            ("2026-03-02T09:00:59.999999999Z", "2026-03-02 09:00 UTC"),
+            ("2026-03-02T00:30:00+01:00", "2026-03-01 23:30 UTC"),
+            ("1969-12-31T23:59:59Z", "1969-12-31 23:59 UTC"),
+        ] {
+            assert_eq!(time(at.parse().unwrap()), told);
+        }
+    }
+
+    #[test]
+    fn a_duration_is_told_in_its_two_largest_units() {
+        const MIN: i64 = 60;
+        const HOUR: i64 = 60 * MIN;
+        const DAY: i64 = 24 * HOUR;
+        for (secs, told) in [
+            (-DAY, "0 s"),
+            (-1, "0 s"),
+            (0, "0 s"),
+            (1, "1 s"),
+            (59, "59 s"),
+            (MIN, "1 min"),
+            (2 * MIN - 1, "1 min"),
+            (59 * MIN, "59 min"),
+            (HOUR - 1, "59 min"),
+            (HOUR, "1 h"),
+            (HOUR + 59, "1 h"),
+            (HOUR + MIN, "1 h 1 min"),
+            (23 * HOUR + 59 * MIN, "23 h 59 min"),
+            (DAY - 1, "23 h 59 min"),
+            (DAY, "1 d"),
+            (DAY + 59 * MIN, "1 d"),
+            (DAY + HOUR, "1 d 1 h"),
+            (DAY + HOUR + MIN, "1 d 1 h"),
+            (3 * DAY + 4 * HOUR, "3 d 4 h"),
+            (400 * DAY, "400 d"),
+        ] {
+            assert_eq!(duration(SignedDuration::from_secs(secs)), told, "{secs} s");
+        }
+        assert_eq!(duration(SignedDuration::from_millis(59_999)), "59 s");
+        assert_eq!(duration(SignedDuration::MIN), "0 s");
+    }
+
+    #[test]
+    fn waiting_names_the_state() {
+        assert_eq!(waited(State::PolicyEvaluating, minutes(125)), "in POLICY_EVALUATING for 2 h 5 min");
+    }
+
+    #[test]
+    fn a_red_check_is_told_with_the_rule_that_excuses_it() {
+        let check = run_of("unit tests", Verdict::Failed, start());
+        assert_eq!(failed_check(&check), "`unit tests` failed and gave no reason");
+        let excused = Check { failure: failed_because(Some("timeout"), "timed out after 60 min"), ..check.clone() };
+        assert_eq!(failed_check(&excused), "`unit tests` failed, transient by rule `timeout`: timed out after 60 min");
+        let real = Check { failure: failed_because(None, "3 tests failed"), ..check };
+        assert_eq!(failed_check(&real), "`unit tests` failed: 3 tests failed");
+    }
+
+    #[test]
+    fn a_rejection_is_told_with_its_class_and_policy_bots_words() {
+        let mut tale = Tale::at(State::PolicyFailed);
+        assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (SOD_FAILURE)");
+        tale.record_mut().signals.policy.as_mut().unwrap().text = "author approved it himself".to_owned();
+        assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (SOD_FAILURE): author approved it himself");
+        tale.record_mut().substatus = None;
+        assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (no reason given): author approved it himself");
+        tale.record_mut().signals.policy = None;
+        tale.record_mut().substatus = Some(Substatus::OtherPolicyFailure);
+        assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (OTHER_POLICY_FAILURE)");
+    }
+
+    #[test]
+    fn the_seeds_sentences_are_kept_literally() {
+        assert_eq!(
+            invalid_transition(&pr(), State::PolicyPassed, State::ChecksFailed, EventKind::CheckReported),
+            "Invalid transition for PR #42: POLICY_PASSED → CHECKS_FAILED via CHECK_REPORTED"
+        );
+        assert_eq!(
+            drift(&pr(), State::ChecksRunning, State::ChecksPassed),
+            "State drift detected for PR #42: table=CHECKS_RUNNING, actual=CHECKS_PASSED"
+        );
+        assert_eq!(CLOSING, "Closing due to merge conflicts. A new PR will be created automatically.");
+        assert_eq!(DUPLICATE, "duplicate PR exists");
+    }
+
+    #[test]
+    fn every_classification_says_what_suture_will_do() {
+        for (classification, said) in [
+            (Classification::CloseAndReopen, "close it and ask CodeGenie for a fresh pull request"),
+            (Classification::UpdateBranch, "merge the base branch into it"),
+            (Classification::RetryChecks, "run the checks again"),
+            (Classification::RetriggerPolicyBot, "wake Policy Bot"),
+            (Classification::RetriggerSodCheck, "ask the SOD validator again"),
+            (Classification::RetriggerApproverBot, "wake Approver Bot"),
+            (Classification::RetriggerMerge, "wake Automerge Bot"),
+            (Classification::NeedsIntervention, "call a person"),
+            (Classification::NoAction, "leave it alone for now"),
+        ] {
+            assert_eq!(action(classification), said);
+        }
+    }
+
+    #[test]
+    fn a_diagnosis_is_the_rule_its_evidence_and_what_overrode_it() {
+        assert_eq!(diagnosis(&found(&["one"], None)), "Rule 3 (CHECKS FAILED — TRANSIENT): one.");
+        assert_eq!(diagnosis(&found(&["one", "two"], None)), "Rule 3 (CHECKS FAILED — TRANSIENT): one; two.");
+        assert_eq!(
+            diagnosis(&found(&["one", "two"], Some("Retry budget exhausted for rebuild (3/3)"))),
+            "Rule 3 (CHECKS FAILED — TRANSIENT): one; two. Retry budget exhausted for rebuild (3/3)."
+        );
+    }
+
+    #[test]
+    fn the_reason_of_a_block_is_the_budget_or_else_the_evidence() {
+        let spent = "Retry budget exhausted for rebuild (3/3)";
+        assert_eq!(blocked_reason(&found(&["one", "two"], Some(spent))), spent);
+        assert_eq!(blocked_reason(&found(&["one", "two"], None)), "one; two");
+        let long = "x".repeat(400);
+        let reason = blocked_reason(&found(&[&long], None));
+        assert_eq!(reason, format!("{}…", "x".repeat(299)));
+    }
+
+    #[test]
+    fn the_mail_says_what_is_wrong_what_was_tried_and_what_to_do() {
+        let (tale, diagnosis) = given_up();
+        let story = Story {
+            remedies: vec![
+                "2026-03-02 09:32 UTC rebuild: the checks failed again".to_owned(),
+                "2026-03-02 10:03 UTC rebuild: the checks failed again".to_owned(),
+                "2026-03-02 10:34 UTC rebuild: the checks failed again".to_owned(),
+            ],
+            history: vec![
+                "2026-03-02 10:34 UTC CHECKS_STARTED by github-webhook".to_owned(),
+                "2026-03-02 10:35 UTC CHECKS_FAILED by github-webhook: `build` failed".to_owned(),
+            ],
+        };
+        let notice = mail(&tale, &diagnosis, &story);
+        assert_eq!(notice.subject, "Suture: acme/my-app#42 needs a person (CHECKS FAILED - TRANSIENT)");
+        insta::assert_snapshot!(notice.body, @"
+        acme/my-app#42 needs a person.
+        https://github.com/acme/my-app/pull/42
+
+        What is wrong
+          Retry budget exhausted for rebuild (3/3).
+          `build` failed, transient by rule `timeout`: timeout.
+          Stuck in CHECKS_FAILED since 2026-03-02 10:35 UTC (30 min).
+          Found by rule 3, CHECKS FAILED — TRANSIENT.
+
+        Repository      acme/my-app
+        Vulnerability   CVE-2026-1234
+        Branch          codegenie/fix-openssl -> main
+        Head            aaaaaaa
+
+        What Suture tried
+          - 2026-03-02 09:32 UTC rebuild: the checks failed again
+          - 2026-03-02 10:03 UTC rebuild: the checks failed again
+          - 2026-03-02 10:34 UTC rebuild: the checks failed again
+          (3 of 12 remedies used in this pull request's life)
+
+        What happened
+          - 2026-03-02 10:34 UTC CHECKS_STARTED by github-webhook
+          - 2026-03-02 10:35 UTC CHECKS_FAILED by github-webhook: `build` failed
+
+        What you can do
+          - Fix the cause and push to the branch: Suture takes over again by itself.
+          - Comment /resume on the pull request to let Suture try again with fresh budgets.
+          - Merge or close the pull request: Suture notices, and this is over.
+          - Comment /cancel to close it for good; Suture will not ask for another one.
+        Until then Suture only watches.
+        ");
+    }
+
+    #[test]
+    fn the_mail_says_so_when_nothing_was_tried_or_is_known() {
+        let mut tale = Tale::at(State::PolicyFailed);
+        tale.record_mut().substatus = Some(Substatus::OtherPolicyFailure);
+        tale.record_mut().vulnerability_id = None;
+        tale.pass(24 * 60 + 90);
+        let diagnosis = tale.diagnose(Some(&FINE));
+        let body = mail(&tale, &diagnosis, &Story::default()).body;
+        insta::assert_snapshot!(body, @"
+        acme/my-app#42 needs a person.
+        https://github.com/acme/my-app/pull/42
+
+        What is wrong
+          Policy Bot rejected it (OTHER_POLICY_FAILURE).
+          Stuck in POLICY_FAILED since 2026-03-02 09:04 UTC (1 d 1 h).
+          Found by rule 7, POLICY FAILED — OTHER.
+
+        Repository      acme/my-app
+        Vulnerability   unknown
+        Branch          codegenie/fix-openssl -> main
+        Head            aaaaaaa
+
+        What Suture tried
+          - nothing: no remedy applies
+
+        What happened
+          - no events are recorded
+
+        What you can do
+          - Fix the cause and push to the branch: Suture takes over again by itself.
+          - Comment /resume on the pull request to let Suture try again with fresh budgets.
+          - Merge or close the pull request: Suture notices, and this is over.
+          - Comment /cancel to close it for good; Suture will not ask for another one.
+        Until then Suture only watches.
+        ");
+    }
+
+    #[test]
+    fn a_subject_is_one_line_of_less_than_100_ascii_characters() {
+        let (mut tale, mut diagnosis) = given_up();
+        let long = format!("{}/{}#4294967296", "o".repeat(100), "r".repeat(100));
+        tale.record_mut().id = long.parse().unwrap();
+        let subject = mail(&tale, &diagnosis, &Story::default()).subject;
+        assert_eq!(subject.len(), 99);
+        assert!(subject.starts_with("Suture: ooooo"));
+        // A name of the length GitHub allows for repositories keeps at least where it is.
+        let pr: PrId = format!("acme/{}#42", "r".repeat(100)).parse().unwrap();
+        tale.record_mut().id = pr;
+        let subject = mail(&tale, &diagnosis, &Story::default()).subject;
+        assert_eq!(subject, format!("Suture: acme/{}", "r".repeat(86)));
+        tale.record_mut().id = crate::tests::world::pr();
+        diagnosis.rule = RuleName { number: "0", title: "Ä — \t\r\n🦀~" };
+        let subject = mail(&tale, &diagnosis, &Story::default()).subject;
+        assert_eq!(subject, "Suture: acme/my-app#42 needs a person (? - ????~)");
+    }
+
+    #[test]
+    fn a_body_nobody_can_read_is_cut() {
+        let (tale, diagnosis) = given_up();
+        let line = "ä".repeat(300);
+        let many = Story { remedies: vec![line.clone(); 12], history: vec![line; 100] };
+        let body = mail(&tale, &diagnosis, &many).body;
+        assert_eq!(body.chars().count(), 20_000);
+        assert!(body.ends_with('…'));
+        let few = Story { remedies: vec![], history: vec!["x".to_owned(); 100] };
+        assert!(mail(&tale, &diagnosis, &few).body.ends_with("Until then Suture only watches.\n"));
+    }
+
+    #[test]
+    fn a_notice_is_stored_and_read_back() {
+        let notice = Notice { subject: "s".to_owned(), body: "b\n".to_owned() };
+        let json = serde_json::to_string(&notice).unwrap();
+        assert_eq!(json, r#"{"subject":"s","body":"b\n"}"#);
+        assert_eq!(serde_json::from_str::<Notice>(&json).unwrap(), notice);
+    }
 }

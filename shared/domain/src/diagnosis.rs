@@ -373,3 +373,651 @@ fn still_within_threshold(case: &Case<'_>) -> Option<Finding> {
 fn fallthrough(case: &Case<'_>) -> Option<Finding> {
     Some(Finding::new(Classification::NeedsIntervention, case.waited()).and("no rule knows this situation"))
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::event::Happened;
+    use crate::signals::{MergeReport, Verdict};
+    use crate::tests::world::{Tale, approved, merging, minutes, policy_says, run_of, sha};
+
+    /// What a healthy pull request shows: no conflicts, up to date, Jenkins not asked.
+    const FINE: Live = Live { mergeable: Mergeable::Clean, behind_by: Some(0), strict: true, build: None };
+    const SECOND: SignedDuration = SignedDuration::from_secs(1);
+
+    const LIVE_STATES: [State; 9] = [
+        State::Created,
+        State::ChecksRunning,
+        State::ChecksFailed,
+        State::ChecksPassed,
+        State::PolicyEvaluating,
+        State::PolicyFailed,
+        State::PolicyPassed,
+        State::Approved,
+        State::Merging,
+    ];
+
+    /// A pull request that has been in its state for exactly its threshold.
+    fn stuck(state: State) -> Tale {
+        let mut tale = Tale::at(state);
+        tale.now = tale.record().progressed_at + tale.policy.threshold(state).unwrap();
+        tale
+    }
+
+    /// The same, one second earlier.
+    fn almost_stuck(state: State) -> Tale {
+        let mut tale = stuck(state);
+        tale.now -= SECOND;
+        tale
+    }
+
+    /// Rule, classification, and the next rule that would have matched.
+    fn told(found: &Diagnosis) -> (&'static str, Classification, Option<&'static str>) {
+        (found.rule.number, found.classification, found.next.map(|rule| rule.number))
+    }
+
+    fn diagnosed(tale: &Tale) -> (&'static str, Classification, Option<&'static str>) {
+        told(&tale.diagnose(Some(&FINE)))
+    }
+
+    const TOO_EARLY: (&str, Classification, Option<&str>) = ("10", Classification::NoAction, Some("11"));
+    const NO_RULE: (&str, Classification, Option<&str>) = ("11", Classification::NeedsIntervention, None);
+
+    #[test]
+    fn the_rules_stand_in_the_seeds_order_under_the_seeds_titles() {
+        let names: Vec<String> = RULES
+            .iter()
+            .map(|rule| {
+                let mark = if rule.extended { "*" } else { "" };
+                format!("{}{mark} {}", rule.name.number, rule.name.title)
+            })
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "1 MERGE CONFLICT DETECTED",
+                "2 BRANCH BEHIND BASE",
+                "3 CHECKS FAILED — TRANSIENT",
+                "4 CHECKS FAILED — PERSISTENT",
+                "5 POLICY BOT STALE",
+                "6 POLICY FAILED — SOD",
+                "7 POLICY FAILED — OTHER",
+                "8 APPROVER BOT STALE",
+                "9 AUTOMERGE BOT STALE",
+                "9a* CHECKS NEVER STARTED",
+                "9b* CHECKS RUNNING TOO LONG",
+                "9c* MERGE NEVER FINISHED",
+                "10 STILL WITHIN THRESHOLD",
+                "11 FALLTHROUGH",
+            ]
+        );
+    }
+
+    #[test]
+    fn each_classification_has_the_seeds_name_and_its_strategy() {
+        let table = [
+            (Classification::CloseAndReopen, "CLOSE_AND_REOPEN", Some(Strategy::CloseAndReopen)),
+            (Classification::UpdateBranch, "UPDATE_BRANCH", Some(Strategy::BranchUpdate)),
+            (Classification::RetryChecks, "RETRY_CHECKS", Some(Strategy::Rebuild)),
+            (Classification::RetriggerPolicyBot, "RETRIGGER_POLICY_BOT", Some(Strategy::RetriggerPolicyBot)),
+            (Classification::RetriggerSodCheck, "RETRIGGER_SOD_CHECK", Some(Strategy::RetriggerSodCheck)),
+            (Classification::RetriggerApproverBot, "RETRIGGER_APPROVER_BOT", Some(Strategy::RetriggerApproverBot)),
+            (Classification::RetriggerMerge, "RETRIGGER_MERGE", Some(Strategy::RetriggerAutomergeBot)),
+            (Classification::NeedsIntervention, "NEEDS_INTERVENTION", None),
+            (Classification::NoAction, "NO_ACTION", None),
+        ];
+        for (classification, name, strategy) in table {
+            assert_eq!((classification.name(), classification.strategy()), (name, strategy));
+        }
+        for strategy in Strategy::ALL {
+            assert_eq!(table.iter().filter(|(_, _, of)| *of == Some(strategy)).count(), 1, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn a_diagnosis_says_for_which_state_and_head_it_was_made() {
+        let mut tale = stuck(State::Approved);
+        tale.record_mut().head_sha = sha('c');
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!((found.state, found.head_sha), (State::Approved, sha('c')));
+    }
+
+    #[test]
+    fn rule_1_merge_conflicts_count_in_every_state_and_at_once() {
+        let conflicting = Live { mergeable: Mergeable::Conflicting, ..FINE };
+        for state in LIVE_STATES {
+            let found = almost_stuck(state).diagnose(Some(&conflicting));
+            assert_eq!((found.rule.number, found.classification), ("1", Classification::CloseAndReopen), "{state}");
+        }
+        let mut tale = almost_stuck(State::Created);
+        tale.record_mut().base_branch = "release/2".to_owned();
+        let found = tale.diagnose(Some(&conflicting));
+        assert_eq!(found.rule, RuleName { number: "1", title: "MERGE CONFLICT DETECTED" });
+        assert_eq!(found.evidence, ["GitHub reports merge conflicts with `release/2`"]);
+        assert_eq!((found.next.unwrap().number, found.inconclusive, found.overridden), ("10", false, None));
+    }
+
+    #[test]
+    fn rule_1_is_missed_when_github_does_not_say_conflicting() {
+        let tale = almost_stuck(State::Approved);
+        for mergeable in [Mergeable::Clean, Mergeable::Unknown] {
+            assert_eq!(told(&tale.diagnose(Some(&Live { mergeable, ..FINE }))), TOO_EARLY, "{mergeable:?}");
+        }
+        assert_eq!(told(&tale.diagnose(None)), TOO_EARLY);
+        assert_eq!(told(&tale.diagnose(Some(&Live::default()))), TOO_EARLY);
+    }
+
+    #[test]
+    fn rule_2_a_branch_behind_is_updated_in_every_state_and_at_once() {
+        let behind = Live { behind_by: Some(1), ..FINE };
+        for state in LIVE_STATES {
+            let found = almost_stuck(state).diagnose(Some(&behind));
+            assert_eq!((found.rule.number, found.classification), ("2", Classification::UpdateBranch), "{state}");
+        }
+        let found = almost_stuck(State::Approved).diagnose(Some(&Live { behind_by: Some(7), ..FINE }));
+        assert_eq!(found.rule, RuleName { number: "2", title: "BRANCH BEHIND BASE" });
+        assert_eq!(found.evidence, ["the head is 7 commit(s) behind `main`"]);
+        assert_eq!(told(&found), ("2", Classification::UpdateBranch, Some("10")));
+        assert!(!found.inconclusive);
+    }
+
+    #[test]
+    fn rule_2_is_missed_by_each_of_its_conditions() {
+        let tale = almost_stuck(State::Approved);
+        let behind = Live { behind_by: Some(1), ..FINE };
+        for live in [
+            Live { behind_by: Some(0), ..behind },
+            Live { behind_by: None, ..behind },
+            Live { strict: false, ..behind },
+            Live { mergeable: Mergeable::Unknown, ..behind },
+        ] {
+            assert_eq!(told(&tale.diagnose(Some(&live))), TOO_EARLY, "{live:?}");
+        }
+        assert_eq!(told(&tale.diagnose(None)), TOO_EARLY);
+        let conflicting = tale.diagnose(Some(&Live { mergeable: Mergeable::Conflicting, ..behind }));
+        assert_eq!(told(&conflicting), ("1", Classification::CloseAndReopen, Some("10")));
+    }
+
+    #[test]
+    fn rule_2_needs_no_strict_base_where_behind_is_always_minded() {
+        let mut tale = almost_stuck(State::Approved);
+        tale.policy.checks.behind = Behind::Always;
+        let lax = Live { behind_by: Some(1), strict: false, ..FINE };
+        assert_eq!(told(&tale.diagnose(Some(&lax))), ("2", Classification::UpdateBranch, Some("10")));
+        for live in [Live { behind_by: Some(0), ..lax }, Live { mergeable: Mergeable::Unknown, ..lax }] {
+            assert_eq!(told(&tale.diagnose(Some(&live))), TOO_EARLY, "{live:?}");
+        }
+    }
+
+    #[test]
+    fn rule_3_a_transient_failure_is_retried() {
+        let tale = stuck(State::ChecksFailed);
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!(found.rule, RuleName { number: "3", title: "CHECKS FAILED — TRANSIENT" });
+        assert_eq!(told(&found), ("3", Classification::RetryChecks, Some("11")));
+        assert_eq!(found.evidence, ["`build` failed, transient by rule `timeout`: timeout"]);
+        assert_eq!((found.inconclusive, found.overridden), (false, None));
+        // Whether it is time already is the sweep's question: nothing about a failure gets clearer with age.
+        assert_eq!(diagnosed(&almost_stuck(State::ChecksFailed)), ("3", Classification::RetryChecks, Some("10")));
+        assert_eq!(told(&tale.diagnose(None)), ("3", Classification::RetryChecks, Some("11")));
+    }
+
+    #[test]
+    fn rule_3_is_missed_in_another_state_or_with_another_class() {
+        let mut tale = almost_stuck(State::ChecksFailed);
+        tale.record_mut().substatus = Some(Substatus::Persistent);
+        assert_eq!(diagnosed(&tale), ("4", Classification::NeedsIntervention, Some("10")));
+        let mut running = almost_stuck(State::ChecksRunning);
+        running.record_mut().substatus = Some(Substatus::Transient);
+        assert_eq!(diagnosed(&running), TOO_EARLY);
+    }
+
+    #[test]
+    fn rule_4_a_persistent_failure_goes_to_a_person() {
+        let mut tale = Tale::at(State::ChecksRunning);
+        tale.fail("build", None, "3 tests failed");
+        tale.fail("scan", Some("network"), "connection reset");
+        tale.tell(Happened::Check { head: sha('a'), check: run_of("lint", Verdict::Failed, tale.now) });
+        tale.check("docs", Verdict::Passed);
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!(found.rule, RuleName { number: "4", title: "CHECKS FAILED — PERSISTENT" });
+        assert_eq!(told(&found), ("4", Classification::NeedsIntervention, Some("10")));
+        assert_eq!(
+            found.evidence,
+            [
+                "`build` failed: 3 tests failed",
+                "`lint` failed and gave no reason",
+                "`scan` failed, transient by rule `network`: connection reset",
+            ]
+        );
+        assert_eq!((found.inconclusive, found.overridden), (false, None));
+    }
+
+    #[test]
+    fn rule_4_takes_a_failure_without_a_class_for_a_real_one() {
+        let mut tale = stuck(State::ChecksFailed);
+        tale.record_mut().substatus = None;
+        tale.record_mut().signals.checks.clear();
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!(told(&found), ("4", Classification::NeedsIntervention, Some("11")));
+        assert_eq!(found.evidence, ["checks are recorded as failed"]);
+        // But a failure of another kind altogether is nobody's.
+        tale.record_mut().substatus = Some(Substatus::SodFailure);
+        assert_eq!(diagnosed(&tale), NO_RULE);
+        let mut running = almost_stuck(State::ChecksRunning);
+        running.record_mut().substatus = None;
+        assert_eq!(diagnosed(&running), TOO_EARLY);
+    }
+
+    #[test]
+    fn rule_5_policy_bot_is_woken_when_it_is_silent_for_its_time() {
+        for state in [State::ChecksPassed, State::PolicyEvaluating] {
+            assert_eq!(diagnosed(&stuck(state)), ("5", Classification::RetriggerPolicyBot, Some("11")), "{state}");
+            assert_eq!(diagnosed(&almost_stuck(state)), TOO_EARLY, "{state}");
+        }
+        let found = stuck(State::ChecksPassed).diagnose(None);
+        assert_eq!(found.rule, RuleName { number: "5", title: "POLICY BOT STALE" });
+        assert_eq!(
+            found.evidence,
+            ["in CHECKS_PASSED for 30 min", "Policy Bot has given no result since the checks passed"]
+        );
+        assert!(!found.inconclusive);
+        // A bot that said it started and then fell silent is stale too.
+        let started = stuck(State::PolicyEvaluating);
+        assert_eq!(started.record().signals.policy.as_ref().unwrap().verdict, PolicyVerdict::Evaluating);
+        assert_eq!(started.diagnose(None).evidence[0], "in POLICY_EVALUATING for 30 min");
+    }
+
+    #[test]
+    fn rule_5_counts_only_results_newer_than_the_last_asking() {
+        for asked in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
+            for verdict in [PolicyVerdict::Passed, PolicyVerdict::Failed(Substatus::SodFailure)] {
+                let mut tale = stuck(State::PolicyEvaluating);
+                let at = tale.record().progressed_at;
+                tale.record_mut().signals.policy = Some(policy_says(verdict, at));
+                assert_eq!(diagnosed(&tale), NO_RULE, "it has answered");
+                tale.record_mut().last_asked.insert(asked, at);
+                assert_eq!(diagnosed(&tale), NO_RULE, "an answer in the very second of the asking is one");
+                tale.record_mut().last_asked.insert(asked, at + SECOND);
+                let found = tale.diagnose(Some(&FINE));
+                assert_eq!(told(&found), ("5", Classification::RetriggerPolicyBot, Some("11")), "{asked} {verdict:?}");
+                assert_eq!(
+                    found.evidence[1],
+                    "Policy Bot has given no result since it was asked again at 2026-03-02 09:03 UTC"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn rule_5_takes_the_later_of_two_askings_and_none_of_another_bots() {
+        let mut tale = stuck(State::PolicyEvaluating);
+        let at = tale.record().progressed_at;
+        tale.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Passed, at));
+        for strategy in [Strategy::Rebuild, Strategy::RetriggerApproverBot, Strategy::RetriggerAutomergeBot] {
+            tale.record_mut().last_asked.insert(strategy, at + minutes(2));
+        }
+        assert_eq!(diagnosed(&tale), NO_RULE);
+        tale.record_mut().last_asked.insert(Strategy::RetriggerPolicyBot, at - minutes(1));
+        tale.record_mut().last_asked.insert(Strategy::RetriggerSodCheck, at + minutes(1));
+        assert!(tale.diagnose(None).evidence[1].ends_with("asked again at 2026-03-02 09:04 UTC"));
+        tale.record_mut().last_asked.insert(Strategy::RetriggerPolicyBot, at + minutes(3));
+        assert!(tale.diagnose(None).evidence[1].ends_with("asked again at 2026-03-02 09:06 UTC"));
+        // A start after the asking is no result either.
+        tale.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Evaluating, at + minutes(4)));
+        assert_eq!(diagnosed(&tale), ("5", Classification::RetriggerPolicyBot, Some("11")));
+    }
+
+    #[test]
+    fn rule_6_a_sod_failure_alone_is_worth_a_retry() {
+        let mut tale = stuck(State::PolicyFailed);
+        let found = tale.diagnose(None);
+        assert_eq!(found.rule, RuleName { number: "6", title: "POLICY FAILED — SOD" });
+        assert_eq!(told(&found), ("6", Classification::RetriggerSodCheck, Some("11")));
+        assert_eq!(found.evidence, ["Policy Bot rejected it (SOD_FAILURE)"]);
+        assert_eq!(diagnosed(&almost_stuck(State::PolicyFailed)), ("6", Classification::RetriggerSodCheck, Some("10")));
+        tale.record_mut().signals.policy.as_mut().unwrap().text = "author is approver".to_owned();
+        assert_eq!(tale.diagnose(None).evidence, ["Policy Bot rejected it (SOD_FAILURE): author is approver"]);
+        let mut elsewhere = almost_stuck(State::PolicyPassed);
+        elsewhere.record_mut().substatus = Some(Substatus::SodFailure);
+        assert_eq!(diagnosed(&elsewhere), TOO_EARLY);
+    }
+
+    #[test]
+    fn rule_7_any_other_policy_failure_goes_to_a_person() {
+        for (substatus, evidence) in [
+            (Some(Substatus::BuildFailure), "Policy Bot rejected it (BUILD_FAILURE)"),
+            (Some(Substatus::BranchProtectionFailure), "Policy Bot rejected it (BRANCH_PROTECTION_FAILURE)"),
+            (Some(Substatus::OtherPolicyFailure), "Policy Bot rejected it (OTHER_POLICY_FAILURE)"),
+            (None, "Policy Bot rejected it (no reason given)"),
+        ] {
+            let mut tale = almost_stuck(State::PolicyFailed);
+            tale.record_mut().substatus = substatus;
+            let found = tale.diagnose(Some(&FINE));
+            assert_eq!(found.rule, RuleName { number: "7", title: "POLICY FAILED — OTHER" });
+            assert_eq!(told(&found), ("7", Classification::NeedsIntervention, Some("10")));
+            assert_eq!(found.evidence, [evidence]);
+        }
+    }
+
+    #[test]
+    fn rule_8_approver_bot_is_woken_when_nobody_approved_in_time() {
+        let mut tale = stuck(State::PolicyPassed);
+        let found = tale.diagnose(None);
+        assert_eq!(found.rule, RuleName { number: "8", title: "APPROVER BOT STALE" });
+        assert_eq!(told(&found), ("8", Classification::RetriggerApproverBot, Some("11")));
+        assert_eq!(found.evidence, ["in POLICY_PASSED for 15 min", "no approver bot's approval stands on this head"]);
+        assert_eq!(diagnosed(&almost_stuck(State::PolicyPassed)), TOO_EARLY);
+        let approval = approved(tale.now);
+        tale.record_mut().signals.approvals.push(approval);
+        assert_eq!(diagnosed(&tale), NO_RULE, "an approval stands");
+        tale.record_mut().signals.approvals[0].granted = false;
+        assert_eq!(diagnosed(&tale).0, "8", "it was taken back");
+        tale.record_mut().state = State::PolicyEvaluating;
+        assert_ne!(diagnosed(&tale).0, "8");
+    }
+
+    #[test]
+    fn rule_9_automerge_bot_is_woken_when_it_did_not_try_in_time() {
+        let mut tale = stuck(State::Approved);
+        let found = tale.diagnose(None);
+        assert_eq!(found.rule, RuleName { number: "9", title: "AUTOMERGE BOT STALE" });
+        assert_eq!(told(&found), ("9", Classification::RetriggerMerge, Some("11")));
+        assert_eq!(found.evidence, ["in APPROVED for 10 min", "Automerge Bot has not tried to merge this head"]);
+        assert_eq!(diagnosed(&almost_stuck(State::Approved)), TOO_EARLY);
+        let at = tale.now - minutes(3);
+        tale.record_mut().signals.merge = Some(merging(at));
+        assert_eq!(diagnosed(&tale), NO_RULE, "an attempt is under way");
+        let failed = MergeReport { failed: true, text: "405 not mergeable".to_owned(), ..merging(at) };
+        tale.record_mut().signals.merge = Some(failed);
+        assert_eq!(
+            tale.diagnose(None).evidence,
+            ["in APPROVED for 10 min", "the merge attempt of 2026-03-02 09:12 UTC failed: 405 not mergeable"]
+        );
+    }
+
+    #[test]
+    fn rule_9a_checks_that_never_started_are_run() {
+        let tale = stuck(State::Created);
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!(found.rule, RuleName { number: "9a", title: "CHECKS NEVER STARTED" });
+        assert_eq!(told(&found), ("9a", Classification::RetryChecks, Some("11")));
+        assert_eq!(found.evidence, ["in CREATED for 5 min", "no check has ever reported on this head"]);
+        assert_eq!(diagnosed(&almost_stuck(State::Created)), TOO_EARLY);
+    }
+
+    #[test]
+    fn rule_9b_jenkins_decides_about_checks_that_run_too_long() {
+        let tale = stuck(State::ChecksRunning);
+        let asked = |build| tale.diagnose(Some(&Live { build, ..FINE }));
+        let since = tale.now - minutes(120);
+        for (build, classification, evidence) in [
+            (Build::Gone, Classification::RetryChecks, "Jenkins has no build of this head, queued or running"),
+            (
+                Build::Finished,
+                Classification::RetryChecks,
+                "Jenkins has finished the build, but GitHub was never told the result",
+            ),
+            (
+                Build::Building { since: since - SECOND },
+                Classification::RetryChecks,
+                "Jenkins has been building since 2026-03-02 08:00 UTC: it hangs, and is to be stopped first",
+            ),
+            (
+                Build::Building { since },
+                Classification::RetryChecks,
+                "Jenkins has been building since 2026-03-02 08:01 UTC: it hangs, and is to be stopped first",
+            ),
+            (
+                Build::Building { since: since + SECOND },
+                Classification::NoAction,
+                "Jenkins is still building, since 2026-03-02 08:01 UTC",
+            ),
+        ] {
+            let found = asked(Some(build));
+            assert_eq!(found.rule, RuleName { number: "9b", title: "CHECKS RUNNING TOO LONG" });
+            assert_eq!(told(&found), ("9b", classification, Some("11")), "{build:?}");
+            assert_eq!(found.evidence, [evidence, "in CHECKS_RUNNING for 1 h"]);
+            assert!(!found.inconclusive, "{build:?}");
+        }
+    }
+
+    #[test]
+    fn rule_9b_follows_the_threshold_for_checks() {
+        let mut tale = Tale::at(State::ChecksRunning);
+        tale.policy.thresholds_minutes.checks_running = 10;
+        tale.now = tale.record().progressed_at + minutes(10);
+        let building = |since| Live { build: Some(Build::Building { since }), ..FINE };
+        let hanging = tale.diagnose(Some(&building(tale.now - minutes(20))));
+        assert_eq!(hanging.classification, Classification::RetryChecks);
+        let working = tale.diagnose(Some(&building(tale.now - minutes(20) + SECOND)));
+        assert_eq!(working.classification, Classification::NoAction);
+    }
+
+    #[test]
+    fn rule_9b_is_missed_in_time_and_in_another_state() {
+        let gone = Live { build: Some(Build::Gone), ..FINE };
+        assert_eq!(told(&almost_stuck(State::ChecksRunning).diagnose(Some(&gone))), TOO_EARLY);
+        let created = stuck(State::Created).diagnose(Some(&gone));
+        assert_eq!(told(&created), ("9a", Classification::RetryChecks, Some("11")));
+    }
+
+    #[test]
+    fn rule_9b_comes_back_when_jenkins_cannot_be_asked_and_the_third_time_calls_a_person() {
+        let unreachable = Live { build: Some(Build::Unreachable), ..FINE };
+        let mut tale = stuck(State::ChecksRunning);
+        for live in [Some(&unreachable), Some(&FINE), None] {
+            for skips in [0, MAX_SKIPS - 1] {
+                tale.record_mut().skips = skips;
+                let found = tale.diagnose(live);
+                assert_eq!(told(&found), ("9b", Classification::NoAction, Some("11")), "{skips} {live:?}");
+                assert!(found.inconclusive);
+                assert_eq!(
+                    found.evidence,
+                    ["Jenkins could not be asked about this build", "in CHECKS_RUNNING for 1 h"]
+                );
+            }
+            for skips in [MAX_SKIPS, MAX_SKIPS + 1] {
+                tale.record_mut().skips = skips;
+                let found = tale.diagnose(live);
+                assert_eq!(told(&found), ("9b", Classification::NeedsIntervention, Some("11")), "{skips} {live:?}");
+                assert!(!found.inconclusive);
+                assert_eq!(found.evidence[0], "Jenkins could not be asked about this build 3 times in a row");
+            }
+        }
+        // Three failures to ask are forgotten once Jenkins answers.
+        let answered = tale.diagnose(Some(&Live { build: Some(Build::Gone), ..FINE }));
+        assert_eq!(answered.classification, Classification::RetryChecks);
+    }
+
+    #[test]
+    fn rule_9c_a_merge_that_never_finished_is_begun_again() {
+        let found = stuck(State::Merging).diagnose(None);
+        assert_eq!(found.rule, RuleName { number: "9c", title: "MERGE NEVER FINISHED" });
+        assert_eq!(told(&found), ("9c", Classification::RetriggerMerge, Some("11")));
+        assert_eq!(found.evidence, ["in MERGING for 5 min", "the merge was begun and never finished"]);
+        assert_eq!(diagnosed(&almost_stuck(State::Merging)), TOO_EARLY);
+    }
+
+    #[test]
+    fn without_the_extended_rules_the_bare_seed_falls_through() {
+        for state in [State::Created, State::ChecksRunning, State::Merging] {
+            let mut tale = stuck(state);
+            tale.policy.policy.extended_rules = false;
+            let gone = Live { build: Some(Build::Gone), ..FINE };
+            let found = tale.diagnose(Some(&gone));
+            assert_eq!(told(&found), NO_RULE, "{state}");
+            assert_eq!(found.rule.title, "FALLTHROUGH");
+            assert_eq!(found.evidence[1], "no rule knows this situation");
+            tale.now -= SECOND;
+            assert_eq!(told(&tale.diagnose(Some(&gone))), TOO_EARLY, "{state}");
+        }
+        let mut seeds_own = stuck(State::ChecksPassed);
+        seeds_own.policy.policy.extended_rules = false;
+        assert_eq!(diagnosed(&seeds_own), ("5", Classification::RetriggerPolicyBot, Some("11")));
+    }
+
+    #[test]
+    fn rule_10_leaves_everything_within_its_time_alone() {
+        let found = almost_stuck(State::ChecksRunning).diagnose(Some(&FINE));
+        assert_eq!(found.rule, RuleName { number: "10", title: "STILL WITHIN THRESHOLD" });
+        assert_eq!(told(&found), TOO_EARLY);
+        assert_eq!(found.evidence, ["in CHECKS_RUNNING for 59 min"]);
+        assert_eq!((found.inconclusive, found.overridden), (false, None));
+        // Nothing is waited for where a person decides, or where it is over.
+        for state in [State::NeedsIntervention, State::Merged, State::Closed] {
+            let mut tale = Tale::at(State::Created);
+            tale.record_mut().state = state;
+            tale.pass(100_000);
+            assert_eq!(diagnosed(&tale), TOO_EARLY, "{state}");
+        }
+    }
+
+    #[test]
+    fn rule_10_gives_a_bot_just_woken_its_time_again() {
+        let mut tale = stuck(State::ChecksPassed);
+        let woken_at = tale.now;
+        let record = tale.record_mut();
+        record.last_remediation_at = Some(woken_at);
+        record.remediation_action = Some(Strategy::RetriggerPolicyBot);
+        record.retry_counts.retrigger_policy_bot = 1;
+        tale.now = woken_at + minutes(30) + SECOND * 29;
+        assert_eq!(diagnosed(&tale), TOO_EARLY);
+        tale.now += SECOND;
+        assert_eq!(diagnosed(&tale), ("5", Classification::RetriggerPolicyBot, Some("11")));
+    }
+
+    #[test]
+    fn rule_11_calls_a_person_where_no_rule_knows_better() {
+        let mut tale = stuck(State::PolicyPassed);
+        let approval = approved(tale.now);
+        tale.record_mut().signals.approvals.push(approval);
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!(found.rule, RuleName { number: "11", title: "FALLTHROUGH" });
+        assert_eq!(told(&found), NO_RULE);
+        assert_eq!(found.evidence, ["in POLICY_PASSED for 15 min", "no rule knows this situation"]);
+        assert_eq!((found.inconclusive, found.overridden), (false, None));
+    }
+
+    #[test]
+    fn of_several_rules_that_match_the_first_decides_and_the_second_is_named() {
+        let behind = Live { behind_by: Some(2), ..FINE };
+        let conflicting = Live { mergeable: Mergeable::Conflicting, ..behind };
+        for (state, live, expected) in [
+            (State::ChecksFailed, conflicting, ("1", Classification::CloseAndReopen, Some("3"))),
+            (State::ChecksFailed, behind, ("2", Classification::UpdateBranch, Some("3"))),
+            (State::PolicyFailed, conflicting, ("1", Classification::CloseAndReopen, Some("6"))),
+            (State::PolicyFailed, behind, ("2", Classification::UpdateBranch, Some("6"))),
+            (State::ChecksPassed, behind, ("2", Classification::UpdateBranch, Some("5"))),
+            (State::PolicyPassed, behind, ("2", Classification::UpdateBranch, Some("8"))),
+            (State::Approved, behind, ("2", Classification::UpdateBranch, Some("9"))),
+            (State::Created, behind, ("2", Classification::UpdateBranch, Some("9a"))),
+            (State::ChecksRunning, conflicting, ("1", Classification::CloseAndReopen, Some("9b"))),
+            (State::Merging, conflicting, ("1", Classification::CloseAndReopen, Some("9c"))),
+        ] {
+            assert_eq!(told(&stuck(state).diagnose(Some(&live))), expected, "{state}");
+        }
+    }
+
+    /// For each strategy a pull request that needs it, and what GitHub says about it.
+    fn in_need_of(strategy: Strategy) -> (Tale, Live, Classification) {
+        let conflicting = Live { mergeable: Mergeable::Conflicting, ..FINE };
+        let behind = Live { behind_by: Some(1), ..FINE };
+        match strategy {
+            Strategy::Rebuild => (stuck(State::ChecksFailed), FINE, Classification::RetryChecks),
+            Strategy::BranchUpdate => (stuck(State::Approved), behind, Classification::UpdateBranch),
+            Strategy::RetriggerPolicyBot => (stuck(State::ChecksPassed), FINE, Classification::RetriggerPolicyBot),
+            Strategy::RetriggerApproverBot => (stuck(State::PolicyPassed), FINE, Classification::RetriggerApproverBot),
+            Strategy::RetriggerAutomergeBot => (stuck(State::Approved), FINE, Classification::RetriggerMerge),
+            Strategy::RetriggerSodCheck => (stuck(State::PolicyFailed), FINE, Classification::RetriggerSodCheck),
+            Strategy::CloseAndReopen => (stuck(State::Approved), conflicting, Classification::CloseAndReopen),
+        }
+    }
+
+    fn spend(tale: &mut Tale, strategy: Strategy, times: u32) {
+        for _ in 0..times {
+            tale.record_mut().retry_counts.count(strategy);
+        }
+    }
+
+    #[test]
+    fn a_spent_budget_overrides_the_rule_with_the_seeds_sentence() {
+        for (strategy, max, sentence) in [
+            (Strategy::Rebuild, 3, "Retry budget exhausted for rebuild (3/3)"),
+            (Strategy::BranchUpdate, 2, "Retry budget exhausted for branch_update (2/2)"),
+            (Strategy::RetriggerPolicyBot, 2, "Retry budget exhausted for retrigger_policy_bot (2/2)"),
+            (Strategy::RetriggerApproverBot, 2, "Retry budget exhausted for retrigger_approver_bot (2/2)"),
+            (Strategy::RetriggerAutomergeBot, 2, "Retry budget exhausted for retrigger_automerge_bot (2/2)"),
+            (Strategy::RetriggerSodCheck, 1, "Retry budget exhausted for retrigger_sod_check (1/1)"),
+            (Strategy::CloseAndReopen, 1, "Retry budget exhausted for close_and_reopen (1/1)"),
+        ] {
+            let (mut tale, live, classification) = in_need_of(strategy);
+            spend(&mut tale, strategy, max - 1);
+            let before = tale.diagnose(Some(&live));
+            assert_eq!((before.classification, before.overridden), (classification, None), "{strategy}");
+            spend(&mut tale, strategy, 1);
+            let after = tale.diagnose(Some(&live));
+            assert_eq!(after.classification, Classification::NeedsIntervention, "{strategy}");
+            assert_eq!(after.overridden, Some((classification, sentence.to_owned())));
+            // It still says which rule matched, and why.
+            assert_eq!((after.rule, after.evidence, after.next), (before.rule, before.evidence, before.next));
+        }
+    }
+
+    #[test]
+    fn a_spent_budget_of_another_strategy_overrides_nothing() {
+        for strategy in Strategy::ALL {
+            let (mut tale, live, classification) = in_need_of(strategy);
+            for other in Strategy::ALL.into_iter().filter(|other| *other != strategy) {
+                spend(&mut tale, other, 9);
+            }
+            let found = tale.diagnose(Some(&live));
+            assert_eq!((found.classification, found.overridden), (classification, None), "{strategy}");
+        }
+    }
+
+    #[test]
+    fn the_lifetime_cap_overrides_every_strategy() {
+        for strategy in Strategy::ALL {
+            let (mut tale, live, classification) = in_need_of(strategy);
+            tale.record_mut().lifetime_remedies = 11;
+            assert_eq!(tale.diagnose(Some(&live)).classification, classification, "{strategy}");
+            tale.record_mut().lifetime_remedies = 12;
+            let found = tale.diagnose(Some(&live));
+            assert_eq!(found.classification, Classification::NeedsIntervention);
+            let sentence = "Retry budget exhausted for lifetime (12/12)".to_owned();
+            assert_eq!(found.overridden, Some((classification, sentence)), "{strategy}");
+        }
+        // What spends nothing is not overridden.
+        let mut waiting = almost_stuck(State::Approved);
+        waiting.record_mut().lifetime_remedies = 12;
+        assert_eq!(diagnosed(&waiting), TOO_EARLY);
+    }
+
+    #[test]
+    fn close_and_reopen_is_counted_on_the_vulnerability_whatever_the_record_says() {
+        let (mut tale, live, classification) = in_need_of(Strategy::CloseAndReopen);
+        tale.vulnerability.close_and_reopen = 1;
+        assert_eq!(tale.record().retry_counts.close_and_reopen, 0);
+        let found = tale.diagnose(Some(&live));
+        let sentence = "Retry budget exhausted for close_and_reopen (1/1)".to_owned();
+        assert_eq!(found.overridden, Some((classification, sentence)));
+        assert_eq!(found.classification, Classification::NeedsIntervention);
+        // Without a row there is nothing to count; and no other strategy cares.
+        let record = tale.record();
+        let case = Case { record, live: Some(&live), vulnerability: None, policy: &tale.policy, now: tale.now };
+        assert_eq!((classify(&case).classification, classify(&case).overridden), (classification, None));
+        let other = in_need_of(Strategy::RetriggerAutomergeBot).1;
+        assert_eq!(tale.diagnose(Some(&other)).classification, Classification::RetriggerMerge);
+    }
+
+    #[test]
+    fn the_same_case_is_always_diagnosed_the_same() {
+        for strategy in Strategy::ALL {
+            let (tale, live, _) = in_need_of(strategy);
+            assert_eq!(tale.diagnose(Some(&live)), tale.clone().diagnose(Some(&live)));
+        }
+    }
+}

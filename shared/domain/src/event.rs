@@ -418,3 +418,179 @@ pub fn cut(text: &str, max: usize) -> String {
         Some(_) => text.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    fn event(occurred_at: &str) -> Event {
+        Event {
+            pr: "acme/my-app#42".parse().unwrap(),
+            occurred_at: occurred_at.parse().unwrap(),
+            id: EventId::new("72d3162e"),
+            hop: 0,
+            kind: EventKind::ChecksStarted,
+            source: Actor::GithubWebhook,
+            from: None,
+            to: None,
+            payload: Payload::default(),
+            ttl: "2026-05-31T09:00:00Z".parse().unwrap(),
+        }
+    }
+
+    /// The names serde knows for an enum, as it lists them when it is given another one.
+    fn names_in_json<T: DeserializeOwned + Debug>() -> Vec<String> {
+        let error = serde_json::from_str::<T>("\"nobody\"").unwrap_err().to_string();
+        let (_, names) = error.split_once("expected one of ").unwrap();
+        names.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_text_is_cut_to_its_first_characters_with_an_ellipsis() {
+        for (text, max, expected) in [
+            ("", 0, ""),
+            ("", 1, ""),
+            ("abc", 4, "abc"),
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("abcdefgh", 3, "ab…"),
+            ("ab", 1, "…"),
+            ("a", 1, "a"),
+            // Characters are counted, not bytes, and none is cut in two.
+            ("äöü", 3, "äöü"),
+            ("äöüß", 3, "äö…"),
+            ("🦀🦀🦀", 2, "🦀…"),
+            ("…", 1, "…"),
+        ] {
+            assert_eq!(cut(text, max), expected, "{text:?} to {max}");
+        }
+        // There is no room for nothing: what is missing is always shown.
+        assert_eq!(cut("a", 0), "…");
+    }
+
+    #[test]
+    fn a_payloads_text_has_at_most_300_characters() {
+        assert_eq!(Payload::text("timeout"), Payload { text: "timeout".to_owned(), ..Payload::default() });
+        let fits = "ä".repeat(300);
+        assert_eq!(Payload::text(&fits).text, fits);
+        let cut_off = Payload::text(&"ä".repeat(301)).text;
+        assert_eq!(cut_off, format!("{}…", "ä".repeat(299)));
+        assert_eq!(cut_off.chars().count(), Payload::MAX_TEXT);
+    }
+
+    #[test]
+    fn the_sort_key_has_exactly_three_decimals_so_that_text_sorts_as_time() {
+        for (at, expected) in [
+            ("2026-03-02T09:01:00Z", "2026-03-02T09:01:00.000Z#72d3162e#0"),
+            ("2026-03-02T09:01:00.5Z", "2026-03-02T09:01:00.500Z#72d3162e#0"),
+            ("2026-03-02T09:01:00.123Z", "2026-03-02T09:01:00.123Z#72d3162e#0"),
+            // What is smaller than a millisecond is dropped, never rounded up into the future.
+            ("2026-03-02T09:01:00.1239Z", "2026-03-02T09:01:00.123Z#72d3162e#0"),
+            ("2026-03-02T09:01:59.999999999Z", "2026-03-02T09:01:59.999Z#72d3162e#0"),
+            ("2026-03-02T10:01:00+01:00", "2026-03-02T09:01:00.000Z#72d3162e#0"),
+        ] {
+            assert_eq!(event(at).sort_key(), expected);
+        }
+        let hop = Event { hop: 3, ..event("2026-03-02T09:01:00Z") };
+        assert_eq!(hop.sort_key(), "2026-03-02T09:01:00.000Z#72d3162e#3");
+        let keys = ["2026-03-02T09:01:00Z", "2026-03-02T09:01:00.001Z", "2026-03-02T09:01:01Z"];
+        assert!(keys.map(|at| event(at).sort_key()).is_sorted());
+    }
+
+    #[test]
+    fn a_kind_has_one_name_in_the_log_in_json_and_in_displays() {
+        let seeds = [
+            "PR_OPENED",
+            "PR_CLOSED",
+            "PR_MERGED",
+            "CHECKS_STARTED",
+            "CHECKS_PASSED",
+            "CHECKS_FAILED",
+            "POLICY_STARTED",
+            "POLICY_PASSED",
+            "POLICY_FAILED",
+            "APPROVAL_GRANTED",
+            "MERGE_ATTEMPTED",
+            "MERGE_SUCCEEDED",
+            "MERGE_FAILED",
+            "REMEDIATION_BRANCH_UPDATE",
+            "REMEDIATION_REBUILD",
+            "REMEDIATION_RETRIGGER_POLICY",
+            "REMEDIATION_RETRIGGER_APPROVER",
+            "REMEDIATION_RETRIGGER_MERGE",
+            "REMEDIATION_CLOSE_AND_REOPEN",
+            "ESCALATED_NEEDS_INTERVENTION",
+            "COMMAND_RECEIVED",
+            "STATE_DRIFT_CORRECTED",
+        ];
+        let names = names_in_json::<EventKind>();
+        assert_eq!(names.len(), 33);
+        for name in &names {
+            let kind: EventKind = serde_json::from_str(&format!("\"{name}\"")).unwrap();
+            assert_eq!((kind.name(), kind.to_string()), (name.as_str(), name.clone()));
+        }
+        for name in seeds {
+            assert!(names.iter().any(|known| known == name), "seed §5 and §9 have {name}");
+        }
+    }
+
+    #[test]
+    fn actors_are_named_as_in_the_seed() {
+        assert_eq!(
+            names_in_json::<Actor>(),
+            [
+                "github-webhook",
+                "codegenie",
+                "jenkins",
+                "policy-bot",
+                "approver-bot",
+                "automerge-bot",
+                "reconciler",
+                "command-queue",
+                "admin-api",
+            ]
+        );
+        assert_eq!(serde_json::to_string(&Actor::GithubWebhook).unwrap(), "\"github-webhook\"");
+        assert_eq!(serde_json::to_string(&Actor::Codegenie).unwrap(), "\"codegenie\"");
+    }
+
+    #[test]
+    fn an_event_that_says_nothing_more_is_small() {
+        let event = event("2026-03-02T09:01:00Z");
+        let json = serde_json::to_string(&event).unwrap();
+        assert_eq!(
+            json,
+            r#"{"pr":"acme/my-app#42","occurred_at":"2026-03-02T09:01:00Z","id":"72d3162e","hop":0,"kind":"CHECKS_STARTED","source":"github-webhook","payload":{},"ttl":"2026-05-31T09:00:00Z"}"#
+        );
+        assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
+    }
+
+    #[test]
+    fn an_event_that_says_everything_is_read_back_as_it_was() {
+        let full = Event {
+            hop: 2,
+            kind: EventKind::ChecksFailed,
+            source: Actor::CommandQueue,
+            from: Some(State::ChecksRunning),
+            to: Some(State::ChecksFailed),
+            payload: Payload {
+                text: "`build` failed: 3 tests".to_owned(),
+                head: Some("a".repeat(40).parse().unwrap()),
+                name: Some("build".to_owned()),
+                by: Some("danny".to_owned()),
+                run: Some(RunId::new("run-1")),
+                anomaly: Some("why".to_owned()),
+            },
+            ..event("2026-03-02T09:01:00.123456789Z")
+        };
+        let json = serde_json::to_string(&full).unwrap();
+        assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), full);
+        // Rows written before a payload existed are still readable.
+        let bare = json.replace(&serde_json::to_string(&full.payload).unwrap(), "{}");
+        assert_eq!(serde_json::from_str::<Event>(&bare).unwrap().payload, Payload::default());
+    }
+}

@@ -125,3 +125,199 @@ pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
         Strategy::BranchUpdate | Strategy::CloseAndReopen => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+    use crate::pull_request::ActiveRun;
+    use crate::signals::{Check, MergeReport, PolicyVerdict, Verdict};
+    use crate::state::Substatus;
+    use crate::tests::world::{Tale, acting, approved, merging, minutes, policy_says, run_of, sha};
+
+    /// A pull request in some state whose remedy was claimed and accepted.
+    fn under_way(state: State, strategy: Strategy) -> Tale {
+        let mut tale = Tale::at(state);
+        let (head_sha, since) = (tale.head.clone(), tale.now);
+        let record = tale.record_mut();
+        record.signals.claim(strategy);
+        record.signals.promise(strategy);
+        record.active_run = Some(ActiveRun {
+            id: RunId::new("run-1"),
+            strategy,
+            head_sha,
+            since,
+            accepted: true,
+            human: false,
+            previous_at: None,
+        });
+        tale.pass(1);
+        tale
+    }
+
+    fn proof_of(tale: &Tale) -> Option<String> {
+        proof(tale.record(), &tale.policy)
+    }
+
+    /// Notes the report of a check without deciding on it: `decide` would end the run.
+    fn note(tale: &mut Tale, check: &Check) {
+        tale.record_mut().signals.note_check(check, 250);
+    }
+
+    #[test]
+    fn each_strategy_is_one_event_one_command_and_one_state() {
+        let table = [
+            (Strategy::Rebuild, EventKind::RemediationRebuild, Command::Rebuild, Some(State::ChecksRunning)),
+            (
+                Strategy::BranchUpdate,
+                EventKind::RemediationBranchUpdate,
+                Command::UpdateBranch,
+                Some(State::ChecksRunning),
+            ),
+            (
+                Strategy::RetriggerPolicyBot,
+                EventKind::RemediationRetriggerPolicy,
+                Command::RecheckPolicy,
+                Some(State::PolicyEvaluating),
+            ),
+            (Strategy::RetriggerApproverBot, EventKind::RemediationRetriggerApprover, Command::RecheckApproval, None),
+            (
+                Strategy::RetriggerAutomergeBot,
+                EventKind::RemediationRetriggerMerge,
+                Command::Merge,
+                Some(State::Merging),
+            ),
+            (
+                Strategy::RetriggerSodCheck,
+                EventKind::RemediationRetriggerSod,
+                Command::RecheckSod,
+                Some(State::PolicyEvaluating),
+            ),
+            (Strategy::CloseAndReopen, EventKind::RemediationCloseAndReopen, Command::CloseAndReopen, None),
+        ];
+        assert_eq!(table.map(|(strategy, ..)| strategy), Strategy::ALL);
+        for (strategy, event, command, post_action) in table {
+            let remedy = of(strategy);
+            assert_eq!((remedy.event, remedy.command, remedy.post_action), (event, command, post_action));
+            assert_eq!(remedy.command, Command::for_strategy(strategy));
+            assert!(!remedy.expects.is_empty() && !remedy.idempotent.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_proof_may_take_as_long_as_whoever_gives_it() {
+        let waits = Strategy::ALL.map(|strategy| wait(strategy, &acting()));
+        assert_eq!(waits, [60, 5, 30, 15, 10, 30, 60].map(minutes));
+        let mut policy = acting();
+        policy.thresholds_minutes.policy_evaluating = 7;
+        policy.thresholds_minutes.created = 2;
+        let waits = Strategy::ALL.map(|strategy| wait(strategy, &policy));
+        assert_eq!(waits, [60, 2, 7, 15, 10, 7, 60].map(minutes));
+    }
+
+    #[test]
+    fn without_a_remedy_nothing_is_proven() {
+        for state in [State::ChecksPassed, State::PolicyPassed, State::Approved, State::Merging] {
+            assert_eq!(proof_of(&Tale::at(state)), None, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_rebuild_is_proven_by_the_new_result_of_every_check_it_was_to_renew() {
+        for (verdict, outcome) in [(Verdict::Passed, "the checks passed"), (Verdict::Failed, "the checks failed again")]
+        {
+            let mut tale = under_way(State::ChecksFailed, Strategy::Rebuild);
+            assert_eq!(proof_of(&tale), None, "the old result proves nothing");
+            let again = Check { id: Some(8), ..run_of("build", Verdict::Running, tale.now) };
+            note(&mut tale, &again);
+            assert_eq!(proof_of(&tale), None, "a start proves nothing");
+            note(&mut tale, &Check { verdict, ..again });
+            assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
+        }
+    }
+
+    #[test]
+    fn a_rebuild_with_two_red_checks_waits_for_both() {
+        let mut tale = under_way(State::ChecksFailed, Strategy::Rebuild);
+        let lint = run_of("lint", Verdict::Failed, tale.now);
+        note(&mut tale, &lint);
+        tale.record_mut().signals.claim(Strategy::Rebuild);
+        let green = |name: &str| Check { id: Some(8), ..run_of(name, Verdict::Passed, lint.at + minutes(1)) };
+        note(&mut tale, &green("build"));
+        assert_eq!(proof_of(&tale), None);
+        note(&mut tale, &green("lint"));
+        assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"));
+    }
+
+    #[test]
+    fn a_rebuild_is_judged_by_the_required_checks() {
+        let mut tale = under_way(State::ChecksFailed, Strategy::Rebuild);
+        let green = Check { id: Some(8), ..run_of("build", Verdict::Passed, tale.now) };
+        note(&mut tale, &green);
+        tale.record_mut().required_checks = vec!["build".to_owned(), "scan".to_owned()];
+        assert_eq!(proof_of(&tale), None, "a required check has not reported");
+        tale.policy.checks.required = vec!["build".to_owned()];
+        assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"));
+        let red = run_of("coverage", Verdict::Failed, tale.now);
+        note(&mut tale, &red);
+        assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"), "nobody requires it");
+    }
+
+    #[test]
+    fn waking_policy_bot_is_proven_by_a_new_result() {
+        for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
+            for verdict in [PolicyVerdict::Passed, PolicyVerdict::Failed(Substatus::SodFailure)] {
+                let mut tale = under_way(State::PolicyFailed, strategy);
+                assert_eq!(proof_of(&tale), None, "the old result proves nothing");
+                let started = policy_says(PolicyVerdict::Evaluating, tale.now);
+                tale.record_mut().signals.note_policy(&started);
+                assert_eq!(proof_of(&tale), None, "a start proves nothing");
+                let result = policy_says(verdict, tale.now);
+                tale.record_mut().signals.note_policy(&result);
+                assert_eq!(proof_of(&tale).as_deref(), Some("Policy Bot answered"));
+            }
+        }
+    }
+
+    #[test]
+    fn waking_approver_bot_is_proven_by_an_approval() {
+        let mut tale = under_way(State::PolicyPassed, Strategy::RetriggerApproverBot);
+        assert_eq!(proof_of(&tale), None);
+        let approval = approved(tale.now);
+        tale.record_mut().signals.note_approval(&approval);
+        assert_eq!(proof_of(&tale).as_deref(), Some("the approval came"));
+    }
+
+    #[test]
+    fn waking_automerge_bot_is_proven_by_an_attempt_even_a_failed_one() {
+        for failed in [false, true] {
+            let mut tale = under_way(State::Approved, Strategy::RetriggerAutomergeBot);
+            assert_eq!(proof_of(&tale), None);
+            let report = MergeReport { failed, ..merging(tale.now) };
+            tale.record_mut().signals.note_merge(&report);
+            assert_eq!(proof_of(&tale).as_deref(), Some("Automerge Bot tried to merge"));
+        }
+        // The attempt that was under way when the bot was woken is not the answer.
+        assert_eq!(proof_of(&under_way(State::Merging, Strategy::RetriggerAutomergeBot)), None);
+    }
+
+    #[test]
+    fn a_new_head_proves_a_branch_update_and_nothing_else() {
+        for strategy in Strategy::ALL {
+            let mut tale = under_way(State::Merging, strategy);
+            tale.record_mut().signals.unmark();
+            tale.record_mut().head_sha = sha('b');
+            let expected = (strategy == Strategy::BranchUpdate).then_some("the head moved to bbbbbbb");
+            assert_eq!(proof_of(&tale).as_deref(), expected, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn nothing_on_the_same_head_proves_a_branch_update_or_a_replacement() {
+        for strategy in [Strategy::BranchUpdate, Strategy::CloseAndReopen] {
+            let mut tale = under_way(State::Merging, strategy);
+            tale.record_mut().signals.unmark();
+            assert_eq!(proof_of(&tale), None, "{strategy}");
+        }
+    }
+}

@@ -232,8 +232,7 @@ fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     }
     let deadline = later(draft.now, remedy::wait(active.strategy, draft.policy));
     draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
-    let payload =
-        Payload { run: Some(active.id.clone()), ..Payload::text(&format!("now {} is awaited", fixed.expects)) };
+    let payload = Payload { run: Some(active.id.clone()), ..Payload::text(&format!("awaiting {}", fixed.expects)) };
     draft.log(EventKind::RemediationAccepted, change, payload);
     draft.prove();
     draft.finish(Outcome::Applied, format!("{} was accepted", active.strategy))

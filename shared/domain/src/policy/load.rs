@@ -169,7 +169,19 @@ impl Reader<'_> {
     /// Reads what was found to be readable, and says what must not be said. What a repository only inherits has been
     /// said of the base.
     fn policy(&mut self, table: Table, part: &str, inherited: &[(String, String)]) -> (Policy, Vec<(String, String)>) {
-        (Default::default(), vec![("xyzzy".into(), "xyzzy".into())]) /* ~ changed by cargo-mutants ~ */
+        let policy = Policy::deserialize(table).unwrap_or_else(|error| {
+            self.problem(part, &format!(" cannot be read: {}", error.message()));
+            Policy::default()
+        });
+        let findings = validate(&policy);
+        for (field, sentence) in findings.iter().filter(|finding| !inherited.contains(finding)) {
+            let field = if part.is_empty() { field.clone() } else { format!("{part}.{field}") };
+            // A value that could not be read was replaced by its default, of which nothing needs to be said.
+            if !self.problems.iter().any(|problem| problem.field == field) {
+                self.problem(&field, &format!(" {sentence}"));
+            }
+        }
+        (policy, findings)
     }
 
     /// The fields of one table that can be read; the others become problems.
@@ -445,7 +457,7 @@ mode = "act"
         }
         assert!(problems("zzz = 1").ends_with("`transient`, `repos`"));
         // The nearest counts as meant only up to a quarter of its length, and one more.
-        assert!(problems("moed = 1").contains("did you mean `mode`?"));
+        assert!(problems("mo = 1").contains("did you mean `mode`?"));
         assert!(problems("made_x = 1").contains("known here are"));
     }
 

@@ -134,6 +134,11 @@ impl Policies {
     pub fn base(&self) -> &Policy {
         &self.base
     }
+
+    /// The repositories that have a policy of their own, in lower case, with it.
+    pub fn overrides(&self) -> impl Iterator<Item = (&str, &Policy)> {
+        self.repos.iter().map(|(name, policy)| (name.as_str(), policy))
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,13 @@ pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
     findings.ours(&policy.ours);
     findings.names("checks.required", &policy.checks.required, "no check has an empty name");
+    for (n, name) in policy.checks.required.iter().enumerate() {
+        if policy.is_policy_context(name) {
+            let sentence =
+                "must not be Policy Bot's own context: that is a policy, never a check, and would be awaited for ever";
+            findings.add(format!("checks.required[{n}]"), sentence);
+        }
+    }
     if policy.policy_bot.context_prefix.trim().is_empty() {
         findings.add("policy_bot.context_prefix", "must not be empty: every status would be taken for Policy Bot's");
     }
@@ -291,6 +298,8 @@ mod tests {
                 )]
             );
         }
+        // Of two that are as large, the first is named.
+        assert!(said("budgets.branch_update = 13\nbudgets.rebuild = 13")[0].contains("budgets.rebuild alone"));
         let none: String = Strategy::ALL.map(|strategy| format!("{strategy} = 0\n")).concat();
         assert_eq!(said(&format!("[budgets]\nlifetime = 0\n{none}")), Vec::<String>::new());
     }
@@ -313,6 +322,10 @@ mod tests {
             (
                 "limits.rebuilds_in_flight_per_repo = 0",
                 "limits.rebuilds_in_flight_per_repo must be at least 1 (it is 0): to forbid rebuilds, set budgets.rebuild = 0",
+            ),
+            (
+                "checks.required = ['build', 'policy-bot: main']",
+                "checks.required[1] must not be Policy Bot's own context: that is a policy, never a check, and would be awaited for ever",
             ),
             (
                 "policy_bot.context_prefix = ' '",

@@ -315,6 +315,8 @@ mod tests {
         let failed = started.clone().failed("502", at(4));
         assert_eq!((failed.status, failed.error.as_deref(), failed.at), (StepStatus::Failed, Some("502"), at(4)));
         assert_eq!(failed.duration_ms, Some(3000));
+        assert_eq!(failed.clone().done(None, at(5)).error, None, "the second try has no error");
+        assert_eq!(started.clone().done(Some("#43".into()), at(3)).failed("502", at(4)).output, None);
         let done = started.idempotent().resumable().done(Some("#43".into()), at(3));
         assert_eq!((done.status, done.output.as_deref(), done.at), (StepStatus::Done, Some("#43"), at(3)));
         assert_eq!((done.duration_ms, done.resumable, done.idempotent), (Some(2000), true, true));

@@ -1,1 +1,317 @@
-//! properties
+//! What must hold whatever happens: `decide` never panics, is deterministic and raises versions; the order and number of
+//! deliveries does not matter; and GitHub's reading leads to the same state as the facts themselves.
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::world::{Tale, described, pr, sha, start};
+use crate::command::Command;
+use crate::decide::{Outcome, decide};
+use crate::event::{Actor, Described, Fact, Happened, RemedyNews};
+use crate::id::EventId;
+use crate::policy::Mode;
+use crate::signals::{
+    Approval, Check, CheckKind, Failure, MergeReport, PolicyReport, PolicyVerdict, Renewal, Signals, Verdict,
+};
+use crate::snapshot::{Build, Life, Live, Mergeable, Snapshot};
+use crate::state::{State, Substatus};
+
+const HEADS: [char; 3] = ['a', 'b', 'c'];
+/// Pushes happen at these minutes; everything else may happen at any of them.
+const PUSHED_AT: [i64; 3] = [0, 20, 40];
+
+fn at(minute: i64) -> Timestamp {
+    start() + SignedDuration::from_mins(minute)
+}
+
+prop_compose! {
+    fn any_check()(
+        name in select(vec!["build", "lint", "scan"]),
+        kind in select(vec![CheckKind::Run, CheckKind::Status]),
+        verdict in select(vec![Verdict::Queued, Verdict::Running, Verdict::Passed, Verdict::Failed]),
+        id in 1u64..4,
+        minute in 0i64..60,
+        started in proptest::option::of(0i64..3),
+        transient in any::<bool>(),
+    ) -> Check {
+        let failure = (verdict == Verdict::Failed)
+            .then(|| Failure { transient_rule: transient.then(|| "timeout".to_owned()), text: format!("because {transient}") });
+        let (id, started_at) = match kind {
+            CheckKind::Run => (Some(id), started.map(at)),
+            CheckKind::Status => (None, None),
+        };
+        Check { name: name.to_owned(), kind, verdict, id, started_at, at: at(minute), failure, renewal: Renewal::None }
+    }
+}
+
+fn any_policy() -> impl Strategy<Value = PolicyReport> {
+    let verdict = select(vec![
+        PolicyVerdict::Evaluating,
+        PolicyVerdict::Passed,
+        PolicyVerdict::Failed(Substatus::SodFailure),
+        PolicyVerdict::Failed(Substatus::OtherPolicyFailure),
+    ]);
+    (verdict, 0i64..60).prop_map(|(verdict, minute)| PolicyReport {
+        verdict,
+        at: at(minute),
+        text: String::new(),
+        renewal: Renewal::None,
+    })
+}
+
+/// What anybody outside may report about a commit.
+fn any_report() -> impl Strategy<Value = Happened> {
+    let head = select(HEADS.to_vec()).prop_map(sha);
+    let bot = select(vec!["approver-bot[bot]", "second-approver[bot]"]);
+    prop_oneof![
+        4 => (head.clone(), any_check()).prop_map(|(head, check)| Happened::Check { head, check }),
+        2 => (head.clone(), any_policy()).prop_map(|(head, report)| Happened::Policy { head, report }),
+        1 => (head.clone(), bot, any::<bool>(), 0i64..60).prop_map(|(head, by, granted, minute)| {
+            Happened::Approval { head, approval: Approval { by: by.to_owned(), granted, at: at(minute) } }
+        }),
+        1 => (head.clone(), any::<bool>(), 0i64..60).prop_map(|(head, failed, minute)| Happened::Merge {
+            head,
+            report: MergeReport { failed, at: at(minute), text: String::new(), renewal: Renewal::None },
+        }),
+        1 => head.prop_map(|head| Happened::ChecksRequested { head }),
+    ]
+}
+
+fn time_of(what: &Happened) -> Timestamp {
+    match what {
+        Happened::Check { check, .. } => check.at,
+        Happened::Policy { report, .. } => report.at,
+        Happened::Approval { approval, .. } => approval.at,
+        Happened::Merge { report, .. } => report.at,
+        _ => at(30),
+    }
+}
+
+fn fact(n: usize, occurred_at: Timestamp, what: Happened) -> Fact {
+    Fact { id: EventId::new(format!("d{n}")), pr: pr(), occurred_at, actor: Actor::GithubWebhook, what }
+}
+
+/// A life: `pushes` heads, and reports about any of them; in the order of its own times.
+fn any_life() -> impl Strategy<Value = Vec<Fact>> {
+    (1usize..=3, prop::collection::vec(any_report(), 0..14)).prop_map(|(pushes, reports)| {
+        let mut facts: Vec<Fact> =
+            reports.into_iter().enumerate().map(|(n, what)| fact(n, time_of(&what), what)).collect();
+        for n in 1..pushes {
+            let before = Some(sha(HEADS[n - 1]));
+            let what = Happened::HeadMoved { described: described(&sha(HEADS[n])), before, ours: false };
+            facts.push(fact(100 + n, at(PUSHED_AT[n]), what));
+        }
+        facts.sort_by_key(|fact| fact.occurred_at);
+        facts
+    })
+}
+
+fn live(facts: &[Fact]) -> Tale {
+    let mut tale = Tale::opened();
+    tale.now = at(61);
+    for fact in facts {
+        tale.hear(fact);
+    }
+    tale
+}
+
+/// GitHub after all of it: the newest head, and every report on it.
+fn truth(facts: &[Fact]) -> Snapshot {
+    let pushes = facts.iter().filter(|fact| matches!(fact.what, Happened::HeadMoved { .. })).count();
+    let head = sha(HEADS[pushes]);
+    let mut signals = Signals::default();
+    for fact in facts {
+        match &fact.what {
+            Happened::Check { head: on, check } if *on == head => _ = signals.note_check(check, 250),
+            Happened::Policy { head: on, report } if *on == head => _ = signals.note_policy(report),
+            Happened::Approval { head: on, approval } if *on == head => _ = signals.note_approval(approval),
+            Happened::Merge { head: on, report } if *on == head => _ = signals.note_merge(report),
+            _ => {}
+        }
+    }
+    Snapshot {
+        read_at: at(61),
+        described: described(&head),
+        life: Life::Open,
+        signals,
+        required_checks: None,
+        live: Live::default(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn the_order_and_number_of_deliveries_does_not_matter(
+        facts in any_life(),
+        order in prop::collection::vec(any::<Index>(), 0..40),
+    ) {
+        let mut in_order = live(&facts);
+        // Some again, in any order, and then all of them in an order of their own: every fact is heard at least once.
+        let mut shuffled: Vec<Fact> = Vec::new();
+        let mut rest = facts.clone();
+        for index in order {
+            if facts.is_empty() {
+                break;
+            }
+            shuffled.push(facts[index.index(facts.len())].clone());
+            if !rest.is_empty() {
+                shuffled.push(rest.remove(index.index(rest.len())));
+            }
+        }
+        rest.reverse();
+        shuffled.extend(rest);
+        let mut out_of_order = live(&shuffled);
+        prop_assert_eq!(&in_order.record().head_sha, &out_of_order.record().head_sha);
+        prop_assert_eq!(&in_order.record().signals, &out_of_order.record().signals);
+        in_order.verify(truth(&facts));
+        out_of_order.verify(truth(&facts));
+        prop_assert_eq!(in_order.state(), out_of_order.state());
+        prop_assert_eq!(in_order.record().substatus, out_of_order.record().substatus);
+    }
+
+    #[test]
+    fn a_reading_of_github_leads_where_the_facts_led(facts in any_life()) {
+        let mut tale = live(&facts);
+        let doubted = tale.record().suspect.is_some();
+        let led_to = tale.state();
+        let signals = tale.record().signals.clone();
+        tale.verify(truth(&facts));
+        prop_assert_eq!(&tale.record().signals, &signals, "GitHub says nothing the facts did not");
+        if !doubted {
+            prop_assert_eq!(tale.state(), led_to);
+        }
+        prop_assert_eq!(tale.state(), tale.record().implied(&tale.policy).state);
+        prop_assert!(tale.record().suspect.is_none());
+    }
+
+    #[test]
+    fn a_merge_ends_everything_in_any_order(facts in any_life(), place in any::<Index>()) {
+        let mut facts = facts;
+        let merged = fact(999, at(61), Happened::Merged { by: None, by_automerge_bot: true });
+        facts.insert(place.index(facts.len() + 1), merged);
+        let tale = live(&facts);
+        prop_assert_eq!(tale.state(), State::Merged);
+    }
+
+    #[test]
+    fn decide_never_panics_is_deterministic_and_raises_versions(
+        steps in prop::collection::vec(any_step(), 1..40),
+        observe in any::<bool>(),
+    ) {
+        let mut tale = Tale::opened();
+        if observe {
+            tale.policy.mode = Mode::Observe;
+        }
+        for (step, pass) in steps {
+            tale.pass(pass);
+            let before = tale.record.clone();
+            step.take(&mut tale);
+            // `hear` has checked versions, dates and hops; here, that the same again gives the same again.
+            if let Some(what) = step.fact() {
+                let fact = fact(7, tale.now, what);
+                let once = decide(&tale.policy, tale.record.clone(), &fact, tale.now);
+                prop_assert_eq!(&once, &decide(&tale.policy, tale.record.clone(), &fact, tale.now));
+                prop_assert!(!once.reason.is_empty());
+                if let Some(after) = &once.record {
+                    // What was decided is settled: hearing it again adds no event.
+                    let again = decide(&tale.policy, Some(after.clone()), &fact, tale.now);
+                    prop_assert!(again.events.is_empty() || again.outcome == Outcome::Anomaly || !step.is_a_report());
+                }
+            }
+            let budgets = tale.record().retry_counts;
+            for strategy in crate::state::Strategy::ALL {
+                prop_assert!(budgets.of(strategy) <= tale.policy.budget(strategy), "{} is over its budget", strategy);
+            }
+            prop_assert!(tale.record().lifetime_remedies <= tale.policy.budgets.lifetime);
+            prop_assert!(tale.record().version >= before.map_or(0, |record| record.version));
+        }
+    }
+}
+
+/// Anything that can happen, from outside and from inside.
+#[derive(Debug, Clone)]
+enum Step {
+    Report(Happened),
+    Push(char, bool),
+    Edit(Vec<String>, bool),
+    Close,
+    Merge,
+    Reopen,
+    Base,
+    Skip,
+    Sweep(Mergeable, u32, Option<Build>),
+    News(RemedyNews),
+    Command(Command),
+}
+
+fn any_step() -> impl Strategy<Value = (Step, i64)> {
+    let mergeable = select(vec![Mergeable::Unknown, Mergeable::Clean, Mergeable::Clean, Mergeable::Conflicting]);
+    let build = select(vec![None, Some(Build::Gone), Some(Build::Finished), Some(Build::Unreachable)]);
+    let news = select(vec![
+        RemedyNews::Accepted,
+        RemedyNews::Accepted,
+        RemedyNews::Dropped { why: "guard".into() },
+        RemedyNews::Failed { error: "500".into() },
+    ]);
+    let labels = select(vec![vec![], vec!["suture/hold".to_owned()], vec!["suture/priority-p0".to_owned()]]);
+    let step = prop_oneof![
+        8 => any_report().prop_map(Step::Report),
+        1 => (select(HEADS.to_vec()), any::<bool>()).prop_map(|(head, ours)| Step::Push(head, ours)),
+        1 => (labels, any::<bool>()).prop_map(|(labels, draft)| Step::Edit(labels, draft)),
+        1 => Just(Step::Close),
+        1 => Just(Step::Merge),
+        2 => Just(Step::Reopen),
+        1 => Just(Step::Base),
+        1 => Just(Step::Skip),
+        8 => (mergeable, 0u32..3, build).prop_map(|(m, behind, build)| Step::Sweep(m, behind, build)),
+        6 => news.prop_map(Step::News),
+        3 => select(Command::ALL.to_vec()).prop_map(Step::Command),
+    ];
+    (step, select(vec![0, 1, 15, 61, 130]))
+}
+
+impl Step {
+    /// The fact of a step that is one fact.
+    fn fact(&self) -> Option<Happened> {
+        let shown = |labels: &[String], draft| Described { labels: labels.to_vec(), draft, ..described(&sha('a')) };
+        match self {
+            Self::Report(what) => Some(what.clone()),
+            Self::Edit(labels, draft) => Some(Happened::Edited(shown(labels, *draft))),
+            Self::Close => Some(Happened::Closed { by: None, why: None }),
+            Self::Merge => Some(Happened::Merged { by: None, by_automerge_bot: false }),
+            Self::Base => Some(Happened::BaseMoved { base: "main".into() }),
+            Self::Skip => Some(Happened::Skipped { why: "502".into() }),
+            Self::Push(..) | Self::Reopen | Self::Sweep(..) | Self::News(_) | Self::Command(_) => None,
+        }
+    }
+
+    fn is_a_report(&self) -> bool {
+        matches!(self, Self::Report(_) | Self::Edit(..))
+    }
+
+    fn take(&self, tale: &mut Tale) {
+        match self {
+            Self::Push(head, ours) => tale.push(*head, *ours),
+            Self::Reopen => tale.tell(Happened::Reopened(described(&tale.head.clone()))),
+            Self::Sweep(mergeable, behind_by, build) => {
+                if !tale.state().is_terminal() {
+                    let mut github = tale.github();
+                    github.described.head = tale.record().head_sha.clone();
+                    github.live =
+                        Live { mergeable: *mergeable, behind_by: Some(*behind_by), strict: true, build: *build };
+                    tale.sweep(github);
+                }
+            }
+            Self::News(news) => tale.news(news.clone()),
+            Self::Command(command) => tale.command(*command),
+            Self::Report(_) | Self::Edit(..) | Self::Close | Self::Merge | Self::Base | Self::Skip => {
+                if let Some(what) = self.fact() {
+                    tale.tell(what);
+                }
+            }
+        }
+    }
+}

@@ -1,1 +1,251 @@
-//! table
+//! The state table walked whole: every state × every trigger, and its rendering for people.
+
+use std::fmt::Write as _;
+
+use crate::state::{State, Substatus};
+use crate::transition::{Trigger, next, out_of_intervention, walk};
+
+#[test]
+fn docs_show_the_table_as_it_is() {
+    let rendered = render();
+    if rendered != include_str!("../../../../docs/state-machine.md") {
+        // Not over the page itself: a test that mends what it checks would pass the second time.
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/state-machine.md.new");
+        #[expect(clippy::disallowed_methods, reason = "a test may write down what it expected")]
+        std::fs::write(file, rendered).unwrap();
+        panic!("docs/state-machine.md does not match the table: review docs/state-machine.md.new and move it there");
+    }
+}
+
+#[test]
+fn terminal_states_absorb() {
+    for trigger in Trigger::ALL {
+        assert_eq!(next(State::Merged, trigger), None, "{trigger}");
+        let reopened = (trigger == Trigger::PrReopened).then_some(State::Created);
+        assert_eq!(next(State::Closed, trigger), reopened, "{trigger}");
+    }
+}
+
+#[test]
+fn every_state_that_is_not_terminal_has_a_way_out_to_every_end() {
+    for state in State::ALL.into_iter().filter(|state| !state.is_terminal()) {
+        assert_eq!(next(state, Trigger::MergeConfirmed), Some(State::Merged), "{state}");
+        assert_eq!(next(state, Trigger::PrClosed), Some(State::Closed), "{state}");
+        assert_eq!(next(state, Trigger::BranchUpdated), Some(State::ChecksRunning), "{state}");
+        let escalated = state.is_live().then_some(State::NeedsIntervention);
+        assert_eq!(next(state, Trigger::Escalated), escalated, "{state}");
+        assert_eq!(next(state, Trigger::PrReopened), None, "{state}");
+    }
+}
+
+#[test]
+fn every_live_state_but_merging_is_left_by_its_own_work_too() {
+    for state in State::ALL.into_iter().filter(|state| state.is_live() && *state != State::Merging) {
+        let onward = Trigger::ALL.into_iter().filter(|t| walkable(*t)).filter_map(|t| next(state, t)).count();
+        assert!(onward > 0, "{state}");
+    }
+}
+
+fn walkable(trigger: Trigger) -> bool {
+    !matches!(
+        trigger,
+        Trigger::MergeConfirmed
+            | Trigger::BranchUpdated
+            | Trigger::PrClosed
+            | Trigger::PrReopened
+            | Trigger::Escalated
+            | Trigger::HandedBack
+    )
+}
+
+/// Seed §2, hop by hop, in the order it is written there.
+#[test]
+fn the_table_is_the_seeds() {
+    use State as S;
+    use Trigger as T;
+    let seed = [
+        (S::Created, T::ChecksBegin, S::ChecksRunning),
+        (S::ChecksRunning, T::ChecksSucceed, S::ChecksPassed),
+        (S::ChecksRunning, T::CheckFails, S::ChecksFailed),
+        (S::ChecksFailed, T::Rebuilt, S::ChecksRunning),
+        (S::ChecksPassed, T::PolicyBegins, S::PolicyEvaluating),
+        (S::PolicyEvaluating, T::PolicyMet, S::PolicyPassed),
+        (S::PolicyEvaluating, T::PolicyNotMet, S::PolicyFailed),
+        (S::PolicyFailed, T::PolicyAskedAgain, S::PolicyEvaluating),
+        (S::PolicyPassed, T::ApprovalSubmitted, S::Approved),
+        (S::Approved, T::MergeBegins, S::Merging),
+        (S::Merging, T::MergeConfirmed, S::Merged),
+        (S::Merging, T::BranchUpdated, S::ChecksRunning),
+        (S::Merging, T::PrClosed, S::Closed),
+    ];
+    for (from, trigger, to) in seed {
+        assert_eq!(next(from, trigger), Some(to), "{from} {trigger}");
+    }
+    // Of the triggers that signals pull, a live state answers to none but these.
+    for from in S::ALL.into_iter().filter(|state| state.is_live()) {
+        for trigger in T::ALL.into_iter().filter(|t| walkable(*t)) {
+            let listed = seed.iter().find(|(f, t, _)| (*f, *t) == (from, trigger)).map(|(_, _, to)| *to);
+            assert_eq!(next(from, trigger), listed, "{from} {trigger}");
+        }
+    }
+}
+
+#[test]
+fn walks_are_the_shortest_legal_ways() {
+    let ways = |from, to| walk(from, to).map(|hops| hops.iter().map(|hop| hop.state).collect::<Vec<_>>());
+    use State as S;
+    assert_eq!(ways(S::Created, S::Created), Some(vec![]));
+    assert_eq!(
+        ways(S::Created, S::Merging),
+        Some(vec![S::ChecksRunning, S::ChecksPassed, S::PolicyEvaluating, S::PolicyPassed, S::Approved, S::Merging])
+    );
+    assert_eq!(ways(S::ChecksFailed, S::ChecksPassed), Some(vec![S::ChecksRunning, S::ChecksPassed]));
+    assert_eq!(ways(S::PolicyFailed, S::PolicyPassed), Some(vec![S::PolicyEvaluating, S::PolicyPassed]));
+    for (from, to) in [
+        (S::PolicyPassed, S::ChecksFailed),
+        (S::PolicyPassed, S::PolicyFailed),
+        (S::Approved, S::PolicyPassed),
+        (S::Merging, S::Approved),
+        (S::ChecksPassed, S::ChecksRunning),
+        (S::Merged, S::Created),
+        (S::Closed, S::Created),
+    ] {
+        assert_eq!(ways(from, to), None, "{from} → {to}");
+    }
+    // Every hop of every walk is in the table.
+    for from in S::ALL {
+        for to in S::ALL {
+            let mut at = from;
+            for hop in walk(from, to).unwrap_or_default() {
+                assert_eq!(next(at, hop.trigger), Some(hop.state));
+                at = hop.state;
+            }
+            assert!(at == to || walk(from, to).is_none());
+        }
+    }
+}
+
+#[test]
+fn intervention_is_left_by_the_fact_that_was_missing() {
+    for state in State::ALL {
+        let hop = out_of_intervention(state);
+        assert_eq!(hop.is_some(), state.is_live(), "{state}");
+        if let Some(hop) = hop {
+            assert_eq!(next(State::NeedsIntervention, hop.trigger), Some(state));
+        }
+    }
+}
+
+#[test]
+fn a_hop_is_logged_under_the_seeds_name() {
+    let names: Vec<&str> = Trigger::ALL.into_iter().map(|trigger| trigger.event().name()).collect();
+    assert_eq!(
+        names,
+        [
+            "CHECKS_STARTED",
+            "CHECKS_PASSED",
+            "CHECKS_FAILED",
+            "CHECKS_STARTED",
+            "POLICY_STARTED",
+            "POLICY_PASSED",
+            "POLICY_FAILED",
+            "POLICY_STARTED",
+            "APPROVAL_GRANTED",
+            "MERGE_ATTEMPTED",
+            "PR_MERGED",
+            "BRANCH_UPDATED",
+            "PR_CLOSED",
+            "PR_REOPENED",
+            "ESCALATED_NEEDS_INTERVENTION",
+            "COMMAND_RECEIVED",
+        ]
+    );
+}
+
+fn waiting_for(state: State) -> &'static str {
+    match state {
+        State::Created => "CI checks to begin",
+        State::ChecksRunning => "check results",
+        State::ChecksFailed => "remediation: a retry, or escalation",
+        State::ChecksPassed => "Policy Bot to begin evaluation",
+        State::PolicyEvaluating => "Policy Bot's result",
+        State::PolicyFailed => "remediation or escalation",
+        State::PolicyPassed => "Approver Bot's approval",
+        State::Approved => "Automerge Bot to merge",
+        State::Merging => "the merge's result",
+        State::Merged => "nothing: terminal, forgotten after 24 h",
+        State::Closed => "nothing: terminal, forgotten after 24 h unless reopened",
+        State::NeedsIntervention => "a person",
+    }
+}
+
+fn substatuses(state: State) -> &'static [Substatus] {
+    match state {
+        State::ChecksFailed => &[Substatus::Transient, Substatus::Persistent],
+        State::PolicyFailed => &[
+            Substatus::SodFailure,
+            Substatus::BuildFailure,
+            Substatus::BranchProtectionFailure,
+            Substatus::OtherPolicyFailure,
+        ],
+        State::Closed => &[Substatus::Abandoned, Substatus::Replaced],
+        State::Created
+        | State::ChecksRunning
+        | State::ChecksPassed
+        | State::PolicyEvaluating
+        | State::PolicyPassed
+        | State::Approved
+        | State::Merging
+        | State::Merged
+        | State::NeedsIntervention => &[],
+    }
+}
+
+fn render() -> String {
+    let mut page = String::from(include_str!("state-machine.head.md"));
+    let policy = super::world::acting();
+    page.push_str("## States\n\n| state | waits for | stale after | detail |\n|---|---|---|---|\n");
+    for state in State::ALL {
+        let stale = policy.threshold(state).map_or("–".to_owned(), |wait| format!("{} min", wait.as_mins()));
+        let detail: Vec<String> = substatuses(state).iter().map(|sub| format!("`{sub}`")).collect();
+        let _ = writeln!(page, "| `{state}` | {} | {stale} | {} |", waiting_for(state), detail.join(", "));
+    }
+    page.push_str("\n## Diagram\n\nThe pipeline's own hops, as in seed §2; what applies to many states is in the table below.\n\n");
+    page.push_str("```mermaid\nstateDiagram-v2\n    [*] --> CREATED\n");
+    for state in State::ALL.into_iter().filter(|state| state.is_live()) {
+        for trigger in Trigger::ALL.into_iter().filter(|t| walkable(*t)) {
+            if let Some(to) = next(state, trigger) {
+                let _ = writeln!(page, "    {state} --> {to}: {trigger}");
+            }
+        }
+    }
+    page.push_str("    MERGING --> MERGED: GitHub confirms merge\n    MERGED --> [*]\n```\n\n");
+    page.push_str("## Table\n\nEvery legal hop. Whatever is not listed is an anomaly: logged, the state stays, and GitHub is asked at once.\n\n");
+    page.push_str("| from | trigger | to |\n|---|---|---|\n");
+    for state in State::ALL {
+        for trigger in Trigger::ALL {
+            if let Some(to) = next(state, trigger) {
+                let _ = writeln!(page, "| `{state}` | {trigger} | `{to}` |");
+            }
+        }
+    }
+    page.push_str("\n## Walks\n\nThe way the record takes from its state (row) to the one its head's signals imply (column): the number of hops,\neach of them logged. `·` is already there, `✗` has no way: an anomaly.\n\n|  |");
+    let live: Vec<State> = State::ALL.into_iter().filter(|state| state.is_live()).collect();
+    for to in &live {
+        let _ = write!(page, " {to} |");
+    }
+    let _ = writeln!(page, "\n|---|{}", "---|".repeat(live.len()));
+    for from in &live {
+        let _ = write!(page, "| **{from}** |");
+        for to in &live {
+            let cell = match walk(*from, *to) {
+                None => "✗".to_owned(),
+                Some(hops) if hops.is_empty() => "·".to_owned(),
+                Some(hops) => hops.len().to_string(),
+            };
+            let _ = write!(page, " {cell} |");
+        }
+        page.push('\n');
+    }
+    page
+}

@@ -278,7 +278,12 @@ impl Tale {
         signals.unmark();
         Snapshot {
             read_at: self.now,
-            described: Described { labels: record.labels.clone(), draft: record.draft, ..described(&self.head) },
+            described: Described {
+                labels: record.labels.clone(),
+                draft: record.draft,
+                vulnerability_id: record.vulnerability_id.clone(),
+                ..described(&self.head)
+            },
             life: Life::Open,
             signals: Signals { requested_at: None, ..signals },
             required_checks: None,
