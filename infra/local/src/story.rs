@@ -208,7 +208,7 @@ impl Player {
 }
 
 fn head(number: u64) -> Option<Sha> {
-    format!("{:040x}", u128::from(number) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced).parse().ok()
+    format!("{:0<40x}", u128::from(number) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced).parse().ok()
 }
 
 fn pr(number: u64) -> Option<PrId> {

@@ -345,3 +345,354 @@ pub struct Vulnerability {
     /// A person cancelled it: never adopted or asked for again.
     pub abandoned: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policies;
+    use crate::signals::Verdict;
+    use crate::tests::world::{Tale, acting, minutes, run_of, sha, start};
+
+    const SECOND: SignedDuration = SignedDuration::from_secs(1);
+    const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+    const THRESHOLDS: [(State, i64); 9] = [
+        (State::Created, 5),
+        (State::ChecksRunning, 60),
+        (State::ChecksFailed, 30),
+        (State::ChecksPassed, 30),
+        (State::PolicyEvaluating, 30),
+        (State::PolicyFailed, 15),
+        (State::PolicyPassed, 15),
+        (State::Approved, 10),
+        (State::Merging, 5),
+    ];
+
+    /// A record that came to this state at the start of the story.
+    fn record_in(state: State) -> Record {
+        let mut record = Tale::at(State::Created).record().clone();
+        record.state = state;
+        record.progressed_at = start();
+        record
+    }
+
+    /// The same, remedied for the nth time ten minutes later.
+    fn remedied(state: State, strategy: Strategy, attempts: u32) -> Record {
+        let mut record = record_in(state);
+        record.last_remediation_at = Some(start() + minutes(10));
+        record.remediation_action = Some(strategy);
+        for _ in 0..attempts {
+            record.retry_counts.count(strategy);
+        }
+        record
+    }
+
+    /// How long after the remedy it is stale.
+    fn stale_after_remedy(record: &Record) -> SignedDuration {
+        record.stale_at(&acting()).unwrap().duration_since(record.last_remediation_at.unwrap())
+    }
+
+    #[test]
+    fn a_state_lasts_as_long_as_its_threshold() {
+        for (state, threshold) in THRESHOLDS {
+            assert_eq!(record_in(state).stale_at(&acting()), Some(start() + minutes(threshold)), "{state}");
+        }
+        for state in [State::Merged, State::Closed, State::NeedsIntervention] {
+            assert_eq!(record_in(state).stale_at(&acting()), None, "{state}");
+            let mut record = remedied(State::ChecksFailed, Strategy::Rebuild, 1);
+            record.state = state;
+            assert_eq!(record.stale_at(&acting()), None, "{state}");
+        }
+    }
+
+    #[test]
+    fn after_a_remedy_there_is_the_normal_time_and_a_growing_pause() {
+        for (attempts, pause_secs) in [(0, 0), (1, 30), (2, 60), (3, 120), (4, 240), (5, 480), (6, 600), (7, 600)] {
+            let record = remedied(State::ChecksFailed, Strategy::Rebuild, attempts);
+            assert_eq!(stale_after_remedy(&record), minutes(30) + SECOND * pause_secs, "{attempts} attempts");
+        }
+        // The pause is that of the remedy, not of another one.
+        let mut record = remedied(State::ChecksFailed, Strategy::Rebuild, 1);
+        record.retry_counts.branch_update = 2;
+        assert_eq!(stale_after_remedy(&record), minutes(30) + SECOND * 30);
+        record.remediation_action = None;
+        assert_eq!(stale_after_remedy(&record), minutes(30));
+    }
+
+    #[test]
+    fn the_cool_down_binds_where_the_normal_time_is_shorter() {
+        let merging = remedied(State::Merging, Strategy::RetriggerAutomergeBot, 1);
+        assert_eq!(stale_after_remedy(&merging), SECOND * 900);
+        let running = remedied(State::ChecksRunning, Strategy::Rebuild, 1);
+        assert_eq!(stale_after_remedy(&running), minutes(60) + SECOND * 30);
+        // 15 minutes of POLICY_PASSED and the pause are more than the cool-down, but the cool-down alone is not.
+        let passed = remedied(State::PolicyPassed, Strategy::RetriggerApproverBot, 1);
+        assert_eq!(stale_after_remedy(&passed), SECOND * 930);
+        let mut policy = acting();
+        policy.backoff.cooldown_secs = 0;
+        assert_eq!(merging.stale_at(&policy), Some(start() + minutes(15) + SECOND * 30));
+    }
+
+    #[test]
+    fn what_happens_after_the_remedy_starts_its_own_clock() {
+        let mut record = remedied(State::ChecksFailed, Strategy::Rebuild, 3);
+        let remedied_at = record.last_remediation_at.unwrap();
+        record.progressed_at = remedied_at;
+        assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32)), "the state the remedy left behind");
+        record.progressed_at = remedied_at + SECOND;
+        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND + minutes(30)));
+        // But never before the cool-down is over.
+        record.state = State::Merging;
+        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 900));
+        record.progressed_at = remedied_at + minutes(10);
+        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 900));
+        record.progressed_at = remedied_at + minutes(10) + SECOND;
+        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 901));
+    }
+
+    #[test]
+    fn it_is_stale_from_its_threshold_on() {
+        for (state, threshold) in THRESHOLDS {
+            let record = record_in(state);
+            let at = start() + minutes(threshold);
+            assert!(!record.is_stale(&acting(), at - SECOND), "{state}");
+            assert!(record.is_stale(&acting(), at), "{state}");
+            assert!(record.is_stale(&acting(), Timestamp::MAX), "{state}");
+        }
+        for state in [State::Merged, State::Closed, State::NeedsIntervention] {
+            assert!(!record_in(state).is_stale(&acting(), Timestamp::MAX), "{state}");
+        }
+    }
+
+    #[test]
+    fn what_is_held_or_a_draft_is_never_stale() {
+        let changes: [fn(&mut Record); 4] = [
+            |record| record.hold = true,
+            |record| record.labels.push(LABEL_HOLD.to_owned()),
+            |record| record.labels.push("suture/ignore".to_owned()),
+            |record| record.draft = true,
+        ];
+        for (n, change) in changes.into_iter().enumerate() {
+            let mut record = record_in(State::Approved);
+            record.labels.push("codegenie".to_owned());
+            assert!(record.is_actionable() && !record.is_held());
+            change(&mut record);
+            assert!(!record.is_actionable(), "change {n}");
+            assert_eq!(record.is_held(), n < 3, "a draft is not held");
+            assert!(!record.is_stale(&acting(), Timestamp::MAX));
+            assert_eq!(record.stale_at(&acting()), Some(start() + minutes(10)), "the clock runs on");
+            // It is compared with GitHub once a day.
+            assert_eq!(record.attention_at(&acting()), Some(start() + DAY));
+        }
+        for state in [State::Merged, State::Closed, State::NeedsIntervention] {
+            assert!(!record_in(state).is_actionable(), "{state}");
+        }
+        assert_eq!((LABEL_HOLD, LABEL_IGNORE), ("suture/hold", "suture/ignore"));
+    }
+
+    #[test]
+    fn it_wants_attention_when_it_is_stale_and_not_before_it_may_have_it() {
+        let mut record = record_in(State::Approved);
+        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(10)));
+        record.not_before = Some(start() + minutes(9));
+        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(10)));
+        record.not_before = Some(start() + minutes(11));
+        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(11)));
+        // Having been verified changes nothing about its own clock.
+        record.verified_at = Some(start() + minutes(50));
+        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(11)));
+    }
+
+    #[test]
+    fn a_doubt_makes_it_due_at_once() {
+        let mut record = record_in(State::ChecksRunning);
+        let doubted_at = start() + minutes(7);
+        record.not_before = Some(start() + minutes(50));
+        record.doubt("the first", doubted_at);
+        assert_eq!(record.not_before, None);
+        assert_eq!(record.attention_at(&acting()), Some(doubted_at));
+        // The first doubt is kept, and a second one makes it due at once again.
+        record.not_before = Some(start() + minutes(50));
+        record.doubt("the second".to_owned(), doubted_at + minutes(1));
+        assert_eq!(record.suspect, Some(Suspect { why: "the first".to_owned(), since: doubted_at }));
+        assert_eq!(record.not_before, None);
+        // A visit that could not find out comes back later.
+        record.not_before = Some(doubted_at + minutes(5));
+        assert_eq!(record.attention_at(&acting()), Some(doubted_at + minutes(5)));
+        record.not_before = Some(doubted_at - minutes(5));
+        assert_eq!(record.attention_at(&acting()), Some(doubted_at));
+        // Held or not, and even if a person has it.
+        record.not_before = None;
+        record.hold = true;
+        assert_eq!(record.attention_at(&acting()), Some(doubted_at));
+        record.state = State::NeedsIntervention;
+        assert_eq!(record.attention_at(&acting()), Some(doubted_at));
+        record.state = State::Merged;
+        assert_eq!(record.attention_at(&acting()), None);
+    }
+
+    #[test]
+    fn an_escalated_one_is_compared_with_github_once_a_day() {
+        let mut record = record_in(State::NeedsIntervention);
+        assert_eq!(record.attention_at(&acting()), Some(start() + DAY));
+        record.verified_at = Some(start() - minutes(1));
+        assert_eq!(record.attention_at(&acting()), Some(start() + DAY), "verified before it was escalated");
+        record.verified_at = Some(start() + minutes(3));
+        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(3) + DAY));
+        record.not_before = Some(start() + DAY * 2);
+        assert_eq!(record.attention_at(&acting()), Some(start() + DAY * 2));
+        for state in [State::Merged, State::Closed] {
+            record.state = state;
+            assert_eq!(record.attention_at(&acting()), None, "{state}");
+        }
+    }
+
+    #[test]
+    fn its_place_in_the_queue_comes_from_labels_age_and_size() {
+        let mut record = record_in(State::ChecksFailed);
+        record.size = Some(12);
+        assert_eq!(record.priority_score(start()), 9);
+        assert_eq!(record.priority_score(start() + DAY * 3), 24);
+        record.size = None;
+        assert_eq!(record.priority_score(start()), 10);
+        record.size = Some(1000);
+        assert_eq!(record.priority_score(start()), 6);
+        record.labels = vec!["codegenie".to_owned(), "suture/priority-p1".to_owned()];
+        assert_eq!(record.priority_score(start()), 96);
+        record.labels.push("suture/priority-p0".to_owned());
+        assert_eq!(record.priority_score(start()), 996);
+    }
+
+    #[test]
+    fn the_configuration_says_what_is_required_and_else_github() {
+        let mut record = record_in(State::ChecksRunning);
+        let mut policy = acting();
+        assert!(record.required(&policy).is_empty());
+        record.required_checks = vec!["build".to_owned()];
+        assert_eq!(record.required(&policy), ["build"]);
+        policy.checks.required = vec!["jenkins".to_owned(), "scan".to_owned()];
+        assert_eq!(record.required(&policy), ["jenkins", "scan"]);
+        // And that decides what the signals mean.
+        record.signals.note_check(&run_of("build", Verdict::Passed, start()), 9);
+        assert_eq!(record.implied(&policy).state, State::ChecksRunning);
+        assert_eq!(record.implied(&acting()).state, State::ChecksPassed);
+    }
+
+    #[test]
+    fn moving_back_to_an_old_head_forgets_that_it_was_one() {
+        let mut record = record_in(State::ChecksRunning);
+        record.signals.note_requested(start());
+        record.move_head(sha('b'), start() + minutes(1));
+        assert_eq!((&record.head_sha, record.head_at), (&sha('b'), start() + minutes(1)));
+        assert_eq!((record.past_heads.as_slice(), &record.signals), ([sha('a')].as_slice(), &Signals::default()));
+        assert!(record.signals_of(&sha('a')).is_none(), "what is said about the old head is history");
+        record.move_head(sha('a'), start() + minutes(2));
+        assert_eq!(record.past_heads, [sha('b')]);
+        record.signals_of(&sha('a')).unwrap().note_requested(start());
+        assert_eq!(record.signals.requested_at, Some(start()));
+    }
+
+    #[test]
+    fn an_early_report_is_kept_for_its_head_and_dropped_with_it() {
+        let mut record = record_in(State::ChecksRunning);
+        record.signals_of(&sha('b')).unwrap().note_requested(start());
+        record.signals_of(&sha('c')).unwrap().note_requested(start() + minutes(1));
+        record.signals_of(&sha('b')).unwrap().note_requested(start() + minutes(2));
+        let early: Vec<_> =
+            record.early.iter().map(|early| (&early.sha, early.signals.requested_at.unwrap())).collect();
+        assert_eq!(early, [(&sha('b'), start() + minutes(2)), (&sha('c'), start() + minutes(1))]);
+        record.forget_head(sha('c'));
+        record.forget_head(sha('c'));
+        assert_eq!((record.early.len(), record.past_heads.as_slice()), (1, [sha('c')].as_slice()));
+        record.move_head(sha('b'), start() + minutes(3));
+        assert_eq!(record.signals.requested_at, Some(start() + minutes(2)));
+        assert!(record.early.is_empty());
+        record.forget_head(sha('b'));
+        assert!(!record.past_heads.contains(&sha('b')), "the head is not history");
+    }
+
+    #[test]
+    fn ten_old_heads_are_remembered_and_three_early_ones() {
+        let mut record = record_in(State::ChecksRunning);
+        for letter in "0123456789b".chars() {
+            record.forget_head(sha(letter));
+        }
+        assert_eq!((record.past_heads.len(), &record.past_heads[0], &record.past_heads[9]), (10, &sha('1'), &sha('b')));
+        for letter in ['c', 'd', 'e', 'f'] {
+            record.signals_of(&sha(letter)).unwrap().note_requested(start());
+        }
+        let early: Vec<_> = record.early.iter().map(|early| early.sha.clone()).collect();
+        assert_eq!(early, ["d", "e", "f"].map(|letter| letter.repeat(40).parse().unwrap()));
+    }
+
+    #[test]
+    fn no_time_overflows() {
+        assert_eq!(later(Timestamp::MAX, SECOND), Timestamp::MAX);
+        assert_eq!(later(start(), SignedDuration::MAX), Timestamp::MAX);
+        assert_eq!(later(start(), SECOND), start() + SECOND);
+        assert_eq!(seconds(u32::MAX).as_secs(), 4_294_967_295);
+        let pauses = pauses(Policies::default().base());
+        assert_eq!((pauses.base_secs, pauses.max_secs), (30, 600));
+    }
+
+    fn assert_read_back(record: &Record) {
+        let json = serde_json::to_string(record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), *record);
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_written() {
+        let mut tale = Tale::at(State::ChecksFailed);
+        tale.pass(30);
+        tale.sweep(tale.github());
+        let mut record = tale.record().clone();
+        assert!(record.active_run.is_some() && record.due_at.is_some());
+        assert_read_back(&record);
+        // And with everything set that is usually left out.
+        let at = start() + SECOND;
+        record.early.push(EarlyHead { sha: sha('e'), signals: record.signals.clone() });
+        record.past_heads.push(sha('f'));
+        record.required_checks.push("build".to_owned());
+        record.labels.push(LABEL_HOLD.to_owned());
+        (record.hold, record.draft, record.skips) = (true, true, 2);
+        record.blocked = Some(Blocked { reason: "why".to_owned(), state: State::ChecksFailed, at });
+        record.would = Some("would".to_owned());
+        (record.replaces, record.replaced_by) = (Some(41), Some(43));
+        record.doubt("why", at);
+        (record.not_before, record.ttl) = (Some(at), Some(at));
+        if let Some(run) = &mut record.active_run {
+            (run.accepted, run.human, run.previous_at) = (true, true, Some(at));
+        }
+        assert_read_back(&record);
+    }
+
+    #[test]
+    fn a_record_of_yesterday_without_the_newer_fields_is_readable() {
+        let record = record_in(State::Created);
+        let mut json = serde_json::to_value(&record).unwrap();
+        for field in ["retry_counts", "lifetime_remedies"] {
+            assert!(json.as_object_mut().unwrap().remove(field).is_some());
+        }
+        assert_eq!(serde_json::from_value::<Record>(json).unwrap(), record);
+    }
+
+    #[test]
+    fn a_typical_record_is_small() {
+        let tale = Tale::at(State::Approved);
+        let json = serde_json::to_string(tale.record()).unwrap();
+        assert!(json.len() < 1_000, "{} bytes: {json}", json.len());
+        // What is not so is not said.
+        for absent in ["hold", "draft", "skips", "suspect", "early", "past_heads", "renewal", "asked", "ttl"] {
+            assert!(!json.contains(&format!("\"{absent}\"")), "{absent} in {json}");
+        }
+        assert!(!json.contains("null"), "{json}");
+    }
+
+    #[test]
+    fn a_vulnerability_is_read_back_and_missing_fields_say_no() {
+        let row = Vulnerability { open_pr: Some(42), close_and_reopen: 1, lineage: vec![41, 42], abandoned: true };
+        let json = serde_json::to_string(&row).unwrap();
+        assert_eq!(serde_json::from_str::<Vulnerability>(&json).unwrap(), row);
+        assert_eq!(serde_json::from_str::<Vulnerability>("{}").unwrap(), Vulnerability::default());
+    }
+}

@@ -556,3 +556,656 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::world::{
+        approved, failed_because, merging, minutes, policy_says, run_of as run, start, status_of as status,
+    };
+
+    const LIMIT: usize = 250;
+    const SOD: PolicyVerdict = PolicyVerdict::Failed(Substatus::SodFailure);
+
+    fn at(mins: i64) -> Timestamp {
+        start() + minutes(mins)
+    }
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn with_checks(checks: &[Check]) -> Signals {
+        let mut signals = Signals::default();
+        for check in checks {
+            assert_eq!(signals.note_check(check, LIMIT), Noted::Changed);
+        }
+        signals
+    }
+
+    fn red(name: &str, rule: Option<&str>) -> Check {
+        Check { failure: failed_because(rule, "text"), ..run(name, Verdict::Failed, at(2)) }
+    }
+
+    /// One green check, at minute 2.
+    fn green() -> Signals {
+        with_checks(&[run("build", Verdict::Passed, at(2))])
+    }
+
+    /// Green, with a policy result at minute 3.
+    fn judged(verdict: PolicyVerdict) -> Signals {
+        Signals { policy: Some(policy_says(verdict, at(3))), ..green() }
+    }
+
+    /// Green, policy passed, approved at minute 4.
+    fn ready() -> Signals {
+        Signals { approvals: vec![approved(at(4))], ..judged(PolicyVerdict::Passed) }
+    }
+
+    fn state_of(signals: &Signals) -> State {
+        signals.implied(&[]).state
+    }
+
+    /// The second report is the newer one, in whatever order the two arrive, and each says something new only once.
+    fn assert_newer(older: &Check, newer: &Check) {
+        let mut in_order = with_checks(std::slice::from_ref(older));
+        assert_eq!(in_order.note_check(older, LIMIT), Noted::Unchanged, "the same again: {older:?}");
+        assert_eq!(in_order.note_check(newer, LIMIT), Noted::Changed, "{newer:?} after {older:?}");
+        assert_eq!(in_order.checks, std::slice::from_ref(newer));
+        let mut swapped = with_checks(std::slice::from_ref(newer));
+        assert_eq!(swapped.note_check(older, LIMIT), Noted::Unchanged, "{older:?} after {newer:?}");
+        assert_eq!(swapped.checks, std::slice::from_ref(newer));
+    }
+
+    #[test]
+    fn of_two_check_runs_the_higher_id_is_newer_whatever_the_times() {
+        let first = run("build", Verdict::Failed, at(9));
+        let again = Check { id: Some(8), started_at: None, ..run("build", Verdict::Queued, at(1)) };
+        assert_newer(&first, &again);
+        assert_newer(&Check { id: None, ..first.clone() }, &Check { id: Some(1), ..again });
+    }
+
+    #[test]
+    fn of_one_check_run_the_later_start_is_newer_whatever_the_phase() {
+        let done = run("build", Verdict::Failed, at(9));
+        let restarted = Check { started_at: Some(at(1)), ..run("build", Verdict::Running, at(8)) };
+        assert_newer(&done, &restarted);
+        let not_started = Check { started_at: None, ..run("build", Verdict::Queued, at(9)) };
+        assert_newer(&not_started, &run("build", Verdict::Queued, at(1)));
+        assert_newer(&not_started, &done);
+    }
+
+    #[test]
+    fn with_equal_starts_queued_comes_before_running_before_completed() {
+        let said = |verdict, mins| run("build", verdict, at(mins));
+        assert_newer(&said(Verdict::Queued, 1), &said(Verdict::Running, 1));
+        assert_newer(&said(Verdict::Queued, 5), &said(Verdict::Running, 1));
+        for completed in [Verdict::Passed, Verdict::Failed] {
+            assert_newer(&said(Verdict::Running, 1), &said(completed, 1));
+            assert_newer(&said(Verdict::Running, 5), &said(completed, 1));
+            assert_newer(&said(Verdict::Queued, 5), &said(completed, 1));
+        }
+    }
+
+    #[test]
+    fn of_two_contradicting_reports_the_later_counts_and_in_one_second_the_red_one() {
+        let said = |verdict, mins| run("build", verdict, at(mins));
+        assert_newer(&said(Verdict::Failed, 1), &said(Verdict::Passed, 2));
+        assert_newer(&said(Verdict::Passed, 1), &said(Verdict::Failed, 1));
+        // Even two red ones have an order, so that no arrival matters.
+        let because = |text: &str| Check { failure: failed_because(None, text), ..said(Verdict::Failed, 1) };
+        assert_newer(&because("a"), &because("b"));
+        assert_newer(&said(Verdict::Failed, 1), &because("a"));
+    }
+
+    #[test]
+    fn statuses_are_ordered_by_their_time_and_pending_before_final() {
+        let said = |verdict, mins| status("ci/jenkins", verdict, at(mins));
+        assert_newer(&said(Verdict::Passed, 1), &said(Verdict::Running, 2));
+        assert_newer(&said(Verdict::Running, 1), &said(Verdict::Passed, 1));
+        assert_newer(&said(Verdict::Running, 1), &said(Verdict::Failed, 1));
+        assert_newer(&said(Verdict::Passed, 1), &said(Verdict::Failed, 1));
+        assert_newer(&said(Verdict::Failed, 1), &said(Verdict::Passed, 2));
+        // Only check runs have ids and starts that mean something.
+        let odd = Check { id: Some(9), started_at: Some(at(9)), ..said(Verdict::Failed, 1) };
+        assert_newer(&odd, &said(Verdict::Passed, 2));
+    }
+
+    #[test]
+    fn checks_are_kept_by_name_and_kind() {
+        let signals = with_checks(&[
+            status("b", Verdict::Passed, at(1)),
+            run("c", Verdict::Passed, at(1)),
+            run("b", Verdict::Failed, at(1)),
+            run("a", Verdict::Passed, at(1)),
+        ]);
+        let keys: Vec<_> = signals.checks.iter().map(Check::key).collect();
+        let expected = [("a", CheckKind::Run), ("b", CheckKind::Run), ("b", CheckKind::Status), ("c", CheckKind::Run)];
+        assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_checks_and_news_of_those_is_always_heard() {
+        let mut signals = Signals::default();
+        assert_eq!(signals.note_check(&run("a", Verdict::Running, at(1)), 0), Noted::Full);
+        assert_eq!(signals, Signals::default());
+        assert_eq!(signals.note_check(&run("a", Verdict::Running, at(1)), 2), Noted::Changed);
+        assert_eq!(signals.note_check(&run("b", Verdict::Running, at(1)), 2), Noted::Changed);
+        assert_eq!(signals.note_check(&run("c", Verdict::Running, at(1)), 2), Noted::Full);
+        assert_eq!(signals.note_check(&run("a", Verdict::Passed, at(2)), 2), Noted::Changed);
+        assert_eq!(signals.note_check(&run("a", Verdict::Passed, at(2)), 2), Noted::Unchanged);
+        assert_eq!(signals.checks.len(), 2);
+    }
+
+    #[test]
+    fn a_request_for_checks_counts_once_and_the_newest_is_kept() {
+        let mut signals = Signals::default();
+        assert_eq!(signals.note_requested(at(2)), Noted::Changed);
+        assert_eq!(signals.note_requested(at(2)), Noted::Unchanged);
+        assert_eq!(signals.note_requested(at(1)), Noted::Unchanged);
+        assert_eq!(signals.note_requested(at(3)), Noted::Changed);
+        assert_eq!(signals.requested_at, Some(at(3)));
+    }
+
+    #[test]
+    fn policy_bots_newest_word_counts_and_in_one_second_its_result() {
+        for (older, newer) in [
+            (policy_says(PolicyVerdict::Passed, at(1)), policy_says(PolicyVerdict::Evaluating, at(2))),
+            (policy_says(PolicyVerdict::Evaluating, at(1)), policy_says(PolicyVerdict::Passed, at(1))),
+            (policy_says(PolicyVerdict::Evaluating, at(1)), policy_says(SOD, at(1))),
+            (policy_says(PolicyVerdict::Passed, at(1)), policy_says(SOD, at(1))),
+            (policy_says(SOD, at(1)), PolicyReport { text: "a".to_owned(), ..policy_says(SOD, at(1)) }),
+        ] {
+            let mut signals = Signals::default();
+            assert_eq!(signals.note_policy(&older), Noted::Changed);
+            assert_eq!(signals.note_policy(&older), Noted::Unchanged);
+            assert_eq!(signals.note_policy(&newer), Noted::Changed, "{newer:?}");
+            assert_eq!(signals.note_policy(&older), Noted::Unchanged, "{older:?}");
+            assert_eq!(signals.policy, Some(newer));
+        }
+    }
+
+    #[test]
+    fn each_approver_bot_has_its_own_word() {
+        let by = |by: &str, granted, mins| Approval { by: by.to_owned(), granted, at: at(mins) };
+        let mut signals = Signals::default();
+        assert!(!signals.is_approved());
+        assert_eq!(signals.note_approval(&by("b", true, 1)), Noted::Changed);
+        assert_eq!(signals.note_approval(&by("a", true, 2)), Noted::Changed);
+        assert_eq!(signals.note_approval(&by("a", true, 2)), Noted::Unchanged);
+        assert_eq!((signals.is_approved(), signals.approved_at()), (true, Some(at(2))));
+        // One takes it back: the other's stands.
+        assert_eq!(signals.note_approval(&by("a", false, 3)), Noted::Changed);
+        assert_eq!((signals.is_approved(), signals.approved_at()), (true, Some(at(1))));
+        assert_eq!(signals.note_approval(&by("a", true, 2)), Noted::Unchanged, "that was before");
+        assert_eq!(signals.approvals, [by("a", false, 3), by("b", true, 1)]);
+        // Taken back in the second it was granted: taken back.
+        assert_eq!(signals.note_approval(&by("b", false, 1)), Noted::Changed);
+        assert_eq!(signals.note_approval(&by("b", true, 1)), Noted::Unchanged);
+        assert_eq!((signals.is_approved(), signals.approved_at()), (false, None));
+    }
+
+    #[test]
+    fn automerge_bots_newest_word_counts_and_in_one_second_its_failure() {
+        let failed = |text: &str, mins| MergeReport { failed: true, text: text.to_owned(), ..merging(at(mins)) };
+        for (older, newer) in
+            [(failed("", 1), merging(at(2))), (merging(at(1)), failed("", 1)), (failed("a", 1), failed("b", 1))]
+        {
+            let mut signals = Signals::default();
+            assert_eq!(signals.note_merge(&older), Noted::Changed);
+            assert_eq!(signals.note_merge(&older), Noted::Unchanged);
+            assert_eq!(signals.note_merge(&newer), Noted::Changed, "{newer:?}");
+            assert_eq!(signals.note_merge(&older), Noted::Unchanged, "{older:?}");
+            assert_eq!(signals.merge, Some(newer));
+        }
+    }
+
+    #[test]
+    fn nothing_heard_is_not_started_and_a_request_is_running() {
+        for required in [names(&[]), names(&["build"])] {
+            assert_eq!(Signals::default().checks(&required), Checks::NotStarted);
+            let requested = Signals { requested_at: Some(at(1)), ..Signals::default() };
+            assert_eq!(requested.checks(&required), Checks::Running);
+            let asked = Signals { asked: Some(Asked::Checks), ..Signals::default() };
+            assert_eq!(asked.checks(&required), Checks::Running);
+            for asked in [Asked::Branch, Asked::Policy, Asked::Merge] {
+                let signals = Signals { asked: Some(asked), ..Signals::default() };
+                assert_eq!(signals.checks(&required), Checks::NotStarted, "{asked:?}");
+            }
+            // Whoever else has spoken, no check has.
+            let only_policy = Signals { checks: vec![], ..ready() };
+            assert_eq!(only_policy.checks(&required), Checks::NotStarted);
+        }
+    }
+
+    #[test]
+    fn an_empty_list_requires_every_check_seen() {
+        let green = run("a", Verdict::Passed, at(1));
+        for (other, expected) in [
+            (run("b", Verdict::Passed, at(1)), Checks::Passed),
+            (run("b", Verdict::Queued, at(1)), Checks::Running),
+            (run("b", Verdict::Running, at(1)), Checks::Running),
+            (run("b", Verdict::Failed, at(1)), Checks::Failed(Substatus::Persistent)),
+            (red("b", Some("timeout")), Checks::Failed(Substatus::Transient)),
+        ] {
+            assert_eq!(with_checks(&[green.clone(), other]).checks(&[]), expected);
+        }
+    }
+
+    #[test]
+    fn only_required_checks_count_and_every_one_must_have_reported() {
+        let build = run("build", Verdict::Passed, at(1));
+        let others = [red("bui", None), red("build2", None), red("scan", None)];
+        let signals = with_checks(&[&[build], others.as_slice()].concat());
+        assert_eq!(signals.checks(&names(&["build"])), Checks::Passed);
+        assert_eq!(signals.checks(&names(&["build", "docs"])), Checks::Running, "docs has not reported");
+        assert_eq!(signals.checks(&names(&["docs"])), Checks::Running);
+        assert_eq!(signals.checks(&names(&["aaa"])), Checks::Running);
+        assert_eq!(signals.checks(&names(&["zzz"])), Checks::Running);
+        // A red one is red whoever is still awaited.
+        let failed = Checks::Failed(Substatus::Persistent);
+        assert_eq!(signals.checks(&names(&["docs", "scan"])), failed);
+        assert_eq!(signals.checks(&names(&["scan", "build"])), failed);
+    }
+
+    #[test]
+    fn a_status_and_a_check_run_of_one_required_name_must_both_pass() {
+        let passed = run("build", Verdict::Passed, at(1));
+        for (verdict, expected) in [
+            (Verdict::Passed, Checks::Passed),
+            (Verdict::Running, Checks::Running),
+            (Verdict::Failed, Checks::Failed(Substatus::Persistent)),
+        ] {
+            let signals = with_checks(&[passed.clone(), status("build", verdict, at(1))]);
+            assert_eq!(signals.checks(&names(&["build"])), expected);
+            let swapped = with_checks(&[run("build", verdict, at(1)), status("build", Verdict::Passed, at(1))]);
+            assert_eq!(swapped.checks(&names(&["build"])), expected);
+        }
+    }
+
+    #[test]
+    fn one_persistent_failure_makes_all_of_it_persistent() {
+        let transient = red("a", Some("timeout"));
+        let persistent = Checks::Failed(Substatus::Persistent);
+        assert_eq!(with_checks(&[red("a", Some("timeout"))]).checks(&[]), Checks::Failed(Substatus::Transient));
+        assert_eq!(with_checks(&[transient.clone(), red("b", None)]).checks(&[]), persistent);
+        assert_eq!(with_checks(&[red("0", None), transient.clone()]).checks(&[]), persistent);
+        // A failure that gave no reason is a real one.
+        let silent = run("b", Verdict::Failed, at(1));
+        assert_eq!(with_checks(&[transient.clone(), silent]).checks(&[]), persistent);
+        // Only a required one can.
+        let signals = with_checks(&[transient.clone(), red("b", None)]);
+        assert_eq!(signals.checks(&names(&["a"])), Checks::Failed(Substatus::Transient));
+        // What is still running does not hide a failure.
+        let running = run("c", Verdict::Running, at(1));
+        assert_eq!(with_checks(&[transient, running]).checks(&[]), Checks::Failed(Substatus::Transient));
+    }
+
+    #[test]
+    fn signals_imply_the_furthest_state_whose_requirements_all_hold() {
+        let failed = MergeReport { failed: true, ..merging(at(5)) };
+        let detail = |state, substatus| Implied { state, substatus: Some(substatus) };
+        for (signals, expected) in [
+            (Signals::default(), Implied::plain(State::Created)),
+            (Signals { requested_at: Some(at(1)), ..Signals::default() }, Implied::plain(State::ChecksRunning)),
+            (with_checks(&[run("a", Verdict::Queued, at(1))]), Implied::plain(State::ChecksRunning)),
+            (with_checks(&[red("a", Some("disk"))]), detail(State::ChecksFailed, Substatus::Transient)),
+            (with_checks(&[red("a", None)]), detail(State::ChecksFailed, Substatus::Persistent)),
+            (green(), Implied::plain(State::ChecksPassed)),
+            (judged(PolicyVerdict::Evaluating), Implied::plain(State::PolicyEvaluating)),
+            (judged(SOD), detail(State::PolicyFailed, Substatus::SodFailure)),
+            (
+                judged(PolicyVerdict::Failed(Substatus::BuildFailure)),
+                detail(State::PolicyFailed, Substatus::BuildFailure),
+            ),
+            (judged(PolicyVerdict::Passed), Implied::plain(State::PolicyPassed)),
+            (ready(), Implied::plain(State::Approved)),
+            (Signals { merge: Some(merging(at(5))), ..ready() }, Implied::plain(State::Merging)),
+            (Signals { merge: Some(failed), ..ready() }, Implied::plain(State::Approved)),
+        ] {
+            assert_eq!(signals.implied(&[]), expected, "{signals:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_early_waits_for_its_turn() {
+        let all = Signals { merge: Some(merging(at(5))), ..ready() };
+        let red = Signals { checks: vec![red("build", None)], ..all.clone() };
+        assert_eq!(state_of(&red), State::ChecksFailed);
+        assert_eq!(state_of(&Signals { checks: vec![], ..all.clone() }), State::Created);
+        let running = Signals { checks: vec![run("build", Verdict::Running, at(1))], ..all.clone() };
+        assert_eq!(state_of(&running), State::ChecksRunning);
+        assert_eq!(all.implied(&names(&["build", "scan"])).state, State::ChecksRunning);
+        assert_eq!(state_of(&Signals { policy: None, ..all.clone() }), State::ChecksPassed);
+        let evaluating = Signals { policy: Some(policy_says(PolicyVerdict::Evaluating, at(3))), ..all.clone() };
+        assert_eq!(state_of(&evaluating), State::PolicyEvaluating);
+        assert_eq!(state_of(&Signals { approvals: vec![], ..all }), State::PolicyPassed);
+    }
+
+    #[test]
+    fn a_claim_changes_nothing() {
+        let failed_merge = Signals { merge: Some(MergeReport { failed: true, ..merging(at(5)) }), ..ready() };
+        for signals in
+            [Signals::default(), with_checks(&[red("build", None)]), green(), judged(SOD), ready(), failed_merge]
+        {
+            for strategy in Strategy::ALL {
+                let mut claimed = signals.clone();
+                claimed.claim(strategy);
+                assert_eq!(claimed.implied(&[]), signals.implied(&[]), "{strategy}");
+                assert_eq!(claimed.asked, None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_promised_rebuild_is_running_until_every_red_check_has_reported_again() {
+        let mut signals =
+            with_checks(&[red("build", None), red("lint", Some("disk")), run("docs", Verdict::Passed, at(1))]);
+        signals.claim(Strategy::Rebuild);
+        signals.promise(Strategy::Rebuild);
+        let renewals: Vec<_> = signals.checks.iter().map(|check| check.renewal).collect();
+        assert_eq!(renewals, [Renewal::Promised, Renewal::None, Renewal::Promised], "green ones stand");
+        assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Checks), State::ChecksRunning));
+        let again = |name, verdict| Check { id: Some(8), ..run(name, verdict, at(6)) };
+        signals.note_check(&again("build", Verdict::Passed), LIMIT);
+        assert_eq!((signals.asked, state_of(&signals)), (None, State::ChecksRunning));
+        signals.note_check(&again("lint", Verdict::Passed), LIMIT);
+        assert_eq!(state_of(&signals), State::ChecksPassed);
+        signals.note_check(&Check { id: Some(9), ..again("lint", Verdict::Failed) }, LIMIT);
+        assert_eq!(state_of(&signals), State::ChecksFailed);
+    }
+
+    #[test]
+    fn a_promised_rebuild_with_nothing_known_is_running() {
+        let mut signals = Signals::default();
+        signals.claim(Strategy::Rebuild);
+        assert_eq!(state_of(&signals), State::Created);
+        signals.promise(Strategy::Rebuild);
+        assert_eq!(state_of(&signals), State::ChecksRunning);
+    }
+
+    #[test]
+    fn a_promised_branch_update_is_running_whatever_this_head_says() {
+        let mut signals = ready();
+        signals.claim(Strategy::BranchUpdate);
+        signals.promise(Strategy::BranchUpdate);
+        assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Branch), State::ChecksRunning));
+        signals.note_check(&Check { id: Some(8), ..red("build", None) }, LIMIT);
+        signals.note_policy(&policy_says(SOD, at(9)));
+        signals.note_merge(&merging(at(9)));
+        assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Branch), State::ChecksRunning));
+    }
+
+    #[test]
+    fn a_promised_evaluation_is_evaluating_until_policy_bot_speaks() {
+        for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
+            for mut signals in [green(), judged(SOD), judged(PolicyVerdict::Evaluating), ready()] {
+                signals.claim(strategy);
+                signals.promise(strategy);
+                assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Policy), State::PolicyEvaluating));
+                signals.note_check(&run("lint", Verdict::Passed, at(6)), LIMIT);
+                signals.note_merge(&merging(at(6)));
+                assert_eq!(signals.asked, Some(Asked::Policy), "others do not answer for it");
+                assert_eq!(signals.note_policy(&policy_says(SOD, at(7))), Noted::Changed);
+                assert_eq!((signals.asked, state_of(&signals)), (None, State::PolicyFailed));
+            }
+        }
+        let mut red = Signals { checks: vec![red("build", None)], ..judged(SOD) };
+        red.claim(Strategy::RetriggerPolicyBot);
+        red.promise(Strategy::RetriggerPolicyBot);
+        assert_eq!(state_of(&red), State::ChecksFailed, "checks come first");
+    }
+
+    #[test]
+    fn a_promised_merge_is_merging_until_automerge_bot_speaks() {
+        let failed = MergeReport { failed: true, ..merging(at(5)) };
+        for mut signals in [ready(), Signals { merge: Some(failed.clone()), ..ready() }] {
+            signals.claim(Strategy::RetriggerAutomergeBot);
+            assert_eq!(state_of(&signals), State::Approved);
+            signals.promise(Strategy::RetriggerAutomergeBot);
+            assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Merge), State::Merging));
+            signals.note_policy(&policy_says(PolicyVerdict::Passed, at(6)));
+            assert_eq!(signals.asked, Some(Asked::Merge), "others do not answer for it");
+            assert_eq!(signals.note_merge(&MergeReport { at: at(7), ..failed.clone() }), Noted::Changed);
+            assert_eq!((signals.asked, state_of(&signals)), (None, State::Approved));
+        }
+    }
+
+    #[test]
+    fn waking_the_approver_and_closing_promise_no_state() {
+        for strategy in [Strategy::RetriggerApproverBot, Strategy::CloseAndReopen] {
+            let mut signals = judged(PolicyVerdict::Passed);
+            signals.claim(strategy);
+            signals.promise(strategy);
+            assert_eq!(signals, judged(PolicyVerdict::Passed), "{strategy}");
+        }
+    }
+
+    #[test]
+    fn a_report_between_claim_and_promise_stands() {
+        let mut checks = with_checks(&[red("build", None), red("lint", None)]);
+        checks.claim(Strategy::Rebuild);
+        checks.note_check(&Check { id: Some(8), ..red("build", Some("disk")) }, LIMIT);
+        checks.promise(Strategy::Rebuild);
+        assert_eq!(checks.implied(&[]).substatus, Some(Substatus::Transient), "build's new failure, not lint's old");
+
+        let mut policy = judged(SOD);
+        policy.claim(Strategy::RetriggerSodCheck);
+        policy.note_policy(&policy_says(PolicyVerdict::Passed, at(4)));
+        policy.promise(Strategy::RetriggerSodCheck);
+        assert_eq!((policy.asked, state_of(&policy)), (None, State::PolicyPassed));
+
+        let failed = MergeReport { failed: true, ..merging(at(5)) };
+        let mut merge = Signals { merge: Some(failed.clone()), ..ready() };
+        merge.claim(Strategy::RetriggerAutomergeBot);
+        merge.note_merge(&MergeReport { at: at(6), ..failed });
+        merge.promise(Strategy::RetriggerAutomergeBot);
+        assert_eq!((merge.asked, state_of(&merge)), (None, State::Approved));
+    }
+
+    #[test]
+    fn taking_the_marks_away_restores_what_was_known() {
+        let failed = MergeReport { failed: true, ..merging(at(5)) };
+        for signals in [
+            Signals::default(),
+            with_checks(&[red("build", None), run("lint", Verdict::Running, at(1))]),
+            judged(SOD),
+            ready(),
+            Signals { merge: Some(failed), ..ready() },
+        ] {
+            for strategy in Strategy::ALL {
+                let mut marked = signals.clone();
+                marked.claim(strategy);
+                marked.promise(strategy);
+                marked.unmark();
+                assert_eq!(marked, signals, "{strategy}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rebuild_is_answered_when_every_marked_check_has_a_new_result() {
+        let mut signals = with_checks(&[red("build", None), run("lint", Verdict::Running, at(1))]);
+        let is_answered = |signals: &Signals| signals.is_answered(Strategy::Rebuild, &[]);
+        signals.claim(Strategy::Rebuild);
+        assert!(!is_answered(&signals), "claimed only");
+        signals.promise(Strategy::Rebuild);
+        assert!(!is_answered(&signals));
+        let again = |name, verdict| Check { id: Some(8), ..run(name, verdict, at(6)) };
+        signals.note_check(&again("build", Verdict::Failed), LIMIT);
+        assert!(!is_answered(&signals), "lint is awaited");
+        signals.note_check(&again("lint", Verdict::Running), LIMIT);
+        signals.note_check(&Check { id: Some(9), ..again("build", Verdict::Passed) }, LIMIT);
+        assert!(!is_answered(&signals), "lint is at work");
+        signals.note_check(&again("lint", Verdict::Passed), LIMIT);
+        assert!(is_answered(&signals));
+        assert!(!signals.is_answered(Strategy::Rebuild, &names(&["build", "scan"])), "scan is awaited");
+        signals.note_check(&Check { id: Some(9), ..again("lint", Verdict::Failed) }, LIMIT);
+        assert!(is_answered(&signals), "a failure is an answer");
+        assert!(!is_answered(&Signals::default()));
+    }
+
+    #[test]
+    fn policy_bot_has_answered_with_a_new_result_only() {
+        for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
+            assert!(!green().is_answered(strategy, &[]));
+            assert!(!judged(PolicyVerdict::Evaluating).is_answered(strategy, &[]));
+            assert!(judged(PolicyVerdict::Passed).is_answered(strategy, &[]));
+            let mut signals = judged(SOD);
+            assert!(signals.is_answered(strategy, &[]));
+            signals.claim(strategy);
+            assert!(!signals.is_answered(strategy, &[]));
+            signals.note_policy(&policy_says(SOD, at(4)));
+            assert!(signals.is_answered(strategy, &[]), "the same again is an answer");
+        }
+    }
+
+    #[test]
+    fn the_other_strategies_are_answered_by_an_approval_an_attempt_or_not_here() {
+        assert!(!judged(PolicyVerdict::Passed).is_answered(Strategy::RetriggerApproverBot, &[]));
+        assert!(ready().is_answered(Strategy::RetriggerApproverBot, &[]));
+        let automerge = Strategy::RetriggerAutomergeBot;
+        assert!(!ready().is_answered(automerge, &[]));
+        for failed in [false, true] {
+            let mut signals = Signals { merge: Some(MergeReport { failed, ..merging(at(5)) }), ..ready() };
+            assert!(signals.is_answered(automerge, &[]));
+            signals.claim(automerge);
+            assert!(!signals.is_answered(automerge, &[]));
+        }
+        let all = Signals { merge: Some(merging(at(5))), ..ready() };
+        assert!(!all.is_answered(Strategy::BranchUpdate, &[]));
+        assert!(!all.is_answered(Strategy::CloseAndReopen, &[]));
+    }
+
+    #[test]
+    fn a_state_has_lasted_since_the_last_report_it_needs() {
+        let full = Signals { merge: Some(merging(at(5))), ..ready() };
+        for (state, since) in [
+            (State::Created, None),
+            (State::ChecksRunning, None),
+            (State::ChecksFailed, None),
+            (State::ChecksPassed, Some(at(2))),
+            (State::PolicyEvaluating, Some(at(3))),
+            (State::PolicyFailed, Some(at(3))),
+            (State::PolicyPassed, Some(at(3))),
+            (State::Approved, Some(at(4))),
+            (State::Merging, Some(at(5))),
+            (State::Merged, None),
+            (State::Closed, None),
+            (State::NeedsIntervention, None),
+        ] {
+            assert_eq!(full.since(state), since, "{state}");
+            assert_eq!(Signals::default().since(state), None, "{state}");
+        }
+        // What came early counts from when its turn came.
+        let late = Signals { checks: vec![run("build", Verdict::Passed, at(9))], ..full.clone() };
+        for state in [State::PolicyEvaluating, State::PolicyPassed, State::Approved, State::Merging] {
+            assert_eq!(late.since(state), Some(at(9)), "{state}");
+        }
+        let late = Signals { policy: Some(policy_says(PolicyVerdict::Passed, at(8))), ..full };
+        assert_eq!(late.since(State::Approved), Some(at(8)));
+        let late = Signals { approvals: vec![approved(at(7))], ..late };
+        assert_eq!((late.since(State::Approved), late.since(State::PolicyPassed)), (Some(at(8)), Some(at(8))));
+        let late = Signals { approvals: vec![approved(at(10))], ..late };
+        assert_eq!((late.since(State::Approved), late.since(State::Merging)), (Some(at(10)), Some(at(10))));
+    }
+
+    #[test]
+    fn checks_have_run_since_the_first_of_those_at_work_started() {
+        let started = |name, verdict, mins| Check { started_at: Some(at(mins)), ..run(name, verdict, at(6)) };
+        let mut signals = with_checks(&[
+            started("a", Verdict::Passed, 1),
+            started("b", Verdict::Running, 4),
+            started("c", Verdict::Queued, 3),
+            started("d", Verdict::Failed, 1),
+        ]);
+        signals.requested_at = Some(at(2));
+        assert_eq!(signals.since(State::ChecksRunning), Some(at(3)));
+        // One that does not say when it started counts from its report.
+        let silent = with_checks(&[Check { started_at: None, ..run("b", Verdict::Running, at(6)) }]);
+        assert_eq!(silent.since(State::ChecksRunning), Some(at(6)));
+        let requested = Signals { requested_at: Some(at(2)), ..green() };
+        assert_eq!(requested.since(State::ChecksRunning), Some(at(2)));
+    }
+
+    #[test]
+    fn checks_have_failed_or_passed_since_the_last_of_them() {
+        let signals = with_checks(&[
+            run("a", Verdict::Passed, at(3)),
+            run("b", Verdict::Failed, at(4)),
+            run("c", Verdict::Failed, at(5)),
+            run("d", Verdict::Running, at(9)),
+            run("e", Verdict::Passed, at(2)),
+        ]);
+        assert_eq!(signals.since(State::ChecksFailed), Some(at(5)));
+        assert_eq!(signals.since(State::ChecksPassed), Some(at(3)));
+        assert_eq!(signals.checks_passed_at(), Some(at(3)));
+        let red: Vec<&str> = signals.failed_checks().map(|check| check.name.as_str()).collect();
+        assert_eq!(red, ["b", "c"]);
+    }
+
+    #[test]
+    fn a_check_is_at_work_by_its_own_word() {
+        for (verdict, expected) in
+            [(Verdict::Queued, true), (Verdict::Running, true), (Verdict::Passed, false), (Verdict::Failed, false)]
+        {
+            let signals = with_checks(&[run("a", Verdict::Passed, at(1)), run("b", verdict, at(1))]);
+            assert_eq!(signals.any_check_at_work(), expected, "{verdict:?}");
+        }
+        let mut promised = with_checks(&[red("build", None)]);
+        promised.claim(Strategy::Rebuild);
+        promised.promise(Strategy::Rebuild);
+        assert!(!promised.any_check_at_work(), "a promise is not its own word");
+    }
+
+    #[test]
+    fn all_of_anothers_reports_are_noted_and_the_newest_win() {
+        let theirs = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
+        let mut mine = Signals::default();
+        assert_eq!(mine.note_all(&theirs, LIMIT, None), Noted::Changed);
+        assert_eq!(mine, theirs);
+        assert_eq!(mine.note_all(&theirs, LIMIT, None), Noted::Unchanged);
+        assert_eq!(mine.note_all(&Signals::default(), LIMIT, None), Noted::Unchanged);
+        let mut newer = Signals { policy: Some(policy_says(SOD, at(9))), ..Signals::default() };
+        assert_eq!(newer.note_all(&theirs, LIMIT, None), Noted::Changed);
+        assert_eq!(newer.policy, Some(policy_says(SOD, at(9))));
+        let two = with_checks(&[run("a", Verdict::Passed, at(1)), run("b", Verdict::Passed, at(1))]);
+        let mut cramped = Signals::default();
+        assert_eq!(cramped.note_all(&two, 1, None), Noted::Full);
+        assert_eq!(cramped.checks.len(), 1);
+    }
+
+    #[test]
+    fn reports_from_before_are_left_out() {
+        let theirs = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
+        for (not_before, expected) in [
+            (at(1), theirs.clone()),
+            (at(2), Signals { requested_at: None, ..theirs.clone() }),
+            (at(3), Signals { requested_at: None, checks: vec![], ..theirs.clone() }),
+            (at(4), Signals { approvals: theirs.approvals.clone(), merge: theirs.merge.clone(), ..Signals::default() }),
+            (at(5), Signals { merge: theirs.merge.clone(), ..Signals::default() }),
+            (at(6), Signals::default()),
+        ] {
+            let mut mine = Signals::default();
+            let noted = mine.note_all(&theirs, LIMIT, Some(not_before));
+            assert_eq!(mine, expected, "not before {not_before}");
+            assert_eq!(noted, Noted::changed(expected != Signals::default()));
+        }
+    }
+
+    #[test]
+    fn signals_are_read_back_and_say_only_what_is_known() {
+        assert_eq!(serde_json::to_string(&Signals::default()).unwrap(), "{}");
+        let mut signals = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
+        signals.note_check(&red("build", Some("timeout")), LIMIT);
+        signals.note_check(&red("lint", None), LIMIT);
+        signals.claim(Strategy::Rebuild);
+        signals.promise(Strategy::Rebuild);
+        let json = serde_json::to_string(&signals).unwrap();
+        assert_eq!(serde_json::from_str::<Signals>(&json).unwrap(), signals);
+        let check = serde_json::to_string(&status("ci", Verdict::Passed, at(2))).unwrap();
+        assert_eq!(check, r#"{"name":"ci","kind":"status","verdict":"passed","at":"2026-03-02T09:02:00Z"}"#);
+        let policy = serde_json::to_string(&policy_says(SOD, at(2))).unwrap();
+        assert_eq!(policy, r#"{"verdict":{"failed":"SOD_FAILURE"},"at":"2026-03-02T09:02:00Z"}"#);
+    }
+}
