@@ -9,7 +9,7 @@ use crate::comment;
 use crate::id::Sha;
 use crate::policy::{Behind, Policy};
 use crate::pull_request::{Record, Vulnerability, later};
-use crate::signals::PolicyVerdict;
+use crate::signals::{Check, PolicyVerdict};
 use crate::snapshot::{Build, Live, Mergeable};
 use crate::state::{State, Strategy, Substatus};
 
@@ -256,7 +256,9 @@ fn checks_failed(case: &Case<'_>, substatus: Substatus, classification: Classifi
         return None;
     }
     let mut finding = Finding { classification, evidence: Vec::new(), inconclusive: false };
-    for check in case.record.signals.failed_checks() {
+    let required = case.record.required(case.policy);
+    let counts = |check: &&Check| required.is_empty() || required.contains(&check.name);
+    for check in case.record.signals.failed_checks().filter(counts) {
         finding = finding.and(comment::failed_check(check));
     }
     if finding.evidence.is_empty() {
@@ -342,7 +344,7 @@ fn checks_running_too_long(case: &Case<'_>) -> Option<Finding> {
         Some(Build::Building { since }) => {
             Finding::new(Classification::NoAction, format!("Jenkins is still building, since {}", comment::time(since)))
         }
-        Some(Build::Unreachable) | None if case.record.skips >= MAX_SKIPS => Finding::new(
+        Some(Build::Unreachable) | None if case.record.unanswered >= MAX_SKIPS => Finding::new(
             Classification::NeedsIntervention,
             format!("Jenkins could not be asked about this build {MAX_SKIPS} times in a row"),
         ),
@@ -810,7 +812,7 @@ mod tests {
         let mut tale = stuck(State::ChecksRunning);
         for live in [Some(&unreachable), Some(&FINE), None] {
             for skips in [0, MAX_SKIPS - 1] {
-                tale.record_mut().skips = skips;
+                tale.record_mut().unanswered = skips;
                 let found = tale.diagnose(live);
                 assert_eq!(told(&found), ("9b", Classification::NoAction, Some("11")), "{skips} {live:?}");
                 assert!(found.inconclusive);
@@ -820,7 +822,7 @@ mod tests {
                 );
             }
             for skips in [MAX_SKIPS, MAX_SKIPS + 1] {
-                tale.record_mut().skips = skips;
+                tale.record_mut().unanswered = skips;
                 let found = tale.diagnose(live);
                 assert_eq!(told(&found), ("9b", Classification::NeedsIntervention, Some("11")), "{skips} {live:?}");
                 assert!(!found.inconclusive);
@@ -1019,5 +1021,21 @@ mod tests {
             let (tale, live, _) = in_need_of(strategy);
             assert_eq!(tale.diagnose(Some(&live)), tale.clone().diagnose(Some(&live)));
         }
+    }
+
+    #[test]
+    fn only_required_checks_are_evidence() {
+        let mut tale = Tale::at(State::ChecksRunning);
+        tale.fail("advice", None, "no opinion");
+        tale.fail("build", Some("timeout"), "timeout");
+        assert_eq!(stuck_evidence(&mut tale).len(), 2, "without a list every check counts");
+        tale.record_mut().required_checks = vec!["build".to_owned()];
+        tale.record_mut().substatus = Some(Substatus::Transient);
+        assert_eq!(stuck_evidence(&mut tale), ["`build` failed, transient by rule `timeout`: timeout"]);
+    }
+
+    fn stuck_evidence(tale: &mut Tale) -> Vec<String> {
+        tale.pass(30);
+        tale.diagnose(Some(&FINE)).evidence
     }
 }

@@ -118,9 +118,12 @@ pub struct Record {
     /// Not to be looked at before this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// Visits in a row that could not find out.
+    /// Visits in a row on which GitHub could not be read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skips: u32,
+    /// Visits in a row on which Jenkins could not be asked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unanswered: u32,
 
     /// Rises by one with each write.
     pub version: u64,
@@ -239,9 +242,7 @@ impl Record {
         let attempt = self.remediation_action.map_or(0, |strategy| self.retry_counts.of(strategy));
         let by_remedy = later(remedied_at, threshold.saturating_add(pauses(policy).delay(attempt)));
         let by_cooldown = later(remedied_at, seconds(policy.backoff.cooldown_secs));
-        // What has happened since the remedy starts its own clock; the pause belongs to the state the remedy left behind.
-        let by_clock = if self.progressed_at > remedied_at { by_state } else { by_state.max(by_remedy) };
-        Some(by_clock.max(by_cooldown))
+        Some(by_state.max(by_remedy).max(by_cooldown))
     }
 
     /// Whether it has been in its state for too long.
@@ -437,14 +438,13 @@ mod tests {
     fn what_happens_after_the_remedy_starts_its_own_clock() {
         let mut record = remedied(State::ChecksFailed, Strategy::Rebuild, 3);
         let remedied_at = record.last_remediation_at.unwrap();
-        record.progressed_at = remedied_at;
-        assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32)), "the state the remedy left behind");
-        record.progressed_at = remedied_at + SECOND;
-        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND + minutes(30)));
-        // But never before the cool-down is over.
+        record.progressed_at = remedied_at + minutes(2);
+        assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32)), "its normal time and the pause");
+        record.progressed_at = remedied_at + minutes(2) + SECOND;
+        assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32) + SECOND), "the later of the two");
+        // A budget that has started over has no pause, but the cool-down holds.
         record.state = State::Merging;
-        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 900));
-        record.progressed_at = remedied_at + minutes(10);
+        record.retry_counts.rebuild = 0;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 900));
         record.progressed_at = remedied_at + minutes(10) + SECOND;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 901));

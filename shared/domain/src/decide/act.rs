@@ -36,13 +36,14 @@ pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
         None if diagnosis.classification == crate::diagnosis::Classification::NeedsIntervention => {
             escalate(draft, found, comment::blocked_reason(diagnosis))
         }
-        None if diagnosis.inconclusive => verify::skipped(draft, &diagnosis.evidence.join("; ")),
+        None if diagnosis.inconclusive => verify::unanswered(draft, &diagnosis.evidence.join("; ")),
         None => postpone(draft, &diagnosis.evidence.join("; ")),
     }
 }
 
 /// Nothing to do now. What is overdue all the same comes back after the longest pause, not at once.
 fn postpone(mut draft: Draft<'_>, why: &str) -> Decision {
+    draft.record.unanswered = 0;
     if draft.record.is_stale(draft.policy, draft.now) {
         draft.record.not_before = Some(later(draft.now, seconds(draft.policy.backoff.max_secs)));
     }
@@ -98,7 +99,7 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     let previous_at = record.last_remediation_at.replace(now);
     record.remediation_action = Some(strategy);
     record.not_before = None;
-    record.skips = 0;
+    record.unanswered = 0;
     begin(&mut draft, strategy, &found.run, previous_at, false);
     let record = &draft.record;
     let mut run = Run::remedy(

@@ -78,6 +78,7 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         suspect: None,
         not_before: None,
         skips: 0,
+        unanswered: 0,
         version: 0,
         due_at: None,
         ttl: None,
@@ -104,7 +105,6 @@ fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> O
     // Two events within one second cannot be told apart by time; the larger label set counts, until GitHub is asked.
     let known = (record.described_at, record.labels.len(), &record.labels, record.draft);
     if (as_of, described.labels.len(), &described.labels, described.draft) <= known {
-        record.node_id = record.node_id.take().or_else(|| described.node_id.clone());
         return None;
     }
     let was_actionable = record.is_actionable();
@@ -181,15 +181,13 @@ pub(super) fn head_moved(mut draft: Draft<'_>, described: &Described, before: Op
     let to = State::ChecksRunning;
     draft.enter(to, None, at);
     // Everything the new head is already known to have reached is walked from here, hop by hop.
-    let implied = draft.record.implied(draft.policy).state;
-    if implied == to {
-        draft.record.last_event_at = draft.record.last_event_at.max(at);
-        draft.log(EventKind::BranchUpdated, Some((from, to)), payload);
-        draft.prove();
-        return draft.finish(Outcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"));
-    }
     draft.log(EventKind::BranchUpdated, Some((from, to)), payload);
-    draft.settle(EventKind::CheckReported, Payload::text("reported before the push was"))
+    if draft.record.implied(draft.policy).state != to {
+        return draft.settle(EventKind::CheckReported, Payload::text("reported before the push was"));
+    }
+    draft.record.last_event_at = draft.record.last_event_at.max(at);
+    draft.prove();
+    draft.finish(Outcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"))
 }
 
 /// Makes another commit the head, with what that means for the remedy under way and its budget.
@@ -281,15 +279,14 @@ pub(super) fn end(draft: &mut Draft<'_>, state: State, substatus: Option<Substat
             VulnerabilityChange::NoLongerOpen
         });
     }
-    let strategy = draft.record.active_run.as_ref().map(|run| run.strategy);
-    match (state, strategy) {
-        (_, None) => {}
+    let Some(run) = &draft.record.active_run else { return };
+    match (state, run.strategy) {
         // Closing is only its second step; the run goes on until the fresh pull request is there.
-        (State::Closed, Some(Strategy::CloseAndReopen)) => {}
-        (State::Merged, Some(Strategy::RetriggerAutomergeBot)) => {
+        (State::Closed, Strategy::CloseAndReopen) => {}
+        (State::Merged, Strategy::RetriggerAutomergeBot) if run.accepted => {
             draft.end_run(RunEnd::Completed, "it was merged");
         }
-        (_, Some(_)) => {
+        (_, _) => {
             draft.end_run(RunEnd::Cancelled, format!("the pull request is {state}"));
         }
     }

@@ -147,7 +147,9 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
     let Some(record) = record else {
         return life::first_seen(policy, fact, now);
     };
-    if record.state.is_terminal() && !matches!(fact.what, Happened::Reopened(_) | Happened::Remedy { .. }) {
+    // What is over can be reopened, its last remedy may still report, and a person gets an answer; all else is late.
+    let listens = matches!(fact.what, Happened::Reopened(_) | Happened::Remedy { .. } | Happened::Commanded(_));
+    if record.state.is_terminal() && !listens {
         return nothing(Outcome::Ignored, format!("{} is {} already", record.id, record.state));
     }
     let draft = Draft::new(policy, record, fact, now);
@@ -252,6 +254,7 @@ impl<'a> Draft<'a> {
         self.record.progressed_at = self.record.progressed_at.max(at);
         self.record.not_before = None;
         self.record.skips = 0;
+        self.record.unanswered = 0;
         self.record.would = None;
     }
 

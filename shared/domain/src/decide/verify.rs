@@ -25,7 +25,7 @@ pub(super) fn verified(mut draft: Draft<'_>, snapshot: &Snapshot) -> Decision {
         Life::Merged { at, by, by_automerge_bot } => {
             missed_end(draft, State::Merged, life::merge_kind(*by_automerge_bot), *at, by.clone())
         }
-        Life::Open if draft.record.head_at > snapshot.read_at => {
+        Life::Open if overtaken(&draft, snapshot) => {
             nothing(Outcome::Superseded, "the head has moved since GitHub was asked")
         }
         Life::Open => {
@@ -46,6 +46,11 @@ pub(super) fn verified(mut draft: Draft<'_>, snapshot: &Snapshot) -> Decision {
             correct(draft, moved, noted)
         }
     }
+}
+
+/// Whether a push has arrived since GitHub was asked. (GitHub's clock may run ahead of ours, so the same head is enough.)
+fn overtaken(draft: &Draft<'_>, snapshot: &Snapshot) -> bool {
+    draft.record.head_at > snapshot.read_at && draft.record.head_sha != snapshot.described.head
 }
 
 /// An end nobody told us about.
@@ -147,6 +152,18 @@ fn drift(mut draft: Draft<'_>, implied: Implied, moved: bool) -> Decision {
 /// Could not find out: the pull request comes back later, and later still if that goes on (rule 13).
 pub(super) fn skipped(mut draft: Draft<'_>, why: &str) -> Decision {
     draft.record.skips = draft.record.skips.saturating_add(1);
-    draft.record.not_before = Some(later(draft.now, pauses(draft.policy).delay(draft.record.skips)));
+    let visits = draft.record.skips;
+    come_back(draft, visits, why)
+}
+
+/// Jenkins could not be asked. Counted apart from GitHub: the third time calls a person (rule 11).
+pub(super) fn unanswered(mut draft: Draft<'_>, why: &str) -> Decision {
+    draft.record.unanswered = draft.record.unanswered.saturating_add(1);
+    let visits = draft.record.unanswered;
+    come_back(draft, visits, why)
+}
+
+fn come_back(mut draft: Draft<'_>, visits: u32, why: &str) -> Decision {
+    draft.record.not_before = Some(later(draft.now, pauses(draft.policy).delay(visits)));
     draft.finish(Outcome::Applied, format!("skipped: {why}"))
 }

@@ -307,6 +307,9 @@ fn a_terminal_fact_ends_the_remedy_under_way() {
     tale.news(RemedyNews::Accepted);
     tale.tell(merged());
     assert_eq!(tale.run_end(), Some((RunEnd::Completed, "it was merged")));
+    let mut pending = claimed(State::Approved);
+    pending.tell(merged());
+    assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the pull request is MERGED")), "it was never sent");
     let mut rebuild = claimed(State::ChecksFailed);
     rebuild.tell(merged());
     assert_eq!(rebuild.run_end(), Some((RunEnd::Cancelled, "the pull request is MERGED")));
@@ -541,6 +544,13 @@ fn commands_that_make_no_sense_or_are_not_allowed_are_refused_and_logged() {
     tale.command(Command::Cancel);
     assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::ChecksRunning), "closing is the Car Bridge's");
     assert!(tale.last().runs.is_empty());
+    // What is over gets an answer too.
+    for state in [State::Merged, State::Closed] {
+        let mut over = Tale::at(state);
+        over.command(Command::Rebuild);
+        assert_eq!((over.outcome(), over.state()), (Outcome::Refused, state));
+        assert_eq!(over.kinds().last(), Some(&EventKind::CommandReceived));
+    }
 }
 
 #[test]
@@ -620,24 +630,22 @@ fn jenkins_still_building_is_looked_at_again_later() {
 fn jenkins_unreachable_three_times_calls_a_person() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.pass(70);
-    for skips in 1..=3 {
-        let classification = {
-            // `verify` clears the skips of reading GitHub; Jenkins' own are kept by diagnosing right after.
-            let diagnosis = tale.diagnose(Some(&Live { build: Some(Build::Unreachable), ..Live::default() }));
-            let classification = diagnosis.classification;
-            tale.tell(Happened::Diagnosed(Box::new(crate::event::Diagnosed {
-                diagnosis,
-                run: RunId::new("r"),
-                vulnerability: None,
-                story: crate::comment::Story::default(),
-            })));
-            classification
-        };
-        assert_eq!((classification, tale.record().skips), (Classification::NoAction, skips));
+    let unreachable = |live: &mut Live| live.build = Some(Build::Unreachable);
+    for (visits, secs) in [(1, 30), (2, 60), (3, 120)] {
+        // GitHub answers each time: only Jenkins does not.
+        assert_eq!(tale.sweep_with(unreachable), Some(Classification::NoAction));
+        assert_eq!((tale.record().unanswered, tale.record().skips), (visits, 0));
+        assert_eq!(tale.record().due_at, Some(tale.now + SignedDuration::from_secs(secs)));
         tale.pass(10);
     }
-    let diagnosis = tale.diagnose(Some(&Live { build: Some(Build::Unreachable), ..Live::default() }));
-    assert_eq!(diagnosis.classification, Classification::NeedsIntervention);
+    // An answer in between starts the count over.
+    let mut answered = tale.clone();
+    let since = answered.now - minutes(70);
+    answered.sweep_with(|live| live.build = Some(Build::Building { since }));
+    assert_eq!(answered.record().unanswered, 0);
+    assert_eq!(tale.sweep_with(unreachable), Some(Classification::NeedsIntervention));
+    assert_eq!(tale.state(), State::NeedsIntervention);
+    assert_eq!(tale.record().unanswered, 0);
 }
 
 /// Plays a loop of remedies until it ends in NEEDS_INTERVENTION, and counts the claims.
