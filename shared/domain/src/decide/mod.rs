@@ -264,19 +264,10 @@ impl<'a> Draft<'a> {
         let implied = self.record.implied(self.policy);
         let from = self.record.state;
         self.record.last_event_at = self.record.last_event_at.max(self.at());
-        let hops = match from {
-            State::NeedsIntervention => self.way_out(implied.state),
-            State::Created
-            | State::ChecksRunning
-            | State::ChecksFailed
-            | State::ChecksPassed
-            | State::PolicyEvaluating
-            | State::PolicyFailed
-            | State::PolicyPassed
-            | State::Approved
-            | State::Merging
-            | State::Merged
-            | State::Closed => transition::walk(from, implied.state),
+        let hops = if from == State::NeedsIntervention {
+            Some(self.way_out(implied.state))
+        } else {
+            transition::walk(from, implied.state)
         };
         let Some(hops) = hops else {
             return self.anomaly(own, implied.state, payload);
@@ -313,10 +304,10 @@ impl<'a> Draft<'a> {
 
     /// NEEDS_INTERVENTION is left by facts that disprove its cause: those that imply a later state than the one it was
     /// given up in. Otherwise it stays, and that is no anomaly.
-    fn way_out(&self, implied: State) -> Option<Vec<Hop>> {
+    fn way_out(&self, implied: State) -> Vec<Hop> {
         let disproved = self.record.blocked.as_ref().is_none_or(|blocked| implied > blocked.state);
         let hop = if disproved { transition::out_of_intervention(implied) } else { None };
-        Some(hop.into_iter().collect())
+        hop.into_iter().collect()
     }
 
     /// A change the table does not allow: recorded, the state stays, and GitHub is asked at once (rule 1).

@@ -96,19 +96,10 @@ fn note_snapshot(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Noted {
 fn correct(mut draft: Draft<'_>, moved: bool, noted: Noted) -> Decision {
     let implied = draft.record.implied(draft.policy);
     let from = draft.record.state;
-    let stays = match from {
-        State::NeedsIntervention => !moved && draft.way_out(implied.state).is_none_or(|hops| hops.is_empty()),
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksFailed
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging
-        | State::Merged
-        | State::Closed => from == implied.state,
+    let stays = if from == State::NeedsIntervention {
+        !moved && draft.way_out(implied.state).is_empty()
+    } else {
+        from == implied.state
     };
     if stays {
         if from == implied.state {
