@@ -440,7 +440,7 @@ mod tests {
             "#104  MERGED after 1 remedy",
             "#105  CLOSED after 1 remedy, a fresh one was asked for",
             "#106  NEEDS_INTERVENTION without help: ",
-            "Subject: Suture: acme/shop#106 needs a person (CHECKS FAILED - PERSISTENT)",
+            "Subject: Suture: #106 needs a person: CHECKS FAILED - PERSISTENT (acme/shop)",
             "State drift detected for PR #103: table=CHECKS_RUNNING, actual=CHECKS_PASSED",
         ] {
             assert!(told.contains(line), "{line} is missing in:\n{told}");

@@ -153,10 +153,10 @@ pub fn escalation(
 ) -> Notice {
     let pr = &record.id;
     let mut body = String::new();
-    // The reason first, if it is more than the evidence itself: why Suture gave up, then what it saw.
+    // What Suture saw, and then why it gave up, if that is more than what it saw.
     let own_reason = (reason != blocked_reason(found) || found.overridden.is_some()).then_some(reason);
     let seen = found.evidence.iter().map(String::as_str);
-    let wrong: String = own_reason.into_iter().chain(seen).map(|line| format!("  {line}.\n")).collect();
+    let wrong: String = seen.chain(own_reason).map(|line| format!("  {}.\n", line.trim_end_matches('.'))).collect();
     // Writing to a string cannot fail.
     let _ = write!(
         body,
@@ -187,20 +187,19 @@ pub fn escalation(
         let (used, all) = (record.lifetime_remedies, policy.budgets.lifetime);
         let _ = writeln!(body, "  ({used} of {all} remedies used in this pull request's life)");
     }
-    body.push_str("\nWhat happened\n");
-    push_lines(&mut body, &story.history, "no events are recorded");
     body.push_str(
         "\nWhat you can do\n\
          \x20 - Fix the cause and push to the branch: Suture takes over again by itself.\n\
-         \x20 - Comment /resume on the pull request to let Suture try again with fresh budgets.\n\
-         \x20 - Merge or close the pull request: Suture notices, and this is over.\n\
-         \x20 - Comment /cancel to close it for good; Suture will not ask for another one.\n\
+         \x20 - Comment /resume on the pull request: Suture tries again, with fresh budgets.\n\
+         \x20 - Merge or close the pull request: Suture notices. CodeGenie may open another one.\n\
+         \x20 - Comment /cancel: it is closed, and Suture never asks for another one.\n\
          Until then Suture only watches.\n",
     );
-    Notice {
-        subject: subject(&format!("Suture: {pr} needs a person ({})", found.rule.title)),
-        body: cut(&body, MAX_BODY),
-    }
+    // The history comes last: it is the longest part, and the one a cut does least harm to.
+    body.push_str("\nWhat happened\n");
+    push_lines(&mut body, &story.history, "no events are recorded");
+    let headline = format!("Suture: #{} needs a person: {} ({})", pr.number, found.rule.title, pr.repo);
+    Notice { subject: subject(&headline), body: cut(&body, MAX_BODY) }
 }
 
 fn push_lines(body: &mut String, lines: &[String], none: &str) {
@@ -223,7 +222,6 @@ fn subject(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::diagnosis::RuleName;
-    use crate::id::PrId;
     use crate::signals::Verdict;
     use crate::snapshot::{Live, Mergeable};
     use crate::state::Substatus;
@@ -398,14 +396,14 @@ mod tests {
             ],
         };
         let notice = mail(&tale, &diagnosis, &story);
-        assert_eq!(notice.subject, "Suture: acme/my-app#42 needs a person (CHECKS FAILED - TRANSIENT)");
+        assert_eq!(notice.subject, "Suture: #42 needs a person: CHECKS FAILED - TRANSIENT (acme/my-app)");
         insta::assert_snapshot!(notice.body, @"
         acme/my-app#42 needs a person.
         https://github.com/acme/my-app/pull/42
 
         What is wrong
-          Retry budget exhausted for rebuild (3/3).
           `build` failed, transient by rule `timeout`: timeout.
+          Retry budget exhausted for rebuild (3/3).
           Stuck in CHECKS_FAILED since 2026-03-02 10:35 UTC (30 min).
           Found by rule 3, CHECKS FAILED — TRANSIENT.
 
@@ -420,16 +418,16 @@ mod tests {
           - 2026-03-02 10:34 UTC rebuild: the checks failed again
           (3 of 12 remedies used in this pull request's life)
 
+        What you can do
+          - Fix the cause and push to the branch: Suture takes over again by itself.
+          - Comment /resume on the pull request: Suture tries again, with fresh budgets.
+          - Merge or close the pull request: Suture notices. CodeGenie may open another one.
+          - Comment /cancel: it is closed, and Suture never asks for another one.
+        Until then Suture only watches.
+
         What happened
           - 2026-03-02 10:34 UTC CHECKS_STARTED by github-webhook
           - 2026-03-02 10:35 UTC CHECKS_FAILED by github-webhook: `build` failed
-
-        What you can do
-          - Fix the cause and push to the branch: Suture takes over again by itself.
-          - Comment /resume on the pull request to let Suture try again with fresh budgets.
-          - Merge or close the pull request: Suture notices, and this is over.
-          - Comment /cancel to close it for good; Suture will not ask for another one.
-        Until then Suture only watches.
         ");
     }
 
@@ -458,15 +456,15 @@ mod tests {
         What Suture tried
           - nothing: no remedy applies
 
-        What happened
-          - no events are recorded
-
         What you can do
           - Fix the cause and push to the branch: Suture takes over again by itself.
-          - Comment /resume on the pull request to let Suture try again with fresh budgets.
-          - Merge or close the pull request: Suture notices, and this is over.
-          - Comment /cancel to close it for good; Suture will not ask for another one.
+          - Comment /resume on the pull request: Suture tries again, with fresh budgets.
+          - Merge or close the pull request: Suture notices. CodeGenie may open another one.
+          - Comment /cancel: it is closed, and Suture never asks for another one.
         Until then Suture only watches.
+
+        What happened
+          - no events are recorded
         ");
     }
 
@@ -477,16 +475,14 @@ mod tests {
         tale.record_mut().id = long.parse().unwrap();
         let subject = mail(&tale, &diagnosis, &Story::default()).subject;
         assert_eq!(subject.len(), 99);
-        assert!(subject.starts_with("Suture: ooooo"));
-        // A name of the length GitHub allows for repositories keeps at least where it is.
-        let pr: PrId = format!("acme/{}#42", "r".repeat(100)).parse().unwrap();
-        tale.record_mut().id = pr;
-        let subject = mail(&tale, &diagnosis, &Story::default()).subject;
-        assert_eq!(subject, format!("Suture: acme/{}", "r".repeat(86)));
+        assert!(
+            subject.starts_with("Suture: #4294967296 needs a person: CHECKS FAILED - TRANSIENT (ooooo"),
+            "{subject}"
+        );
         tale.record_mut().id = crate::tests::world::pr();
         diagnosis.rule = RuleName { number: "0", title: "Ä — \t\r\n🦀~" };
         let subject = mail(&tale, &diagnosis, &Story::default()).subject;
-        assert_eq!(subject, "Suture: acme/my-app#42 needs a person (? - ????~)");
+        assert_eq!(subject, "Suture: #42 needs a person: ? - ????~ (acme/my-app)");
     }
 
     #[test]
@@ -497,8 +493,9 @@ mod tests {
         let body = mail(&tale, &diagnosis, &many).body;
         assert_eq!(body.chars().count(), 20_000);
         assert!(body.ends_with('…'));
+        assert!(body.contains("Until then Suture only watches.\n"), "what to do is never what is cut");
         let few = Story { remedies: vec![], history: vec!["x".to_owned(); 100] };
-        assert!(mail(&tale, &diagnosis, &few).body.ends_with("Until then Suture only watches.\n"));
+        assert!(mail(&tale, &diagnosis, &few).body.ends_with("  - x\n"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::comment;
 use crate::id::Sha;
 use crate::policy::{Behind, Policy};
 use crate::pull_request::{Record, Vulnerability, later};
-use crate::signals::{Check, PolicyVerdict};
+use crate::signals::PolicyVerdict;
 use crate::snapshot::{Build, Live, Mergeable};
 use crate::state::{State, Strategy, Substatus};
 
@@ -256,9 +256,7 @@ fn checks_failed(case: &Case<'_>, substatus: Substatus, classification: Classifi
         return None;
     }
     let mut finding = Finding { classification, evidence: Vec::new(), inconclusive: false };
-    let required = case.record.required(case.policy);
-    let counts = |check: &&Check| required.is_empty() || required.contains(&check.name);
-    for check in case.record.signals.failed_checks().filter(counts) {
+    for check in case.record.signals.failed_checks(case.record.required(case.policy)) {
         finding = finding.and(comment::failed_check(check));
     }
     if finding.evidence.is_empty() {

@@ -140,7 +140,7 @@ mod tests {
         let mut tale = Tale::at(state);
         let (head_sha, since) = (tale.head.clone(), tale.now);
         let record = tale.record_mut();
-        record.signals.claim(strategy);
+        record.signals.claim(strategy, &[]);
         record.signals.promise(strategy);
         record.active_run = Some(ActiveRun {
             id: RunId::new("run-1"),
@@ -241,7 +241,7 @@ mod tests {
         let mut tale = under_way(State::ChecksFailed, Strategy::Rebuild);
         let lint = run_of("lint", Verdict::Failed, tale.now);
         note(&mut tale, &lint);
-        tale.record_mut().signals.claim(Strategy::Rebuild);
+        tale.record_mut().signals.claim(Strategy::Rebuild, &[]);
         let green = |name: &str| Check { id: Some(8), ..run_of(name, Verdict::Passed, lint.at + minutes(1)) };
         note(&mut tale, &green("build"));
         assert_eq!(proof_of(&tale), None);

@@ -138,16 +138,18 @@ pub struct Failure {
 
 impl Check {
     /// GitHub's times have one-second resolution, so the order of two reports of one check needs more than the time: per
-    /// check run (id, started_at, phase), per status (created_at, phase). The rest makes the order total, so that it does
-    /// not depend on which report arrives first; of two contradicting ones the red one counts.
-    fn order(&self) -> (u64, Option<Timestamp>, u8, Timestamp, Verdict, &str) {
+    /// check run (id, time, phase), per status (created_at, phase). What is at work counts from its start, so that a result
+    /// of the same run is always newer than it, whatever the result says about its own start, and a later start is newer
+    /// than an older result. The rest makes the order total, so that it does not depend on which report arrives first; of
+    /// two contradicting ones the red one counts.
+    fn order(&self) -> (u64, Timestamp, u8, Timestamp, Verdict, &str) {
         let text = self.failure.as_ref().map_or("", |failure| failure.text.as_str());
-        match self.kind {
-            CheckKind::Run => {
-                (self.id.unwrap_or(0), self.started_at, self.verdict.phase(), self.at, self.verdict, text)
-            }
-            CheckKind::Status => (0, Some(self.at), self.verdict.phase(), self.at, self.verdict, text),
-        }
+        let since = match (self.kind, self.verdict) {
+            (CheckKind::Run, Verdict::Queued | Verdict::Running) => self.started_at.unwrap_or(self.at),
+            (CheckKind::Run, Verdict::Passed | Verdict::Failed) | (CheckKind::Status, _) => self.at,
+        };
+        let id = if self.kind == CheckKind::Run { self.id.unwrap_or(0) } else { 0 };
+        (id, since, self.verdict.phase(), self.at, self.verdict, text)
     }
 
     fn key(&self) -> (&str, CheckKind) {
@@ -225,6 +227,11 @@ impl MergeReport {
     fn order(&self) -> (Timestamp, bool, &str) {
         (self.at, self.failed, &self.text)
     }
+}
+
+/// Whether a check is a required one. An empty list means all are.
+fn counts(check: &Check, required: &[String]) -> bool {
+    required.is_empty() || required.contains(&check.name)
 }
 
 /// What noting a report did.
@@ -446,8 +453,8 @@ impl Signals {
 
     /// Since when the head has been in the state its signals imply: the time of the last report that state needs.
     #[must_use]
-    pub fn since(&self, state: State) -> Option<Timestamp> {
-        let red = || self.failed_checks().map(|check| check.at).max();
+    pub fn since(&self, state: State, required: &[String]) -> Option<Timestamp> {
+        let red = || self.failed_checks(required).map(|check| check.at).max();
         let at_work = || {
             let started = |check: &Check| check.started_at.unwrap_or(check.at);
             self.checks.iter().filter(|check| check.verdict.phase() < 2).map(started).min().or(self.requested_at)
@@ -470,14 +477,15 @@ impl Signals {
         self.approvals.iter().filter(|approval| approval.granted).map(|approval| approval.at).max()
     }
 
-    /// The red checks.
-    pub fn failed_checks(&self) -> impl Iterator<Item = &Check> {
-        self.checks.iter().filter(|check| check.verdict == Verdict::Failed)
+    /// The red checks that count.
+    pub fn failed_checks<'a>(&'a self, required: &'a [String]) -> impl Iterator<Item = &'a Check> {
+        self.checks.iter().filter(|check| counts(check, required) && check.verdict == Verdict::Failed)
     }
 
-    /// Marks what a claimed remedy is to renew.
-    pub fn claim(&mut self, strategy: Strategy) {
-        self.mark(strategy, Renewal::Claimed);
+    /// Marks what a claimed remedy is to renew: of the checks only those that count, or a red one that nobody requires
+    /// would be awaited for ever.
+    pub fn claim(&mut self, strategy: Strategy, required: &[String]) {
+        self.mark(strategy, Renewal::Claimed, required);
     }
 
     /// The target has accepted: what is marked is being renewed from now on. Reports that came since the claim have no
@@ -510,14 +518,15 @@ impl Signals {
     pub fn unmark(&mut self) {
         self.asked = None;
         for strategy in [Strategy::Rebuild, Strategy::RetriggerPolicyBot, Strategy::RetriggerAutomergeBot] {
-            self.mark(strategy, Renewal::None);
+            self.mark(strategy, Renewal::None, &[]);
         }
     }
 
-    fn mark(&mut self, strategy: Strategy, mark: Renewal) {
+    fn mark(&mut self, strategy: Strategy, mark: Renewal, required: &[String]) {
         match strategy {
             Strategy::Rebuild => {
-                for check in self.checks.iter_mut().filter(|check| check.verdict != Verdict::Passed) {
+                let counts = |check: &&mut Check| counts(check, required) && check.verdict != Verdict::Passed;
+                for check in self.checks.iter_mut().filter(counts) {
                     check.renewal = mark;
                 }
             }
@@ -626,13 +635,20 @@ mod tests {
     }
 
     #[test]
-    fn of_one_check_run_the_later_start_is_newer_whatever_the_phase() {
-        let done = run("build", Verdict::Failed, at(9));
-        let restarted = Check { started_at: Some(at(1)), ..run("build", Verdict::Running, at(8)) };
-        assert_newer(&done, &restarted);
-        let not_started = Check { started_at: None, ..run("build", Verdict::Queued, at(9)) };
-        assert_newer(&not_started, &run("build", Verdict::Queued, at(1)));
-        assert_newer(&not_started, &done);
+    fn of_one_check_run_a_result_is_newer_than_the_work_and_a_later_start_newer_than_the_result() {
+        let at_work = Check { started_at: Some(at(3)), ..run("build", Verdict::Running, at(4)) };
+        for started_at in [None, Some(at(1)), Some(at(3)), Some(at(4))] {
+            let done = Check { started_at, ..run("build", Verdict::Failed, at(9)) };
+            assert_newer(&at_work, &done);
+            let restarted = Check { started_at: Some(at(10)), ..run("build", Verdict::Running, at(10)) };
+            assert_newer(&done, &restarted);
+        }
+        let later = Check { started_at: Some(at(5)), ..run("build", Verdict::Queued, at(4)) };
+        assert_newer(&at_work, &later);
+        // What does not say when it started counts from when it said so.
+        let unsaid = Check { started_at: None, ..run("build", Verdict::Queued, at(2)) };
+        assert_newer(&unsaid, &at_work);
+        assert_newer(&at_work, &Check { at: at(4), ..unsaid });
     }
 
     #[test]
@@ -890,7 +906,7 @@ mod tests {
         {
             for strategy in Strategy::ALL {
                 let mut claimed = signals.clone();
-                claimed.claim(strategy);
+                claimed.claim(strategy, &[]);
                 assert_eq!(claimed.implied(&[]), signals.implied(&[]), "{strategy}");
                 assert_eq!(claimed.asked, None);
             }
@@ -901,7 +917,7 @@ mod tests {
     fn a_promised_rebuild_is_running_until_every_red_check_has_reported_again() {
         let mut signals =
             with_checks(&[red("build", None), red("lint", Some("disk")), run("docs", Verdict::Passed, at(1))]);
-        signals.claim(Strategy::Rebuild);
+        signals.claim(Strategy::Rebuild, &[]);
         signals.promise(Strategy::Rebuild);
         let renewals: Vec<_> = signals.checks.iter().map(|check| check.renewal).collect();
         assert_eq!(renewals, [Renewal::Promised, Renewal::None, Renewal::Promised], "green ones stand");
@@ -918,7 +934,7 @@ mod tests {
     #[test]
     fn a_promised_rebuild_with_nothing_known_is_running() {
         let mut signals = Signals::default();
-        signals.claim(Strategy::Rebuild);
+        signals.claim(Strategy::Rebuild, &[]);
         assert_eq!(state_of(&signals), State::Created);
         signals.promise(Strategy::Rebuild);
         assert_eq!(state_of(&signals), State::ChecksRunning);
@@ -927,7 +943,7 @@ mod tests {
     #[test]
     fn a_promised_branch_update_is_running_whatever_this_head_says() {
         let mut signals = ready();
-        signals.claim(Strategy::BranchUpdate);
+        signals.claim(Strategy::BranchUpdate, &[]);
         signals.promise(Strategy::BranchUpdate);
         assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Branch), State::ChecksRunning));
         signals.note_check(&Check { id: Some(8), ..red("build", None) }, LIMIT);
@@ -940,7 +956,7 @@ mod tests {
     fn a_promised_evaluation_is_evaluating_until_policy_bot_speaks() {
         for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
             for mut signals in [green(), judged(SOD), judged(PolicyVerdict::Evaluating), ready()] {
-                signals.claim(strategy);
+                signals.claim(strategy, &[]);
                 signals.promise(strategy);
                 assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Policy), State::PolicyEvaluating));
                 signals.note_check(&run("lint", Verdict::Passed, at(6)), LIMIT);
@@ -951,7 +967,7 @@ mod tests {
             }
         }
         let mut red = Signals { checks: vec![red("build", None)], ..judged(SOD) };
-        red.claim(Strategy::RetriggerPolicyBot);
+        red.claim(Strategy::RetriggerPolicyBot, &[]);
         red.promise(Strategy::RetriggerPolicyBot);
         assert_eq!(state_of(&red), State::ChecksFailed, "checks come first");
     }
@@ -960,7 +976,7 @@ mod tests {
     fn a_promised_merge_is_merging_until_automerge_bot_speaks() {
         let failed = MergeReport { failed: true, ..merging(at(5)) };
         for mut signals in [ready(), Signals { merge: Some(failed.clone()), ..ready() }] {
-            signals.claim(Strategy::RetriggerAutomergeBot);
+            signals.claim(Strategy::RetriggerAutomergeBot, &[]);
             assert_eq!(state_of(&signals), State::Approved);
             signals.promise(Strategy::RetriggerAutomergeBot);
             assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Merge), State::Merging));
@@ -975,7 +991,7 @@ mod tests {
     fn waking_the_approver_and_closing_promise_no_state() {
         for strategy in [Strategy::RetriggerApproverBot, Strategy::CloseAndReopen] {
             let mut signals = judged(PolicyVerdict::Passed);
-            signals.claim(strategy);
+            signals.claim(strategy, &[]);
             signals.promise(strategy);
             assert_eq!(signals, judged(PolicyVerdict::Passed), "{strategy}");
         }
@@ -984,20 +1000,20 @@ mod tests {
     #[test]
     fn a_report_between_claim_and_promise_stands() {
         let mut checks = with_checks(&[red("build", None), red("lint", None)]);
-        checks.claim(Strategy::Rebuild);
+        checks.claim(Strategy::Rebuild, &[]);
         checks.note_check(&Check { id: Some(8), ..red("build", Some("disk")) }, LIMIT);
         checks.promise(Strategy::Rebuild);
         assert_eq!(checks.implied(&[]).substatus, Some(Substatus::Transient), "build's new failure, not lint's old");
 
         let mut policy = judged(SOD);
-        policy.claim(Strategy::RetriggerSodCheck);
+        policy.claim(Strategy::RetriggerSodCheck, &[]);
         policy.note_policy(&policy_says(PolicyVerdict::Passed, at(4)));
         policy.promise(Strategy::RetriggerSodCheck);
         assert_eq!((policy.asked, state_of(&policy)), (None, State::PolicyPassed));
 
         let failed = MergeReport { failed: true, ..merging(at(5)) };
         let mut merge = Signals { merge: Some(failed.clone()), ..ready() };
-        merge.claim(Strategy::RetriggerAutomergeBot);
+        merge.claim(Strategy::RetriggerAutomergeBot, &[]);
         merge.note_merge(&MergeReport { at: at(6), ..failed });
         merge.promise(Strategy::RetriggerAutomergeBot);
         assert_eq!((merge.asked, state_of(&merge)), (None, State::Approved));
@@ -1015,7 +1031,7 @@ mod tests {
         ] {
             for strategy in Strategy::ALL {
                 let mut marked = signals.clone();
-                marked.claim(strategy);
+                marked.claim(strategy, &[]);
                 marked.promise(strategy);
                 marked.unmark();
                 assert_eq!(marked, signals, "{strategy}");
@@ -1027,7 +1043,7 @@ mod tests {
     fn a_rebuild_is_answered_when_every_marked_check_has_a_new_result() {
         let mut signals = with_checks(&[red("build", None), run("lint", Verdict::Running, at(1))]);
         let is_answered = |signals: &Signals| signals.is_answered(Strategy::Rebuild, &[]);
-        signals.claim(Strategy::Rebuild);
+        signals.claim(Strategy::Rebuild, &[]);
         assert!(!is_answered(&signals), "claimed only");
         signals.promise(Strategy::Rebuild);
         assert!(!is_answered(&signals));
@@ -1053,7 +1069,7 @@ mod tests {
             assert!(judged(PolicyVerdict::Passed).is_answered(strategy, &[]));
             let mut signals = judged(SOD);
             assert!(signals.is_answered(strategy, &[]));
-            signals.claim(strategy);
+            signals.claim(strategy, &[]);
             assert!(!signals.is_answered(strategy, &[]));
             signals.note_policy(&policy_says(SOD, at(4)));
             assert!(signals.is_answered(strategy, &[]), "the same again is an answer");
@@ -1069,7 +1085,7 @@ mod tests {
         for failed in [false, true] {
             let mut signals = Signals { merge: Some(MergeReport { failed, ..merging(at(5)) }), ..ready() };
             assert!(signals.is_answered(automerge, &[]));
-            signals.claim(automerge);
+            signals.claim(automerge, &[]);
             assert!(!signals.is_answered(automerge, &[]));
         }
         let all = Signals { merge: Some(merging(at(5))), ..ready() };
@@ -1094,20 +1110,23 @@ mod tests {
             (State::Closed, None),
             (State::NeedsIntervention, None),
         ] {
-            assert_eq!(full.since(state), since, "{state}");
-            assert_eq!(Signals::default().since(state), None, "{state}");
+            assert_eq!(full.since(state, &[]), since, "{state}");
+            assert_eq!(Signals::default().since(state, &[]), None, "{state}");
         }
         // What came early counts from when its turn came.
         let late = Signals { checks: vec![run("build", Verdict::Passed, at(9))], ..full.clone() };
         for state in [State::PolicyEvaluating, State::PolicyPassed, State::Approved, State::Merging] {
-            assert_eq!(late.since(state), Some(at(9)), "{state}");
+            assert_eq!(late.since(state, &[]), Some(at(9)), "{state}");
         }
         let late = Signals { policy: Some(policy_says(PolicyVerdict::Passed, at(8))), ..full };
-        assert_eq!(late.since(State::Approved), Some(at(8)));
+        assert_eq!(late.since(State::Approved, &[]), Some(at(8)));
         let late = Signals { approvals: vec![approved(at(7))], ..late };
-        assert_eq!((late.since(State::Approved), late.since(State::PolicyPassed)), (Some(at(8)), Some(at(8))));
+        assert_eq!(
+            (late.since(State::Approved, &[]), late.since(State::PolicyPassed, &[])),
+            (Some(at(8)), Some(at(8)))
+        );
         let late = Signals { approvals: vec![approved(at(10))], ..late };
-        assert_eq!((late.since(State::Approved), late.since(State::Merging)), (Some(at(10)), Some(at(10))));
+        assert_eq!((late.since(State::Approved, &[]), late.since(State::Merging, &[])), (Some(at(10)), Some(at(10))));
     }
 
     #[test]
@@ -1120,12 +1139,12 @@ mod tests {
             started("d", Verdict::Failed, 1),
         ]);
         signals.requested_at = Some(at(2));
-        assert_eq!(signals.since(State::ChecksRunning), Some(at(3)));
+        assert_eq!(signals.since(State::ChecksRunning, &[]), Some(at(3)));
         // One that does not say when it started counts from its report.
         let silent = with_checks(&[Check { started_at: None, ..run("b", Verdict::Running, at(6)) }]);
-        assert_eq!(silent.since(State::ChecksRunning), Some(at(6)));
+        assert_eq!(silent.since(State::ChecksRunning, &[]), Some(at(6)));
         let requested = Signals { requested_at: Some(at(2)), ..green() };
-        assert_eq!(requested.since(State::ChecksRunning), Some(at(2)));
+        assert_eq!(requested.since(State::ChecksRunning, &[]), Some(at(2)));
     }
 
     #[test]
@@ -1137,10 +1156,10 @@ mod tests {
             run("d", Verdict::Running, at(9)),
             run("e", Verdict::Passed, at(2)),
         ]);
-        assert_eq!(signals.since(State::ChecksFailed), Some(at(5)));
-        assert_eq!(signals.since(State::ChecksPassed), Some(at(3)));
+        assert_eq!(signals.since(State::ChecksFailed, &[]), Some(at(5)));
+        assert_eq!(signals.since(State::ChecksPassed, &[]), Some(at(3)));
         assert_eq!(signals.checks_passed_at(), Some(at(3)));
-        let red: Vec<&str> = signals.failed_checks().map(|check| check.name.as_str()).collect();
+        let red: Vec<&str> = signals.failed_checks(&[]).map(|check| check.name.as_str()).collect();
         assert_eq!(red, ["b", "c"]);
     }
 
@@ -1153,7 +1172,7 @@ mod tests {
             assert_eq!(signals.any_check_at_work(), expected, "{verdict:?}");
         }
         let mut promised = with_checks(&[red("build", None)]);
-        promised.claim(Strategy::Rebuild);
+        promised.claim(Strategy::Rebuild, &[]);
         promised.promise(Strategy::Rebuild);
         assert!(!promised.any_check_at_work(), "a promise is not its own word");
     }
@@ -1199,7 +1218,7 @@ mod tests {
         let mut signals = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
         signals.note_check(&red("build", Some("timeout")), LIMIT);
         signals.note_check(&red("lint", None), LIMIT);
-        signals.claim(Strategy::Rebuild);
+        signals.claim(Strategy::Rebuild, &[]);
         signals.promise(Strategy::Rebuild);
         let json = serde_json::to_string(&signals).unwrap();
         assert_eq!(serde_json::from_str::<Signals>(&json).unwrap(), signals);

@@ -141,8 +141,9 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
 
 /// Marks what the remedy is to renew, and remembers that it is under way.
 fn begin(draft: &mut Draft<'_>, strategy: Strategy, run: &RunId, previous_at: Option<jiff::Timestamp>, human: bool) {
+    let required = draft.record.required(draft.policy).to_vec();
     let record = &mut draft.record;
-    record.signals.claim(strategy);
+    record.signals.claim(strategy, &required);
     record.last_asked.insert(strategy, draft.now);
     record.active_run = Some(ActiveRun {
         id: run.clone(),

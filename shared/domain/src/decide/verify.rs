@@ -128,7 +128,12 @@ fn drift(mut draft: Draft<'_>, implied: Implied, moved: bool) -> Decision {
         ..Payload::text(&detail)
     };
     draft.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
-    let since = draft.record.signals.since(to).unwrap_or(draft.record.head_at).min(draft.now);
+    let since = draft
+        .record
+        .signals
+        .since(to, draft.record.required(draft.policy))
+        .unwrap_or(draft.record.head_at)
+        .min(draft.now);
     draft.enter(to, implied.substatus, since);
     draft.record.last_event_at = draft.record.last_event_at.max(since);
     // Missed events are real events: what they prove starts over, on the way as at the end.

@@ -670,3 +670,18 @@ fn a_policy_failure_keeps_its_detail_up_to_date() {
     assert_eq!(tale.record().last_event_at, tale.now);
     assert_eq!(tale.record().last_asked.get(&Strategy::Rebuild), None);
 }
+
+#[test]
+fn a_result_is_newer_than_the_run_it_ends_whatever_it_says_of_its_start() {
+    for started_at in [Some(start() - minutes(1)), None] {
+        let mut tale = Tale::at(State::ChecksRunning);
+        let done = Check { started_at, ..run_of("build", Verdict::Passed, tale.now) };
+        tale.tell(Happened::Check { head: sha('a'), check: done });
+        assert_eq!(tale.state(), State::ChecksPassed);
+        // But a run that was started again after its result is at work again.
+        let again = Check { started_at: Some(tale.now + minutes(1)), ..run_of("build", Verdict::Running, tale.now) };
+        tale.pass(2);
+        tale.tell(Happened::Check { head: sha('a'), check: again });
+        assert_eq!(tale.record().signals.checks[0].verdict, Verdict::Running);
+    }
+}

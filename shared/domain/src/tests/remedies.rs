@@ -415,7 +415,7 @@ fn escalation_says_why_and_calls_once() {
     assert_eq!(event.payload.name.as_deref(), Some("CHECKS FAILED — PERSISTENT"));
     let [effect] = &tale.last().effects[..] else { panic!() };
     let EffectKind::Notice(notice) = &effect.what else { panic!() };
-    assert_eq!(notice.subject, "Suture: acme/my-app#42 needs a person (CHECKS FAILED - PERSISTENT)");
+    assert_eq!(notice.subject, "Suture: #42 needs a person: CHECKS FAILED - PERSISTENT (acme/my-app)");
     assert!(notice.body.contains("https://github.com/acme/my-app/pull/42"));
     assert!(notice.body.contains("CVE-2026-1234"));
     assert_eq!(tale.record().due_at, Some(tale.now + minutes(24 * 60)), "verified daily, never remedied");
@@ -746,4 +746,19 @@ fn policy_bot_answering_resets_its_own_budget() {
     let report = policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), tale.now);
     tale.tell(Happened::Policy { head: sha('a'), report });
     assert_eq!((tale.state(), tale.record().retry_counts.retrigger_policy_bot), (State::PolicyFailed, 0));
+}
+
+#[test]
+fn a_red_check_that_nobody_requires_does_not_keep_a_rebuild_from_its_proof() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    tale.record_mut().required_checks = vec!["build".to_owned()];
+    tale.fail("coverage", None, "79 %");
+    tale.fail("build", Some("timeout"), "timeout");
+    tale.pass(30);
+    tale.sweep(tale.github());
+    tale.news(RemedyNews::Accepted);
+    assert_eq!(tale.state(), State::ChecksRunning);
+    tale.pass(5);
+    tale.rerun("build", Verdict::Passed, 8);
+    assert_eq!((tale.state(), tale.record().active_run.clone()), (State::ChecksPassed, None));
 }
