@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use domain::command::Command;
 use domain::comment::Story;
-use domain::decide::{Decision, EffectKind, VulnerabilityChange, decide};
+use domain::decide::{Decision, EffectKind, VulnerabilityNews, decide};
 use domain::diagnosis::{Case, classify};
 use domain::event::{Actor, ClosedBecause, Described, Diagnosed, Event, Fact, Happened, RemedyNews, cut};
 use domain::id::{EventId, PrId, RepoName, RunId, Sha};
@@ -203,6 +203,7 @@ impl Player {
             vulnerability_id: Some(format!("CVE-2026-{number:04}")),
             created_at: self.opened_at,
             size: Some(number % 40),
+            required_checks: Some(Vec::new()),
         })
     }
 }
@@ -317,13 +318,14 @@ impl Stage<'_> {
             let line = format!("{}  {}  {}", self.clock(), event.kind, event.payload.text);
             actor.history.push(line.trim_end().to_owned());
         }
-        match decision.vulnerability {
-            Some(VulnerabilityChange::Opened) => actor.vulnerability.open_pr = Some(actor.play.number),
-            Some(VulnerabilityChange::CountReopen) => actor.vulnerability.close_and_reopen += 1,
-            Some(VulnerabilityChange::GiveBackReopen) => actor.vulnerability.close_and_reopen -= 1,
-            Some(VulnerabilityChange::Abandoned) => actor.vulnerability.abandoned = true,
-            Some(VulnerabilityChange::NoLongerOpen) => actor.vulnerability.open_pr = None,
-            None => {}
+        for change in &decision.vulnerabilities {
+            match change.news {
+                VulnerabilityNews::Opened => _ = actor.vulnerability.open.insert(actor.play.number),
+                VulnerabilityNews::CountReopen => actor.vulnerability.close_and_reopen += 1,
+                VulnerabilityNews::GiveBackReopen => actor.vulnerability.close_and_reopen -= 1,
+                VulnerabilityNews::Abandoned => actor.vulnerability.abandoned = true,
+                VulnerabilityNews::NoLongerOpen => actor.vulnerability.open.clear(),
+            }
         }
         actor.record = decision.record.or(actor.record.take());
         for effect in decision.effects {

@@ -57,6 +57,7 @@ fn record(policy: &Policy) -> Record {
         vulnerability_id: Some("CVE-2026-1234".to_owned()),
         created_at: at(0),
         size: Some(12),
+        required_checks: None,
     };
     let mut record = decide(policy, None, &fact(0, 0, Happened::Opened(described)), at(0)).record;
     for n in 0..20 {

@@ -112,6 +112,9 @@ fn is_reset_by(strategy: Strategy, state: State, substatus: Option<Substatus>) -
     }
 }
 
+/// What the cap on all strategies together is called.
+const LIFETIME: &str = "lifetime";
+
 /// A budget that is used up. Its wording is the seed's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exhausted {
@@ -125,6 +128,9 @@ pub struct Exhausted {
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.max == 0 && self.what != LIFETIME {
+            return write!(f, "{} is never done automatically here: its retry budget is 0", self.what);
+        }
         write!(f, "Retry budget exhausted for {} ({}/{})", self.what, self.count, self.max)
     }
 }
@@ -157,7 +163,7 @@ pub fn check(
     }
     let max = policy.budgets.lifetime;
     if lifetime >= max {
-        return Err(Exhausted { what: "lifetime", count: lifetime, max });
+        return Err(Exhausted { what: LIFETIME, count: lifetime, max });
     }
     Ok(())
 }
@@ -349,7 +355,7 @@ mod tests {
         policy.budgets.close_and_reopen = 0;
         let none = RetryCounts::default();
         let forbidden = check(&policy, Strategy::CloseAndReopen, &none, 0, 0).unwrap_err();
-        assert_eq!(forbidden.to_string(), "Retry budget exhausted for close_and_reopen (0/0)");
+        assert_eq!(forbidden.to_string(), "close_and_reopen is never done automatically here: its retry budget is 0");
         assert_eq!(check(&policy, Strategy::Rebuild, &none, 0, 0), Ok(()));
         policy.budgets.lifetime = 0;
         let forbidden = check(&policy, Strategy::Rebuild, &none, 0, 0).unwrap_err();

@@ -129,6 +129,41 @@ pub struct Story {
     pub history: Vec<String>,
 }
 
+/// Why a pull request is held.
+#[must_use]
+pub fn held(by: &str, why: &str) -> String {
+    if why.is_empty() { format!("held by {by}") } else { cut(&format!("held by {by}: {why}"), Payload::MAX_TEXT) }
+}
+
+/// What `/resume` answers when a label holds the pull request all the same.
+#[must_use]
+pub fn still_held(label: &str) -> String {
+    format!("the label `{label}` still holds it: only people remove that")
+}
+
+/// The mail for a vulnerability whose pull request was closed, and no fresh one came (rule 18).
+#[must_use]
+pub fn missing_replacement(record: &Record, why: &str) -> Notice {
+    let (pr, id) = (&record.id, record.vulnerability_id.as_deref().unwrap_or("unknown"));
+    let body = format!(
+        "{id} in {} has no pull request any more.\n\
+         https://github.com/{}/pull/{}\n\n\
+         What is wrong\n\
+         \x20 Suture closed #{} because of conflicts and asked CodeGenie for a fresh pull request, twice. None came.\n\
+         \x20 {}.\n\n\
+         What you can do\n\
+         \x20 - See whether CodeGenie is at work, and ask it for a pull request for {id}.\n\
+         \x20 - Or reopen #{} and resolve its conflicts: Suture takes over again by itself.\n",
+        pr.repo,
+        pr.repo,
+        pr.number,
+        pr.number,
+        why.trim_end_matches('.'),
+        pr.number,
+    );
+    Notice { subject: subject(&format!("Suture: no pull request for {id} ({})", pr.repo)), body }
+}
+
 /// A message to people.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Notice {
@@ -238,6 +273,7 @@ mod tests {
             evidence: evidence.iter().map(|&text| text.to_owned()).collect(),
             next: None,
             overridden: overridden.map(|why| (Classification::RetryChecks, why.to_owned())),
+            stop_build: false,
             inconclusive: false,
         }
     }

@@ -110,6 +110,8 @@ pub struct Diagnosis {
     pub next: Option<RuleName>,
     /// Set if the budget overrode the rule: what the rule had said, and the seed's sentence.
     pub overridden: Option<(Classification, String)>,
+    /// Whether the build under way hangs, and is to be stopped before another one is started.
+    pub stop_build: bool,
     /// Whether this answer is "could not find out": such visits are counted, and the third escalates (rule 11).
     pub inconclusive: bool,
 }
@@ -119,11 +121,12 @@ struct Finding {
     classification: Classification,
     evidence: Vec<String>,
     inconclusive: bool,
+    stop_build: bool,
 }
 
 impl Finding {
     fn new(classification: Classification, evidence: impl Into<String>) -> Self {
-        Self { classification, evidence: vec![evidence.into()], inconclusive: false }
+        Self { classification, evidence: vec![evidence.into()], inconclusive: false, stop_build: false }
     }
 
     fn and(mut self, evidence: impl Into<String>) -> Self {
@@ -147,7 +150,8 @@ const fn extended(number: &'static str, title: &'static str, look: fn(&Case<'_>)
 }
 
 /// The rules in priority order.
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
+    seed("0", "MERGEABILITY UNKNOWN", mergeability_unknown),
     seed("1", "MERGE CONFLICT DETECTED", merge_conflict),
     seed("2", "BRANCH BEHIND BASE", branch_behind),
     seed("3", "CHECKS FAILED — TRANSIENT", checks_failed_transient),
@@ -185,6 +189,7 @@ pub fn classify(case: &Case<'_>) -> Diagnosis {
         evidence: finding.evidence,
         next,
         overridden: None,
+        stop_build: finding.stop_build,
         inconclusive: finding.inconclusive,
     };
     if let Some(strategy) = diagnosis.classification.strategy() {
@@ -219,6 +224,13 @@ impl Case<'_> {
     }
 }
 
+/// 0. GitHub was asked and does not know yet whether the head can be merged. That is no verdict, neither for a conflict nor
+///    against one (rule 13): nothing is concluded from half a reading.
+fn mergeability_unknown(case: &Case<'_>) -> Option<Finding> {
+    let unknown = case.live?.mergeable == Mergeable::Unknown;
+    unknown.then(|| Finding::new(Classification::NoAction, "GitHub has not worked out yet whether it can be merged"))
+}
+
 /// 1. GitHub reports merge conflicts on the pull request.
 fn merge_conflict(case: &Case<'_>) -> Option<Finding> {
     match case.live?.mergeable {
@@ -239,9 +251,19 @@ fn branch_behind(case: &Case<'_>) -> Option<Finding> {
     (matters && live.mergeable == Mergeable::Clean).then(|| Finding::new(Classification::UpdateBranch, evidence))
 }
 
-/// 3. CHECKS_FAILED, and every red check matches a transient rule.
+/// 3. CHECKS_FAILED, and every red check matches a transient rule. While others are still at work they are left to finish
+///    (seed §10), unless they hang.
 fn checks_failed_transient(case: &Case<'_>) -> Option<Finding> {
-    checks_failed(case, Substatus::Transient, Classification::RetryChecks)
+    let finding = checks_failed(case, Substatus::Transient, Classification::RetryChecks)?;
+    let Some(since) = case.record.signals.at_work_since(case.record.required(case.policy)) else {
+        return Some(finding);
+    };
+    let evidence = format!("other checks have been at work since {}", comment::time(since));
+    let patience = case.policy.threshold(State::ChecksRunning)?;
+    if case.now < later(since, patience) {
+        return Some(Finding { classification: Classification::NoAction, ..finding }.and(evidence));
+    }
+    Some(Finding { stop_build: true, ..finding }.and(evidence))
 }
 
 /// 4. CHECKS_FAILED, and some red check does not.
@@ -255,7 +277,7 @@ fn checks_failed(case: &Case<'_>, substatus: Substatus, classification: Classifi
     if case.state() != State::ChecksFailed || known != substatus {
         return None;
     }
-    let mut finding = Finding { classification, evidence: Vec::new(), inconclusive: false };
+    let mut finding = Finding { evidence: Vec::new(), ..Finding::new(classification, "") };
     for check in case.record.signals.failed_checks(case.record.required(case.policy)) {
         finding = finding.and(comment::failed_check(check));
     }
@@ -335,10 +357,16 @@ fn checks_running_too_long(case: &Case<'_>) -> Option<Finding> {
             Classification::RetryChecks,
             "Jenkins has finished the build, but GitHub was never told the result",
         ),
-        Some(Build::Building { since }) if case.now >= later(since, twice) => Finding::new(
-            Classification::RetryChecks,
-            format!("Jenkins has been building since {}: it hangs, and is to be stopped first", comment::time(since)),
-        ),
+        Some(Build::Building { since }) if case.now >= later(since, twice) => Finding {
+            stop_build: true,
+            ..Finding::new(
+                Classification::RetryChecks,
+                format!(
+                    "Jenkins has been building since {}: it hangs, and is to be stopped first",
+                    comment::time(since)
+                ),
+            )
+        },
         Some(Build::Building { since }) => {
             Finding::new(Classification::NoAction, format!("Jenkins is still building, since {}", comment::time(since)))
         }
@@ -437,6 +465,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                "0 MERGEABILITY UNKNOWN",
                 "1 MERGE CONFLICT DETECTED",
                 "2 BRANCH BEHIND BASE",
                 "3 CHECKS FAILED — TRANSIENT",
@@ -502,11 +531,18 @@ mod tests {
     #[test]
     fn rule_1_is_missed_when_github_does_not_say_conflicting() {
         let tale = almost_stuck(State::Approved);
-        for mergeable in [Mergeable::Clean, Mergeable::Unknown] {
-            assert_eq!(told(&tale.diagnose(Some(&Live { mergeable, ..FINE }))), TOO_EARLY, "{mergeable:?}");
-        }
+        assert_eq!(told(&tale.diagnose(Some(&FINE))), TOO_EARLY);
         assert_eq!(told(&tale.diagnose(None)), TOO_EARLY);
-        assert_eq!(told(&tale.diagnose(Some(&Live::default()))), TOO_EARLY);
+    }
+
+    #[test]
+    fn rule_0_nothing_is_concluded_while_github_does_not_know() {
+        for state in LIVE_STATES {
+            let found = stuck(state).diagnose(Some(&Live { behind_by: Some(1), ..Live::default() }));
+            assert_eq!((found.rule.number, found.classification), ("0", Classification::NoAction), "{state}");
+            assert_eq!(found.evidence, ["GitHub has not worked out yet whether it can be merged"]);
+            assert!(!found.inconclusive, "that count is Jenkins'");
+        }
     }
 
     #[test]
@@ -531,7 +567,6 @@ mod tests {
             Live { behind_by: Some(0), ..behind },
             Live { behind_by: None, ..behind },
             Live { strict: false, ..behind },
-            Live { mergeable: Mergeable::Unknown, ..behind },
         ] {
             assert_eq!(told(&tale.diagnose(Some(&live))), TOO_EARLY, "{live:?}");
         }
@@ -546,9 +581,8 @@ mod tests {
         tale.policy.checks.behind = Behind::Always;
         let lax = Live { behind_by: Some(1), strict: false, ..FINE };
         assert_eq!(told(&tale.diagnose(Some(&lax))), ("2", Classification::UpdateBranch, Some("10")));
-        for live in [Live { behind_by: Some(0), ..lax }, Live { mergeable: Mergeable::Unknown, ..lax }] {
-            assert_eq!(told(&tale.diagnose(Some(&live))), TOO_EARLY, "{live:?}");
-        }
+        let level = Live { behind_by: Some(0), ..lax };
+        assert_eq!(told(&tale.diagnose(Some(&level))), TOO_EARLY);
     }
 
     #[test]
@@ -1018,6 +1052,36 @@ mod tests {
         for strategy in Strategy::ALL {
             let (tale, live, _) = in_need_of(strategy);
             assert_eq!(tale.diagnose(Some(&live)), tale.clone().diagnose(Some(&live)));
+        }
+    }
+
+    #[test]
+    fn rule_3_leaves_checks_that_are_at_work_to_finish_unless_they_hang() {
+        let mut tale = Tale::at(State::ChecksRunning);
+        tale.check("integration", Verdict::Running);
+        tale.fail("build", Some("timeout"), "timeout");
+        tale.pass(57);
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!((found.rule.number, found.classification, found.stop_build), ("3", Classification::NoAction, false));
+        assert_eq!(found.evidence[1], "other checks have been at work since 2026-03-02 09:00 UTC");
+        tale.pass(1);
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!((found.classification, found.stop_build), (Classification::RetryChecks, true));
+        // What nobody requires may hang as long as it likes.
+        tale.record_mut().required_checks = vec!["build".to_owned()];
+        let found = tale.diagnose(Some(&FINE));
+        assert_eq!((found.classification, found.stop_build), (Classification::RetryChecks, false));
+    }
+
+    #[test]
+    fn only_a_hanging_build_is_stopped() {
+        let tale = stuck(State::ChecksRunning);
+        let build = |build| tale.diagnose(Some(&Live { build: Some(build), ..FINE }));
+        assert!(build(Build::Building { since: tale.now - minutes(120) }).stop_build);
+        for other in
+            [Build::Building { since: tale.now - minutes(119) }, Build::Gone, Build::Finished, Build::Unreachable]
+        {
+            assert!(!build(other).stop_build, "{other:?}");
         }
     }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::backoff::Failure;
 use crate::command::{Command, CommandSource};
 use crate::diagnosis::Diagnosis;
 use crate::id::{EventId, PrId, RunId, Sha};
@@ -100,11 +101,15 @@ pub enum Happened {
     },
     /// GitHub was asked and this is the whole answer.
     Verified(Box<Snapshot>),
-    /// The sweep could not find out; it comes back later.
+    /// The sweep could not find out, or may not act; it comes back later.
     Skipped {
         /// Why.
         why: String,
+        /// When, if that is known (the breaker's cooldown, GitHub's limit); otherwise after a growing pause.
+        until: Option<Timestamp>,
     },
+    /// Close-and-reopen has brought about another pull request.
+    Linked(Link),
     /// The classifier has spoken.
     Diagnosed(Box<Diagnosed>),
     /// A remedy's target has answered.
@@ -118,7 +123,8 @@ pub enum Happened {
     Commanded(Box<Commanded>),
 }
 
-/// A pull request as GitHub describes it in every `pull_request` event: complete, as of the event's time.
+/// An *open* pull request as GitHub describes it in every `pull_request` event: complete, as of the event's time. What is
+/// said about a closed one (a label, say) must not be told this way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// GitHub's node id, for GraphQL.
@@ -139,6 +145,8 @@ pub struct Described {
     pub created_at: Timestamp,
     /// Changed lines, if known.
     pub size: Option<u64>,
+    /// The contexts its base requires, if whoever tells this knows them; otherwise GitHub is asked.
+    pub required_checks: Option<Vec<String>>,
 }
 
 /// Why Suture closed a pull request.
@@ -148,6 +156,15 @@ pub enum ClosedBecause {
     Abandoned,
     /// Close-and-reopen.
     Replaced,
+}
+
+/// How two pull requests for one vulnerability belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// The other one takes this one's place.
+    ReplacedBy(u64),
+    /// This one takes the other one's place.
+    Replaces(u64),
 }
 
 /// A diagnosis on its way to becoming a claim, an escalation, or nothing.
@@ -173,11 +190,15 @@ pub enum RemedyNews {
         /// Which of these.
         why: String,
     },
-    /// It was tried and did not work, or its effect never showed.
+    /// It was tried and did not work.
     Failed {
         /// What went wrong.
         error: String,
+        /// Whether it may be tried again: a definitive refusal may not.
+        failure: Failure,
     },
+    /// Its proof has not come by the deadline.
+    Overdue,
 }
 
 /// A command of a person, with what the shell found out about them.
@@ -193,6 +214,8 @@ pub struct Commanded {
     pub permission: Result<(), String>,
     /// The id its run will have, if it needs one.
     pub run: RunId,
+    /// What else they said, such as a reason.
+    pub args: String,
 }
 
 /// Who did it (seed §5 `source`).
@@ -237,6 +260,8 @@ pub enum EventKind {
     BranchUpdated,
     /// The base branch moved.
     BaseMoved,
+    /// It takes another one's place, or the other way round.
+    PrLinked,
     /// Checks began.
     ChecksStarted,
     /// One of several checks reported; the state did not change.
@@ -303,6 +328,7 @@ impl EventKind {
             Self::PrEdited => "PR_EDITED",
             Self::BranchUpdated => "BRANCH_UPDATED",
             Self::BaseMoved => "BASE_MOVED",
+            Self::PrLinked => "PR_LINKED",
             Self::ChecksStarted => "CHECKS_STARTED",
             Self::CheckReported => "CHECK_REPORTED",
             Self::ChecksPassed => "CHECKS_PASSED",
@@ -528,7 +554,7 @@ mod tests {
             "STATE_DRIFT_CORRECTED",
         ];
         let names = names_in_json::<EventKind>();
-        assert_eq!(names.len(), 33);
+        assert_eq!(names.len(), 34);
         for name in &names {
             let kind: EventKind = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((kind.name(), kind.to_string()), (name.as_str(), name.clone()));

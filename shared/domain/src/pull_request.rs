@@ -1,7 +1,7 @@
 //! The record of one pull request (seed §4 and design §3), the row of its vulnerability, and when it wants attention.
 //! How the record changes is in `decide`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -115,6 +115,18 @@ pub struct Record {
     /// Something does not add up: GitHub is to be asked at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect: Option<Suspect>,
+    /// Remedies in a row that were never done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Dropped>,
+    /// A strategy whose target has refused for good: it is not tried again in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedForGood>,
+    /// The run by which a person's `/cancel` closes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abandoning: Option<RunId>,
+    /// When it was last reopened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reopened_at: Option<Timestamp>,
     /// Not to be looked at before this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
@@ -168,7 +180,31 @@ pub struct ActiveRun {
     pub human: bool,
     /// The last remedy before it, to be restored if it is never done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous_at: Option<Timestamp>,
+    pub previous: Option<(Timestamp, Strategy)>,
+    /// When this strategy was asked for before it, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_asked: Option<Timestamp>,
+    /// Whether it has been asked for once more, because its proof did not come in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked_twice: bool,
+}
+
+/// Remedies that were claimed and never done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// How many in a row.
+    pub count: u32,
+    /// When the last one was.
+    pub at: Timestamp,
+}
+
+/// A refusal that trying again does not change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedForGood {
+    /// What was refused.
+    pub strategy: Strategy,
+    /// Why.
+    pub why: String,
 }
 
 /// Why automation stopped, and where.
@@ -176,10 +212,24 @@ pub struct ActiveRun {
 pub struct Blocked {
     /// In a sentence.
     pub reason: String,
-    /// The state it was given up in: a later state disproves it.
+    /// The state it was given up in.
     pub state: State,
+    /// What would disprove it.
+    #[serde(default)]
+    pub until: Until,
     /// Since when.
     pub at: Timestamp,
+}
+
+/// What disproves the cause of an escalation (rule 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Until {
+    /// Signals of this head that imply a later state than the one it was given up in.
+    #[default]
+    Progress,
+    /// Only GitHub's own word that the head can be merged and is up to date.
+    Mergeable,
 }
 
 /// A doubt about the record.
@@ -217,7 +267,14 @@ impl Record {
     /// Whether a person holds it, by command or label.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold || self.labels.iter().any(|label| label == LABEL_HOLD || label == LABEL_IGNORE)
+        self.hold || self.hold_label().is_some()
+    }
+
+    /// The label by which a person holds it.
+    #[must_use]
+    pub fn hold_label(&self) -> Option<&str> {
+        let holds = |label: &&String| [LABEL_HOLD, LABEL_IGNORE].iter().any(|hold| label.eq_ignore_ascii_case(hold));
+        self.labels.iter().find(holds).map(String::as_str)
     }
 
     /// Whether Suture may do something about it: open, not handed to a person, not held, not a draft.
@@ -237,7 +294,11 @@ impl Record {
     #[must_use]
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
+        // The first drop costs no pause, since what was in the way may be gone at once.
+        let by_drops =
+            self.dropped.as_ref().map(|drops| later(drops.at, pauses(policy).delay(drops.count.saturating_sub(1))));
         let by_state = later(self.progressed_at, threshold);
+        let by_state = by_drops.map_or(by_state, |at| at.max(by_state));
         let Some(remedied_at) = self.last_remediation_at else { return Some(by_state) };
         let attempt = self.remediation_action.map_or(0, |strategy| self.retry_counts.of(strategy));
         let by_remedy = later(remedied_at, threshold.saturating_add(pauses(policy).delay(attempt)));
@@ -282,6 +343,7 @@ impl Record {
         self.forget_head(old);
         self.signals = early.map_or_else(Signals::default, |early| early.signals);
         self.head_at = at;
+        self.last_asked.clear();
     }
 
     /// Remembers that a commit is no longer the head, or never will be.
@@ -337,12 +399,12 @@ pub fn pauses(policy: &Policy) -> Schedule {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Vulnerability {
-    /// The open pull request for it.
-    pub open_pr: Option<u64>,
+    /// The open pull requests for it: one, if all is well.
+    pub open: BTreeSet<u64>,
     /// How often it was closed and asked for afresh.
     pub close_and_reopen: u32,
-    /// All its pull requests, oldest first.
-    pub lineage: Vec<u64>,
+    /// All its pull requests.
+    pub lineage: BTreeSet<u64>,
     /// A person cancelled it: never adopted or asked for again.
     pub abandoned: bool,
 }
@@ -655,13 +717,14 @@ mod tests {
         record.required_checks.push("build".to_owned());
         record.labels.push(LABEL_HOLD.to_owned());
         (record.hold, record.draft, record.skips) = (true, true, 2);
-        record.blocked = Some(Blocked { reason: "why".to_owned(), state: State::ChecksFailed, at });
+        record.blocked =
+            Some(Blocked { reason: "why".to_owned(), state: State::ChecksFailed, until: Until::Mergeable, at });
         record.would = Some("would".to_owned());
         (record.replaces, record.replaced_by) = (Some(41), Some(43));
         record.doubt("why", at);
         (record.not_before, record.ttl) = (Some(at), Some(at));
         if let Some(run) = &mut record.active_run {
-            (run.accepted, run.human, run.previous_at) = (true, true, Some(at));
+            (run.accepted, run.human, run.previous) = (true, true, Some((at, Strategy::Rebuild)));
         }
         assert_read_back(&record);
     }
@@ -690,7 +753,7 @@ mod tests {
 
     #[test]
     fn a_vulnerability_is_read_back_and_missing_fields_say_no() {
-        let row = Vulnerability { open_pr: Some(42), close_and_reopen: 1, lineage: vec![41, 42], abandoned: true };
+        let row = Vulnerability { open: [42].into(), close_and_reopen: 1, lineage: [41, 42].into(), abandoned: true };
         let json = serde_json::to_string(&row).unwrap();
         assert_eq!(serde_json::from_str::<Vulnerability>(&json).unwrap(), row);
         assert_eq!(serde_json::from_str::<Vulnerability>("{}").unwrap(), Vulnerability::default());

@@ -149,7 +149,9 @@ mod tests {
             since,
             accepted: true,
             human: false,
-            previous_at: None,
+            previous: None,
+            previous_asked: None,
+            asked_twice: false,
         });
         tale.pass(1);
         tale

@@ -34,6 +34,8 @@ const MOST_COMPENSATIONS: usize = 32;
 pub enum RunKind {
     /// One attempt of one strategy on one pull request.
     Remedy(Strategy),
+    /// A person's `/cancel`: closing the pull request for good.
+    Abandon,
     /// One pass of the reconciler.
     Sweep,
 }
@@ -152,7 +154,13 @@ impl Run {
     /// A claimed attempt of a strategy, decided on this head.
     #[must_use]
     pub fn remedy(id: RunId, pr: PrId, head: Option<Sha>, does: Strategy, trigger: RunTrigger, now: Timestamp) -> Self {
-        Self { pr: Some(pr), head_sha: head, ..Self::pending(id, RunKind::Remedy(does), trigger, now) }
+        Self::on(id, pr, head, RunKind::Remedy(does), trigger, now)
+    }
+
+    /// Work of any kind on one pull request.
+    #[must_use]
+    pub fn on(id: RunId, pr: PrId, head: Option<Sha>, kind: RunKind, trigger: RunTrigger, now: Timestamp) -> Self {
+        Self { pr: Some(pr), head_sha: head, ..Self::pending(id, kind, trigger, now) }
     }
 
     /// A pass of the reconciler.

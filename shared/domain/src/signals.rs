@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::event::cut;
 use crate::state::{State, Strategy, Substatus};
 
 /// The signals of one head. For each source the newest report by its own time wins, whatever order reports arrive in.
@@ -142,14 +143,26 @@ impl Check {
     /// of the same run is always newer than it, whatever the result says about its own start, and a later start is newer
     /// than an older result. The rest makes the order total, so that it does not depend on which report arrives first; of
     /// two contradicting ones the red one counts.
-    fn order(&self) -> (u64, Timestamp, u8, Timestamp, Verdict, &str) {
+    fn order(&self) -> ((u64, Timestamp, u8), Timestamp, Verdict, Option<&str>, &str) {
         let text = self.failure.as_ref().map_or("", |failure| failure.text.as_str());
+        // Who has found a reason knows more than who has not.
+        let rule = self.failure.as_ref().and_then(|failure| failure.transient_rule.as_deref());
         let since = match (self.kind, self.verdict) {
             (CheckKind::Run, Verdict::Queued | Verdict::Running) => self.started_at.unwrap_or(self.at),
-            (CheckKind::Run, Verdict::Passed | Verdict::Failed) | (CheckKind::Status, _) => self.at,
+            // A slow clock may put the end before the start; it is the end all the same.
+            (CheckKind::Run, Verdict::Passed | Verdict::Failed) => {
+                self.started_at.map_or(self.at, |at| at.max(self.at))
+            }
+            (CheckKind::Status, _) => self.at,
         };
         let id = if self.kind == CheckKind::Run { self.id.unwrap_or(0) } else { 0 };
-        (id, since, self.verdict.phase(), self.at, self.verdict, text)
+        ((id, since, self.verdict.phase()), self.at, self.verdict, rule, text)
+    }
+
+    fn shorten(&mut self) {
+        if let Some(failure) = &mut self.failure {
+            failure.text = cut(&failure.text, MAX_TEXT);
+        }
     }
 
     fn key(&self) -> (&str, CheckKind) {
@@ -185,8 +198,8 @@ pub enum PolicyVerdict {
 }
 
 impl PolicyReport {
-    fn order(&self) -> (Timestamp, bool, PolicyVerdict, &str) {
-        (self.at, self.verdict != PolicyVerdict::Evaluating, self.verdict, &self.text)
+    fn order(&self) -> ((Timestamp, bool), PolicyVerdict, &str) {
+        ((self.at, self.verdict != PolicyVerdict::Evaluating), self.verdict, &self.text)
     }
 }
 
@@ -228,6 +241,18 @@ impl MergeReport {
         (self.at, self.failed, &self.text)
     }
 }
+
+/// Who brings a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// A webhook, or a bot: one of several that may be under way.
+    ByEvent,
+    /// GitHub, when asked: the last word on the second it happened in.
+    ByGitHub,
+}
+
+/// Longest text kept of a report, in characters.
+const MAX_TEXT: usize = 200;
 
 /// Whether a check is a required one. An empty list means all are.
 fn counts(check: &Check, required: &[String]) -> bool {
@@ -291,11 +316,19 @@ impl Signals {
 
     /// Notes the report of a check, unless a newer one is known or there are `limit` others already.
     pub fn note_check(&mut self, check: &Check, limit: usize) -> Noted {
+        self.note_check_by(check, limit, Said::ByEvent)
+    }
+
+    fn note_check_by(&mut self, check: &Check, limit: usize, said: Said) -> Noted {
         match self.checks.binary_search_by(|known| known.key().cmp(&check.key())) {
             Ok(at) => {
-                let newer = check.order() > self.checks[at].order();
+                let known = &self.checks[at];
+                let overrules =
+                    said == Said::ByGitHub && check.order().0 == known.order().0 && check.verdict != known.verdict;
+                let newer = overrules || check.order() > known.order();
                 if newer {
                     self.checks[at] = check.clone();
+                    self.checks[at].shorten();
                     self.answered(Asked::Checks);
                 }
                 Noted::changed(newer)
@@ -303,6 +336,7 @@ impl Signals {
             Err(_) if self.checks.len() >= limit => Noted::Full,
             Err(at) => {
                 self.checks.insert(at, check.clone());
+                self.checks[at].shorten();
                 self.answered(Asked::Checks);
                 Noted::Changed
             }
@@ -311,9 +345,17 @@ impl Signals {
 
     /// Notes a report of Policy Bot, unless a newer one is known.
     pub fn note_policy(&mut self, report: &PolicyReport) -> Noted {
-        let newer = self.policy.as_ref().is_none_or(|known| report.order() > known.order());
+        self.note_policy_by(report, Said::ByEvent)
+    }
+
+    fn note_policy_by(&mut self, report: &PolicyReport, said: Said) -> Noted {
+        let newer = self.policy.as_ref().is_none_or(|known| {
+            let overrules =
+                said == Said::ByGitHub && report.order().0 == known.order().0 && report.verdict != known.verdict;
+            overrules || report.order() > known.order()
+        });
         if newer {
-            self.policy = Some(report.clone());
+            self.policy = Some(PolicyReport { text: cut(&report.text, MAX_TEXT), ..report.clone() });
             self.answered(Asked::Policy);
         }
         Noted::changed(newer)
@@ -340,7 +382,7 @@ impl Signals {
     pub fn note_merge(&mut self, report: &MergeReport) -> Noted {
         let newer = self.merge.as_ref().is_none_or(|known| report.order() > known.order());
         if newer {
-            self.merge = Some(report.clone());
+            self.merge = Some(MergeReport { text: cut(&report.text, MAX_TEXT), ..report.clone() });
             self.answered(Asked::Merge);
         }
         Noted::changed(newer)
@@ -352,14 +394,30 @@ impl Signals {
         }
     }
 
-    /// Notes all of another's reports, newest wins. Reports older than `not_before` are left out: while a remedy runs,
-    /// what was said before it began corrects nothing (rule 2).
-    pub fn note_all(&mut self, other: &Self, limit: usize, not_before: Option<Timestamp>) -> Noted {
+    /// Notes all that GitHub shows, newest wins; what it shows of one and the same second overrules what events said of it.
+    /// Reports older than `not_before` are left out: while a remedy runs, what was said before it began corrects nothing
+    /// (rule 2). Required checks always find room.
+    pub fn note_all(
+        &mut self,
+        other: &Self,
+        limit: usize,
+        required: &[String],
+        not_before: Option<Timestamp>,
+    ) -> Noted {
+        let room = |check: &Check| if required.contains(&check.name) { usize::MAX } else { limit };
         let counts = |at: Timestamp| not_before.is_none_or(|earliest| at >= earliest);
         let mut noted = Vec::new();
         noted.extend(other.requested_at.filter(|at| counts(*at)).map(|at| self.note_requested(at)));
-        noted.extend(other.checks.iter().filter(|c| counts(c.at)).map(|check| self.note_check(check, limit)));
-        noted.extend(other.policy.iter().filter(|p| counts(p.at)).map(|report| self.note_policy(report)));
+        noted.extend(
+            other
+                .checks
+                .iter()
+                .filter(|c| counts(c.at))
+                .map(|check| self.note_check_by(check, room(check), Said::ByGitHub)),
+        );
+        noted.extend(
+            other.policy.iter().filter(|p| counts(p.at)).map(|report| self.note_policy_by(report, Said::ByGitHub)),
+        );
         noted.extend(other.approvals.iter().filter(|a| counts(a.at)).map(|approval| self.note_approval(approval)));
         noted.extend(other.merge.iter().filter(|m| counts(m.at)).map(|report| self.note_merge(report)));
         if noted.contains(&Noted::Full) { Noted::Full } else { Noted::changed(noted.contains(&Noted::Changed)) }
@@ -439,6 +497,13 @@ impl Signals {
         self.asked == Some(Asked::Merge) || self.merge.as_ref().is_some_and(|report| !report.failed)
     }
 
+    /// Since when a required check has been queued or at work, by its own word; the first, if there are several.
+    #[must_use]
+    pub fn at_work_since(&self, required: &[String]) -> Option<Timestamp> {
+        let at_work = |check: &&Check| counts(check, required) && check.verdict.phase() < 2;
+        self.checks.iter().filter(at_work).map(|check| check.started_at.unwrap_or(check.at)).min()
+    }
+
     /// Whether any check of this head is queued or at work, by its own word.
     #[must_use]
     pub fn any_check_at_work(&self) -> bool {
@@ -455,13 +520,9 @@ impl Signals {
     #[must_use]
     pub fn since(&self, state: State, required: &[String]) -> Option<Timestamp> {
         let red = || self.failed_checks(required).map(|check| check.at).max();
-        let at_work = || {
-            let started = |check: &Check| check.started_at.unwrap_or(check.at);
-            self.checks.iter().filter(|check| check.verdict.phase() < 2).map(started).min().or(self.requested_at)
-        };
         let judged = || self.policy.as_ref().map(|report| report.at).max(self.checks_passed_at());
         match state {
-            State::ChecksRunning => at_work(),
+            State::ChecksRunning => self.at_work_since(required).or(self.requested_at),
             State::ChecksFailed => red(),
             State::ChecksPassed => self.checks_passed_at(),
             State::PolicyEvaluating | State::PolicyFailed | State::PolicyPassed => judged(),
@@ -1181,16 +1242,16 @@ mod tests {
     fn all_of_anothers_reports_are_noted_and_the_newest_win() {
         let theirs = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
         let mut mine = Signals::default();
-        assert_eq!(mine.note_all(&theirs, LIMIT, None), Noted::Changed);
+        assert_eq!(mine.note_all(&theirs, LIMIT, &[], None), Noted::Changed);
         assert_eq!(mine, theirs);
-        assert_eq!(mine.note_all(&theirs, LIMIT, None), Noted::Unchanged);
-        assert_eq!(mine.note_all(&Signals::default(), LIMIT, None), Noted::Unchanged);
+        assert_eq!(mine.note_all(&theirs, LIMIT, &[], None), Noted::Unchanged);
+        assert_eq!(mine.note_all(&Signals::default(), LIMIT, &[], None), Noted::Unchanged);
         let mut newer = Signals { policy: Some(policy_says(SOD, at(9))), ..Signals::default() };
-        assert_eq!(newer.note_all(&theirs, LIMIT, None), Noted::Changed);
+        assert_eq!(newer.note_all(&theirs, LIMIT, &[], None), Noted::Changed);
         assert_eq!(newer.policy, Some(policy_says(SOD, at(9))));
         let two = with_checks(&[run("a", Verdict::Passed, at(1)), run("b", Verdict::Passed, at(1))]);
         let mut cramped = Signals::default();
-        assert_eq!(cramped.note_all(&two, 1, None), Noted::Full);
+        assert_eq!(cramped.note_all(&two, 1, &[], None), Noted::Full);
         assert_eq!(cramped.checks.len(), 1);
     }
 
@@ -1206,7 +1267,7 @@ mod tests {
             (at(6), Signals::default()),
         ] {
             let mut mine = Signals::default();
-            let noted = mine.note_all(&theirs, LIMIT, Some(not_before));
+            let noted = mine.note_all(&theirs, LIMIT, &[], Some(not_before));
             assert_eq!(mine, expected, "not before {not_before}");
             assert_eq!(noted, Noted::changed(expected != Signals::default()));
         }

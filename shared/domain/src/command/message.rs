@@ -44,6 +44,9 @@ pub struct CommandMessage {
 }
 
 impl CommandMessage {
+    /// The `args` of a `/rebuild` whose build under way hangs, and is to be stopped first.
+    pub const STOP_FIRST: &'static str = "stop-first";
+
     /// The pull request it is about.
     #[must_use]
     pub fn pr(&self) -> PrId {

@@ -1,18 +1,18 @@
 //! What Suture does, as decisions: a remedy is claimed before anything is done, followed until its proof comes, and given
 //! back if it was never done (rule 7); what nothing helps is handed to a person; people's commands are obeyed or refused.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandMessage, CommandSource, MessageVersion, Situation};
 use crate::comment;
-use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, VulnerabilityChange, nothing, verify};
+use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, VulnerabilityNews, nothing, verify};
 use crate::diagnosis::Diagnosis;
 use crate::event::{Commanded, Diagnosed, EventKind, Payload, RemedyNews, cut};
 use crate::id::{CommandId, RunId};
 use crate::policy::Mode;
-use crate::pull_request::{ActiveRun, Blocked, later, seconds};
+use crate::pull_request::{ActiveRun, Blocked, Dropped, Record, RefusedForGood, Until, later, seconds};
 use crate::remedy;
-use crate::run::{Run, RunTrigger};
+use crate::run::{Run, RunKind, RunTrigger};
 use crate::state::{State, Strategy, Substatus};
 use crate::transition;
 
@@ -29,6 +29,12 @@ pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
     }
     if draft.record.active_run.is_some() {
         return postpone(draft, "a remedy is under way");
+    }
+    // Whom a definitive refusal did not convince, a second one will not (seed 002 §4).
+    let refused =
+        draft.record.refused.as_ref().filter(|refused| Some(refused.strategy) == diagnosis.classification.strategy());
+    if let Some(why) = refused.map(|refused| format!("{} was refused for good: {}", refused.strategy, refused.why)) {
+        return escalate(draft, found, why);
     }
     match diagnosis.classification.strategy() {
         Some(Strategy::CloseAndReopen) => guarded(draft, found),
@@ -67,7 +73,7 @@ fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
             "a person has given this vulnerability up, so no fresh pull request is asked for".to_owned(),
         );
     }
-    let Some(other) = row.open_pr.filter(|number| *number != draft.record.id.number) else {
+    let Some(other) = row.open.iter().copied().find(|number| *number != draft.record.id.number) else {
         return act(draft, found, Strategy::CloseAndReopen);
     };
     let reason = format!("{}: #{other}", comment::DUPLICATE);
@@ -77,7 +83,8 @@ fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
         return escalate(draft, found, format!("{reason} has been open for a day, and this one still has conflicts"));
     }
     let since = waiting_since.unwrap_or(draft.now);
-    draft.record.blocked = Some(Blocked { reason: reason.clone(), state: draft.record.state, at: since });
+    let state = draft.record.state;
+    draft.record.blocked = Some(Blocked { reason: reason.clone(), state, until: Until::Mergeable, at: since });
     draft.record.not_before = Some(later(since, GUARD_WAIT));
     draft.finish(Outcome::Applied, format!("no action: {reason}"))
 }
@@ -85,7 +92,10 @@ fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
 fn act(draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
     match draft.policy.mode {
         Mode::Act => claim(draft, found, strategy),
-        Mode::Observe => would(draft, EventKind::WouldRemedy, &found.diagnosis),
+        Mode::Observe => {
+            let text = format!("would {}", comment::action(found.diagnosis.classification));
+            would(draft, EventKind::WouldRemedy, &found.diagnosis, &text)
+        }
     }
 }
 
@@ -96,11 +106,10 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     let record = &mut draft.record;
     record.retry_counts.count(strategy);
     record.lifetime_remedies = record.lifetime_remedies.saturating_add(1);
-    let previous_at = record.last_remediation_at.replace(now);
-    record.remediation_action = Some(strategy);
+    let previous = record.last_remediation_at.replace(now).zip(record.remediation_action.replace(strategy));
     record.not_before = None;
     record.unanswered = 0;
-    begin(&mut draft, strategy, &found.run, previous_at, false);
+    begin(&mut draft, strategy, &found.run, previous, false);
     let record = &draft.record;
     let mut run = Run::remedy(
         found.run.clone(),
@@ -111,19 +120,8 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
         now,
     );
     run.expects = Some(fixed.expects.to_owned());
-    let message = CommandMessage {
-        v: MessageVersion,
-        pr_number: record.id.number,
-        repo: record.id.repo.clone(),
-        command: fixed.command,
-        source: CommandSource::Reconciler,
-        requested_by: "suture".to_owned(),
-        timestamp: now,
-        command_id: CommandId::new(found.run.as_str()),
-        run_id: Some(found.run.clone()),
-        head_sha: Some(record.head_sha.clone()),
-        args: None,
-    };
+    let args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
+    let message = message(record, fixed.command, &found.run, now, args);
     let payload = Payload {
         head: Some(record.head_sha.clone()),
         name: Some(found.diagnosis.rule.title.to_owned()),
@@ -131,7 +129,7 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
         ..Payload::text(&comment::diagnosis(&found.diagnosis))
     };
     if strategy == Strategy::CloseAndReopen {
-        draft.vulnerability = Some(VulnerabilityChange::CountReopen);
+        draft.vulnerability(VulnerabilityNews::CountReopen);
     }
     draft.log(fixed.event, None, payload);
     draft.runs.push(RunChange::Open(Box::new(run)));
@@ -139,12 +137,29 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     draft.finish(Outcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
 }
 
+/// What the Car Bridge is asked to do on behalf of a run.
+fn message(record: &Record, command: Command, run: &RunId, now: Timestamp, args: Option<String>) -> CommandMessage {
+    CommandMessage {
+        v: MessageVersion,
+        pr_number: record.id.number,
+        repo: record.id.repo.clone(),
+        command,
+        source: CommandSource::Reconciler,
+        requested_by: "suture".to_owned(),
+        timestamp: now,
+        command_id: CommandId::new(run.as_str()),
+        run_id: Some(run.clone()),
+        head_sha: Some(record.head_sha.clone()),
+        args,
+    }
+}
+
 /// Marks what the remedy is to renew, and remembers that it is under way.
-fn begin(draft: &mut Draft<'_>, strategy: Strategy, run: &RunId, previous_at: Option<jiff::Timestamp>, human: bool) {
+fn begin(draft: &mut Draft<'_>, strategy: Strategy, run: &RunId, previous: Option<(Timestamp, Strategy)>, human: bool) {
     let required = draft.record.required(draft.policy).to_vec();
     let record = &mut draft.record;
     record.signals.claim(strategy, &required);
-    record.last_asked.insert(strategy, draft.now);
+    let previous_asked = record.last_asked.insert(strategy, draft.now);
     record.active_run = Some(ActiveRun {
         id: run.clone(),
         strategy,
@@ -152,7 +167,9 @@ fn begin(draft: &mut Draft<'_>, strategy: Strategy, run: &RunId, previous_at: Op
         since: draft.now,
         accepted: false,
         human,
-        previous_at,
+        previous,
+        previous_asked,
+        asked_twice: false,
     });
 }
 
@@ -160,7 +177,7 @@ fn begin(draft: &mut Draft<'_>, strategy: Strategy, run: &RunId, previous_at: Op
 fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision {
     let diagnosis = &found.diagnosis;
     if draft.policy.mode == Mode::Observe {
-        return would(draft, EventKind::WouldEscalate, diagnosis);
+        return would(draft, EventKind::WouldEscalate, diagnosis, &format!("would call a person: {reason}"));
     }
     let notice = comment::escalation(&draft.record, diagnosis, &reason, &found.story, draft.policy, draft.now);
     let from = draft.record.state;
@@ -173,15 +190,17 @@ fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision
     draft.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
     let now = draft.now;
     draft.enter(State::NeedsIntervention, substatus, now);
-    draft.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, at: now });
+    // Green checks do not resolve a conflict: what the base is in the way of, only GitHub's own word takes back.
+    let until = if matches!(diagnosis.rule.number, "1" | "2") { Until::Mergeable } else { Until::Progress };
+    draft.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, until, at: now });
     draft.effect(EffectKind::Notice(notice));
     draft.finish(Outcome::Applied, format!("escalated: {reason}"))
 }
 
 /// Observe mode: says what would be done, once for each change of mind, and does nothing (rule 20).
-fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis) -> Decision {
-    let text = format!("would {}. {}", comment::action(diagnosis.classification), comment::diagnosis(diagnosis));
-    let decision = format!("{} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
+fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
+    let text = format!("{what}. {}", comment::diagnosis(diagnosis));
+    let decision = format!("{kind} {} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
     let wait = draft.policy.threshold(draft.record.state).unwrap_or(GUARD_WAIT);
     draft.record.not_before = Some(later(draft.now, wait));
     if draft.record.would.as_deref() != Some(decision.as_str()) {
@@ -200,18 +219,42 @@ pub(super) fn remedy_news(mut draft: Draft<'_>, run: &RunId, news: &RemedyNews) 
         RemedyNews::Accepted if active.accepted => nothing(Outcome::Duplicate, "accepted already"),
         RemedyNews::Accepted => accepted(draft, &active),
         RemedyNews::Dropped { why } => {
-            if !active.human {
-                draft.record.retry_counts.give_back(active.strategy);
-                draft.record.lifetime_remedies = draft.record.lifetime_remedies.saturating_sub(1);
-                draft.record.last_remediation_at = active.previous_at;
-                if active.strategy == Strategy::CloseAndReopen {
-                    draft.vulnerability = Some(VulnerabilityChange::GiveBackReopen);
-                }
-            }
-            ended(draft, &active, RunEnd::Cancelled, &format!("dropped: {why}"))
+            draft.give_back();
+            let now = draft.now;
+            let drops = draft.record.dropped.take().map_or(0, |drops| drops.count);
+            ended(draft, &active, RunEnd::Cancelled, &format!("dropped: {why}"), |record| {
+                record.dropped = Some(Dropped { count: drops.saturating_add(1), at: now });
+            })
         }
-        RemedyNews::Failed { error } => ended(draft, &active, RunEnd::Failed, &format!("failed: {error}")),
+        RemedyNews::Failed { error, failure } => {
+            let refused = RefusedForGood { strategy: active.strategy, why: cut(error, Payload::MAX_TEXT) };
+            let refused = (!failure.may_retry()).then_some(refused);
+            ended(draft, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
+        }
+        RemedyNews::Overdue if active.strategy == Strategy::CloseAndReopen && !active.asked_twice => {
+            ask_once_more(draft, &active)
+        }
+        RemedyNews::Overdue => {
+            let why = format!("failed: {} did not come in time", remedy::of(active.strategy).expects);
+            ended(draft, &active, RunEnd::Failed, &why, |_| {})
+        }
     }
+}
+
+/// CodeGenie has not opened a fresh pull request in time: it is asked once more, and then a person is (rule 18).
+fn ask_once_more(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
+    if let Some(run) = &mut draft.record.active_run {
+        run.asked_twice = true;
+    }
+    let fixed = remedy::of(active.strategy);
+    let deadline = later(draft.now, remedy::wait(active.strategy, draft.policy));
+    draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
+    let again = message(&draft.record, fixed.command, &active.id, draft.now, None);
+    draft.effect(EffectKind::Command(again));
+    let payload =
+        Payload { run: Some(active.id.clone()), ..Payload::text("asked once more: no fresh pull request came") };
+    draft.log(EventKind::RemediationAccepted, None, payload);
+    draft.finish(Outcome::Applied, "CodeGenie is asked once more")
 }
 
 /// The target took it. The post-action state is written if everything is as it was claimed; a report that has come in the
@@ -223,6 +266,11 @@ fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     let fixed = remedy::of(active.strategy);
     let from = draft.record.state;
     let mut change = None;
+    let gone = draft.record.head_sha != active.head_sha && active.strategy != Strategy::BranchUpdate;
+    if gone {
+        let why = format!("the head moved to {}", draft.record.head_sha.short());
+        return ended(draft, active, RunEnd::Cancelled, &why, |_| {});
+    }
     if draft.record.head_sha == active.head_sha && from.is_live() {
         draft.record.signals.promise(active.strategy);
         let implied = draft.record.implied(draft.policy);
@@ -242,7 +290,13 @@ fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
 
 /// It is over without a proof. If its post-action state was ours, it goes back to what is really known: our own assumption
 /// is withdrawn, so the table does not apply, and the clock does not start again.
-fn ended(mut draft: Draft<'_>, active: &ActiveRun, end: RunEnd, why: &str) -> Decision {
+fn ended(
+    mut draft: Draft<'_>,
+    active: &ActiveRun,
+    end: RunEnd,
+    why: &str,
+    remember: impl FnOnce(&mut Record),
+) -> Decision {
     draft.end_run(end, why);
     let from = draft.record.state;
     let assumed = active.accepted && Some(from) == remedy::of(active.strategy).post_action;
@@ -254,8 +308,12 @@ fn ended(mut draft: Draft<'_>, active: &ActiveRun, end: RunEnd, why: &str) -> De
     }
     let payload = Payload { run: Some(active.id.clone()), ..Payload::text(why) };
     draft.log(EventKind::RemediationEnded, change, payload);
+    remember(&mut draft.record);
     if !draft.record.state.is_terminal() {
         draft.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), draft.now);
+    } else if end == RunEnd::Failed && active.strategy == Strategy::CloseAndReopen {
+        // The old one is closed and no fresh one came: nobody but a person can see to this vulnerability now.
+        draft.effect(EffectKind::Notice(comment::missing_replacement(&draft.record, why)));
     }
     draft.finish(Outcome::Applied, format!("{} {why}", active.strategy))
 }
@@ -284,8 +342,8 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
         Command::Hold => {
             draft.record.hold = true;
             let state = draft.record.state;
-            let reason = format!("held by {}", asked.by);
-            draft.record.blocked.get_or_insert(Blocked { reason, state, at: now });
+            let reason = comment::held(&asked.by, &asked.args);
+            draft.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
         }
         Command::Resume => {
             draft.record.hold = false;
@@ -299,17 +357,25 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
         | Command::Merge
         | Command::UpdateBranch
         | Command::CloseAndReopen => open_human_run(&mut draft, asked),
-        Command::Cancel | Command::Status | Command::Explain | Command::Approve => {}
+        Command::Cancel => {
+            // Whoever sees the closing first, GitHub's webhook, the sweep or the Car Bridge, will know why.
+            draft.record.abandoning = Some(asked.run.clone());
+            let run = open_run(&draft, asked, RunKind::Abandon);
+            draft.runs.push(RunChange::Open(Box::new(run)));
+        }
+        Command::Status | Command::Explain | Command::Approve => {}
     }
     let to = draft.record.state;
     let payload = Payload {
         by: Some(asked.by.clone()),
         name: Some(command.name().to_owned()),
-        run: command.strategy().map(|_| asked.run.clone()),
+        run: (!draft.runs.is_empty()).then(|| asked.run.clone()),
         ..Payload::text("accepted")
     };
     draft.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
-    draft.finish(Outcome::Applied, format!("{command} by {} accepted", asked.by))
+    let still = draft.record.hold_label().filter(|_| command == Command::Resume);
+    let reason = still.map_or_else(|| format!("{command} by {} accepted", asked.by), comment::still_held);
+    draft.finish(Outcome::Applied, reason)
 }
 
 /// Whether the person may, and whether it makes sense now.
@@ -326,8 +392,15 @@ fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
         checks_running: draft.record.signals.any_check_at_work(),
     };
     command.is_valid_in(&situation).map_err(|refusal| refusal.to_string())?;
+    if command == Command::CloseAndReopen && draft.record.vulnerability_id.is_none() {
+        return Err(
+            "no vulnerability id is known here, so no fresh pull request could be asked for: name it in the text"
+                .to_owned(),
+        );
+    }
     let under_way = draft.record.active_run.as_ref().map(|run| run.strategy);
-    if under_way.is_some() && under_way == command.strategy() {
+    let cancelling = command == Command::Cancel && draft.record.abandoning.is_some();
+    if cancelling || (under_way.is_some() && under_way == command.strategy()) {
         return Err(format!("`{command}` is under way already: see `/status` for how it goes"));
     }
     Ok(())
@@ -336,25 +409,57 @@ fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
 /// A person's command opens a run too, but spends no budget (rule 19). What Suture was doing gives way.
 fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
     let Some(strategy) = asked.command.strategy() else { return };
+    draft.give_back();
     draft.end_run(RunEnd::Cancelled, format!("overtaken by `{}` of {}", asked.command, asked.by));
+    begin(draft, strategy, &asked.run, None, true);
+    let mut run = open_run(draft, asked, RunKind::Remedy(strategy));
+    run.expects = Some(remedy::of(strategy).expects.to_owned());
+    draft.runs.push(RunChange::Open(Box::new(run)));
+}
+
+/// The run of a person's command.
+fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
     let trigger = match asked.source {
         CommandSource::PrComment => RunTrigger::PrComment,
         CommandSource::AdminApi => RunTrigger::AdminApi,
         CommandSource::Reconciler => RunTrigger::Reconciler,
     };
-    begin(draft, strategy, &asked.run, None, true);
     let record = &draft.record;
     let mut run =
-        Run::remedy(asked.run.clone(), record.id.clone(), Some(record.head_sha.clone()), strategy, trigger, draft.now);
-    run.expects = Some(remedy::of(strategy).expects.to_owned());
+        Run::on(asked.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, draft.now);
     run.requested_by = Some(asked.by.clone());
-    draft.runs.push(RunChange::Open(Box::new(run)));
+    run
 }
 
 impl Draft<'_> {
-    /// CLOSED in the middle of close-and-reopen is REPLACED; anything else has no detail.
+    /// CLOSED after `/cancel` is ABANDONED, in the middle of close-and-reopen REPLACED; anything else has no detail.
     pub(super) fn closing_substatus(&self, to: State) -> Option<Substatus> {
         let replacing = self.record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
-        (to == State::Closed && replacing).then_some(Substatus::Replaced)
+        if to != State::Closed {
+            None
+        } else if self.record.abandoning.is_some() {
+            Some(Substatus::Abandoned)
+        } else {
+            replacing.then_some(Substatus::Replaced)
+        }
+    }
+
+    /// What a remedy that was never done has cost comes back, if Suture had claimed it.
+    pub(super) fn give_back(&mut self) {
+        let Some(active) = self.record.active_run.clone().filter(|run| !run.accepted) else { return };
+        match active.previous_asked {
+            Some(at) => _ = self.record.last_asked.insert(active.strategy, at),
+            None => _ = self.record.last_asked.remove(&active.strategy),
+        }
+        if active.human {
+            return;
+        }
+        self.record.retry_counts.give_back(active.strategy);
+        self.record.lifetime_remedies = self.record.lifetime_remedies.saturating_sub(1);
+        self.record.last_remediation_at = active.previous.map(|(at, _)| at);
+        self.record.remediation_action = active.previous.map(|(_, strategy)| strategy);
+        if active.strategy == Strategy::CloseAndReopen {
+            self.vulnerability(VulnerabilityNews::GiveBackReopen);
+        }
     }
 }

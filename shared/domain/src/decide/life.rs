@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::RetryCounts;
-use crate::decide::{Decision, Draft, HeadChange, Outcome, RunEnd, VulnerabilityChange, nothing};
-use crate::event::{ClosedBecause, Described, EventKind, Fact, Happened, Payload};
+use crate::decide::{
+    Decision, Draft, HeadChange, Outcome, RunChange, RunEnd, VulnerabilityChange, VulnerabilityNews, nothing,
+};
+use crate::event::{ClosedBecause, Described, EventKind, Fact, Happened, Link, Payload};
 use crate::id::Sha;
 use crate::policy::Policy;
 use crate::pull_request::{Record, later};
@@ -32,6 +34,7 @@ pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decisi
         | Happened::BaseMoved { .. }
         | Happened::Verified(_)
         | Happened::Skipped { .. }
+        | Happened::Linked(_)
         | Happened::Diagnosed(_)
         | Happened::Remedy { .. }
         | Happened::Commanded(_) => nothing(Outcome::Ignored, format!("{} is not known here", fact.pr)),
@@ -53,7 +56,7 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         signals: Signals::default(),
         early: Vec::new(),
         past_heads: Vec::new(),
-        required_checks: Vec::new(),
+        required_checks: required(policy, described.required_checks.as_deref().unwrap_or_default()),
         created_at: described.created_at,
         last_event_at: at,
         progressed_at: at,
@@ -77,6 +80,10 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         replaced_by: None,
         suspect: None,
         not_before: None,
+        dropped: None,
+        refused: None,
+        abandoning: None,
+        reopened_at: None,
         skips: 0,
         unanswered: 0,
         version: 0,
@@ -86,9 +93,12 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
     let mut draft = Draft::new(policy, record, fact, now);
     if let Some(why) = doubt {
         draft.record.doubt(why, now);
+    } else if described.required_checks.is_none() && policy.checks.required.is_empty() {
+        // Without the list the first green job of a matrix would look like all of them.
+        draft.record.doubt("the checks its base requires are not known yet", now);
     }
     draft.heads.push(HeadChange::Current(described.head.clone()));
-    draft.vulnerability = described.vulnerability_id.as_ref().map(|_| VulnerabilityChange::Opened);
+    draft.vulnerability(VulnerabilityNews::Opened);
     let payload = Payload {
         head: Some(described.head.clone()),
         name: described.vulnerability_id.clone(),
@@ -97,6 +107,11 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
     draft.log(EventKind::PrOpened, None, payload);
     let reason = format!("{} is new", draft.record.id);
     draft.finish(Outcome::Applied, reason)
+}
+
+/// Required contexts, without Policy Bot's own, which is a policy and never a check (rule 6).
+pub(super) fn required(policy: &Policy, contexts: &[String]) -> Vec<String> {
+    contexts.iter().filter(|name| !policy.is_policy_context(name)).cloned().collect()
 }
 
 /// Labels, draft, branches and the like, as of the fact's time. Answers what changed, in words.
@@ -108,6 +123,7 @@ fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> O
         return None;
     }
     let was_actionable = record.is_actionable();
+    let was_for = (record.base_branch.clone(), record.vulnerability_id.clone());
     record.described_at = as_of;
     let mut changes = Vec::new();
     if record.labels != described.labels {
@@ -127,7 +143,9 @@ fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> O
     if described.vulnerability_id.is_some() && record.vulnerability_id != described.vulnerability_id {
         changes.push(format!("vulnerability: {}", described.vulnerability_id.as_deref().unwrap_or_default()));
         record.vulnerability_id.clone_from(&described.vulnerability_id);
-        draft.vulnerability = Some(VulnerabilityChange::Opened);
+    }
+    if let Some(contexts) = &described.required_checks {
+        record.required_checks = required(draft.policy, contexts);
     }
     record.branch.clone_from(&described.branch);
     record.node_id = described.node_id.clone().or_else(|| record.node_id.take());
@@ -135,6 +153,15 @@ fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> O
     if !was_actionable && record.is_actionable() && record.suspect.is_none() {
         // Back from a hold or a draft: the bots get their normal time before anybody calls it stale.
         record.not_before = draft.policy.threshold(record.state).map(|wait| later(as_of.min(draft.now), wait));
+    }
+    let is_for = (record.base_branch.clone(), record.vulnerability_id.clone());
+    if was_for != is_for {
+        // The row of the other base or vulnerability must not go on thinking that this one is open for it.
+        if let (base_branch, Some(id)) = was_for {
+            let news = VulnerabilityNews::NoLongerOpen;
+            draft.vulnerabilities.push(VulnerabilityChange { base_branch, id, news });
+        }
+        draft.vulnerability(VulnerabilityNews::Opened);
     }
     (!changes.is_empty()).then(|| changes.join("; "))
 }
@@ -207,9 +234,10 @@ pub(super) fn move_head(draft: &mut Draft<'_>, head: &Sha, at: Timestamp, ours: 
     if !ours && !updating {
         draft.record.retry_counts.reset(Strategy::BranchUpdate);
     }
-    // What was asked of the old head does not matter any more. A remedy nobody has accepted yet is dropped by the Car
-    // Bridge, which sees that the head has moved, and gives the budget back.
-    if draft.record.active_run.as_ref().is_some_and(|run| run.accepted) && !updating {
+    // What was asked of the old head does not matter any more; if nobody has accepted it yet, it costs nothing. Only an
+    // update of the branch may be the very cause, accepted or not.
+    if draft.record.active_run.as_ref().is_some_and(|run| run.strategy != Strategy::BranchUpdate) {
+        draft.give_back();
         draft.end_run(RunEnd::Cancelled, format!("the head moved to {}", head.short()));
     }
 }
@@ -224,7 +252,9 @@ pub(super) fn base_moved(mut draft: Draft<'_>, base: &str) -> Decision {
 }
 
 pub(super) fn closed(mut draft: Draft<'_>, by: Option<&str>, why: Option<ClosedBecause>) -> Decision {
-    if draft.fact.occurred_at < draft.record.lifecycle_at {
+    // Closed and reopened within one second: it is open, or it would not have been reopened.
+    let at = draft.fact.occurred_at;
+    if at < draft.record.lifecycle_at || draft.record.reopened_at == Some(at) {
         return nothing(Outcome::Superseded, "it was opened again since");
     }
     let substatus = match why {
@@ -234,7 +264,6 @@ pub(super) fn closed(mut draft: Draft<'_>, by: Option<&str>, why: Option<ClosedB
     };
     let text = if substatus.is_some() { "" } else { "out of band: not closed by Suture" };
     let payload = Payload { by: by.map(str::to_owned), ..Payload::text(text) };
-    let at = draft.fact.occurred_at;
     let from = draft.record.state;
     draft.log(EventKind::PrClosed, Some((from, State::Closed)), payload);
     end(&mut draft, State::Closed, substatus, at);
@@ -242,9 +271,6 @@ pub(super) fn closed(mut draft: Draft<'_>, by: Option<&str>, why: Option<ClosedB
 }
 
 pub(super) fn merged(mut draft: Draft<'_>, by: Option<&str>, by_automerge_bot: bool) -> Decision {
-    if draft.fact.occurred_at < draft.record.lifecycle_at {
-        return nothing(Outcome::Superseded, "it was opened again since");
-    }
     let kind = merge_kind(by_automerge_bot);
     let from = draft.record.state;
     let expected = by_automerge_bot && matches!(from, State::Approved | State::Merging);
@@ -272,11 +298,13 @@ pub(super) fn end(draft: &mut Draft<'_>, state: State, substatus: Option<Substat
     draft.record.ttl =
         Some(later(draft.now, SignedDuration::from_hours(i64::from(draft.policy.retention.terminal_hours))));
     draft.heads.push(HeadChange::Superseded(draft.record.head_sha.clone()));
-    if draft.record.vulnerability_id.is_some() {
-        draft.vulnerability = Some(if substatus == Some(Substatus::Abandoned) {
-            VulnerabilityChange::Abandoned
-        } else {
-            VulnerabilityChange::NoLongerOpen
+    let abandoned = substatus == Some(Substatus::Abandoned);
+    draft.vulnerability(if abandoned { VulnerabilityNews::Abandoned } else { VulnerabilityNews::NoLongerOpen });
+    if let Some(id) = draft.record.abandoning.take() {
+        draft.runs.push(RunChange::Ended {
+            id,
+            end: RunEnd::Completed,
+            outcome: format!("the pull request is {state}"),
         });
     }
     let Some(run) = &draft.record.active_run else { return };
@@ -299,6 +327,7 @@ pub(super) fn reopened(mut draft: Draft<'_>, described: &Described) -> Decision 
     }
     let was = draft.record.state;
     draft.record.lifecycle_at = at;
+    draft.record.reopened_at = Some(at);
     describe(&mut draft, described, at);
     draft.record.doubt("it was reopened: events may have been missed while it was closed", draft.now);
     if was != State::Closed {
@@ -314,7 +343,7 @@ pub(super) fn reopened(mut draft: Draft<'_>, described: &Described) -> Decision 
     let payload = Payload { head: Some(described.head.clone()), ..Payload::default() };
     draft.log(EventKind::PrReopened, Some((was, State::Created)), payload);
     draft.enter(State::Created, None, bounded);
-    draft.vulnerability = draft.record.vulnerability_id.as_ref().map(|_| VulnerabilityChange::Opened);
+    draft.vulnerability(VulnerabilityNews::Opened);
     if described.head == draft.record.head_sha {
         draft.heads.push(HeadChange::Current(described.head.clone()));
     } else {
@@ -324,4 +353,23 @@ pub(super) fn reopened(mut draft: Draft<'_>, described: &Described) -> Decision 
         return draft.finish(Outcome::Applied, "PR_REOPENED: CLOSED → CREATED");
     }
     draft.settle(EventKind::CheckReported, Payload::text("known from before it was closed"))
+}
+
+/// Close-and-reopen has done its work: the two are linked both ways, and the old one's run is proven.
+pub(super) fn linked(mut draft: Draft<'_>, link: Link) -> Decision {
+    let record = &mut draft.record;
+    let (known, number, text) = match link {
+        Link::ReplacedBy(number) => (&mut record.replaced_by, number, format!("replaced by #{number}")),
+        Link::Replaces(number) => (&mut record.replaces, number, format!("takes the place of #{number}")),
+    };
+    if *known == Some(number) {
+        return nothing(Outcome::Duplicate, text);
+    }
+    *known = Some(number);
+    let replacing = record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
+    if replacing && matches!(link, Link::ReplacedBy(_)) {
+        draft.end_run(RunEnd::Completed, text.clone());
+    }
+    draft.log(EventKind::PrLinked, None, Payload::text(&text));
+    draft.finish(Outcome::Applied, text)
 }

@@ -10,18 +10,23 @@ mod life;
 mod reports;
 mod verify;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::command::CommandMessage;
 use crate::comment::{self, Notice};
 use crate::event::{Event, EventKind, Fact, Happened, Payload};
 use crate::id::{EffectId, RunId, Sha};
 use crate::policy::Policy;
-use crate::pull_request::{Record, later};
+use crate::pull_request::{Record, Until, later};
 use crate::remedy;
 use crate::run::Run;
+use crate::signals::Implied;
 use crate::state::{State, Strategy, Substatus};
 use crate::transition::{self, Hop};
+
+/// Clocks of others may differ from ours by this much.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// What follows from a fact.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,8 +45,8 @@ pub struct Decision {
     pub runs: Vec<RunChange>,
     /// Commits that became or ceased to be the head, for finding pull requests by commit.
     pub heads: Vec<HeadChange>,
-    /// What changes on the vulnerability's row.
-    pub vulnerability: Option<VulnerabilityChange>,
+    /// What changes on vulnerabilities' rows.
+    pub vulnerabilities: Vec<VulnerabilityChange>,
 }
 
 /// What became of a fact, in one word.
@@ -62,7 +67,7 @@ pub enum Outcome {
 }
 
 /// Something to do outside, carrying the head it was decided on.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// `<pr>#<event>#<n>`: doing it twice can be noticed.
     pub id: EffectId,
@@ -73,7 +78,8 @@ pub struct Effect {
 }
 
 /// What there is to do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EffectKind {
     /// Put a command onto the queue.
     Command(CommandMessage),
@@ -126,9 +132,20 @@ pub enum HeadChange {
     Superseded(Sha),
 }
 
-/// What changes on the vulnerability's row.
+/// What changes on a vulnerability's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VulnerabilityChange {
+    /// On which base.
+    pub base_branch: String,
+    /// Which vulnerability.
+    pub id: String,
+    /// What.
+    pub news: VulnerabilityNews,
+}
+
+/// What happened to a vulnerability's pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VulnerabilityChange {
+pub enum VulnerabilityNews {
     /// This pull request is open for it.
     Opened,
     /// This pull request is not open any more.
@@ -147,15 +164,19 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
     let Some(record) = record else {
         return life::first_seen(policy, fact, now);
     };
-    // What is over can be reopened, its last remedy may still report, and a person gets an answer; all else is late.
-    let listens = matches!(fact.what, Happened::Reopened(_) | Happened::Remedy { .. } | Happened::Commanded(_));
-    if record.state.is_terminal() && !listens {
+    if record.state.is_terminal() && !listens(&record, fact) {
         return nothing(Outcome::Ignored, format!("{} is {} already", record.id, record.state));
     }
+    let was_closed = record.state == State::Closed;
     let draft = Draft::new(policy, record, fact, now);
     match &fact.what {
-        Happened::Opened(described) | Happened::Edited(described) => life::edited(draft, described),
         Happened::Reopened(described) => life::reopened(draft, described),
+        Happened::Opened(described) | Happened::Edited(described) | Happened::HeadMoved { described, .. }
+            if was_closed =>
+        {
+            life::reopened(draft, described)
+        }
+        Happened::Opened(described) | Happened::Edited(described) => life::edited(draft, described),
         Happened::HeadMoved { described, before, ours } => life::head_moved(draft, described, before.as_ref(), *ours),
         Happened::Closed { by, why } => life::closed(draft, by.as_deref(), *why),
         Happened::Merged { by, by_automerge_bot } => life::merged(draft, by.as_deref(), *by_automerge_bot),
@@ -166,10 +187,33 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
         Happened::Approval { head, approval } => reports::approval(draft, head, approval),
         Happened::Merge { head, report } => reports::merge(draft, head, report),
         Happened::Verified(snapshot) => verify::verified(draft, snapshot),
-        Happened::Skipped { why } => verify::skipped(draft, why),
+        Happened::Skipped { why, until } => verify::skipped(draft, why, *until),
+        Happened::Linked(link) => life::linked(draft, *link),
         Happened::Diagnosed(diagnosed) => act::diagnosed(draft, diagnosed),
         Happened::Remedy { run, news } => act::remedy_news(draft, run, news),
         Happened::Commanded(commanded) => act::commanded(draft, commanded),
+    }
+}
+
+/// What a record that is over still hears: that it was reopened (any event of an open pull request says so, if it is newer
+/// than the closing), what its last remedy has brought about, and people, who get an answer.
+fn listens(record: &Record, fact: &Fact) -> bool {
+    match fact.what {
+        Happened::Reopened(_) | Happened::Remedy { .. } | Happened::Linked(_) | Happened::Commanded(_) => true,
+        Happened::Opened(_) | Happened::Edited(_) | Happened::HeadMoved { .. } => {
+            record.state == State::Closed && fact.occurred_at > record.lifecycle_at
+        }
+        Happened::Closed { .. }
+        | Happened::Merged { .. }
+        | Happened::ChecksRequested { .. }
+        | Happened::Check { .. }
+        | Happened::Policy { .. }
+        | Happened::Approval { .. }
+        | Happened::Merge { .. }
+        | Happened::BaseMoved { .. }
+        | Happened::Verified(_)
+        | Happened::Skipped { .. }
+        | Happened::Diagnosed(_) => false,
     }
 }
 
@@ -183,7 +227,7 @@ fn nothing(outcome: Outcome, reason: impl Into<String>) -> Decision {
         effects: Vec::new(),
         runs: Vec::new(),
         heads: Vec::new(),
-        vulnerability: None,
+        vulnerabilities: Vec::new(),
     }
 }
 
@@ -197,7 +241,7 @@ struct Draft<'a> {
     effects: Vec<Effect>,
     runs: Vec<RunChange>,
     heads: Vec<HeadChange>,
-    vulnerability: Option<VulnerabilityChange>,
+    vulnerabilities: Vec<VulnerabilityChange>,
 }
 
 impl<'a> Draft<'a> {
@@ -211,7 +255,7 @@ impl<'a> Draft<'a> {
             effects: Vec::new(),
             runs: Vec::new(),
             heads: Vec::new(),
-            vulnerability: None,
+            vulnerabilities: Vec::new(),
         }
     }
 
@@ -232,8 +276,21 @@ impl<'a> Draft<'a> {
             from: change.map(|(from, _)| from),
             to: change.map(|(_, to)| to),
             payload,
-            ttl: later(self.now, jiff::SignedDuration::from_hours(24 * i64::from(self.policy.retention.events_days))),
+            ttl: later(self.now, SignedDuration::from_hours(24 * i64::from(self.policy.retention.events_days))),
         });
+    }
+
+    /// A time that a report names. One far ahead of now comes from a clock that is wrong, and must not beat all that follows.
+    fn bounded(&self, at: Timestamp) -> Timestamp {
+        if at > later(self.now, CLOCK_SKEW) { self.now } else { at }
+    }
+
+    /// Notes a change on the row of the vulnerability this pull request fixes.
+    fn vulnerability(&mut self, news: VulnerabilityNews) {
+        if let Some(id) = self.record.vulnerability_id.clone() {
+            let base_branch = self.record.base_branch.clone();
+            self.vulnerabilities.push(VulnerabilityChange { base_branch, id, news });
+        }
     }
 
     fn effect(&mut self, what: EffectKind) {
@@ -255,6 +312,8 @@ impl<'a> Draft<'a> {
         self.record.not_before = None;
         self.record.skips = 0;
         self.record.unanswered = 0;
+        self.record.dropped = None;
+        self.record.refused = None;
         self.record.would = None;
     }
 
@@ -273,9 +332,7 @@ impl<'a> Draft<'a> {
             return self.anomaly(own, implied.state, payload);
         };
         if hops.is_empty() {
-            if from == implied.state {
-                self.record.substatus = implied.substatus;
-            }
+            self.same_state(implied);
             self.log(own, None, payload);
             self.prove();
             return self.finish(Outcome::Applied, format!("{own}, still {from}"));
@@ -284,6 +341,14 @@ impl<'a> Draft<'a> {
         self.prove();
         let to = self.record.state;
         self.finish(Outcome::Applied, format!("{own}: {from} → {to}"))
+    }
+
+    /// The state is right; its detail may have changed, which is an answer too.
+    fn same_state(&mut self, implied: Implied) {
+        if self.record.state == implied.state && self.record.substatus != implied.substatus {
+            self.record.substatus = implied.substatus;
+            self.record.retry_counts.reached(implied.state, implied.substatus);
+        }
     }
 
     fn walk(&mut self, hops: &[Hop], substatus: Option<Substatus>, own: EventKind, payload: Payload) {
@@ -305,7 +370,10 @@ impl<'a> Draft<'a> {
     /// NEEDS_INTERVENTION is left by facts that disprove its cause: those that imply a later state than the one it was
     /// given up in. Otherwise it stays, and that is no anomaly.
     fn way_out(&self, implied: State) -> Vec<Hop> {
-        let disproved = self.record.blocked.as_ref().is_none_or(|blocked| implied > blocked.state);
+        let disproved = self.record.blocked.as_ref().is_none_or(|blocked| match blocked.until {
+            Until::Progress => implied > blocked.state,
+            Until::Mergeable => false,
+        });
         let hop = if disproved { transition::out_of_intervention(implied) } else { None };
         hop.into_iter().collect()
     }
@@ -349,7 +417,7 @@ impl<'a> Draft<'a> {
             effects: self.effects,
             runs: self.runs,
             heads: self.heads,
-            vulnerability: self.vulnerability,
+            vulnerabilities: self.vulnerabilities,
         }
     }
 }

@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::comment;
 use crate::decide::{Decision, Draft, Outcome, life, nothing};
 use crate::event::{EventKind, Payload};
-use crate::pull_request::{later, pauses};
+use crate::pull_request::{Until, later, pauses};
 use crate::signals::{Implied, Noted};
-use crate::snapshot::{Life, Snapshot};
+use crate::snapshot::{Life, Live, Mergeable, Snapshot};
 use crate::state::{State, Strategy};
 use crate::transition;
 
@@ -18,8 +18,8 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
 
 pub(super) fn verified(mut draft: Draft<'_>, snapshot: &Snapshot) -> Decision {
     match &snapshot.life {
-        Life::Closed { at } if *at < draft.record.lifecycle_at => {
-            nothing(Outcome::Superseded, "it was opened again since")
+        Life::Closed { .. } if snapshot.read_at < draft.record.lifecycle_at => {
+            nothing(Outcome::Superseded, "it was opened again since GitHub was asked")
         }
         Life::Closed { at } => missed_end(draft, State::Closed, EventKind::PrClosed, *at, None),
         Life::Merged { at, by, by_automerge_bot } => {
@@ -31,19 +31,12 @@ pub(super) fn verified(mut draft: Draft<'_>, snapshot: &Snapshot) -> Decision {
         Life::Open => {
             let head_was = draft.record.head_sha.clone();
             let noted = note_snapshot(&mut draft, snapshot);
-            if noted == Noted::Full {
-                let limit = draft.policy.limits.checks_per_head;
-                return skipped(
-                    draft,
-                    &format!("the head has more than {limit} checks: raise `limits.checks_per_head`"),
-                );
-            }
             draft.record.verified_at = Some(draft.now);
             draft.record.suspect = None;
             draft.record.not_before = None;
             draft.record.skips = 0;
             let moved = draft.record.head_sha != head_was;
-            correct(draft, moved, noted)
+            correct(draft, moved, noted, &snapshot.live)
         }
     }
 }
@@ -69,10 +62,8 @@ fn missed_end(mut draft: Draft<'_>, to: State, missed: EventKind, at: Timestamp,
 /// Notes everything the snapshot says on the record.
 fn note_snapshot(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Noted {
     let described = life::describe_as_shown(draft, &snapshot.described, snapshot.read_at);
-    if let Some(required) = &snapshot.required_checks {
-        let policy = draft.policy;
-        draft.record.required_checks =
-            required.iter().filter(|name| !policy.is_policy_context(name)).cloned().collect();
+    if let Some(contexts) = &snapshot.required_checks {
+        draft.record.required_checks = life::required(draft.policy, contexts);
     }
     if snapshot.described.head != draft.record.head_sha {
         let run = draft.record.active_run.as_ref();
@@ -81,35 +72,44 @@ fn note_snapshot(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Noted {
         let at = draft.record.head_at.max(snapshot.read_at.saturating_sub(CLOCK_SKEW).unwrap_or(snapshot.read_at));
         life::move_head(draft, &snapshot.described.head, at, ours);
     }
-    draft.record.early.clear();
     let live = draft.record.active_run.as_ref().filter(|run| run.head_sha == draft.record.head_sha);
     let not_before = live.map(|run| run.since);
     if not_before.is_none() {
         draft.record.signals.unmark();
     }
     let limit = usize::try_from(draft.policy.limits.checks_per_head).unwrap_or(usize::MAX);
-    let noted = draft.record.signals.note_all(&snapshot.signals, limit, not_before);
+    let required = draft.record.required(draft.policy).to_vec();
+    let noted = draft.record.signals.note_all(&snapshot.signals, limit, &required, not_before);
     if noted == Noted::Unchanged && described.is_some() { Noted::Changed } else { noted }
 }
 
 /// Puts the record where GitHub says it is.
-fn correct(mut draft: Draft<'_>, moved: bool, noted: Noted) -> Decision {
+fn correct(mut draft: Draft<'_>, moved: bool, noted: Noted, live: &Live) -> Decision {
     let implied = draft.record.implied(draft.policy);
     let from = draft.record.state;
     let stays = if from == State::NeedsIntervention {
-        !moved && draft.way_out(implied.state).is_empty()
+        draft.way_out(implied.state).is_empty() && !is_mergeable_again(&draft, live)
     } else {
         from == implied.state
     };
-    if stays {
-        if from == implied.state {
-            draft.record.substatus = implied.substatus;
-        }
-        draft.prove();
-        let news = if noted == Noted::Changed { "GitHub knew more, but the state is right" } else { "GitHub agrees" };
-        return draft.finish(Outcome::Applied, format!("{news}: {from}"));
+    // A push that was missed is one, even if both heads are in the same state: everything begins anew.
+    if moved || !stays {
+        return drift(draft, implied, moved);
     }
-    drift(draft, implied, moved)
+    draft.same_state(implied);
+    draft.prove();
+    let news = match noted {
+        Noted::Changed => "GitHub knew more, but the state is right",
+        Noted::Unchanged => "GitHub agrees",
+        Noted::Full => "GitHub agrees, but shows more checks than `limits.checks_per_head` leaves room for",
+    };
+    draft.finish(Outcome::Applied, format!("{news}: {from}"))
+}
+
+/// Whether a conflict, or a lag behind the base, that a person was called for is gone.
+fn is_mergeable_again(draft: &Draft<'_>, live: &Live) -> bool {
+    let waits_for_it = draft.record.blocked.as_ref().is_some_and(|blocked| blocked.until == Until::Mergeable);
+    waits_for_it && live.mergeable == Mergeable::Clean && live.behind_by == Some(0)
 }
 
 fn drift(mut draft: Draft<'_>, implied: Implied, moved: bool) -> Decision {
@@ -146,7 +146,11 @@ fn drift(mut draft: Draft<'_>, implied: Implied, moved: bool) -> Decision {
 }
 
 /// Could not find out: the pull request comes back later, and later still if that goes on (rule 13).
-pub(super) fn skipped(mut draft: Draft<'_>, why: &str) -> Decision {
+pub(super) fn skipped(mut draft: Draft<'_>, why: &str, until: Option<Timestamp>) -> Decision {
+    if let Some(until) = until {
+        draft.record.not_before = Some(until.max(draft.now));
+        return draft.finish(Outcome::Applied, format!("skipped: {why}"));
+    }
     draft.record.skips = draft.record.skips.saturating_add(1);
     let visits = draft.record.skips;
     come_back(draft, visits, why)

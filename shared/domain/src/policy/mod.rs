@@ -252,6 +252,8 @@ mod tests {
             "#,
         )
         .unwrap();
+        let own: Vec<(&str, u32)> = policies.overrides().map(|(name, policy)| (name, policy.budgets.rebuild)).collect();
+        assert_eq!(own, [("acme/app", 6)]);
         let base = policies.base();
         let app = policies.for_repo(&repo("aCME/aPP"));
         assert_eq!((base.mode, base.budgets.rebuild, base.budgets.branch_update), (Mode::Act, 4, 5));

@@ -3,7 +3,7 @@
 
 use super::world::{Tale, described, minutes, policy_says, run_of, sha, start, status_of};
 use crate::command::Command;
-use crate::decide::{HeadChange, Outcome, RunChange, RunEnd, VulnerabilityChange};
+use crate::decide::{HeadChange, Outcome, RunChange, RunEnd, VulnerabilityNews};
 use crate::event::{ClosedBecause, Described, EventKind, Happened, RemedyNews};
 use crate::signals::{Approval, Check, MergeReport, PolicyReport, PolicyVerdict, Renewal, Verdict};
 use crate::snapshot::Life;
@@ -14,7 +14,7 @@ fn seed_16_the_happy_path() {
     let mut tale = Tale::opened();
     assert_eq!(tale.state(), State::Created);
     assert_eq!(tale.last().heads, [HeadChange::Current(sha('a'))]);
-    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::Opened));
+    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Opened]);
     assert_eq!(tale.record().due_at, Some(start() + minutes(5)));
     tale.pass(1);
     tale.check("build", Verdict::Running);
@@ -35,7 +35,7 @@ fn seed_16_the_happy_path() {
     assert_eq!(tale.state(), State::Merged);
     assert_eq!(tale.record().ttl, Some(tale.now + minutes(24 * 60)));
     assert_eq!(tale.last().heads, [HeadChange::Superseded(sha('a'))]);
-    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::NoLongerOpen));
+    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::NoLongerOpen]);
     // The seed skips POLICY_EVALUATING; the log shows the hop.
     assert_eq!(
         tale.kinds(),
@@ -309,7 +309,7 @@ fn reopening_starts_a_new_generation() {
     assert_eq!(tale.last().events[0].kind, EventKind::PrReopened);
     assert_eq!((tale.last().events[0].from, tale.last().events[0].to), (Some(State::Closed), Some(State::Created)));
     assert_eq!(tale.last().heads, [HeadChange::Current(sha('a'))]);
-    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::Opened));
+    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Opened]);
     // The closing that preceded it may arrive late.
     tale.tell_of(start() + minutes(8), Happened::Closed { by: None, why: None });
     assert_eq!((tale.outcome(), tale.state()), (Outcome::Superseded, State::Merging));
@@ -341,11 +341,11 @@ fn a_cancelled_pull_request_is_abandoned_for_good() {
     let mut tale = Tale::at(State::ChecksFailed);
     tale.tell(Happened::Closed { by: Some("danny".into()), why: Some(ClosedBecause::Abandoned) });
     assert_eq!((tale.state(), tale.record().substatus), (State::Closed, Some(Substatus::Abandoned)));
-    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::Abandoned));
+    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Abandoned]);
     let mut replaced = Tale::at(State::ChecksFailed);
     replaced.tell(Happened::Closed { by: None, why: Some(ClosedBecause::Replaced) });
     assert_eq!(replaced.record().substatus, Some(Substatus::Replaced));
-    assert_eq!(replaced.last().vulnerability, Some(VulnerabilityChange::NoLongerOpen));
+    assert_eq!(replaced.vulnerability_news(), [VulnerabilityNews::NoLongerOpen]);
     assert_eq!(replaced.log.last().unwrap().payload.text, "", "Suture closed it: nothing out of band");
 }
 
@@ -353,14 +353,14 @@ fn a_cancelled_pull_request_is_abandoned_for_good() {
 fn without_a_vulnerability_there_is_no_row_to_change() {
     let mut tale = Tale::new();
     tale.tell(Happened::Opened(Described { vulnerability_id: None, ..described(&sha('a')) }));
-    assert_eq!(tale.last().vulnerability, None);
+    assert_eq!(tale.vulnerability_news(), []);
     tale.pass(1);
     tale.tell(Happened::Edited(described(&sha('a'))));
-    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::Opened), "it was added to the text");
+    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Opened], "it was added to the text");
     let mut none = Tale::new();
     none.tell(Happened::Opened(Described { vulnerability_id: None, ..described(&sha('a')) }));
     none.tell(Happened::Closed { by: None, why: None });
-    assert_eq!(none.last().vulnerability, None);
+    assert_eq!(none.vulnerability_news(), []);
 }
 
 #[test]
@@ -555,9 +555,13 @@ fn an_end_that_was_missed_is_found() {
     let mut reopened = Tale::at(State::Closed);
     reopened.pass(5);
     reopened.tell(Happened::Reopened(described(&sha('a'))));
-    let old = Life::Closed { at: start() };
-    reopened.verify(crate::snapshot::Snapshot { life: old, ..reopened.github() });
-    assert_eq!(reopened.outcome(), Outcome::Superseded);
+    let life = Life::Closed { at: start() };
+    let read_at = reopened.now - minutes(1);
+    reopened.verify(crate::snapshot::Snapshot { life: life.clone(), read_at, ..reopened.github() });
+    assert_eq!(reopened.outcome(), Outcome::Superseded, "GitHub was asked before it was reopened");
+    // Asked after it: it is closed, whatever the clocks say about when.
+    reopened.verify(crate::snapshot::Snapshot { life, ..reopened.github() });
+    assert_eq!(reopened.state(), State::Closed);
 }
 
 #[test]
@@ -619,7 +623,7 @@ fn what_could_not_be_read_comes_back_later_and_later() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.pass(100);
     for (n, secs) in [(1, 30), (2, 60), (3, 120)] {
-        tale.tell(Happened::Skipped { why: "GitHub answered 502".into() });
+        tale.tell(Happened::Skipped { why: "GitHub answered 502".into(), until: None });
         assert_eq!(tale.record().skips, n);
         assert_eq!(tale.record().due_at, Some(tale.now + jiff::SignedDuration::from_secs(secs)));
         assert!(tale.last().events.is_empty());
@@ -632,7 +636,214 @@ fn what_could_not_be_read_comes_back_later_and_later() {
     github.signals.checks = vec![run_of("a", Verdict::Passed, full.now), run_of("b", Verdict::Passed, full.now)];
     full.verify(github);
     assert!(full.last().reason.contains("limits.checks_per_head"), "{}", full.last().reason);
-    assert_eq!(full.record().skips, 1);
+    assert_eq!((full.outcome(), full.record().skips), (Outcome::Applied, 0));
+    // Whoever knows when to come back says so; that is no failure to read.
+    let until = full.now + minutes(7);
+    full.tell(Happened::Skipped { why: "the breaker is open".into(), until: Some(until) });
+    assert_eq!((full.record().not_before, full.record().skips), (Some(until), 0));
+    full.tell(Happened::Skipped { why: "the breaker is open".into(), until: Some(full.now - minutes(7)) });
+    assert_eq!(full.record().not_before, Some(full.now));
+}
+
+#[test]
+fn required_checks_always_find_room() {
+    let mut tale = Tale::opened();
+    tale.policy.limits.checks_per_head = 1;
+    tale.record_mut().required_checks = vec!["build".into(), "scan".into()];
+    tale.check("advice", Verdict::Running);
+    tale.check("build", Verdict::Running);
+    assert_eq!(tale.outcome(), Outcome::Applied);
+    let mut github = tale.github();
+    github.signals.checks = vec![run_of("other", Verdict::Passed, tale.now), run_of("scan", Verdict::Passed, tale.now)];
+    tale.verify(github);
+    let names: Vec<&str> = tale.record().signals.checks.iter().map(|check| check.name.as_str()).collect();
+    assert_eq!(names, ["advice", "build", "scan"]);
+}
+
+#[test]
+fn a_commit_that_is_not_the_head_yet_gets_little_room() {
+    let mut tale = Tale::opened();
+    for n in 0..51 {
+        let check = run_of(&format!("check-{n:02}"), Verdict::Running, tale.now);
+        tale.tell(Happened::Check { head: sha('b'), check });
+    }
+    assert_eq!((tale.outcome(), tale.record().early[0].signals.checks.len()), (Outcome::Anomaly, 50));
+}
+
+#[test]
+fn texts_are_kept_short() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    tale.fail("build", None, &"ä".repeat(500));
+    let failure = tale.record().signals.checks[0].failure.clone().unwrap();
+    assert_eq!(failure.text.chars().count(), 200);
+    let report = PolicyReport { text: "x".repeat(500), ..policy_says(PolicyVerdict::Passed, tale.now) };
+    tale.tell(Happened::Policy { head: sha('a'), report });
+    let report = MergeReport { failed: true, at: tale.now, text: "y".repeat(500), renewal: Renewal::None };
+    tale.tell(Happened::Merge { head: sha('a'), report });
+    let signals = &tale.record().signals;
+    assert_eq!((signals.policy.as_ref().unwrap().text.len(), signals.merge.as_ref().unwrap().text.len()), (202, 202));
+}
+
+#[test]
+fn a_clock_far_ahead_does_not_beat_all_that_follows() {
+    let mut tale = Tale::at(State::PolicyEvaluating);
+    let ahead = tale.now + minutes(60);
+    let report = policy_says(PolicyVerdict::Failed(Substatus::SodFailure), ahead);
+    tale.tell(Happened::Policy { head: sha('a'), report });
+    assert_eq!(tale.record().signals.policy.as_ref().unwrap().at, tale.now);
+    tale.pass(1);
+    tale.policy_bot(PolicyVerdict::Passed);
+    assert_eq!(tale.record().signals.policy.as_ref().unwrap().verdict, PolicyVerdict::Passed);
+    // A few minutes are ordinary, and are kept: they tell the order of what others say.
+    let near = policy_says(PolicyVerdict::Evaluating, tale.now + minutes(5));
+    tale.tell(Happened::Policy { head: sha('a'), report: near });
+    assert_eq!(tale.record().signals.policy.as_ref().unwrap().at, tale.now + minutes(5));
+}
+
+#[test]
+fn github_has_the_last_word_on_two_reports_of_one_second() {
+    let mut tale = Tale::at(State::PolicyEvaluating);
+    tale.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
+    tale.policy_bot(PolicyVerdict::Passed);
+    assert_eq!(tale.state(), State::PolicyFailed, "by themselves they cannot be told apart");
+    let mut github = tale.github();
+    github.signals.policy = Some(policy_says(PolicyVerdict::Passed, tale.now));
+    tale.verify(github);
+    assert_eq!(tale.state(), State::PolicyPassed);
+    let mut checks = Tale::at(State::ChecksRunning);
+    checks.fail("build", None, "no");
+    let mut github = checks.github();
+    github.signals.checks = vec![run_of("build", Verdict::Passed, checks.now)];
+    checks.verify(github);
+    assert_eq!(checks.state(), State::ChecksPassed);
+    // But a bare description does not take the reason away that the log has given.
+    let mut known = Tale::at(State::ChecksFailed);
+    let mut github = known.github();
+    github.signals.checks[0].failure = super::world::failed_because(None, "zzz: This commit cannot be built");
+    known.verify(github);
+    assert_eq!((known.state(), known.record().substatus), (State::ChecksFailed, Some(Substatus::Transient)));
+}
+
+#[test]
+fn a_push_that_was_missed_counts_even_in_the_same_state() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    tale.pass(60);
+    assert!(tale.record().is_stale(&tale.policy, tale.now));
+    let mut github = tale.github();
+    github.described = described(&sha('b'));
+    github.signals = crate::signals::Signals::default();
+    tale.verify(github);
+    assert_eq!((tale.state(), tale.kinds().last()), (State::ChecksRunning, Some(&EventKind::StateDriftCorrected)));
+    assert!(!tale.record().is_stale(&tale.policy, tale.now), "the new head gets its own time");
+}
+
+#[test]
+fn early_reports_survive_a_verification() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    tale.tell(Happened::Check { head: sha('b'), check: run_of("build", Verdict::Passed, tale.now) });
+    tale.verify(tale.github());
+    tale.pass(1);
+    tale.push('b', false);
+    assert_eq!(tale.state(), State::ChecksPassed);
+}
+
+#[test]
+fn any_event_of_an_open_pull_request_reopens_a_closed_record() {
+    for what in [
+        Happened::Opened(described(&sha('a'))),
+        Happened::Edited(described(&sha('a'))),
+        Happened::HeadMoved { described: described(&sha('b')), before: None, ours: false },
+    ] {
+        let mut tale = Tale::at(State::Closed);
+        tale.tell_of(tale.now, what.clone());
+        assert_eq!((tale.outcome(), tale.state()), (Outcome::Ignored, State::Closed), "not newer than the closing");
+        tale.pass(1);
+        tale.tell(what.clone());
+        assert_eq!((tale.outcome(), tale.record().generation), (Outcome::Applied, 2));
+        assert_eq!(tale.record().ttl, None);
+        let mut merged = Tale::at(State::Merged);
+        merged.pass(1);
+        merged.tell(what);
+        assert_eq!((merged.outcome(), merged.state()), (Outcome::Ignored, State::Merged));
+    }
+}
+
+#[test]
+fn closed_and_reopened_within_one_second_is_open_in_any_order() {
+    let closed = || Happened::Closed { by: None, why: None };
+    let reopened = || Happened::Reopened(described(&sha('a')));
+    let mut in_order = Tale::at(State::ChecksRunning);
+    in_order.tell(closed());
+    in_order.tell(reopened());
+    let mut swapped = Tale::at(State::ChecksRunning);
+    swapped.tell(reopened());
+    swapped.tell(closed());
+    assert_eq!((in_order.state(), swapped.state()), (State::ChecksRunning, State::ChecksRunning));
+    swapped.pass(1);
+    swapped.tell(closed());
+    assert_eq!(swapped.state(), State::Closed);
+}
+
+#[test]
+fn what_the_base_requires_is_asked_for_unless_it_is_known() {
+    let opened = |required_checks: Option<Vec<String>>, configured: &[&str]| {
+        let mut tale = Tale::new();
+        tale.policy.checks.required = configured.iter().map(|&name| name.to_owned()).collect();
+        tale.tell(Happened::Opened(Described { required_checks, ..described(&sha('a')) }));
+        tale
+    };
+    assert_eq!(opened(None, &[]).record().due_at, Some(start()), "the first green job must not look like all of them");
+    assert_eq!(opened(None, &["build"]).record().due_at, Some(start() + minutes(5)));
+    let known = opened(Some(vec!["build".into(), "policy-bot: main".into()]), &[]);
+    assert_eq!(
+        (known.record().due_at, &known.record().required_checks[..]),
+        (Some(start() + minutes(5)), &["build".to_owned()][..])
+    );
+    let mut edited = known.clone();
+    edited.pass(1);
+    let required_checks = Some(vec!["scan".to_owned()]);
+    edited.tell(Happened::Edited(Described { required_checks, labels: vec!["x".into()], ..described(&sha('a')) }));
+    assert_eq!(edited.record().required_checks, ["scan"]);
+}
+
+#[test]
+fn another_vulnerability_or_base_leaves_the_old_row() {
+    let mut tale = Tale::opened();
+    tale.pass(1);
+    tale.tell(Happened::Edited(Described { vulnerability_id: Some("CVE-2026-9".into()), ..described(&sha('a')) }));
+    let changes: Vec<_> =
+        tale.last().vulnerabilities.iter().map(|c| (c.base_branch.as_str(), c.id.as_str(), c.news)).collect();
+    let [closed, opened] = [VulnerabilityNews::NoLongerOpen, VulnerabilityNews::Opened];
+    assert_eq!(changes, [("main", "CVE-2026-1234", closed), ("main", "CVE-2026-9", opened)]);
+    tale.pass(1);
+    let moved = Described { vulnerability_id: None, base_branch: "release".into(), ..described(&sha('a')) };
+    tale.tell(Happened::Edited(moved));
+    let changes: Vec<_> =
+        tale.last().vulnerabilities.iter().map(|c| (c.base_branch.as_str(), c.id.as_str(), c.news)).collect();
+    assert_eq!(changes, [("main", "CVE-2026-9", closed), ("release", "CVE-2026-9", opened)]);
+}
+
+#[test]
+fn hold_labels_hold_in_any_case_and_resume_says_so() {
+    let mut tale = Tale::opened();
+    tale.pass(1);
+    tale.tell(Happened::Edited(Described { labels: vec!["Suture/Hold".into()], ..described(&sha('a')) }));
+    assert!(tale.record().is_held());
+    tale.command(Command::Resume);
+    assert_eq!(tale.last().reason, "the label `Suture/Hold` still holds it: only people remove that");
+    assert!(tale.record().is_held());
+}
+
+#[test]
+fn another_reason_in_the_same_state_is_an_answer() {
+    let mut tale = Tale::at(State::PolicyFailed);
+    tale.record_mut().retry_counts.retrigger_sod_check = 1;
+    tale.pass(1);
+    tale.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
+    assert_eq!(tale.record().retry_counts.retrigger_sod_check, 1, "the same again is none");
+    tale.pass(1);
+    tale.policy_bot(PolicyVerdict::Failed(Substatus::BuildFailure));
+    assert_eq!(tale.record().retry_counts.retrigger_sod_check, 0);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::world::{Tale, described, pr, sha, start};
+use crate::backoff;
 use crate::command::Command;
 use crate::decide::{Outcome, decide};
 use crate::event::{Actor, Described, Fact, Happened, RemedyNews};
@@ -234,7 +235,7 @@ proptest! {
 /// Anything that can happen, from outside and from inside.
 #[derive(Debug, Clone)]
 enum Step {
-    Report(Happened),
+    Report(Box<Happened>),
     Push(char, bool),
     Edit(Vec<String>, bool),
     Close,
@@ -254,11 +255,11 @@ fn any_step() -> impl Strategy<Value = (Step, i64)> {
         RemedyNews::Accepted,
         RemedyNews::Accepted,
         RemedyNews::Dropped { why: "guard".into() },
-        RemedyNews::Failed { error: "500".into() },
+        RemedyNews::Failed { error: "500".into(), failure: backoff::Failure::Unavailable },
     ]);
     let labels = select(vec![vec![], vec!["suture/hold".to_owned()], vec!["suture/priority-p0".to_owned()]]);
     let step = prop_oneof![
-        8 => any_report().prop_map(Step::Report),
+        8 => any_report().prop_map(|what| Step::Report(Box::new(what))),
         1 => (select(HEADS.to_vec()), any::<bool>()).prop_map(|(head, ours)| Step::Push(head, ours)),
         1 => (labels, any::<bool>()).prop_map(|(labels, draft)| Step::Edit(labels, draft)),
         1 => Just(Step::Close),
@@ -278,12 +279,12 @@ impl Step {
     fn fact(&self) -> Option<Happened> {
         let shown = |labels: &[String], draft| Described { labels: labels.to_vec(), draft, ..described(&sha('a')) };
         match self {
-            Self::Report(what) => Some(what.clone()),
+            Self::Report(what) => Some((**what).clone()),
             Self::Edit(labels, draft) => Some(Happened::Edited(shown(labels, *draft))),
             Self::Close => Some(Happened::Closed { by: None, why: None }),
             Self::Merge => Some(Happened::Merged { by: None, by_automerge_bot: false }),
             Self::Base => Some(Happened::BaseMoved { base: "main".into() }),
-            Self::Skip => Some(Happened::Skipped { why: "502".into() }),
+            Self::Skip => Some(Happened::Skipped { why: "502".into(), until: None }),
             Self::Push(..) | Self::Reopen | Self::Sweep(..) | Self::News(_) | Self::Command(_) => None,
         }
     }

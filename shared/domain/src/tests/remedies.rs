@@ -4,10 +4,11 @@
 use jiff::SignedDuration;
 
 use super::world::{Tale, approved, described, minutes, policy_says, run_of, sha};
+use crate::backoff::Failure;
 use crate::command::Command;
-use crate::decide::{EffectKind, Outcome, RunChange, RunEnd, VulnerabilityChange};
+use crate::decide::{EffectKind, Outcome, RunChange, RunEnd, VulnerabilityNews};
 use crate::diagnosis::Classification;
-use crate::event::{Commanded, EventKind, Happened, RemedyNews};
+use crate::event::{Commanded, EventKind, Happened, Link, RemedyNews};
 use crate::id::RunId;
 use crate::policy::Mode;
 use crate::pull_request::Vulnerability;
@@ -21,7 +22,7 @@ fn dropped() -> RemedyNews {
 }
 
 fn failed() -> RemedyNews {
-    RemedyNews::Failed { error: "Jenkins answered 500".into() }
+    RemedyNews::Failed { error: "Jenkins answered 500".into(), failure: Failure::Unavailable }
 }
 
 /// A tale whose state has gone stale and whose remedy has been claimed.
@@ -249,19 +250,29 @@ fn a_moved_head_overtakes_what_was_asked_of_the_old_one() {
     tale.push('b', false);
     assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
     assert_eq!(tale.record().active_run, None);
-    // Not accepted yet: the Car Bridge sees the other head, drops it, and the budget comes back.
+    assert_eq!(tale.record().retry_counts.rebuild, 1, "it was done, and cost what it costs");
+    // Not accepted yet: it costs nothing, and what the Car Bridge says of it later does not matter.
     let mut pending = claimed(State::ChecksFailed);
     pending.push('b', false);
-    assert_eq!(pending.run_end(), None);
-    pending.news(dropped());
-    assert_eq!((pending.record().retry_counts.rebuild, pending.state()), (0, State::ChecksRunning));
-    // Accepted for a head that has gone: it changes no state of the new one.
+    assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
+    assert_eq!((pending.record().retry_counts.rebuild, pending.record().lifetime_remedies), (0, 0));
+    assert!(pending.record().last_asked.is_empty());
+    pending.news(RemedyNews::Accepted);
+    assert_eq!(pending.outcome(), Outcome::Ignored);
+    // An update of the branch may be the very cause, so it is kept until the Car Bridge has told.
+    let mut update = Tale::at(State::Approved);
+    update.pass(10);
+    update.sweep_with(|live| live.behind_by = Some(3));
+    update.push('b', true);
+    assert!(update.record().active_run.is_some());
+    update.news(RemedyNews::Accepted);
+    assert_eq!(update.run_end(), Some((RunEnd::Completed, "the head moved to bbbbbbb")));
+    // Accepted for a head that has gone unseen: it ends, and changes nothing of the new one.
     let mut late = claimed(State::ChecksFailed);
-    late.push('b', false);
-    late.pass(1);
-    late.check("build", Verdict::Passed);
+    late.record_mut().head_sha = sha('b');
     late.news(RemedyNews::Accepted);
-    assert_eq!(late.state(), State::ChecksPassed);
+    assert_eq!(late.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
+    assert_eq!((late.state(), late.record().active_run.clone()), (State::ChecksFailed, None));
 }
 
 #[test]
@@ -328,7 +339,7 @@ fn close_and_reopen_goes_on_after_the_close() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(10);
     assert_eq!(tale.sweep_with(conflicting), Some(Classification::CloseAndReopen));
-    assert_eq!(tale.last().vulnerability, Some(VulnerabilityChange::CountReopen));
+    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::CountReopen]);
     assert_eq!(tale.record().retry_counts.close_and_reopen, 1);
     tale.pass(1);
     tale.tell(Happened::Closed { by: Some("suture[bot]".into()), why: None });
@@ -355,14 +366,14 @@ fn close_and_reopen_goes_on_after_the_close() {
     back.pass(10);
     back.sweep_with(conflicting);
     back.news(dropped());
-    assert_eq!(back.last().vulnerability, Some(VulnerabilityChange::GiveBackReopen));
+    assert_eq!(back.vulnerability_news(), [VulnerabilityNews::GiveBackReopen]);
     assert_eq!(back.record().retry_counts.close_and_reopen, 0);
 }
 
 #[test]
 fn the_duplicate_guard_waits_a_day_and_then_calls_a_person() {
     let mut tale = Tale::at(State::Approved);
-    tale.vulnerability.open_pr = Some(77);
+    tale.vulnerability.open.insert(77);
     tale.pass(10);
     assert_eq!(tale.sweep_with(conflicting), Some(Classification::CloseAndReopen));
     assert_eq!(tale.last().reason, "no action: duplicate PR exists: #77");
@@ -394,7 +405,7 @@ fn without_a_vulnerability_or_with_an_abandoned_one_conflicts_escalate() {
     abandoned.sweep_with(conflicting);
     assert!(abandoned.record().blocked.as_ref().unwrap().reason.contains("given this vulnerability up"));
     let mut spent = Tale::at(State::Approved);
-    spent.vulnerability = Vulnerability { open_pr: Some(42), close_and_reopen: 1, ..Vulnerability::default() };
+    spent.vulnerability = Vulnerability { open: [42].into(), close_and_reopen: 1, ..Vulnerability::default() };
     spent.pass(10);
     assert_eq!(spent.sweep_with(conflicting), Some(Classification::NeedsIntervention));
     let reason = &spent.record().blocked.as_ref().unwrap().reason;
@@ -511,13 +522,14 @@ fn people_spend_no_budget_and_go_before_suture() {
     assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "overtaken by `/update-branch` of danny")));
     let run = tale.record().active_run.clone().unwrap();
     assert_eq!((run.strategy, run.human), (Strategy::BranchUpdate, true));
-    assert_eq!((tale.record().retry_counts.branch_update, tale.record().lifetime_remedies), (0, 1));
+    assert_eq!((tale.record().retry_counts.branch_update, tale.record().lifetime_remedies), (0, 0));
+    assert_eq!((tale.record().retry_counts.rebuild, tale.record().remediation_action), (0, None), "it was never done");
     let Some(RunChange::Open(opened)) = tale.last().runs.last() else { panic!() };
     assert_eq!((opened.trigger, opened.requested_by.as_deref()), (RunTrigger::PrComment, Some("danny")));
     assert_eq!(tale.log.last().unwrap().payload.run, Some(run.id));
+    tale.record_mut().lifetime_remedies = 5;
     tale.news(dropped());
-    assert_eq!(tale.record().lifetime_remedies, 1, "nothing was spent, nothing comes back");
-    assert_eq!(tale.record().retry_counts.rebuild, 1);
+    assert_eq!(tale.record().lifetime_remedies, 5, "nothing was spent, nothing comes back");
 }
 
 #[test]
@@ -534,6 +546,7 @@ fn commands_that_make_no_sense_or_are_not_allowed_are_refused_and_logged() {
         by: "mallory".into(),
         permission: Err("`/update-branch` needs write access".into()),
         run: RunId::new("r"),
+        args: String::new(),
     };
     tale.tell(Happened::Commanded(Box::new(asked)));
     assert_eq!(
@@ -543,7 +556,10 @@ fn commands_that_make_no_sense_or_are_not_allowed_are_refused_and_logged() {
     assert_eq!(tale.record().active_run, None);
     tale.command(Command::Cancel);
     assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::ChecksRunning), "closing is the Car Bridge's");
-    assert!(tale.last().runs.is_empty());
+    let [RunChange::Open(run)] = &tale.last().runs[..] else { panic!() };
+    assert_eq!((run.kind, run.requested_by.as_deref()), (RunKind::Abandon, Some("danny")));
+    tale.command(Command::Cancel);
+    assert_eq!(tale.outcome(), Outcome::Refused, "it is under way already");
     // What is over gets an answer too.
     for state in [State::Merged, State::Closed] {
         let mut over = Tale::at(state);
@@ -761,4 +777,216 @@ fn a_red_check_that_nobody_requires_does_not_keep_a_rebuild_from_its_proof() {
     tale.pass(5);
     tale.rerun("build", Verdict::Passed, 8);
     assert_eq!((tale.state(), tale.record().active_run.clone()), (State::ChecksPassed, None));
+}
+
+#[test]
+fn drops_in_a_row_are_paused_longer_and_longer() {
+    let mut tale = claimed(State::ChecksFailed);
+    for secs in [0, 30, 60, 120] {
+        tale.news(dropped());
+        assert_eq!(
+            tale.record().stale_at(&tale.policy),
+            Some((tale.now + SignedDuration::from_secs(secs)).max(minute_35()))
+        );
+        assert_eq!(tale.record().due_at, Some(tale.now), "GitHub is asked at once all the same");
+        tale.verify(tale.github());
+        tale.pass(3);
+        tale.sweep(tale.github());
+        assert!(tale.record().active_run.is_some());
+    }
+    tale.news(RemedyNews::Accepted);
+    assert_eq!(tale.record().dropped, None, "a state that changes starts the count over");
+}
+
+/// When the failure of `claimed(ChecksFailed)` has become stale.
+fn minute_35() -> jiff::Timestamp {
+    super::world::start() + minutes(32)
+}
+
+#[test]
+fn a_drop_restores_what_was_before() {
+    let mut tale = claimed(State::ChecksFailed);
+    let first = tale.now;
+    tale.news(failed());
+    tale.pass(60);
+    tale.sweep_with(|live| live.behind_by = Some(1));
+    let record = tale.record();
+    assert_eq!((record.remediation_action, record.last_asked.len()), (Some(Strategy::BranchUpdate), 2));
+    tale.news(dropped());
+    let record = tale.record();
+    assert_eq!((record.remediation_action, record.last_remediation_at), (Some(Strategy::Rebuild), Some(first)));
+    assert_eq!(record.last_asked.get(&Strategy::Rebuild), Some(&first));
+    assert_eq!(record.last_asked.get(&Strategy::BranchUpdate), None);
+}
+
+#[test]
+fn a_definitive_refusal_is_not_repeated() {
+    let mut tale = claimed(State::ChecksFailed);
+    tale.news(RemedyNews::Failed { error: "403: no such job".into(), failure: Failure::Forbidden });
+    assert_eq!(tale.record().refused.as_ref().unwrap().strategy, Strategy::Rebuild);
+    tale.pass(60);
+    assert_eq!(tale.sweep(tale.github()), Some(Classification::RetryChecks));
+    assert_eq!(tale.state(), State::NeedsIntervention);
+    let reason = &tale.record().blocked.as_ref().unwrap().reason;
+    assert_eq!(reason, "rebuild was refused for good: 403: no such job");
+    // Another strategy may still help.
+    let mut other = claimed(State::ChecksFailed);
+    other.news(RemedyNews::Failed { error: "403".into(), failure: Failure::Forbidden });
+    other.pass(60);
+    assert_eq!(other.sweep_with(|live| live.behind_by = Some(1)), Some(Classification::UpdateBranch));
+    assert!(other.record().active_run.is_some());
+}
+
+#[test]
+fn a_proof_that_does_not_come_is_a_failure() {
+    let mut tale = claimed(State::ChecksFailed);
+    tale.news(RemedyNews::Accepted);
+    tale.pass(60);
+    tale.news(RemedyNews::Overdue);
+    assert_eq!(tale.run_end(), Some((RunEnd::Failed, "failed: new results of the checks did not come in time")));
+    assert_eq!((tale.state(), tale.record().refused.clone()), (State::ChecksFailed, None));
+}
+
+#[test]
+fn a_fresh_pull_request_is_asked_for_twice_and_then_a_person_is() {
+    let mut tale = Tale::at(State::Approved);
+    tale.pass(10);
+    tale.sweep_with(conflicting);
+    tale.news(RemedyNews::Accepted);
+    tale.tell(Happened::Closed { by: None, why: None });
+    tale.pass(60);
+    tale.news(RemedyNews::Overdue);
+    assert_eq!(tale.last().reason, "CodeGenie is asked once more");
+    let [effect] = &tale.last().effects[..] else { panic!() };
+    assert!(
+        matches!(&effect.what, EffectKind::Command(m) if m.command == Command::CloseAndReopen && m.run_id.is_some())
+    );
+    let [RunChange::Accepted { deadline, .. }] = &tale.last().runs[..] else { panic!() };
+    assert_eq!(*deadline, tale.now + minutes(60));
+    tale.pass(60);
+    tale.news(RemedyNews::Overdue);
+    assert_eq!(tale.run_end().map(|(end, _)| end), Some(RunEnd::Failed));
+    let [effect] = &tale.last().effects[..] else { panic!() };
+    let EffectKind::Notice(notice) = &effect.what else { panic!() };
+    assert_eq!(notice.subject, "Suture: no pull request for CVE-2026-1234 (acme/my-app)");
+    assert!(notice.body.contains("reopen #42"), "{}", notice.body);
+    assert_eq!(tale.state(), State::Closed);
+}
+
+#[test]
+fn the_fresh_pull_request_proves_the_remedy_and_both_are_linked() {
+    let mut tale = Tale::at(State::Approved);
+    tale.pass(10);
+    tale.sweep_with(conflicting);
+    tale.news(RemedyNews::Accepted);
+    tale.tell(Happened::Closed { by: None, why: None });
+    tale.tell(Happened::Linked(Link::ReplacedBy(77)));
+    assert_eq!(tale.run_end(), Some((RunEnd::Completed, "replaced by #77")));
+    assert_eq!((tale.record().replaced_by, tale.record().active_run.clone()), (Some(77), None));
+    assert_eq!(tale.kinds().last(), Some(&EventKind::PrLinked));
+    tale.tell(Happened::Linked(Link::ReplacedBy(77)));
+    assert_eq!(tale.outcome(), Outcome::Duplicate);
+    let mut fresh = claimed(State::ChecksFailed);
+    fresh.tell(Happened::Linked(Link::Replaces(42)));
+    assert_eq!((fresh.record().replaces, fresh.record().replaced_by), (Some(42), None));
+    assert!(fresh.record().active_run.is_some(), "that is another remedy");
+    assert_eq!(fresh.log.last().unwrap().payload.text, "takes the place of #42");
+}
+
+#[test]
+fn cancel_is_known_as_such_whoever_sees_the_closing() {
+    for swept in [false, true] {
+        let mut tale = Tale::at(State::ChecksFailed);
+        tale.command(Command::Cancel);
+        let run = tale.record().abandoning.clone();
+        assert!(run.is_some());
+        tale.pass(1);
+        if swept {
+            let life = crate::snapshot::Life::Closed { at: tale.now };
+            tale.verify(crate::snapshot::Snapshot { life, ..tale.github() });
+        } else {
+            tale.tell(Happened::Closed { by: Some("suture[bot]".into()), why: None });
+        }
+        assert_eq!((tale.state(), tale.record().substatus), (State::Closed, Some(Substatus::Abandoned)));
+        assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Abandoned]);
+        assert_eq!(tale.run_end(), Some((RunEnd::Completed, "the pull request is CLOSED")));
+        assert_eq!(tale.record().abandoning, None);
+    }
+}
+
+#[test]
+fn green_checks_do_not_resolve_a_conflict() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    tale.vulnerability.close_and_reopen = 1;
+    tale.pass(60);
+    tale.sweep_with(conflicting);
+    assert_eq!(tale.state(), State::NeedsIntervention);
+    tale.check("build", Verdict::Passed);
+    tale.policy_bot(PolicyVerdict::Passed);
+    assert_eq!(tale.state(), State::NeedsIntervention, "the conflict is still there: one mail is enough");
+    tale.pass(24 * 60);
+    let mut github = tale.github();
+    conflicting(&mut github.live);
+    tale.verify(github);
+    assert_eq!(tale.state(), State::NeedsIntervention);
+    let mut behind = tale.clone();
+    let mut github = behind.github();
+    github.live.behind_by = Some(1);
+    behind.verify(github);
+    assert_eq!(behind.state(), State::NeedsIntervention);
+    tale.verify(tale.github());
+    assert_eq!((tale.state(), tale.record().retry_counts.branch_update), (State::PolicyPassed, 0));
+    // A real failure, on the other hand, is not disproved by being mergeable.
+    let mut red = escalated();
+    red.verify(red.github());
+    assert_eq!(red.state(), State::NeedsIntervention);
+}
+
+#[test]
+fn close_and_reopen_needs_a_vulnerability_even_for_people() {
+    let mut tale = Tale::at(State::Approved);
+    tale.record_mut().vulnerability_id = None;
+    tale.command(Command::CloseAndReopen);
+    assert_eq!(tale.outcome(), Outcome::Refused);
+    assert!(tale.last().reason.contains("no vulnerability id"), "{}", tale.last().reason);
+}
+
+#[test]
+fn a_hanging_build_is_stopped_first() {
+    let mut tale = Tale::at(State::ChecksRunning);
+    tale.pass(130);
+    let since = tale.now - minutes(130);
+    tale.sweep_with(|live| live.build = Some(Build::Building { since }));
+    let EffectKind::Command(message) = &tale.last().effects[0].what else { panic!() };
+    assert_eq!(message.args.as_deref(), Some("stop-first"));
+}
+
+#[test]
+fn observe_mode_says_why_it_would_call_a_person() {
+    let mut tale = Tale::at(State::Approved);
+    tale.policy.mode = Mode::Observe;
+    tale.pass(10);
+    tale.sweep_with(conflicting);
+    assert_eq!(tale.kinds().last(), Some(&EventKind::WouldRemedy));
+    tale.vulnerability.abandoned = true;
+    tale.pass(10);
+    tale.sweep_with(conflicting);
+    assert_eq!(tale.kinds().last(), Some(&EventKind::WouldEscalate), "the same rule, but another decision");
+    let text = &tale.log.last().unwrap().payload.text;
+    assert!(text.starts_with("would call a person: a person has given this vulnerability up"), "{text}");
+}
+
+#[test]
+fn a_hold_keeps_its_reason() {
+    let mut tale = Tale::at(State::Approved);
+    let asked = Commanded {
+        command: Command::Hold,
+        source: crate::command::CommandSource::AdminApi,
+        by: "danny".into(),
+        permission: Ok(()),
+        run: RunId::new("r"),
+        args: "release freeze".into(),
+    };
+    tale.tell(Happened::Commanded(Box::new(asked)));
+    assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny: release freeze");
 }

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandSource};
 use crate::comment::Story;
-use crate::decide::{Decision, Outcome, decide};
+use crate::decide::{Decision, Outcome, VulnerabilityNews, decide};
 use crate::diagnosis::{Case, Classification, Diagnosis, classify};
 use crate::event::{Actor, Commanded, Described, Diagnosed, Event, EventKind, Fact, Happened, RemedyNews};
 use crate::id::{EventId, PrId, RunId, Sha};
@@ -51,6 +51,7 @@ pub(crate) fn described(head: &Sha) -> Described {
         vulnerability_id: Some("CVE-2026-1234".to_owned()),
         created_at: start(),
         size: Some(12),
+        required_checks: Some(vec![]),
     }
 }
 
@@ -109,7 +110,7 @@ impl Tale {
             log: vec![],
             now: start(),
             head: sha('a'),
-            vulnerability: Vulnerability { open_pr: Some(42), ..Vulnerability::default() },
+            vulnerability: Vulnerability { open: [42].into(), ..Vulnerability::default() },
             last: None,
             facts: 0,
         }
@@ -219,6 +220,11 @@ impl Tale {
         self.last.as_ref().unwrap()
     }
 
+    /// What changed on vulnerabilities' rows.
+    pub(crate) fn vulnerability_news(&self) -> Vec<VulnerabilityNews> {
+        self.last().vulnerabilities.iter().map(|change| change.news).collect()
+    }
+
     pub(crate) fn outcome(&self) -> Outcome {
         self.last().outcome
     }
@@ -282,6 +288,7 @@ impl Tale {
                 labels: record.labels.clone(),
                 draft: record.draft,
                 vulnerability_id: record.vulnerability_id.clone(),
+                required_checks: None,
                 ..described(&self.head)
             },
             life: Life::Open,
@@ -331,6 +338,7 @@ impl Tale {
             by,
             permission: Ok(()),
             run,
+            args: String::new(),
         })));
     }
 }
