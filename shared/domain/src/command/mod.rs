@@ -168,7 +168,7 @@ commands! {
     }
     Resume {
         name: "/resume",
-        help: "Ends a `/hold`.",
+        help: "Ends a `/hold`, or takes an escalated pull request back with fresh budgets.",
         valid_in: AnyOpen,
         needs: Write,
         destructive: false,
@@ -355,7 +355,7 @@ mod tests {
         | `/status` | Answers where this pull request stands. | open | write |
         | `/explain` | Answers why it stands there, on what evidence, and what happens next. | open | write |
         | `/hold` | Keeps Suture from acting on this pull request until `/resume`. | open | write |
-        | `/resume` | Ends a `/hold`. | open | write |
+        | `/resume` | Ends a `/hold`, or takes an escalated pull request back with fresh budgets. | open | write |
         | `/approve` | Lets a remedy that awaits approval go ahead. | open | maintain |
         ");
     }

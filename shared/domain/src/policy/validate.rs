@@ -169,7 +169,7 @@ impl Findings {
                 10_000,
                 "nobody could ask for anything",
             ),
-            ("checks_per_head", limits.checks_per_head, 1_000, "no check would ever be remembered"),
+            ("checks_per_head", limits.checks_per_head, 300, "no check would ever be remembered"),
             (
                 "remedies_in_flight",
                 limits.remedies_in_flight,
@@ -252,7 +252,7 @@ mod tests {
             ("limits.webhooks_per_minute_per_repo", 1, 100_000),
             ("limits.rebuilds_in_flight_per_repo", 1, 1_000),
             ("limits.commands_per_person_per_hour", 1, 10_000),
-            ("limits.checks_per_head", 1, 1_000),
+            ("limits.checks_per_head", 1, 300),
             ("limits.remedies_in_flight", 1, 1_000),
             ("sweep.every_minutes", 1, 1_440),
             ("sweep.concurrency", 1, 100),

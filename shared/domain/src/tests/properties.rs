@@ -222,6 +222,8 @@ proptest! {
                     prop_assert!(again.events.is_empty() || again.outcome == Outcome::Anomaly || !step.is_a_report());
                 }
             }
+            prop_assert!(!observe || tale.last().effects.is_empty(), "observe mode does nothing");
+            prop_assert!(!observe || tale.record().active_run.is_none());
             let budgets = tale.record().retry_counts;
             for strategy in crate::state::Strategy::ALL {
                 prop_assert!(budgets.of(strategy) <= tale.policy.budget(strategy), "{} is over its budget", strategy);
