@@ -1,0 +1,315 @@
+//! THE loop: load, decide, commit in one transaction, deliver, forget what was delivered. It is the only one in Suture that
+//! changes a record, for webhooks, sweeps, commands and news alike, and it decides nothing itself.
+
+use std::time::Duration;
+
+use domain::backoff::seed_of;
+use domain::decide::{Decision, Effect, Outcome, RunChange, RunEnd, decide};
+use domain::event::{Event, Fact, Happened};
+use domain::id::{EffectId, PrId, RunId};
+use domain::policy::{Policies, Policy};
+use domain::pull_request::Record;
+use domain::run::{Initiator, Run, TransitionContext};
+use jiff::Timestamp;
+use serde_dynamo::Item;
+use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
+use tracing::warn;
+
+use crate::outlets::Outlets;
+use crate::rows::{self, RunWrite};
+use crate::store::{MOST_WRITES, Refused, Store, StoreError, Write};
+
+/// A fact that others keep overtaking is given up on after this long; the caller then puts it onto the queue.
+const CONTEND_FOR: Duration = Duration::from_secs(5);
+/// The longest pause between two tries; the first is a tenth of it.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Delivering may take this long: a Lambda freezes once it has answered, and what is left is in the table.
+const DELIVER_FOR: Duration = Duration::from_secs(2);
+
+/// What became of a fact.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// In one word.
+    pub outcome: Outcome,
+    /// In one sentence.
+    pub reason: String,
+    /// The record after it, if it was written.
+    pub record: Option<Record>,
+    /// What was logged.
+    pub events: Vec<Event>,
+    /// Effects that could not be delivered yet; they are in the table, and the sweep will find them.
+    pub undelivered: usize,
+    /// How often it was decided, 1 if nobody was in the way.
+    pub tries: u32,
+}
+
+/// Why a fact could not be applied. In each case nothing of it is written.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum EngineError {
+    /// Others kept writing the same record: put the fact onto the queue.
+    #[error("{pr} is being written by others all the time: gave up after {tries} tries")]
+    Contended {
+        /// Which record.
+        pr: PrId,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// More than one transaction can take.
+    #[error("{pr}: this decision needs {writes} rows, and a transaction takes {MOST_WRITES}")]
+    TooLarge {
+        /// Which record.
+        pr: PrId,
+        /// How many rows.
+        writes: usize,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+/// The loop, with what it needs.
+#[derive(Debug)]
+pub struct Engine<S, O> {
+    store: S,
+    outlets: O,
+    policies: Policies,
+}
+
+/// How one try ended.
+enum Try {
+    /// Done, one way or the other.
+    Done(Box<Applied>),
+    /// Somebody was faster.
+    Again(Known),
+}
+
+/// What is known of the record before it is decided.
+enum Known {
+    /// Nothing: it must be read.
+    Unread,
+    /// What the store has just told.
+    Told(Option<Box<Record>>),
+}
+
+impl<S: Store, O: Outlets> Engine<S, O> {
+    /// An engine on this store and these outlets.
+    pub fn new(store: S, outlets: O, policies: Policies) -> Self {
+        Self { store, outlets, policies }
+    }
+
+    /// Its store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Its outlets.
+    pub fn outlets(&self) -> &O {
+        &self.outlets
+    }
+
+    /// Applies a fact: exactly once, or not at all.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; nothing of the fact is written then.
+    pub async fn apply(&self, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
+        let policy = self.policies.for_repo(&fact.pr.repo);
+        let give_up_at = Instant::now() + CONTEND_FOR;
+        // Nearly every opening is the first that is heard of a pull request: it is written blindly, and the store says if
+        // there was something already. That saves a read for each pull request's first event.
+        let opening = matches!(fact.what, Happened::Opened(_));
+        let mut known = if opening { Known::Told(None) } else { Known::Unread };
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let record = match known {
+                Known::Told(record) => record.map(|record| *record),
+                Known::Unread => self.load(&fact.pr, now).await?,
+            };
+            match self.attempt(policy, record, fact, now).await? {
+                Try::Done(applied) => return Ok(Applied { tries, ..*applied }),
+                Try::Again(_) if Instant::now() >= give_up_at => {
+                    return Err(EngineError::Contended { pr: fact.pr.clone(), tries });
+                }
+                Try::Again(record) => {
+                    known = record;
+                    tokio::time::sleep(pause(fact, tries)).await;
+                }
+            }
+        }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`], also if the record cannot be understood.
+    pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<Record>, EngineError> {
+        let key = rows::record_key(pr);
+        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
+        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+    }
+
+    async fn attempt(
+        &self,
+        policy: &Policy,
+        record: Option<Record>,
+        fact: &Fact,
+        now: Timestamp,
+    ) -> Result<Try, EngineError> {
+        let loaded = record.as_ref().map(|record| record.version);
+        let decision = decide(policy, record, fact, now);
+        let Some(after) = &decision.record else {
+            return Ok(Try::Done(Box::new(answer(decision, 0))));
+        };
+        let runs = self.runs(&decision.runs, now).await?;
+        let writes = rows::commit(&decision, after, loaded, &runs, policy, now).map_err(EngineError::Store)?;
+        if writes.len() > MOST_WRITES {
+            return Err(EngineError::TooLarge { pr: fact.pr.clone(), writes: writes.len() });
+        }
+        match self.store.write(writes.clone(), now).await {
+            Ok(()) => {
+                let undelivered = self.deliver(&fact.pr, &decision.effects, now).await;
+                Ok(Try::Done(Box::new(answer(decision, undelivered))))
+            }
+            Err(StoreError::Refused(refused)) => self.refused(&decision, &writes, refused, now).await,
+            Err(StoreError::Contended) => Ok(Try::Again(Known::Unread)),
+            Err(error) => Err(EngineError::Store(error)),
+        }
+    }
+
+    /// A condition did not hold. If it was that of the event, it has been applied before, whatever else is the matter;
+    /// what it left undelivered is delivered first. Otherwise somebody was faster.
+    async fn refused(
+        &self,
+        decision: &Decision,
+        writes: &[Write],
+        refused: Vec<Option<Refused>>,
+        now: Timestamp,
+    ) -> Result<Try, EngineError> {
+        let at = |position: usize| refused.get(position).and_then(Option::as_ref);
+        if let (Some(event), Some(before)) = (decision.events.first(), at(rows::HOP_0)) {
+            let hop_0 = before.found.clone().unwrap_or_default();
+            let undelivered = self.deliver_again(event, &hop_0, now).await?;
+            let reason = format!("{} was applied before", event.id);
+            let outcome = Outcome::Duplicate;
+            return Ok(Try::Done(Box::new(Applied {
+                outcome,
+                reason,
+                record: None,
+                events: Vec::new(),
+                undelivered,
+                tries: 1,
+            })));
+        }
+        let key = writes[rows::RECORD].key();
+        match at(rows::RECORD) {
+            // A run or another row was in the way; the record is as it was, but must be loaded to know.
+            None => Ok(Try::Again(Known::Unread)),
+            Some(Refused { found: None }) => Ok(Try::Again(Known::Told(None))),
+            Some(Refused { found: Some(item) }) => {
+                rows::read(key, item).map(|record| Try::Again(Known::Told(Some(record)))).map_err(EngineError::Store)
+            }
+        }
+    }
+
+    /// The runs a decision changes, as they are to be. A run that cannot be changed that way any more is left alone: the
+    /// record is what counts, and says so.
+    async fn runs(&self, changes: &[RunChange], now: Timestamp) -> Result<Vec<RunWrite>, EngineError> {
+        let mut writes = Vec::new();
+        for change in changes {
+            match change {
+                RunChange::Open(run) => writes.push(RunWrite { run: (**run).clone(), loaded: None }),
+                RunChange::Accepted { id, .. } | RunChange::Ended { id, .. } => {
+                    let Some(run) = self.run(id, now).await? else {
+                        warn!(run = %id, "a run that is to be changed is not there");
+                        continue;
+                    };
+                    let loaded = Some(run.version);
+                    match changed(run, change, now) {
+                        Ok(run) => writes.push(RunWrite { run, loaded }),
+                        Err(error) => warn!(run = %id, %error, "a run is left as it is"),
+                    }
+                }
+            }
+        }
+        Ok(writes)
+    }
+
+    /// Reads a run.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`], also if the run cannot be understood.
+    pub async fn run(&self, id: &RunId, now: Timestamp) -> Result<Option<Run>, EngineError> {
+        let key = rows::run_key(id);
+        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
+        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+    }
+
+    /// What an event left undelivered when it was applied.
+    async fn deliver_again(&self, event: &Event, hop_0: &Item, now: Timestamp) -> Result<usize, EngineError> {
+        let mut left = Vec::new();
+        for id in rows::effects_of(event, hop_0) {
+            if let Some(effect) = self.undelivered(&id, now).await? {
+                left.push(effect);
+            }
+        }
+        Ok(self.deliver(&event.pr, &left, now).await)
+    }
+
+    /// Reads an effect that has not been delivered.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`], also if it cannot be understood.
+    pub async fn undelivered(&self, id: &EffectId, now: Timestamp) -> Result<Option<Effect>, EngineError> {
+        let key = rows::effect_key(id);
+        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
+        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+    }
+
+    /// Delivers, awaited and bounded, and forgets what was delivered. Answers how many are left: they stay in the table,
+    /// where a repeated delivery or the sweep finds them.
+    pub async fn deliver(&self, pr: &PrId, effects: &[Effect], now: Timestamp) -> usize {
+        let deadline = Instant::now() + DELIVER_FOR;
+        let mut left = 0;
+        for effect in effects {
+            let sent = timeout_at(deadline, self.outlets.deliver(pr, effect)).await;
+            let sent = sent.unwrap_or_else(|_| Err(crate::outlets::Undelivered("it took too long".to_owned())));
+            if let Err(error) = sent {
+                warn!(%pr, effect = %effect.id, %error, "an effect stays in the table");
+                left += 1;
+                continue;
+            }
+            let forget = vec![Write::Delete { key: rows::effect_key(&effect.id) }];
+            if let Err(error) = self.store.write(forget, now).await {
+                // It will be delivered once more; its receiver knows it by its id.
+                warn!(%pr, effect = %effect.id, %error, "a delivered effect could not be forgotten");
+            }
+        }
+        left
+    }
+}
+
+fn answer(decision: Decision, undelivered: usize) -> Applied {
+    let Decision { outcome, reason, record, events, .. } = decision;
+    Applied { outcome, reason, record, events, undelivered, tries: 1 }
+}
+
+/// Full jitter, the same for the same delivery and try: those who met once do not meet again.
+fn pause(fact: &Fact, tries: u32) -> Duration {
+    let longest = LONGEST_PAUSE.as_millis() as u64;
+    let window = (longest / 10).saturating_mul(1 << tries.min(10)).min(longest);
+    Duration::from_millis(seed_of(fact.id.as_str(), tries) % window.max(1))
+}
+
+fn changed(run: Run, change: &RunChange, now: Timestamp) -> Result<Run, domain::run::RunError> {
+    let context = TransitionContext::new(Initiator::System, now);
+    match change {
+        RunChange::Open(_) => Ok(run),
+        RunChange::Accepted { expects, deadline, .. } => run.wait_for(*expects, *deadline, context),
+        RunChange::Ended { end, outcome, .. } => match end {
+            RunEnd::Completed => run.complete(outcome.clone(), context),
+            RunEnd::Failed => run.fail("failed", outcome.clone(), context),
+            RunEnd::Cancelled => run.cancel(outcome.clone(), context),
+        },
+    }
+}

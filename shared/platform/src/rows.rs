@@ -1,0 +1,296 @@
+//! What the rows mean: keys by prefix, the record and its index attributes, events, undelivered effects, commits,
+//! vulnerabilities, runs (design §3). Translation only; when a row is written is decided in `engine`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::backoff::seed_of;
+use domain::decide::{Decision, Effect, HeadChange, VulnerabilityChange, VulnerabilityNews};
+use domain::event::Event;
+use domain::id::{EffectId, PrId, RepoName, RunId, Sha};
+use domain::policy::Policy;
+use domain::priority::Priority;
+use domain::pull_request::{Record, Vulnerability};
+use domain::run::Run;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_dynamo::{AttributeValue, Item};
+
+use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of};
+
+/// Partitions of the `due` index: enough for one sweep to read them side by side, few enough to read them all.
+pub const DUE_SHARDS: u64 = 4;
+/// An effect that nobody has delivered by then is looked for by the sweep.
+const DELIVERED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+/// How long a former head still finds its pull request, so that what is said about it is answered `superseded`.
+const FORMER_HEAD: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+/// The attribute that holds the whole of what a row is.
+const BODY: &str = "body";
+/// On hop 0: how many effects the event has, so that a repeated delivery knows what to look for.
+const EFFECTS: &str = "effects";
+
+/// The record of a pull request.
+#[must_use]
+pub fn record_key(pr: &PrId) -> Key {
+    Key::state(format!("PR#{pr}"))
+}
+
+/// An undelivered effect.
+#[must_use]
+pub fn effect_key(id: &EffectId) -> Key {
+    Key::state(format!("OUT#{id}"))
+}
+
+/// The pull requests of a head commit.
+#[must_use]
+pub fn head_key(repo: &RepoName, sha: &Sha) -> Key {
+    Key::state(format!("SHA#{repo}#{sha}"))
+}
+
+/// A vulnerability on a base branch.
+#[must_use]
+pub fn vulnerability_key(repo: &RepoName, base: &str, id: &str) -> Key {
+    Key::state(format!("VULN#{repo}#{base}#{id}"))
+}
+
+/// A run.
+#[must_use]
+pub fn run_key(id: &RunId) -> Key {
+    Key::state(format!("RUN#{id}"))
+}
+
+/// An event of the log.
+#[must_use]
+pub fn event_key(event: &Event) -> Key {
+    Key::event(event.pr.to_string(), event.sort_key())
+}
+
+/// A time as an index sorts it: RFC 3339 with exactly three decimals.
+#[must_use]
+pub fn sortable(at: Timestamp) -> String {
+    format!("{at:.3}")
+}
+
+/// The partitions of the `due` index.
+#[must_use]
+pub fn due_shards() -> [String; 4] {
+    [0, 1, 2, 3].map(|shard| format!("due-{shard}"))
+}
+
+fn text(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+/// A row whose body is `value`.
+fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
+    let body =
+        serde_dynamo::to_attribute_value(value).map_err(|error| StoreError::Corrupt(key.clone(), error.to_string()))?;
+    let mut item = Item::default();
+    item.inner_mut().insert(BODY.to_owned(), body);
+    Ok(item)
+}
+
+/// What a row holds.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it does not hold that.
+pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError> {
+    let corrupt = |why: String| StoreError::Corrupt(key.clone(), why);
+    let body = item.get(BODY).cloned().ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
+    serde_dynamo::from_attribute_value(body).map_err(|error| corrupt(error.to_string()))
+}
+
+fn set_due(key: &Key, item: &mut Item, due_at: Option<Timestamp>) {
+    let Some(due_at) = due_at else { return };
+    let (_, partition, sort) = Index::Due.shape();
+    let shard = seed_of(&key.partition, 0) % DUE_SHARDS;
+    item.inner_mut().insert(partition.to_owned(), text(format!("due-{shard}")));
+    item.inner_mut().insert(sort.to_owned(), text(sortable(due_at)));
+}
+
+fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
+    if let Some(ttl) = ttl {
+        item.inner_mut().insert(TTL.to_owned(), number(ttl.as_second()));
+    }
+}
+
+/// The row of a record, with what the indexes need.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it cannot be written down.
+pub fn record_row(record: &Record) -> Result<Item, StoreError> {
+    let key = record_key(&record.id);
+    let mut item = row(&key, record)?;
+    let (_, partition, sort) = Index::ByRepo.shape();
+    item.inner_mut().insert(partition.to_owned(), text(record.id.repo.as_str()));
+    item.inner_mut().insert(sort.to_owned(), text(format!("{}#{:010}", record.state, record.id.number)));
+    item.inner_mut().insert("priority".to_owned(), number(Priority::from_labels(&record.labels).points()));
+    item.inner_mut().insert(VERSION.to_owned(), number(record.version));
+    set_due(&key, &mut item, record.due_at);
+    set_ttl(&mut item, record.ttl);
+    Ok(item)
+}
+
+fn event_row(event: &Event, effects: usize) -> Result<Item, StoreError> {
+    let mut item = row(&event_key(event), event)?;
+    if event.hop == 0 && effects > 0 {
+        item.inner_mut().insert(EFFECTS.to_owned(), number(effects));
+    }
+    set_ttl(&mut item, Some(event.ttl));
+    Ok(item)
+}
+
+/// The ids of the effects an event had when it was applied, delivered or not.
+#[must_use]
+pub fn effects_of(event: &Event, hop_0: &Item) -> Vec<EffectId> {
+    let count = number_of(hop_0, EFFECTS).unwrap_or(0);
+    (0..count).map(|n| EffectId::new(format!("{}#{}#{n}", event.pr, event.id))).collect()
+}
+
+fn effect_row(effect: &Effect, now: Timestamp) -> Result<(Key, Item), StoreError> {
+    let key = effect_key(&effect.id);
+    let mut item = row(&key, effect)?;
+    set_due(&key, &mut item, Some(now.saturating_add(DELIVERED_WITHIN).unwrap_or(Timestamp::MAX)));
+    Ok((key, item))
+}
+
+/// The row of a run, with what the indexes need.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it cannot be written down.
+pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
+    let key = run_key(&run.id);
+    let mut item = row(&key, run)?;
+    let (_, partition, sort) = Index::Runs.shape();
+    let of = run.pr.as_ref().map_or("sweeps".to_owned(), PrId::to_string);
+    item.inner_mut().insert(partition.to_owned(), text(of));
+    item.inner_mut().insert(sort.to_owned(), text(sortable(run.created_at)));
+    item.inner_mut().insert(VERSION.to_owned(), number(run.version));
+    set_due(&key, &mut item, run.due_at());
+    let kept = SignedDuration::from_hours(24 * i64::from(policy.retention.runs_days));
+    set_ttl(&mut item, run.completed_at.map(|at| at.saturating_add(kept).unwrap_or(Timestamp::MAX)));
+    Ok((key, item))
+}
+
+/// A run to write, and the version it was loaded with; `None` if it is new.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunWrite {
+    /// As it is to be.
+    pub run: Run,
+    /// As it was.
+    pub loaded: Option<u64>,
+}
+
+/// Everything a decision writes, in one transaction: the record first, then hop 0, then the rest.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if something cannot be written down.
+pub fn commit(
+    decision: &Decision,
+    record: &Record,
+    loaded: Option<u64>,
+    runs: &[RunWrite],
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<Vec<Write>, StoreError> {
+    let mut writes = vec![Write::Put {
+        key: record_key(&record.id),
+        item: record_row(record)?,
+        only_if: loaded.map_or(OnlyIf::Absent, OnlyIf::Version),
+    }];
+    for event in &decision.events {
+        let only_if = if event.hop == 0 { OnlyIf::NeverSeen } else { OnlyIf::Always };
+        writes.push(Write::Put { key: event_key(event), item: event_row(event, decision.effects.len())?, only_if });
+    }
+    for effect in &decision.effects {
+        let (key, item) = effect_row(effect, now)?;
+        writes.push(Write::Put { key, item, only_if: OnlyIf::Always });
+    }
+    for write in runs {
+        let (key, item) = run_row(&write.run, policy)?;
+        writes.push(Write::Put { key, item, only_if: write.loaded.map_or(OnlyIf::Absent, OnlyIf::Version) });
+    }
+    writes.extend(heads(record, &decision.heads, now));
+    writes.extend(vulnerabilities(record, &decision.vulnerabilities));
+    Ok(writes)
+}
+
+/// The position of the record among the writes of a commit.
+pub const RECORD: usize = 0;
+/// The position of hop 0, if there is one.
+pub const HOP_0: usize = 1;
+
+fn heads(record: &Record, changes: &[HeadChange], now: Timestamp) -> Vec<Write> {
+    // One row must not be written twice in a transaction: of two changes to one commit the last counts.
+    let mut last: BTreeMap<&Sha, &HeadChange> = BTreeMap::new();
+    for change in changes {
+        let (HeadChange::Current(sha) | HeadChange::Superseded(sha)) = change;
+        last.insert(sha, change);
+    }
+    let write = |(sha, head): (&Sha, &HeadChange)| {
+        let mut change = Change::default();
+        match head {
+            HeadChange::Current(_) => {
+                change.insert.insert("prs".to_owned(), BTreeSet::from([record.id.number.to_string()]));
+                change.remove.insert(TTL.to_owned());
+            }
+            HeadChange::Superseded(_) => {
+                let until = now.saturating_add(FORMER_HEAD).unwrap_or(Timestamp::MAX);
+                change.set.insert(TTL.to_owned(), number(until.as_second()));
+            }
+        }
+        Write::Change { key: head_key(&record.id.repo, sha), change }
+    };
+    last.into_iter().map(write).collect()
+}
+
+/// One write for each row, since a transaction takes each row once; news about one row add up.
+fn vulnerabilities(record: &Record, changes: &[VulnerabilityChange]) -> Vec<Write> {
+    let mut rows: BTreeMap<Key, Change> = BTreeMap::new();
+    for VulnerabilityChange { base_branch, id, news } in changes {
+        let this = BTreeSet::from([record.id.number.to_string()]);
+        let change = rows.entry(vulnerability_key(&record.id.repo, base_branch, id)).or_default();
+        match news {
+            VulnerabilityNews::Opened => {
+                change.take.remove("open");
+                change.insert.insert("open".to_owned(), this.clone());
+                change.insert.insert("lineage".to_owned(), this);
+            }
+            VulnerabilityNews::NoLongerOpen | VulnerabilityNews::Abandoned => {
+                change.insert.remove("open");
+                change.take.insert("open".to_owned(), this);
+                if *news == VulnerabilityNews::Abandoned {
+                    change.set.insert("abandoned".to_owned(), AttributeValue::Bool(true));
+                }
+            }
+            VulnerabilityNews::CountReopen => *change.add.entry("close_and_reopen".to_owned()).or_default() += 1,
+            VulnerabilityNews::GiveBackReopen => *change.add.entry("close_and_reopen".to_owned()).or_default() -= 1,
+        }
+    }
+    rows.into_iter().map(|(key, change)| Write::Change { key, change }).collect()
+}
+
+fn numbers(item: &Item, attribute: &str) -> BTreeSet<u64> {
+    match item.get(attribute) {
+        Some(AttributeValue::Ss(members)) => members.iter().filter_map(|member| member.parse().ok()).collect(),
+        Some(_) | None => BTreeSet::new(),
+    }
+}
+
+/// The pull requests whose head a commit is or was.
+#[must_use]
+pub fn prs_of_head(item: &Item) -> BTreeSet<u64> {
+    numbers(item, "prs")
+}
+
+/// A vulnerability's row.
+#[must_use]
+pub fn vulnerability_of(item: &Item) -> Vulnerability {
+    Vulnerability {
+        open: numbers(item, "open"),
+        close_and_reopen: number_of(item, "close_and_reopen").and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
+        lineage: numbers(item, "lineage"),
+        abandoned: matches!(item.get("abandoned"), Some(AttributeValue::Bool(true))),
+    }
+}

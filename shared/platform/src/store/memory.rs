@@ -1,0 +1,270 @@
+//! The store in memory: for simulations, where millions of steps must not wait for anything, and for injecting what real
+//! tables do only on bad days. It passes the same contract suite as DynamoDB.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use serde_dynamo::{AttributeValue, Item};
+
+use super::{
+    Change, Cursor, From, Index, Key, MOST_WRITES, OnlyIf, Page, Query, Refused, Spent, Store, StoreError, TTL, Table,
+    VERSION, Write, is_expired, number, number_of, text_of,
+};
+
+/// Two tables and three indexes, in memory.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    tables: Mutex<Tables>,
+    spent: Spent,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    rows: BTreeMap<Key, Item>,
+    /// (index, partition, sort, row): kept beside the rows, so that a query reads only what it answers.
+    entries: BTreeMap<(Index, String, String, Key), ()>,
+}
+
+impl MemoryStore {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes away what has expired, as DynamoDB's broom does some time later. Answers how much that was.
+    pub fn sweep_ttl(&self, now: Timestamp) -> usize {
+        let mut tables = self.tables();
+        let expired: Vec<Key> =
+            tables.rows.iter().filter(|(_, item)| is_expired(item, now)).map(|(key, _)| key.clone()).collect();
+        for key in &expired {
+            tables.remove(key);
+        }
+        expired.len()
+    }
+
+    /// How many rows there are, expired or not.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tables().rows.len()
+    }
+
+    /// Whether there is nothing at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes are applied whole or not at all, so what a panic left behind is still consistent.
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tables {
+    fn put(&mut self, key: &Key, item: Item) {
+        self.remove(key);
+        for (index, partition, sort) in entries_of(key, &item) {
+            self.entries.insert((index, partition, sort, key.clone()), ());
+        }
+        self.rows.insert(key.clone(), item);
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(old) = self.rows.remove(key) {
+            for (index, partition, sort) in entries_of(key, &old) {
+                self.entries.remove(&(index, partition, sort, key.clone()));
+            }
+        }
+    }
+
+    /// Whether the condition of a write holds.
+    fn allows(&self, write: &Write, now: Timestamp) -> bool {
+        let Write::Put { key, only_if, .. } = write else { return true };
+        let row = self.rows.get(key);
+        match only_if {
+            OnlyIf::Always => true,
+            OnlyIf::NeverSeen => row.is_none(),
+            OnlyIf::Absent => row.is_none_or(|item| is_expired(item, now)),
+            OnlyIf::Version(version) => row
+                .and_then(|item| number_of(item, VERSION))
+                .is_some_and(|known| known.to_string() == version.to_string()),
+        }
+    }
+
+    fn apply(&mut self, write: Write) -> Result<(), StoreError> {
+        match write {
+            Write::Put { key, item, .. } => self.put(&key, item),
+            Write::Delete { key } => self.remove(&key),
+            Write::Change { key, change } => {
+                let mut item = self.rows.get(&key).cloned().unwrap_or_default();
+                apply_change(&key, &mut item, change)?;
+                self.put(&key, item);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The index entries a row has: those for which it carries both attributes.
+fn entries_of(key: &Key, item: &Item) -> Vec<(Index, String, String)> {
+    if key.table != Table::State {
+        return Vec::new();
+    }
+    let entry = |index: Index| {
+        let (_, partition, sort) = index.shape();
+        Some((index, text_of(item, partition)?.to_owned(), text_of(item, sort)?.to_owned()))
+    };
+    Index::ALL.into_iter().filter_map(entry).collect()
+}
+
+fn apply_change(key: &Key, item: &mut Item, change: Change) -> Result<(), StoreError> {
+    let corrupt = |attribute: &str| StoreError::Corrupt(key.clone(), format!("`{attribute}` is of another kind"));
+    for (attribute, value) in change.set {
+        item.inner_mut().insert(attribute, value);
+    }
+    for (attribute, by) in change.add {
+        let known = if item.contains_key(&attribute) {
+            number_of(item, &attribute).ok_or_else(|| corrupt(&attribute))?
+        } else {
+            0
+        };
+        item.inner_mut().insert(attribute, number(known.saturating_add(by)));
+    }
+    for (attribute, members) in change.insert {
+        let mut known = members_of(item, &attribute).ok_or_else(|| corrupt(&attribute))?;
+        known.extend(members.into_iter().filter(|member| !known.contains(member)).collect::<Vec<_>>());
+        item.inner_mut().insert(attribute, AttributeValue::Ss(known));
+    }
+    for (attribute, members) in change.take {
+        let mut known = members_of(item, &attribute).ok_or_else(|| corrupt(&attribute))?;
+        known.retain(|member| !members.contains(member));
+        // DynamoDB has no empty sets.
+        if known.is_empty() {
+            item.inner_mut().remove(&attribute);
+        } else {
+            item.inner_mut().insert(attribute, AttributeValue::Ss(known));
+        }
+    }
+    for attribute in change.remove {
+        item.inner_mut().remove(&attribute);
+    }
+    Ok(())
+}
+
+fn members_of(item: &Item, attribute: &str) -> Option<Vec<String>> {
+    match item.get(attribute) {
+        None => Some(Vec::new()),
+        Some(AttributeValue::Ss(members)) => Some(members.clone()),
+        Some(_) => None,
+    }
+}
+
+impl Store for MemoryStore {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
+        self.spent.request(1, 0);
+        Ok(self.tables().rows.get(key).filter(|item| !is_expired(item, now)).cloned())
+    }
+
+    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        refuse_nonsense(&writes)?;
+        self.spent.request(0, writes.len());
+        let mut tables = self.tables();
+        let refused: Vec<Option<Refused>> = writes
+            .iter()
+            .map(|write| (!tables.allows(write, now)).then(|| Refused { found: tables.rows.get(write.key()).cloned() }))
+            .collect();
+        if refused.iter().any(Option::is_some) {
+            return Err(StoreError::Refused(refused));
+        }
+        for write in writes {
+            tables.apply(write)?;
+        }
+        Ok(())
+    }
+
+    async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
+        self.spent.request(0, 1);
+        let mut tables = self.tables();
+        let known = tables.rows.get(key).filter(|item| !is_expired(item, now));
+        let count = known.and_then(|item| number_of(item, "count")).unwrap_or(0).saturating_add(by);
+        let mut item = Item::default();
+        item.inner_mut().insert("count".to_owned(), number(count));
+        item.inner_mut().insert(TTL.to_owned(), number(ttl.as_second()));
+        tables.put(key, item);
+        Ok(count)
+    }
+
+    async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
+        let tables = self.tables();
+        let found: Vec<(String, &Key)> = match query.from {
+            From::Index(index) => {
+                let first = (index, query.partition.clone(), String::new(), Key::state(""));
+                tables
+                    .entries
+                    .range((Bound::Included(first), Bound::Unbounded))
+                    .take_while(|((of, partition, ..), ())| *of == index && *partition == query.partition)
+                    .map(|((_, _, sort, key), ())| (sort.clone(), key))
+                    .collect()
+            }
+            From::Log => tables
+                .rows
+                .range((Bound::Included(Key::event(query.partition.clone(), "")), Bound::Unbounded))
+                .take_while(|(key, _)| key.table == Table::Events && key.partition == query.partition)
+                .map(|(key, _)| (key.sort.clone(), key))
+                .collect(),
+        };
+        let page = page_of(&tables, query, found, now);
+        self.spent.request(page.rows.len(), 0);
+        Ok(page)
+    }
+
+    fn spent(&self) -> &Spent {
+        &self.spent
+    }
+}
+
+fn page_of(tables: &Tables, query: &Query, mut found: Vec<(String, &Key)>, now: Timestamp) -> Page {
+    if query.backwards {
+        found.reverse();
+    }
+    let wanted = |sort: &str| {
+        query.prefix.as_ref().is_none_or(|prefix| sort.starts_with(prefix))
+            && query.up_to.as_ref().is_none_or(|last| sort <= last.as_str())
+    };
+    let follows = |sort: &str, key: &Key| {
+        query.after.as_ref().is_none_or(|after| {
+            let order = (sort, key).cmp(&(&after.sort, &after.key));
+            if query.backwards { order.is_lt() } else { order.is_gt() }
+        })
+    };
+    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let mut matching = found.into_iter().filter(|(sort, key)| wanted(sort) && follows(sort, key));
+    let taken: Vec<(String, &Key)> = matching.by_ref().take(limit).collect();
+    let next = if matching.next().is_some() {
+        taken.last().map(|(sort, key)| Cursor { key: (*key).clone(), sort: sort.clone() })
+    } else {
+        None
+    };
+    let row = |key: &Key| tables.rows.get(key).filter(|item| !is_expired(item, now)).cloned();
+    let rows = taken.into_iter().filter_map(|(_, key)| row(key).map(|item| (key.clone(), item))).collect();
+    Page { rows, next }
+}
+
+/// What DynamoDB would refuse too: nothing at all, too much at once, or one row twice.
+pub(super) fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
+    if writes.is_empty() || writes.len() > MOST_WRITES {
+        return Err(StoreError::TooLarge(format!(
+            "{} rows cannot be written at once: 1 to {MOST_WRITES} can",
+            writes.len()
+        )));
+    }
+    let mut keys: Vec<&Key> = writes.iter().map(Write::key).collect();
+    keys.sort_unstable();
+    match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(StoreError::TooLarge(format!("{} is written twice in one transaction", pair[0]))),
+        None => Ok(()),
+    }
+}

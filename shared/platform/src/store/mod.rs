@@ -1,0 +1,323 @@
+//! A handful of verbs on two tables: read a row, write some rows all or none, query an index. Everything durable in Suture
+//! is built on these, once, and so holds for every implementation: DynamoDB's, and the one in memory for simulations.
+//! Nothing here knows what a row means; that is in `rows`.
+
+pub mod memory;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use serde_dynamo::{AttributeValue, Item};
+use thiserror::Error;
+
+/// The two tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// Everything that is current, by key prefix.
+    State,
+    /// The log.
+    Events,
+}
+
+/// Where a row is. Rows of the state table have no sort key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Which table.
+    pub table: Table,
+    /// Its partition key.
+    pub partition: String,
+    /// Its sort key; empty in the state table.
+    pub sort: String,
+}
+
+impl Key {
+    /// A row of the state table.
+    #[must_use]
+    pub fn state(partition: impl Into<String>) -> Self {
+        Self { table: Table::State, partition: partition.into(), sort: String::new() }
+    }
+
+    /// A row of the log.
+    #[must_use]
+    pub fn event(pr: impl Into<String>, sort: impl Into<String>) -> Self {
+        Self { table: Table::Events, partition: pr.into(), sort: sort.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.table {
+            Table::State => f.write_str(&self.partition),
+            Table::Events => write!(f, "{} {}", self.partition, self.sort),
+        }
+    }
+}
+
+/// When a write may happen.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OnlyIf {
+    /// In any case.
+    Always,
+    /// If there is no such row, or only one whose `ttl` has passed.
+    Absent,
+    /// If there has never been such a row, or the broom has taken it: what makes an event apply once.
+    NeverSeen,
+    /// If the row is there with this `version`.
+    Version(u64),
+}
+
+/// One row to write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// Puts the whole row.
+    Put {
+        /// Where.
+        key: Key,
+        /// What, without its key.
+        item: Item,
+        /// When.
+        only_if: OnlyIf,
+    },
+    /// Changes some of a row that nobody has loaded; makes it if it is not there.
+    Change {
+        /// Where.
+        key: Key,
+        /// What.
+        change: Change,
+    },
+    /// Takes a row away; one that is not there is no error.
+    Delete {
+        /// Where.
+        key: Key,
+    },
+}
+
+impl Write {
+    /// Where it writes.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Put { key, .. } | Self::Change { key, .. } | Self::Delete { key } => key,
+        }
+    }
+}
+
+/// A change to a row that can be made without reading it, and is the same whoever makes it first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Change {
+    /// Attributes to set.
+    pub set: BTreeMap<String, AttributeValue>,
+    /// Numbers to add to.
+    pub add: BTreeMap<String, i64>,
+    /// Members to add to sets of strings.
+    pub insert: BTreeMap<String, BTreeSet<String>>,
+    /// Members to take out of sets of strings.
+    pub take: BTreeMap<String, BTreeSet<String>>,
+    /// Attributes to remove.
+    pub remove: BTreeSet<String>,
+}
+
+/// The three indexes of the state table; each is sparse: a row without its attributes is not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Index {
+    /// What wants attention, by when.
+    Due,
+    /// Pull requests of a repository, by state and number.
+    ByRepo,
+    /// Runs of a pull request, by when they began.
+    Runs,
+}
+
+impl Index {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Due, Self::ByRepo, Self::Runs];
+
+    /// Its name, and the attributes that are its partition and sort key.
+    #[must_use]
+    pub fn shape(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Due => ("due", "due", "due_at"),
+            Self::ByRepo => ("by_repo", "repo", "state_number"),
+            Self::Runs => ("runs", "run_of", "run_at"),
+        }
+    }
+}
+
+/// What a query reads: an index, or the log itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// An index of the state table.
+    Index(Index),
+    /// The log of one pull request.
+    Log,
+}
+
+/// One page to read, in the order of the sort key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    /// Of what.
+    pub from: From,
+    /// Which partition.
+    pub partition: String,
+    /// Only sort keys that begin with this.
+    pub prefix: Option<String>,
+    /// Only sort keys up to and including this.
+    pub up_to: Option<String>,
+    /// Newest first?
+    pub backwards: bool,
+    /// At most this many rows.
+    pub limit: u32,
+    /// Where the last page ended.
+    pub after: Option<Cursor>,
+}
+
+/// Where a page ended: the last row's key, and its sort key in the index.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// The row.
+    pub key: Key,
+    /// Its sort key in what was queried.
+    pub sort: String,
+}
+
+/// Some rows, and where to go on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Page {
+    /// The rows.
+    pub rows: Vec<(Key, Item)>,
+    /// Set if there may be more.
+    pub next: Option<Cursor>,
+}
+
+/// What went wrong, by what the caller can do about it.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum StoreError {
+    /// A condition did not hold: somebody else was faster, or it was done before. Reload and decide again.
+    #[error("{} of {} conditions did not hold", .0.iter().flatten().count(), .0.len())]
+    Refused(Vec<Option<Refused>>),
+    /// Two transactions met. Nothing is known about the rows: reload.
+    #[error("another transaction is writing the same rows")]
+    Contended,
+    /// Too many requests: wait, then try again.
+    #[error("the table is throttled")]
+    Throttled,
+    /// The table cannot be reached, or does not answer: try again later.
+    #[error("the table cannot be reached: {0}")]
+    Unavailable(String),
+    /// This row cannot be read. Skip it, count it, and go on with the others.
+    #[error("the row {0} cannot be read: {1}")]
+    Corrupt(Key, String),
+    /// More than the store takes at once. Nothing was written.
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// A write whose condition did not hold, with the row that was there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refused {
+    /// The row, as it is.
+    pub found: Option<Item>,
+}
+
+/// Most rows one `write` takes: DynamoDB's own limit.
+pub const MOST_WRITES: usize = 100;
+
+/// What is durable. Times are arguments: a row whose `ttl` has passed is not there, whether or not the broom has come.
+pub trait Store: Send + Sync {
+    /// Reads a row, strongly consistent.
+    fn get(&self, key: &Key, now: Timestamp) -> impl Future<Output = Result<Option<Item>, StoreError>> + Send;
+
+    /// Writes all of them or none.
+    fn write(&self, writes: Vec<Write>, now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Adds to a number and answers the new value; the row is made with this `ttl` if it is not there.
+    fn count(
+        &self,
+        key: &Key,
+        by: i64,
+        ttl: Timestamp,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<i64, StoreError>> + Send;
+
+    /// Reads a page. An index may be a moment behind.
+    fn query(&self, query: &Query, now: Timestamp) -> impl Future<Output = Result<Page, StoreError>> + Send;
+
+    /// What has been spent so far.
+    fn spent(&self) -> &Spent;
+}
+
+/// Requests and items, so that tests and benchmarks can say what an operation costs.
+#[derive(Debug, Default)]
+pub struct Spent {
+    requests: AtomicU64,
+    items_read: AtomicU64,
+    items_written: AtomicU64,
+}
+
+/// The figures of a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spending {
+    /// Requests made.
+    pub requests: u64,
+    /// Rows and index entries read.
+    pub items_read: u64,
+    /// Rows written.
+    pub items_written: u64,
+}
+
+impl Spent {
+    /// One more request that read or wrote so many rows.
+    pub fn request(&self, items_read: usize, items_written: usize) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.items_read.fetch_add(items_read as u64, Ordering::Relaxed);
+        self.items_written.fetch_add(items_written as u64, Ordering::Relaxed);
+    }
+
+    /// The figures so far.
+    #[must_use]
+    pub fn so_far(&self) -> Spending {
+        Spending {
+            requests: self.requests.load(Ordering::Relaxed),
+            items_read: self.items_read.load(Ordering::Relaxed),
+            items_written: self.items_written.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The attribute DynamoDB's broom looks at, in seconds since 1970.
+pub const TTL: &str = "ttl";
+/// The attribute `OnlyIf::Version` looks at.
+pub const VERSION: &str = "version";
+
+/// A number as a row stores it.
+#[must_use]
+pub fn number(value: impl fmt::Display) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+/// A number of a row.
+#[must_use]
+pub fn number_of(item: &Item, attribute: &str) -> Option<i64> {
+    match item.get(attribute) {
+        Some(AttributeValue::N(digits)) => digits.parse().ok(),
+        Some(_) | None => None,
+    }
+}
+
+/// A text of a row.
+#[must_use]
+pub fn text_of<'a>(item: &'a Item, attribute: &str) -> Option<&'a str> {
+    match item.get(attribute) {
+        Some(AttributeValue::S(text)) => Some(text),
+        Some(_) | None => None,
+    }
+}
+
+/// Whether a row's time has passed.
+#[must_use]
+pub fn is_expired(item: &Item, now: Timestamp) -> bool {
+    number_of(item, TTL).is_some_and(|ttl| ttl <= now.as_second())
+}

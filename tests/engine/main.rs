@@ -1,0 +1,233 @@
+//! The engine: exactly once, or visibly not at all.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop")]
+
+use std::sync::Arc;
+
+use domain::decide::{EffectKind, Outcome};
+use domain::diagnosis::{Case, classify};
+use domain::event::{Diagnosed, Fact, Happened, RemedyNews};
+use domain::id::RunId;
+use domain::run::{Initiator, RunState, TransitionContext};
+use domain::signals::Verdict;
+use domain::state::State;
+use platform::engine::{Engine, EngineError};
+use platform::rows;
+use platform::store::memory::MemoryStore;
+use platform::store::{From, Key, OnlyIf, Query, Store, StoreError, Write};
+use tests::{Remembering, acting, check, fact, minute, opened, pr, sha, start};
+
+type TestEngine = Engine<MemoryStore, Remembering>;
+
+fn engine() -> TestEngine {
+    Engine::new(MemoryStore::new(), Remembering::default(), acting())
+}
+
+async fn log_of(engine: &TestEngine, number: u64) -> Vec<String> {
+    let query = Query {
+        from: From::Log,
+        partition: pr(number).to_string(),
+        prefix: None,
+        up_to: None,
+        backwards: false,
+        limit: 1000,
+        after: None,
+    };
+    let page = engine.store().query(&query, start()).await.unwrap();
+    page.rows.into_iter().map(|(key, _)| key.sort).collect()
+}
+
+/// A pull request whose checks never started, and the diagnosis that will claim a rebuild.
+async fn stuck(engine: &TestEngine) -> Fact {
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let record = engine.load(&pr(1), minute(5)).await.unwrap().unwrap();
+    let policies = acting();
+    let case = Case { record: &record, live: None, vulnerability: None, policy: policies.base(), now: minute(5) };
+    let found = Diagnosed {
+        diagnosis: classify(&case),
+        run: RunId::new("run-1"),
+        vulnerability: None,
+        story: domain::comment::Story::default(),
+    };
+    fact(&pr(1), "sweep-1", minute(5), Happened::Diagnosed(Box::new(found)))
+}
+
+#[tokio::test]
+async fn a_fact_costs_two_requests_and_an_opening_one() {
+    let engine = engine();
+    let spent = || engine.store().spent().so_far().requests;
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    assert_eq!(spent(), 1, "an opening is written blindly");
+    let applied = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
+    assert_eq!((applied.outcome, applied.tries, spent()), (Outcome::Applied, 1, 3));
+    let again = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
+    assert_eq!((again.outcome, spent()), (Outcome::Duplicate, 4), "what says nothing new costs its read");
+    let unknown = engine.apply(&check(&pr(2), "d2", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
+    assert_eq!((unknown.outcome, spent()), (Outcome::Ignored, 5));
+    let row = engine.store().get(&Key::state(format!("SHA#acme/shop#{}", sha('a'))), minute(1)).await.unwrap().unwrap();
+    assert_eq!(rows::prs_of_head(&row).into_iter().collect::<Vec<_>>(), [1]);
+    let key = rows::vulnerability_key(&pr(1).repo, "main", "CVE-2026-1234");
+    let row = engine.store().get(&key, minute(1)).await.unwrap().unwrap();
+    assert_eq!(rows::vulnerability_of(&row).open.into_iter().collect::<Vec<_>>(), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_delivery_a_thousand_times_at_once_is_one_event() {
+    let engine = Arc::new(engine());
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let tasks: Vec<_> = (0..32)
+        .map(|_| {
+            let engine = Arc::clone(&engine);
+            tokio::spawn(async move {
+                let mut applied = 0;
+                for _ in 0..32 {
+                    let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
+                    let outcome = engine.apply(&heard, minute(1)).await.unwrap().outcome;
+                    applied += u32::from(outcome == Outcome::Applied);
+                }
+                applied
+            })
+        })
+        .collect();
+    let mut applied = 0;
+    for task in tasks {
+        applied += task.await.unwrap();
+    }
+    assert_eq!(applied, 1);
+    assert_eq!(log_of(&engine, 1).await.len(), 2);
+    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
+    assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_two_writers_on_one_pull_request_lose_nothing() {
+    let engine = Arc::new(engine());
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let tasks: Vec<_> = (0..32)
+        .map(|n| {
+            let engine = Arc::clone(&engine);
+            tokio::spawn(async move {
+                let heard = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), Verdict::Running, minute(1));
+                engine.apply(&heard, minute(1)).await.unwrap()
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap().outcome, Outcome::Applied);
+    }
+    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
+    assert_eq!((record.signals.checks.len(), record.version), (32, 33));
+    assert_eq!(log_of(&engine, 1).await.len(), 33);
+}
+
+#[tokio::test]
+async fn an_opening_that_comes_late_finds_the_record_without_another_read() {
+    let engine = engine();
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let spent = engine.store().spent().so_far().requests;
+    let late = engine.apply(&opened(&pr(1), "d9", start()), minute(1)).await.unwrap();
+    assert_eq!((late.outcome, late.tries), (Outcome::Duplicate, 2));
+    assert_eq!(engine.store().spent().so_far().requests - spent, 1, "the refusal brings the record along");
+}
+
+#[tokio::test]
+async fn a_claim_is_one_transaction_and_its_effect_is_forgotten_once_delivered() {
+    let engine = engine();
+    let claim = stuck(&engine).await;
+    let applied = engine.apply(&claim, minute(5)).await.unwrap();
+    assert_eq!((applied.outcome, applied.undelivered), (Outcome::Applied, 0));
+    let sent = engine.outlets().sent();
+    assert!(
+        matches!(&sent[..], [effect] if matches!(&effect.what, EffectKind::Command(m) if m.command.name() == "/rebuild"))
+    );
+    assert_eq!(engine.undelivered(&sent[0].id, minute(5)).await.unwrap(), None);
+    let run = engine.run(&RunId::new("run-1"), minute(5)).await.unwrap().unwrap();
+    assert_eq!((run.state, run.pr), (RunState::Pending, Some(pr(1))));
+}
+
+#[tokio::test]
+async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
+    let engine = engine();
+    let claim = stuck(&engine).await;
+    engine.outlets().set_down(true);
+    let applied = engine.apply(&claim, minute(5)).await.unwrap();
+    assert_eq!((applied.outcome, applied.undelivered), (Outcome::Applied, 1));
+    let due = Query {
+        from: From::Index(platform::store::Index::Due),
+        partition: String::new(),
+        prefix: None,
+        up_to: Some(rows::sortable(minute(6))),
+        backwards: false,
+        limit: 10,
+        after: None,
+    };
+    let mut waiting = Vec::new();
+    for shard in rows::due_shards() {
+        let page = engine.store().query(&Query { partition: shard, ..due.clone() }, minute(6)).await.unwrap();
+        waiting.extend(page.rows.into_iter().map(|(key, _)| key.partition).filter(|key| key.starts_with("OUT#")));
+    }
+    assert_eq!(waiting, ["OUT#acme/shop#1#sweep-1#0"], "after a minute the sweep finds it");
+    engine.outlets().set_down(false);
+    // The same fact again, decided on the record as it was: a redelivery after a crash.
+    let before = stuck_again(&engine).await;
+    let again = engine.apply(&before, minute(6)).await.unwrap();
+    assert_eq!((again.outcome, again.undelivered), (Outcome::Duplicate, 0));
+    assert_eq!(engine.outlets().sent().len(), 1);
+    let record = engine.load(&pr(1), minute(6)).await.unwrap().unwrap();
+    assert_eq!(record.retry_counts.rebuild, 1, "and is not counted twice");
+}
+
+/// A fact with the id of one that was applied, which would be decided again because it says something new.
+async fn stuck_again(_: &TestEngine) -> Fact {
+    Fact { occurred_at: minute(5), ..check(&pr(1), "sweep-1", "build", Verdict::Running, minute(5)) }
+}
+
+#[tokio::test]
+async fn news_of_a_run_change_the_record_and_the_run_together() {
+    let engine = engine();
+    let claim = stuck(&engine).await;
+    engine.apply(&claim, minute(5)).await.unwrap();
+    let id = RunId::new("run-1");
+    let key = rows::run_key(&id);
+    let run = engine.run(&id, minute(5)).await.unwrap().unwrap();
+    let version = run.version;
+    let context = TransitionContext::new(Initiator::System, minute(6));
+    let running = run.advance(RunState::Running, context).unwrap();
+    let running = running.take_lease("bridge", minute(6), minute(7)).unwrap();
+    let (_, item) = rows::run_row(&running, acting().base()).unwrap();
+    let write = Write::Put { key, item, only_if: OnlyIf::Version(version) };
+    engine.store().write(vec![write], minute(6)).await.unwrap();
+    let news = |name: &str, news| fact(&pr(1), name, minute(6), Happened::Remedy { run: id.clone(), news });
+    engine.apply(&news("n1", RemedyNews::Accepted), minute(6)).await.unwrap();
+    let run = engine.run(&id, minute(6)).await.unwrap().unwrap();
+    assert_eq!((run.state, run.wait_deadline), (RunState::WaitingExternal, Some(minute(66))));
+    engine.apply(&check(&pr(1), "d5", "build", Verdict::Passed, minute(9)), minute(9)).await.unwrap();
+    let run = engine.run(&id, minute(9)).await.unwrap().unwrap();
+    assert_eq!((run.state, run.outcome.as_deref()), (RunState::Completed, Some("the checks passed")));
+    let record = engine.load(&pr(1), minute(9)).await.unwrap().unwrap();
+    assert_eq!((record.state, record.active_run), (State::ChecksPassed, None));
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_named() {
+    let engine = engine();
+    let write =
+        Write::Put { key: rows::record_key(&pr(1)), item: serde_dynamo::Item::default(), only_if: OnlyIf::Always };
+    engine.store().write(vec![write], start()).await.unwrap();
+    let error = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, start()), start()).await.unwrap_err();
+    assert!(matches!(&error, EngineError::Store(StoreError::Corrupt(key, _)) if key.partition == "PR#acme/shop#1"));
+    assert_eq!(error.to_string(), "the row PR#acme/shop#1 cannot be read: it has no `body`");
+}
+
+#[tokio::test]
+async fn terminal_records_and_events_have_an_end() {
+    let engine = engine();
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let merged = fact(&pr(1), "d1", minute(1), Happened::Merged { by: None, by_automerge_bot: true });
+    engine.apply(&merged, minute(1)).await.unwrap();
+    let day = 24 * 60;
+    assert!(engine.load(&pr(1), minute(day)).await.unwrap().is_some());
+    assert_eq!(engine.load(&pr(1), minute(day + 1)).await.unwrap(), None);
+    assert_eq!(engine.store().sweep_ttl(minute(day + 1)), 1);
+    assert_eq!(log_of(&engine, 1).await.len(), 2, "the log outlasts it");
+}

@@ -1,0 +1,118 @@
+//! What the tests share: facts about a pull request, and outlets that remember.
+
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "test support may stop when its own setting is wrong"
+)]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use domain::decide::Effect;
+use domain::event::{Actor, Described, Fact, Happened};
+use domain::id::{EventId, PrId, Sha};
+use domain::policy::Policies;
+use domain::signals::{Check, CheckKind, Renewal, Verdict};
+use jiff::{SignedDuration, Timestamp};
+use platform::outlets::{Outlets, Undelivered};
+
+/// The start of every story.
+#[must_use]
+pub fn start() -> Timestamp {
+    "2026-03-02T09:00:00Z".parse().expect("a time")
+}
+
+/// That many minutes later.
+#[must_use]
+pub fn minute(count: i64) -> Timestamp {
+    start() + SignedDuration::from_mins(count)
+}
+
+/// `acme/shop#<number>`.
+#[must_use]
+pub fn pr(number: u64) -> PrId {
+    format!("acme/shop#{number}").parse().expect("a pull request")
+}
+
+/// A head commit of one digit, forty times.
+#[must_use]
+pub fn sha(digit: char) -> Sha {
+    digit.to_string().repeat(40).parse().expect("a commit")
+}
+
+/// The defaults, but acting.
+#[must_use]
+pub fn acting() -> Policies {
+    Policies::parse("mode = \"act\"").expect("a configuration")
+}
+
+/// A fact with an id of its own.
+#[must_use]
+pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: Happened) -> Fact {
+    Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, what }
+}
+
+/// The pull request is opened, with head `a`.
+#[must_use]
+pub fn opened(pr: &PrId, id: impl Into<String>, at: Timestamp) -> Fact {
+    let described = Described {
+        node_id: Some(format!("PR_{}", pr.number)),
+        branch: "codegenie/fix".to_owned(),
+        base_branch: "main".to_owned(),
+        head: sha('a'),
+        labels: vec![],
+        draft: false,
+        vulnerability_id: Some("CVE-2026-1234".to_owned()),
+        created_at: at,
+        size: Some(12),
+        required_checks: Some(vec![]),
+    };
+    fact(pr, id, at, Happened::Opened(described))
+}
+
+/// A check of head `a` reports.
+#[must_use]
+pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: Verdict, at: Timestamp) -> Fact {
+    let check = Check {
+        name: name.to_owned(),
+        kind: CheckKind::Run,
+        verdict,
+        id: Some(7),
+        started_at: Some(start()),
+        at,
+        failure: None,
+        renewal: Renewal::None,
+    };
+    fact(pr, id, at, Happened::Check { head: sha('a'), check })
+}
+
+/// Outlets that remember what they were given, and can be down.
+#[derive(Debug, Default)]
+pub struct Remembering {
+    sent: Mutex<Vec<Effect>>,
+    down: AtomicBool,
+}
+
+impl Remembering {
+    /// Whether nothing goes out.
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// What went out.
+    #[must_use]
+    pub fn sent(&self) -> Vec<Effect> {
+        self.sent.lock().expect("nobody panicked").clone()
+    }
+}
+
+impl Outlets for Remembering {
+    async fn deliver(&self, _: &PrId, effect: &Effect) -> Result<(), Undelivered> {
+        if self.down.load(Ordering::SeqCst) {
+            return Err(Undelivered("down".to_owned()));
+        }
+        self.sent.lock().expect("nobody panicked").push(effect.clone());
+        Ok(())
+    }
+}

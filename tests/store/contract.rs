@@ -1,0 +1,259 @@
+//! What every store must do, clause by clause.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use platform::store::{
+    Change, From, Index, Key, MOST_WRITES, OnlyIf, Page, Query, Store, StoreError, TTL, VERSION, Write, number,
+    number_of, text_of,
+};
+use serde_dynamo::{AttributeValue, Item};
+use tests::{minute, start};
+
+fn item(attributes: &[(&str, AttributeValue)]) -> Item {
+    let mut item = Item::default();
+    for (name, value) in attributes {
+        item.inner_mut().insert((*name).to_owned(), value.clone());
+    }
+    item
+}
+
+fn text(value: &str) -> AttributeValue {
+    AttributeValue::S(value.to_owned())
+}
+
+fn put(key: &Key, item: Item, only_if: OnlyIf) -> Write {
+    Write::Put { key: key.clone(), item, only_if }
+}
+
+async fn write_one(store: &impl Store, write: Write) -> Result<(), StoreError> {
+    store.write(vec![write], start()).await
+}
+
+fn refused(error: StoreError) -> Vec<Option<Option<Item>>> {
+    match error {
+        StoreError::Refused(refused) => refused.into_iter().map(|one| one.map(|refused| refused.found)).collect(),
+        other => panic!("{other}"),
+    }
+}
+
+pub(crate) async fn what_is_put_is_read_back(store: &impl Store) {
+    let key = Key::state("PR#acme/shop#1");
+    assert_eq!(store.get(&key, start()).await.unwrap(), None);
+    let nested = AttributeValue::M([("a".to_owned(), AttributeValue::Bool(true))].into_iter().collect());
+    let row = item(&[("body", nested), ("text", text("ä→🦀")), ("n", number(-5))]);
+    write_one(store, put(&key, row, OnlyIf::Always)).await.unwrap();
+    let found = store.get(&key, start()).await.unwrap().unwrap();
+    assert_eq!((text_of(&found, "text"), number_of(&found, "n")), (Some("ä→🦀"), Some(-5)));
+    assert!(matches!(found.get("body"), Some(AttributeValue::M(map)) if map.contains_key("a")));
+    write_one(store, put(&key, item(&[("other", text("x"))]), OnlyIf::Always)).await.unwrap();
+    let found = store.get(&key, start()).await.unwrap().unwrap();
+    assert_eq!((text_of(&found, "text"), text_of(&found, "other")), (None, Some("x")), "a put replaces the whole row");
+}
+
+pub(crate) async fn absent_means_not_there_or_expired(store: &impl Store) {
+    let key = Key::state("LEASE#sweep");
+    let row = |ttl: Timestamp| item(&[(TTL, number(ttl.as_second()))]);
+    write_one(store, put(&key, row(minute(1)), OnlyIf::Absent)).await.unwrap();
+    let error = write_one(store, put(&key, row(minute(2)), OnlyIf::Absent)).await.unwrap_err();
+    assert_eq!(number_of(refused(error)[0].as_ref().unwrap().as_ref().unwrap(), TTL), Some(minute(1).as_second()));
+    store.write(vec![put(&key, row(minute(3)), OnlyIf::Absent)], minute(1)).await.unwrap();
+}
+
+pub(crate) async fn never_seen_is_stricter_than_absent(store: &impl Store) {
+    let key = Key::event("acme/shop#1", "2026-03-02T09:00:00.000Z#d1#0");
+    let row = item(&[(TTL, number(start().as_second()))]);
+    write_one(store, put(&key, row.clone(), OnlyIf::NeverSeen)).await.unwrap();
+    // Its time has passed, but the broom has not come: it was seen.
+    let error = store.write(vec![put(&key, row, OnlyIf::NeverSeen)], minute(1)).await.unwrap_err();
+    assert_eq!(refused(error).len(), 1);
+}
+
+pub(crate) async fn a_version_must_match(store: &impl Store) {
+    let key = Key::state("PR#acme/shop#1");
+    let row = |version: u64| item(&[(VERSION, number(version))]);
+    let error = write_one(store, put(&key, row(1), OnlyIf::Version(0))).await.unwrap_err();
+    assert_eq!(refused(error), [Some(None)], "there is nothing to have a version");
+    write_one(store, put(&key, row(1), OnlyIf::Absent)).await.unwrap();
+    write_one(store, put(&key, row(2), OnlyIf::Version(1))).await.unwrap();
+    let error = write_one(store, put(&key, row(2), OnlyIf::Version(1))).await.unwrap_err();
+    let found = refused(error)[0].clone().unwrap().unwrap();
+    assert_eq!(number_of(&found, VERSION), Some(2), "the row that was in the way comes with the refusal");
+    let versionless = Key::state("PR#acme/shop#2");
+    write_one(store, put(&versionless, item(&[("x", text("y"))]), OnlyIf::Always)).await.unwrap();
+    assert!(write_one(store, put(&versionless, row(1), OnlyIf::Version(0))).await.is_err());
+}
+
+pub(crate) async fn all_or_nothing_and_what_was_in_the_way(store: &impl Store) {
+    let taken = Key::state("B");
+    write_one(store, put(&taken, item(&[("who", text("first"))]), OnlyIf::Always)).await.unwrap();
+    let writes = vec![
+        put(&Key::state("A"), item(&[]), OnlyIf::Absent),
+        put(&taken, item(&[("who", text("second"))]), OnlyIf::Absent),
+        Write::Delete { key: Key::state("C") },
+        put(&Key::event("acme/shop#1", "x"), item(&[]), OnlyIf::NeverSeen),
+    ];
+    let refused = refused(store.write(writes, start()).await.unwrap_err());
+    assert_eq!(refused.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false, false]);
+    assert_eq!(text_of(refused[1].as_ref().unwrap().as_ref().unwrap(), "who"), Some("first"));
+    assert_eq!(store.get(&Key::state("A"), start()).await.unwrap(), None);
+    assert_eq!(store.get(&Key::event("acme/shop#1", "x"), start()).await.unwrap(), None);
+}
+
+pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
+    let key = Key::state("VULN#acme/shop#main#CVE-2026-1234");
+    let one = |number: &str| BTreeSet::from([number.to_owned()]);
+    let insert =
+        |number: &str| Change { insert: BTreeMap::from([("open".to_owned(), one(number))]), ..Change::default() };
+    let take = |number: &str| Change { take: BTreeMap::from([("open".to_owned(), one(number))]), ..Change::default() };
+    let change = |change: Change| Write::Change { key: key.clone(), change };
+    for number in ["1", "2", "2"] {
+        write_one(store, change(insert(number))).await.unwrap();
+    }
+    let add = |by: i64| Change { add: BTreeMap::from([("count".to_owned(), by)]), ..Change::default() };
+    write_one(store, change(add(3))).await.unwrap();
+    write_one(store, change(add(-1))).await.unwrap();
+    let set = Change { set: BTreeMap::from([("x".to_owned(), text("y"))]), ..Change::default() };
+    write_one(store, change(set)).await.unwrap();
+    write_one(store, change(take("1"))).await.unwrap();
+    let found = store.get(&key, start()).await.unwrap().unwrap();
+    assert_eq!((number_of(&found, "count"), text_of(&found, "x")), (Some(2), Some("y")));
+    assert!(matches!(found.get("open"), Some(AttributeValue::Ss(members)) if *members == ["2"]));
+    write_one(store, change(take("2"))).await.unwrap();
+    write_one(store, change(take("2"))).await.unwrap();
+    let remove = Change { remove: one("x"), ..Change::default() };
+    write_one(store, change(remove)).await.unwrap();
+    let found = store.get(&key, start()).await.unwrap().unwrap();
+    assert!(!found.contains_key("open") && !found.contains_key("x"));
+}
+
+pub(crate) async fn deleting_twice_is_no_error(store: &impl Store) {
+    let key = Key::state("OUT#1");
+    write_one(store, put(&key, item(&[]), OnlyIf::Always)).await.unwrap();
+    for _ in 0..2 {
+        write_one(store, Write::Delete { key: key.clone() }).await.unwrap();
+        assert_eq!(store.get(&key, start()).await.unwrap(), None);
+    }
+}
+
+pub(crate) async fn counters_count_and_begin_anew(store: &impl Store) {
+    let key = Key::state("LIMIT#acme/shop#1");
+    assert_eq!(store.count(&key, 1, minute(1), start()).await.unwrap(), 1);
+    assert_eq!(store.count(&key, 4, minute(1), start()).await.unwrap(), 5);
+    assert_eq!(store.count(&key, 1, minute(2), minute(1)).await.unwrap(), 1, "the old one's time has passed");
+}
+
+fn due(shard: &str, up_to: Option<&str>, limit: u32) -> Query {
+    Query {
+        from: From::Index(Index::Due),
+        partition: shard.to_owned(),
+        prefix: None,
+        up_to: up_to.map(str::to_owned),
+        backwards: false,
+        limit,
+        after: None,
+    }
+}
+
+fn keys(page: &Page) -> Vec<&str> {
+    page.rows.iter().map(|(key, _)| key.partition.as_str()).collect()
+}
+
+pub(crate) async fn an_index_is_sorted_sparse_and_follows_its_rows(store: &impl Store) {
+    let row = |at: &str| item(&[("due", text("due-0")), ("due_at", text(at))]);
+    for (name, at) in [("c", "3"), ("a", "1"), ("b", "2"), ("d", "4")] {
+        write_one(store, put(&Key::state(name), row(at), OnlyIf::Always)).await.unwrap();
+    }
+    write_one(store, put(&Key::state("quiet"), item(&[("due", text("due-0"))]), OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&Key::state("other"), item(&[("due", text("due-1")), ("due_at", text("1"))]), OnlyIf::Always))
+        .await
+        .unwrap();
+    let page = store.query(&due("due-0", Some("3"), 10), start()).await.unwrap();
+    assert_eq!((keys(&page), page.next.is_none()), (vec!["a", "b", "c"], true));
+    write_one(store, put(&Key::state("a"), row("9"), OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&Key::state("b"), item(&[]), OnlyIf::Always)).await.unwrap();
+    write_one(store, Write::Delete { key: Key::state("d") }).await.unwrap();
+    let page = store.query(&due("due-0", None, 10), start()).await.unwrap();
+    assert_eq!(keys(&page), ["c", "a"]);
+    let by_repo = |prefix: &str| Query {
+        from: From::Index(Index::ByRepo),
+        partition: "acme/shop".to_owned(),
+        prefix: Some(prefix.to_owned()),
+        ..due("", None, 10)
+    };
+    for (name, state) in [("p1", "APPROVED#0000000001"), ("p2", "APPROVED#0000000002"), ("p3", "MERGED#0000000003")] {
+        let row = item(&[("repo", text("acme/shop")), ("state_number", text(state))]);
+        write_one(store, put(&Key::state(name), row, OnlyIf::Always)).await.unwrap();
+    }
+    assert_eq!(keys(&store.query(&by_repo("APPROVED#"), start()).await.unwrap()), ["p1", "p2"]);
+    assert_eq!(keys(&store.query(&by_repo("CLOSED#"), start()).await.unwrap()), [""; 0]);
+}
+
+pub(crate) async fn pages_go_on_where_they_ended(store: &impl Store) {
+    // Several rows with one and the same sort key must not be lost or repeated between pages.
+    for n in 0..25 {
+        let row = item(&[("due", text("due-0")), ("due_at", text(if n < 20 { "1" } else { "2" }))]);
+        write_one(store, put(&Key::state(format!("row-{n:02}")), row, OnlyIf::Always)).await.unwrap();
+    }
+    for backwards in [false, true] {
+        let mut query = Query { backwards, ..due("due-0", None, 7) };
+        let mut seen = Vec::new();
+        for _ in 0..10 {
+            let page = store.query(&query, start()).await.unwrap();
+            seen.extend(page.rows.iter().map(|(key, _)| key.partition.clone()));
+            assert!(page.rows.len() <= 7);
+            let Some(next) = page.next else { break };
+            query.after = Some(next);
+        }
+        let distinct: BTreeSet<&String> = seen.iter().collect();
+        assert_eq!((seen.len(), distinct.len()), (25, 25));
+        let last = if backwards { "row-00" } else { "row-24" };
+        assert_eq!(seen.last().map(String::as_str), Some(last));
+    }
+}
+
+pub(crate) async fn the_log_is_read_by_time_and_from_its_end(store: &impl Store) {
+    for (pr, sort) in
+        [("acme/shop#1", "1#a#0"), ("acme/shop#1", "2#b#0"), ("acme/shop#1", "2#b#1"), ("acme/shop#10", "1#z#0")]
+    {
+        write_one(store, put(&Key::event(pr, sort), item(&[]), OnlyIf::NeverSeen)).await.unwrap();
+    }
+    let query =
+        |backwards| Query { from: From::Log, partition: "acme/shop#1".to_owned(), backwards, ..due("", None, 10) };
+    let sorts = |page: Page| page.rows.into_iter().map(|(key, _)| key.sort).collect::<Vec<_>>();
+    assert_eq!(sorts(store.query(&query(false), start()).await.unwrap()), ["1#a#0", "2#b#0", "2#b#1"]);
+    assert_eq!(sorts(store.query(&query(true), start()).await.unwrap()), ["2#b#1", "2#b#0", "1#a#0"]);
+}
+
+pub(crate) async fn what_has_expired_is_not_there(store: &impl Store) {
+    let key = Key::state("PR#acme/shop#1");
+    let row = item(&[("due", text("due-0")), ("due_at", text("1")), (TTL, number(minute(1).as_second()))]);
+    write_one(store, put(&key, row, OnlyIf::Always)).await.unwrap();
+    assert!(store.get(&key, minute(0)).await.unwrap().is_some());
+    assert_eq!(store.get(&key, minute(1)).await.unwrap(), None);
+    assert_eq!(store.query(&due("due-0", None, 10), minute(0)).await.unwrap().rows.len(), 1);
+    assert_eq!(store.query(&due("due-0", None, 10), minute(1)).await.unwrap().rows.len(), 0);
+}
+
+pub(crate) async fn nonsense_is_refused_whole(store: &impl Store) {
+    assert!(matches!(store.write(vec![], start()).await, Err(StoreError::TooLarge(_))));
+    let many = |count: usize| (0..count).map(|n| put(&Key::state(format!("{n}")), item(&[]), OnlyIf::Always)).collect();
+    assert!(matches!(store.write(many(MOST_WRITES + 1), start()).await, Err(StoreError::TooLarge(_))));
+    store.write(many(MOST_WRITES), start()).await.unwrap();
+    let twice = vec![Write::Delete { key: Key::state("a") }, put(&Key::state("a"), item(&[]), OnlyIf::Always)];
+    let error = store.write(twice, start()).await.unwrap_err();
+    assert_eq!(error.to_string(), "a is written twice in one transaction");
+}
+
+pub(crate) async fn requests_are_counted(store: &impl Store) {
+    let before = store.spent().so_far();
+    let key = Key::state("a");
+    store
+        .write(vec![put(&key, item(&[]), OnlyIf::Always), put(&Key::state("b"), item(&[]), OnlyIf::Always)], start())
+        .await
+        .unwrap();
+    store.get(&key, start()).await.unwrap();
+    let after = store.spent().so_far();
+    assert_eq!(after.requests - before.requests, 2);
+    assert_eq!((after.items_written - before.items_written, after.items_read - before.items_read), (2, 1));
+}
