@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::command::{Command, CommandMessage, CommandSource, MessageVersion, Situation};
 use crate::comment;
 use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, VulnerabilityNews, nothing, verify};
-use crate::diagnosis::Diagnosis;
+use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{Commanded, Diagnosed, EventKind, Payload, RemedyNews, cut};
 use crate::id::{CommandId, RunId};
 use crate::policy::Mode;
@@ -39,7 +39,7 @@ pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
     match diagnosis.classification.strategy() {
         Some(Strategy::CloseAndReopen) => guarded(draft, found),
         Some(strategy) => act(draft, found, strategy),
-        None if diagnosis.classification == crate::diagnosis::Classification::NeedsIntervention => {
+        None if diagnosis.classification == Classification::NeedsIntervention => {
             escalate(draft, found, comment::blocked_reason(diagnosis))
         }
         None if diagnosis.inconclusive => verify::unanswered(draft, &diagnosis.evidence.join("; ")),

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::comment;
 use crate::decide::{Decision, Draft, Outcome, life, nothing};
 use crate::event::{EventKind, Payload};
+use crate::policy::Behind;
 use crate::pull_request::{Until, later, pauses};
 use crate::signals::{Implied, Noted};
 use crate::snapshot::{Life, Live, Mergeable, Snapshot};
@@ -73,7 +74,8 @@ fn note_snapshot(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Noted {
         life::move_head(draft, &snapshot.described.head, at, ours);
     }
     let live = draft.record.active_run.as_ref().filter(|run| run.head_sha == draft.record.head_sha);
-    let not_before = live.map(|run| run.since);
+    // What the remedy has brought about may seem to be from just before it, by GitHub's clock.
+    let not_before = live.map(|run| run.since.saturating_sub(CLOCK_SKEW).unwrap_or(run.since));
     if not_before.is_none() {
         draft.record.signals.unmark();
     }
@@ -109,7 +111,8 @@ fn correct(mut draft: Draft<'_>, moved: bool, noted: Noted, live: &Live) -> Deci
 /// Whether a conflict, or a lag behind the base, that a person was called for is gone.
 fn is_mergeable_again(draft: &Draft<'_>, live: &Live) -> bool {
     let waits_for_it = draft.record.blocked.as_ref().is_some_and(|blocked| blocked.until == Until::Mergeable);
-    waits_for_it && live.mergeable == Mergeable::Clean && live.behind_by == Some(0)
+    let lag_matters = live.strict || draft.policy.checks.behind == Behind::Always;
+    waits_for_it && live.mergeable == Mergeable::Clean && (!lag_matters || live.behind_by == Some(0))
 }
 
 fn drift(mut draft: Draft<'_>, implied: Implied, moved: bool) -> Decision {

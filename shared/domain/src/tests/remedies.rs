@@ -173,6 +173,12 @@ fn what_was_said_before_a_live_run_began_corrects_nothing() {
     github.read_at = tale.now;
     tale.verify(github.clone());
     assert_eq!(tale.state(), State::ChecksRunning);
+    // What the remedy itself has brought about may seem a few seconds older than it, by GitHub's clock: that counts.
+    let mut quick = tale.clone();
+    let mut soon = github.clone();
+    soon.signals.checks = vec![run_of("build", Verdict::Passed, tale.now - minutes(3))];
+    quick.verify(soon);
+    assert_eq!(quick.state(), State::ChecksPassed);
     // When the run is over, it counts.
     tale.news(failed());
     tale.verify(github);
@@ -472,6 +478,7 @@ fn needs_intervention_listens() {
     assert_eq!((fact.state(), fact.outcome()), (State::NeedsIntervention, Outcome::Applied));
     fact.rerun("build", Verdict::Running, 8);
     assert_eq!(fact.state(), State::NeedsIntervention, "a new build proves nothing yet");
+    assert_eq!(fact.record().substatus, Some(Substatus::Persistent), "the detail is that of the state given up in");
     fact.pass(1);
     fact.rerun("build", Verdict::Passed, 8);
     assert_eq!((fact.state(), fact.outcome()), (State::PolicyPassed, Outcome::Applied));
@@ -934,6 +941,14 @@ fn green_checks_do_not_resolve_a_conflict() {
     github.live.behind_by = Some(1);
     behind.verify(github);
     assert_eq!(behind.state(), State::NeedsIntervention);
+    // Where the base does not demand it, being behind is no trouble; where it does, it must be known.
+    for (strict, behind_by, out) in [(false, Some(1), true), (false, None, true), (true, None, false)] {
+        let mut tale = tale.clone();
+        let mut github = tale.github();
+        (github.live.strict, github.live.behind_by) = (strict, behind_by);
+        tale.verify(github);
+        assert_eq!(tale.state() == State::PolicyPassed, out, "{strict} {behind_by:?}");
+    }
     tale.verify(tale.github());
     assert_eq!((tale.state(), tale.record().retry_counts.branch_update), (State::PolicyPassed, 0));
     // A real failure, on the other hand, is not disproved by being mergeable.
