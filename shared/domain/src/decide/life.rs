@@ -115,7 +115,7 @@ pub(super) fn required(policy: &Policy, contexts: &[String]) -> Vec<String> {
 }
 
 /// Labels, draft, branches and the like, as of the fact's time. Answers what changed, in words.
-fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> Option<String> {
+pub(super) fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> Option<String> {
     let record = &mut draft.record;
     // Two events within one second cannot be told apart by time; the larger label set counts, until GitHub is asked.
     let known = (record.described_at, record.labels.len(), &record.labels, record.draft);
@@ -164,11 +164,6 @@ fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> O
         draft.vulnerability(VulnerabilityNews::Opened);
     }
     (!changes.is_empty()).then(|| changes.join("; "))
-}
-
-/// As GitHub has just shown it: newer than anything any event said before.
-pub(super) fn describe_as_shown(draft: &mut Draft<'_>, described: &Described, read_at: Timestamp) -> Option<String> {
-    describe(draft, described, read_at)
 }
 
 pub(super) fn edited(mut draft: Draft<'_>, described: &Described) -> Decision {

@@ -62,7 +62,7 @@ fn missed_end(mut draft: Draft<'_>, to: State, missed: EventKind, at: Timestamp,
 
 /// Notes everything the snapshot says on the record.
 fn note_snapshot(draft: &mut Draft<'_>, snapshot: &Snapshot) -> Noted {
-    let described = life::describe_as_shown(draft, &snapshot.described, snapshot.read_at);
+    let described = life::describe(draft, &snapshot.described, snapshot.read_at);
     if let Some(contexts) = &snapshot.required_checks {
         draft.record.required_checks = life::required(draft.policy, contexts);
     }

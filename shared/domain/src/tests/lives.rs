@@ -896,3 +896,42 @@ fn a_result_is_newer_than_the_run_it_ends_whatever_it_says_of_its_start() {
         assert_eq!(tale.record().signals.checks[0].verdict, Verdict::Running);
     }
 }
+
+#[test]
+fn the_log_says_which_head_and_which_vulnerability() {
+    let mut tale = Tale::opened();
+    let payload = tale.log[0].payload.clone();
+    assert_eq!((payload.head, payload.name.as_deref()), (Some(sha('a')), Some("CVE-2026-1234")));
+    tale.push('b', false);
+    assert_eq!(tale.log.last().unwrap().payload.head, Some(sha('b')));
+    tale.tell(Happened::Closed { by: None, why: None });
+    tale.pass(1);
+    tale.tell(Happened::Reopened(described(&sha('b'))));
+    assert_eq!(tale.last().events[0].payload.head, Some(sha('b')));
+}
+
+#[test]
+fn opened_and_closed_within_one_second_is_closed() {
+    let mut tale = Tale::opened();
+    tale.tell(Happened::Closed { by: None, why: None });
+    assert_eq!(tale.state(), State::Closed);
+}
+
+#[test]
+fn a_reading_of_github_brings_labels_too() {
+    let mut tale = Tale::opened();
+    tale.pass(1);
+    let mut github = tale.github();
+    github.described.labels = vec!["suture/hold".into()];
+    tale.verify(github);
+    assert!(tale.record().is_held());
+    assert!(tale.last().reason.starts_with("GitHub knew more"), "{}", tale.last().reason);
+}
+
+#[test]
+fn a_start_far_ahead_is_bounded_too() {
+    let mut tale = Tale::opened();
+    let check = Check { started_at: Some(tale.now + minutes(60)), ..run_of("build", Verdict::Running, tale.now) };
+    tale.tell(Happened::Check { head: sha('a'), check });
+    assert_eq!(tale.record().signals.checks[0].started_at, Some(tale.now));
+}

@@ -1005,3 +1005,53 @@ fn a_hold_keeps_its_reason() {
     tale.tell(Happened::Commanded(Box::new(asked)));
     assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny: release freeze");
 }
+
+#[test]
+fn the_log_says_which_run_and_who_asked() {
+    let mut tale = claimed(State::ChecksFailed);
+    let run = tale.record().active_run.as_ref().map(|run| run.id.clone());
+    assert_eq!(tale.log.last().unwrap().payload.run, run);
+    tale.news(RemedyNews::Accepted);
+    assert_eq!(tale.log.last().unwrap().payload.run, run);
+    tale.news(failed());
+    assert_eq!(tale.log.last().unwrap().payload.run, run);
+    tale.command(Command::Merge);
+    let payload = tale.log.last().unwrap().payload.clone();
+    assert_eq!((payload.by.as_deref(), payload.name.as_deref()), (Some("danny"), Some("/merge")));
+    let escalated = escalated();
+    let event = escalated.log.iter().find(|event| event.kind == EventKind::EscalatedNeedsIntervention).unwrap();
+    assert_eq!(event.payload.head, Some(sha('a')));
+    let mut observed = Tale::at(State::ChecksFailed);
+    observed.policy.mode = Mode::Observe;
+    observed.pass(30);
+    observed.sweep(observed.github());
+    assert_eq!(observed.log.last().unwrap().payload.name.as_deref(), Some("CHECKS FAILED — TRANSIENT"));
+}
+
+#[test]
+fn other_commands_are_taken_while_a_remedy_is_under_way() {
+    let mut tale = claimed(State::ChecksFailed);
+    for command in [Command::Hold, Command::Status, Command::Resume] {
+        tale.command(command);
+        assert_eq!(tale.outcome(), Outcome::Applied, "{command}");
+    }
+    assert!(tale.record().active_run.is_some());
+}
+
+#[test]
+fn a_push_of_ours_resets_nothing_even_when_no_run_is_known() {
+    let mut tale = Tale::at(State::Approved);
+    tale.record_mut().retry_counts.branch_update = 1;
+    tale.push('b', true);
+    assert_eq!(tale.record().retry_counts.branch_update, 1);
+}
+
+#[test]
+fn nobody_is_called_for_a_replacement_that_was_dropped() {
+    let mut tale = Tale::at(State::Approved);
+    tale.pass(10);
+    tale.sweep_with(conflicting);
+    tale.tell(Happened::Closed { by: None, why: None });
+    tale.news(dropped());
+    assert_eq!((tale.outcome(), tale.last().effects.len()), (Outcome::Applied, 0));
+}
