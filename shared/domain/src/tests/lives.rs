@@ -447,6 +447,7 @@ fn too_many_checks_are_an_anomaly_not_a_loss() {
     assert_eq!(tale.outcome(), Outcome::Anomaly);
     assert!(tale.last().reason.contains("more than 2 checks"), "{}", tale.last().reason);
     assert_eq!(tale.log.last().unwrap().payload.name.as_deref(), Some("c"));
+    assert_eq!(tale.log.last().unwrap().payload.anomaly.as_ref(), Some(&tale.last().reason));
     assert_eq!(tale.record().due_at, Some(tale.now));
     tale.pass(1);
     tale.check("a", Verdict::Passed);
@@ -934,4 +935,40 @@ fn a_start_far_ahead_is_bounded_too() {
     let check = Check { started_at: Some(tale.now + minutes(60)), ..run_of("build", Verdict::Running, tale.now) };
     tale.tell(Happened::Check { head: sha('a'), check });
     assert_eq!(tale.record().signals.checks[0].started_at, Some(tale.now));
+}
+
+#[test]
+fn every_report_far_ahead_is_bounded() {
+    let mut tale = Tale::at(State::Approved);
+    let ahead = tale.now + minutes(60);
+    let approval = Approval { by: "second[bot]".into(), granted: true, at: ahead };
+    tale.tell(Happened::Approval { head: sha('a'), approval });
+    assert_eq!(tale.record().signals.approved_at(), Some(tale.now));
+    let report = MergeReport { failed: false, at: ahead, text: String::new(), renewal: Renewal::None };
+    tale.tell(Happened::Merge { head: sha('a'), report });
+    assert_eq!(tale.record().signals.merge.as_ref().unwrap().at, tale.now);
+}
+
+#[test]
+fn drift_says_who_and_which_head() {
+    let mut tale = Tale::at(State::Approved);
+    tale.pass(1);
+    let mut moved = tale.clone();
+    let mut github = moved.github();
+    github.described = described(&sha('b'));
+    moved.verify(github);
+    assert_eq!(moved.log.last().unwrap().payload.head, Some(sha('b')));
+    let life = Life::Merged { at: tale.now, by: Some("danny".into()), by_automerge_bot: false };
+    tale.verify(crate::snapshot::Snapshot { life, ..tale.github() });
+    assert_eq!(tale.log.last().unwrap().payload.by.as_deref(), Some("danny"));
+}
+
+#[test]
+fn a_reading_of_the_very_second_of_a_push_counts() {
+    let mut tale = Tale::at(State::Approved);
+    tale.record_mut().head_at = tale.now;
+    let mut github = tale.github();
+    github.described = described(&sha('b'));
+    tale.verify(github);
+    assert_eq!((tale.outcome(), &tale.record().head_sha), (Outcome::Applied, &sha('b')));
 }
