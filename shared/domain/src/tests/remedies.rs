@@ -964,6 +964,11 @@ fn close_and_reopen_needs_a_vulnerability_even_for_people() {
     tale.command(Command::CloseAndReopen);
     assert_eq!(tale.outcome(), Outcome::Refused);
     assert!(tale.last().reason.contains("no vulnerability id"), "{}", tale.last().reason);
+    tale.command(Command::Merge);
+    assert_eq!(tale.outcome(), Outcome::Applied, "other commands need none");
+    let mut known = Tale::at(State::Approved);
+    known.command(Command::CloseAndReopen);
+    assert_eq!(known.outcome(), Outcome::Applied);
 }
 
 #[test]
