@@ -6,6 +6,8 @@
     reason = "test support may stop when its own setting is wrong"
 )]
 
+pub mod rig;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use platform::store::{
-    Change, From, Index, Key, MOST_WRITES, OnlyIf, Page, Query, Store, StoreError, TTL, VERSION, Write, number,
+    Change, From, HOLDER, Index, Key, MOST_WRITES, OnlyIf, Page, Query, Store, StoreError, TTL, VERSION, Write, number,
     number_of, text_of,
 };
 use serde_dynamo::{AttributeValue, Item};
@@ -90,7 +90,7 @@ pub(crate) async fn all_or_nothing_and_what_was_in_the_way(store: &impl Store) {
     let writes = vec![
         put(&Key::state("A"), item(&[]), OnlyIf::Absent),
         put(&taken, item(&[("who", text("second"))]), OnlyIf::Absent),
-        Write::Delete { key: Key::state("C") },
+        Write::Delete { key: Key::state("C"), only_if: OnlyIf::Always },
         put(&Key::event("acme/shop#1", "x"), item(&[]), OnlyIf::NeverSeen),
     ];
     let refused = refused(store.write(writes, start()).await.unwrap_err());
@@ -131,7 +131,7 @@ pub(crate) async fn deleting_twice_is_no_error(store: &impl Store) {
     let key = Key::state("OUT#1");
     write_one(store, put(&key, item(&[]), OnlyIf::Always)).await.unwrap();
     for _ in 0..2 {
-        write_one(store, Write::Delete { key: key.clone() }).await.unwrap();
+        write_one(store, Write::Delete { key: key.clone(), only_if: OnlyIf::Always }).await.unwrap();
         assert_eq!(store.get(&key, start()).await.unwrap(), None);
     }
 }
@@ -140,7 +140,9 @@ pub(crate) async fn counters_count_and_begin_anew(store: &impl Store) {
     let key = Key::state("LIMIT#acme/shop#1");
     assert_eq!(store.count(&key, 1, minute(1), start()).await.unwrap(), 1);
     assert_eq!(store.count(&key, 4, minute(1), start()).await.unwrap(), 5);
+    assert_eq!(store.count(&key, 1, minute(9), start()).await.unwrap(), 6, "its time was set when it began");
     assert_eq!(store.count(&key, 1, minute(2), minute(1)).await.unwrap(), 1, "the old one's time has passed");
+    assert_eq!(store.count(&key, -3, minute(2), minute(1)).await.unwrap(), -2);
 }
 
 fn due(shard: &str, up_to: Option<&str>, limit: u32) -> Query {
@@ -172,7 +174,7 @@ pub(crate) async fn an_index_is_sorted_sparse_and_follows_its_rows(store: &impl 
     assert_eq!((keys(&page), page.next.is_none()), (vec!["a", "b", "c"], true));
     write_one(store, put(&Key::state("a"), row("9"), OnlyIf::Always)).await.unwrap();
     write_one(store, put(&Key::state("b"), item(&[]), OnlyIf::Always)).await.unwrap();
-    write_one(store, Write::Delete { key: Key::state("d") }).await.unwrap();
+    write_one(store, Write::Delete { key: Key::state("d"), only_if: OnlyIf::Always }).await.unwrap();
     let page = store.query(&due("due-0", None, 10), start()).await.unwrap();
     assert_eq!(keys(&page), ["c", "a"]);
     let by_repo = |prefix: &str| Query {
@@ -240,7 +242,10 @@ pub(crate) async fn nonsense_is_refused_whole(store: &impl Store) {
     let many = |count: usize| (0..count).map(|n| put(&Key::state(format!("{n}")), item(&[]), OnlyIf::Always)).collect();
     assert!(matches!(store.write(many(MOST_WRITES + 1), start()).await, Err(StoreError::TooLarge(_))));
     store.write(many(MOST_WRITES), start()).await.unwrap();
-    let twice = vec![Write::Delete { key: Key::state("a") }, put(&Key::state("a"), item(&[]), OnlyIf::Always)];
+    let twice = vec![
+        Write::Delete { key: Key::state("a"), only_if: OnlyIf::Always },
+        put(&Key::state("a"), item(&[]), OnlyIf::Always),
+    ];
     let error = store.write(twice, start()).await.unwrap_err();
     assert_eq!(error.to_string(), "a is written twice in one transaction");
 }
@@ -256,4 +261,74 @@ pub(crate) async fn requests_are_counted(store: &impl Store) {
     let after = store.spent().so_far();
     assert_eq!(after.requests - before.requests, 2);
     assert_eq!((after.items_written - before.items_written, after.items_read - before.items_read), (2, 1));
+}
+
+fn lease(holder: &str, until: Timestamp) -> Item {
+    item(&[(HOLDER, text(holder)), (TTL, number(until.as_second()))])
+}
+
+pub(crate) async fn a_lease_is_for_one_and_ends_by_itself(store: &impl Store) {
+    let key = Key::state("LEASE#sweep");
+    let take = |holder: &str, until| put(&key, lease(holder, until), OnlyIf::FreeFor(holder.to_owned()));
+    write_one(store, take("first", minute(2))).await.unwrap();
+    write_one(store, take("first", minute(3))).await.unwrap();
+    let error = write_one(store, take("second", minute(4))).await.unwrap_err();
+    assert_eq!(text_of(refused(error)[0].as_ref().unwrap().as_ref().unwrap(), HOLDER), Some("first"));
+    assert!(store.write(vec![take("second", minute(4))], minute(2)).await.is_err(), "it was prolonged");
+    store.write(vec![take("second", minute(4))], minute(3)).await.unwrap();
+}
+
+pub(crate) async fn a_lease_is_given_back_only_by_its_holder(store: &impl Store) {
+    let key = Key::state("LEASE#sweep");
+    write_one(store, put(&key, lease("first", minute(2)), OnlyIf::Absent)).await.unwrap();
+    let give_back = |holder: &str| Write::Delete { key: key.clone(), only_if: OnlyIf::HeldBy(holder.to_owned()) };
+    let other = Write::Put { key: Key::event("acme/shop#1", "x"), item: item(&[]), only_if: OnlyIf::Always };
+    let error = store.write(vec![other, give_back("second")], start()).await.unwrap_err();
+    assert_eq!(refused(error).iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
+    assert!(write_one(store, give_back("second")).await.is_err());
+    write_one(store, give_back("first")).await.unwrap();
+    assert_eq!(refused(write_one(store, give_back("first")).await.unwrap_err()), [Some(None)]);
+}
+
+pub(crate) async fn many_rows_are_read_at_once(store: &impl Store) {
+    let mut keys: Vec<Key> = (0..130).map(|n| Key::state(format!("row-{n}"))).collect();
+    keys.push(Key::event("acme/shop#1", "x"));
+    for chunk in keys.chunks(MOST_WRITES) {
+        let row = |key: &Key| put(key, item(&[("name", text(&key.to_string()))]), OnlyIf::Always);
+        store.write(chunk.iter().map(row).collect(), start()).await.unwrap();
+    }
+    let expired = Key::state("expired");
+    write_one(store, put(&expired, lease("x", start()), OnlyIf::Always)).await.unwrap();
+    keys.extend([Key::state("missing"), expired, Key::state("row-1")]);
+    let mut found = store.get_many(&keys, start()).await.unwrap();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found.dedup_by(|a, b| a.0 == b.0);
+    assert_eq!(found.len(), 131);
+    for (key, row) in &found {
+        assert_eq!(text_of(row, "name"), Some(key.to_string().as_str()));
+    }
+    assert_eq!(store.get_many(&[], start()).await.unwrap(), []);
+}
+
+pub(crate) async fn an_index_shows_only_what_it_carries(store: &impl Store) {
+    let row = item(&[("due", text("due-0")), ("due_at", text("1")), ("priority", number(5)), ("body", text("long"))]);
+    write_one(store, put(&Key::state("a"), row, OnlyIf::Always)).await.unwrap();
+    let page = store.query(&due("due-0", None, 10), start()).await.unwrap();
+    let (key, entry) = &page.rows[0];
+    assert_eq!((key, number_of(entry, "priority")), (&Key::state("a"), Some(5)));
+    assert!(!entry.contains_key("body"), "a list must not depend on what the index does not have");
+}
+
+pub(crate) async fn a_page_may_begin_with_a_prefix_and_end_somewhere(store: &impl Store) {
+    for sort in ["1", "2a", "2b", "2c", "3"] {
+        write_one(store, put(&Key::event("acme/shop#1", sort), item(&[]), OnlyIf::Always)).await.unwrap();
+    }
+    let query = Query {
+        from: From::Log,
+        partition: "acme/shop#1".to_owned(),
+        prefix: Some("2".to_owned()),
+        ..due("", Some("2b"), 10)
+    };
+    let page = store.query(&query, start()).await.unwrap();
+    assert_eq!(page.rows.iter().map(|(key, _)| key.sort.as_str()).collect::<Vec<_>>(), ["2a", "2b"]);
 }

@@ -4,7 +4,11 @@
 
 mod contract;
 
+use platform::store::dynamo::DynamoStore;
 use platform::store::memory::MemoryStore;
+use platform::store::{Key, OnlyIf, Store, StoreError, TTL, Write, number};
+use serde_dynamo::Item;
+use tests::rig::{self, Dynoxide, Folder, Ministack};
 
 /// Runs each clause on a fresh store.
 macro_rules! contract {
@@ -26,6 +30,11 @@ macro_rules! contract {
                 what_has_expired_is_not_there,
                 nonsense_is_refused_whole,
                 requests_are_counted,
+                a_lease_is_for_one_and_ends_by_itself,
+                a_lease_is_given_back_only_by_its_holder,
+                many_rows_are_read_at_once,
+                an_index_shows_only_what_it_carries,
+                a_page_may_begin_with_a_prefix_and_end_somewhere,
             );
         }
     };
@@ -33,18 +42,59 @@ macro_rules! contract {
         $(
             #[tokio::test]
             async fn $clause() {
-                let store = $store;
+                // What a store runs on must last as long as it does.
+                let (_rig, store) = $store;
                 contract::$clause(&store).await;
             }
         )*
     };
 }
 
-contract!(memory, MemoryStore::new());
+contract!(memory, ((), MemoryStore::new()));
+contract!(dynoxide_in_memory, {
+    let rig = Dynoxide::in_memory().await;
+    let store = rig.store().await;
+    (rig, store)
+});
+contract!(dynoxide_on_a_file, {
+    let folder = Folder::new();
+    let rig = Dynoxide::on_file(&folder.path().join("tables.db")).await;
+    let store = rig.store().await;
+    ((rig, folder), store)
+});
+contract!(ministack, ((), Ministack::shared().store().await));
+
+/// A store on DynamoDB says what its requests consumed; one in memory consumes nothing.
+#[tokio::test]
+async fn consumed_capacity_is_added_up() {
+    let rig = Dynoxide::in_memory().await;
+    for store in [rig.store().await, Ministack::shared().store().await] {
+        let row = |key: &str| Write::Put { key: Key::state(key), item: Item::default(), only_if: OnlyIf::Always };
+        store.write(vec![row("one")], tests::start()).await.unwrap();
+        let one = store.spent().so_far().units;
+        assert!(one >= 1.0, "{one}");
+        store.write(vec![row("a"), row("b")], tests::start()).await.unwrap();
+        let two = store.spent().so_far().units - one;
+        assert!(two >= 2.0 * one, "{two}");
+        store.get(&Key::state("one"), tests::start()).await.unwrap();
+        assert!(store.spent().so_far().units > one + two);
+    }
+}
+
+/// What cannot be reached is told from what is refused, and a table that is missing is named.
+#[tokio::test]
+async fn a_table_that_cannot_be_reached_says_so() {
+    let nobody = DynamoStore::new(rig::client("http://127.0.0.1:9"), rig::fresh_names());
+    let error = nobody.get(&Key::state("a"), tests::start()).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("dispatch failure")), "{error}");
+    let rig = Dynoxide::in_memory().await;
+    let missing = DynamoStore::new(rig::client(rig.endpoint()), rig::fresh_names());
+    let error = missing.get(&Key::state("a"), tests::start()).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("ResourceNotFound")), "{error}");
+}
 
 #[tokio::test]
 async fn the_broom_takes_what_has_expired() {
-    use platform::store::{Key, OnlyIf, Store, TTL, Write, number};
     let store = MemoryStore::new();
     let now = tests::start();
     for (name, ttl) in [("old", now.as_second()), ("young", now.as_second() + 1)] {

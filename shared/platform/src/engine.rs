@@ -18,7 +18,7 @@ use tracing::warn;
 
 use crate::outlets::Outlets;
 use crate::rows::{self, RunWrite};
-use crate::store::{MOST_WRITES, Refused, Store, StoreError, Write};
+use crate::store::{MOST_WRITES, OnlyIf, Refused, Store, StoreError, Write};
 
 /// A fact that others keep overtaking is given up on after this long; the caller then puts it onto the queue.
 const CONTEND_FOR: Duration = Duration::from_secs(5);
@@ -279,7 +279,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
                 left += 1;
                 continue;
             }
-            let forget = vec![Write::Delete { key: rows::effect_key(&effect.id) }];
+            let forget = vec![Write::Delete { key: rows::effect_key(&effect.id), only_if: OnlyIf::Always }];
             if let Err(error) = self.store.write(forget, now).await {
                 // It will be delivered once more; its receiver knows it by its id.
                 warn!(%pr, effect = %effect.id, %error, "a delivered effect could not be forgotten");

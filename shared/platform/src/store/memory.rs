@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde_dynamo::{AttributeValue, Item};
 
 use super::{
-    Change, Cursor, From, Index, Key, MOST_WRITES, OnlyIf, Page, Query, Refused, Spent, Store, StoreError, TTL, Table,
-    VERSION, Write, is_expired, number, number_of, text_of,
+    COUNT, Change, Cursor, From, HOLDER, Index, Key, OnlyIf, Page, Query, Refused, Spent, Store, StoreError, TTL,
+    Table, VERSION, Write, is_expired, number, number_of, refuse_nonsense, text_of,
 };
 
 /// Two tables and three indexes, in memory.
@@ -82,8 +82,9 @@ impl Tables {
 
     /// Whether the condition of a write holds.
     fn allows(&self, write: &Write, now: Timestamp) -> bool {
-        let Write::Put { key, only_if, .. } = write else { return true };
+        let (Write::Put { key, only_if, .. } | Write::Delete { key, only_if }) = write else { return true };
         let row = self.rows.get(key);
+        let held_by = |holder: &str| row.and_then(|item| text_of(item, HOLDER)) == Some(holder);
         match only_if {
             OnlyIf::Always => true,
             OnlyIf::NeverSeen => row.is_none(),
@@ -91,13 +92,15 @@ impl Tables {
             OnlyIf::Version(version) => row
                 .and_then(|item| number_of(item, VERSION))
                 .is_some_and(|known| known.to_string() == version.to_string()),
+            OnlyIf::FreeFor(holder) => row.is_none_or(|item| is_expired(item, now)) || held_by(holder),
+            OnlyIf::HeldBy(holder) => held_by(holder),
         }
     }
 
     fn apply(&mut self, write: Write) -> Result<(), StoreError> {
         match write {
             Write::Put { key, item, .. } => self.put(&key, item),
-            Write::Delete { key } => self.remove(&key),
+            Write::Delete { key, .. } => self.remove(&key),
             Write::Change { key, change } => {
                 let mut item = self.rows.get(&key).cloned().unwrap_or_default();
                 apply_change(&key, &mut item, change)?;
@@ -168,6 +171,16 @@ impl Store for MemoryStore {
         Ok(self.tables().rows.get(key).filter(|item| !is_expired(item, now)).cloned())
     }
 
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.spent.request(keys.len(), 0);
+        let tables = self.tables();
+        let row = |key: &Key| tables.rows.get(key).filter(|item| !is_expired(item, now)).cloned();
+        Ok(keys.iter().filter_map(|key| Some((key.clone(), row(key)?))).collect())
+    }
+
     async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
         refuse_nonsense(&writes)?;
         self.spent.request(0, writes.len());
@@ -189,10 +202,11 @@ impl Store for MemoryStore {
         self.spent.request(0, 1);
         let mut tables = self.tables();
         let known = tables.rows.get(key).filter(|item| !is_expired(item, now));
-        let count = known.and_then(|item| number_of(item, "count")).unwrap_or(0).saturating_add(by);
+        let count = known.and_then(|item| number_of(item, COUNT)).unwrap_or(0).saturating_add(by);
+        let ttl = known.and_then(|item| number_of(item, TTL)).unwrap_or(ttl.as_second());
         let mut item = Item::default();
-        item.inner_mut().insert("count".to_owned(), number(count));
-        item.inner_mut().insert(TTL.to_owned(), number(ttl.as_second()));
+        item.inner_mut().insert(COUNT.to_owned(), number(count));
+        item.inner_mut().insert(TTL.to_owned(), number(ttl));
         tables.put(key, item);
         Ok(count)
     }
@@ -248,23 +262,20 @@ fn page_of(tables: &Tables, query: &Query, mut found: Vec<(String, &Key)>, now: 
     } else {
         None
     };
-    let row = |key: &Key| tables.rows.get(key).filter(|item| !is_expired(item, now)).cloned();
+    let row = |key: &Key| tables.rows.get(key).filter(|item| !is_expired(item, now)).map(|item| seen(query.from, item));
     let rows = taken.into_iter().filter_map(|(_, key)| row(key).map(|item| (key.clone(), item))).collect();
     Page { rows, next }
 }
 
-/// What DynamoDB would refuse too: nothing at all, too much at once, or one row twice.
-pub(super) fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
-    if writes.is_empty() || writes.len() > MOST_WRITES {
-        return Err(StoreError::TooLarge(format!(
-            "{} rows cannot be written at once: 1 to {MOST_WRITES} can",
-            writes.len()
-        )));
+/// What a query shows of a row.
+fn seen(from: From, item: &Item) -> Item {
+    let From::Index(index) = from else { return item.clone() };
+    let (_, partition, sort) = index.shape();
+    let mut seen = Item::default();
+    for attribute in [partition, sort].into_iter().chain(index.carries().iter().copied()) {
+        if let Some(value) = item.get(attribute) {
+            seen.inner_mut().insert(attribute.to_owned(), value.clone());
+        }
     }
-    let mut keys: Vec<&Key> = writes.iter().map(Write::key).collect();
-    keys.sort_unstable();
-    match keys.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(StoreError::TooLarge(format!("{} is written twice in one transaction", pair[0]))),
-        None => Ok(()),
-    }
+    seen
 }

@@ -2,6 +2,7 @@
 //! is built on these, once, and so holds for every implementation: DynamoDB's, and the one in memory for simulations.
 //! Nothing here knows what a row means; that is in `rows`.
 
+pub mod dynamo;
 pub mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +68,10 @@ pub enum OnlyIf {
     NeverSeen,
     /// If the row is there with this `version`.
     Version(u64),
+    /// If there is no such row, or its `ttl` has passed, or its `holder` is this one: taking or keeping a lease.
+    FreeFor(String),
+    /// If the row's `holder` is this one: giving a lease back that nobody else has taken meanwhile.
+    HeldBy(String),
 }
 
 /// One row to write.
@@ -92,6 +97,8 @@ pub enum Write {
     Delete {
         /// Where.
         key: Key,
+        /// When.
+        only_if: OnlyIf,
     },
 }
 
@@ -100,7 +107,7 @@ impl Write {
     #[must_use]
     pub fn key(&self) -> &Key {
         match self {
-            Self::Put { key, .. } | Self::Change { key, .. } | Self::Delete { key } => key,
+            Self::Put { key, .. } | Self::Change { key, .. } | Self::Delete { key, .. } => key,
         }
     }
 }
@@ -142,6 +149,17 @@ impl Index {
             Self::Due => ("due", "due", "due_at"),
             Self::ByRepo => ("by_repo", "repo", "state_number"),
             Self::Runs => ("runs", "run_of", "run_at"),
+        }
+    }
+
+    /// What an entry carries besides its keys. As little as a list or a sweep needs to choose: an index is written again
+    /// only when what it carries changes, and most facts change neither state nor date.
+    #[must_use]
+    pub fn carries(self) -> &'static [&'static str] {
+        match self {
+            Self::Due => &[TTL, "priority"],
+            Self::ByRepo => &[TTL, "priority", "since"],
+            Self::Runs => &[TTL],
         }
     }
 }
@@ -186,7 +204,7 @@ pub struct Cursor {
 /// Some rows, and where to go on.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
-    /// The rows.
+    /// The rows; of an index, only what it carries.
     pub rows: Vec<(Key, Item)>,
     /// Set if there may be more.
     pub next: Option<Cursor>,
@@ -230,6 +248,13 @@ pub trait Store: Send + Sync {
     /// Reads a row, strongly consistent.
     fn get(&self, key: &Key, now: Timestamp) -> impl Future<Output = Result<Option<Item>, StoreError>> + Send;
 
+    /// Reads rows, strongly consistent, in any order; what is not there is left out.
+    fn get_many(
+        &self,
+        keys: &[Key],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<(Key, Item)>, StoreError>> + Send;
+
     /// Writes all of them or none.
     fn write(&self, writes: Vec<Write>, now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -249,16 +274,18 @@ pub trait Store: Send + Sync {
     fn spent(&self) -> &Spent;
 }
 
-/// Requests and items, so that tests and benchmarks can say what an operation costs.
+/// Requests, items and units, so that tests and benchmarks can say what an operation costs.
 #[derive(Debug, Default)]
 pub struct Spent {
     requests: AtomicU64,
     items_read: AtomicU64,
     items_written: AtomicU64,
+    half_units: AtomicU64,
+    corrupt: AtomicU64,
 }
 
 /// The figures of a moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spending {
     /// Requests made.
     pub requests: u64,
@@ -266,6 +293,10 @@ pub struct Spending {
     pub items_read: u64,
     /// Rows written.
     pub items_written: u64,
+    /// Capacity units, as DynamoDB says them; the store in memory has none.
+    pub units: f64,
+    /// Rows that could not be understood, and were left out.
+    pub corrupt: u64,
 }
 
 impl Spent {
@@ -276,6 +307,21 @@ impl Spent {
         self.items_written.fetch_add(items_written as u64, Ordering::Relaxed);
     }
 
+    /// So many more rows were read by a request that is counted already.
+    pub fn read(&self, items: usize) {
+        self.items_read.fetch_add(items as u64, Ordering::Relaxed);
+    }
+
+    /// What a request consumed. Capacity comes in halves.
+    pub fn consumed(&self, units: f64) {
+        self.half_units.fetch_add((units * 2.0).round() as u64, Ordering::Relaxed);
+    }
+
+    /// A row could not be understood, and was left out.
+    pub fn corrupt(&self) {
+        self.corrupt.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The figures so far.
     #[must_use]
     pub fn so_far(&self) -> Spending {
@@ -283,6 +329,8 @@ impl Spent {
             requests: self.requests.load(Ordering::Relaxed),
             items_read: self.items_read.load(Ordering::Relaxed),
             items_written: self.items_written.load(Ordering::Relaxed),
+            units: self.half_units.load(Ordering::Relaxed) as f64 / 2.0,
+            corrupt: self.corrupt.load(Ordering::Relaxed),
         }
     }
 }
@@ -291,6 +339,10 @@ impl Spent {
 pub const TTL: &str = "ttl";
 /// The attribute `OnlyIf::Version` looks at.
 pub const VERSION: &str = "version";
+/// The attribute `OnlyIf::FreeFor` and `OnlyIf::HeldBy` look at.
+pub const HOLDER: &str = "holder";
+/// The attribute `Store::count` counts in.
+pub const COUNT: &str = "count";
 
 /// A number as a row stores it.
 #[must_use]
@@ -313,6 +365,22 @@ pub fn text_of<'a>(item: &'a Item, attribute: &str) -> Option<&'a str> {
     match item.get(attribute) {
         Some(AttributeValue::S(text)) => Some(text),
         Some(_) | None => None,
+    }
+}
+
+/// What DynamoDB would refuse too: nothing at all, too much at once, or one row twice.
+fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
+    if writes.is_empty() || writes.len() > MOST_WRITES {
+        return Err(StoreError::TooLarge(format!(
+            "{} rows cannot be written at once: 1 to {MOST_WRITES} can",
+            writes.len()
+        )));
+    }
+    let mut keys: Vec<&Key> = writes.iter().map(Write::key).collect();
+    keys.sort_unstable();
+    match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(StoreError::TooLarge(format!("{} is written twice in one transaction", pair[0]))),
+        None => Ok(()),
     }
 }
 

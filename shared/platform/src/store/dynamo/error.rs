@@ -1,0 +1,107 @@
+//! What DynamoDB's errors mean to the caller.
+
+use aws_sdk_dynamodb::error::{BuildError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::batch_get_item::BatchGetItemError;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::get_item::GetItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::query::QueryError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::CancellationReason;
+
+use crate::store::{Refused, StoreError};
+
+/// A request that failed.
+pub(super) enum Failed {
+    Get(SdkError<GetItemError>),
+    Batch(SdkError<BatchGetItemError>),
+    Put(SdkError<PutItemError>),
+    Delete(SdkError<DeleteItemError>),
+    Update(SdkError<UpdateItemError>),
+    Query(SdkError<QueryError>),
+    Transaction(SdkError<TransactWriteItemsError>),
+}
+
+/// A request that could not even be put together: a mistake of ours, and nothing was sent.
+pub(super) fn malformed(error: BuildError) -> StoreError {
+    StoreError::Unavailable(format!("a request could not be built: {error}"))
+}
+
+pub(super) fn failed(failed: Failed) -> StoreError {
+    match failed {
+        Failed::Get(error) => by_code(&error),
+        Failed::Batch(error) => by_code(&error),
+        Failed::Query(error) => by_code(&error),
+        Failed::Update(error) => match error.as_service_error() {
+            Some(UpdateItemError::ConditionalCheckFailedException(found)) => one_refused(found.item()),
+            Some(_) | None => by_code(&error),
+        },
+        Failed::Put(error) => match error.as_service_error() {
+            Some(PutItemError::ConditionalCheckFailedException(found)) => one_refused(found.item()),
+            Some(_) | None => by_code(&error),
+        },
+        Failed::Delete(error) => match error.as_service_error() {
+            Some(DeleteItemError::ConditionalCheckFailedException(found)) => one_refused(found.item()),
+            Some(_) | None => by_code(&error),
+        },
+        Failed::Transaction(error) => match error.as_service_error() {
+            Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                cancelled_for(cancelled.cancellation_reasons())
+            }
+            Some(_) | None => by_code(&error),
+        },
+    }
+}
+
+type Wire = std::collections::HashMap<String, aws_sdk_dynamodb::types::AttributeValue>;
+
+fn one_refused(item: Option<&Wire>) -> StoreError {
+    StoreError::Refused(vec![Some(refused(item))])
+}
+
+/// The row that was in the way. (Its key is left in it: nobody asks, and it is the same row.)
+fn refused(item: Option<&Wire>) -> Refused {
+    Refused { found: item.filter(|item| !item.is_empty()).map(|item| item.clone().into()) }
+}
+
+/// A condition that did not hold says most; then what a later try may overcome.
+fn cancelled_for(reasons: &[CancellationReason]) -> StoreError {
+    let code = |reason: &CancellationReason| reason.code().unwrap_or("None").to_owned();
+    let codes: Vec<String> = reasons.iter().map(code).collect();
+    let any = |wanted: &str| codes.iter().any(|code| code == wanted);
+    if any("ConditionalCheckFailed") {
+        let one =
+            |reason: &CancellationReason| (code(reason) == "ConditionalCheckFailed").then(|| refused(reason.item()));
+        return StoreError::Refused(reasons.iter().map(one).collect());
+    }
+    if any("TransactionConflict") {
+        return StoreError::Contended;
+    }
+    if any("ThrottlingError") || any("ProvisionedThroughputExceeded") {
+        return StoreError::Throttled;
+    }
+    let messages: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
+    if any("ValidationError") || any("ItemCollectionSizeLimitExceeded") {
+        return StoreError::TooLarge(format!("DynamoDB does not take this: {}", messages.join("; ")));
+    }
+    StoreError::Unavailable(format!("the transaction was cancelled: {}", codes.join(", ")))
+}
+
+fn by_code<E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static>(error: &SdkError<E>) -> StoreError {
+    match error.code() {
+        Some(
+            "TransactionConflictException" | "TransactionInProgressException" | "ReplicatedWriteConflictException",
+        ) => StoreError::Contended,
+        Some(
+            "ProvisionedThroughputExceededException"
+            | "RequestLimitExceeded"
+            | "ThrottlingException"
+            | "LimitExceededException",
+        ) => StoreError::Throttled,
+        Some("ValidationException") if error.message().is_some_and(|message| message.contains("size")) => {
+            StoreError::TooLarge(format!("DynamoDB does not take this: {}", error.message().unwrap_or_default()))
+        }
+        Some(_) | None => StoreError::Unavailable(DisplayErrorContext(error).to_string()),
+    }
+}

@@ -1,0 +1,108 @@
+//! Conditions and changes in DynamoDB's own words. Every name goes in as a placeholder: many are reserved words.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue as Wire;
+use jiff::Timestamp;
+
+use super::tables;
+use crate::store::{Change, HOLDER, OnlyIf, TTL, Table, VERSION, Write};
+
+/// What goes with a write.
+#[derive(Default)]
+pub(super) struct Expression {
+    pub(super) condition: Option<String>,
+    pub(super) update: Option<String>,
+    pub(super) names: Option<HashMap<String, String>>,
+    pub(super) values: Option<HashMap<String, Wire>>,
+}
+
+impl Expression {
+    pub(super) fn of(write: &Write, now: Timestamp) -> Self {
+        match write {
+            Write::Put { key, only_if, .. } | Write::Delete { key, only_if } => {
+                let mut expression = Self::default();
+                expression.condition = expression.only_if(key.table, only_if, now);
+                expression
+            }
+            Write::Change { change, .. } => Self::change(change),
+        }
+    }
+
+    fn only_if(&mut self, table: Table, only_if: &OnlyIf, now: Timestamp) -> Option<String> {
+        let there = match table {
+            Table::State => tables::STATE_KEY,
+            Table::Events => tables::EVENTS_KEY.0,
+        };
+        let number = |value: String| Wire::N(value);
+        match only_if {
+            OnlyIf::Always => None,
+            OnlyIf::NeverSeen => Some(format!("attribute_not_exists({})", self.name(there))),
+            OnlyIf::Absent => {
+                let (there, ttl) = (self.name(there), self.name(TTL));
+                let now = self.value(number(now.as_second().to_string()));
+                Some(format!("attribute_not_exists({there}) OR {ttl} <= {now}"))
+            }
+            OnlyIf::Version(version) => {
+                let known = self.name(VERSION);
+                let version = self.value(number(version.to_string()));
+                Some(format!("{known} = {version}"))
+            }
+            OnlyIf::FreeFor(holder) => {
+                let (there, ttl, known) = (self.name(there), self.name(TTL), self.name(HOLDER));
+                let now = self.value(number(now.as_second().to_string()));
+                let holder = self.value(Wire::S(holder.clone()));
+                Some(format!("attribute_not_exists({there}) OR {ttl} <= {now} OR {known} = {holder}"))
+            }
+            OnlyIf::HeldBy(holder) => {
+                let known = self.name(HOLDER);
+                let holder = self.value(Wire::S(holder.clone()));
+                Some(format!("{known} = {holder}"))
+            }
+        }
+    }
+
+    fn change(change: &Change) -> Self {
+        let mut this = Self::default();
+        let mut clauses: Vec<String> = Vec::new();
+        let mut clause = |word: &str, parts: Vec<String>| {
+            if !parts.is_empty() {
+                clauses.push(format!("{word} {}", parts.join(", ")));
+            }
+        };
+        let set = change.set.iter().map(|(name, value)| {
+            let name = this.name(name);
+            format!("{name} = {}", this.value(value.clone().into()))
+        });
+        clause("SET", set.collect());
+        let added = change.add.iter().map(|(name, by)| (name, Wire::N(by.to_string())));
+        let inserted = change.insert.iter().map(|(name, members)| (name, Wire::Ss(members.iter().cloned().collect())));
+        let add = added.chain(inserted).map(|(name, value)| {
+            let name = this.name(name);
+            format!("{name} {}", this.value(value))
+        });
+        clause("ADD", add.collect());
+        let take = change.take.iter().map(|(name, members)| {
+            let name = this.name(name);
+            format!("{name} {}", this.value(Wire::Ss(members.iter().cloned().collect())))
+        });
+        clause("DELETE", take.collect());
+        clause("REMOVE", change.remove.iter().map(|name| this.name(name)).collect());
+        this.update = (!clauses.is_empty()).then(|| clauses.join(" "));
+        this
+    }
+
+    fn name(&mut self, name: &str) -> String {
+        let names = self.names.get_or_insert_default();
+        let placeholder = format!("#n{}", names.len());
+        names.insert(placeholder.clone(), name.to_owned());
+        placeholder
+    }
+
+    fn value(&mut self, value: Wire) -> String {
+        let values = self.values.get_or_insert_default();
+        let placeholder = format!(":v{}", values.len());
+        values.insert(placeholder.clone(), value);
+        placeholder
+    }
+}

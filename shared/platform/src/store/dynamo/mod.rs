@@ -1,0 +1,339 @@
+//! The store on DynamoDB. Each verb is one request, but for a batch that DynamoDB cuts short. A condition that does not hold
+//! comes back with the row that was in the way, so that a conflict costs no extra read.
+
+mod error;
+mod expression;
+pub mod tables;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeValue as Wire, ConsumedCapacity, Delete, KeysAndAttributes, Put, ReturnConsumedCapacity, ReturnValue,
+    ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use jiff::Timestamp;
+use serde_dynamo::Item;
+
+use self::error::{Failed, failed, malformed};
+use self::expression::Expression;
+use self::tables::Names;
+use super::{
+    COUNT, Cursor, From, Index, Key, Page, Query, Spent, Store, StoreError, TTL, Table, Write, is_expired, number_of,
+    refuse_nonsense,
+};
+
+/// How many rows one BatchGetItem takes.
+const MOST_READS: usize = 100;
+/// How often what a batch left out is asked for again.
+const BATCH_TRIES: u32 = 5;
+/// The first pause before that; it doubles.
+const BATCH_PAUSE: Duration = Duration::from_millis(50);
+
+/// The store on two DynamoDB tables.
+#[derive(Debug)]
+pub struct DynamoStore {
+    client: Client,
+    names: Names,
+    spent: Spent,
+}
+
+impl DynamoStore {
+    /// The store on these tables.
+    #[must_use]
+    pub fn new(client: Client, names: Names) -> Self {
+        Self { client, names, spent: Spent::default() }
+    }
+
+    fn table(&self, table: Table) -> &str {
+        match table {
+            Table::State => &self.names.state,
+            Table::Events => &self.names.events,
+        }
+    }
+
+    /// Counts what a request says it consumed.
+    fn consumed<'a>(&self, capacity: impl IntoIterator<Item = &'a ConsumedCapacity>) {
+        self.spent.consumed(capacity.into_iter().filter_map(ConsumedCapacity::capacity_units).sum());
+    }
+
+    /// One row needs no transaction, which would cost twice as much.
+    async fn write_one(&self, write: Write, now: Timestamp) -> Result<(), StoreError> {
+        let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+        let table = self.table(write.key().table);
+        let Expression { condition, update, names, values } = Expression::of(&write, now);
+        let capacity = match write {
+            Write::Put { key, item, .. } => {
+                let request = self.client.put_item().table_name(table).set_item(Some(wire_item(&key, item)));
+                let request = request.set_condition_expression(condition);
+                let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                let request = request.return_values_on_condition_check_failure(all_old);
+                let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
+                sent.map_err(|error| failed(Failed::Put(error)))?.consumed_capacity
+            }
+            Write::Delete { key, .. } => {
+                let request = self.client.delete_item().table_name(table).set_key(Some(wire_key(&key)));
+                let request = request.set_condition_expression(condition);
+                let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                let request = request.return_values_on_condition_check_failure(all_old);
+                let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
+                sent.map_err(|error| failed(Failed::Delete(error)))?.consumed_capacity
+            }
+            Write::Change { key, .. } => {
+                let request = self.client.update_item().table_name(table).set_key(Some(wire_key(&key)));
+                let request = request.set_update_expression(update);
+                let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
+                sent.map_err(|error| failed(Failed::Update(error)))?.consumed_capacity
+            }
+        };
+        self.consumed(&capacity);
+        Ok(())
+    }
+
+    /// A row of a transaction.
+    fn part(&self, write: Write, now: Timestamp) -> Result<TransactWriteItem, StoreError> {
+        let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
+        let table = self.table(write.key().table);
+        let Expression { condition, update, names, values } = Expression::of(&write, now);
+        let part = TransactWriteItem::builder();
+        let part = match write {
+            Write::Put { key, item, .. } => {
+                let put = Put::builder().table_name(table).set_item(Some(wire_item(&key, item)));
+                let put = put.set_condition_expression(condition).return_values_on_condition_check_failure(all_old);
+                let put = put.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                part.put(put.build().map_err(malformed)?)
+            }
+            Write::Delete { key, .. } => {
+                let delete = Delete::builder().table_name(table).set_key(Some(wire_key(&key)));
+                let delete =
+                    delete.set_condition_expression(condition).return_values_on_condition_check_failure(all_old);
+                let delete = delete.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                part.delete(delete.build().map_err(malformed)?)
+            }
+            Write::Change { key, .. } => {
+                // In a transaction an update must say something; that a row should be there says nothing.
+                let update = update.unwrap_or_else(|| "REMOVE nothing".to_owned());
+                let change = Update::builder().table_name(table).set_key(Some(wire_key(&key)));
+                let change = change.update_expression(update);
+                let change = change.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                part.update(change.build().map_err(malformed)?)
+            }
+        };
+        Ok(part.build())
+    }
+
+    async fn batch(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
+        let mut wanted: HashMap<String, KeysAndAttributes> = HashMap::new();
+        for table in [Table::State, Table::Events] {
+            let keys: Vec<_> = keys.iter().filter(|key| key.table == table).map(wire_key).collect();
+            if !keys.is_empty() {
+                let keys = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true);
+                wanted.insert(self.table(table).to_owned(), keys.build().map_err(malformed)?);
+            }
+        }
+        let mut found = Vec::new();
+        for attempt in 0..BATCH_TRIES {
+            let request = self.client.batch_get_item().set_request_items(Some(wanted));
+            let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
+            self.spent.request(0, 0);
+            let answer = request.send().await.map_err(|error| failed(Failed::Batch(error)))?;
+            self.consumed(answer.consumed_capacity());
+            for (name, items) in answer.responses.unwrap_or_default() {
+                let table = if name == self.names.state { Table::State } else { Table::Events };
+                found.extend(items.into_iter().filter_map(|item| row(table, item)));
+            }
+            wanted = answer.unprocessed_keys.unwrap_or_default();
+            if wanted.is_empty() {
+                found.retain(|(_, item)| !is_expired(item, now));
+                self.spent.read(found.len());
+                return Ok(found);
+            }
+            tokio::time::sleep(BATCH_PAUSE * 2_u32.pow(attempt)).await;
+        }
+        Err(StoreError::Throttled)
+    }
+}
+
+impl Store for DynamoStore {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
+        self.spent.request(1, 0);
+        let request = self.client.get_item().table_name(self.table(key.table)).set_key(Some(wire_key(key)));
+        let request = request.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let answer = request.send().await.map_err(|error| failed(Failed::Get(error)))?;
+        self.consumed(&answer.consumed_capacity);
+        let item = answer.item.and_then(|item| row(key.table, item)).map(|(_, item)| item);
+        Ok(item.filter(|item| !is_expired(item, now)))
+    }
+
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
+        let mut distinct: Vec<Key> = keys.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let mut found = Vec::with_capacity(distinct.len());
+        for keys in distinct.chunks(MOST_READS) {
+            found.extend(self.batch(keys, now).await?);
+        }
+        Ok(found)
+    }
+
+    async fn write(&self, mut writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        refuse_nonsense(&writes)?;
+        self.spent.request(0, writes.len());
+        if writes.len() == 1
+            && let Some(write) = writes.pop()
+        {
+            return self.write_one(write, now).await;
+        }
+        let parts = writes.into_iter().map(|write| self.part(write, now)).collect::<Result<Vec<_>, _>>()?;
+        let request = self.client.transact_write_items().set_transact_items(Some(parts));
+        let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let answer = request.send().await.map_err(|error| failed(Failed::Transaction(error)))?;
+        self.consumed(answer.consumed_capacity());
+        Ok(())
+    }
+
+    async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
+        // A counter whose time has passed, but which the broom has not taken yet, begins anew; that is rare, since what is
+        // counted by the minute has the minute in its key.
+        let go_on =
+            ("ADD #count :by SET #ttl = if_not_exists(#ttl, :ttl)", "attribute_not_exists(#ttl) OR #ttl > :now");
+        let begin = ("SET #count = :by, #ttl = :ttl", "#ttl <= :now");
+        for (update, condition) in [go_on, begin, go_on] {
+            self.spent.request(0, 1);
+            let request = self.client.update_item().table_name(self.table(key.table)).set_key(Some(wire_key(key)));
+            let request = request.update_expression(update).condition_expression(condition);
+            let request = request.expression_attribute_names("#count", COUNT).expression_attribute_names("#ttl", TTL);
+            let request = request.expression_attribute_values(":by", Wire::N(by.to_string()));
+            let request = request.expression_attribute_values(":ttl", Wire::N(ttl.as_second().to_string()));
+            let request = request.expression_attribute_values(":now", Wire::N(now.as_second().to_string()));
+            let request = request.return_values(ReturnValue::UpdatedNew);
+            let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
+            match sent.map_err(|error| failed(Failed::Update(error))) {
+                Ok(answer) => {
+                    self.consumed(&answer.consumed_capacity);
+                    let counted: Item = answer.attributes.unwrap_or_default().into();
+                    return number_of(&counted, COUNT).ok_or_else(|| {
+                        StoreError::Corrupt(key.clone(), format!("`{COUNT}` is not a number after it was counted up"))
+                    });
+                }
+                Err(StoreError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::Contended)
+    }
+
+    async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
+        let (table, index, partition, sort) = match query.from {
+            From::Index(index) => {
+                let (name, partition, sort) = index.shape();
+                (Table::State, Some(name), partition, sort)
+            }
+            From::Log => (Table::Events, None, tables::EVENTS_KEY.0, tables::EVENTS_KEY.1),
+        };
+        let request = self.client.query().table_name(self.table(table)).set_index_name(index.map(str::to_owned));
+        let request = request.expression_attribute_names("#partition", partition);
+        let mut request = request.expression_attribute_values(":partition", Wire::S(query.partition.clone()));
+        let mut condition = "#partition = :partition".to_owned();
+        // DynamoDB takes one condition on the sort key.
+        match (&query.prefix, &query.up_to) {
+            (Some(prefix), None) => {
+                condition.push_str(" AND begins_with(#sort, :prefix)");
+                request = request.expression_attribute_values(":prefix", Wire::S(prefix.clone()));
+            }
+            (None, Some(last)) => {
+                condition.push_str(" AND #sort <= :last");
+                request = request.expression_attribute_values(":last", Wire::S(last.clone()));
+            }
+            (Some(prefix), Some(last)) => {
+                condition.push_str(" AND #sort BETWEEN :prefix AND :last");
+                request = request.expression_attribute_values(":prefix", Wire::S(prefix.clone()));
+                request = request.expression_attribute_values(":last", Wire::S(last.clone()));
+            }
+            (None, None) => {}
+        }
+        if query.prefix.is_some() || query.up_to.is_some() {
+            request = request.expression_attribute_names("#sort", sort);
+        }
+        let limit = i32::try_from(query.limit.max(1)).unwrap_or(i32::MAX);
+        let request = request.key_condition_expression(condition).scan_index_forward(!query.backwards).limit(limit);
+        let request = request.set_exclusive_start_key(query.after.as_ref().map(|after| start_key(query, after)));
+        let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
+        let answer = sent.map_err(|error| failed(Failed::Query(error)))?;
+        self.consumed(&answer.consumed_capacity);
+        let items = answer.items.unwrap_or_default();
+        self.spent.request(items.len(), 0);
+        let next = answer.last_evaluated_key.and_then(|last| cursor(query.from, last));
+        let starts = |sort: &str| query.prefix.as_ref().is_none_or(|prefix| sort.starts_with(prefix));
+        let wanted = |key: &Key, item: &Item| match query.from {
+            From::Index(index) => super::text_of(item, index.shape().2).is_some_and(starts),
+            From::Log => starts(&key.sort),
+        };
+        let rows = items.into_iter().filter_map(|item| row(table, item));
+        let rows = rows.filter(|(key, item)| !is_expired(item, now) && wanted(key, item)).collect();
+        Ok(Page { rows, next })
+    }
+
+    fn spent(&self) -> &Spent {
+        &self.spent
+    }
+}
+
+/// A row's key as DynamoDB takes it.
+fn wire_key(key: &Key) -> HashMap<String, Wire> {
+    match key.table {
+        Table::State => HashMap::from([(tables::STATE_KEY.to_owned(), Wire::S(key.partition.clone()))]),
+        Table::Events => HashMap::from([
+            (tables::EVENTS_KEY.0.to_owned(), Wire::S(key.partition.clone())),
+            (tables::EVENTS_KEY.1.to_owned(), Wire::S(key.sort.clone())),
+        ]),
+    }
+}
+
+fn wire_item(key: &Key, item: Item) -> HashMap<String, Wire> {
+    let mut wire: HashMap<String, Wire> = item.into();
+    wire.extend(wire_key(key));
+    wire
+}
+
+/// A row and its key, told apart.
+fn row(table: Table, wire: HashMap<String, Wire>) -> Option<(Key, Item)> {
+    let mut item: Item = wire.into();
+    let mut take = |name: &str| match item.inner_mut().remove(name) {
+        Some(serde_dynamo::AttributeValue::S(text)) => Some(text),
+        Some(_) | None => None,
+    };
+    let key = match table {
+        Table::State => Key::state(take(tables::STATE_KEY)?),
+        Table::Events => Key::event(take(tables::EVENTS_KEY.0)?, take(tables::EVENTS_KEY.1)?),
+    };
+    Some((key, item))
+}
+
+fn start_key(query: &Query, after: &Cursor) -> HashMap<String, Wire> {
+    let mut start = wire_key(&after.key);
+    if let From::Index(index) = query.from {
+        let (_, partition, sort) = index.shape();
+        start.insert(partition.to_owned(), Wire::S(query.partition.clone()));
+        start.insert(sort.to_owned(), Wire::S(after.sort.clone()));
+    }
+    start
+}
+
+fn cursor(from: From, last: HashMap<String, Wire>) -> Option<Cursor> {
+    let sort_of = |index: Index| last.get(index.shape().2).and_then(|sort| sort.as_s().ok()).cloned();
+    match from {
+        From::Index(index) => {
+            let sort = sort_of(index)?;
+            let (key, _) = row(Table::State, last)?;
+            Some(Cursor { key, sort })
+        }
+        From::Log => {
+            let (key, _) = row(Table::Events, last)?;
+            let sort = key.sort.clone();
+            Some(Cursor { key, sort })
+        }
+    }
+}

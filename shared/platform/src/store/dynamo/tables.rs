@@ -1,0 +1,94 @@
+//! The shape of the two tables. A deployment gets them from its template; the local default and the tests make them here.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::{BuildError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType, TimeToLiveSpecification,
+};
+
+use super::error::malformed;
+use crate::store::{Index, StoreError, TTL};
+
+/// The key of the state table.
+pub const STATE_KEY: &str = "pk";
+/// The partition and the sort key of the log.
+pub const EVENTS_KEY: (&str, &str) = ("pr", "sk");
+
+/// What the tables are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    /// The state table.
+    pub state: String,
+    /// The log.
+    pub events: String,
+}
+
+/// Makes the tables that are not there yet.
+///
+/// # Errors
+/// If DynamoDB cannot be reached or does not want to.
+pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
+    let mut attributes = vec![text(STATE_KEY).map_err(malformed)?];
+    for index in Index::ALL {
+        let (_, partition, sort) = index.shape();
+        attributes.extend([text(partition).map_err(malformed)?, text(sort).map_err(malformed)?]);
+    }
+    let indexes = Index::ALL.into_iter().map(index).collect::<Result<Vec<_>, _>>().map_err(malformed)?;
+    let state = client.create_table().table_name(&names.state).billing_mode(BillingMode::PayPerRequest);
+    let state = state.set_attribute_definitions(Some(attributes)).set_global_secondary_indexes(Some(indexes));
+    let state = state.key_schema(key(STATE_KEY, KeyType::Hash).map_err(malformed)?);
+    made(state.send().await)?;
+    let (partition, sort) = EVENTS_KEY;
+    let events = client.create_table().table_name(&names.events).billing_mode(BillingMode::PayPerRequest);
+    let events = events.attribute_definitions(text(partition).map_err(malformed)?);
+    let events = events.attribute_definitions(text(sort).map_err(malformed)?);
+    let events = events.key_schema(key(partition, KeyType::Hash).map_err(malformed)?);
+    let events = events.key_schema(key(sort, KeyType::Range).map_err(malformed)?);
+    made(events.send().await)?;
+    for name in [&names.state, &names.events] {
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(TTL).build().map_err(malformed)?;
+        let sent = client.update_time_to_live().table_name(name).time_to_live_specification(ttl).send().await;
+        match sent {
+            // It says so, in more than one way, if it is on already.
+            Err(error) if error.code() != Some("ValidationException") => return Err(unavailable(&error)),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A table that is there already is as good as a new one.
+fn made<T, E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static>(
+    sent: Result<T, SdkError<E>>,
+) -> Result<(), StoreError> {
+    match sent {
+        Err(error) if error.code() != Some("ResourceInUseException") => Err(unavailable(&error)),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn unavailable<E: std::error::Error + Send + Sync + 'static>(error: &SdkError<E>) -> StoreError {
+    StoreError::Unavailable(DisplayErrorContext(error).to_string())
+}
+
+fn text(name: &str) -> Result<AttributeDefinition, BuildError> {
+    AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build()
+}
+
+fn key(name: &str, kind: KeyType) -> Result<KeySchemaElement, BuildError> {
+    KeySchemaElement::builder().attribute_name(name).key_type(kind).build()
+}
+
+fn index(index: Index) -> Result<GlobalSecondaryIndex, BuildError> {
+    let (name, partition, sort) = index.shape();
+    let carries = index.carries().iter().map(|&attribute| attribute.to_owned()).collect();
+    let projection = Projection::builder().projection_type(ProjectionType::Include);
+    let projection = projection.set_non_key_attributes(Some(carries)).build();
+    GlobalSecondaryIndex::builder()
+        .index_name(name)
+        .key_schema(key(partition, KeyType::Hash)?)
+        .key_schema(key(sort, KeyType::Range)?)
+        .projection(projection)
+        .build()
+}

@@ -1,0 +1,207 @@
+//! The real parts tests run on: DynamoDB in this process (dynoxide, on a file or in memory), and a local AWS (ministack).
+//! Both listen on 127.0.0.1 only, and end with the test that started them.
+
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use dynoxide::Database;
+use platform::store::dynamo::DynamoStore;
+use platform::store::dynamo::tables::{self, Names};
+use tokio::task::JoinHandle;
+
+/// A client for what answers at this address.
+#[must_use]
+pub fn client(endpoint: &str) -> Client {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static("us-east-1"))
+        .credentials_provider(Credentials::for_tests())
+        .endpoint_url(endpoint);
+    Client::from_conf(config.build())
+}
+
+/// Names nobody else in this process uses. (dynoxide wants eleven characters or more.)
+#[must_use]
+pub fn fresh_names() -> Names {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    let of = std::process::id();
+    Names { state: format!("suture-state-{of}-{n}"), events: format!("suture-events-{of}-{n}") }
+}
+
+/// DynamoDB in this process.
+pub struct Dynoxide {
+    database: Database,
+    endpoint: String,
+    server: JoinHandle<()>,
+}
+
+impl Dynoxide {
+    /// One that forgets.
+    pub async fn in_memory() -> Self {
+        Self::serve(Database::memory().expect("a database in memory")).await
+    }
+
+    /// One that keeps everything in this file.
+    pub async fn on_file(file: &Path) -> Self {
+        Self::serve(Database::new(file.to_str().expect("a path in UTF-8")).expect("a database on a file")).await
+    }
+
+    async fn serve(database: Database) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let server = tokio::spawn(dynoxide::server::serve_on(listener, database.clone()));
+        Self { database, endpoint, server }
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The broom: takes away what has expired by the machine's clock. Answers how much that was.
+    #[must_use]
+    pub fn sweep_ttl(&self) -> usize {
+        self.database.sweep_ttl().expect("a broom")
+    }
+
+    /// A store on tables of its own.
+    pub async fn store(&self) -> DynamoStore {
+        self.store_on(fresh_names()).await
+    }
+
+    /// A store on these tables, which are made if they are not there.
+    pub async fn store_on(&self, names: Names) -> DynamoStore {
+        store_at(&self.endpoint, names).await
+    }
+}
+
+impl fmt::Debug for Dynoxide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dynoxide").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Dynoxide {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn store_at(endpoint: &str, names: Names) -> DynamoStore {
+    let client = client(endpoint);
+    tables::create(&client, &names).await.expect("tables");
+    DynamoStore::new(client, names)
+}
+
+/// A local AWS, one for all tests of a program.
+#[derive(Debug)]
+pub struct Ministack {
+    endpoint: String,
+    // Ends when its standard input closes, which is when this process ends, however it ends.
+    _keeper: Child,
+}
+
+/// Waits until this process ends, then stops what it started.
+const KEEPER: &str = r#"
+"$1/ministack" >/dev/null 2>&1 &
+server=$!
+echo started
+read -r _
+kill "$server"
+"#;
+
+impl Ministack {
+    /// The one of this program.
+    ///
+    /// # Panics
+    /// If it cannot be set up or does not answer within a minute.
+    #[must_use]
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Ministack> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    fn start() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let tools = Command::new(root.join("scripts/python-tools")).arg("ministack").output().expect("a shell");
+        assert!(tools.status.success(), "{}", String::from_utf8_lossy(&tools.stderr));
+        let programs = String::from_utf8(tools.stdout).expect("a path in UTF-8");
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+        let mut keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper", programs.trim()])
+            .env("BIND_HOST", "127.0.0.1")
+            .env("GATEWAY_PORT", port.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut said = String::new();
+        let stdout = keeper.stdout.take().expect("it was asked for");
+        BufReader::new(stdout).read_line(&mut said).expect("a line");
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < give_up, "ministack does not answer on port {port}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Self { endpoint: format!("http://127.0.0.1:{port}"), _keeper: keeper }
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// A store on tables of its own.
+    pub async fn store(&self) -> DynamoStore {
+        store_at(&self.endpoint, fresh_names()).await
+    }
+}
+
+/// A folder that is gone when it is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new, empty one.
+    ///
+    /// # Panics
+    /// If there is no room for one.
+    #[must_use]
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("suture-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left in the folder for temporary files harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
