@@ -11,13 +11,12 @@ pub mod rig;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use domain::decide::Effect;
 use domain::event::{Actor, Described, Fact, Happened};
 use domain::id::{EventId, PrId, Sha};
 use domain::policy::Policies;
 use domain::signals::{Check, CheckKind, Renewal, Verdict};
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::{Outlets, Undelivered};
+use platform::outlets::{Outlets, Parcel, Undelivered};
 
 /// The start of every story.
 #[must_use]
@@ -92,7 +91,7 @@ pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: Verdict, at:
 /// Outlets that remember what they were given, and can be down.
 #[derive(Debug, Default)]
 pub struct Remembering {
-    sent: Mutex<Vec<Effect>>,
+    sent: Mutex<Vec<Parcel>>,
     down: AtomicBool,
 }
 
@@ -104,17 +103,17 @@ impl Remembering {
 
     /// What went out.
     #[must_use]
-    pub fn sent(&self) -> Vec<Effect> {
+    pub fn sent(&self) -> Vec<Parcel> {
         self.sent.lock().expect("nobody panicked").clone()
     }
 }
 
 impl Outlets for Remembering {
-    async fn deliver(&self, _: &PrId, effect: &Effect) -> Result<(), Undelivered> {
+    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
         if self.down.load(Ordering::SeqCst) {
-            return Err(Undelivered("down".to_owned()));
+            return parcels.iter().map(|_| Err(Undelivered("down".to_owned()))).collect();
         }
-        self.sent.lock().expect("nobody panicked").push(effect.clone());
-        Ok(())
+        self.sent.lock().expect("nobody panicked").extend_from_slice(parcels);
+        parcels.iter().map(|_| Ok(())).collect()
     }
 }

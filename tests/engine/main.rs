@@ -1,17 +1,19 @@
 //! The engine: exactly once, or visibly not at all.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
 use std::sync::Arc;
 
-use domain::decide::{EffectKind, Outcome};
+use domain::decide::Outcome;
 use domain::diagnosis::{Case, classify};
 use domain::event::{Diagnosed, Fact, Happened, RemedyNews};
-use domain::id::RunId;
+use domain::id::{EffectId, RunId};
 use domain::run::{Initiator, RunState, TransitionContext};
 use domain::signals::Verdict;
 use domain::state::State;
 use platform::engine::{Engine, EngineError};
+use platform::outlets::message::Message;
+use platform::outlets::{Content, Parcel};
 use platform::rows;
 use platform::store::memory::MemoryStore;
 use platform::store::{From, Key, OnlyIf, Query, Store, StoreError, Write};
@@ -137,10 +139,11 @@ async fn a_claim_is_one_transaction_and_its_effect_is_forgotten_once_delivered()
     let applied = engine.apply(&claim, minute(5)).await.unwrap();
     assert_eq!((applied.outcome, applied.undelivered), (Outcome::Applied, 0));
     let sent = engine.outlets().sent();
-    assert!(
-        matches!(&sent[..], [effect] if matches!(&effect.what, EffectKind::Command(m) if m.command.name() == "/rebuild"))
-    );
-    assert_eq!(engine.undelivered(&sent[0].id, minute(5)).await.unwrap(), None);
+    let [Parcel { id, what: Content::Queue { message: Message::Command(command), .. } }] = &sent[..] else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(command.command.name(), "/rebuild");
+    assert_eq!(engine.undelivered(&EffectId::new(id.as_str()), minute(5)).await.unwrap(), None);
     let run = engine.run(&RunId::new("run-1"), minute(5)).await.unwrap().unwrap();
     assert_eq!((run.state, run.pr), (RunState::Pending, Some(pr(1))));
 }

@@ -15,7 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::state::State;
 
 /// One thing that happened to one pull request. Its id is what makes it apply once.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fact {
     /// The delivery id, the command id, or run id + step.
     pub id: EventId,
@@ -29,8 +29,10 @@ pub struct Fact {
     pub what: Happened,
 }
 
-/// Everything `decide` listens to.
-#[derive(Debug, Clone, PartialEq)]
+/// Everything `decide` listens to. What was heard outside can wait on the queue; Suture's own deeds are decided where they are
+/// done, and never travel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Happened {
     /// The pull request was opened (or found open by the inventory).
     Opened(Described),
@@ -100,8 +102,10 @@ pub enum Happened {
         base: String,
     },
     /// GitHub was asked and this is the whole answer.
+    #[serde(skip)]
     Verified(Box<Snapshot>),
     /// The sweep could not find out, or may not act; it comes back later.
+    #[serde(skip)]
     Skipped {
         /// Why.
         why: String,
@@ -109,10 +113,13 @@ pub enum Happened {
         until: Option<Timestamp>,
     },
     /// Close-and-reopen has brought about another pull request.
+    #[serde(skip)]
     Linked(Link),
     /// The classifier has spoken.
+    #[serde(skip)]
     Diagnosed(Box<Diagnosed>),
     /// A remedy's target has answered.
+    #[serde(skip)]
     Remedy {
         /// Which run.
         run: RunId,
@@ -120,12 +127,13 @@ pub enum Happened {
         news: RemedyNews,
     },
     /// A person asked for something.
+    #[serde(skip)]
     Commanded(Box<Commanded>),
 }
 
 /// An *open* pull request as GitHub describes it in every `pull_request` event: complete, as of the event's time. What is
 /// said about a closed one (a label, say) must not be told this way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
     /// GitHub's node id, for GraphQL.
     pub node_id: Option<String>,
@@ -150,7 +158,8 @@ pub struct Described {
 }
 
 /// Why Suture closed a pull request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ClosedBecause {
     /// A person said `/cancel`.
     Abandoned,

@@ -13,10 +13,10 @@ use domain::run::{Initiator, Run, TransitionContext};
 use jiff::Timestamp;
 use serde_dynamo::Item;
 use thiserror::Error;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use crate::outlets::Outlets;
+use crate::outlets::{Outlets, Parcel};
 use crate::rows::{self, RunWrite};
 use crate::store::{MOST_WRITES, OnlyIf, Refused, Store, StoreError, Write};
 
@@ -269,20 +269,26 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     /// Delivers, awaited and bounded, and forgets what was delivered. Answers how many are left: they stay in the table,
     /// where a repeated delivery or the sweep finds them.
     pub async fn deliver(&self, pr: &PrId, effects: &[Effect], now: Timestamp) -> usize {
-        let deadline = Instant::now() + DELIVER_FOR;
-        let mut left = 0;
-        for effect in effects {
-            let sent = timeout_at(deadline, self.outlets.deliver(pr, effect)).await;
-            let sent = sent.unwrap_or_else(|_| Err(crate::outlets::Undelivered("it took too long".to_owned())));
-            if let Err(error) = sent {
-                warn!(%pr, effect = %effect.id, %error, "an effect stays in the table");
-                left += 1;
-                continue;
+        if effects.is_empty() {
+            return 0;
+        }
+        let parcels: Vec<Parcel> = effects.iter().map(|effect| Parcel::of(pr, effect)).collect();
+        let Ok(answers) = timeout(DELIVER_FOR, self.outlets.send(&parcels)).await else {
+            warn!(%pr, effects = effects.len(), "effects stay in the table: sending them took too long");
+            return effects.len();
+        };
+        let mut forget = Vec::new();
+        for (effect, answer) in effects.iter().zip(answers) {
+            match answer {
+                Ok(()) => forget.push(Write::Delete { key: rows::effect_key(&effect.id), only_if: OnlyIf::Always }),
+                Err(error) => warn!(%pr, effect = %effect.id, %error, "an effect stays in the table"),
             }
-            let forget = vec![Write::Delete { key: rows::effect_key(&effect.id), only_if: OnlyIf::Always }];
-            if let Err(error) = self.store.write(forget, now).await {
-                // It will be delivered once more; its receiver knows it by its id.
-                warn!(%pr, effect = %effect.id, %error, "a delivered effect could not be forgotten");
+        }
+        let left = effects.len() - forget.len();
+        for chunk in forget.chunks(MOST_WRITES) {
+            if let Err(error) = self.store.write(chunk.to_vec(), now).await {
+                // They will be delivered once more; their receivers know them by their ids.
+                warn!(%pr, %error, "delivered effects could not be forgotten");
             }
         }
         left

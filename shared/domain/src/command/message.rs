@@ -41,6 +41,9 @@ pub struct CommandMessage {
     /// What stood after the command, for instance the reason of a hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
+    /// The node id of the comment or review it stood in: the answer's reactions go there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 }
 
 impl CommandMessage {
@@ -143,6 +146,7 @@ mod tests {
             run_id: None,
             head_sha: None,
             args: None,
+            comment: None,
         }
     }
 

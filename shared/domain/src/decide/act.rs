@@ -151,6 +151,7 @@ fn message(record: &Record, command: Command, run: &RunId, now: Timestamp, args:
         run_id: Some(run.clone()),
         head_sha: Some(record.head_sha.clone()),
         args,
+        comment: None,
     }
 }
 

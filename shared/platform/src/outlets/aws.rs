@@ -1,0 +1,148 @@
+//! The ways out on AWS: SQS for the Car Bridge, EventBridge for bots and the reconciler, SNS for people. All three say for
+//! each entry of a batch whether they took it; what is not said to be taken counts as not sent.
+
+use aws_sdk_eventbridge::error::DisplayErrorContext;
+use aws_sdk_eventbridge::types::PutEventsRequestEntry;
+use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
+use domain::route::BUS_SOURCE;
+
+use super::{Content, Outlets, Parcel, Undelivered};
+
+/// What SQS and EventBridge take at once.
+const BATCH: usize = 10;
+/// The longest delay SQS knows.
+const LONGEST_DELAY: u64 = 900;
+
+/// Where to send.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    /// The URL of the command queue.
+    pub queue_url: String,
+    /// The name of the event bus.
+    pub bus: String,
+    /// The topic for people; without one, notices stay in the table and the log says so.
+    pub topic_arn: Option<String>,
+}
+
+/// SQS, EventBridge and SNS.
+#[derive(Debug, Clone)]
+pub struct AwsOutlets {
+    queue: aws_sdk_sqs::Client,
+    bus: aws_sdk_eventbridge::Client,
+    people: aws_sdk_sns::Client,
+    addresses: Addresses,
+}
+
+type Answers = Vec<(usize, Result<(), Undelivered>)>;
+
+impl AwsOutlets {
+    /// Outlets to these addresses.
+    #[must_use]
+    pub fn new(config: &aws_config::SdkConfig, addresses: Addresses) -> Self {
+        Self {
+            queue: aws_sdk_sqs::Client::new(config),
+            bus: aws_sdk_eventbridge::Client::new(config),
+            people: aws_sdk_sns::Client::new(config),
+            addresses,
+        }
+    }
+
+    async fn onto_the_queue(
+        &self,
+        entries: Vec<(usize, Result<SendMessageBatchRequestEntry, Undelivered>)>,
+    ) -> Answers {
+        let mut answers = Vec::new();
+        let (good, bad): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(_, entry)| entry.is_ok());
+        answers.extend(bad.into_iter().filter_map(|(at, entry)| Some((at, Err(entry.err()?)))));
+        let good: Vec<(usize, SendMessageBatchRequestEntry)> =
+            good.into_iter().filter_map(|(at, entry)| Some((at, entry.ok()?))).collect();
+        for chunk in good.chunks(BATCH) {
+            let entries = chunk.iter().map(|(_, entry)| entry.clone()).collect();
+            let request = self.queue.send_message_batch().queue_url(&self.addresses.queue_url);
+            let sent = request.set_entries(Some(entries)).send().await;
+            answers.extend(chunk.iter().map(|(at, entry)| {
+                let answer = match &sent {
+                    Err(error) => Err(Undelivered(format!("SQS: {}", DisplayErrorContext(error)))),
+                    Ok(sent) if sent.successful().iter().any(|taken| taken.id() == entry.id()) => Ok(()),
+                    Ok(sent) => {
+                        let why = sent.failed().iter().find(|failed| failed.id() == entry.id());
+                        let why = why.map_or("no answer", |failed| failed.message().unwrap_or(failed.code()));
+                        Err(Undelivered(format!("SQS: {why}")))
+                    }
+                };
+                (*at, answer)
+            }));
+        }
+        answers
+    }
+
+    async fn onto_the_bus(&self, entries: Vec<(usize, PutEventsRequestEntry)>) -> Answers {
+        let mut answers = Vec::new();
+        for chunk in entries.chunks(BATCH) {
+            let events = chunk.iter().map(|(_, entry)| entry.clone()).collect();
+            let sent = self.bus.put_events().set_entries(Some(events)).send().await;
+            answers.extend(chunk.iter().enumerate().map(|(n, (at, _))| {
+                let answer = match &sent {
+                    Err(error) => Err(Undelivered(format!("EventBridge: {}", DisplayErrorContext(error)))),
+                    // Answers come in the order of the entries; one that failed has a code instead of an id.
+                    Ok(sent) => match sent.entries().get(n) {
+                        Some(taken) if taken.event_id().is_some() && taken.error_code().is_none() => Ok(()),
+                        Some(failed) => {
+                            let why = failed.error_message().or(failed.error_code()).unwrap_or("no reason given");
+                            Err(Undelivered(format!("EventBridge: {why}")))
+                        }
+                        None => Err(Undelivered("EventBridge: no answer".to_owned())),
+                    },
+                };
+                (*at, answer)
+            }));
+        }
+        answers
+    }
+
+    async fn to_people(&self, notice: &domain::comment::Notice) -> Result<(), Undelivered> {
+        let Some(topic) = &self.addresses.topic_arn else {
+            return Err(Undelivered("no topic for people is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
+        };
+        let request = self.people.publish().topic_arn(topic).subject(&notice.subject).message(&notice.body);
+        let sent = request.send().await;
+        sent.map(|_| ()).map_err(|error| Undelivered(format!("SNS: {}", DisplayErrorContext(error))))
+    }
+}
+
+impl Outlets for AwsOutlets {
+    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+        let mut messages = Vec::new();
+        let mut events = Vec::new();
+        let mut answers: Answers = Vec::new();
+        for (at, parcel) in parcels.iter().enumerate() {
+            match &parcel.what {
+                Content::Queue { message, repo, delay } => {
+                    let delay = i32::try_from(delay.as_secs().min(LONGEST_DELAY)).unwrap_or(0);
+                    let entry = message.to_json().map_err(|error| Undelivered(error.to_string())).and_then(|body| {
+                        let entry = SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(body);
+                        // On a standard queue a group is not an order, only fairness among repositories.
+                        let entry = entry.message_group_id(group(repo.as_str())).delay_seconds(delay);
+                        entry.build().map_err(|error| Undelivered(error.to_string()))
+                    });
+                    messages.push((at, entry));
+                }
+                Content::Bus { detail_type, detail } => {
+                    let entry = PutEventsRequestEntry::builder().event_bus_name(&self.addresses.bus);
+                    let entry = entry.source(BUS_SOURCE).detail_type(detail_type.name()).detail(detail);
+                    events.push((at, entry.build()));
+                }
+                Content::People(notice) => answers.push((at, self.to_people(notice).await)),
+            }
+        }
+        answers.extend(self.onto_the_queue(messages).await);
+        answers.extend(self.onto_the_bus(events).await);
+        answers.sort_by_key(|(at, _)| *at);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+}
+
+/// A message group takes letters, digits and punctuation, 128 at most; a repository's name fits but for its length.
+fn group(repo: &str) -> String {
+    repo.chars().take(128).collect()
+}

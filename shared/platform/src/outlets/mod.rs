@@ -1,0 +1,75 @@
+//! The ways out: what a committed decision asks to be sent, and what waits on the queue. One verb, since a sender that knows
+//! what it sends would have to decide.
+
+pub mod aws;
+pub mod message;
+
+use std::future::Future;
+use std::time::Duration;
+
+use domain::comment::Notice;
+use domain::decide::{Effect, EffectKind};
+use domain::id::{PrId, RepoName};
+use domain::route::DetailType;
+use thiserror::Error;
+
+use self::message::Message;
+
+/// Something to send.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parcel {
+    /// The same in every repetition, so that a receiver can tell one from two.
+    pub id: String,
+    /// What, and where to.
+    pub what: Content,
+}
+
+/// The three ways out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// The command queue, where the Car Bridge reads.
+    Queue {
+        /// What it reads.
+        message: Message,
+        /// Whose messages these are: a busy repository must not keep the others waiting.
+        repo: RepoName,
+        /// Not before this has passed.
+        delay: Duration,
+    },
+    /// The event bus, where bots and the reconciler listen.
+    Bus {
+        /// What is asked.
+        detail_type: DetailType,
+        /// The detail, as JSON.
+        detail: String,
+    },
+    /// The topic people have subscribed to.
+    People(Notice),
+}
+
+impl Parcel {
+    /// What an effect asks to be sent.
+    #[must_use]
+    pub fn of(pr: &PrId, effect: &Effect) -> Self {
+        let what = match &effect.what {
+            EffectKind::Command(command) => Content::Queue {
+                message: Message::Command(command.clone()),
+                repo: pr.repo.clone(),
+                delay: Duration::ZERO,
+            },
+            EffectKind::Notice(notice) => Content::People(notice.clone()),
+        };
+        Self { id: effect.id.to_string(), what }
+    }
+}
+
+/// It was not sent, or nobody knows. What belongs to a decision stays in the table, and is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("could not be delivered: {0}")]
+pub struct Undelivered(pub String);
+
+/// Sends. What was sent may be sent again after a crash: receivers know it by its id.
+pub trait Outlets: Send + Sync {
+    /// Sends some, and answers for each in the same order whether it is on its way.
+    fn send(&self, parcels: &[Parcel]) -> impl Future<Output = Vec<Result<(), Undelivered>>> + Send;
+}
