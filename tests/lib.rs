@@ -11,12 +11,16 @@ pub mod rig;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use domain::event::{Actor, Described, Fact, Happened};
-use domain::id::{EventId, PrId, Sha};
+use domain::comment::Story;
+use domain::diagnosis::{Case, classify};
+use domain::event::{Actor, Described, Diagnosed, Fact, Happened};
+use domain::id::{EventId, PrId, RunId, Sha};
 use domain::policy::Policies;
 use domain::signals::{Check, CheckKind, Renewal, Verdict};
 use jiff::{SignedDuration, Timestamp};
+use platform::engine::Engine;
 use platform::outlets::{Outlets, Parcel, Undelivered};
+use platform::store::Store;
 
 /// The start of every story.
 #[must_use]
@@ -86,6 +90,19 @@ pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: Verdict, at:
         renewal: Renewal::None,
     };
     fact(pr, id, at, Happened::Check { head: sha('a'), check })
+}
+
+/// The diagnosis that claims a remedy for a pull request as it is, in this run.
+///
+/// # Panics
+/// If there is no such pull request.
+pub async fn claim<S: Store, O: Outlets>(engine: &Engine<S, O>, pr: &PrId, run: &str, now: Timestamp) -> Fact {
+    let record = engine.load(pr, now).await.expect("a store").expect("a record");
+    let policies = acting();
+    let case = Case { record: &record, live: None, vulnerability: None, policy: policies.base(), now };
+    let found =
+        Diagnosed { diagnosis: classify(&case), run: RunId::new(run), vulnerability: None, story: Story::default() };
+    fact(pr, format!("sweep-{run}"), now, Happened::Diagnosed(Box::new(found)))
 }
 
 /// Outlets that remember what they were given, and can be down.

@@ -1,6 +1,6 @@
 //! The engine: exactly once, or visibly not at all.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, reason = "a test may stop")]
 
 use std::sync::Arc;
 

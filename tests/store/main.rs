@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
 
+mod breaker;
 mod contract;
+mod guards;
+mod idempotency;
+mod lookup;
 
 use platform::store::dynamo::DynamoStore;
 use platform::store::memory::MemoryStore;
@@ -15,7 +19,7 @@ macro_rules! contract {
     ($name:ident, $store:expr) => {
         mod $name {
             use super::*;
-            contract!(@clauses $store,
+            contract!(@clauses $store, contract,
                 what_is_put_is_read_back,
                 absent_means_not_there_or_expired,
                 never_seen_is_stricter_than_absent,
@@ -36,15 +40,38 @@ macro_rules! contract {
                 an_index_shows_only_what_it_carries,
                 a_page_may_begin_with_a_prefix_and_end_somewhere,
             );
+            contract!(@clauses $store, guards,
+                one_sweep_at_a_time,
+                a_lease_is_never_shorter_than_asked,
+                two_slots_are_two,
+                what_is_counted_begins_anew_with_each_stretch,
+                everybody_waits_until_the_later_time,
+            );
+            contract!(@clauses $store, breaker,
+                the_breaker_trips_once_and_only_one_probe_passes,
+                a_person_may_reset_it,
+            );
+            contract!(@clauses $store, idempotency,
+                the_second_gets_the_answer_of_the_first,
+                who_died_is_relieved_after_five_minutes,
+                what_failed_may_be_tried_three_times,
+                of_many_at_once_one_works,
+            );
+            contract!(@clauses $store, lookup,
+                what_is_due_is_found_the_longest_first,
+                a_repository_is_listed_by_state_and_paged,
+                runs_events_heads_and_vulnerabilities_are_found,
+                a_row_that_cannot_be_understood_is_counted_and_left_out,
+            );
         }
     };
-    (@clauses $store:expr, $($clause:ident,)*) => {
+    (@clauses $store:expr, $part:ident, $($clause:ident,)*) => {
         $(
             #[tokio::test]
             async fn $clause() {
                 // What a store runs on must last as long as it does.
                 let (_rig, store) = $store;
-                contract::$clause(&store).await;
+                $part::$clause(&store).await;
             }
         )*
     };

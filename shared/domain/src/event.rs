@@ -323,6 +323,8 @@ pub enum EventKind {
     WouldRemedy,
     /// Observe mode: a person would have been called.
     WouldEscalate,
+    /// Something was heard that could not be recorded with its consequences; the payload says why.
+    Anomaly,
 }
 
 impl EventKind {
@@ -364,6 +366,7 @@ impl EventKind {
             Self::StateDriftCorrected => "STATE_DRIFT_CORRECTED",
             Self::WouldRemedy => "WOULD_REMEDY",
             Self::WouldEscalate => "WOULD_ESCALATE",
+            Self::Anomaly => "ANOMALY",
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use domain::backoff::seed_of;
-use domain::decide::{Decision, Effect, Outcome, RunChange, RunEnd, decide};
+use domain::decide::{self, Decision, Effect, Outcome, RunChange, RunEnd, decide};
 use domain::event::{Event, Fact, Happened};
 use domain::id::{EffectId, PrId, RunId};
 use domain::policy::{Policies, Policy};
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_dynamo::Item;
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::outlets::{Outlets, Parcel};
 use crate::rows::{self, RunWrite};
@@ -54,14 +54,6 @@ pub enum EngineError {
         pr: PrId,
         /// How often it was tried.
         tries: u32,
-    },
-    /// More than one transaction can take.
-    #[error("{pr}: this decision needs {writes} rows, and a transaction takes {MOST_WRITES}")]
-    TooLarge {
-        /// Which record.
-        pr: PrId,
-        /// How many rows.
-        writes: usize,
     },
     /// The store.
     #[error(transparent)]
@@ -156,16 +148,35 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         fact: &Fact,
         now: Timestamp,
     ) -> Result<Try, EngineError> {
-        let loaded = record.as_ref().map(|record| record.version);
+        let before = record.clone();
         let decision = decide(policy, record, fact, now);
+        match self.commit(policy, before.as_ref(), decision, fact, now).await {
+            // Too much for one transaction or one row. What was heard is not lost: the log has it, and GitHub is asked.
+            Err(EngineError::Store(StoreError::TooLarge(why))) if before.is_some() => {
+                let why = format!("what follows from {} cannot be stored: {why}", fact.id);
+                error!(pr = %fact.pr, event = %fact.id, why, "a fact is set aside");
+                let set_aside = before.clone().map(|record| decide::set_aside(policy, record, fact, &why, now));
+                let set_aside = set_aside.ok_or(EngineError::Store(StoreError::TooLarge(why)))?;
+                self.commit(policy, before.as_ref(), set_aside, fact, now).await
+            }
+            done => done,
+        }
+    }
+
+    async fn commit(
+        &self,
+        policy: &Policy,
+        before: Option<&Record>,
+        decision: Decision,
+        fact: &Fact,
+        now: Timestamp,
+    ) -> Result<Try, EngineError> {
         let Some(after) = &decision.record else {
             return Ok(Try::Done(Box::new(answer(decision, 0))));
         };
+        let loaded = before.map(|record| record.version);
         let runs = self.runs(&decision.runs, now).await?;
         let writes = rows::commit(&decision, after, loaded, &runs, policy, now).map_err(EngineError::Store)?;
-        if writes.len() > MOST_WRITES {
-            return Err(EngineError::TooLarge { pr: fact.pr.clone(), writes: writes.len() });
-        }
         match self.store.write(writes.clone(), now).await {
             Ok(()) => {
                 let undelivered = self.deliver(&fact.pr, &decision.effects, now).await;
@@ -264,6 +275,17 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         let key = rows::effect_key(id);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
         item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+    }
+
+    /// Delivers an effect that was left behind; one that is not there any more has been delivered. Answers whether it is out.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`], also if it cannot be understood.
+    pub async fn redeliver(&self, id: &EffectId, now: Timestamp) -> Result<bool, EngineError> {
+        let Some(effect) = self.undelivered(id, now).await? else { return Ok(true) };
+        let pr = rows::pr_of_effect(id);
+        let pr = pr.ok_or_else(|| StoreError::Corrupt(rows::effect_key(id), "it names no pull request".to_owned()));
+        Ok(self.deliver(&pr.map_err(EngineError::Store)?, &[effect], now).await == 0)
     }
 
     /// Delivers, awaited and bounded, and forgets what was delivered. Answers how many are left: they stay in the table,

@@ -11,12 +11,13 @@ use domain::policy::Policy;
 use domain::priority::Priority;
 use domain::pull_request::{Record, Vulnerability};
 use domain::run::Run;
+use domain::state::State;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_dynamo::{AttributeValue, Item};
 
-use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of};
+use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of, text_of};
 
 /// Partitions of the `due` index: enough for one sweep to read them side by side, few enough to read them all.
 pub const DUE_SHARDS: u64 = 4;
@@ -83,7 +84,7 @@ fn text(value: impl Into<String>) -> AttributeValue {
 }
 
 /// A row whose body is `value`.
-fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
+pub(crate) fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
     let body =
         serde_dynamo::to_attribute_value(value).map_err(|error| StoreError::Corrupt(key.clone(), error.to_string()))?;
     let mut item = Item::default();
@@ -109,6 +110,117 @@ fn set_due(key: &Key, item: &mut Item, due_at: Option<Timestamp>) {
     item.inner_mut().insert(sort.to_owned(), text(sortable(due_at)));
 }
 
+/// When a row is due, as its index entry says.
+fn due_of(item: &Item) -> Option<Timestamp> {
+    text_of(item, Index::Due.shape().2)?.parse().ok()
+}
+
+/// What a row in the `due` index is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// An effect nobody has delivered.
+    Effect(EffectId),
+    /// A run at its lease or deadline.
+    Run(RunId),
+    /// A pull request that wants attention.
+    PullRequest(PrId),
+}
+
+impl Subject {
+    /// The row itself.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Effect(id) => effect_key(id),
+            Self::Run(id) => run_key(id),
+            Self::PullRequest(pr) => record_key(pr),
+        }
+    }
+
+    fn of(key: &Key) -> Option<Self> {
+        let (prefix, id) = key.partition.split_once('#')?;
+        match prefix {
+            "PR" => id.parse().ok().map(Self::PullRequest),
+            "OUT" => Some(Self::Effect(EffectId::new(id))),
+            "RUN" => Some(Self::Run(RunId::new(id))),
+            _ => None,
+        }
+    }
+}
+
+/// One entry of the `due` index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueEntry {
+    /// What is due.
+    pub subject: Subject,
+    /// Since when.
+    pub due_at: Timestamp,
+    /// What people say about its urgency, in points.
+    pub priority: i64,
+}
+
+/// Reads an entry of the `due` index.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it is not one of ours.
+pub fn due_entry(key: &Key, entry: &Item) -> Result<DueEntry, StoreError> {
+    let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
+    let subject = Subject::of(key).ok_or_else(|| corrupt("nothing of that name can be due"))?;
+    let due_at = due_of(entry).ok_or_else(|| corrupt("`due_at` is not a time"))?;
+    Ok(DueEntry { subject, due_at, priority: number_of(entry, "priority").unwrap_or(0) })
+}
+
+/// One entry of the `by_repo` index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Which pull request.
+    pub pr: PrId,
+    /// Its state.
+    pub state: State,
+    /// Since when it has been in it.
+    pub since: Timestamp,
+    /// What people say about its urgency, in points.
+    pub priority: i64,
+}
+
+/// Reads an entry of the `by_repo` index.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it is not one of ours.
+pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
+    let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
+    let Some(Subject::PullRequest(pr)) = Subject::of(key) else {
+        return Err(corrupt("only pull requests are listed by repository"));
+    };
+    let name = text_of(entry, Index::ByRepo.shape().2).and_then(|sort| sort.split('#').next());
+    let state = State::ALL.into_iter().find(|state| Some(state.name()) == name);
+    let state = state.ok_or_else(|| corrupt("`state_number` names no state"))?;
+    let since = text_of(entry, "since").and_then(|since| since.parse().ok());
+    let since = since.ok_or_else(|| corrupt("`since` is not a time"))?;
+    Ok(Listed { pr, state, since, priority: number_of(entry, "priority").unwrap_or(0) })
+}
+
+/// Reads an entry of the `runs` index.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it is not one of ours.
+pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
+    match Subject::of(key) {
+        Some(Subject::Run(id)) => Ok(id),
+        Some(Subject::Effect(_) | Subject::PullRequest(_)) | None => {
+            Err(StoreError::Corrupt(key.clone(), "only runs are listed as runs".to_owned()))
+        }
+    }
+}
+
+/// Moves a row to another time without reading it: for one that cannot be read, so that it is not in the way every minute.
+#[must_use]
+pub fn redate(key: Key, until: Timestamp) -> Write {
+    let (_, _, sort) = Index::Due.shape();
+    let set = BTreeMap::from([(sort.to_owned(), text(sortable(until)))]);
+    Write::Change { key, change: Change { set, ..Change::default() } }
+}
+
 fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
     if let Some(ttl) = ttl {
         item.inner_mut().insert(TTL.to_owned(), number(ttl.as_second()));
@@ -126,6 +238,7 @@ pub fn record_row(record: &Record) -> Result<Item, StoreError> {
     item.inner_mut().insert(partition.to_owned(), text(record.id.repo.as_str()));
     item.inner_mut().insert(sort.to_owned(), text(format!("{}#{:010}", record.state, record.id.number)));
     item.inner_mut().insert("priority".to_owned(), number(Priority::from_labels(&record.labels).points()));
+    item.inner_mut().insert("since".to_owned(), text(sortable(record.progressed_at)));
     item.inner_mut().insert(VERSION.to_owned(), number(record.version));
     set_due(&key, &mut item, record.due_at);
     set_ttl(&mut item, record.ttl);
@@ -139,6 +252,14 @@ fn event_row(event: &Event, effects: usize) -> Result<Item, StoreError> {
     }
     set_ttl(&mut item, Some(event.ttl));
     Ok(item)
+}
+
+/// The pull request an effect belongs to: its id begins with it.
+#[must_use]
+pub fn pr_of_effect(id: &EffectId) -> Option<PrId> {
+    let mut parts = id.as_str().splitn(3, '#');
+    let (repo, number) = (parts.next()?, parts.next()?);
+    format!("{repo}#{number}").parse().ok()
 }
 
 /// The ids of the effects an event had when it was applied, delivered or not.
@@ -163,7 +284,7 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     let key = run_key(&run.id);
     let mut item = row(&key, run)?;
     let (_, partition, sort) = Index::Runs.shape();
-    let of = run.pr.as_ref().map_or("sweeps".to_owned(), PrId::to_string);
+    let of = runs_of(run.pr.as_ref());
     item.inner_mut().insert(partition.to_owned(), text(of));
     item.inner_mut().insert(sort.to_owned(), text(sortable(run.created_at)));
     item.inner_mut().insert(VERSION.to_owned(), number(run.version));
@@ -171,6 +292,12 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     let kept = SignedDuration::from_hours(24 * i64::from(policy.retention.runs_days));
     set_ttl(&mut item, run.completed_at.map(|at| at.saturating_add(kept).unwrap_or(Timestamp::MAX)));
     Ok((key, item))
+}
+
+/// The partition of the `runs` index: a pull request's remedies, or the sweeps.
+#[must_use]
+pub fn runs_of(pr: Option<&PrId>) -> String {
+    pr.map_or("sweeps".to_owned(), PrId::to_string)
 }
 
 /// A run to write, and the version it was loaded with; `None` if it is new.

@@ -195,6 +195,16 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
     }
 }
 
+/// What is left of a decision that no store takes, because it is too much at once: the log says what was heard and why it
+/// came to nothing, and GitHub is asked for the truth. Nothing of the decision itself is kept.
+#[must_use]
+pub fn set_aside(policy: &Policy, record: Record, fact: &Fact, why: &str, now: Timestamp) -> Decision {
+    let mut draft = Draft::new(policy, record, fact, now);
+    draft.log(EventKind::Anomaly, None, Payload { anomaly: Some(why.to_owned()), ..Payload::default() });
+    draft.record.doubt(why, now);
+    draft.finish(Outcome::Anomaly, why)
+}
+
 /// What a record that is over still hears: that it was reopened (any event of an open pull request says so, if it is newer
 /// than the closing), what its last remedy has brought about, and people, who get an answer.
 fn listens(record: &Record, fact: &Fact) -> bool {

@@ -1,0 +1,194 @@
+//! The breaker's rows: its state, written only by who has read it, and the outcomes of each minute, which anybody may add
+//! to. What they mean is decided in the domain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::breaker::{Breaker, BreakerSettings, Change as Tripped, Minute, Permit, ProbeOutcome, minute_of};
+use domain::id::RunId;
+use jiff::{SignedDuration, Timestamp};
+use serde_dynamo::{AttributeValue, Item};
+
+use crate::rows;
+use crate::store::{Change, Key, OnlyIf, Store, StoreError, TTL, VERSION, Write, number, number_of};
+
+/// How often somebody else may be faster before it is given up.
+const TRIES: u32 = 8;
+/// How long a minute's outcomes are kept: longer than the longest window.
+const KEPT: SignedDuration = SignedDuration::from_hours(48);
+
+/// How a remedy ended, as the breaker counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Its target accepted it.
+    Succeeded,
+    /// It could not be dispatched, or missed its deadline.
+    Failed,
+}
+
+/// The breaker as it was read.
+#[derive(Debug, Clone, PartialEq)]
+struct Loaded {
+    breaker: Breaker,
+    version: Option<u64>,
+}
+
+fn key() -> Key {
+    Key::state("BREAKER")
+}
+
+fn minute_key(minute: Timestamp) -> Key {
+    Key::state(format!("BREAKER#{}", rows::sortable(minute)))
+}
+
+async fn read<S: Store>(store: &S, now: Timestamp) -> Result<Loaded, StoreError> {
+    let Some(item) = store.get(&key(), now).await? else {
+        return Ok(Loaded { breaker: Breaker::default(), version: None });
+    };
+    let version = number_of(&item, VERSION).and_then(|version| u64::try_from(version).ok());
+    Ok(Loaded { breaker: rows::read(&key(), &item)?, version })
+}
+
+/// Writes it in place of the one that was read; answers whether nobody was faster.
+async fn replace<S: Store>(store: &S, loaded: &Loaded, breaker: &Breaker, now: Timestamp) -> Result<bool, StoreError> {
+    let mut item = rows::row(&key(), breaker)?;
+    item.inner_mut().insert(VERSION.to_owned(), number(loaded.version.unwrap_or(0) + 1));
+    let only_if = loaded.version.map_or(OnlyIf::Absent, OnlyIf::Version);
+    match store.write(vec![Write::Put { key: key(), item, only_if }], now).await {
+        Ok(()) => Ok(true),
+        Err(StoreError::Refused(_) | StoreError::Contended) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The breaker as it is.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn load<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
+    Ok(read(store, now).await?.breaker.as_of(now))
+}
+
+/// Counts how a remedy ended. Counting it twice changes nothing.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn count<S: Store>(store: &S, run: &RunId, ended: Ended, now: Timestamp) -> Result<(), StoreError> {
+    let set = match ended {
+        Ended::Succeeded => "succeeded",
+        Ended::Failed => "failed",
+    };
+    let minute = minute_of(now);
+    let until = minute.saturating_add(KEPT).unwrap_or(Timestamp::MAX);
+    let change = Change {
+        insert: BTreeMap::from([(set.to_owned(), BTreeSet::from([run.as_str().to_owned()]))]),
+        set: BTreeMap::from([(TTL.to_owned(), number(until.as_second()))]),
+        ..Change::default()
+    };
+    store.write(vec![Write::Change { key: minute_key(minute), change }], now).await
+}
+
+/// The outcomes that count now.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn minutes<S: Store>(
+    store: &S,
+    breaker: &Breaker,
+    settings: &BreakerSettings,
+    now: Timestamp,
+) -> Result<Vec<Minute>, StoreError> {
+    let counted = breaker.counted_minutes(now, settings);
+    let keys: Vec<Key> = counted.iter().copied().map(minute_key).collect();
+    let found = store.get_many(&keys, now).await?;
+    let minute = |at: Timestamp| {
+        let (_, item) = found.iter().find(|(key, _)| *key == minute_key(at))?;
+        Some(Minute { at, succeeded: ids(item, "succeeded"), failed: ids(item, "failed") })
+    };
+    Ok(counted.into_iter().filter_map(minute).collect())
+}
+
+fn ids(item: &Item, attribute: &str) -> BTreeSet<RunId> {
+    match item.get(attribute) {
+        Some(AttributeValue::Ss(members)) => members.iter().map(RunId::new).collect(),
+        Some(_) | None => BTreeSet::new(),
+    }
+}
+
+/// Trips it if too much has failed. Only one of many who find out gets to say so.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn evaluate<S: Store>(
+    store: &S,
+    settings: &BreakerSettings,
+    now: Timestamp,
+) -> Result<Option<Tripped>, StoreError> {
+    for _ in 0..TRIES {
+        let loaded = read(store, now).await?;
+        let minutes = minutes(store, &loaded.breaker, settings, now).await?;
+        let Some(tripped) = loaded.breaker.evaluate(&minutes, now, settings) else { return Ok(None) };
+        if replace(store, &loaded, &tripped.breaker, now).await? {
+            return Ok(Some(tripped));
+        }
+    }
+    Err(StoreError::Contended)
+}
+
+/// Whether this run's remedy may be dispatched now; if it is to be the probe, it is the only one once this has answered.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn may_dispatch<S: Store>(
+    store: &S,
+    run: &RunId,
+    settings: &BreakerSettings,
+    now: Timestamp,
+) -> Result<Permit, StoreError> {
+    for _ in 0..TRIES {
+        let loaded = read(store, now).await?;
+        let permit = loaded.breaker.may_dispatch(run, now, settings);
+        match &permit {
+            Permit::Probe(breaker) if !replace(store, &loaded, breaker, now).await? => {}
+            Permit::Probe(_) | Permit::Allowed | Permit::Refused { .. } => return Ok(permit),
+        }
+    }
+    Err(StoreError::Contended)
+}
+
+/// The remedy of a run has ended; if it was the probe, the breaker closes or opens.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn probe_ended<S: Store>(
+    store: &S,
+    run: &RunId,
+    outcome: ProbeOutcome,
+    settings: &BreakerSettings,
+    now: Timestamp,
+) -> Result<Option<Breaker>, StoreError> {
+    change(store, now, |breaker| breaker.probe_ended(run, outcome, now, settings)).await
+}
+
+/// A person says that the trouble is over.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn reset<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
+    let reset = change(store, now, |breaker| Some(breaker.reset(now))).await?;
+    reset.ok_or(StoreError::Contended)
+}
+
+async fn change<S: Store>(
+    store: &S,
+    now: Timestamp,
+    to: impl Fn(&Breaker) -> Option<Breaker>,
+) -> Result<Option<Breaker>, StoreError> {
+    for _ in 0..TRIES {
+        let loaded = read(store, now).await?;
+        let Some(breaker) = to(&loaded.breaker) else { return Ok(None) };
+        if replace(store, &loaded, &breaker, now).await? {
+            return Ok(Some(breaker));
+        }
+    }
+    Err(StoreError::Contended)
+}

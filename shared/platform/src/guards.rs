@@ -1,0 +1,196 @@
+//! What keeps many processes from being too many: leases, slots, counters. All of them end by themselves, so that one who
+//! dies holding one is in nobody's way for long. (A `ttl` has whole seconds: a lease is rounded up, never cut short.)
+
+use domain::id::RepoName;
+use jiff::{SignedDuration, Timestamp};
+use serde_dynamo::{AttributeValue, Item};
+
+use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, Write, number, number_of, text_of};
+
+/// Whether one got it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lease {
+    /// It is held until the time asked for.
+    Held,
+    /// Somebody else holds it.
+    Taken {
+        /// Who.
+        by: String,
+        /// Until when, if nothing happens.
+        until: Timestamp,
+    },
+}
+
+fn lease_key(name: &str) -> Key {
+    Key::state(format!("LEASE#{name}"))
+}
+
+fn slot_key(repo: &RepoName, n: u32) -> Key {
+    Key::state(format!("SLOT#{repo}#{n}"))
+}
+
+fn held(holder: &str, until: Timestamp) -> Item {
+    let mut item = Item::default();
+    let whole = until.as_second() + i64::from(until.subsec_nanosecond() > 0);
+    item.inner_mut().insert(HOLDER.to_owned(), AttributeValue::S(holder.to_owned()));
+    item.inner_mut().insert(TTL.to_owned(), number(whole));
+    item
+}
+
+fn ends(item: &Item) -> Timestamp {
+    number_of(item, TTL).and_then(|second| Timestamp::from_second(second).ok()).unwrap_or(Timestamp::MIN)
+}
+
+async fn take<S: Store>(
+    store: &S,
+    key: Key,
+    holder: &str,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<Lease, StoreError> {
+    let write = Write::Put { key, item: held(holder, until), only_if: OnlyIf::FreeFor(holder.to_owned()) };
+    match store.write(vec![write], now).await {
+        Ok(()) => Ok(Lease::Held),
+        Err(StoreError::Refused(mut refused)) => {
+            let found = refused.pop().flatten().and_then(|Refused { found }| found).unwrap_or_default();
+            let by = text_of(&found, HOLDER).unwrap_or("somebody").to_owned();
+            Ok(Lease::Taken { by, until: ends(&found) })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn give<S: Store>(store: &S, key: Key, holder: &str, now: Timestamp) -> Result<(), StoreError> {
+    let write = Write::Delete { key, only_if: OnlyIf::HeldBy(holder.to_owned()) };
+    match store.write(vec![write], now).await {
+        // It has ended, or somebody else has it: either way it is not ours any more.
+        Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes a lease, or prolongs one's own.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn take_lease<S: Store>(
+    store: &S,
+    name: &str,
+    holder: &str,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<Lease, StoreError> {
+    take(store, lease_key(name), holder, until, now).await
+}
+
+/// Gives a lease back; one that is not one's own stays.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn give_lease<S: Store>(store: &S, name: &str, holder: &str, now: Timestamp) -> Result<(), StoreError> {
+    give(store, lease_key(name), holder, now).await
+}
+
+/// Whether there was room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// There was, and it is held until the time asked for.
+    Held,
+    /// There was none.
+    Full {
+        /// When the first will be free, if nothing happens.
+        until: Timestamp,
+    },
+}
+
+/// Takes one of a repository's slots, or prolongs one's own.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn take_slot<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    slots: u32,
+    holder: &str,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<Slot, StoreError> {
+    let keys: Vec<Key> = (0..slots).map(|n| slot_key(repo, n)).collect();
+    let known = store.get_many(&keys, now).await?;
+    let mine = known.iter().find(|(_, item)| text_of(item, HOLDER) == Some(holder)).map(|(key, _)| key.clone());
+    let free = keys.iter().filter(|key| known.iter().all(|(taken, _)| taken != *key)).cloned();
+    let mut first = known.iter().map(|(_, item)| ends(item)).min();
+    for key in mine.into_iter().chain(free) {
+        match take(store, key, holder, until, now).await? {
+            Lease::Held => return Ok(Slot::Held),
+            Lease::Taken { until, .. } => first = Some(first.map_or(until, |known| known.min(until))),
+        }
+    }
+    Ok(Slot::Full { until: first.unwrap_or(now) })
+}
+
+/// Gives a slot back.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn give_slot<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    slots: u32,
+    holder: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let keys: Vec<Key> = (0..slots).map(|n| slot_key(repo, n)).collect();
+    for (key, item) in store.get_many(&keys, now).await? {
+        if text_of(&item, HOLDER) == Some(holder) {
+            give(store, key, holder, now).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Counts one more within the current stretch of time, for all processes together, and answers how many that makes.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn count_in<S: Store>(
+    store: &S,
+    name: &str,
+    stretch: SignedDuration,
+    now: Timestamp,
+) -> Result<i64, StoreError> {
+    let length = stretch.as_secs().max(1);
+    let begun = now.as_second() - now.as_second().rem_euclid(length);
+    // Twice as long as it counts: clocks differ, and nobody asks for it later.
+    let ttl = Timestamp::from_second(begun.saturating_add(2 * length)).unwrap_or(Timestamp::MAX);
+    store.count(&Key::state(format!("LIMIT#{name}#{begun}")), 1, ttl, now).await
+}
+
+const NOT_BEFORE: &str = "not_before";
+
+fn hold_off_key(name: &str) -> Key {
+    Key::state(format!("LIMIT#{name}"))
+}
+
+/// Until when nobody may call somebody, because one of us was told to wait.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn held_off<S: Store>(store: &S, name: &str, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+    let row = store.get(&hold_off_key(name), now).await?;
+    let until = row.as_ref().and_then(|item| text_of(item, NOT_BEFORE)).and_then(|until| until.parse().ok());
+    Ok(until.filter(|until| *until > now))
+}
+
+/// Tells all processes to wait. A shorter wait does not replace a longer one.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Timestamp) -> Result<(), StoreError> {
+    if held_off(store, name, now).await?.is_some_and(|known| known >= until) {
+        return Ok(());
+    }
+    let mut item = held("everybody", until);
+    item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));
+    store.write(vec![Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }], now).await
+}

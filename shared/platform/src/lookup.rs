@@ -1,0 +1,204 @@
+//! Reading: what is due, what a repository has, what a pull request went through. A row that cannot be understood is
+//! reported, counted and left out: it never keeps the others from being read.
+
+use std::collections::BTreeSet;
+
+use domain::event::Event;
+use domain::id::{PrId, RepoName, RunId, Sha};
+use domain::pull_request::{Record, Vulnerability};
+use domain::run::Run;
+use domain::state::State;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_dynamo::Item;
+use tracing::error;
+
+use crate::rows::{self, DueEntry, Listed};
+use crate::store::{Cursor, From, Index, Key, Page, Query, Store, StoreError};
+
+/// Some of what there is, and where to go on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing<T> {
+    /// In the order asked for.
+    pub entries: Vec<T>,
+    /// Set if there may be more.
+    pub next: Option<Cursor>,
+}
+
+/// What is due now, the longest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Due {
+    /// At most as many per shard as was asked for.
+    pub entries: Vec<DueEntry>,
+    /// Whether there is more than that.
+    pub more: bool,
+}
+
+/// A query for everything of a partition.
+fn all_of(from: From, partition: String, limit: u32) -> Query {
+    Query { from, partition, prefix: None, up_to: None, backwards: false, limit, after: None }
+}
+
+/// Leaves out what cannot be understood, but not silently.
+fn understood<S: Store, T>(store: &S, read: Result<T, StoreError>) -> Option<T> {
+    read.inspect_err(|error| {
+        store.spent().corrupt();
+        error!(%error, "a row is left out");
+    })
+    .ok()
+}
+
+fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, &Item) -> Result<T, StoreError>) -> Listing<T> {
+    let entries = page.rows.iter().filter_map(|(key, item)| understood(store, read(key, item))).collect();
+    Listing { entries, next: page.next }
+}
+
+/// What is due at this moment. Costs what is due, whatever is open.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<Due, StoreError> {
+    let [a, b, c, d] = rows::due_shards();
+    let shards = tokio::try_join!(
+        due_shard(store, a, most, now),
+        due_shard(store, b, most, now),
+        due_shard(store, c, most, now),
+        due_shard(store, d, most, now),
+    )?;
+    let (mut entries, mut more) = (Vec::new(), false);
+    for shard in [shards.0, shards.1, shards.2, shards.3] {
+        more |= shard.more;
+        entries.extend(shard.entries);
+    }
+    entries.sort_by(|one, other| (one.due_at, &one.subject).cmp(&(other.due_at, &other.subject)));
+    Ok(Due { entries, more })
+}
+
+async fn due_shard<S: Store>(store: &S, shard: String, most: u32, now: Timestamp) -> Result<Due, StoreError> {
+    let mut query = all_of(From::Index(Index::Due), shard, most);
+    query.up_to = Some(rows::sortable(now));
+    let mut found = Vec::new();
+    loop {
+        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::due_entry);
+        found.extend(entries);
+        let wanted = most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        match next {
+            None => return Ok(Due { entries: found, more: false }),
+            Some(_) if wanted == 0 => return Ok(Due { entries: found, more: true }),
+            Some(_) => query.after = next,
+        }
+        query.limit = wanted;
+    }
+}
+
+/// Pull requests of a repository, by state and number.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn pull_requests<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    state: Option<State>,
+    after: Option<Cursor>,
+    limit: u32,
+    now: Timestamp,
+) -> Result<Listing<Listed>, StoreError> {
+    let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), limit);
+    query.prefix = state.map(|state| format!("{state}#"));
+    query.after = after;
+    Ok(entries(store, store.query(&query, now).await?, rows::listed))
+}
+
+/// Runs of a pull request, or sweeps, the newest first.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn runs_of<S: Store>(
+    store: &S,
+    pr: Option<&PrId>,
+    after: Option<Cursor>,
+    limit: u32,
+    now: Timestamp,
+) -> Result<Listing<Run>, StoreError> {
+    let mut query = all_of(From::Index(Index::Runs), rows::runs_of(pr), limit);
+    query.backwards = true;
+    query.after = after;
+    let Listing { entries: ids, next } =
+        entries(store, store.query(&query, now).await?, |key, _| rows::listed_run(key));
+    let keys: Vec<Key> = ids.iter().map(rows::run_key).collect();
+    let mut runs: Vec<Run> = read_many(store, &keys, now).await?;
+    runs.sort_by_key(|run| ids.iter().position(|id| *id == run.id));
+    Ok(Listing { entries: runs, next })
+}
+
+/// Events of a pull request.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn events<S: Store>(
+    store: &S,
+    pr: &PrId,
+    backwards: bool,
+    after: Option<Cursor>,
+    limit: u32,
+    now: Timestamp,
+) -> Result<Listing<Event>, StoreError> {
+    let query = Query { backwards, after, ..all_of(From::Log, pr.to_string(), limit) };
+    Ok(entries(store, store.query(&query, now).await?, rows::read))
+}
+
+/// Records, in any order; what is not there or cannot be understood is left out.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn records<S: Store>(store: &S, prs: &[PrId], now: Timestamp) -> Result<Vec<Record>, StoreError> {
+    let keys: Vec<Key> = prs.iter().map(rows::record_key).collect();
+    read_many(store, &keys, now).await
+}
+
+/// Runs, in any order; what is not there or cannot be understood is left out.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn runs<S: Store>(store: &S, ids: &[RunId], now: Timestamp) -> Result<Vec<Run>, StoreError> {
+    let keys: Vec<Key> = ids.iter().map(rows::run_key).collect();
+    read_many(store, &keys, now).await
+}
+
+async fn read_many<S: Store, T: DeserializeOwned>(
+    store: &S,
+    keys: &[Key],
+    now: Timestamp,
+) -> Result<Vec<T>, StoreError> {
+    let found = store.get_many(keys, now).await?;
+    Ok(found.iter().filter_map(|(key, item)| understood(store, rows::read(key, item))).collect())
+}
+
+/// The pull requests whose head this commit is or was: what says only a commit finds its pull request here.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn by_head<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    sha: &Sha,
+    now: Timestamp,
+) -> Result<BTreeSet<u64>, StoreError> {
+    let row = store.get(&rows::head_key(repo, sha), now).await?;
+    Ok(row.as_ref().map(rows::prs_of_head).unwrap_or_default())
+}
+
+/// What is known about a vulnerability on a base branch; nothing is the same as nothing open.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn vulnerability<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    base: &str,
+    id: &str,
+    now: Timestamp,
+) -> Result<Vulnerability, StoreError> {
+    let row = store.get(&rows::vulnerability_key(repo, base, id), now).await?;
+    Ok(row.as_ref().map(rows::vulnerability_of).unwrap_or_default())
+}

@@ -1,0 +1,67 @@
+//! Leases, slots and counters.
+
+use jiff::SignedDuration;
+use platform::guards::{Lease, Slot, count_in, give_lease, give_slot, held_off, hold_off, take_lease, take_slot};
+use platform::store::Store;
+use tests::{minute, pr, start};
+
+pub(crate) async fn one_sweep_at_a_time(store: &impl Store) {
+    assert_eq!(take_lease(store, "sweep", "a", minute(2), start()).await.unwrap(), Lease::Held);
+    let taken = Lease::Taken { by: "a".to_owned(), until: minute(2) };
+    assert_eq!(take_lease(store, "sweep", "b", minute(3), start()).await.unwrap(), taken);
+    give_lease(store, "sweep", "b", start()).await.unwrap();
+    assert_eq!(
+        take_lease(store, "sweep", "b", minute(3), start()).await.unwrap(),
+        taken,
+        "only the holder gives it back"
+    );
+    give_lease(store, "sweep", "a", start()).await.unwrap();
+    assert_eq!(take_lease(store, "sweep", "b", minute(3), start()).await.unwrap(), Lease::Held);
+    assert_eq!(take_lease(store, "sweep", "c", minute(9), minute(3)).await.unwrap(), Lease::Held, "it ended by itself");
+}
+
+pub(crate) async fn a_lease_is_never_shorter_than_asked(store: &impl Store) {
+    let half = |secs: i64| start() + SignedDuration::from_millis(1000 * secs + 500);
+    take_lease(store, "sweep", "a", half(10), start()).await.unwrap();
+    let just_before = start() + SignedDuration::from_millis(10_400);
+    assert_ne!(take_lease(store, "sweep", "b", half(20), just_before).await.unwrap(), Lease::Held);
+    assert_eq!(take_lease(store, "sweep", "b", half(20), half(11)).await.unwrap(), Lease::Held);
+}
+
+pub(crate) async fn two_slots_are_two(store: &impl Store) {
+    let repo = pr(1).repo;
+    let take = |who: &'static str, until, now| {
+        let repo = repo.clone();
+        async move { take_slot(store, &repo, 2, who, until, now).await.unwrap() }
+    };
+    assert_eq!(take("a", minute(5), start()).await, Slot::Held);
+    assert_eq!(take("b", minute(3), start()).await, Slot::Held);
+    assert_eq!(take("a", minute(6), start()).await, Slot::Held, "its own, prolonged");
+    assert_eq!(take("c", minute(9), start()).await, Slot::Full { until: minute(3) });
+    give_slot(store, &repo, 2, "b", start()).await.unwrap();
+    give_slot(store, &repo, 2, "c", start()).await.unwrap();
+    assert_eq!(take("c", minute(9), start()).await, Slot::Held);
+    assert_eq!(take("d", minute(9), start()).await, Slot::Full { until: minute(6) });
+    assert_eq!(take("d", minute(9), minute(6)).await, Slot::Held, "one that was never given back");
+    assert_eq!(take_slot(store, &repo, 0, "e", minute(9), start()).await.unwrap(), Slot::Full { until: start() });
+}
+
+pub(crate) async fn what_is_counted_begins_anew_with_each_stretch(store: &impl Store) {
+    let minute_long = SignedDuration::from_mins(1);
+    for n in 1..=3 {
+        assert_eq!(count_in(store, "acme/shop", minute_long, start()).await.unwrap(), n);
+    }
+    assert_eq!(count_in(store, "acme/other", minute_long, start()).await.unwrap(), 1);
+    assert_eq!(count_in(store, "acme/shop", minute_long, minute(1)).await.unwrap(), 1);
+    let requests = store.spent().so_far().requests;
+    count_in(store, "acme/shop", minute_long, minute(1)).await.unwrap();
+    assert_eq!(store.spent().so_far().requests - requests, 1, "the shared counter costs one request");
+}
+
+pub(crate) async fn everybody_waits_until_the_later_time(store: &impl Store) {
+    assert_eq!(held_off(store, "github", start()).await.unwrap(), None);
+    hold_off(store, "github", minute(5), start()).await.unwrap();
+    hold_off(store, "github", minute(2), start()).await.unwrap();
+    assert_eq!(held_off(store, "github", minute(4)).await.unwrap(), Some(minute(5)));
+    assert_eq!(held_off(store, "github", minute(5)).await.unwrap(), None);
+}

@@ -1,0 +1,102 @@
+//! Lists, and rows that nobody understands.
+
+use domain::id::{EffectId, RunId};
+use domain::signals::Verdict;
+use domain::state::State;
+use platform::engine::Engine;
+use platform::lookup::{by_head, due, events, pull_requests, records, runs_of, vulnerability};
+use platform::rows::{self, Subject};
+use platform::store::{Key, OnlyIf, Store, Write};
+use serde_dynamo::{AttributeValue, Item};
+use tests::{Remembering, acting, check, claim, minute, opened, pr, sha, start};
+
+/// Three pull requests; the first is claimed, and its effect could not be delivered.
+async fn three<S: Store>(store: &S) -> Engine<&S, Remembering> {
+    let engine = Engine::new(store, Remembering::default(), acting());
+    for number in 1..=3 {
+        engine.apply(&opened(&pr(number), format!("d{number}"), start()), start()).await.unwrap();
+    }
+    engine.outlets().set_down(true);
+    engine.apply(&claim(&engine, &pr(1), "run-1", minute(5)).await, minute(5)).await.unwrap();
+    engine.apply(&check(&pr(2), "d22", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
+    engine
+}
+
+pub(crate) async fn what_is_due_is_found_the_longest_first(store: &impl Store) {
+    three(store).await;
+    let found = due(store, 100, minute(6)).await.unwrap();
+    let subjects: Vec<&Subject> = found.entries.iter().map(|entry| &entry.subject).collect();
+    assert!(found.entries.is_sorted_by_key(|entry| entry.due_at));
+    let effect = Subject::Effect(EffectId::new("acme/shop#1#sweep-run-1#0"));
+    let run = Subject::Run(RunId::new("run-1"));
+    assert_eq!(
+        subjects,
+        [&Subject::PullRequest(pr(3)), &effect, &run],
+        "the claimed one waits, the running one has time"
+    );
+    assert!(!found.more);
+    assert_eq!(due(store, 100, start()).await.unwrap().entries, []);
+    let later = due(store, 100, minute(24 * 60)).await.unwrap();
+    assert_eq!(later.entries.len(), 5, "three pull requests, a run, an effect");
+    let capped = due(store, 1, minute(24 * 60)).await.unwrap();
+    assert!(capped.more && capped.entries.len() < 5);
+}
+
+pub(crate) async fn a_repository_is_listed_by_state_and_paged(store: &impl Store) {
+    three(store).await;
+    let repo = pr(1).repo;
+    let created = pull_requests(store, &repo, Some(State::Created), None, 10, minute(6)).await.unwrap();
+    let numbers: Vec<u64> = created.entries.iter().map(|listed| listed.pr.number).collect();
+    assert_eq!(numbers, [1, 3]);
+    assert_eq!(created.entries[0].since, start());
+    let mut seen = Vec::new();
+    let mut after = None;
+    for _ in 0..5 {
+        let page = pull_requests(store, &repo, None, after, 1, minute(6)).await.unwrap();
+        seen.extend(page.entries.into_iter().map(|listed| (listed.state, listed.pr.number)));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, [(State::ChecksRunning, 2), (State::Created, 1), (State::Created, 3)]);
+}
+
+pub(crate) async fn runs_events_heads_and_vulnerabilities_are_found(store: &impl Store) {
+    let engine = three(store).await;
+    let runs = runs_of(store, Some(&pr(1)), None, 10, minute(6)).await.unwrap();
+    assert_eq!(runs.entries.iter().map(|run| run.id.clone()).collect::<Vec<_>>(), [RunId::new("run-1")]);
+    assert_eq!(runs_of(store, Some(&pr(2)), None, 10, minute(6)).await.unwrap().entries, []);
+    let log = events(store, &pr(2), true, None, 10, minute(6)).await.unwrap();
+    assert_eq!(log.entries.iter().map(|event| event.id.as_str()).collect::<Vec<_>>(), ["d22", "d2"]);
+    assert_eq!(Vec::from_iter(by_head(store, &pr(1).repo, &sha('a'), minute(6)).await.unwrap()), [1, 2, 3]);
+    assert!(by_head(store, &pr(1).repo, &sha('b'), minute(6)).await.unwrap().is_empty());
+    let known = vulnerability(store, &pr(1).repo, "main", "CVE-2026-1234", minute(6)).await.unwrap();
+    assert_eq!(Vec::from_iter(known.open), [1, 2, 3]);
+    assert!(vulnerability(store, &pr(1).repo, "main", "CVE-0", minute(6)).await.unwrap().open.is_empty());
+    engine.outlets().set_down(false);
+    let left = EffectId::new("acme/shop#1#sweep-run-1#0");
+    assert!(engine.redeliver(&left, minute(6)).await.unwrap());
+    assert!(engine.redeliver(&left, minute(6)).await.unwrap(), "and not again");
+    assert_eq!(engine.outlets().sent().len(), 1);
+}
+
+pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(store: &impl Store) {
+    three(store).await;
+    let put = |key: Key, attributes: &[(&str, &str)]| {
+        let mut item = Item::default();
+        for (name, value) in attributes {
+            item.inner_mut().insert((*name).to_owned(), AttributeValue::S((*value).to_owned()));
+        }
+        Write::Put { key, item, only_if: OnlyIf::Always }
+    };
+    let due_0 = [("due", "due-0"), ("due_at", "2026-03-02T08:00:00.000Z"), ("body", "nonsense")];
+    let broken = rows::record_key(&pr(4));
+    store.write(vec![put(broken.clone(), &due_0), put(Key::state("WHAT#is-this"), &due_0)], start()).await.unwrap();
+    let found = due(store, 100, minute(6)).await.unwrap();
+    assert_eq!((found.entries.len(), store.spent().so_far().corrupt), (4, 1), "one cannot even be named");
+    let read = records(store, &[pr(1), pr(4), pr(2)], minute(6)).await.unwrap();
+    assert_eq!((read.len(), store.spent().so_far().corrupt), (2, 2));
+    store.write(vec![rows::redate(broken, minute(60))], minute(6)).await.unwrap();
+    assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not in the way every minute");
+}
