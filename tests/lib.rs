@@ -6,6 +6,7 @@
     reason = "test support may stop when its own setting is wrong"
 )]
 
+pub mod faulty;
 pub mod rig;
 
 use std::sync::Mutex;
@@ -16,16 +17,17 @@ use domain::diagnosis::{Case, classify};
 use domain::event::{Actor, Described, Diagnosed, Fact, Happened};
 use domain::id::{EventId, PrId, RunId, Sha};
 use domain::policy::Policies;
-use domain::signals::{Check, CheckKind, Renewal, Verdict};
+use domain::signals::{Approval, Check, CheckKind, MergeReport, PolicyReport, PolicyVerdict, Renewal, Verdict};
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
 use platform::outlets::{Outlets, Parcel, Undelivered};
 use platform::store::Store;
 
-/// The start of every story.
+/// The start of every story: a Monday that the machine's clock has not reached, or a broom that goes by that clock would come
+/// for what is kept for ninety days.
 #[must_use]
 pub fn start() -> Timestamp {
-    "2026-03-02T09:00:00Z".parse().expect("a time")
+    "2036-03-03T09:00:00Z".parse().expect("a time")
 }
 
 /// That many minutes later.
@@ -62,7 +64,7 @@ pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: Happened) -> 
 #[must_use]
 pub fn opened(pr: &PrId, id: impl Into<String>, at: Timestamp) -> Fact {
     let described = Described {
-        node_id: Some(format!("PR_{}", pr.number)),
+        node_id: Some(format!("PR_kwDOJ8x2Pc5{:08}", pr.number)),
         branch: "codegenie/fix".to_owned(),
         base_branch: "main".to_owned(),
         head: sha('a'),
@@ -83,13 +85,40 @@ pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: Verdict, at:
         name: name.to_owned(),
         kind: CheckKind::Run,
         verdict,
-        id: Some(7),
+        id: Some(18_446_744_073),
         started_at: Some(start()),
         at,
         failure: None,
         renewal: Renewal::None,
     };
     fact(pr, id, at, Happened::Check { head: sha('a'), check })
+}
+
+/// A pull request as most are: three checks, Policy Bot, Approver Bot, Automerge Bot, merged within the hour.
+#[must_use]
+pub fn typical_life(pr: &PrId) -> Vec<Fact> {
+    let head = || sha('a');
+    let policy =
+        |verdict, at| PolicyReport { verdict, text: "All rules are approved".to_owned(), at, renewal: Renewal::None };
+    let policy_bot = |id: &str, verdict, at| Fact {
+        actor: Actor::PolicyBot,
+        ..fact(pr, id, at, Happened::Policy { head: head(), report: policy(verdict, at) })
+    };
+    let mut life = vec![opened(pr, "72d3162e-cc78-11e3-81ab-4c9367dc0958", start())];
+    for (n, name) in ["continuous-integration/jenkins/pr-merge", "lint", "unit-tests"].into_iter().enumerate() {
+        let at = minute(1 + i64::try_from(n).unwrap_or(0));
+        life.push(check(pr, format!("delivery-{n}-started"), name, Verdict::Running, at));
+        life.push(check(pr, format!("delivery-{n}-passed"), name, Verdict::Passed, at + SignedDuration::from_mins(9)));
+    }
+    life.sort_by_key(|fact| fact.occurred_at);
+    life.push(policy_bot("policy-started", PolicyVerdict::Evaluating, minute(13)));
+    life.push(policy_bot("policy-passed", PolicyVerdict::Passed, minute(14)));
+    let approval = Approval { granted: true, by: "approver-bot[bot]".to_owned(), at: minute(15) };
+    life.push(fact(pr, "approved", minute(15), Happened::Approval { head: head(), approval }));
+    let report = MergeReport { failed: false, text: String::new(), at: minute(16), renewal: Renewal::None };
+    life.push(fact(pr, "merging", minute(16), Happened::Merge { head: head(), report }));
+    life.push(fact(pr, "merged", minute(17), Happened::Merged { by: None, by_automerge_bot: true }));
+    life
 }
 
 /// The diagnosis that claims a remedy for a pull request as it is, in this run.

@@ -1,6 +1,7 @@
 //! The real parts tests run on: DynamoDB in this process (dynoxide, on a file or in memory), and a local AWS (ministack).
 //! Both listen on 127.0.0.1 only, and end with the test that started them.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -12,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::AttributeValue;
 use dynoxide::Database;
 use platform::store::dynamo::DynamoStore;
 use platform::store::dynamo::tables::{self, Names};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 /// A client for what answers at this address.
@@ -203,5 +206,88 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // What is left in the folder for temporary files harms nobody.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that gives the answers it was told to, one after the other, whatever it is asked.
+#[derive(Debug)]
+pub struct Canned {
+    endpoint: String,
+    server: JoinHandle<()>,
+}
+
+impl Canned {
+    /// Starts it with these answers: status and JSON.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    pub async fn start(answers: Vec<(u16, String)>) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let server = tokio::spawn(async move {
+            for (status, body) in answers {
+                let Ok((mut stream, _)) = listener.accept().await else { return };
+                read_request(&mut stream).await;
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    body.len()
+                );
+                // Who hangs up does not want the answer.
+                let _ = stream.write_all((head + &body).as_bytes()).await;
+            }
+        });
+        Self { endpoint, server }
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}
+
+impl Drop for Canned {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// Reads a request to its end, so that the answer does not come before it.
+async fn read_request(stream: &mut tokio::net::TcpStream) {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
+        if let Some(end) = text.find("\r\n\r\n") {
+            let length = text.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+            let length: usize = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+            if request.len() >= end + 4 + length {
+                return;
+            }
+        }
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => request.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+/// How large DynamoDB says a row is: names and values, and a little for lists and maps.
+#[must_use]
+pub fn size_of(item: &HashMap<String, AttributeValue>) -> usize {
+    item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
+}
+
+fn value_size(value: &AttributeValue) -> usize {
+    match value {
+        AttributeValue::S(text) => text.len(),
+        AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
+        AttributeValue::Ss(members) => members.iter().map(String::len).sum(),
+        AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
+        AttributeValue::M(map) => 3 + map.iter().map(|(name, value)| 1 + name.len() + value_size(value)).sum::<usize>(),
+        AttributeValue::B(bytes) => bytes.as_ref().len(),
+        AttributeValue::Bs(members) => members.iter().map(|member| member.as_ref().len()).sum(),
+        AttributeValue::Ns(members) => members.iter().map(|digits| digits.len().div_ceil(2) + 1).sum(),
+        AttributeValue::Bool(_) | AttributeValue::Null(_) | _ => 1,
     }
 }

@@ -2,22 +2,24 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop")]
 
-use std::sync::Arc;
+mod pressure;
+mod refusals;
+mod retention;
 
 use domain::decide::Outcome;
-use domain::diagnosis::{Case, classify};
-use domain::event::{Diagnosed, Fact, Happened, RemedyNews};
+use domain::event::{Event, Fact, Happened, RemedyNews};
 use domain::id::{EffectId, RunId};
 use domain::run::{Initiator, RunState, TransitionContext};
 use domain::signals::Verdict;
 use domain::state::State;
 use platform::engine::{Engine, EngineError};
+use platform::lookup;
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Parcel};
 use platform::rows;
 use platform::store::memory::MemoryStore;
 use platform::store::{From, Key, OnlyIf, Query, Store, StoreError, Write};
-use tests::{Remembering, acting, check, fact, minute, opened, pr, sha, start};
+use tests::{Remembering, acting, check, claim, fact, minute, opened, pr, sha, start};
 
 type TestEngine = Engine<MemoryStore, Remembering>;
 
@@ -25,33 +27,16 @@ fn engine() -> TestEngine {
     Engine::new(MemoryStore::new(), Remembering::default(), acting())
 }
 
-async fn log_of(engine: &TestEngine, number: u64) -> Vec<String> {
-    let query = Query {
-        from: From::Log,
-        partition: pr(number).to_string(),
-        prefix: None,
-        up_to: None,
-        backwards: false,
-        limit: 1000,
-        after: None,
-    };
-    let page = engine.store().query(&query, start()).await.unwrap();
-    page.rows.into_iter().map(|(key, _)| key.sort).collect()
+async fn log_of<S: Store>(engine: &Engine<S, Remembering>, number: u64) -> Vec<String> {
+    let log = lookup::events(engine.store(), &pr(number), false, None, 1000, start()).await.unwrap();
+    assert_eq!(log.next, None);
+    log.entries.iter().map(Event::sort_key).collect()
 }
 
 /// A pull request whose checks never started, and the diagnosis that will claim a rebuild.
 async fn stuck(engine: &TestEngine) -> Fact {
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    let record = engine.load(&pr(1), minute(5)).await.unwrap().unwrap();
-    let policies = acting();
-    let case = Case { record: &record, live: None, vulnerability: None, policy: policies.base(), now: minute(5) };
-    let found = Diagnosed {
-        diagnosis: classify(&case),
-        run: RunId::new("run-1"),
-        vulnerability: None,
-        story: domain::comment::Story::default(),
-    };
-    fact(&pr(1), "sweep-1", minute(5), Happened::Diagnosed(Box::new(found)))
+    claim(engine, &pr(1), "run-1", minute(5)).await
 }
 
 #[tokio::test]
@@ -71,55 +56,6 @@ async fn a_fact_costs_two_requests_and_an_opening_one() {
     let key = rows::vulnerability_key(&pr(1).repo, "main", "CVE-2026-1234");
     let row = engine.store().get(&key, minute(1)).await.unwrap().unwrap();
     assert_eq!(rows::vulnerability_of(&row).open.into_iter().collect::<Vec<_>>(), [1]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_delivery_a_thousand_times_at_once_is_one_event() {
-    let engine = Arc::new(engine());
-    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    let tasks: Vec<_> = (0..32)
-        .map(|_| {
-            let engine = Arc::clone(&engine);
-            tokio::spawn(async move {
-                let mut applied = 0;
-                for _ in 0..32 {
-                    let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
-                    let outcome = engine.apply(&heard, minute(1)).await.unwrap().outcome;
-                    applied += u32::from(outcome == Outcome::Applied);
-                }
-                applied
-            })
-        })
-        .collect();
-    let mut applied = 0;
-    for task in tasks {
-        applied += task.await.unwrap();
-    }
-    assert_eq!(applied, 1);
-    assert_eq!(log_of(&engine, 1).await.len(), 2);
-    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
-    assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thirty_two_writers_on_one_pull_request_lose_nothing() {
-    let engine = Arc::new(engine());
-    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    let tasks: Vec<_> = (0..32)
-        .map(|n| {
-            let engine = Arc::clone(&engine);
-            tokio::spawn(async move {
-                let heard = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), Verdict::Running, minute(1));
-                engine.apply(&heard, minute(1)).await.unwrap()
-            })
-        })
-        .collect();
-    for task in tasks {
-        assert_eq!(task.await.unwrap().outcome, Outcome::Applied);
-    }
-    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
-    assert_eq!((record.signals.checks.len(), record.version), (32, 33));
-    assert_eq!(log_of(&engine, 1).await.len(), 33);
 }
 
 #[tokio::test]
@@ -169,7 +105,7 @@ async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
         let page = engine.store().query(&Query { partition: shard, ..due.clone() }, minute(6)).await.unwrap();
         waiting.extend(page.rows.into_iter().map(|(key, _)| key.partition).filter(|key| key.starts_with("OUT#")));
     }
-    assert_eq!(waiting, ["OUT#acme/shop#1#sweep-1#0"], "after a minute the sweep finds it");
+    assert_eq!(waiting, ["OUT#acme/shop#1#sweep-run-1#0"], "after a minute the sweep finds it");
     engine.outlets().set_down(false);
     // The same fact again, decided on the record as it was: a redelivery after a crash.
     let before = stuck_again(&engine).await;
@@ -182,7 +118,7 @@ async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
 
 /// A fact with the id of one that was applied, which would be decided again because it says something new.
 async fn stuck_again(_: &TestEngine) -> Fact {
-    Fact { occurred_at: minute(5), ..check(&pr(1), "sweep-1", "build", Verdict::Running, minute(5)) }
+    Fact { occurred_at: minute(5), ..check(&pr(1), "sweep-run-1", "build", Verdict::Running, minute(5)) }
 }
 
 #[tokio::test]

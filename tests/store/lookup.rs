@@ -90,7 +90,7 @@ pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(stor
         }
         Write::Put { key, item, only_if: OnlyIf::Always }
     };
-    let due_0 = [("due", "due-0"), ("due_at", "2026-03-02T08:00:00.000Z"), ("body", "nonsense")];
+    let due_0 = [("due", "due-0"), ("due_at", "2036-03-03T08:00:00.000Z"), ("body", "nonsense")];
     let broken = rows::record_key(&pr(4));
     store.write(vec![put(broken.clone(), &due_0), put(Key::state("WHAT#is-this"), &due_0)], start()).await.unwrap();
     let found = due(store, 100, minute(6)).await.unwrap();

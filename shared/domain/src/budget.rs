@@ -8,27 +8,46 @@ use serde::{Deserialize, Serialize};
 use crate::policy::Policy;
 use crate::state::{State, Strategy, Substatus};
 
+/// Most counts are zero most of the time, and every event writes the record.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 /// How often each strategy was tried since its count last started over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryCounts {
     /// Checks run again.
+    #[serde(skip_serializing_if = "is_zero")]
     pub rebuild: u32,
     /// Base merged into head.
+    #[serde(skip_serializing_if = "is_zero")]
     pub branch_update: u32,
     /// Policy Bot woken.
+    #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_policy_bot: u32,
     /// Approver Bot woken.
+    #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_approver_bot: u32,
     /// Automerge Bot woken.
+    #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_automerge_bot: u32,
     /// SOD validator asked again.
+    #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_sod_check: u32,
     /// Closed and asked for afresh; the vulnerability counts it too, across pull requests.
+    #[serde(skip_serializing_if = "is_zero")]
     pub close_and_reopen: u32,
 }
 
 impl RetryCounts {
+    /// Whether nothing has been tried.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The count of one strategy.
     #[must_use]
     pub fn of(&self, strategy: Strategy) -> u32 {

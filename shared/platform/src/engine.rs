@@ -123,9 +123,12 @@ impl<S: Store, O: Outlets> Engine<S, O> {
                 Try::Again(_) if Instant::now() >= give_up_at => {
                     return Err(EngineError::Contended { pr: fact.pr.clone(), tries });
                 }
-                Try::Again(record) => {
-                    known = record;
+                // The first time, what the refusal told is as fresh as can be: decide again at once. After that there are
+                // many, and what was told before a pause is history after it.
+                Try::Again(record @ Known::Told(_)) if tries == 1 => known = record,
+                Try::Again(_) => {
                     tokio::time::sleep(pause(fact, tries)).await;
+                    known = Known::Unread;
                 }
             }
         }

@@ -23,8 +23,9 @@ use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, 
 pub const DUE_SHARDS: u64 = 4;
 /// An effect that nobody has delivered by then is looked for by the sweep.
 const DELIVERED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
-/// How long a former head still finds its pull request, so that what is said about it is answered `superseded`.
-const FORMER_HEAD: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// How long a former head still finds its pull request, so that what is said about it is answered `superseded`. As long as the
+/// log is kept by default: two pull requests may share a head, and one that outlives the other needs the row.
+const FORMER_HEAD: SignedDuration = SignedDuration::from_hours(24 * 90);
 
 /// The attribute that holds the whole of what a row is.
 const BODY: &str = "body";

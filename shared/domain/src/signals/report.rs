@@ -1,7 +1,9 @@
 //! What checks and bots say about a commit, and which of two reports of one source is the newer one (rule 5). What all of
-//! them together imply is in the parent module.
+//! them together imply is in the parent module. Times are written as numbers: a record has a dozen of them, and is to fit
+//! into one kilobyte.
 
 use jiff::Timestamp;
+use jiff::fmt::serde::timestamp::microsecond;
 use serde::{Deserialize, Serialize};
 
 use crate::event::cut;
@@ -11,13 +13,22 @@ use crate::state::Substatus;
 pub(super) const MAX_TEXT: usize = 200;
 
 /// Check run or commit status. Both may report under one name, and then both must pass (rule 6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckKind {
     /// A check run of GitHub's Checks API.
+    #[default]
     Run,
     /// A commit status.
     Status,
+}
+
+impl CheckKind {
+    /// What most checks are need not be said of each.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_run(&self) -> bool {
+        matches!(self, Self::Run)
+    }
 }
 
 /// What a check says.
@@ -51,6 +62,7 @@ pub struct Check {
     /// Its name: check-run name or status context.
     pub name: String,
     /// Check run or status.
+    #[serde(default, skip_serializing_if = "CheckKind::is_run")]
     pub kind: CheckKind,
     /// What it says.
     pub verdict: Verdict,
@@ -58,9 +70,10 @@ pub struct Check {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
     /// When this run of it started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "microsecond::optional")]
     pub started_at: Option<Timestamp>,
     /// When it said so.
+    #[serde(with = "microsecond::required")]
     pub at: Timestamp,
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,6 +152,7 @@ pub struct PolicyReport {
     /// Evaluating, met, or which policy is not.
     pub verdict: PolicyVerdict,
     /// When it said so.
+    #[serde(with = "microsecond::required")]
     pub at: Timestamp,
     /// Its description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -174,6 +188,7 @@ pub struct Approval {
     /// Approved, or taken back.
     pub granted: bool,
     /// When.
+    #[serde(with = "microsecond::required")]
     pub at: Timestamp,
 }
 
@@ -190,6 +205,7 @@ pub struct MergeReport {
     /// Whether the attempt has failed; otherwise it is under way.
     pub failed: bool,
     /// When.
+    #[serde(with = "microsecond::required")]
     pub at: Timestamp,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]

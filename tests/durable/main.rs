@@ -1,0 +1,89 @@
+//! A process is killed in the middle of its work: what it was told is done is done, and what it could not send is sent.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop")]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use domain::id::RunId;
+use platform::engine::Engine;
+use platform::lookup;
+use platform::rows::Subject;
+use platform::store::dynamo::tables::Names;
+use tests::rig::{Dynoxide, Folder};
+use tests::{Remembering, acting, minute, pr};
+
+/// What the process said before it was killed.
+#[derive(Default)]
+struct Said {
+    opened: BTreeSet<u64>,
+    claimed: BTreeSet<u64>,
+    sent: BTreeSet<String>,
+}
+
+/// Runs the process until it has claimed so many, then kills it with SIGKILL.
+fn killed_after(claims: usize, file: &std::path::Path) -> Said {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_burst"))
+        .arg(file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = Said::default();
+    let give_up = Instant::now() + Duration::from_secs(120);
+    for line in BufReader::new(process.stdout.take().unwrap()).lines() {
+        // The last line may be cut off by the kill.
+        let Ok(line) = line else { break };
+        match line.split_once(' ') {
+            Some(("opened", number)) => drop(said.opened.insert(number.parse().unwrap())),
+            Some(("claimed", number)) => drop(said.claimed.insert(number.parse().unwrap())),
+            Some(("sent", id)) => drop(said.sent.insert(id.to_owned())),
+            Some(_) | None => {}
+        }
+        if said.claimed.len() == claims {
+            process.kill().unwrap();
+        }
+        assert!(Instant::now() < give_up, "the process is too slow: {} claims", said.claimed.len());
+    }
+    process.wait().unwrap();
+    said
+}
+
+#[tokio::test]
+async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
+    let folder = Folder::new();
+    let file = folder.path().join("tables.db");
+    let said = killed_after(60, &file);
+    let rig = Dynoxide::on_file(&file).await;
+    let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
+    let engine = Engine::new(rig.store_on(names).await, Remembering::default(), acting());
+    for number in &said.opened {
+        let record = engine.load(&pr(*number), minute(6)).await.unwrap().unwrap();
+        let log = lookup::events(engine.store(), &pr(*number), false, None, 10, minute(6)).await.unwrap();
+        assert_eq!(log.entries.len() as u64, record.version, "each change has its event: {number}");
+        let run = engine.run(&RunId::new(format!("run-{number}")), minute(6)).await.unwrap();
+        let claimed = said.claimed.contains(number);
+        assert!(!claimed || record.retry_counts.rebuild == 1, "{number} was claimed");
+        assert_eq!(run.is_some(), record.active_run.is_some(), "run and record are one transaction: {number}");
+    }
+    // What could not be sent is in the table, and the next sweep sends it.
+    let due = lookup::due(engine.store(), 1000, minute(7)).await.unwrap();
+    let mut left = 0;
+    for entry in due.entries {
+        if let Subject::Effect(id) = entry.subject {
+            assert!(engine.redeliver(&id, minute(7)).await.unwrap());
+            left += 1;
+        }
+    }
+    let delivered: BTreeSet<String> = engine.outlets().sent().into_iter().map(|parcel| parcel.id).collect();
+    assert_eq!(delivered.len(), left);
+    for number in &said.claimed {
+        let id = format!("acme/shop#{number}#sweep-run-{number}#0");
+        assert!(said.sent.contains(&id) || delivered.contains(&id), "{id} was neither sent nor kept");
+    }
+    let twice: Vec<_> = said.sent.intersection(&delivered).collect();
+    assert!(twice.len() <= 4, "only what was being sent at the moment may be sent again: {twice:?}");
+    assert!(left >= 20, "every other could not be sent: {left}");
+}

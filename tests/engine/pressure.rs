@@ -1,0 +1,130 @@
+//! Many at once on one pull request, on every store there is.
+
+use std::sync::Arc;
+
+use domain::decide::Outcome;
+use domain::event::Fact;
+use domain::signals::Verdict;
+use domain::state::State;
+use platform::engine::{Applied, Engine, EngineError};
+use platform::store::Store;
+use platform::store::memory::MemoryStore;
+use tests::rig::{Dynoxide, Ministack};
+use tests::{Remembering, acting, check, minute, opened, pr, start};
+
+use super::log_of;
+
+fn engine_on<S: Store>(store: S) -> Arc<Engine<S, Remembering>> {
+    Arc::new(Engine::new(store, Remembering::default(), acting()))
+}
+
+/// On a busy machine one may be overtaken for five seconds; then the queue brings it back. Any other error is one.
+async fn apply_at_last<S: Store>(engine: &Engine<S, Remembering>, heard: &Fact) -> Applied {
+    loop {
+        match engine.apply(heard, minute(1)).await {
+            Err(EngineError::Contended { .. }) => {}
+            done => return done.unwrap(),
+        }
+    }
+}
+
+async fn one_delivery_a_thousand_times<S: Store + 'static>(store: S) {
+    let engine = engine_on(store);
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let tasks: Vec<_> = (0..32)
+        .map(|_| {
+            let engine = Arc::clone(&engine);
+            tokio::spawn(async move {
+                let mut applied = 0;
+                for _ in 0..32 {
+                    let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
+                    let outcome = engine.apply(&heard, minute(1)).await.unwrap().outcome;
+                    applied += u32::from(outcome == Outcome::Applied);
+                }
+                applied
+            })
+        })
+        .collect();
+    let mut applied = 0;
+    for task in tasks {
+        applied += task.await.unwrap();
+    }
+    assert_eq!(applied, 1, "one transition");
+    assert_eq!(log_of(&engine, 1).await.len(), 2, "one event row beside the opening's");
+    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
+    assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
+}
+
+async fn thirty_two_writers<S: Store + 'static>(store: S) {
+    let engine = engine_on(store);
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let tasks: Vec<_> = (0..32)
+        .map(|n| {
+            let engine = Arc::clone(&engine);
+            tokio::spawn(async move {
+                let heard = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), Verdict::Running, minute(1));
+                apply_at_last(&engine, &heard).await
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap().outcome, Outcome::Applied);
+    }
+    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
+    assert_eq!((record.signals.checks.len(), record.version), (32, 33));
+    assert_eq!(log_of(&engine, 1).await.len(), 33);
+}
+
+/// A matrix of a hundred jobs reports within a minute; here within ten seconds. Nothing is refused, which would be a 503.
+async fn a_hundred_checks_in_a_minute<S: Store + 'static>(store: S) {
+    let engine = engine_on(store);
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let tasks: Vec<_> = (0..100_u64)
+        .map(|n| {
+            let engine = Arc::clone(&engine);
+            tokio::spawn(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(100 * n)).await;
+                let heard = check(&pr(1), format!("d{n}"), &format!("job-{n:03}"), Verdict::Passed, minute(1));
+                apply_at_last(&engine, &heard).await
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap().outcome, Outcome::Applied);
+    }
+    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
+    assert_eq!((record.signals.checks.len(), record.state), (100, State::ChecksPassed));
+}
+
+macro_rules! on_every_store {
+    ($($scenario:ident,)*) => {
+        mod memory {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(MemoryStore::new()).await;
+            })*
+        }
+        mod dynoxide {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                let rig = Dynoxide::in_memory().await;
+                super::$scenario(rig.store().await).await;
+            })*
+        }
+        mod ministack {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(Ministack::shared().store().await).await;
+            })*
+        }
+    };
+}
+
+on_every_store! {
+    one_delivery_a_thousand_times,
+    thirty_two_writers,
+    a_hundred_checks_in_a_minute,
+}

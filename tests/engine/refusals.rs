@@ -1,0 +1,140 @@
+//! What real tables do only on bad days: two transactions meet, too many requests, nobody answers, a row is too large. The
+//! answers are DynamoDB's own, said by a server that says what it is told to.
+
+use domain::decide::Outcome;
+use domain::event::EventKind;
+use domain::signals::Verdict;
+use domain::state::State;
+use platform::engine::{Engine, EngineError};
+use platform::lookup;
+use platform::store::dynamo::DynamoStore;
+use platform::store::memory::MemoryStore;
+use platform::store::{Key, OnlyIf, Store, StoreError, Write};
+use serde_dynamo::{AttributeValue, Item};
+use tests::faulty::{Fault, Faulty};
+use tests::rig::{self, Canned, Dynoxide};
+use tests::{Remembering, acting, check, minute, opened, pr, start};
+
+/// What becomes of a transaction that DynamoDB answers like this.
+async fn told(status: u16, body: &str) -> StoreError {
+    // The SDK tries three times before it gives up.
+    let server = Canned::start(vec![(status, body.to_owned()); 3]).await;
+    let store = DynamoStore::new(rig::client(server.endpoint()), rig::fresh_names());
+    let row = |name: &str| Write::Put { key: Key::state(name), item: Item::default(), only_if: OnlyIf::Absent };
+    store.write(vec![row("a"), row("b")], start()).await.unwrap_err()
+}
+
+fn cancelled(reasons: &str) -> String {
+    format!(
+        r#"{{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","Message":"cancelled","CancellationReasons":[{reasons}]}}"#
+    )
+}
+
+#[tokio::test]
+async fn each_answer_of_dynamodb_says_what_the_caller_can_do() {
+    let none = r#"{"Code":"None"}"#;
+    let conflict = r#"{"Code":"TransactionConflict","Message":"ongoing"}"#;
+    let failed = r#"{"Code":"ConditionalCheckFailed","Item":{"pk":{"S":"b"},"who":{"S":"first"}}}"#;
+    assert_eq!(told(400, &cancelled(&format!("{none},{conflict}"))).await, StoreError::Contended);
+    let both = told(400, &cancelled(&format!("{conflict},{failed}"))).await;
+    let StoreError::Refused(refused) = both else { panic!("{both}") };
+    assert_eq!(refused.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true], "a condition says most");
+    let found = refused[1].as_ref().unwrap().found.as_ref().unwrap();
+    assert_eq!(platform::store::text_of(found, "who"), Some("first"));
+    let throttled = cancelled(&format!(r#"{none},{{"Code":"ThrottlingError","Message":"slow down"}}"#));
+    assert_eq!(told(400, &throttled).await, StoreError::Throttled);
+    let too_large = cancelled(&format!(r#"{none},{{"Code":"ValidationError","Message":"Item size has exceeded"}}"#));
+    assert!(matches!(told(400, &too_large).await, StoreError::TooLarge(why) if why.contains("Item size")));
+    let busy = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"no"}"#;
+    assert_eq!(told(400, busy).await, StoreError::Throttled);
+    let down = told(500, r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"oh"}"#).await;
+    assert!(matches!(&down, StoreError::Unavailable(why) if why.contains("InternalServerError")), "{down}");
+    let denied = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"not authorized"}"#;
+    assert!(matches!(told(400, denied).await, StoreError::Unavailable(why) if why.contains("AccessDenied")));
+}
+
+#[tokio::test]
+async fn two_transactions_that_meet_are_decided_again() {
+    let rig = Dynoxide::in_memory().await;
+    let engine = Engine::new(Faulty::new(rig.store().await), Remembering::default(), acting());
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    engine.store().next_writes([Fault::Contended, Fault::Contended]);
+    let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
+    let applied = engine.apply(&heard, minute(1)).await.unwrap();
+    assert_eq!((applied.outcome, applied.tries), (Outcome::Applied, 3));
+    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
+    assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_always_overtaken_gives_up_and_says_so() {
+    let engine = Engine::new(Faulty::new(MemoryStore::new()), Remembering::default(), acting());
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    engine.store().next_writes(std::iter::repeat_n(Fault::Contended, 1000));
+    let error = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap_err();
+    assert!(matches!(&error, EngineError::Contended { tries, .. } if *tries > 5), "{error}");
+    assert!(error.to_string().starts_with("acme/shop#1 is being written by others all the time: gave up after"));
+}
+
+/// The answer was lost, the write was not: the redelivery finds its event, and delivers what is left.
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
+    let engine = Engine::new(Faulty::new(MemoryStore::new()), Remembering::default(), acting());
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let claim = tests::claim(&engine, &pr(1), "run-1", minute(5)).await;
+    engine.store().next_writes([Fault::AnswerLost]);
+    let error = engine.apply(&claim, minute(5)).await.unwrap_err();
+    assert!(matches!(error, EngineError::Store(StoreError::Unavailable(_))));
+    assert_eq!(engine.outlets().sent(), []);
+    let due = lookup::due(engine.store(), 10, minute(6)).await.unwrap();
+    for entry in due.entries {
+        if let platform::rows::Subject::Effect(id) = entry.subject {
+            assert!(engine.redeliver(&id, minute(6)).await.unwrap());
+        }
+    }
+    assert_eq!(engine.outlets().sent().len(), 1);
+    assert_eq!(engine.load(&pr(1), minute(6)).await.unwrap().unwrap().retry_counts.rebuild, 1);
+}
+
+#[tokio::test]
+async fn throttling_is_told_and_nothing_is_written() {
+    let engine = Engine::new(Faulty::new(MemoryStore::new()), Remembering::default(), acting());
+    engine.store().next_writes([Fault::Throttled]);
+    let error = engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap_err();
+    assert_eq!(error, EngineError::Store(StoreError::Throttled));
+    assert_eq!(engine.load(&pr(1), start()).await.unwrap(), None);
+    assert_eq!(engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap().outcome, Outcome::Applied);
+}
+
+/// A bound is hit: the log says what was heard and why it came to nothing, and GitHub will be asked.
+#[tokio::test]
+async fn what_is_too_large_to_store_is_an_anomaly_and_not_lost() {
+    let engine = Engine::new(Faulty::new(MemoryStore::new()), Remembering::default(), acting());
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    engine.store().next_writes([Fault::TooLarge]);
+    let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
+    let applied = engine.apply(&heard, minute(1)).await.unwrap();
+    assert_eq!(applied.outcome, Outcome::Anomaly);
+    assert_eq!(applied.reason, "what follows from d1 cannot be stored: DynamoDB does not take this");
+    let log = lookup::events(engine.store(), &pr(1), true, None, 1, minute(1)).await.unwrap();
+    assert_eq!((log.entries[0].kind, log.entries[0].id.as_str()), (EventKind::Anomaly, "d1"));
+    let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
+    assert_eq!((record.state, record.due_at), (State::Created, Some(minute(1))), "it is due at once");
+    let again = engine.apply(&heard, minute(2)).await.unwrap();
+    assert_eq!(again.outcome, Outcome::Duplicate);
+}
+
+/// The real thing: a record that no longer fits into a row of DynamoDB.
+#[tokio::test]
+async fn a_row_of_more_than_400_kb_is_refused_as_too_large() {
+    let rig = Dynoxide::in_memory().await;
+    let store = rig.store().await;
+    let mut item = Item::default();
+    item.inner_mut().insert("body".to_owned(), AttributeValue::S("x".repeat(410_000)));
+    let large = Write::Put { key: Key::state("a"), item, only_if: OnlyIf::Absent };
+    let small = Write::Put { key: Key::state("b"), item: Item::default(), only_if: OnlyIf::Absent };
+    for writes in [vec![large.clone()], vec![large, small]] {
+        let error = store.write(writes, start()).await.unwrap_err();
+        assert!(matches!(&error, StoreError::TooLarge(_)), "{error}");
+    }
+}

@@ -1,0 +1,120 @@
+//! What ends, and what things cost.
+
+use domain::event::Happened;
+use domain::signals::Verdict;
+use domain::state::State;
+use jiff::{SignedDuration, Timestamp};
+use platform::engine::Engine;
+use platform::store::dynamo::tables::Names;
+use platform::store::memory::MemoryStore;
+use platform::store::{MOST_WRITES, OnlyIf, Store, Write};
+use platform::{lookup, rows};
+use tests::rig::{self, Dynoxide};
+use tests::{Remembering, acting, check, fact, minute, opened, pr, start};
+
+#[tokio::test]
+async fn what_has_expired_is_invisible_before_the_broom_comes_and_gone_after() {
+    // The broom goes by the machine's clock, for which all of this was long ago.
+    let long_ago: Timestamp = "2020-03-02T09:00:00Z".parse().unwrap();
+    let minute = |count: i64| long_ago + SignedDuration::from_mins(count);
+    let rig = Dynoxide::in_memory().await;
+    let names = Names { state: "suture-state-ttl".to_owned(), events: "suture-events-ttl".to_owned() };
+    let engine = Engine::new(rig.store_on(names.clone()).await, Remembering::default(), acting());
+    engine.apply(&opened(&pr(1), "d0", long_ago), long_ago).await.unwrap();
+    engine.apply(&opened(&pr(2), "d2", long_ago), long_ago).await.unwrap();
+    let merged = fact(&pr(1), "d1", minute(1), Happened::Merged { by: None, by_automerge_bot: true });
+    engine.apply(&merged, minute(1)).await.unwrap();
+    let client = rig::client(rig.endpoint());
+    let rows = async |table: &str| client.scan().table_name(table).send().await.unwrap().items.unwrap();
+    // Set on the terminal record, its commit and every event; not on what is open.
+    for item in rows(&names.state).await {
+        let name = item["pk"].as_s().unwrap();
+        let over = name == "PR#acme/shop#1" || name.starts_with("SHA#");
+        assert_eq!(item.contains_key("ttl"), over, "{name}");
+    }
+    let events = rows(&names.events).await;
+    assert!(events.len() == 3 && events.iter().all(|event| event.contains_key("ttl")));
+    let day = 24 * 60 + 1;
+    assert_eq!(engine.load(&pr(1), minute(day)).await.unwrap(), None, "invisible");
+    let listed = lookup::pull_requests(engine.store(), &pr(1).repo, None, None, 10, minute(day)).await.unwrap();
+    assert_eq!(listed.entries.iter().map(|listed| listed.pr.number).collect::<Vec<_>>(), [2]);
+    let before = rows(&names.state).await.len();
+    assert_eq!(rig.sweep_ttl(), 5, "the record, its commit and three events");
+    assert_eq!((before - rows(&names.state).await.len(), rows(&names.events).await.len()), (2, 0));
+}
+
+/// 100 stale among 10,000 open: the sweep reads what is stale, not what is open.
+async fn the_due_query_reads_what_is_due<S: Store>(store: S) {
+    let engine = Engine::new(store, Remembering::default(), acting());
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let template = engine.load(&pr(1), start()).await.unwrap().unwrap();
+    let writes: Vec<Write> = (1..=10_000)
+        .map(|number| {
+            let mut record = template.clone();
+            record.id = pr(number);
+            let stale = number % 100 == 0;
+            record.due_at = Some(if stale { minute(10) } else { minute(60) });
+            let item = rows::record_row(&record).unwrap();
+            Write::Put { key: rows::record_key(&record.id), item, only_if: OnlyIf::Always }
+        })
+        .collect();
+    for chunk in writes.chunks(MOST_WRITES) {
+        engine.store().write(chunk.to_vec(), start()).await.unwrap();
+    }
+    let before = engine.store().spent().so_far();
+    let due = lookup::due(engine.store(), 500, minute(10)).await.unwrap();
+    let after = engine.store().spent().so_far();
+    assert_eq!((due.entries.len(), due.more), (100, false));
+    let (read, requests) = (after.items_read - before.items_read, after.requests - before.requests);
+    assert!(read <= 105 && requests == 4, "{read} index items in {requests} requests");
+}
+
+#[tokio::test]
+async fn the_due_query_in_memory() {
+    the_due_query_reads_what_is_due(MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn the_due_query_on_dynoxide() {
+    let rig = Dynoxide::in_memory().await;
+    the_due_query_reads_what_is_due(rig.store().await).await;
+}
+
+/// A life with three checks, policy, approval and merge; what each event costs, and how large what it writes is.
+#[tokio::test]
+async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
+    let rig = Dynoxide::in_memory().await;
+    let names = rig::fresh_names();
+    let engine = Engine::new(rig.store_on(names.clone()).await, Remembering::default(), acting());
+    for (n, heard) in tests::typical_life(&pr(1)).into_iter().enumerate() {
+        let before = engine.store().spent().so_far().requests;
+        let at = heard.occurred_at + SignedDuration::from_secs(1);
+        engine.apply(&heard, at).await.unwrap();
+        let spent = engine.store().spent().so_far().requests - before;
+        assert_eq!(spent, if n == 0 { 1 } else { 2 }, "{}", heard.id);
+    }
+    let record = engine.load(&pr(1), minute(60)).await.unwrap().unwrap();
+    assert_eq!(record.state, State::Merged);
+    let client = rig::client(rig.endpoint());
+    let mut largest = Vec::new();
+    for table in [&names.state, &names.events] {
+        for item in client.scan().table_name(table).send().await.unwrap().items.unwrap() {
+            largest.push((rig::size_of(&item), item.get("pk").or(item.get("sk")).cloned()));
+        }
+    }
+    largest.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+    assert!(largest.iter().all(|(size, _)| *size <= 1024), "{largest:?}");
+}
+
+#[tokio::test]
+async fn the_commit_row_costs_one_request_more() {
+    let engine = Engine::new(MemoryStore::new(), Remembering::default(), acting());
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let before = engine.store().spent().so_far().requests;
+    // As a `status` event does it: the commit is all it knows.
+    let numbers = lookup::by_head(engine.store(), &pr(1).repo, &tests::sha('a'), minute(1)).await.unwrap();
+    for number in numbers {
+        engine.apply(&check(&pr(number), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
+    }
+    assert_eq!(engine.store().spent().so_far().requests - before, 3);
+}

@@ -1,0 +1,148 @@
+//! The ways out on AWS: what is sent arrives, and what was not taken is not called sent.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop")]
+
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_dynamodb::config::Credentials;
+use domain::comment::Notice;
+use domain::route::DetailType;
+use domain::signals::Verdict;
+use platform::outlets::aws::{Addresses, AwsOutlets};
+use platform::outlets::message::{Message, Unreadable};
+use platform::outlets::{Content, Outlets, Parcel};
+use tests::rig::{Canned, Ministack};
+use tests::{check, claim, minute, opened, pr, start};
+
+async fn config(endpoint: &str) -> SdkConfig {
+    let config = aws_config::defaults(BehaviorVersion::latest()).region(Region::new("us-east-1"));
+    config.credentials_provider(Credentials::for_tests()).endpoint_url(endpoint).load().await
+}
+
+fn deferred(id: &str) -> Parcel {
+    let message = Message::Fact(Box::new(check(&pr(1), id, "build", Verdict::Passed, minute(1))));
+    Parcel { id: id.to_owned(), what: Content::Queue { message, repo: pr(1).repo, delay: Duration::ZERO } }
+}
+
+fn asked() -> Parcel {
+    let detail = r#"{"repo":"acme/shop","pr_number":1}"#.to_owned();
+    Parcel { id: "e1".to_owned(), what: Content::Bus { detail_type: DetailType::ReconcileRequested, detail } }
+}
+
+fn notice() -> Parcel {
+    let notice = Notice { subject: "acme/shop#1 needs you".to_owned(), body: "It is stuck.".to_owned() };
+    Parcel { id: "e2".to_owned(), what: Content::People(notice) }
+}
+
+async fn queue(client: &aws_sdk_sqs::Client, name: &str) -> (String, String) {
+    let url = client.create_queue().queue_name(name).send().await.unwrap().queue_url.unwrap();
+    let wanted = aws_sdk_sqs::types::QueueAttributeName::QueueArn;
+    let got = client.get_queue_attributes().queue_url(&url).attribute_names(wanted.clone()).send().await.unwrap();
+    let arn = got.attributes.unwrap()[&wanted].clone();
+    (url, arn)
+}
+
+async fn received(client: &aws_sdk_sqs::Client, url: &str, count: usize) -> Vec<String> {
+    let mut bodies = Vec::new();
+    for _ in 0..20 {
+        let request = client.receive_message().queue_url(url).max_number_of_messages(10).wait_time_seconds(1);
+        let got = request.send().await.unwrap();
+        bodies.extend(got.messages.unwrap_or_default().into_iter().filter_map(|message| message.body));
+        if bodies.len() >= count {
+            break;
+        }
+    }
+    bodies
+}
+
+#[tokio::test]
+async fn commands_facts_requests_and_notices_arrive() {
+    let config = config(Ministack::shared().endpoint()).await;
+    let (queues, bus) = (aws_sdk_sqs::Client::new(&config), aws_sdk_eventbridge::Client::new(&config));
+    let people = aws_sdk_sns::Client::new(&config);
+    let (queue_url, _) = queue(&queues, "commands").await;
+    let (mail_url, mail_arn) = queue(&queues, "mail").await;
+    let (heard_url, heard_arn) = queue(&queues, "heard").await;
+    let topic_arn = people.create_topic().name("alerts").send().await.unwrap().topic_arn.unwrap();
+    people.subscribe().topic_arn(&topic_arn).protocol("sqs").endpoint(&mail_arn).send().await.unwrap();
+    bus.create_event_bus().name("suture").send().await.unwrap();
+    let rule = bus.put_rule().name("all").event_bus_name("suture").event_pattern(r#"{"source":["suture"]}"#);
+    rule.send().await.unwrap();
+    let target = aws_sdk_eventbridge::types::Target::builder().id("q").arn(heard_arn).build().unwrap();
+    bus.put_targets().rule("all").event_bus_name("suture").targets(target).send().await.unwrap();
+
+    let addresses = Addresses { queue_url: queue_url.clone(), bus: "suture".to_owned(), topic_arn: Some(topic_arn) };
+    let outlets = AwsOutlets::new(&config, addresses);
+    let parcels: Vec<Parcel> = (0..12).map(|n| deferred(&format!("d{n:02}"))).chain([asked(), notice()]).collect();
+    let answers = outlets.send(&parcels).await;
+    assert!(answers.len() == 14 && answers.iter().all(Result::is_ok), "{answers:?}");
+    let mut facts: Vec<String> = received(&queues, &queue_url, 12)
+        .await
+        .iter()
+        .map(|body| match Message::from_json(body).unwrap() {
+            Message::Fact(fact) => {
+                assert_eq!(*fact, check(&pr(1), fact.id.as_str(), "build", Verdict::Passed, minute(1)));
+                fact.id.to_string()
+            }
+            Message::Command(command) => panic!("{command:?}"),
+        })
+        .collect();
+    facts.sort();
+    assert_eq!(facts, (0..12).map(|n| format!("d{n:02}")).collect::<Vec<_>>());
+    let heard = received(&queues, &heard_url, 1).await;
+    assert!(heard[0].contains("ReconcileRequested") && heard[0].contains("acme/shop"), "{heard:?}");
+    let mail = received(&queues, &mail_url, 1).await;
+    assert!(mail[0].contains("acme/shop#1 needs you") && mail[0].contains("It is stuck."), "{mail:?}");
+}
+
+async fn told(body: &str, parcels: &[Parcel]) -> Vec<Result<(), String>> {
+    let server = Canned::start(vec![(200, body.to_owned())]).await;
+    let addresses = Addresses { queue_url: format!("{}/1/q", server.endpoint()), bus: "b".to_owned(), topic_arn: None };
+    let outlets = AwsOutlets::new(&config(server.endpoint()).await, addresses);
+    outlets.send(parcels).await.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
+}
+
+/// Both services answer 200 and say inside which entries they did not take.
+#[tokio::test]
+async fn what_was_not_taken_is_not_called_sent() {
+    let half = r#"{"Successful":[{"Id":"0","MessageId":"m","MD5OfMessageBody":"x"}],"Failed":[{"Id":"1","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;
+    let answers = told(half, &[deferred("d0"), deferred("d1"), deferred("d2")]).await;
+    let undelivered = |why: &str| Err(format!("could not be delivered: {why}"));
+    assert_eq!(answers, [Ok(()), undelivered("SQS: try again"), undelivered("SQS: no answer")]);
+    let half = r#"{"FailedEntryCount":1,"Entries":[{"EventId":"e"},{"ErrorCode":"ThrottlingException","ErrorMessage":"slow down"}]}"#;
+    let answers = told(half, &[asked(), asked(), asked()]).await;
+    let undelivered = |why: &str| Err(format!("could not be delivered: EventBridge: {why}"));
+    assert_eq!(answers, [Ok(()), undelivered("slow down"), undelivered("no answer")]);
+    let answers = told("{}", &[notice()]).await;
+    assert_eq!(
+        answers,
+        [Err("could not be delivered: no topic for people is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned())]
+    );
+}
+
+#[tokio::test]
+async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
+    let engine = platform::engine::Engine::new(
+        platform::store::memory::MemoryStore::new(),
+        tests::Remembering::default(),
+        tests::acting(),
+    );
+    engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
+    let own = claim(&engine, &pr(1), "run-1", minute(5)).await;
+    engine.apply(&own, minute(5)).await.unwrap();
+    let sent = engine.outlets().sent();
+    let Content::Queue { message, .. } = &sent[0].what else { panic!("{sent:?}") };
+    let json = message.to_json().unwrap();
+    assert!(json.starts_with(r#"{"type":"command","v":1,"#), "{json}");
+    assert_eq!(Message::from_json(&json).as_ref(), Ok(message));
+    // The shape the companions know has no type.
+    assert_eq!(Message::from_json(&json.replace(r#""type":"command","#, "")).as_ref(), Ok(message));
+    let unknown = Message::from_json(r#"{"type":"poem","v":1}"#).unwrap_err();
+    assert_eq!(unknown, Unreadable::Unknown("poem".to_owned()));
+    let newer = Message::from_json(&json.replace(r#""v":1"#, r#""v":2"#)).unwrap_err();
+    assert!(newer.to_string().contains("version 2 is not understood by this build"), "{newer}");
+    let broken = Message::from_json("{").unwrap_err();
+    assert!(broken.to_string().starts_with("a message of type `unknown` cannot be read: EOF"), "{broken}");
+    assert!(Message::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
+}
