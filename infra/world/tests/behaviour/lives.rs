@@ -1,0 +1,157 @@
+//! Lives of pull requests without faults, in virtual time.
+
+use jiff::SignedDuration;
+use world::{Deed, Fault, NewPull, Pr, Protection, Repo, Reports, Settings, Target, World};
+
+pub(crate) fn minutes(world: &mut World, minutes: i64) {
+    world.advance(SignedDuration::from_mins(minutes));
+}
+
+/// A world with one repository, and a pull request just opened in it.
+pub(crate) fn opened_in(repo: Repo) -> (World, Pr) {
+    let mut world = World::new(1, Settings { repos: vec![repo], ..Settings::default() });
+    let pr = world.open_pr(NewPull::default());
+    (world, pr)
+}
+
+pub(crate) fn opened() -> (World, Pr) {
+    opened_in(Repo::new("acme/payments"))
+}
+
+#[test]
+fn a_life_without_faults_ends_merged() {
+    for protection in [Protection::Classic, Protection::Ruleset, Protection::None] {
+        for reports in [Reports::Status, Reports::CheckRun, Reports::Both] {
+            let (mut world, pr) = opened_in(Repo { protection, reports, strict: true, ..Repo::new("acme/payments") });
+            minutes(&mut world, 30);
+            let pull = world.pull(&pr).unwrap();
+            assert_eq!(pull.merged_by.as_deref(), Some("automerge-bot[bot]"), "{protection:?} {reports:?}");
+            assert_eq!(world.builds(&pr).count(), 1);
+            assert_eq!(world.reviews(&pr).len(), 1);
+            assert_eq!(world.needs_a_person(&pr), None);
+            assert_eq!(world.next_event_at(), Some(world.now()), "only webhooks to take are left");
+            assert!(!world.take_webhooks().is_empty());
+            assert_eq!(world.next_event_at(), None);
+        }
+    }
+}
+
+#[test]
+fn a_life_is_told_by_webhooks() {
+    let (mut world, pr) = opened();
+    minutes(&mut world, 30);
+    let told: Vec<_> = world.take_webhooks();
+    let names: Vec<_> = told.iter().map(|it| (it.event.as_str(), it.action.as_deref())).collect();
+    for expected in [
+        ("pull_request", Some("opened")),
+        ("status", None),
+        ("pull_request_review", Some("submitted")),
+        ("pull_request", Some("closed")),
+        ("push", None),
+    ] {
+        assert!(names.contains(&expected), "{expected:?} in {names:?}");
+    }
+    assert!(
+        told.iter()
+            .all(|it| it.target == Target::GitHub && it.headers.iter().any(|(name, _)| name == "x-hub-signature-256"))
+    );
+    assert!(told.iter().filter(|it| it.event != "push").all(|it| it.pr.as_ref() == Some(&pr)));
+    let merged: serde_json::Value =
+        serde_json::from_slice(&told.iter().rev().find(|it| it.action.as_deref() == Some("closed")).unwrap().body)
+            .unwrap();
+    assert_eq!(merged["pull_request"]["merged"], true);
+    assert_eq!(merged["pull_request"]["merged_by"]["login"], "automerge-bot[bot]");
+    assert!(!merged["pull_request"]["merged_at"].as_str().unwrap().contains('.'), "whole seconds");
+}
+
+#[test]
+fn the_same_seed_makes_the_same_world_and_another_seed_another_one() {
+    let tell = |seed| {
+        let faults = world::Faults::all();
+        let mut world = World::new(seed, Settings { faults, ..Settings::default() });
+        world.schedule_prs(20, SignedDuration::from_mins(1));
+        minutes(&mut world, 120);
+        let sent: Vec<_> = world.take_webhooks().into_iter().map(|it| (it.guid, it.due, it.body)).collect();
+        (sent, world.effects().to_vec())
+    };
+    assert_eq!(tell(7), tell(7));
+    assert_ne!(tell(7).0, tell(8).0);
+}
+
+#[test]
+fn a_merge_queue_merges_what_it_was_given() {
+    let (mut world, pr) = opened_in(Repo { merge_queue: true, ..Repo::new("acme/payments") });
+    minutes(&mut world, 40);
+    assert_eq!(world.pull(&pr).unwrap().merged_by.as_deref(), Some("github-merge-queue[bot]"));
+    let actions: Vec<_> = world.take_webhooks().into_iter().filter_map(|it| it.action).collect();
+    for expected in ["enqueued", "checks_requested", "destroyed", "closed"] {
+        assert!(actions.iter().any(|action| action == expected), "{expected}");
+    }
+}
+
+#[test]
+fn a_strict_base_that_moves_keeps_a_head_from_being_merged_until_it_is_updated() {
+    let (mut world, pr) = opened_in(Repo { strict: true, ..Repo::new("acme/payments") });
+    world.push_base("acme/payments");
+    minutes(&mut world, 60);
+    assert!(!world.is_merged(&pr));
+    assert_eq!(world.behind_by(&pr), 1);
+    let updated =
+        super::asking::ask(&mut world, "PUT", "/repos/acme/payments/pulls/1/update-branch", serde_json::json!({}));
+    assert_eq!(updated.code, 202);
+    assert_eq!(world.behind_by(&pr), 0);
+    minutes(&mut world, 30);
+    assert!(world.is_merged(&pr), "built, evaluated and approved anew");
+    assert_eq!(world.builds(&pr).count(), 2);
+}
+
+#[test]
+fn a_push_dismisses_approvals_and_starts_anew() {
+    let (mut world, pr) = opened();
+    world.force(Fault::AutomergeAsleep, &pr);
+    minutes(&mut world, 40);
+    assert_eq!(world.reviews(&pr).len(), 1);
+    world.take_webhooks();
+    world.person_pushes(&pr, "danny").unwrap();
+    minutes(&mut world, 1);
+    let actions: Vec<_> = world.take_webhooks().into_iter().filter_map(|it| it.action).collect();
+    assert!(actions.contains(&"synchronize".to_owned()) && actions.contains(&"dismissed".to_owned()), "{actions:?}");
+    minutes(&mut world, 30);
+    assert!(world.is_merged(&pr));
+}
+
+#[test]
+fn people_close_reopen_label_and_draft() {
+    let (mut world, pr) = opened();
+    world.person_drafts(&pr, "danny", true);
+    minutes(&mut world, 60);
+    assert!(!world.is_merged(&pr), "drafts are not approved");
+    world.person_labels(&pr, "danny", "hold");
+    world.person_drafts(&pr, "danny", false);
+    minutes(&mut world, 60);
+    assert!(!world.is_merged(&pr), "a label holds it");
+    world.person_closes(&pr, "danny");
+    assert!(world.person_reopens(&pr, "danny"));
+    world.person_unlabels(&pr, "danny", "hold");
+    minutes(&mut world, 60);
+    assert!(world.is_merged(&pr));
+    assert!(!world.person_reopens(&pr, "danny"), "what is merged stays merged");
+    let deeds: Vec<_> = world.effects_by("danny").map(|it| it.deed).collect();
+    assert_eq!(deeds, [Deed::LabelAdded, Deed::PullClosed, Deed::PullReopened, Deed::LabelRemoved]);
+}
+
+#[test]
+fn a_thousand_lives_are_quick() {
+    let began = std::time::Instant::now();
+    let mut world = World::new(
+        3,
+        Settings { repos: (0..20).map(|n| Repo::new(&format!("acme/r{n}"))).collect(), ..Settings::default() },
+    );
+    world.schedule_prs(1_000, SignedDuration::from_secs(5));
+    minutes(&mut world, 240);
+    assert_eq!(world.pulls().filter(|(pr, _)| world.is_merged(pr)).count(), 1_000);
+    let (sent, took) = (world.take_webhooks().len(), began.elapsed());
+    println!("1,000 lives, {sent} webhooks: {took:?}");
+    // Unoptimised and beside other tests; optimised it is a fraction.
+    assert!(took.as_secs() < 10, "{took:?}");
+}
