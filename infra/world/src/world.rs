@@ -11,7 +11,7 @@ use crate::clock::{Clock, Happening};
 use crate::effects::Effect;
 use crate::faults::{Fate, Fault, Forced, Scene};
 use crate::github::access::Budget;
-//G use crate::github::graphql::Query;
+use crate::github::graphql::Query;
 use crate::github::model::{GitHub, PrIx, Pull, RepoIx, Repository};
 use crate::github::webhooks::{Delivery, Sent};
 use crate::jenkins::Jenkins;
@@ -57,7 +57,7 @@ pub struct World {
     pub(crate) request_faults: Vec<Fault>,
     pub(crate) unknown_requests: Vec<String>,
     pub(crate) requests: u64,
-    //G queries
+    pub(crate) queries: HashMap<u64, Arc<Query>>,
     pub(crate) genie_requests: Vec<Request>,
     pub(crate) genie_found: u64,
     /// Conflicts that wait for the replacement of this vulnerability.
@@ -104,7 +104,7 @@ impl World {
             request_faults: settings.faults.of(Scene::Request),
             unknown_requests: Vec::new(),
             requests: 0,
-            //G queries
+            queries: HashMap::new(),
             genie_requests: Vec::new(),
             genie_found: 0,
             cursed: BTreeSet::new(),

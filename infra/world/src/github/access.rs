@@ -96,7 +96,7 @@ impl World {
         let answer = match self.limited(&key, &asked, graphql, fault) {
             Some(refusal) => refusal,
             None if fault == Some(Fault::ApiError) => Answer::error(500, "Server Error"),
-            //G self.graphql(&asked, &key, &caller, fault == Some(Fault::GraphqlPartial)),
+            None if graphql => self.graphql(&asked, &key, &caller, fault == Some(Fault::GraphqlPartial)),
             None => self.rest(&asked, &caller),
         };
         if fault == Some(Fault::AnswerLost) {

@@ -4,7 +4,7 @@
 pub(crate) mod access;
 pub(crate) mod changes;
 pub(crate) mod discussion;
-// pub(crate) mod graphql;
+pub(crate) mod graphql;
 pub(crate) mod json;
 pub(crate) mod merging;
 pub(crate) mod model;

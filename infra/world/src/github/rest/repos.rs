@@ -29,7 +29,7 @@ impl World {
                 refused => refused,
             },
             ["rules", "branches", branch] => Answer::ok(&self.rules_json(repo, branch)),
-            ["compare", range] => self.compare(repo, range),
+            ["compare", range @ ..] => self.compare(repo, &range.join("/")),
             ["git", "ref" | "refs", "heads", branch @ ..] => self.git_ref(repo, &branch.join("/")),
             ["contents", path @ ..] => self.contents(asked, &path.join("/")),
             _ => return None,
