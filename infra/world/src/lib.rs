@@ -21,9 +21,8 @@ mod world;
 
 pub use effects::{Deed, Effect};
 pub use faults::{Fault, Faults};
-pub use github::model::{
-    CheckRun, Comment, Issue, Mergeability, Pull, PullState, Reaction, Review, ReviewState, Status, StatusState,
-};
+pub use github::commit::{CheckRun, Status, StatusState};
+pub use github::model::{Comment, Issue, Mergeability, Pull, PullState, Reaction, Review, ReviewState};
 pub use github::webhooks::{Delivery, Target};
 pub use jenkins::{Build, BuildResult};
 pub use script::NewPull;

@@ -8,7 +8,8 @@ use crate::bots::codegenie;
 use crate::clock::Happening;
 use crate::faults::Fault;
 use crate::github::changes::Saying;
-use crate::github::model::{CheckRun, Comment, Issue, PullState, RepoIx, Review, ReviewState, Status, StatusState};
+use crate::github::commit::{CheckRun, Status, StatusState};
+use crate::github::model::{Comment, Issue, PullState, RepoIx, Review, ReviewState};
 use crate::settings::Bot;
 use crate::world::{Pr, World};
 

@@ -11,7 +11,8 @@ use crate::clock::{Happening, later, stamp};
 use crate::effects::Deed;
 use crate::faults::Fault;
 use crate::github::changes::Saying;
-use crate::github::model::{PrIx, ReviewState, Sha, StatusState};
+use crate::github::commit::StatusState;
+use crate::github::model::{PrIx, ReviewState, Sha};
 use crate::github::webhooks::Target;
 use crate::settings::Bot;
 use crate::world::{Pr, World};
@@ -79,6 +80,13 @@ impl World {
     /// Something about a pull request changed: every bot that has something to do now will look, unless it is asleep.
     pub(crate) fn stir(&mut self, ix: PrIx) {
         if !self.github.pull(ix).is_open() {
+            return;
+        }
+        // GitHub's own auto-merge does not sleep.
+        if let Some((login, _)) = self.github.pull(ix).auto_merge.clone()
+            && self.is_ready(ix)
+        {
+            self.merge(ix, &login);
             return;
         }
         for (bot, asleep) in

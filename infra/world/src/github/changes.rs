@@ -6,9 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::model::{
-    CheckRun, Mergeability, Numbered, PrIx, Pull, PullState, RepoIx, ReviewState, Sha, Status, StatusState,
-};
+use super::commit::{CheckRun, Status, StatusState};
+use super::model::{Mergeability, Numbered, PrIx, Pull, PullState, RepoIx, ReviewState, Sha};
 use crate::clock::Happening;
 use crate::effects::Deed;
 use crate::world::World;
@@ -255,6 +254,7 @@ impl World {
         self.github.pulls[ix.0].auto_merge = on.then(|| (by.to_owned(), now));
         self.touch(ix);
         self.emit_pull(ix, if on { "auto_merge_enabled" } else { "auto_merge_disabled" }, by, &[]);
+        self.stir(ix);
     }
 
     /// Posts a commit status.

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::commit::{CheckRun, Status};
 use super::merging::MergeState;
-use super::model::{CheckRun, Comment, Issue, PrIx, PullState, RepoIx, Review, Status};
+use super::model::{Comment, Issue, PrIx, PullState, RepoIx, Review};
 use crate::clock::stamp;
 use crate::world::World;
 

@@ -1,6 +1,7 @@
 //! Whether and how a head can be merged: GitHub works it out lazily, and says less than it knows.
 
-use super::model::{Mergeability, PrIx, PullState, ReviewState, StatusState};
+use super::commit::StatusState;
+use super::model::{Mergeability, PrIx, PullState, ReviewState};
 use crate::clock::Happening;
 use crate::faults::Fault;
 use crate::world::World;

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::commit::{CheckRun, Status};
 use super::json::{app, label, owner, user};
-use super::model::{CheckRun, Comment, PrIx, RepoIx, Sha, Status};
+use super::model::{Comment, PrIx, RepoIx, Sha};
 use crate::clock::stamp;
 use crate::world::World;
 

@@ -90,6 +90,15 @@ fn a_merge_queue_merges_what_it_was_given() {
 }
 
 #[test]
+fn auto_merge_merges_for_whoever_switched_it_on() {
+    let (mut world, pr) = opened();
+    world.person_auto_merges(&pr, "maria", true);
+    minutes(&mut world, 30);
+    assert_eq!(world.pull(&pr).unwrap().merged_by.as_deref(), Some("maria"));
+    assert!(world.take_webhooks().iter().any(|it| it.action.as_deref() == Some("auto_merge_enabled")));
+}
+
+#[test]
 fn a_strict_base_that_moves_keeps_a_head_from_being_merged_until_it_is_updated() {
     let (mut world, pr) = opened_in(Repo { strict: true, ..Repo::new("acme/payments") });
     world.push_base("acme/payments");

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use crate::effects::Deed;
 use crate::github::access::Caller;
 use crate::github::changes::Saying;
+use crate::github::commit::{CheckRun, StatusState};
 use crate::github::json::user;
-use crate::github::model::{CheckRun, RepoIx, Sha, StatusState};
+use crate::github::model::{RepoIx, Sha};
 use crate::surface::{Answer, Asked, page};
 use crate::world::World;
 

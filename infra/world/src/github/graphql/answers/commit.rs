@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::super::document::{Field, Selection};
 use super::{Answering, actor};
 use crate::clock::stamp;
-use crate::github::model::{CheckRun, Numbered, PrIx, RepoIx, Reported, Sha, Status, StatusState};
+use crate::github::commit::{CheckRun, Reported, Status, StatusState};
+use crate::github::model::{Numbered, PrIx, RepoIx, Sha};
 
 /// A line of the rollup.
 #[derive(Clone, Copy)]
