@@ -69,6 +69,7 @@ pub async fn serve(world: Shared) -> io::Result<Serving> {
         let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
         world.settings.api_url.clone_from(&github_url);
         world.settings.jenkins_url.clone_from(&jenkins_url);
+        world.make_envelopes();
     }
     let (stop, stopped) = watch::channel(false);
     let mut serving = Serving { github_url, jenkins_url, stop, tasks: Vec::new() };

@@ -49,6 +49,8 @@ pub struct World {
     pub(crate) effects: Vec<Effect>,
     pub(crate) deliveries: Vec<Sent>,
     pub(crate) bodies_forgotten: usize,
+    /// What every webhook of a repository ends with.
+    pub(crate) envelopes: Vec<String>,
     pub(crate) outbox: Vec<Delivery>,
     pub(crate) budgets: HashMap<String, Budget>,
     pub(crate) installation_tokens: HashMap<String, Timestamp>,
@@ -83,7 +85,7 @@ impl World {
                 numbers: Vec::new(),
             });
         }
-        Self {
+        let mut world = Self {
             clock: Clock::new(settings.start),
             ids,
             lives: Chance::new(seed, 2),
@@ -96,6 +98,7 @@ impl World {
             effects: Vec::new(),
             deliveries: Vec::new(),
             bodies_forgotten: 0,
+            envelopes: Vec::new(),
             outbox: Vec::new(),
             budgets: HashMap::new(),
             installation_tokens: HashMap::new(),
@@ -109,7 +112,9 @@ impl World {
             genie_found: 0,
             cursed: BTreeSet::new(),
             settings,
-        }
+        };
+        world.make_envelopes();
+        world
     }
 
     /// The time here.

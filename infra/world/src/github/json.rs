@@ -52,7 +52,8 @@ impl World {
 
     fn repo_brief(&self, ix: RepoIx) -> Value {
         let repo = self.github.repo(ix);
-        json!({"id": repo.id, "name": repo.name, "url": self.repo_url(ix)})
+        json!({"id": repo.id, "name": repo.name, "full_name": repo.settings.name, "url": self.repo_url(ix), "fork": false,
+               "private": true, "default_branch": repo.settings.base, "owner": {"login": repo.owner}})
     }
 
     /// A pull request; `detail` adds what lists and webhooks leave out or may not know.
@@ -67,7 +68,7 @@ impl World {
             (true, false) => {
                 json!({"id": repo.id + 1, "name": repo.name, "full_name": format!("{head_owner}/{}", repo.name), "fork": true})
             }
-            (false, _) => self.repo_json(pull.repo),
+            (false, _) => self.repo_brief(pull.repo),
         };
         let mut json = json!({
             "id": pull.id, "node_id": pull.node_id, "number": pull.number, "title": pull.title, "body": pull.body,
@@ -86,7 +87,7 @@ impl World {
                      "user": owner(head_owner), "repo": head_repo},
             "base": {"label": format!("{}:{}", repo.owner, pull.base_ref), "ref": pull.base_ref,
                      "sha": repo.base[pull.base_commits.saturating_sub(1)], "user": owner(&repo.owner),
-                     "repo": self.repo_json(pull.repo)},
+                     "repo": self.repo_brief(pull.repo)},
             "auto_merge": pull.auto_merge.as_ref().map(|(login, _)| json!({"enabled_by": user(login), "merge_method": "merge"})),
         });
         if detail && let Some(fields) = json.as_object_mut() {

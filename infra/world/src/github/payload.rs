@@ -1,5 +1,6 @@
 //! What stands in a webhook: shaped like GitHub's, with every field a tolerant reader could want.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::commit::{CheckRun, Status};
@@ -9,14 +10,24 @@ use crate::clock::stamp;
 use crate::world::World;
 
 impl World {
-    /// What every webhook has: repository, organisation, installation, sender.
-    fn envelope(&self, repo: RepoIx, sender: &str, mut own: Value) -> Value {
-        let id = self.settings.installation_id;
-        own["repository"] = self.repo_json(repo);
-        own["organization"] = owner(&self.github.repo(repo).owner);
-        own["sender"] = user(sender);
-        own["installation"] = json!({"id": id, "node_id": format!("I_{id}")});
-        own
+    /// What every webhook of a repository has and never changes: made once, for it is most of the work.
+    pub(crate) fn make_envelopes(&mut self) {
+        let installation = self.settings.installation_id;
+        let tail = |repo: RepoIx| {
+            let (repository, organization) = (self.repo_json(repo), owner(&self.github.repo(repo).owner));
+            let installation = json!({"id": installation, "node_id": format!("I_{installation}")});
+            format!(r#","repository":{repository},"organization":{organization},"installation":{installation}"#)
+        };
+        self.envelopes = (0..self.github.repos.len()).map(|place| tail(RepoIx(place))).collect();
+    }
+
+    /// A webhook's body: its own fields, then what all have.
+    fn envelope(&self, repo: RepoIx, sender: &str, own: &Value) -> Bytes {
+        let mut text = own.to_string();
+        text.pop();
+        text.push_str(&self.envelopes[repo.0]);
+        text.push_str(&format!(r#","sender":{}}}"#, user(sender)));
+        Bytes::from(text)
     }
 
     /// `pull_request`, with what this action adds.
@@ -27,8 +38,8 @@ impl World {
         for (name, value) in added {
             own[*name] = value.clone();
         }
-        let payload = self.envelope(self.github.pull(ix).repo, sender, own);
-        self.emit("pull_request", Some(action), Some(ix), &payload);
+        let payload = self.envelope(self.github.pull(ix).repo, sender, &own);
+        self.emit("pull_request", Some(action), Some(ix), payload);
     }
 
     pub(crate) fn emit_label(&mut self, ix: PrIx, added: bool, name: &str, sender: &str) {
@@ -55,22 +66,22 @@ impl World {
             "commit": {"sha": sha, "node_id": format!("C_{sha}"), "parents": [],
                        "commit": {"message": "Repair", "author": {"name": "codegenie", "date": at}}},
         });
-        let payload = self.envelope(repo, &status.creator, own);
-        self.emit("status", None, pr, &payload);
+        let payload = self.envelope(repo, &status.creator, &own);
+        self.emit("status", None, pr, payload);
     }
 
     pub(crate) fn emit_check(&mut self, repo: RepoIx, sha: &Sha, check: &CheckRun, action: &str) {
         let pr = self.github.commits.get(sha).and_then(|reported| reported.prs.first().copied());
         let own = json!({"action": action, "check_run": self.check_json(repo, sha, check)});
-        let payload = self.envelope(repo, &format!("{}[bot]", check.app_slug), own);
-        self.emit("check_run", Some(action), pr, &payload);
+        let payload = self.envelope(repo, &format!("{}[bot]", check.app_slug), &own);
+        self.emit("check_run", Some(action), pr, payload);
     }
 
     pub(crate) fn emit_suite(&mut self, repo: RepoIx, sha: &Sha, suite_id: u64, slug: &str, action: &str) {
         let pr = self.github.commits.get(sha).and_then(|reported| reported.prs.first().copied());
         let own = json!({"action": action, "check_suite": self.suite_json(repo, sha, suite_id, true)});
-        let payload = self.envelope(repo, &format!("{slug}[bot]"), own);
-        self.emit("check_suite", Some(action), pr, &payload);
+        let payload = self.envelope(repo, &format!("{slug}[bot]"), &own);
+        self.emit("check_suite", Some(action), pr, payload);
     }
 
     pub(crate) fn emit_review(&mut self, ix: PrIx, place: usize, action: &str, sender: &str) {
@@ -78,22 +89,22 @@ impl World {
         let own = json!({
             "action": action, "review": self.review_json(ix, review, true), "pull_request": self.pull_json(ix, false),
         });
-        let payload = self.envelope(self.github.pull(ix).repo, sender, own);
-        self.emit("pull_request_review", Some(action), Some(ix), &payload);
+        let payload = self.envelope(self.github.pull(ix).repo, sender, &own);
+        self.emit("pull_request_review", Some(action), Some(ix), payload);
     }
 
     /// `issue_comment`, on a pull request or an issue.
     pub(crate) fn emit_comment(&mut self, comment: &Comment, issue: &Value, pr: Option<PrIx>, action: &str) {
         let own = json!({"action": action, "issue": issue, "comment": self.comment_json(comment)});
-        let payload = self.envelope(comment.repo, &comment.user, own);
-        self.emit("issue_comment", Some(action), pr, &payload);
+        let payload = self.envelope(comment.repo, &comment.user, &own);
+        self.emit("issue_comment", Some(action), pr, payload);
     }
 
     pub(crate) fn emit_issue(&mut self, place: usize, action: &str, sender: &str) {
         let issue = &self.github.issues[place];
         let (repo, own) = (issue.repo, json!({"action": action, "issue": self.issue_json(issue)}));
-        let payload = self.envelope(repo, sender, own);
-        self.emit("issues", Some(action), None, &payload);
+        let payload = self.envelope(repo, sender, &own);
+        self.emit("issues", Some(action), None, payload);
     }
 
     /// `push`, to a base or a head branch.
@@ -114,8 +125,8 @@ impl World {
             "compare": format!("{}/compare/{before}...{after}", self.repo_html(repo)),
             "commits": [commit], "head_commit": commit, "pusher": {"name": by, "email": format!("{by}@example.com")},
         });
-        let payload = self.envelope(repo, by, own);
-        self.emit("push", None, pr, &payload);
+        let payload = self.envelope(repo, by, &own);
+        self.emit("push", None, pr, payload);
     }
 
     /// `merge_group`: the queue wants a merge tested, or has thrown it away.
@@ -131,18 +142,18 @@ impl World {
         if let Some(reason) = reason {
             own["reason"] = json!(reason);
         }
-        let payload = self.envelope(repo, "github-merge-queue[bot]", own);
-        self.emit("merge_group", Some(action), Some(ix), &payload);
+        let payload = self.envelope(repo, "github-merge-queue[bot]", &own);
+        self.emit("merge_group", Some(action), Some(ix), payload);
     }
 
     /// `ping` and the like: events that mean nothing.
     pub fn send_ping(&mut self) {
         let payload = json!({"zen": "Anything added dilutes everything else.", "hook_id": 1,
                              "hook": {"type": "App", "id": 1, "app_id": self.settings.app_id}});
-        self.emit("ping", None, None, &payload);
+        self.emit("ping", None, None, Bytes::from(payload.to_string()));
         let id = self.settings.installation_id;
         let installation = json!({"action": "created", "installation": {"id": id, "app_id": self.settings.app_id, "account": owner("acme")},
                                   "repositories": [], "sender": user("maria"), "app": app(self.settings.app_id, &self.settings.app_slug)});
-        self.emit("installation", Some("created"), None, &installation);
+        self.emit("installation", Some("created"), None, Bytes::from(installation.to_string()));
     }
 }

@@ -94,8 +94,7 @@ impl World {
     }
 
     /// GitHub has something to tell about a pull request, or about none.
-    pub(crate) fn emit(&mut self, event: &str, action: Option<&str>, pr: Option<PrIx>, payload: &Value) {
-        let body = Bytes::from(payload.to_string());
+    pub(crate) fn emit(&mut self, event: &str, action: Option<&str>, pr: Option<PrIx>, body: Bytes) {
         let fault = self.webhook_fault(pr);
         let mut ms = self.sending.between(self.settings.timing.webhook_ms);
         if fault == Some(Fault::WebhookLate) {

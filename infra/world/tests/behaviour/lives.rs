@@ -150,17 +150,16 @@ fn people_close_reopen_label_and_draft() {
 }
 
 #[test]
-fn a_thousand_lives_are_quick() {
+fn many_lives_are_quick() {
+    // Unoptimised, JSON is slow: what counts is how quick it is where simulations run.
+    let lives = if cfg!(debug_assertions) { 200 } else { 1_000 };
     let began = std::time::Instant::now();
-    let mut world = World::new(
-        3,
-        Settings { repos: (0..20).map(|n| Repo::new(&format!("acme/r{n}"))).collect(), ..Settings::default() },
-    );
-    world.schedule_prs(1_000, SignedDuration::from_secs(5));
+    let repos = (0..20).map(|n| Repo::new(&format!("acme/r{n}"))).collect();
+    let mut world = World::new(3, Settings { repos, ..Settings::default() });
+    world.schedule_prs(lives, SignedDuration::from_secs(5));
     minutes(&mut world, 240);
-    assert_eq!(world.pulls().filter(|(pr, _)| world.is_merged(pr)).count(), 1_000);
+    assert_eq!(world.pulls().filter(|(pr, _)| world.is_merged(pr)).count() as u64, lives);
     let (sent, took) = (world.take_webhooks().len(), began.elapsed());
-    println!("1,000 lives, {sent} webhooks: {took:?}");
-    // Unoptimised and beside other tests; optimised it is a fraction.
-    assert!(took.as_secs() < 10, "{took:?}");
+    println!("{lives} lives, {sent} webhooks: {took:?}");
+    assert!(cfg!(debug_assertions) || took.as_secs() < 2, "{took:?}");
 }
