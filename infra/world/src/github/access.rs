@@ -128,9 +128,10 @@ impl World {
     /// What goes wrong with this request, if anything: what a test has asked for, else chance.
     pub(crate) fn request_fault(&mut self, asked: &Asked, jenkins: bool) -> Option<Fault> {
         let graphql = asked.path.ends_with("/graphql");
+        let mutates = || asked.text("query").is_some_and(|text| text.lines().any(|line| line.starts_with("mutation")));
         let fits = |fault: Fault| {
             if fault == Fault::AnswerLost {
-                asked.is_write() && !graphql
+                asked.is_write() && (!graphql || mutates())
             } else if fault == Fault::GraphqlPartial {
                 graphql
             } else {

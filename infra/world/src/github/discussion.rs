@@ -17,7 +17,9 @@ impl World {
             body: body.to_owned(),
             commit: Arc::clone(self.github.pull(ix).head()),
             submitted_at: self.now(),
+            reactions: Vec::new(),
         };
+        self.github.by_review.insert(review.id, (ix, self.github.pull(ix).reviews.len()));
         self.github.pulls[ix.0].reviews.push(review);
         self.github.pulls[ix.0].updated_at = self.now();
         let place = self.github.pull(ix).reviews.len() - 1;

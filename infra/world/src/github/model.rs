@@ -129,6 +129,8 @@ pub struct Review {
     pub commit: Arc<str>,
     /// When.
     pub submitted_at: Timestamp,
+    /// Reactions to it.
+    pub reactions: Vec<Reaction>,
 }
 
 /// What a review says.
@@ -246,6 +248,8 @@ pub(crate) struct GitHub {
     pub(crate) comments: Vec<Comment>,
     /// Their places, by what they are on.
     pub(crate) comments_of: HashMap<(RepoIx, u64), Vec<usize>>,
+    /// Where each review is.
+    pub(crate) by_review: HashMap<u64, (PrIx, usize)>,
     /// The commit of each check run and suite.
     pub(crate) sha_of_check: HashMap<u64, Sha>,
     pub(crate) last_id: u64,

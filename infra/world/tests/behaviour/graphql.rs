@@ -1,9 +1,9 @@
 //! GraphQL: fields, aliases, fragments, pages, refusals, partial answers.
 
 use serde_json::{Value, json};
-use world::{Fault, NewPull, Protection, Repo, Reports, Settings, World};
+use world::{Fault, NewPull, Protection, Repo, Reports, ReviewState, Settings, World};
 
-use super::asking::{ask, graphql};
+use super::asking::{ask, graphql, try_github};
 use super::lives::{minutes, opened, opened_in};
 
 /// The question a sweep asks.
@@ -241,6 +241,29 @@ fn issues_are_pinned_by_mutation() {
     assert!(world.issues().next().unwrap().1.pinned);
     let lost = graphql(&mut world, query, json!({"issue": "I_0"})).json;
     assert_eq!((&lost["data"]["pinIssue"], &lost["errors"][0]["type"]), (&Value::Null, &json!("NOT_FOUND")));
+}
+
+#[test]
+fn comments_and_reviews_are_reacted_to_once() {
+    let (mut world, pr) = opened();
+    let comment = world.person_comments(&pr, "danny", "/rebuild").unwrap();
+    world.person_reviews(&pr, "danny", ReviewState::Commented, "/rebuild");
+    let review = world.reviews(&pr)[0].id;
+    let query = "mutation AddReaction($subject: ID!, $content: ReactionContent!) {
+      addReaction(input: { subjectId: $subject, content: $content }) { reaction { content } }
+    }";
+    for subject in [format!("IC_{comment}"), format!("PRR_{review}")] {
+        for _ in 0..2 {
+            let answer = graphql(&mut world, query, json!({"subject": subject, "content": "EYES"})).json;
+            assert_eq!(answer["data"]["addReaction"]["reaction"]["content"], "EYES", "{answer}");
+        }
+    }
+    assert_eq!(world.comments(&pr).next().unwrap().reactions.len(), 1);
+    assert_eq!(world.reviews(&pr)[0].reactions[0].content, "eyes");
+    world.force_request(Fault::AnswerLost);
+    let body = json!({"query": query, "variables": {"subject": format!("IC_{comment}"), "content": "ROCKET"}});
+    assert!(try_github(&mut world, "POST", "/graphql", &[("authorization", "Bearer world-token")], &body).is_err());
+    assert_eq!(world.comments(&pr).next().unwrap().reactions.len(), 2, "done, although no answer came");
 }
 
 #[test]

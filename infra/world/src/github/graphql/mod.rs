@@ -3,18 +3,17 @@
 
 mod answers;
 mod document;
+mod mutations;
 mod schema;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub(crate) use document::Query;
 
 use super::access::Caller;
-use super::model::Numbered;
-use crate::effects::Deed;
 use crate::surface::{Answer, Asked};
 use crate::world::World;
 use answers::Answering;
@@ -84,39 +83,6 @@ impl World {
         let query = Arc::new(query);
         self.queries.insert(known, Arc::clone(&query));
         Ok(query)
-    }
-
-    /// Pinning is all that cannot be done by REST.
-    fn mutate(&mut self, query: &Query, variables: &Map<String, Value>, caller: &Caller) -> Answer {
-        let mut data = Map::new();
-        let mut errors = Vec::new();
-        for selection in &query.selections {
-            let document::Selection::Field(field) = selection else { continue };
-            let id = field.argument("input", variables)["issueId"].as_str().unwrap_or_default().to_owned();
-            let Some(Numbered::Issue(place)) = self.github.by_node.get(&id).copied() else {
-                data.insert(field.key.clone(), Value::Null);
-                errors.push(json!({"type": "NOT_FOUND", "path": [field.key], "message": format!("Could not resolve to a node with the global id of '{id}'.")}));
-                continue;
-            };
-            let on = field.name == "pinIssue";
-            let (repo, number) = (self.github.issues[place].repo, self.github.issues[place].number);
-            if on && self.github.issues.iter().filter(|issue| issue.repo == repo && issue.pinned).count() >= 3 {
-                data.insert(field.key.clone(), Value::Null);
-                errors.push(json!({"type": "UNPROCESSABLE", "path": [field.key], "message": "Maximum 3 pinned issues per repository"}));
-                continue;
-            }
-            self.github.issues[place].pinned = on;
-            let pr = self.pr_named(repo, number);
-            self.log(caller.login(), Deed::IssuePinned, Some(pr), None, field.name.clone());
-            let now = self.now();
-            let mut answering = Answering::new(self, variables, schema::Size::default(), 0, now, caller.login());
-            data.insert(field.key.clone(), answering.payload(place, &field.selections));
-        }
-        let mut body = json!({"data": data});
-        if !errors.is_empty() {
-            body["errors"] = Value::Array(errors);
-        }
-        Answer::ok(&body)
     }
 }
 

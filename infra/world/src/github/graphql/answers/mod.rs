@@ -68,6 +68,14 @@ impl<'a> Answering<'a> {
         })
     }
 
+    /// The answer to a reaction.
+    pub(super) fn reacted(&mut self, content: &str, list: &[Selection]) -> Value {
+        self.select(list, "AddReactionPayload", &mut |it, field| match field.name.as_str() {
+            "reaction" => it.select(&field.selections, "Reaction", &mut |_, _| json!(content)),
+            _ => Value::Null,
+        })
+    }
+
     fn argument(&self, field: &Field, name: &str) -> Value {
         field.argument(name, self.variables)
     }
