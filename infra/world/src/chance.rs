@@ -1,5 +1,10 @@
 //! Chance, repeatable: SplitMix64, one stream per purpose, so that one more request does not change what else happens.
 
+/// FNV-1a: the same text gives the same number, everywhere.
+pub(crate) fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// A stream of numbers that depends on nothing but its seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance(u64);

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 
+use crate::chance::Chance;
 use crate::github::model::PrIx;
 use crate::world::{Pr, World};
 
@@ -280,8 +281,10 @@ impl Faults {
 }
 
 /// What is to happen and has happened to one pull request.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Fate {
+    /// Its own: what happens to others does not change it.
+    pub(crate) chance: Chance,
     pub(crate) planned: Vec<Fault>,
     pub(crate) struck: Vec<(Timestamp, Fault)>,
     pub(crate) person: Option<&'static str>,
@@ -295,6 +298,22 @@ pub(crate) struct Fate {
     pub(crate) evaluating: bool,
     /// Whether SOD data is old still.
     pub(crate) sod_old: bool,
+}
+
+impl Fate {
+    pub(crate) fn new(chance: Chance) -> Self {
+        Self {
+            chance,
+            planned: Vec::new(),
+            struck: Vec::new(),
+            person: None,
+            asleep_until: [None; 3],
+            looking: [false; 3],
+            woken: [false; 3],
+            evaluating: false,
+            sod_old: false,
+        }
+    }
 }
 
 /// Faults asked for by a test, for the next request.
@@ -335,8 +354,8 @@ impl World {
     pub(crate) fn plan_fate(&mut self, ix: PrIx) {
         let candidates = self.settings.faults.of(Scene::Life);
         let mut share = self.settings.faults.lives;
-        while !candidates.is_empty() && self.lives.happens(share) {
-            let pick = usize::try_from(self.lives.below(candidates.len() as u64)).unwrap_or(0);
+        while !candidates.is_empty() && self.fates[ix.0].chance.happens(share) {
+            let pick = usize::try_from(self.fates[ix.0].chance.below(candidates.len() as u64)).unwrap_or(0);
             if !self.fates[ix.0].planned.contains(&candidates[pick]) {
                 self.fates[ix.0].planned.push(candidates[pick]);
             }

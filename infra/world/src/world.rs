@@ -37,7 +37,8 @@ impl std::fmt::Display for Pr {
 pub struct World {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    /// Chance, by purpose: names, lives, webhooks, requests.
+    pub(crate) seed: u64,
+    /// Chance, by purpose: names, the world at large, webhooks, requests. Each pull request has a chance of its own.
     pub(crate) ids: Chance,
     pub(crate) lives: Chance,
     pub(crate) sending: Chance,
@@ -87,6 +88,7 @@ impl World {
         }
         let mut world = Self {
             clock: Clock::new(settings.start),
+            seed,
             ids,
             lives: Chance::new(seed, 2),
             sending: Chance::new(seed, 3),
@@ -165,9 +167,9 @@ impl World {
         }
     }
 
-    /// A delay by chance.
-    pub(crate) fn delay(&mut self, range: (u64, u64)) -> u64 {
-        self.lives.between(range)
+    /// A delay by chance, in this pull request's life.
+    pub(crate) fn delay(&mut self, ix: PrIx, range: (u64, u64)) -> u64 {
+        self.fates[ix.0].chance.between(range)
     }
 
     /// A pull request as GitHub knows it.

@@ -35,7 +35,7 @@ impl World {
             vulnerability: id.to_owned(),
             replaces: detail["pr_number"].as_u64(),
         });
-        let ms = self.delay(self.settings.timing.genie_ms);
+        let ms = self.lives.between(self.settings.timing.genie_ms);
         self.clock.after_ms(ms, Happening::GenieOpens(self.genie_requests.len() - 1));
         true
     }
@@ -103,7 +103,7 @@ impl World {
     pub(crate) fn plan_base(&mut self, ix: PrIx) {
         for fault in self.fates[ix.0].planned.clone() {
             if matches!(fault, Fault::BaseMoves | Fault::Conflict | Fault::ConflictAgain) {
-                let ms = self.delay(self.settings.timing.base_moves_ms);
+                let ms = self.delay(ix, self.settings.timing.base_moves_ms);
                 self.clock.after_ms(ms, Happening::BaseMoves(ix, fault != Fault::BaseMoves));
             }
         }

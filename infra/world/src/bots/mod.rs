@@ -68,7 +68,7 @@ impl World {
         if !self.github.pull(ix).is_open() || std::mem::replace(&mut self.fates[ix.0].looking[place(bot)], true) {
             return;
         }
-        let ms = self.delay(self.settings.timing.bot_ms);
+        let ms = self.delay(ix, self.settings.timing.bot_ms);
         self.clock.after_ms(ms, Happening::BotLooks(bot, ix));
     }
 
@@ -97,7 +97,7 @@ impl World {
             }
             let now = self.now();
             if self.strikes(ix, asleep) {
-                let ms = self.delay(self.settings.timing.asleep_ms);
+                let ms = self.delay(ix, self.settings.timing.asleep_ms);
                 self.fates[ix.0].asleep_until[place(bot)] = Some(later(now, ms));
             }
             if self.fates[ix.0].asleep_until[place(bot)].is_none_or(|until| until <= now) {
@@ -178,7 +178,7 @@ impl World {
         }
         self.fates[ix.0].evaluating = true;
         self.say_policy(ix, StatusState::Pending, "Evaluating policies");
-        let (ms, sha) = (self.delay(self.settings.timing.policy_ms), Arc::clone(self.github.pull(ix).head()));
+        let (ms, sha) = (self.delay(ix, self.settings.timing.policy_ms), Arc::clone(self.github.pull(ix).head()));
         self.clock.after_ms(ms, Happening::PolicyAnswers(ix, sha));
     }
 

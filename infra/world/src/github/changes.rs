@@ -8,8 +8,10 @@ use serde_json::json;
 
 use super::commit::{CheckRun, Status, StatusState};
 use super::model::{Mergeability, Numbered, PrIx, Pull, PullState, RepoIx, ReviewState, Sha};
+use crate::chance::{Chance, hash};
 use crate::clock::Happening;
 use crate::effects::Deed;
+use crate::faults::Fate;
 use crate::world::World;
 
 /// What a new pull request is made of.
@@ -88,7 +90,8 @@ impl World {
             queued_at: None,
             vulnerability: opening.vulnerability,
         });
-        self.fates.push(crate::faults::Fate::default());
+        let story = format!("{} {}", self.github.repo(repo).settings.name, self.github.pull(ix).head_ref);
+        self.fates.push(Fate::new(Chance::new(self.seed, hash(&story))));
         self.open_pulls[repo.0].insert(ix);
         self.plan_fate(ix);
         self.note(&opening.author, Deed::PullOpened, ix, "");
@@ -100,7 +103,7 @@ impl World {
     /// Jenkins and Policy Bot hear of every new head; drafts are built as well.
     fn head_is_new(&mut self, ix: PrIx) {
         let sha = Arc::clone(self.github.pull(ix).head());
-        let ms = self.delay(self.settings.timing.notice_ms);
+        let ms = self.delay(ix, self.settings.timing.notice_ms);
         self.clock.after_ms(ms, Happening::JenkinsHears(ix, sha));
         self.policy_is_due(ix);
     }
@@ -225,7 +228,7 @@ impl World {
         self.github.pulls[ix.0].queued_at = Some(now);
         self.emit_pull(ix, "enqueued", by, &[]);
         self.emit_merge_group(ix, "checks_requested", None);
-        let ms = self.delay(self.settings.timing.merge_queue_ms);
+        let ms = self.delay(ix, self.settings.timing.merge_queue_ms);
         self.clock.after_ms(ms, Happening::QueueMerges(ix));
     }
 

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use super::commit::{CheckRun, Status};
 use super::merging::MergeState;
 use super::model::{Comment, Issue, PrIx, PullState, RepoIx, Review};
+use crate::chance::hash;
 use crate::clock::stamp;
 use crate::world::World;
 
-/// A stable id for a login: FNV-1a, small enough for any JSON reader.
+/// A stable id for a login, small enough for any JSON reader.
 pub(crate) fn user_id(login: &str) -> u64 {
-    login.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        % 100_000_000
+    hash(login) % 100_000_000
 }
 
 /// An account.

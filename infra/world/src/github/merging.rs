@@ -49,7 +49,7 @@ impl World {
         }
         let version = pull.mergeability_version;
         let slow = self.strikes(ix, Fault::MergeableUnknown);
-        let ms = if slow { 900_000 } else { self.delay(self.settings.timing.mergeable_ms) };
+        let ms = if slow { 900_000 } else { self.asking.between(self.settings.timing.mergeable_ms) };
         self.github.pulls[ix.0].mergeability = Mergeability::Computing;
         self.clock.after_ms(ms, Happening::MergeabilityKnown(ix, version));
     }

@@ -123,7 +123,7 @@ impl World {
     }
 
     fn new_crumb(&mut self) -> Answer {
-        let (session, crumb) = (self.ids.hex(24), self.ids.hex(64));
+        let (session, crumb) = (self.asking.hex(24), self.asking.hex(64));
         self.jenkins.sessions.insert(session.clone(), crumb.clone());
         let json = json!({"_class": "hudson.security.csrf.DefaultCrumbIssuer", "crumb": crumb, "crumbRequestField": "Jenkins-Crumb"});
         Answer::ok(&json).with("set-cookie", format!("JSESSIONID={session}; Path=/; HttpOnly"))

@@ -139,7 +139,7 @@ impl World {
         for ix in open {
             let sha = Arc::clone(self.github.pull(ix).head());
             if !self.is_built(ix, &sha) {
-                let ms = self.delay(self.settings.timing.notice_ms);
+                let ms = self.delay(ix, self.settings.timing.notice_ms);
                 self.clock.after_ms(ms, Happening::JenkinsHears(ix, sha));
             }
         }
@@ -173,7 +173,7 @@ impl World {
             .insert(id, Item { pr: ix, sha: Arc::clone(&sha), queued_at, parameters, cancelled: false, left: None });
         self.jenkins.waiting.insert(id);
         self.report_status(ix, &sha, StatusState::Pending, "This commit is scheduled to be built", None);
-        let ms = self.delay(self.settings.timing.queue_ms);
+        let ms = self.delay(ix, self.settings.timing.queue_ms);
         self.clock.after_ms(ms, Happening::BuildStarts(id));
         (id, true)
     }
@@ -215,9 +215,9 @@ impl World {
         self.notify(place, "STARTED");
         let ms = match destiny {
             Destiny::Hung => return,
-            Destiny::AgentLost => self.delay(self.settings.timing.build_ms) / 3,
+            Destiny::AgentLost => self.delay(ix, self.settings.timing.build_ms) / 3,
             Destiny::Good | Destiny::Flaky | Destiny::Broken | Destiny::Stopped => {
-                self.delay(self.settings.timing.build_ms)
+                self.delay(ix, self.settings.timing.build_ms)
             }
         };
         self.clock.after_ms(ms, Happening::BuildEnds(place));
@@ -258,7 +258,7 @@ impl World {
         });
         let ix = build.pr;
         if !self.strikes(ix, Fault::ReportLost) {
-            let ms = self.delay((500, 3_000));
+            let ms = self.delay(ix, (500, 3_000));
             self.clock.after_ms(ms, Happening::BuildReported(place));
         }
     }

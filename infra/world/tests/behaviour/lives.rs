@@ -79,6 +79,32 @@ fn the_same_seed_makes_the_same_world_and_another_seed_another_one() {
 }
 
 #[test]
+fn what_is_asked_does_not_change_what_happens_to_others() {
+    let tell = |meddle: bool| {
+        let repos = vec![Repo::new("acme/payments"), Repo::new("acme/ledger")];
+        let mut world = World::new(9, Settings { repos, faults: world::Faults::all(), ..Settings::default() });
+        world.schedule_prs(40, SignedDuration::from_mins(1));
+        minutes(&mut world, 5);
+        if meddle {
+            for _ in 0..20 {
+                drop(super::asking::try_github(
+                    &mut world,
+                    "GET",
+                    "/repos/acme/payments/pulls/1",
+                    &[("authorization", "Bearer world-token")],
+                    &serde_json::Value::Null,
+                ));
+            }
+            world.person_pushes(&Pr { repo: "acme/payments".to_owned(), number: 1 }, "danny");
+        }
+        minutes(&mut world, 300);
+        let others = world.pulls().filter(|(pr, _)| pr.repo == "acme/ledger");
+        others.map(|(pr, pull)| (pull.closed_at, world.struck(&pr).to_vec())).collect::<Vec<_>>()
+    };
+    assert_eq!(tell(false), tell(true));
+}
+
+#[test]
 fn a_merge_queue_merges_what_it_was_given() {
     let (mut world, pr) = opened_in(Repo { merge_queue: true, ..Repo::new("acme/payments") });
     minutes(&mut world, 40);

@@ -83,7 +83,7 @@ impl World {
         if id != self.settings.installation_id.to_string() {
             return Answer::not_found();
         }
-        let token = format!("ghs_{}", self.ids.hex(36));
+        let token = format!("ghs_{}", self.asking.hex(36));
         let secs = SignedDuration::from_secs(self.settings.token_secs);
         let until = self.now().checked_add(secs).unwrap_or(Timestamp::MAX);
         let now = self.now();
