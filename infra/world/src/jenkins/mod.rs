@@ -327,7 +327,9 @@ impl World {
         check.completed_at = Some(now);
         check.conclusion = Some(if result == BuildResult::Success { "success" } else { "failure" }.to_owned());
         check.title = format!("Jenkins: {}", result.name());
-        check.summary = self.log_of(build).lines().rev().take(3).collect::<Vec<_>>().join("\n");
+        let log = self.log_of(build);
+        let lines: Vec<&str> = log.lines().collect();
+        check.summary = lines[lines.len().saturating_sub(3)..].join("\n");
         self.put_check(repo, &build.sha, check, LOGIN);
     }
 

@@ -105,6 +105,7 @@ fn logs_tell_why_and_can_be_read_from_anywhere() {
         assert_eq!(ask_jenkins(&mut world, "GET", &format!("{JOB}/1/api/json")).json["result"], result);
         let check = world.check_runs(&pr).last().unwrap();
         assert_eq!(check.conclusion.as_deref(), Some("failure"));
+        assert!(all.trim_end().ends_with(&check.summary), "the end of the log: {}", check.summary);
     }
 }
 
