@@ -1,0 +1,73 @@
+//! Both surfaces over real HTTP, and webhooks posted to a real receiver.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use world::{Fault, Pr, World, post, serve};
+
+use super::lives::{minutes, opened};
+
+/// Sends raw HTTP and reads until the other side closes; bounded.
+async fn raw(url: &str, request: String) -> String {
+    let exchange = async {
+        let mut stream = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        String::from_utf8(answer).unwrap()
+    };
+    tokio::time::timeout(Duration::from_secs(5), exchange).await.unwrap()
+}
+
+fn get(path: &str, authorization: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: {authorization}\r\nconnection: close\r\n\r\n")
+}
+
+#[tokio::test]
+async fn both_surfaces_answer_and_silence_is_silent() {
+    let (world, pr): (World, Pr) = opened();
+    let world = Arc::new(Mutex::new(world));
+    let serving = serve(Arc::clone(&world)).await.unwrap();
+    let answer = raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200")
+            && answer.contains(&format!("{}/repos/acme/payments/pulls/1", serving.github_url)),
+        "{answer}"
+    );
+    let answer = raw(&serving.jenkins_url, get("/api/json", super::asking::JENKINS)).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    world.lock().unwrap().force(Fault::ApiTimeout, &pr);
+    assert_eq!(raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await, "");
+    let url = serving.github_url.clone();
+    serving.stop().await;
+    assert!(TcpStream::connect(url.trim_start_matches("http://")).await.is_err(), "stopped");
+}
+
+#[tokio::test]
+async fn webhooks_are_posted_and_answers_are_known() {
+    let (mut world, _) = opened();
+    minutes(&mut world, 1);
+    let delivery = world.take_webhooks().remove(0);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let receiver = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut request, mut part) = (Vec::new(), [0; 65_536]);
+        while !request.ends_with(b"}") {
+            let read = stream.read(&mut part).await.unwrap();
+            request.extend_from_slice(&part[..read]);
+        }
+        stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    assert_eq!(post(&url, &delivery).await, 503);
+    let request = tokio::time::timeout(Duration::from_secs(5), receiver).await.unwrap().unwrap();
+    assert!(request.starts_with("POST /webhook/github HTTP/1.1"));
+    assert!(
+        request.contains(&format!("x-github-delivery: {}", delivery.guid))
+            && request.contains("x-hub-signature-256: sha256=")
+    );
+    assert_eq!(post(&url, &delivery).await, 0, "nobody listens any more");
+}
