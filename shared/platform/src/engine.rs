@@ -105,12 +105,23 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     /// # Errors
     /// See [`EngineError`]; nothing of the fact is written then.
     pub async fn apply(&self, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
-        let policy = self.policies.for_repo(&fact.pr.repo);
-        let give_up_at = Instant::now() + CONTEND_FOR;
         // Nearly every opening is the first that is heard of a pull request: it is written blindly, and the store says if
         // there was something already. That saves a read for each pull request's first event.
         let opening = matches!(fact.what, Happened::Opened(_));
-        let mut known = if opening { Known::Told(None) } else { Known::Unread };
+        self.contend(fact, if opening { Known::Told(None) } else { Known::Unread }, now).await
+    }
+
+    /// Applies a fact to a record that the caller has just read, which saves reading it again: exactly once, or not at all.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; nothing of the fact is written then.
+    pub async fn apply_to(&self, record: Option<Record>, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
+        self.contend(fact, Known::Told(record.map(Box::new)), now).await
+    }
+
+    async fn contend(&self, fact: &Fact, mut known: Known, now: Timestamp) -> Result<Applied, EngineError> {
+        let policy = self.policies.for_repo(&fact.pr.repo);
+        let give_up_at = Instant::now() + CONTEND_FOR;
         let mut tries = 0;
         loop {
             tries += 1;

@@ -1,0 +1,3 @@
+//! GitHub, as Suture hears it.
+
+pub mod webhook;

@@ -1,0 +1,197 @@
+//! Who may tell us something: whoever knows the secret. Secrets rotate, so there are two, the current and the previous one,
+//! and every comparison takes the same time whatever is compared.
+
+use std::fmt;
+
+use aws_lc_rs::hmac;
+use thiserror::Error;
+
+/// The secrets of one sender: the current one, then the previous ones.
+#[derive(Clone)]
+pub struct Secrets(Vec<hmac::Key>);
+
+/// There is no secret, so nobody could be told from anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("there is no secret: give the current one, or `current,previous` while it rotates")]
+pub struct NoSecret;
+
+/// Why a message is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Distrust {
+    /// It says nothing about who sent it.
+    #[error("it is not signed")]
+    Missing,
+    /// What it says is not `sha256=` and 64 hexadecimal digits.
+    #[error("its signature is not `sha256=` and 64 hexadecimal digits")]
+    Unreadable,
+    /// No secret of ours made it.
+    #[error("its signature fits neither the current nor the previous secret")]
+    Wrong,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secrets({})", self.0.len())
+    }
+}
+
+impl Secrets {
+    /// Reads `current` or `current,previous`.
+    ///
+    /// # Errors
+    /// [`NoSecret`] if there is none: an empty secret would let everybody in.
+    pub fn parse(text: &str) -> Result<Self, NoSecret> {
+        let keys: Vec<hmac::Key> = text
+            .split(',')
+            .map(str::trim)
+            .filter(|secret| !secret.is_empty())
+            .map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
+            .collect();
+        if keys.is_empty() { Err(NoSecret) } else { Ok(Self(keys)) }
+    }
+
+    /// Whether the header `X-Hub-Signature-256` was made of these bytes with one of the secrets.
+    ///
+    /// # Errors
+    /// [`Distrust`] says why not.
+    pub fn check_signature(&self, body: &[u8], header: Option<&str>) -> Result<(), Distrust> {
+        let header = header.ok_or(Distrust::Missing)?;
+        let tag = header.strip_prefix("sha256=").and_then(unhex).ok_or(Distrust::Unreadable)?;
+        self.any(|key| hmac::verify(key, body, &tag).is_ok())
+    }
+
+    /// Whether the header `Authorization` holds one of the secrets, for senders that cannot sign.
+    ///
+    /// # Errors
+    /// [`Distrust`] says why not.
+    pub fn check_bearer(&self, header: Option<&str>) -> Result<(), Distrust> {
+        let presented = header.ok_or(Distrust::Missing)?.strip_prefix("Bearer ").ok_or(Distrust::Unreadable)?;
+        let presented = hmac::Key::new(hmac::HMAC_SHA256, presented.trim().as_bytes());
+        // Both are made into signatures of one text, so that neither length nor content shows in the time it takes.
+        let tag = hmac::sign(&presented, b"suture");
+        self.any(|key| hmac::verify(key, b"suture", tag.as_ref()).is_ok())
+    }
+
+    /// Asks all of them, so that it does not show which one fitted.
+    fn any(&self, fits: impl Fn(&hmac::Key) -> bool) -> Result<(), Distrust> {
+        let fitting = self.0.iter().filter(|key| fits(key)).count();
+        if fitting > 0 { Ok(()) } else { Err(Distrust::Wrong) }
+    }
+}
+
+/// The header GitHub would send for this body, for tests and for whoever plays GitHub.
+#[must_use]
+pub fn sign(secret: &str, body: &[u8]) -> String {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), body);
+    format!("sha256={}", hex(tag.as_ref()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        *byte = digit(0)? << 4 | digit(1)?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "It's a Secret to Everybody";
+    const BODY: &[u8] = b"Hello, World!";
+    /// Published by GitHub.
+    const SIGNATURE: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+
+    fn check(secrets: &str, body: &[u8], header: &str) -> Result<(), Distrust> {
+        Secrets::parse(secrets).unwrap().check_signature(body, Some(header))
+    }
+
+    #[test]
+    fn githubs_own_example_is_accepted() {
+        assert_eq!(check(SECRET, BODY, SIGNATURE), Ok(()));
+        assert_eq!(sign(SECRET, BODY), SIGNATURE);
+        assert_eq!(check(SECRET, BODY, &SIGNATURE.replace('e', "E")), Ok(()));
+    }
+
+    #[test]
+    fn no_single_bit_can_be_flipped() {
+        for at in 0..BODY.len() * 8 {
+            let mut body = BODY.to_vec();
+            body[at / 8] ^= 1 << (at % 8);
+            assert_eq!(check(SECRET, &body, SIGNATURE), Err(Distrust::Wrong), "bit {at} of the body");
+        }
+        let tag = unhex(&SIGNATURE[7..]).unwrap();
+        for at in 0..256 {
+            let mut tag = tag;
+            tag[at / 8] ^= 1 << (at % 8);
+            let header = format!("sha256={}", hex(&tag));
+            assert_eq!(check(SECRET, BODY, &header), Err(Distrust::Wrong), "bit {at} of the signature");
+        }
+        // Flipped in the text of the header, some bits give other digits, some no digits, and bit 5 only another case.
+        for at in 0..SIGNATURE.len() * 8 {
+            let mut header = SIGNATURE.as_bytes().to_vec();
+            header[at / 8] ^= 1 << (at % 8);
+            let Ok(header) = String::from_utf8(header) else { continue };
+            let same = header[..7] == SIGNATURE[..7] && header.eq_ignore_ascii_case(SIGNATURE);
+            assert_eq!(check(SECRET, BODY, &header).is_ok(), same, "{header}");
+        }
+        for at in 0..SECRET.len() * 8 {
+            let mut secret = SECRET.as_bytes().to_vec();
+            secret[at / 8] ^= 1 << (at % 8);
+            let Ok(secret) = String::from_utf8(secret) else { continue };
+            assert_ne!(check(&secret, BODY, SIGNATURE), Ok(()), "bit {at} of the secret");
+        }
+    }
+
+    #[test]
+    fn a_secret_rotates() {
+        for both in ["new,It's a Secret to Everybody", "It's a Secret to Everybody , old"] {
+            assert_eq!(check(both, BODY, SIGNATURE), Ok(()), "{both}");
+        }
+        assert_eq!(check("new,newer", BODY, SIGNATURE), Err(Distrust::Wrong));
+    }
+
+    #[test]
+    fn what_is_no_signature_is_none() {
+        let secrets = Secrets::parse(SECRET).unwrap();
+        assert_eq!(secrets.check_signature(BODY, None), Err(Distrust::Missing));
+        let sha1 = SIGNATURE.replace("sha256=", "sha1=");
+        for bad in ["", "sha256=", "sha256=zz", &sha1, &SIGNATURE[7..], &SIGNATURE[..70], &format!("{SIGNATURE}0"), "é"]
+        {
+            assert_eq!(secrets.check_signature(BODY, Some(bad)), Err(Distrust::Unreadable), "{bad}");
+        }
+        let other = format!("sha256={}", "g".repeat(64));
+        assert_eq!(secrets.check_signature(BODY, Some(&other)), Err(Distrust::Unreadable));
+    }
+
+    #[test]
+    fn a_secret_may_be_shown_by_those_who_cannot_sign() {
+        let secrets = Secrets::parse("now,before").unwrap();
+        assert_eq!(secrets.check_bearer(Some("Bearer now")), Ok(()));
+        assert_eq!(secrets.check_bearer(Some("Bearer before ")), Ok(()));
+        for wrong in ["Bearer nov", "Bearer ", "Bearer now,before", "Bearer now2"] {
+            assert_eq!(secrets.check_bearer(Some(wrong)), Err(Distrust::Wrong), "{wrong}");
+        }
+        assert_eq!(secrets.check_bearer(Some("now")), Err(Distrust::Unreadable));
+        assert_eq!(secrets.check_bearer(None), Err(Distrust::Missing));
+    }
+
+    #[test]
+    fn there_must_be_a_secret_and_it_is_never_shown() {
+        for none in ["", " ", ",", " , "] {
+            assert_eq!(Secrets::parse(none).unwrap_err(), NoSecret, "{none:?}");
+        }
+        assert_eq!(format!("{:?}", Secrets::parse("a,b").unwrap()), "Secrets(2)");
+    }
+}

@@ -1,0 +1,483 @@
+//! What each event and action comes to, and what the odd ones do.
+
+use domain::command::Command;
+use domain::event::{Actor, Happened};
+use domain::policy::Policies;
+use domain::signals::{PolicyVerdict, Verdict};
+use domain::state::Substatus;
+use serde_json::{Value, json};
+
+use super::*;
+
+const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const T0: &str = "2026-03-02T09:00:00Z";
+const T1: &str = "2026-03-02T09:01:00Z";
+
+fn own() -> Own {
+    Own { app_id: Some(77), login: Some("suture[bot]".to_owned()) }
+}
+
+fn reading(event: &str, payload: &Value) -> Reading {
+    let body = payload.to_string();
+    read(&Delivery { event, id: "d-1", body: body.as_bytes() }, &Policies::default(), &own())
+}
+
+#[track_caller]
+fn told(event: &str, payload: &Value) -> Told {
+    match reading(event, payload) {
+        Reading::Told(told) => *told,
+        other @ (Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn news(event: &str, payload: &Value) -> News {
+    told(event, payload).news.unwrap()
+}
+
+#[track_caller]
+fn ignored(event: &str, payload: &Value) -> String {
+    match reading(event, payload) {
+        Reading::Ignored(why) => why,
+        other @ (Reading::Told(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn malformed(event: &str, payload: &Value) -> String {
+    match reading(event, payload) {
+        Reading::Malformed(why) => why,
+        other @ (Reading::Told(_) | Reading::Ignored(_)) => panic!("{other:?}"),
+    }
+}
+
+/// `base` with some of its fields replaced; `a.b` names a field of a field.
+fn with(mut base: Value, changes: &[(&str, Value)]) -> Value {
+    for (path, value) in changes {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        match base.pointer_mut(&pointer) {
+            Some(place) => *place = value.clone(),
+            None => {
+                let (parent, field) = pointer.rsplit_once('/').unwrap();
+                base.pointer_mut(parent).unwrap()[field] = value.clone();
+            }
+        }
+    }
+    base
+}
+
+fn pull(action: &str) -> Value {
+    json!({
+        "action": action,
+        "number": 42,
+        "pull_request": {
+            "number": 42, "node_id": "PR_42", "state": "open", "title": "Fix CVE-2026-1234", "body": null,
+            "user": {"login": "codegenie[bot]"},
+            "labels": [{"name": "suture/hold"}, {"name": "bug"}, {"name": null}, null],
+            "head": {"ref": "codegenie/fix", "sha": HEAD, "repo": null},
+            "base": {"ref": "main", "sha": "b".repeat(40)},
+            "draft": false, "merged": false, "merged_by": null, "additions": 3, "deletions": 4,
+            "created_at": T0, "updated_at": T1, "closed_at": null, "merged_at": null
+        },
+        "repository": {"id": 5, "full_name": "acme/shop"},
+        "sender": {"login": "codegenie[bot]"}
+    })
+}
+
+#[test]
+fn an_opening_tells_everything_and_begins_a_record() {
+    let news = news("pull_request", &pull("opened"));
+    assert_eq!((news.about.clone(), news.begins, news.actor), (About::Numbers(vec![42]), true, Actor::Codegenie));
+    assert_eq!(news.occurred_at.to_string(), T0);
+    let fact = news.fact("acme/shop#42".parse().unwrap());
+    let Happened::Opened(described) = fact.what else { panic!() };
+    assert_eq!(described.vulnerability_id.as_deref(), Some("CVE-2026-1234"));
+    assert_eq!((described.labels, described.size), (vec!["suture/hold".to_owned()], Some(7)));
+    assert_eq!((described.branch.as_str(), described.base_branch.as_str()), ("codegenie/fix", "main"));
+    assert_eq!((described.node_id.as_deref(), described.required_checks), (Some("PR_42"), None));
+}
+
+#[test]
+fn every_action_that_matters_has_its_fact() {
+    let edited = ["edited", "labeled", "unlabeled", "ready_for_review", "converted_to_draft"];
+    for action in edited {
+        let news = news("pull_request", &pull(action));
+        assert!(matches!(news.what, Happened::Edited(_)) && news.begins, "{action}");
+        assert_eq!(news.occurred_at.to_string(), T1);
+    }
+    assert!(matches!(news("pull_request", &pull("reopened")).what, Happened::Reopened(_)));
+    for action in ["assigned", "review_requested", "locked", "milestoned", "something_new", ""] {
+        assert!(ignored("pull_request", &pull(action)).contains(action), "{action}");
+    }
+    // Of a closed one nothing of this is told as if it were open.
+    for action in edited.into_iter().chain(["opened", "reopened", "synchronize"]) {
+        let closed = with(pull(action), &[("pull_request.state", json!("closed"))]);
+        assert!(ignored("pull_request", &closed).contains("closed pull request"), "{action}");
+    }
+}
+
+#[test]
+fn a_push_to_the_head_is_somebodys_or_our_own() {
+    let push = with(pull("synchronize"), &[("before", json!("c".repeat(40)))]);
+    let Happened::HeadMoved { before, ours, .. } = news("pull_request", &push).what else { panic!() };
+    assert_eq!((before.unwrap().as_str(), ours), ("c".repeat(40).as_str(), false));
+    let own_push = with(push, &[("sender.login", json!("Suture[bot]"))]);
+    assert!(matches!(news("pull_request", &own_push).what, Happened::HeadMoved { ours: true, .. }));
+}
+
+#[test]
+fn an_end_is_a_merge_or_a_closing() {
+    let at = "2026-03-02T10:00:00Z";
+    let closed =
+        with(pull("closed"), &[("pull_request.state", json!("closed")), ("pull_request.closed_at", json!(at))]);
+    let news_of = |payload: &Value| news("pull_request", payload);
+    let news = news_of(&closed);
+    assert_eq!(news.what, Happened::Closed { by: Some("codegenie[bot]".to_owned()), why: None });
+    assert_eq!((news.occurred_at.to_string().as_str(), news.begins), (at, false));
+    for (login, by_automerge_bot, actor) in
+        [("Automerge-Bot[bot]", true, Actor::AutomergeBot), ("jane", false, Actor::GithubWebhook)]
+    {
+        let merged = with(
+            closed.clone(),
+            &[
+                ("pull_request.merged", json!(true)),
+                ("pull_request.merged_at", json!(at)),
+                ("pull_request.merged_by", json!({"login": login})),
+            ],
+        );
+        let news = news_of(&merged);
+        assert_eq!(news.what, Happened::Merged { by: Some(login.to_owned()), by_automerge_bot });
+        assert_eq!(news.actor, actor);
+    }
+    // Nobody any more, and no time but the last change.
+    let ghost = with(closed, &[("pull_request.merged", json!(true)), ("pull_request.closed_at", json!(null))]);
+    let news = news_of(&ghost);
+    assert_eq!(news.what, Happened::Merged { by: None, by_automerge_bot: false });
+    assert_eq!(news.occurred_at.to_string(), T1);
+}
+
+#[test]
+fn somebody_elses_pull_request_begins_nothing() {
+    let theirs = with(
+        pull("opened"),
+        &[("pull_request.user", json!({"login": "jane"})), ("pull_request.head.ref", json!("fix"))],
+    );
+    let found = news("pull_request", &theirs);
+    assert!(!found.begins);
+    let labelled = with(theirs, &[("pull_request.labels", json!([{"name": "CodeGenie"}]))]);
+    assert!(news("pull_request", &labelled).begins);
+}
+
+#[test]
+fn automerge_bots_attempts_show_in_the_queue_and_in_auto_merge() {
+    let by_bot = |action| with(pull(action), &[("sender.login", json!("automerge-bot[bot]"))]);
+    for action in ["enqueued", "auto_merge_enabled"] {
+        let news = news("pull_request", &by_bot(action));
+        assert!(matches!(&news.what, Happened::Merge { report, .. } if !report.failed), "{action}");
+        assert_eq!((news.actor, news.begins), (Actor::AutomergeBot, false));
+        assert!(ignored("pull_request", &pull(action)).contains("somebody other"), "{action}");
+    }
+    let dequeued = with(pull("dequeued"), &[("reason", json!("CI_FAILURE"))]);
+    let Happened::Merge { report, .. } = news("pull_request", &dequeued).what else { panic!() };
+    assert_eq!((report.failed, report.text.as_str()), (true, "dequeued: CI_FAILURE"));
+    let disabled = news("pull_request", &pull("auto_merge_disabled")).what;
+    assert!(
+        matches!(disabled, Happened::Merge { report, .. } if report.failed && report.text == "auto_merge_disabled")
+    );
+    for merged in
+        [with(dequeued.clone(), &[("reason", json!("MERGE"))]), with(dequeued, &[("pull_request.merged", json!(true))])]
+    {
+        assert!(ignored("pull_request", &merged).contains("being merged"));
+    }
+}
+
+#[test]
+fn what_must_be_there_is_named() {
+    for (field, expected) in [
+        ("pull_request", "`pull_request`"),
+        ("pull_request.number", "`pull_request.number`"),
+        ("pull_request.head", "`pull_request.head`"),
+        ("pull_request.head.sha", "`pull_request.head.sha`"),
+        ("pull_request.base.ref", "`pull_request.base.ref`"),
+        ("pull_request.created_at", "`pull_request.created_at`"),
+        ("repository.full_name", "`repository.full_name`"),
+        ("repository", "`repository.full_name`"),
+    ] {
+        for value in [json!(null), json!(["x"])] {
+            let why = malformed("pull_request", &with(pull("opened"), &[(field, value)]));
+            assert!(why.contains(expected), "{field}: {why}");
+        }
+    }
+    assert!(
+        malformed("pull_request", &with(pull("opened"), &[("repository.full_name", json!("a#b/c"))]))
+            .contains("full_name")
+    );
+}
+
+fn run(status: &str, conclusion: Value) -> Value {
+    json!({
+        "action": if status == "completed" { "completed" } else { "created" },
+        "check_run": {
+            "id": 9, "name": "Jenkins", "head_sha": HEAD, "status": status, "conclusion": conclusion,
+            "started_at": T0, "completed_at": if status == "completed" { json!(T1) } else { json!(null) },
+            "output": {"title": "Build", "summary": "hudson.remoting.ChannelClosedException: channel is already closed"},
+            "app": {"id": 3},
+            "check_suite": {"created_at": T0, "updated_at": T1},
+            "pull_requests": [{"number": 42, "base": {"repo": {"id": 5}}}, {"number": 1, "base": {"repo": {"id": 6}}}]
+        },
+        "repository": {"id": 5, "full_name": "acme/shop"}
+    })
+}
+
+#[test]
+fn a_check_run_reports_and_names_its_pull_request() {
+    let news = news("check_run", &run("completed", json!("failure")));
+    // Number 1 is another repository's: this one is a fork of it.
+    assert_eq!(news.about, About::Numbers(vec![42]));
+    let Happened::Check { head, check } = news.what else { panic!() };
+    assert_eq!((head.as_str(), check.name.as_str(), check.verdict), (HEAD, "Jenkins", Verdict::Failed));
+    assert_eq!((check.id, check.at.to_string().as_str()), (Some(9), T1));
+    let failure = check.failure.unwrap();
+    assert_eq!((failure.transient_rule.as_deref(), failure.text.as_str()), (Some("agent-lost"), "Build"));
+}
+
+#[test]
+fn a_forks_check_names_only_its_commit() {
+    for listed in [json!([]), json!(null), json!([{"number": 1, "base": {"repo": {"id": 6}}}])] {
+        let fork = with(run("completed", json!("success")), &[("check_run.pull_requests", listed)]);
+        assert_eq!(news("check_run", &fork).about, About::Head(HEAD.parse().unwrap()));
+    }
+}
+
+#[test]
+fn a_check_without_some_of_its_times_counts_from_what_it_has() {
+    let at = |changes: &[(&str, Value)]| {
+        news("check_run", &with(run("completed", json!("success")), changes)).occurred_at.to_string()
+    };
+    let null = json!(null);
+    assert_eq!(at(&[]), T1);
+    assert_eq!(at(&[("check_run.completed_at", null.clone())]), T0);
+    assert_eq!(at(&[("check_run.completed_at", null.clone()), ("check_run.started_at", null.clone())]), T1);
+    let none = with(
+        run("completed", json!("success")),
+        &[
+            ("check_run.completed_at", null.clone()),
+            ("check_run.started_at", null.clone()),
+            ("check_run.check_suite", null),
+        ],
+    );
+    assert!(ignored("check_run", &none).contains("no time"));
+    // Equal times are told apart by the domain, by phase.
+    let equal = with(run("completed", json!("success")), &[("check_run.completed_at", json!(T0))]);
+    let Happened::Check { check, .. } = news("check_run", &equal).what else { panic!() };
+    assert_eq!((check.at, check.verdict), (check.started_at.unwrap(), Verdict::Passed));
+}
+
+#[test]
+fn suture_does_not_wait_for_itself() {
+    let own_run = with(run("in_progress", json!(null)), &[("check_run.app.id", json!(77))]);
+    assert!(ignored("check_run", &own_run).contains("own check"));
+    let suite = json!({
+        "action": "requested",
+        "check_suite": {"head_sha": HEAD, "app": {"id": 77}, "pull_requests": [], "created_at": T0, "updated_at": T0},
+        "repository": {"id": 5, "full_name": "acme/shop"}
+    });
+    assert!(ignored("check_suite", &suite).contains("own suite"));
+    let theirs = with(suite, &[("check_suite.app.id", json!(3))]);
+    assert!(matches!(news("check_suite", &theirs).what, Happened::ChecksRequested { .. }));
+    // A completed suite may be faster than its last run: it counts for nothing.
+    assert!(ignored("check_suite", &with(theirs, &[("action", json!("completed"))])).contains("report themselves"));
+}
+
+#[test]
+fn unknown_words_are_no_verdict() {
+    assert!(ignored("check_run", &run("dreaming", json!(null))).contains("dreaming"));
+    assert!(ignored("check_run", &run("completed", json!("splendid"))).contains("splendid"));
+    assert!(ignored("status", &status("default", "perhaps", "")).contains("perhaps"));
+    assert!(
+        ignored("check_run", &with(run("queued", json!(null)), &[("action", json!("rerequested"))])).contains("again")
+    );
+    assert!(ignored("sponsorship", &json!({})).contains("`sponsorship`"));
+}
+
+fn status(context: &str, state: &str, description: &str) -> Value {
+    json!({
+        "sha": HEAD, "context": context, "state": state, "description": description, "created_at": T0, "updated_at": T1,
+        "repository": {"id": 5, "full_name": "acme/shop"}
+    })
+}
+
+#[test]
+fn a_status_is_a_check_or_policy_bots() {
+    let check = news("status", &status("continuous-integration/jenkins/pr-merge", "error", "Build timed out"));
+    assert_eq!((check.about, check.actor), (About::Head(HEAD.parse().unwrap()), Actor::GithubWebhook));
+    let Happened::Check { check, .. } = check.what else { panic!() };
+    assert_eq!((check.verdict, check.at.to_string().as_str()), (Verdict::Failed, T0));
+    assert_eq!(check.failure.unwrap().transient_rule.as_deref(), Some("timeout"));
+    for (description, substatus) in [
+        ("SOD check failed", Substatus::SodFailure),
+        ("build policy not met", Substatus::BuildFailure),
+        ("Branch protection requirements not met", Substatus::BranchProtectionFailure),
+        ("Disapproved", Substatus::OtherPolicyFailure),
+    ] {
+        let policy = news("status", &status("policy-bot: main", "failure", description));
+        let Happened::Policy { report, .. } = policy.what else { panic!() };
+        assert_eq!(
+            (report.verdict, policy.actor),
+            (PolicyVerdict::Failed(substatus), Actor::PolicyBot),
+            "{description}"
+        );
+    }
+    let null_times = with(status("x", "success", ""), &[("created_at", json!(null))]);
+    assert_eq!(news("status", &null_times).occurred_at.to_string(), T1);
+}
+
+fn review(action: &str, state: &str, login: &str, body: &str) -> Value {
+    json!({
+        "action": action,
+        "review": {
+            "user": {"login": login}, "body": body, "state": state, "commit_id": HEAD, "submitted_at": T0,
+            "author_association": "MEMBER"
+        },
+        "pull_request": {"number": 42, "updated_at": T1},
+        "repository": {"id": 5, "full_name": "acme/shop"}
+    })
+}
+
+#[test]
+fn an_approver_bots_review_is_an_approval() {
+    let approval = |action, state| news("pull_request_review", &review(action, state, "Approver-Bot[bot]", ""));
+    for (action, state, granted, occurred_at) in [
+        ("submitted", "approved", true, T0),
+        ("submitted", "APPROVED", true, T0),
+        ("submitted", "changes_requested", false, T0),
+        ("dismissed", "dismissed", false, T1),
+    ] {
+        let news = approval(action, state);
+        let Happened::Approval { head, approval } = &news.what else { panic!() };
+        assert_eq!(
+            (head.as_str(), approval.granted, approval.at.to_string().as_str()),
+            (HEAD, granted, T0),
+            "{action}"
+        );
+        assert_eq!((approval.by.as_str(), news.actor), ("approver-bot[bot]", Actor::ApproverBot));
+        assert_eq!(news.occurred_at.to_string(), occurred_at);
+    }
+    assert!(ignored("pull_request_review", &review("submitted", "approved", "jane", "")).contains("neither"));
+    assert!(ignored("pull_request_review", &review("edited", "approved", "approver-bot[bot]", "")).contains("edited"));
+    let gone = with(review("submitted", "approved", "approver-bot[bot]", ""), &[("review.commit_id", json!(null))]);
+    assert!(ignored("pull_request_review", &gone).contains("gone"));
+}
+
+#[test]
+fn a_review_may_hold_a_command() {
+    let asked =
+        told("pull_request_review", &review("submitted", "commented", "jane", "Looks stuck.\r\n\r\n/rebuild\r\n"));
+    assert_eq!((asked.news, asked.commands.len()), (None, 1));
+    assert_eq!(asked.commands[0].command_id.as_str(), "cmd:d-1#1");
+    let both = told("pull_request_review", &review("submitted", "approved", "approver-bot[bot]", "/merge"));
+    assert!(both.news.is_some() && both.commands[0].command == Command::Merge);
+}
+
+fn comment(body: &str) -> Value {
+    json!({
+        "action": "created",
+        "issue": {"number": 42, "pull_request": {"url": "x"}},
+        "comment": {"node_id": "IC_1", "user": {"login": "jane"}, "body": body, "created_at": T0, "author_association": "MEMBER",
+                    "performed_via_github_app": null},
+        "repository": {"id": 5, "full_name": "acme/shop"}
+    })
+}
+
+#[test]
+fn a_comment_asks() {
+    let told = told("issue_comment", &comment("/hold until Monday\r\n/rebuild\r\n/holdd"));
+    let asked: Vec<(&str, Command, Option<&str>)> =
+        told.commands.iter().map(|c| (c.command_id.as_str(), c.command, c.args.as_deref())).collect();
+    assert_eq!(asked, [("cmd:d-1#1", Command::Hold, Some("until Monday")), ("cmd:d-1#2", Command::Rebuild, None)]);
+    let first = &told.commands[0];
+    assert_eq!((first.pr().to_string().as_str(), first.requested_by.as_str()), ("acme/shop#42", "jane"));
+    assert_eq!((first.timestamp.to_string().as_str(), &first.run_id, &first.head_sha), (T0, &None, &None));
+    assert_eq!((told.news, first.comment.as_deref()), (None, Some("IC_1")));
+}
+
+#[test]
+fn not_every_comment_asks() {
+    for (changes, why) in [
+        (vec![("action", json!("edited"))], "edited"),
+        (vec![("action", json!("deleted"))], "deleted"),
+        (vec![("issue.pull_request", json!(null))], "not on a pull request"),
+        (vec![("comment.user", json!({"login": "SUTURE[bot]"}))], "own comment"),
+        (vec![("comment.performed_via_github_app", json!({"id": 77}))], "own comment"),
+        (vec![("comment.body", json!("<!-- suture:notice:1 -->\n/rebuild"))], "own comment"),
+        (vec![("comment.body", json!("> /rebuild"))], "without a command"),
+        (vec![("comment.body", json!(null))], "without a command"),
+        (vec![("comment.body", json!("/rebuid"))], "`/rebuid` (`/rebuild`?)"),
+        (vec![("comment.author_association", json!("NONE"))], "`NONE`"),
+        (vec![("comment.author_association", json!("FIRST_TIME_CONTRIBUTOR"))], "FIRST_TIME"),
+        (vec![("comment.author_association", json!(null))], "without a part"),
+        (vec![("comment.user", json!(null))], "without a part"),
+    ] {
+        let found = ignored("issue_comment", &with(comment("/rebuild"), &changes));
+        assert!(found.contains(why), "{changes:?}: {found}");
+    }
+    // Somebody else's App may ask, if its user may.
+    assert_eq!(
+        told("issue_comment", &with(comment("/rebuild"), &[("comment.performed_via_github_app", json!({"id": 3}))]))
+            .commands
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn a_push_moves_a_base() {
+    let push = json!({
+        "ref": "refs/heads/release/1.0", "deleted": false, "head_commit": {"timestamp": T1},
+        "repository": {"full_name": "acme/shop", "pushed_at": 1_772_442_000}
+    });
+    let moved = news("push", &push);
+    assert_eq!((moved.about, moved.occurred_at.to_string().as_str()), (About::Base("release/1.0".to_owned()), T0));
+    assert_eq!(moved.what, Happened::BaseMoved { base: "release/1.0".to_owned() });
+    assert_eq!(news("push", &with(push.clone(), &[("repository.pushed_at", json!(null))])).occurred_at.to_string(), T1);
+    for (field, value) in [
+        ("ref", json!("refs/tags/v1")),
+        ("ref", json!("refs/heads/")),
+        ("ref", json!(null)),
+        ("ref", json!("refs/heads/gh-readonly-queue/main/pr-1-abc")),
+        ("deleted", json!(true)),
+    ] {
+        ignored("push", &with(push.clone(), &[(field, value)]));
+    }
+}
+
+#[test]
+fn a_ping_says_what_is_missing() {
+    let ping = |events: &[&str]| ignored("ping", &json!({"hook": {"events": events}}));
+    assert!(ping(&["*"]).contains("subscribed to all"));
+    let some = ping(&["pull_request", "push"]);
+    assert!(some.ends_with("status, check_run, check_suite, pull_request_review, issue_comment"), "{some}");
+    assert_eq!(ignored("ping", &json!({})), "connected");
+    assert!(ignored("installation", &json!({"action": "created"})).contains("created"));
+    assert!(
+        ignored("merge_group", &json!({"action": "destroyed", "reason": "invalidated"}))
+            .contains("destroyed invalidated")
+    );
+}
+
+#[test]
+fn what_is_no_json_is_malformed_and_not_repeated() {
+    let read_bytes = |event, body: &[u8]| read(&Delivery { event, id: "d", body }, &Policies::default(), &own());
+    for event in ["pull_request", "status", "anything"] {
+        for body in [&b""[..], b"{", b"secret-text", b"\xff\xfe", "[".repeat(1000).as_bytes()] {
+            let Reading::Malformed(why) = read_bytes(event, body) else { panic!("{event} {body:?}") };
+            assert!(why.contains("line") && !why.contains("secret"), "{why}");
+        }
+    }
+    let Reading::Malformed(why) = read_bytes("push", b"payload=%7B%7D") else { panic!() };
+    assert!(why.contains("application/json"));
+    for id in ["", "a#b", "a b", "é", &"x".repeat(101)] {
+        let delivery = Delivery { event: "ping", id, body: b"{}" };
+        assert!(matches!(read(&delivery, &Policies::default(), &own()), Reading::Malformed(_)), "{id}");
+    }
+}

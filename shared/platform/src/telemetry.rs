@@ -1,0 +1,157 @@
+//! What a function says about itself: one line of JSON for each thing it was asked, with the counters CloudWatch reads out
+//! of it (embedded metric format). A line is written whole and flushed before the answer, since a Lambda freezes then.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// Where CloudWatch keeps our metrics.
+pub const NAMESPACE: &str = "Suture";
+
+/// One line in the making.
+#[derive(Debug, Clone)]
+pub struct Line {
+    at: Timestamp,
+    function: &'static str,
+    fields: Map<String, Value>,
+    metrics: Vec<(&'static str, &'static str)>,
+}
+
+impl Line {
+    /// A line of a function.
+    #[must_use]
+    pub fn new(function: &'static str, at: Timestamp) -> Self {
+        Self { at, function, fields: Map::new(), metrics: Vec::new() }
+    }
+
+    /// Adds a field.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Adds a field if there is something to say.
+    #[must_use]
+    pub fn with_some(self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// Counts.
+    #[must_use]
+    pub fn count(mut self, name: &'static str, by: u64) -> Self {
+        self.metrics.push((name, "Count"));
+        self.with(name, by)
+    }
+
+    /// Says how long something took.
+    #[must_use]
+    pub fn took_ms(mut self, ms: u64) -> Self {
+        self.metrics.push(("ms", "Milliseconds"));
+        self.with("ms", ms)
+    }
+
+    /// The line, without its end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let metrics: Vec<Value> = self.metrics.iter().map(|(name, unit)| json!({"Name": name, "Unit": unit})).collect();
+        let mut line = self.fields.clone();
+        line.insert("function".to_owned(), self.function.into());
+        if !metrics.is_empty() {
+            let about = json!([{"Namespace": NAMESPACE, "Dimensions": [["function"]], "Metrics": metrics}]);
+            line.insert("_aws".to_owned(), json!({"Timestamp": self.at.as_millisecond(), "CloudWatchMetrics": about}));
+        }
+        Value::Object(line).to_string()
+    }
+}
+
+/// Where lines go.
+pub struct Log(Mutex<Box<dyn Write + Send>>);
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
+}
+
+impl Log {
+    /// To standard output, where CloudWatch reads.
+    #[must_use]
+    pub fn stdout() -> Self {
+        Self::to(io::stdout())
+    }
+
+    /// To wherever.
+    #[must_use]
+    pub fn to(writer: impl Write + Send + 'static) -> Self {
+        Self(Mutex::new(Box::new(writer)))
+    }
+
+    /// Writes a line. If that fails there is nobody to tell: the work itself was done.
+    pub fn write(&self, line: &Line) {
+        let mut text = line.to_json();
+        text.push('\n');
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = writer.write_all(text.as_bytes()).and_then(|()| writer.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_what_cloudwatch_reads() {
+        let at = Timestamp::from_millisecond(1_772_442_000_750).unwrap();
+        let line =
+            Line::new("webhook", at).with("repo", "a/b").with_some("pr", None::<u64>).count("applied", 1).took_ms(7);
+        let json: Value = serde_json::from_str(&line.to_json()).unwrap();
+        assert_eq!(
+            json,
+            json!({
+                "_aws": {
+                    "Timestamp": 1_772_442_000_750_u64,
+                    "CloudWatchMetrics": [{
+                        "Namespace": "Suture",
+                        "Dimensions": [["function"]],
+                        "Metrics": [{"Name": "applied", "Unit": "Count"}, {"Name": "ms", "Unit": "Milliseconds"}]
+                    }]
+                },
+                "function": "webhook", "repo": "a/b", "applied": 1, "ms": 7
+            })
+        );
+        assert!(!Line::new("x", at).to_json().contains("_aws"));
+    }
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_is_one_line_whatever_it_says() {
+        let shared = Shared::default();
+        let log = Log::to(shared.clone());
+        log.write(&Line::new("webhook", Timestamp::UNIX_EPOCH).with("reason", "a\nb"));
+        log.write(&Line::new("webhook", Timestamp::UNIX_EPOCH));
+        let text = String::from_utf8(shared.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.ends_with('\n'));
+    }
+}

@@ -1,0 +1,170 @@
+//! The environment: which tables, queue, bus and topic a function works with, its secrets and its configuration (design §9).
+//! Read once, when a function starts, so that what is missing is said then and not on the first webhook.
+
+use std::fs;
+
+use domain::policy::{Policies, PolicyError};
+use thiserror::Error;
+
+use crate::github::webhook::Own;
+use crate::github::webhook::signature::Secrets;
+use crate::outlets::aws::{Addresses, AwsOutlets};
+use crate::store::dynamo::DynamoStore;
+use crate::store::dynamo::tables::Names;
+
+/// What is wrong with the environment, for whoever has set it.
+#[derive(Debug, Error)]
+pub enum BadWiring {
+    /// Something that must be set is not.
+    #[error("{0} is not set")]
+    Missing(&'static str),
+    /// Something is set to what it cannot be.
+    #[error("{name} is not usable: {why}")]
+    Unusable {
+        /// Which.
+        name: &'static str,
+        /// Why not.
+        why: String,
+    },
+    /// The configuration cannot be read.
+    #[error("SUTURE_CONFIG: {path} cannot be read: {source}")]
+    Unreadable {
+        /// Where it should be.
+        path: String,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// The configuration is wrong.
+    #[error("SUTURE_CONFIG: {0}")]
+    Configuration(#[from] PolicyError),
+}
+
+/// Where values come from: the environment, or a test's.
+pub trait Environment {
+    /// The value of a variable, if it is set and not empty.
+    fn get(&self, name: &str) -> Option<String>;
+}
+
+/// The process's own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Process;
+
+impl Environment for Process {
+    fn get(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+    }
+}
+
+fn needed(environment: &impl Environment, name: &'static str) -> Result<String, BadWiring> {
+    environment.get(name).ok_or(BadWiring::Missing(name))
+}
+
+/// The policies: of the file that `SUTURE_CONFIG` names, or the defaults.
+///
+/// # Errors
+/// [`BadWiring`] if the file cannot be read or is wrong.
+pub fn policies(environment: &impl Environment) -> Result<Policies, BadWiring> {
+    let Some(path) = environment.get("SUTURE_CONFIG") else {
+        return Ok(Policies::default());
+    };
+    let text = fs::read_to_string(&path).map_err(|source| BadWiring::Unreadable { path, source })?;
+    Ok(Policies::parse(&text)?)
+}
+
+/// The secrets of a variable, `current` or `current,previous`; `None` if it is not set.
+///
+/// # Errors
+/// [`BadWiring::Unusable`] if it is set to nothing usable.
+pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Option<Secrets>, BadWiring> {
+    let Some(text) = environment.get(name) else { return Ok(None) };
+    if text.starts_with("secret:") {
+        let why = "a reference to Secrets Manager must be resolved before it gets here".to_owned();
+        return Err(BadWiring::Unusable { name, why });
+    }
+    Secrets::parse(&text).map(Some).map_err(|error| BadWiring::Unusable { name, why: error.to_string() })
+}
+
+/// Who Suture is on GitHub.
+///
+/// # Errors
+/// [`BadWiring::Unusable`] if the App's id is not a number.
+pub fn own(environment: &impl Environment) -> Result<Own, BadWiring> {
+    let app_id = environment.get("SUTURE_GITHUB_APP_ID").map(|id| id.trim().parse::<u64>()).transpose();
+    let app_id =
+        app_id.map_err(|error| BadWiring::Unusable { name: "SUTURE_GITHUB_APP_ID", why: error.to_string() })?;
+    Ok(Own { app_id, login: environment.get("SUTURE_GITHUB_LOGIN") })
+}
+
+/// The tables' names.
+///
+/// # Errors
+/// [`BadWiring::Missing`].
+pub fn tables(environment: &impl Environment) -> Result<Names, BadWiring> {
+    Ok(Names { state: needed(environment, "SUTURE_STATE_TABLE")?, events: needed(environment, "SUTURE_EVENTS_TABLE")? })
+}
+
+/// Where to send.
+///
+/// # Errors
+/// [`BadWiring::Missing`].
+pub fn addresses(environment: &impl Environment) -> Result<Addresses, BadWiring> {
+    Ok(Addresses {
+        queue_url: needed(environment, "SUTURE_COMMAND_QUEUE_URL")?,
+        bus: environment.get("SUTURE_EVENT_BUS").unwrap_or_else(|| "default".to_owned()),
+        topic_arn: environment.get("SUTURE_ALERTS_TOPIC_ARN"),
+    })
+}
+
+/// The store and the ways out, on AWS or whatever `AWS_ENDPOINT_URL` points to.
+///
+/// # Errors
+/// [`BadWiring::Missing`].
+pub async fn on_aws(environment: &impl Environment) -> Result<(DynamoStore, AwsOutlets), BadWiring> {
+    let (names, addresses) = (tables(environment)?, addresses(environment)?);
+    let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+    let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config), names);
+    Ok((store, AwsOutlets::new(&config, addresses)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    impl Environment for BTreeMap<&str, &str> {
+        fn get(&self, name: &str) -> Option<String> {
+            BTreeMap::get(self, name).map(|value| (*value).to_owned())
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let mut set = BTreeMap::from([("SUTURE_STATE_TABLE", "s")]);
+        assert_eq!(tables(&set).unwrap_err().to_string(), "SUTURE_EVENTS_TABLE is not set");
+        assert_eq!(addresses(&set).unwrap_err().to_string(), "SUTURE_COMMAND_QUEUE_URL is not set");
+        set.extend([("SUTURE_EVENTS_TABLE", "e"), ("SUTURE_COMMAND_QUEUE_URL", "q")]);
+        assert_eq!(tables(&set).unwrap().events, "e");
+        assert_eq!(addresses(&set).unwrap().bus, "default");
+    }
+
+    #[test]
+    fn secrets_may_be_unset_but_not_empty_or_unresolved() {
+        let set = BTreeMap::from([("A", "x,y"), ("B", " , "), ("C", "secret:suture#webhook")]);
+        assert_eq!(format!("{:?}", secrets(&set, "A").unwrap().unwrap()), "Secrets(2)");
+        assert!(secrets(&set, "Z").unwrap().is_none());
+        assert!(secrets(&set, "B").unwrap_err().to_string().contains("B is not usable"));
+        assert!(secrets(&set, "C").unwrap_err().to_string().contains("Secrets Manager"));
+    }
+
+    #[test]
+    fn the_app_and_the_configuration_are_optional() {
+        let none = BTreeMap::new();
+        assert_eq!(own(&none).unwrap(), Own::default());
+        assert_eq!(policies(&none).unwrap(), Policies::default());
+        let set = BTreeMap::from([("SUTURE_GITHUB_APP_ID", "77"), ("SUTURE_CONFIG", "no/such/file")]);
+        assert_eq!(own(&set).unwrap().app_id, Some(77));
+        assert!(policies(&set).unwrap_err().to_string().contains("no/such/file cannot be read"));
+        assert!(own(&BTreeMap::from([("SUTURE_GITHUB_APP_ID", "x")])).is_err());
+    }
+}
