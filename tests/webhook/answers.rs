@@ -1,0 +1,170 @@
+//! Who is believed, what is turned away, and what the log says of it.
+
+use http::Method;
+use platform::github::webhook::signature::sign;
+use serde_json::json;
+
+use crate::ear::{CONFIG, Ear, Mood, SECRET, pull, status};
+
+const PATH: &str = "/webhook/github";
+
+#[tokio::test]
+async fn githubs_example_is_believed_and_no_other_bit() {
+    // The body of GitHub's published vector is no JSON: believed, and then not understood.
+    let ear = Ear::new(CONFIG);
+    let signature = sign(SECRET, b"Hello, World!");
+    let headers =
+        |signature| [("x-hub-signature-256", signature), ("x-github-event", "ping"), ("x-github-delivery", "d")];
+    let answer = ear.request(Method::POST, PATH, &headers(&signature), b"Hello, World!").await;
+    assert_eq!((answer.code, answer.word.as_str()), (400, "WEBHOOK_MALFORMED"));
+    for bit in 0..13 * 8 {
+        let mut body = b"Hello, World!".to_vec();
+        body[bit / 8] ^= 1 << (bit % 8);
+        let answer = ear.request(Method::POST, PATH, &headers(&signature), &body).await;
+        assert_eq!((answer.code, answer.word.as_str()), (401, "SIGNATURE_INVALID"), "bit {bit}");
+    }
+}
+
+#[tokio::test]
+async fn everything_else_is_turned_away_with_a_code_and_300_bytes() {
+    let ear = Ear::new(CONFIG);
+    let body = br#"{"password":"do not log me"}"#;
+    let signature = sign(SECRET, body);
+    let large = vec![b' '; webhook::MAX_BODY_BYTES + 1];
+    let good = ("x-hub-signature-256", signature.as_str());
+    let (event, delivery) = (("x-github-event", "push"), ("x-github-delivery", "d"));
+    let long_path = format!("/webhook/{}", "x".repeat(2000));
+    let long_id = "x".repeat(2000);
+    let post = Method::POST;
+    type Case<'a> = (Method, &'a str, Vec<(&'a str, &'a str)>, &'a [u8], u16, &'a str);
+    let cases: Vec<Case<'_>> = vec![
+        (post.clone(), "/", vec![], body, 404, "NOT_FOUND"),
+        (post.clone(), "/webhook/gitlab", vec![good], body, 404, "NOT_FOUND"),
+        (post.clone(), &long_path, vec![good], body, 404, "NOT_FOUND"),
+        (Method::GET, PATH, vec![good], body, 405, "METHOD_NOT_ALLOWED"),
+        (post.clone(), PATH, vec![good, event, delivery], &large, 413, "PAYLOAD_TOO_LARGE"),
+        (post.clone(), PATH, vec![event, delivery], body, 401, "SIGNATURE_INVALID"),
+        (post.clone(), PATH, vec![("x-hub-signature-256", "sha256=00"), event], body, 401, "SIGNATURE_INVALID"),
+        (
+            post.clone(),
+            PATH,
+            vec![("authorization", "Bearer a secret"), event, delivery],
+            body,
+            401,
+            "SIGNATURE_INVALID",
+        ),
+        (post.clone(), PATH, vec![good, delivery], body, 400, "WEBHOOK_MALFORMED"),
+        (post.clone(), PATH, vec![good, event], body, 400, "WEBHOOK_MALFORMED"),
+        (post.clone(), PATH, vec![good, event, ("x-github-delivery", "a#b")], body, 400, "WEBHOOK_MALFORMED"),
+        (post.clone(), PATH, vec![good, event, ("x-github-delivery", &long_id)], body, 400, "WEBHOOK_MALFORMED"),
+        (post.clone(), PATH, vec![good, ("x-github-event", "pull_request"), delivery], body, 400, "WEBHOOK_MALFORMED"),
+        (post.clone(), "/webhook/jenkins", vec![("authorization", "Bearer b-new")], body, 401, "SIGNATURE_INVALID"),
+        (post.clone(), "/webhook/bot", vec![("authorization", "Bearer b-new")], body, 400, "WEBHOOK_MALFORMED"),
+    ];
+    for (method, path, headers, body, code, word) in cases {
+        let answer = ear.request(method, path, &headers, body).await;
+        assert_eq!((answer.code, answer.word.as_str()), (code, word), "{path}: {answer:?}");
+        let line = ear.raw_line();
+        assert!(line.len() <= 300, "{} bytes: {line}", line.len());
+        assert!(!line.contains("do not log me") && !answer.reason.contains("do not log me"), "{line}");
+        assert_eq!((&ear.line()["rejected"], &ear.line()["code"]), (&json!(1), &json!(word)));
+    }
+}
+
+#[tokio::test]
+async fn a_stage_may_stand_before_the_path() {
+    let ear = Ear::new(CONFIG);
+    let body = br#"{"hook":{"events":["*"]}}"#;
+    let signature = sign(SECRET, body);
+    let headers = [("x-hub-signature-256", signature.as_str()), ("x-github-event", "ping"), ("x-github-delivery", "d")];
+    let answer = ear.request(Method::POST, "/prod/webhook/github", &headers, body).await;
+    assert_eq!((answer.code, answer.word.as_str()), (200, "ignored"));
+}
+
+#[tokio::test]
+async fn a_line_says_all_there_is_to_say() {
+    let ear = Ear::new(CONFIG);
+    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    ear.expect(&status('a', crate::ear::JENKINS, "pending", "", 1), "applied").await;
+    let line = ear.line();
+    let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    assert_eq!(text("event"), "status");
+    assert_eq!(text("delivery"), "status-a-continuous-integration-jenkins-pr-merge-pending-1");
+    assert_eq!((text("repo").as_str(), line["pr"].as_u64()), ("acme/shop", Some(42)));
+    assert_eq!((text("from").as_str(), text("to").as_str()), ("CREATED", "CHECKS_RUNNING"));
+    assert_eq!((text("status").as_str(), text("function").as_str()), ("applied", "webhook"));
+    assert!(text("reason").contains("CHECKS_STARTED") || text("reason").contains("CHECK_REPORTED"), "{line}");
+    assert!(line["ms"].is_u64() && line["applied"] == json!(1));
+    let metrics = &line["_aws"]["CloudWatchMetrics"][0]["Metrics"];
+    let names: Vec<&str> = metrics.as_array().unwrap().iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ms", "applied"]);
+}
+
+#[tokio::test]
+async fn without_a_store_nothing_is_acknowledged() {
+    let ear = Ear::new(CONFIG);
+    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    ear.store().be(Mood::Down);
+    for delivery in [pull(43, "opened", 'a', 0), status('a', crate::ear::JENKINS, "pending", "", 1)] {
+        let answer = ear.hear(&delivery).await;
+        assert_eq!((answer.code, answer.word.as_str()), (503, "TEMPORARILY_UNAVAILABLE"));
+        assert_eq!((&ear.line()["failed"], &ear.line()["level"]), (&json!(1), &json!("ERROR")));
+    }
+    // What needs no store is answered all the same.
+    let ping = crate::ear::Delivery { event: "ping", id: "p".to_owned(), payload: json!({}) };
+    ear.expect(&ping, "ignored").await;
+    ear.store().be(Mood::Good);
+    ear.expect(&status('a', crate::ear::JENKINS, "pending", "", 1), "applied").await;
+}
+
+#[tokio::test]
+async fn jenkins_and_bots_have_secrets_of_their_own() {
+    let ear = Ear::new(CONFIG);
+    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    let build = |phase: &str, result: serde_json::Value, minute: i64| {
+        json!({"name": "shop/PR-42", "build": {
+            "number": 7, "phase": phase, "status": result, "timestamp": tests::minute(minute).as_millisecond(),
+            "scm": {"url": "https://github.com/acme/shop.git", "commit": "a".repeat(40)}
+        }})
+        .to_string()
+    };
+    let started = build("STARTED", json!(null), 1);
+    let signature = sign("j", started.as_bytes());
+    let signed = [("x-hub-signature-256", signature.as_str())];
+    let shown = [("authorization", "Bearer j")];
+    let jenkins = "/webhook/jenkins";
+    assert_eq!(ear.request(Method::POST, jenkins, &signed, started.as_bytes()).await.word, "applied");
+    assert_eq!(ear.request(Method::POST, jenkins, &shown, started.as_bytes()).await.word, "duplicate_ignored");
+    let wrong = [("x-hub-signature-256", "sha256=00"), ("authorization", "Bearer j")];
+    assert_eq!(ear.request(Method::POST, jenkins, &wrong, started.as_bytes()).await.code, 401);
+    let done = build("COMPLETED", json!("SUCCESS"), 5);
+    assert_eq!(ear.request(Method::POST, jenkins, &shown, done.as_bytes()).await.word, "applied");
+    // GitHub tells the same, later: no news.
+    ear.expect(&status('a', crate::ear::JENKINS, "success", "", 5), "duplicate_ignored").await;
+    let report = |id: &str, bot: &str, result: &str, minute: i64| {
+        json!({"id": id, "bot": bot, "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40), "result": result,
+               "reason": "", "occurred_at": crate::ear::at(minute)})
+        .to_string()
+    };
+    for (n, (bot, result)) in [
+        ("policy-bot", "passed"),
+        ("approver-bot", "approved"),
+        ("automerge-bot", "attempted"),
+        ("automerge-bot", "failed"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body = report(&format!("r{n}"), bot, result, 6 + i64::try_from(n).unwrap());
+        let secret = if n % 2 == 0 { "Bearer b-new" } else { "Bearer b-old" };
+        let headers = [("authorization", secret)];
+        // Out of MERGING the table knows no way back: it is recorded, and GitHub is asked.
+        let word = if result == "failed" { "anomaly" } else { "applied" };
+        assert_eq!(ear.request(Method::POST, "/webhook/bot", &headers, body.as_bytes()).await.word, word, "{bot}");
+        assert_eq!(
+            ear.request(Method::POST, "/webhook/bot", &headers, body.as_bytes()).await.word,
+            "duplicate_ignored"
+        );
+    }
+    assert!(ear.kinds(42).await.ends_with("POLICY_PASSED APPROVAL_GRANTED MERGE_ATTEMPTED MERGE_FAILED"));
+}

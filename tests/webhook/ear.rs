@@ -1,0 +1,402 @@
+//! The webhook function on a store in memory, and whoever speaks to it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use domain::event::{Event, Fact, Happened};
+use domain::id::PrId;
+use domain::policy::Policies;
+use domain::pull_request::Record;
+use http::{Method, Request};
+use jiff::{SignedDuration, Timestamp};
+use platform::github::webhook::Own;
+use platform::github::webhook::signature::{Secrets, sign};
+use platform::lookup;
+use platform::outlets::Parcel;
+use platform::store::memory::MemoryStore;
+use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
+use platform::telemetry::Log;
+use serde_json::{Value, json};
+use tests::Remembering;
+use webhook::{Senders, Webhook};
+
+pub(crate) const SECRET: &str = "a secret";
+pub(crate) const JENKINS: &str = "continuous-integration/jenkins/pr-merge";
+pub(crate) const POLICY: &str = "policy-bot: main";
+
+/// Acting, with one required check, so that nothing waits for GitHub to be asked.
+pub(crate) const CONFIG: &str = "mode = 'act'\n[checks]\nrequired = ['continuous-integration/jenkins/pr-merge']\n[limits]\nwebhooks_per_minute_per_repo = 1000\n";
+
+/// What a store does on bad days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Mood {
+    #[default]
+    Good = 0,
+    /// Nothing works.
+    Down = 1,
+    /// Somebody is always faster.
+    Contended = 2,
+}
+
+/// A store in memory that can have bad days.
+#[derive(Debug, Default)]
+pub(crate) struct Moody {
+    store: MemoryStore,
+    mood: AtomicU32,
+}
+
+impl Moody {
+    pub(crate) fn be(&self, mood: Mood) {
+        self.mood.store(mood as u32, Ordering::SeqCst);
+    }
+
+    fn is(&self, mood: Mood) -> bool {
+        self.mood.load(Ordering::SeqCst) == mood as u32
+    }
+
+    fn answer(&self) -> Result<(), StoreError> {
+        if self.is(Mood::Down) { Err(StoreError::Unavailable("a bad day".to_owned())) } else { Ok(()) }
+    }
+}
+
+impl Store for Moody {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<serde_dynamo::Item>, StoreError> {
+        self.answer()?;
+        self.store.get(key, now).await
+    }
+
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, serde_dynamo::Item)>, StoreError> {
+        self.answer()?;
+        self.store.get_many(keys, now).await
+    }
+
+    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        self.answer()?;
+        if self.is(Mood::Contended) {
+            return Err(StoreError::Contended);
+        }
+        self.store.write(writes, now).await
+    }
+
+    async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
+        self.answer()?;
+        self.store.count(key, by, ttl, now).await
+    }
+
+    async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
+        self.answer()?;
+        self.store.query(query, now).await
+    }
+
+    fn spent(&self) -> &Spent {
+        self.store.spent()
+    }
+}
+
+/// What was written to the log, line by line.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = std::str::from_utf8(bytes).unwrap().strip_suffix('\n').unwrap();
+        assert!(!line.contains('\n'), "a line is written whole, and alone");
+        self.0.lock().unwrap().push(line.to_owned());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reading a configuration compiles its patterns, and many tests begin thousands of times.
+fn policies(config: &str) -> Policies {
+    static READ: Mutex<BTreeMap<String, Policies>> = Mutex::new(BTreeMap::new());
+    let mut read = READ.lock().unwrap();
+    read.entry(config.to_owned()).or_insert_with(|| Policies::parse(config).unwrap()).clone()
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    /// `status` if it was taken, `code` if it was turned away.
+    pub(crate) word: String,
+    pub(crate) reason: String,
+}
+
+/// The function, listening.
+pub(crate) struct Ear {
+    webhook: Webhook<Moody, Remembering>,
+    lines: Lines,
+    pub(crate) now: Timestamp,
+}
+
+impl Ear {
+    pub(crate) fn new(config: &str) -> Self {
+        let policies = policies(config);
+        let secrets = |text| Secrets::parse(text).unwrap();
+        let senders =
+            Senders { github: secrets(SECRET), jenkins: Some(secrets("j")), bot: Some(secrets("b-new,b-old")) };
+        let own = Own { app_id: Some(77), login: Some("suture[bot]".to_owned()) };
+        let lines = Lines::default();
+        let log = Log::to(lines.clone());
+        let webhook = Webhook::new(Moody::default(), Remembering::default(), policies, own, senders, log);
+        Self { webhook, lines, now: tests::minute(60) }
+    }
+
+    pub(crate) fn store(&self) -> &Moody {
+        self.webhook.engine().store()
+    }
+
+    pub(crate) fn outlets(&self) -> &Remembering {
+        self.webhook.engine().outlets()
+    }
+
+    pub(crate) fn sent(&self) -> Vec<Parcel> {
+        self.outlets().sent()
+    }
+
+    /// The last line of the log, as it was written.
+    pub(crate) fn raw_line(&self) -> String {
+        self.lines.0.lock().unwrap().last().unwrap().clone()
+    }
+
+    /// The last line of the log.
+    pub(crate) fn line(&self) -> Value {
+        serde_json::from_str(&self.raw_line()).unwrap()
+    }
+
+    pub(crate) async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let lines = self.lines.0.lock().unwrap().len();
+        let response = self.webhook.handle(&parts, body, self.now).await;
+        assert_eq!(self.lines.0.lock().unwrap().len(), lines + 1, "one line for each delivery");
+        let code = response.status().as_u16();
+        let content_type = response.headers()["content-type"].to_str().unwrap();
+        let json: Value = serde_json::from_str(response.body()).unwrap();
+        let text = |name: &str| json[name].as_str().unwrap().to_owned();
+        if code == 200 {
+            assert_eq!(content_type, "application/json");
+            return Answer { code, word: text("status"), reason: text("reason") };
+        }
+        assert_eq!((content_type, json["status"].as_u64()), ("application/problem+json", Some(u64::from(code))));
+        Answer { code, word: text("code"), reason: text("detail") }
+    }
+
+    /// GitHub delivers something.
+    pub(crate) async fn hear(&self, delivery: &Delivery) -> Answer {
+        let body = delivery.payload.to_string();
+        let signature = sign(SECRET, body.as_bytes());
+        let headers = [
+            ("x-hub-signature-256", signature.as_str()),
+            ("x-github-event", delivery.event),
+            ("x-github-delivery", &delivery.id),
+        ];
+        self.request(Method::POST, "/webhook/github", &headers, body.as_bytes()).await
+    }
+
+    /// GitHub delivers something, and it is answered with this word.
+    #[track_caller]
+    pub(crate) fn expect(&self, delivery: &Delivery, word: &str) -> impl Future<Output = Answer> {
+        let place = std::panic::Location::caller();
+        async move {
+            let answer = self.hear(delivery).await;
+            assert_eq!(answer.word, word, "{} at {place}: {answer:?}", delivery.id);
+            answer
+        }
+    }
+
+    pub(crate) async fn record(&self, number: u64) -> Record {
+        self.known(number).await.unwrap()
+    }
+
+    pub(crate) async fn known(&self, number: u64) -> Option<Record> {
+        self.webhook.engine().load(&tests::pr(number), self.now).await.unwrap()
+    }
+
+    /// What the log of a pull request has, in order.
+    pub(crate) async fn events(&self, number: u64) -> Vec<Event> {
+        lookup::events(self.store(), &tests::pr(number), false, None, 100, self.now).await.unwrap().entries
+    }
+
+    pub(crate) async fn kinds(&self, number: u64) -> String {
+        let events = self.events(number).await;
+        events.iter().map(|event| event.kind.name()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Something Suture itself does.
+    pub(crate) async fn apply(&self, fact: &Fact) {
+        self.webhook.engine().apply(fact, self.now).await.unwrap();
+    }
+
+    pub(crate) async fn claim(&self, pr: &PrId, run: &str) {
+        let fact = tests::claim(self.webhook.engine(), pr, run, self.now).await;
+        self.apply(&fact).await;
+        let accepted = Happened::Remedy { run: domain::id::RunId::new(run), news: domain::event::RemedyNews::Accepted };
+        let moment_later = self.now + SignedDuration::from_secs(1);
+        self.apply(&tests::fact(pr, format!("{run}-accepted"), moment_later, accepted)).await;
+    }
+}
+
+/// Something GitHub delivers.
+#[derive(Debug, Clone)]
+pub(crate) struct Delivery {
+    pub(crate) event: &'static str,
+    pub(crate) id: String,
+    pub(crate) payload: Value,
+}
+
+impl Delivery {
+    /// With another value at a JSON pointer.
+    pub(crate) fn with(mut self, pointer: &str, value: Value) -> Self {
+        *self.payload.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer} in {}", self.id)) = value;
+        self
+    }
+}
+
+/// That many minutes into the story, as GitHub writes it.
+pub(crate) fn at(minute: i64) -> String {
+    tests::minute(minute).to_string()
+}
+
+fn repository() -> Value {
+    json!({"id": 5, "full_name": "acme/shop"})
+}
+
+/// `pull_request`, by CodeGenie, with a head of this digit.
+pub(crate) fn pull(number: u64, action: &str, head: char, minute: i64) -> Delivery {
+    Delivery {
+        event: "pull_request",
+        id: format!("pull-{number}-{action}-{head}-{minute}"),
+        payload: json!({
+            "action": action,
+            "pull_request": {
+                "number": number, "node_id": format!("PR_{number}"), "state": "open", "title": "Fix CVE-2026-1234", "body": "",
+                "user": {"login": "codegenie[bot]"}, "labels": [],
+                "head": {"ref": "codegenie/fix", "sha": head.to_string().repeat(40), "repo": null},
+                "base": {"ref": "main"}, "draft": false, "merged": false, "merged_by": null,
+                "created_at": at(0), "updated_at": at(minute), "closed_at": null, "merged_at": null
+            },
+            "before": null,
+            "repository": repository(),
+            "sender": {"login": "codegenie[bot]"}
+        }),
+    }
+}
+
+pub(crate) fn closed(number: u64, minute: i64) -> Delivery {
+    pull(number, "closed", 'a', minute)
+        .with("/pull_request/state", json!("closed"))
+        .with("/pull_request/closed_at", json!(at(minute)))
+}
+
+pub(crate) fn merged(number: u64, minute: i64) -> Delivery {
+    closed(number, minute)
+        .with("/pull_request/merged", json!(true))
+        .with("/pull_request/merged_at", json!(at(minute)))
+        .with("/pull_request/merged_by", json!({"login": "automerge-bot[bot]"}))
+}
+
+pub(crate) fn enqueued(number: u64, minute: i64) -> Delivery {
+    pull(number, "enqueued", 'a', minute).with("/sender/login", json!("automerge-bot[bot]"))
+}
+
+pub(crate) fn status(head: char, context: &str, state: &str, description: &str, minute: i64) -> Delivery {
+    Delivery {
+        event: "status",
+        id: format!("status-{head}-{}-{state}-{minute}", context.replace(['/', ' ', ':'], "-")),
+        payload: json!({
+            "sha": head.to_string().repeat(40), "context": context, "state": state, "description": description,
+            "created_at": at(minute), "updated_at": at(minute), "repository": repository()
+        }),
+    }
+}
+
+/// `check_run`; it names these pull requests.
+pub(crate) fn run(head: char, name: &str, conclusion: Option<&str>, listed: &[u64], minute: i64) -> Delivery {
+    let listed: Vec<Value> =
+        listed.iter().map(|number| json!({"number": number, "base": {"repo": {"id": 5}}})).collect();
+    let done = conclusion.is_some();
+    Delivery {
+        event: "check_run",
+        id: format!("run-{head}-{name}-{}-{minute}", conclusion.unwrap_or("running")).replace('/', "-"),
+        payload: json!({
+            "action": if done { "completed" } else { "created" },
+            "check_run": {
+                "id": 9, "name": name, "head_sha": head.to_string().repeat(40),
+                "status": if done { "completed" } else { "in_progress" }, "conclusion": conclusion,
+                "started_at": at(1), "completed_at": done.then(|| at(minute)), "output": {"title": null, "summary": null},
+                "app": {"id": 3}, "check_suite": {"created_at": at(1), "updated_at": at(minute)}, "pull_requests": listed
+            },
+            "repository": repository()
+        }),
+    }
+}
+
+pub(crate) fn suite(head: char, action: &str, listed: &[u64], minute: i64) -> Delivery {
+    let listed: Vec<Value> =
+        listed.iter().map(|number| json!({"number": number, "base": {"repo": {"id": 5}}})).collect();
+    Delivery {
+        event: "check_suite",
+        id: format!("suite-{head}-{action}-{minute}"),
+        payload: json!({
+            "action": action,
+            "check_suite": {
+                "head_sha": head.to_string().repeat(40), "app": {"id": 3}, "pull_requests": listed, "conclusion": "success",
+                "created_at": at(minute), "updated_at": at(minute)
+            },
+            "repository": repository()
+        }),
+    }
+}
+
+pub(crate) fn approval(number: u64, head: char, minute: i64) -> Delivery {
+    Delivery {
+        event: "pull_request_review",
+        id: format!("review-{number}-{head}-{minute}"),
+        payload: json!({
+            "action": "submitted",
+            "review": {
+                "node_id": "PRR_1", "user": {"login": "approver-bot[bot]"}, "body": null, "state": "approved",
+                "commit_id": head.to_string().repeat(40), "submitted_at": at(minute), "author_association": "NONE"
+            },
+            "pull_request": {"number": number, "updated_at": at(minute)},
+            "repository": repository()
+        }),
+    }
+}
+
+pub(crate) fn comment(number: u64, body: &str, minute: i64) -> Delivery {
+    Delivery {
+        event: "issue_comment",
+        id: format!("comment-{number}-{minute}"),
+        payload: json!({
+            "action": "created",
+            "issue": {"number": number, "pull_request": {}},
+            "comment": {
+                "node_id": "IC_1", "user": {"login": "jane"}, "body": body, "created_at": at(minute),
+                "author_association": "MEMBER", "performed_via_github_app": null
+            },
+            "repository": repository()
+        }),
+    }
+}
+
+pub(crate) fn push(branch: &str, minute: i64) -> Delivery {
+    Delivery {
+        event: "push",
+        id: format!("push-{branch}-{minute}"),
+        payload: json!({
+            "ref": format!("refs/heads/{branch}"), "deleted": false, "head_commit": null,
+            "repository": {"id": 5, "full_name": "acme/shop", "pushed_at": tests::minute(minute).as_second()}
+        }),
+    }
+}

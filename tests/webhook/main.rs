@@ -1,0 +1,10 @@
+//! The webhook function: what is answered, what becomes of it, and what it does when too much comes or nothing works.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+
+mod answers;
+mod binary;
+mod ear;
+mod examples;
+mod lives;
+mod storms;

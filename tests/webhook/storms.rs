@@ -1,0 +1,138 @@
+//! Too much at once: nothing is dropped, and people are not kept waiting.
+
+use std::time::Duration;
+
+use domain::event::Fact;
+use domain::state::State;
+use platform::outlets::message::Message;
+use platform::outlets::{Content, Parcel};
+use serde_json::json;
+
+use crate::ear::{Ear, JENKINS, Mood, comment, pull, push, run, status};
+
+const LIMITED: &str = "mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 5";
+
+fn put_off(parcels: &[Parcel]) -> Vec<(Fact, Duration)> {
+    parcels
+        .iter()
+        .filter_map(|parcel| match &parcel.what {
+            // As it would come out of the queue.
+            Content::Queue { message, delay, .. } => match Message::from_json(&message.to_json().unwrap()).unwrap() {
+                Message::Fact(fact) => Some((*fact, *delay)),
+                Message::Command(_) => None,
+            },
+            Content::Bus { .. } | Content::People(_) => None,
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn beyond_the_limit_facts_wait_on_the_queue_and_lose_nothing() {
+    let ear = Ear::new(LIMITED);
+    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    for n in 0..4 {
+        ear.expect(&run('a', &format!("job-{n}"), Some("success"), &[42], 3), "applied").await;
+    }
+    for n in 4..12 {
+        let answer = ear.expect(&run('a', &format!("job-{n}"), Some("success"), &[42], 3), "throttled_delayed").await;
+        assert!(answer.reason.contains("limit"), "{answer:?}");
+        assert_eq!(ear.line()["throttled"], json!(1));
+    }
+    ear.expect(&run('a', "build", Some("success"), &[42], 4), "throttled_delayed").await;
+    assert_eq!(ear.record(42).await.state, State::ChecksRunning);
+    // Commands do not wait.
+    ear.expect(&comment(42, "/status", 5), "command_queued").await;
+    // Pull requests that are none of ours take up no room, and are not queued.
+    ear.expect(&run('f', "job", Some("success"), &[7], 3), "ignored").await;
+    ear.expect(&run('f', "job", Some("success"), &[], 3), "ignored").await;
+    let waiting = put_off(&ear.sent());
+    let delays: Vec<u64> = waiting.iter().map(|(_, delay)| delay.as_secs()).collect();
+    assert_eq!(delays, [60, 72, 84, 96, 108, 120, 132, 144, 156]);
+    // The Car Bridge applies them through the same engine, in whatever order.
+    for (fact, _) in waiting.iter().rev() {
+        ear.apply(fact).await;
+    }
+    let record = ear.record(42).await;
+    assert_eq!((record.state, record.signals.checks.len()), (State::ChecksPassed, 13));
+    // Another minute has room again, and so has another repository.
+    let mut ear = ear;
+    ear.now = tests::minute(61);
+    ear.expect(&run('a', "job-13", Some("success"), &[42], 3), "applied").await;
+}
+
+#[tokio::test]
+async fn a_delivery_put_off_and_delivered_again_is_applied_once() {
+    let ear = Ear::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1");
+    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    let check = run('a', "build", Some("success"), &[42], 3);
+    ear.expect(&check, "throttled_delayed").await;
+    ear.expect(&check, "throttled_delayed").await;
+    for (fact, _) in put_off(&ear.sent()) {
+        ear.apply(&fact).await;
+    }
+    assert_eq!(ear.events(42).await.iter().filter(|event| event.hop == 0).count(), 2);
+}
+
+#[tokio::test]
+async fn a_push_to_a_busy_base_reaches_everybody_in_the_end() {
+    let ear = Ear::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1000");
+    for number in 1..=120 {
+        ear.expect(&pull(number, "opened", 'a', 0), "applied").await;
+    }
+    ear.expect(&push("main", 9), "applied").await;
+    assert_eq!((&ear.line()["applied"], &ear.line()["throttled"]), (&json!(50), &json!(70)));
+    let waiting = put_off(&ear.sent());
+    assert_eq!(waiting.len(), 70);
+    for (fact, _) in &waiting {
+        ear.apply(fact).await;
+    }
+    for number in 1..=120 {
+        assert_eq!(ear.kinds(number).await, "PR_OPENED BASE_MOVED", "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_others_keep_writing_makes_its_fact_wait() {
+    let ear = Ear::new(crate::ear::CONFIG);
+    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    ear.store().be(Mood::Contended);
+    let answer = ear.expect(&status('a', JENKINS, "pending", "", 1), "throttled_delayed").await;
+    assert!(answer.reason.contains("others keep writing"), "{answer:?}");
+    ear.store().be(Mood::Good);
+    let waiting = put_off(&ear.sent());
+    assert_eq!(waiting.len(), 1);
+    ear.apply(&waiting[0].0).await;
+    assert_eq!(ear.record(42).await.state, State::ChecksRunning);
+}
+
+#[tokio::test]
+async fn without_a_queue_what_would_wait_is_not_acknowledged() {
+    let ear = Ear::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1");
+    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    ear.outlets().set_down(true);
+    let answer = ear.hear(&run('a', "build", None, &[42], 1)).await;
+    assert_eq!((answer.code, answer.word.as_str()), (503, "TEMPORARILY_UNAVAILABLE"));
+    let answer = ear.hear(&comment(42, "/rebuild", 2)).await;
+    assert_eq!(answer.code, 503);
+    ear.outlets().set_down(false);
+    ear.expect(&comment(42, "/rebuild", 2), "command_queued").await;
+}
+
+#[tokio::test]
+async fn a_fact_costs_what_the_design_allows() {
+    use platform::store::Store as _;
+    let ear = Ear::new(crate::ear::CONFIG);
+    let cost = async |delivery: &crate::ear::Delivery| {
+        let before = ear.store().spent().so_far().requests;
+        ear.expect(delivery, "applied").await;
+        ear.store().spent().so_far().requests - before
+    };
+    // The counter is one of each.
+    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 2);
+    assert_eq!(cost(&run('a', "build", None, &[42], 1)).await, 3);
+    assert_eq!(cost(&status('a', JENKINS, "pending", "", 1)).await, 4);
+    let before = ear.store().spent().so_far().requests;
+    ear.expect(&run('f', "build", None, &[7], 1), "ignored").await;
+    ear.expect(&status('f', JENKINS, "pending", "", 1), "ignored").await;
+    assert_eq!(ear.store().spent().so_far().requests - before, 2);
+}
