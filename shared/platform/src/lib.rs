@@ -2,11 +2,14 @@
 //! the engine loop, the ways in and the ways out. Nothing here decides what becomes of a pull request.
 
 pub mod breaker;
+pub mod clock;
 pub mod engine;
 pub mod github;
 pub mod guards;
+pub mod http;
 pub mod idempotency;
 pub mod intake;
+pub mod jenkins;
 pub mod lookup;
 pub mod outlets;
 pub mod reports;

@@ -1,0 +1,229 @@
+//! Check runs of our own, and asking for those of others to run again.
+
+use domain::event::cut;
+use domain::id::{RepoName, Sha};
+use http::Method;
+use serde::{Deserialize, Serialize};
+
+use super::client::GitHub;
+use super::pulls::{owner, repo_path};
+use crate::http::CallError;
+
+/// GitHub refuses longer texts.
+const MAX_TEXT: usize = 65_535;
+/// Check runs and workflow runs of one commit are read this far, 100 to a page.
+const MOST_PAGES: usize = 10;
+
+/// Where a check run of ours stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckState {
+    /// At work.
+    InProgress,
+    /// Green.
+    Success,
+    /// Grey: says something, blocks nothing.
+    Neutral,
+    /// Red.
+    Failure,
+    /// A person has to do something.
+    ActionRequired,
+}
+
+/// A check run of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckRun {
+    /// Its name.
+    pub name: String,
+    /// On which commit.
+    pub head: Sha,
+    /// Our own name for it, by which it is found again.
+    pub external_id: String,
+    /// Where it stands.
+    pub state: CheckState,
+    /// The headline.
+    pub title: String,
+    /// The text, Markdown; cut where GitHub would refuse it.
+    pub summary: String,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_sha: Option<&'a str>,
+    external_id: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conclusion: Option<&'static str>,
+    output: Output<'a>,
+}
+
+#[derive(Serialize)]
+struct Output<'a> {
+    title: &'a str,
+    summary: String,
+}
+
+impl CheckRun {
+    fn body(&self, with_head: bool) -> Body<'_> {
+        let (status, conclusion) = match self.state {
+            CheckState::InProgress => ("in_progress", None),
+            CheckState::Success => ("completed", Some("success")),
+            CheckState::Neutral => ("completed", Some("neutral")),
+            CheckState::Failure => ("completed", Some("failure")),
+            CheckState::ActionRequired => ("completed", Some("action_required")),
+        };
+        Body {
+            name: &self.name,
+            head_sha: with_head.then(|| self.head.as_str()),
+            external_id: &self.external_id,
+            status,
+            conclusion,
+            output: Output { title: &self.title, summary: cut(&self.summary, MAX_TEXT) },
+        }
+    }
+}
+
+/// Somebody's check run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "RawRun")]
+pub struct CheckRunSeen {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its maker's own name for it; Jenkins: `job/path#build`.
+    pub external_id: String,
+    /// `queued`, `in_progress`, `completed`, …
+    pub status: String,
+    /// `success`, `failure`, …; none while it is not completed.
+    pub conclusion: Option<String>,
+    /// The suite it belongs to.
+    pub suite: Option<u64>,
+    /// The App that made it.
+    pub app: String,
+}
+
+#[derive(Deserialize)]
+struct RawRun {
+    id: u64,
+    name: String,
+    external_id: Option<String>,
+    status: String,
+    conclusion: Option<String>,
+    check_suite: Option<Id>,
+    app: Option<AppName>,
+}
+
+#[derive(Deserialize)]
+struct Id {
+    id: u64,
+}
+
+#[derive(Deserialize)]
+struct AppName {
+    slug: Option<String>,
+}
+
+impl From<RawRun> for CheckRunSeen {
+    fn from(raw: RawRun) -> Self {
+        Self {
+            id: raw.id,
+            name: raw.name,
+            external_id: raw.external_id.unwrap_or_default(),
+            status: raw.status,
+            conclusion: raw.conclusion,
+            suite: raw.check_suite.map(|suite| suite.id),
+            app: raw.app.and_then(|app| app.slug).unwrap_or_default(),
+        }
+    }
+}
+
+/// A run of a GitHub Actions workflow.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct WorkflowRun {
+    /// Its id.
+    pub id: u64,
+    /// Which attempt it is.
+    #[serde(default)]
+    pub run_attempt: u32,
+    /// `queued`, `in_progress`, `completed`, …
+    pub status: Option<String>,
+    /// `success`, `failure`, …
+    pub conclusion: Option<String>,
+}
+
+impl GitHub {
+    /// Creates a check run and answers its id.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn create_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<u64, CallError> {
+        let path = repo_path(repo, "check-runs");
+        let answer = self.write(owner(repo), Method::POST, path, Some(&run.body(true))).await?;
+        Ok(answer.json::<Id>()?.id)
+    }
+
+    /// Changes a check run. Its commit stays what it was.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn update_check_run(&self, repo: &RepoName, id: u64, run: &CheckRun) -> Result<(), CallError> {
+        let path = repo_path(repo, &format!("check-runs/{id}"));
+        self.write(owner(repo), Method::PATCH, path, Some(&run.body(false))).await.map(drop)
+    }
+
+    /// The newest check runs of a commit, by whomever.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn check_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<CheckRunSeen>, CallError> {
+        #[derive(Deserialize)]
+        struct Page {
+            check_runs: Vec<CheckRunSeen>,
+        }
+        let path = repo_path(repo, &format!("commits/{head}/check-runs?per_page=100"));
+        self.read_all(owner(repo), path, MOST_PAGES, |page: Page| page.check_runs).await
+    }
+
+    /// Asks for a check run to run again. Only its maker hears it.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn rerequest_check_run(&self, repo: &RepoName, id: u64) -> Result<(), CallError> {
+        self.ask_again(repo, &format!("check-runs/{id}/rerequest")).await
+    }
+
+    /// Asks for all of a suite to run again. Only the App that owns it may.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn rerequest_check_suite(&self, repo: &RepoName, id: u64) -> Result<(), CallError> {
+        self.ask_again(repo, &format!("check-suites/{id}/rerequest")).await
+    }
+
+    /// The workflow runs of a commit, newest first.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn workflow_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<WorkflowRun>, CallError> {
+        #[derive(Deserialize)]
+        struct Page {
+            workflow_runs: Vec<WorkflowRun>,
+        }
+        let path = repo_path(repo, &format!("actions/runs?head_sha={head}&per_page=100"));
+        self.read_all(owner(repo), path, MOST_PAGES, |page: Page| page.workflow_runs).await
+    }
+
+    /// Runs the failed jobs of a workflow run again.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn rerun_failed_jobs(&self, repo: &RepoName, run: u64) -> Result<(), CallError> {
+        self.ask_again(repo, &format!("actions/runs/{run}/rerun-failed-jobs")).await
+    }
+
+    async fn ask_again(&self, repo: &RepoName, what: &str) -> Result<(), CallError> {
+        self.write(owner(repo), Method::POST, repo_path(repo, what), None::<&()>).await.map(drop)
+    }
+}

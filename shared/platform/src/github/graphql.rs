@@ -1,0 +1,120 @@
+//! GraphQL as GitHub speaks it: 200 with errors, and partial data with nulls. Octocrab's own call throws the data away when
+//! there are errors, so answers are read here. The documents are static files in `queries/`, held against GitHub's
+//! published schema by a test.
+
+use http::Method;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::client::{As, Ask, GitHub, Kind, json};
+use crate::http::CallError;
+
+/// Pull requests with everything a snapshot needs.
+pub(super) const PULL_REQUESTS: &str = include_str!("queries/pull_requests.graphql");
+/// Further contexts of one pull request, and which of them are required.
+pub(super) const CONTEXTS: &str = include_str!("queries/contexts.graphql");
+/// Whether pull requests can be merged, asked again.
+pub(super) const MERGEABLE: &str = include_str!("queries/mergeable.graphql");
+/// The open pull requests of a repository.
+pub(super) const OPEN_PULL_REQUESTS: &str = include_str!("queries/open_pull_requests.graphql");
+/// Reacts to a comment or a review.
+pub(super) const ADD_REACTION: &str = include_str!("queries/add_reaction.graphql");
+/// Pins an issue.
+pub(super) const PIN_ISSUE: &str = include_str!("queries/pin_issue.graphql");
+
+/// What GraphQL complains about.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct GraphError {
+    pub(super) message: String,
+    #[serde(default, rename = "type")]
+    pub(super) kind: Option<String>,
+    #[serde(default)]
+    pub(super) path: Vec<Value>,
+    /// There if the question itself was wrong.
+    #[serde(default)]
+    extensions: Option<Value>,
+}
+
+/// An answer, whole or in part.
+#[derive(Debug, Deserialize)]
+pub(super) struct Graph<T> {
+    #[serde(default = "nothing")]
+    pub(super) data: Option<T>,
+    #[serde(default)]
+    pub(super) errors: Vec<GraphError>,
+}
+
+fn nothing<T>() -> Option<T> {
+    None
+}
+
+#[derive(Serialize)]
+struct Question<'a, V> {
+    query: &'a str,
+    variables: V,
+}
+
+impl GitHub {
+    /// Asks a query, and again if `repeat` and the failure may pass. Errors beside data are the caller's to judge; errors
+    /// without data are ours.
+    pub(super) async fn query<T: DeserializeOwned>(
+        &self,
+        who: As<'_>,
+        document: &str,
+        variables: impl Serialize,
+        repeat: bool,
+    ) -> Result<Graph<T>, CallError> {
+        let ask = question(who, Kind::Query, document, variables)?;
+        let answer = if repeat { self.repeatedly(&ask).await? } else { self.once(&ask).await? };
+        self.judge(answer.json()?, false)
+    }
+
+    /// Asks for a change, once.
+    pub(super) async fn mutate<T: DeserializeOwned>(
+        &self,
+        who: As<'_>,
+        document: &str,
+        variables: impl Serialize,
+    ) -> Result<T, CallError> {
+        let answer = self.once(&question(who, Kind::Write, document, variables)?).await?;
+        let graph = self.judge::<T>(answer.json()?, true)?;
+        match (graph.data, graph.errors.first()) {
+            (Some(data), None) => Ok(data),
+            (_, Some(error)) => Err(refused(error)),
+            (None, None) => Err(CallError::Unreadable { why: "neither data nor errors".to_owned() }),
+        }
+    }
+
+    fn judge<T>(&self, graph: Graph<T>, writes: bool) -> Result<Graph<T>, CallError> {
+        if graph.errors.iter().any(|error| error.kind.as_deref() == Some("RATE_LIMITED")) {
+            let soon = self.clock().now().saturating_add(jiff::SignedDuration::from_mins(1));
+            let reset = self.rates().graphql.map(|rate| rate.resets_at).filter(|at| *at > self.clock().now());
+            let until = reset.or(soon.ok()).unwrap_or(jiff::Timestamp::MAX);
+            self.hold_until(until);
+            return Err(CallError::RateLimited { until });
+        }
+        match (&graph.data, graph.errors.first()) {
+            // GitHub's way of saying that it took too long, or broke: neither a type nor what is wrong with the question.
+            (None, Some(error)) if error.kind.is_none() && error.extensions.is_none() => {
+                Err(CallError::Unavailable { why: error.message.clone(), may_have_happened: writes })
+            }
+            (None, Some(error)) => Err(refused(error)),
+            (Some(_), _) | (None, None) => Ok(graph),
+        }
+    }
+}
+
+fn question<'a>(who: As<'a>, kind: Kind, document: &str, variables: impl Serialize) -> Result<Ask<'a>, CallError> {
+    let body = Some(json(&Question { query: document, variables })?);
+    Ok(Ask { who, kind, method: Method::POST, path: "/graphql".to_owned(), body })
+}
+
+fn refused(error: &GraphError) -> CallError {
+    let message = domain::event::cut(&error.message, 300);
+    match error.kind.as_deref() {
+        Some("NOT_FOUND") => CallError::Gone { message },
+        Some("FORBIDDEN" | "INSUFFICIENT_SCOPES") => CallError::Refused { status: 403, message },
+        Some(_) | None => CallError::Refused { status: 422, message },
+    }
+}

@@ -1,0 +1,124 @@
+//! The open pull requests of a repository: how the sweep finds those whose `opened` never arrived.
+
+use domain::event::Described;
+use domain::id::{PrId, RepoName};
+use domain::policy::Policy;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::client::GitHub;
+use super::graphql::{Graph, OPEN_PULL_REQUESTS};
+use super::pulls::owner;
+use super::snapshots::{Actor, Label, List, top_of};
+use super::webhook::words;
+use crate::http::CallError;
+
+/// Pages of 100. A repository with more open pull requests than this is read in part.
+const MOST_PAGES: usize = 50;
+
+/// An open pull request, as far as it takes to adopt it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Which.
+    pub id: PrId,
+    /// Who opened it.
+    pub author: String,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// All its labels; `described` has only those that mean something.
+    pub labels: Vec<String>,
+    /// How it is described.
+    pub described: Described,
+}
+
+impl Listed {
+    /// Whether it is one of ours.
+    #[must_use]
+    pub fn is_ours(&self, policy: &Policy) -> bool {
+        policy.ours.matches(&self.author, &self.described.branch, &self.labels)
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    repository: Option<Repository>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Repository {
+    pull_requests: List<Pull>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pull {
+    id: String,
+    number: u64,
+    title: String,
+    body: String,
+    is_draft: bool,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    additions: u64,
+    deletions: u64,
+    head_ref_name: String,
+    head_ref_oid: String,
+    base_ref_name: String,
+    author: Option<Actor>,
+    labels: Option<List<Label>>,
+}
+
+#[derive(Serialize)]
+struct Page<'a> {
+    owner: &'a str,
+    name: &'a str,
+    after: Option<&'a str>,
+}
+
+impl GitHub {
+    /// The open pull requests of a repository, oldest first. Those GitHub could not show are left out: the next inventory
+    /// finds them.
+    ///
+    /// # Errors
+    /// See [`CallError`]; `Gone` if there is no such repository.
+    pub async fn open_pulls(&self, repo: &RepoName, policy: &Policy) -> Result<Vec<Listed>, CallError> {
+        let mut listed = Vec::new();
+        let mut after: Option<String> = None;
+        for _ in 0..MOST_PAGES {
+            let page = Page { owner: repo.owner(), name: repo.name(), after: after.as_deref() };
+            let graph: Graph<Answer> = self.query(owner(repo), OPEN_PULL_REQUESTS, page, true).await?;
+            let gone = || CallError::Gone { message: format!("GitHub shows no repository `{repo}`") };
+            let pulls = graph.data.and_then(|data| data.repository).ok_or_else(gone)?.pull_requests;
+            listed.extend(pulls.iter().filter_map(|pull| list(repo, pull, policy)));
+            after = pulls.page_info.end_cursor.filter(|_| pulls.page_info.has_next_page);
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(listed)
+    }
+}
+
+fn list(repo: &RepoName, pull: &Pull, policy: &Policy) -> Option<Listed> {
+    let labels: Vec<String> = pull.labels.iter().flat_map(List::iter).map(|label| label.name.clone()).collect();
+    let texts = [pull.title.as_str(), &pull.head_ref_name, top_of(&pull.body)];
+    Some(Listed {
+        id: PrId::new(repo.clone(), pull.number),
+        author: pull.author.as_ref().map(Actor::login).unwrap_or_default(),
+        updated_at: pull.updated_at,
+        described: Described {
+            node_id: Some(pull.id.clone()),
+            branch: pull.head_ref_name.clone(),
+            base_branch: pull.base_ref_name.clone(),
+            head: pull.head_ref_oid.parse().ok()?,
+            labels: words::labels(policy, labels.iter().map(String::as_str)),
+            draft: pull.is_draft,
+            vulnerability_id: policy.ours.vulnerability_id(&texts),
+            created_at: pull.created_at,
+            size: Some(pull.additions.saturating_add(pull.deletions)),
+            required_checks: None,
+        },
+        labels,
+    })
+}

@@ -1,0 +1,134 @@
+//! What a repository says about people and branches: who may write, what a base requires, how far a head lags behind.
+
+use std::collections::BTreeSet;
+
+use domain::command::Permission;
+use domain::id::{RepoName, Sha};
+use serde::Deserialize;
+
+use super::client::{GitHub, part};
+use super::pulls::{owner, repo_path};
+use crate::http::CallError;
+
+/// Rules of one branch are read this far, 100 to a page.
+const MOST_PAGES: usize = 10;
+
+/// What a base branch requires of a head.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Required {
+    /// The contexts that must be green, sorted; `None` if neither protection nor rules could be read.
+    pub contexts: Option<Vec<String>>,
+    /// Whether the head must have everything of its base.
+    pub strict: bool,
+}
+
+#[derive(Deserialize)]
+struct Protection {
+    #[serde(default)]
+    strict: bool,
+    #[serde(default)]
+    contexts: Vec<String>,
+    #[serde(default)]
+    checks: Vec<Context>,
+}
+
+#[derive(Deserialize)]
+struct Context {
+    context: String,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    parameters: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct StatusChecks {
+    #[serde(default)]
+    strict_required_status_checks_policy: bool,
+    #[serde(default)]
+    required_status_checks: Vec<Context>,
+}
+
+impl GitHub {
+    /// What somebody may do in a repository; `None`: nothing.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<Option<Permission>, CallError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            permission: String,
+            #[serde(default)]
+            role_name: String,
+        }
+        let path = repo_path(repo, &format!("collaborators/{}/permission", part(login)));
+        match self.read(owner(repo), path).await {
+            Ok(answer) => {
+                let answer: Answer = answer.json()?;
+                Ok(Permission::from_github(&answer.role_name, &answer.permission))
+            }
+            Err(CallError::Gone { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How many commits of the base the head lacks.
+    ///
+    /// # Errors
+    /// See [`CallError`]; `Gone` if one of the two is not there any more.
+    pub async fn behind_by(&self, repo: &RepoName, base: &str, head: &Sha) -> Result<u32, CallError> {
+        #[derive(Deserialize)]
+        struct Comparison {
+            behind_by: u32,
+        }
+        // Only the first page lists files, which can be megabytes; the counts are on every page.
+        let path = repo_path(repo, &format!("compare/{}...{head}?per_page=1&page=2", part(base)));
+        Ok(self.read(owner(repo), path).await?.json::<Comparison>()?.behind_by)
+    }
+
+    /// What a branch requires, by its protection and by rulesets. Whichever of the two we may not see is left out.
+    ///
+    /// # Errors
+    /// See [`CallError`]; never because a part of it is not for us.
+    pub async fn required(&self, repo: &RepoName, branch: &str) -> Result<Required, CallError> {
+        let branch = part(branch);
+        let protection =
+            self.read(owner(repo), repo_path(repo, &format!("branches/{branch}/protection/required_status_checks")));
+        let protection: Option<Protection> = match tolerated(protection.await)? {
+            Some(answer) => Some(answer.json()?),
+            None => None,
+        };
+        let rules = repo_path(repo, &format!("rules/branches/{branch}?per_page=100"));
+        let rules: Option<Vec<Rule>> =
+            tolerated(self.read_all(owner(repo), rules, MOST_PAGES, |page: Vec<Rule>| page).await)?;
+        let known = protection.is_some() || rules.is_some();
+        let mut contexts = BTreeSet::new();
+        let mut strict = false;
+        if let Some(protection) = protection {
+            strict |= protection.strict;
+            contexts.extend(protection.contexts);
+            contexts.extend(protection.checks.into_iter().map(|check| check.context));
+        }
+        for rule in rules.into_iter().flatten().filter(|rule| rule.kind == "required_status_checks") {
+            let Some(parameters) = rule.parameters else { continue };
+            let parameters: StatusChecks =
+                serde_json::from_value(parameters).map_err(|error| CallError::unreadable(&error))?;
+            strict |= parameters.strict_required_status_checks_policy;
+            contexts.extend(parameters.required_status_checks.into_iter().map(|check| check.context));
+        }
+        Ok(Required { contexts: known.then(|| contexts.into_iter().collect()), strict })
+    }
+}
+
+/// A branch without protection answers 404, one we may not look at 403.
+fn tolerated<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(CallError::Gone { .. } | CallError::Refused { status: 403, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

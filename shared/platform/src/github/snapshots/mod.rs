@@ -1,0 +1,323 @@
+//! Trust but verify: what GitHub itself says about many pull requests at once. One static query for up to 25 of them; half
+//! as many when GitHub cannot answer; contexts beyond the first hundred, mergeability that is not worked out yet and
+//! comparisons only where they are needed. One pull request that cannot be read never costs the others.
+
+mod raw;
+mod reading;
+
+use std::collections::BTreeMap;
+
+use domain::id::{PrId, Sha};
+use domain::policy::Policies;
+use domain::snapshot::Snapshot;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::client::{As, GitHub};
+use super::graphql::{CONTEXTS, Graph, GraphError, MERGEABLE, PULL_REQUESTS};
+use crate::http::CallError;
+pub(super) use raw::{Actor, Label, List};
+use raw::{Further, Mergeability, Node, Nodes, Pull};
+pub(super) use reading::top_of;
+use reading::{Reading, partial};
+
+/// Contexts are read this far, 100 to a page.
+const MOST_CONTEXT_PAGES: usize = 20;
+/// Failed queries per batch before the rest of it is left for the next sweep: enough to corner one pull request that
+/// breaks the query, and not many when GitHub is down.
+const MOST_FAILURES: usize = 8;
+/// `nodes(ids:)` takes this many.
+const MOST_NODES: usize = 100;
+/// Parts of a pull request that GitHub may keep to itself without the rest being wrong.
+const MAY_BE_HIDDEN: [&str; 3] = ["branchProtectionRule", "refUpdateRule", "rules"];
+
+/// Why a pull request could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unread {
+    /// GitHub knows no such pull request, or does not show it to us.
+    #[error("GitHub does not know it, or does not show it to us")]
+    Gone,
+    /// It has another name by now.
+    #[error("GitHub calls it `{now}` now")]
+    Renamed {
+        /// Which.
+        now: String,
+    },
+    /// Only a part of it came, and nothing is concluded from half a reading.
+    #[error("GitHub's answer was incomplete: {why}")]
+    Partial {
+        /// What is missing.
+        why: String,
+    },
+    /// GitHub could not be asked.
+    #[error("GitHub could not be asked: {0}")]
+    Failed(CallError),
+}
+
+impl Unread {
+    /// When it may be asked again, if GitHub said so.
+    #[must_use]
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Failed(error) => error.until(),
+            Self::Gone | Self::Renamed { .. } | Self::Partial { .. } => None,
+        }
+    }
+}
+
+/// One pull request on its way to being read: where it is in the caller's list, and GitHub's id of it.
+#[derive(Debug, Clone, Copy)]
+struct Wanted<'a> {
+    place: usize,
+    pr: &'a PrId,
+    node_id: &'a str,
+}
+
+type Read = Result<Reading, Unread>;
+
+#[derive(Serialize)]
+struct Ids<'a> {
+    ids: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Page<'a> {
+    id: &'a str,
+    after: Option<&'a str>,
+}
+
+impl GitHub {
+    /// What GitHub says about these pull requests now, in the order they were asked about. Never fails as a whole.
+    pub async fn snapshots(
+        &self,
+        prs: &[(PrId, String)],
+        policies: &Policies,
+    ) -> Vec<(PrId, Result<Snapshot, Unread>)> {
+        let mut readings: Vec<Option<Read>> = prs.iter().map(|_| None).collect();
+        for (place, reading) in join_all(batches(prs, self.settings().batch).into_iter().map(|b| self.read_batch(b)))
+            .await
+            .into_iter()
+            .flatten()
+        {
+            readings[place] = Some(reading);
+        }
+        let mut readings: Vec<Read> =
+            readings.into_iter().map(|one| one.unwrap_or_else(|| Err(partial("it was left out".to_owned())))).collect();
+        join_all(prs.iter().zip(&mut readings).map(|((pr, _), reading)| self.read_further(pr, reading))).await;
+        self.settle_mergeability(prs, &mut readings).await;
+        join_all(prs.iter().zip(&mut readings).map(|((pr, _), reading)| self.compare(pr, reading, policies))).await;
+        let own_app = self.app_id();
+        prs.iter()
+            .zip(readings)
+            .map(|((pr, _), reading)| {
+                let snapshot = reading.and_then(|reading| reading.finish(pr, policies.for_repo(&pr.repo), own_app));
+                (pr.clone(), snapshot)
+            })
+            .collect()
+    }
+
+    /// Reads one batch; where GitHub cannot answer, its halves.
+    async fn read_batch(&self, batch: Vec<Wanted<'_>>) -> Vec<(usize, Read)> {
+        let mut done = Vec::with_capacity(batch.len());
+        let mut failures = 0;
+        let mut waiting = vec![batch];
+        while let Some(mut part) = waiting.pop() {
+            let error = match self.read_at_once(&part).await {
+                Ok(readings) => {
+                    done.extend(part.iter().map(|wanted| wanted.place).zip(readings));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            failures += 1;
+            if error.is_transient() && part.len() > 1 && failures < MOST_FAILURES {
+                let rest = part.split_off(part.len() / 2);
+                waiting.extend([rest, part]);
+                continue;
+            }
+            // Alone and unreadable: the others go on. Refused, limited or down: none of them will fare better.
+            let alone = error.is_transient() && part.len() == 1 && failures < MOST_FAILURES;
+            let given_up = if alone { Vec::new() } else { std::mem::take(&mut waiting) };
+            let lost = part.iter().chain(given_up.iter().flatten());
+            done.extend(lost.map(|wanted| (wanted.place, Err(Unread::Failed(error.clone())))));
+        }
+        done
+    }
+
+    async fn read_at_once(&self, batch: &[Wanted<'_>]) -> Result<Vec<Read>, CallError> {
+        let Some(first) = batch.first() else { return Ok(Vec::new()) };
+        let who = As::Owner(first.pr.repo.owner());
+        let read_at = self.clock().now();
+        let ids = Ids { ids: batch.iter().map(|wanted| wanted.node_id).collect() };
+        let graph: Graph<Nodes> = self.query(who, PULL_REQUESTS, ids, false).await?;
+        let nodes = graph.data.map(|data| data.nodes).unwrap_or_default();
+        // An error about nothing in particular may be about anything.
+        let everywhere = graph.errors.iter().find(|error| error.path.is_empty());
+        if nodes.len() != batch.len() {
+            let why = "GitHub did not answer for every pull request".to_owned();
+            return Ok(batch.iter().map(|_| Err(partial(why.clone()))).collect());
+        }
+        let readings = nodes.into_iter().enumerate().map(|(place, node)| {
+            let errors: Vec<&GraphError> =
+                graph.errors.iter().filter(|error| place_of(error) == Some(place)).chain(everywhere).collect();
+            read_node(read_at, node, &errors)
+        });
+        Ok(readings.collect())
+    }
+
+    /// The contexts beyond the first page; and all of them again where the base's rules are hidden, since then only the
+    /// contexts themselves say whether they are required.
+    async fn read_further(&self, pr: &PrId, reading: &mut Read) {
+        let Ok(known) = reading else { return };
+        let ask_whether_required = known.is_open() && known.rules_hidden && known.demands().contexts.is_none();
+        let mut after = known.more_contexts_after();
+        if ask_whether_required {
+            known.contexts.clear();
+            after = None;
+        } else if after.is_none() {
+            return;
+        }
+        for _ in 0..MOST_CONTEXT_PAGES {
+            match self.further_page(pr, known, after.as_deref()).await {
+                Ok(Some(next)) => after = Some(next),
+                Ok(None) => return,
+                Err(unread) => {
+                    *reading = Err(unread);
+                    return;
+                }
+            }
+        }
+        *reading = Err(partial(format!("more than {} checks", MOST_CONTEXT_PAGES * 100)));
+    }
+
+    /// Reads one page of contexts and answers where the next begins.
+    async fn further_page(
+        &self,
+        pr: &PrId,
+        reading: &mut Reading,
+        after: Option<&str>,
+    ) -> Result<Option<String>, Unread> {
+        let page = Page { id: &reading.pull.id, after };
+        let who = As::Owner(pr.repo.owner());
+        let graph: Graph<Node> = self.query(who, CONTEXTS, page, true).await.map_err(Unread::Failed)?;
+        if let Some(error) = graph.errors.first() {
+            return Err(partial(error.message.clone()));
+        }
+        let node = graph.data.and_then(|data| data.node).ok_or(Unread::Gone)?;
+        let further: Further = serde_json::from_value(node).map_err(|error| partial(error.to_string()))?;
+        let head = further.commits.iter().next().map(|head| &head.commit);
+        let head = head.filter(|head| head.oid.eq_ignore_ascii_case(&reading.pull.head_ref_oid));
+        let head = head.ok_or_else(|| partial("its head moved while it was read".to_owned()))?;
+        let Some(rollup) = &head.status_check_rollup else { return Ok(None) };
+        if rollup.contexts.nodes.iter().any(Option::is_none) {
+            return Err(partial("its checks are incomplete".to_owned()));
+        }
+        reading.contexts.extend(rollup.contexts.iter().cloned());
+        let page = &rollup.contexts.page_info;
+        Ok(page.end_cursor.clone().filter(|_| page.has_next_page))
+    }
+
+    /// GitHub works out whether a head can be merged when it is first asked: asks again, after 5, 10 and 15 seconds. What is
+    /// unknown then stays unknown.
+    async fn settle_mergeability(&self, prs: &[(PrId, String)], readings: &mut [Read]) {
+        for pause in self.settings().mergeable_pauses.clone() {
+            let unknown: Vec<usize> = (0..readings.len())
+                .filter(|&place| {
+                    let reading = readings[place].as_ref().ok().filter(|reading| reading.is_open());
+                    reading.is_some_and(|reading| reading.pull.mergeable == "UNKNOWN")
+                })
+                .collect();
+            if unknown.is_empty() {
+                return;
+            }
+            self.clock().sleep(pause).await;
+            for batch in by_owner(unknown, MOST_NODES, |place| prs[*place].0.repo.owner()) {
+                let who = As::Owner(prs[batch[0]].0.repo.owner());
+                let ids = Ids { ids: batch.iter().map(|place| prs[*place].1.as_str()).collect() };
+                let Ok(graph) = self.query::<Nodes>(who, MERGEABLE, ids, true).await else { return };
+                let nodes = graph.data.map(|data| data.nodes).unwrap_or_default();
+                for (place, node) in batch.iter().zip(nodes) {
+                    learn(&mut readings[*place], node);
+                }
+            }
+        }
+    }
+
+    async fn compare(&self, pr: &PrId, reading: &mut Read, policies: &Policies) {
+        let Ok(known) = reading else { return };
+        if !known.needs_comparison(policies.for_repo(&pr.repo)) {
+            return;
+        }
+        let Ok(head) = known.pull.head_ref_oid.parse::<Sha>() else { return };
+        match self.behind_by(&pr.repo, &known.pull.base_ref_name, &head).await {
+            Ok(behind_by) => known.behind_by = Some(behind_by),
+            Err(CallError::Gone { message }) => *reading = Err(partial(format!("nothing to compare: {message}"))),
+            Err(error) => *reading = Err(Unread::Failed(error)),
+        }
+    }
+}
+
+/// The list, by owner (an App has one token for each) and in parts of this size.
+fn batches(prs: &[(PrId, String)], size: usize) -> Vec<Vec<Wanted<'_>>> {
+    let all = prs.iter().enumerate().map(|(place, (pr, node_id))| Wanted { place, pr, node_id }).collect();
+    by_owner(all, size, |wanted| wanted.pr.repo.owner())
+}
+
+fn by_owner<'a, T: Clone>(all: Vec<T>, size: usize, owner: impl Fn(&T) -> &'a str) -> Vec<Vec<T>> {
+    let mut owners: BTreeMap<String, Vec<T>> = BTreeMap::new();
+    for one in all {
+        owners.entry(owner(&one).to_ascii_lowercase()).or_default().push(one);
+    }
+    owners.values().flat_map(|list| list.chunks(size.clamp(1, MOST_NODES))).map(<[T]>::to_vec).collect()
+}
+
+/// Which node an error is about.
+fn place_of(error: &GraphError) -> Option<usize> {
+    match error.path.as_slice() {
+        [Value::String(list), Value::Number(place), ..] if list == "nodes" => usize::try_from(place.as_u64()?).ok(),
+        _ => None,
+    }
+}
+
+fn is_hidden_part(error: &GraphError) -> bool {
+    error.path.iter().filter_map(Value::as_str).any(|step| MAY_BE_HIDDEN.contains(&step))
+}
+
+fn read_node(read_at: Timestamp, node: Option<Value>, errors: &[&GraphError]) -> Read {
+    let Some(node) = node else {
+        return Err(match errors.iter().find(|error| error.kind.as_deref() != Some("NOT_FOUND")) {
+            Some(error) => partial(error.message.clone()),
+            None => Unread::Gone,
+        });
+    };
+    if let Some(error) = errors.iter().find(|error| !is_hidden_part(error)) {
+        return Err(partial(error.message.clone()));
+    }
+    if node.get("__typename").and_then(Value::as_str) != Some("PullRequest") {
+        return Err(Unread::Gone);
+    }
+    let pull: Pull = serde_json::from_value(node).map_err(|error| partial(error.to_string()))?;
+    let reading = Reading::new(read_at, pull, !errors.is_empty());
+    match reading.gap() {
+        Some(why) => Err(partial(why)),
+        None => Ok(reading),
+    }
+}
+
+/// Takes over what GitHub says now about mergeability, if it still speaks of the same head.
+fn learn(reading: &mut Read, node: Option<Value>) {
+    let Ok(known) = reading else { return };
+    let Some(news) = node.and_then(|node| serde_json::from_value::<Mergeability>(node).ok()) else { return };
+    if news.id != known.pull.id {
+        return;
+    }
+    if news.state != known.pull.state || !news.head_ref_oid.eq_ignore_ascii_case(&known.pull.head_ref_oid) {
+        *reading = Err(partial("it changed while it was read".to_owned()));
+        return;
+    }
+    known.pull.mergeable = news.mergeable;
+    known.pull.merge_state_status = news.merge_state_status;
+}

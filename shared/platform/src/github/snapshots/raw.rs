@@ -1,0 +1,267 @@
+//! GitHub's answer to the verification query, field by field. Nothing is concluded here.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Nodes {
+    /// `null` for what is gone, and for what could not be read.
+    pub(super) nodes: Vec<Option<Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Node {
+    pub(super) node: Option<Value>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pull {
+    pub(super) id: String,
+    pub(super) number: u64,
+    pub(super) title: String,
+    pub(super) body: String,
+    pub(super) state: String,
+    pub(super) is_draft: bool,
+    pub(super) created_at: Timestamp,
+    pub(super) closed_at: Option<Timestamp>,
+    pub(super) merged_at: Option<Timestamp>,
+    pub(super) additions: u64,
+    pub(super) deletions: u64,
+    pub(super) head_ref_name: String,
+    pub(super) head_ref_oid: String,
+    pub(super) base_ref_name: String,
+    pub(super) mergeable: String,
+    pub(super) merge_state_status: String,
+    pub(super) repository: Repository,
+    pub(super) merged_by: Option<Actor>,
+    pub(super) merge_queue_entry: Option<QueueEntry>,
+    pub(super) auto_merge_request: Option<AutoMerge>,
+    pub(super) labels: Option<List<Label>>,
+    pub(super) latest_opinionated_reviews: Option<List<Review>>,
+    pub(super) base_ref: Option<BaseRef>,
+    pub(super) commits: List<PullCommit>,
+}
+
+/// The fields that are asked again while GitHub works out whether it can be merged.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Mergeability {
+    pub(super) id: String,
+    pub(super) state: String,
+    pub(super) head_ref_oid: String,
+    pub(super) mergeable: String,
+    pub(super) merge_state_status: String,
+}
+
+/// The head of one pull request, with further contexts.
+#[derive(Debug, Deserialize)]
+pub(super) struct Further {
+    pub(super) commits: List<PullCommit>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Repository {
+    pub(super) name_with_owner: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(in crate::github) struct Actor {
+    #[serde(rename = "__typename")]
+    kind: String,
+    login: String,
+}
+
+impl Actor {
+    /// The login as webhooks and REST spell it: GraphQL leaves out the `[bot]` of Apps.
+    pub(in crate::github) fn login(&self) -> String {
+        if self.kind == "Bot" && !self.login.ends_with("[bot]") {
+            format!("{}[bot]", self.login)
+        } else {
+            self.login.clone()
+        }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QueueEntry {
+    pub(super) state: String,
+    pub(super) enqueued_at: Timestamp,
+    pub(super) enqueuer: Option<Actor>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AutoMerge {
+    pub(super) enabled_at: Option<Timestamp>,
+    pub(super) enabled_by: Option<Actor>,
+}
+
+/// A page of a list. Single entries may be `null`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::github) struct List<T> {
+    #[serde(default)]
+    pub(in crate::github) page_info: PageInfo,
+    pub(in crate::github) nodes: Vec<Option<T>>,
+}
+
+impl<T> List<T> {
+    /// Whether nothing of it is missing.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.page_info.has_next_page && self.nodes.iter().all(Option::is_some)
+    }
+
+    pub(in crate::github) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().flatten()
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::github) struct PageInfo {
+    pub(in crate::github) has_next_page: bool,
+    pub(in crate::github) end_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(in crate::github) struct Label {
+    pub(in crate::github) name: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Review {
+    pub(super) state: String,
+    pub(super) submitted_at: Option<Timestamp>,
+    pub(super) author: Option<Actor>,
+    pub(super) commit: Option<Oid>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Oid {
+    pub(super) oid: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BaseRef {
+    pub(super) branch_protection_rule: Option<Protection>,
+    pub(super) ref_update_rule: Option<UpdateRule>,
+    pub(super) rules: Option<List<Rule>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Protection {
+    pub(super) required_status_check_contexts: Option<Vec<Option<String>>>,
+    pub(super) requires_strict_status_checks: bool,
+}
+
+/// What those may see of a protection who may not administrate it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UpdateRule {
+    pub(super) required_status_check_contexts: Option<Vec<Option<String>>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Rule {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) parameters: Option<Parameters>,
+}
+
+/// Those of a rule that requires status checks; empty for every other rule.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Parameters {
+    pub(super) strict_required_status_checks_policy: bool,
+    pub(super) required_status_checks: Vec<Context>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Context {
+    pub(super) context: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct PullCommit {
+    pub(super) commit: Commit,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Commit {
+    pub(super) oid: String,
+    /// `null` while nothing has reported.
+    pub(super) status_check_rollup: Option<Rollup>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Rollup {
+    pub(super) contexts: List<Reported>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "__typename")]
+pub(super) enum Reported {
+    CheckRun(Box<CheckRun>),
+    StatusContext(StatusContext),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CheckRun {
+    /// GraphQL's `Int` has 32 bits, and GitHub's ids have more: it may be missing.
+    pub(super) database_id: Option<u64>,
+    /// Ends in the id.
+    pub(super) resource_path: Option<String>,
+    pub(super) name: String,
+    pub(super) status: String,
+    pub(super) conclusion: Option<String>,
+    pub(super) started_at: Option<Timestamp>,
+    pub(super) completed_at: Option<Timestamp>,
+    pub(super) title: Option<String>,
+    pub(super) summary: Option<String>,
+    pub(super) text: Option<String>,
+    pub(super) check_suite: Option<Suite>,
+    #[serde(default)]
+    pub(super) is_required: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Suite {
+    pub(super) created_at: Option<Timestamp>,
+    pub(super) updated_at: Option<Timestamp>,
+    pub(super) app: Option<App>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct App {
+    pub(super) database_id: Option<u64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StatusContext {
+    pub(super) context: String,
+    pub(super) state: String,
+    pub(super) description: Option<String>,
+    pub(super) created_at: Timestamp,
+    #[serde(default)]
+    pub(super) is_required: bool,
+}
+
+impl CheckRun {
+    /// Its id, which orders the runs of one check.
+    pub(super) fn id(&self) -> Option<u64> {
+        let in_path = || self.resource_path.as_deref()?.rsplit(['/', '=']).next()?.parse().ok();
+        self.database_id.or_else(in_path)
+    }
+}

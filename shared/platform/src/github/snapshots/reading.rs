@@ -1,0 +1,337 @@
+//! From GitHub's answer to the domain's snapshot, in the same words as webhooks. What is incomplete or unknown is said to be
+//! so: nothing is guessed (rule 13).
+
+use std::collections::BTreeSet;
+
+use domain::event::Described;
+use domain::id::{PrId, Sha};
+use domain::policy::{Behind, Policy};
+use domain::signals::{Approval, CheckKind, MergeReport, Renewal, Signals, Verdict};
+use domain::snapshot::{Life, Live, Mergeable, Snapshot};
+use jiff::Timestamp;
+
+use super::Unread;
+use super::raw::{Actor, BaseRef, CheckRun, List, Parameters, Pull, Reported, StatusContext};
+use crate::github::webhook::words;
+
+/// A description longer than this names its vulnerability further up.
+const BODY_BYTES: usize = 16 * 1024;
+
+/// What was read of one pull request so far.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) read_at: Timestamp,
+    pub(super) pull: Pull,
+    /// All contexts of the head: the first page, and what was asked for after it.
+    pub(super) contexts: Vec<Reported>,
+    /// Whether GitHub kept the base's protection or rules to itself.
+    pub(super) rules_hidden: bool,
+    pub(super) behind_by: Option<u32>,
+}
+
+/// What the base demands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Demands {
+    /// `None`: GitHub would not say.
+    pub(super) contexts: Option<BTreeSet<String>>,
+    pub(super) strict: bool,
+}
+
+impl Reading {
+    pub(super) fn new(read_at: Timestamp, pull: Pull, rules_hidden: bool) -> Self {
+        let head = pull.commits.iter().next();
+        let rollup = head.and_then(|head| head.commit.status_check_rollup.as_ref());
+        let contexts = rollup.map(|rollup| rollup.contexts.iter().cloned().collect()).unwrap_or_default();
+        Self { read_at, pull, contexts, rules_hidden, behind_by: None }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.pull.state == "OPEN"
+    }
+
+    /// What this answer lacks, if it lacks something that counts.
+    pub(super) fn gap(&self) -> Option<String> {
+        if !self.is_open() {
+            return None;
+        }
+        let pull = &self.pull;
+        let whole = |list: Option<bool>| list.unwrap_or(false);
+        if !whole(pull.labels.as_ref().map(List::is_whole)) {
+            return Some("its labels are incomplete".to_owned());
+        }
+        if !whole(pull.latest_opinionated_reviews.as_ref().map(List::is_whole)) {
+            return Some("its reviews are incomplete".to_owned());
+        }
+        let rules = pull.base_ref.as_ref().and_then(|base| base.rules.as_ref());
+        if rules.is_some_and(|rules| rules.page_info.has_next_page) {
+            return Some("its base has more rules than are read".to_owned());
+        }
+        let Some(head) = pull.commits.iter().next() else {
+            return Some("it shows no commit".to_owned());
+        };
+        if !head.commit.oid.eq_ignore_ascii_case(&pull.head_ref_oid) {
+            return Some("its head is moving".to_owned());
+        }
+        let rollup = head.commit.status_check_rollup.as_ref();
+        let holes = rollup.is_some_and(|rollup| rollup.contexts.nodes.iter().any(Option::is_none));
+        holes.then(|| "its checks are incomplete".to_owned())
+    }
+
+    /// Where the contexts go on, if there are more than have been read.
+    pub(super) fn more_contexts_after(&self) -> Option<String> {
+        let head = self.pull.commits.iter().next().filter(|_| self.is_open())?;
+        let page = &head.commit.status_check_rollup.as_ref()?.contexts.page_info;
+        page.end_cursor.clone().filter(|_| page.has_next_page)
+    }
+
+    /// What the base demands, by its protection, by what non-administrators may see of it, and by rulesets.
+    pub(super) fn demands(&self) -> Demands {
+        let mut contexts = BTreeSet::new();
+        // With protection hidden, BEHIND itself proves strictness: GitHub says it of no other base.
+        let mut strict = self.pull.merge_state_status == "BEHIND";
+        let mut seen = !self.rules_hidden;
+        if let Some(BaseRef { branch_protection_rule, ref_update_rule, rules }) = &self.pull.base_ref {
+            if let Some(rule) = branch_protection_rule {
+                seen = true;
+                strict |= rule.requires_strict_status_checks;
+                contexts.extend(rule.required_status_check_contexts.iter().flatten().flatten().cloned());
+            }
+            if let Some(rule) = ref_update_rule {
+                seen = true;
+                contexts.extend(rule.required_status_check_contexts.iter().flatten().flatten().cloned());
+            }
+            for rule in rules.iter().flat_map(List::iter) {
+                let Some(Parameters { strict_required_status_checks_policy, required_status_checks }) =
+                    rule.parameters.as_ref().filter(|_| rule.kind == "REQUIRED_STATUS_CHECKS")
+                else {
+                    continue;
+                };
+                seen = true;
+                strict |= strict_required_status_checks_policy;
+                contexts.extend(required_status_checks.iter().map(|check| check.context.clone()));
+            }
+        } else {
+            seen = false;
+        }
+        let reported = self.contexts.iter().filter(|context| context.is_required());
+        contexts.extend(reported.map(|context| context.name().to_owned()));
+        Demands { contexts: (seen || !contexts.is_empty()).then_some(contexts), strict }
+    }
+
+    /// Whether only a comparison can say how far the head lags behind. Where branches must be up to date, a head that could
+    /// be merged right now is; BLOCKED can hide BEHIND.
+    pub(super) fn needs_comparison(&self, policy: &Policy) -> bool {
+        let strict = self.demands().strict;
+        let matters = strict || policy.checks.behind == Behind::Always;
+        let evident = strict && self.is_up_to_date();
+        self.is_open() && self.pull.mergeable == "MERGEABLE" && matters && !evident
+    }
+
+    fn is_up_to_date(&self) -> bool {
+        matches!(self.pull.merge_state_status.as_str(), "CLEAN" | "UNSTABLE" | "HAS_HOOKS")
+    }
+
+    /// The snapshot, once everything is read.
+    pub(super) fn finish(self, pr: &PrId, policy: &Policy, own_app: Option<u64>) -> Result<Snapshot, Unread> {
+        let name = &self.pull.repository.name_with_owner;
+        if !name.eq_ignore_ascii_case(pr.repo.as_str()) || self.pull.number != pr.number {
+            return Err(Unread::Renamed { now: format!("{name}#{}", self.pull.number) });
+        }
+        let head: Sha = self.pull.head_ref_oid.parse().map_err(|error| partial(format!("{error}")))?;
+        let demands = self.demands();
+        let required_checks: Option<Vec<String>> = demands
+            .contexts
+            .as_ref()
+            .map(|contexts| contexts.iter().filter(|name| !policy.is_policy_context(name)).cloned().collect());
+        let described = self.describe(policy, head, required_checks.clone());
+        let life = self.life(policy)?;
+        let (signals, live) = match life {
+            Life::Open => (self.signals(policy, own_app)?, self.live(&demands)?),
+            Life::Closed { .. } | Life::Merged { .. } => (Signals::default(), Live::default()),
+        };
+        Ok(Snapshot { read_at: self.read_at, described, life, signals, required_checks, live })
+    }
+
+    fn describe(&self, policy: &Policy, head: Sha, required_checks: Option<Vec<String>>) -> Described {
+        let pull = &self.pull;
+        let labels = pull.labels.iter().flat_map(List::iter).map(|label| label.name.as_str());
+        Described {
+            node_id: Some(pull.id.clone()),
+            branch: pull.head_ref_name.clone(),
+            base_branch: pull.base_ref_name.clone(),
+            head,
+            labels: words::labels(policy, labels),
+            draft: pull.is_draft,
+            vulnerability_id: policy.ours.vulnerability_id(&[&pull.title, &pull.head_ref_name, top_of(&pull.body)]),
+            created_at: pull.created_at,
+            size: Some(pull.additions.saturating_add(pull.deletions)),
+            required_checks,
+        }
+    }
+
+    fn life(&self, policy: &Policy) -> Result<Life, Unread> {
+        let pull = &self.pull;
+        match (pull.state.as_str(), pull.merged_at, pull.closed_at) {
+            ("OPEN", _, _) => Ok(Life::Open),
+            ("MERGED", Some(at), _) => {
+                let by = pull.merged_by.as_ref().map(Actor::login);
+                let by_automerge_bot = by.as_deref().is_some_and(|login| policy.automerge_bot.is(login));
+                Ok(Life::Merged { at, by, by_automerge_bot })
+            }
+            ("CLOSED", _, Some(at)) => Ok(Life::Closed { at }),
+            (state, _, _) => Err(partial(format!("its state `{state}` has no time, or is not known"))),
+        }
+    }
+
+    fn live(&self, demands: &Demands) -> Result<Live, Unread> {
+        let mergeable = match self.pull.mergeable.as_str() {
+            "MERGEABLE" => Mergeable::Clean,
+            "CONFLICTING" => Mergeable::Conflicting,
+            "UNKNOWN" => Mergeable::Unknown,
+            other => return Err(partial(format!("`{other}` is no mergeability that is known"))),
+        };
+        let evident = || (demands.strict && self.is_up_to_date()).then_some(0);
+        Ok(Live { mergeable, behind_by: self.behind_by.or_else(evident), strict: demands.strict, build: None })
+    }
+
+    fn signals(&self, policy: &Policy, own_app: Option<u64>) -> Result<Signals, Unread> {
+        let mut signals = Signals::default();
+        for context in &self.contexts {
+            match context {
+                // Suture does not wait for itself.
+                Reported::CheckRun(run) if run.app().is_some() && run.app() == own_app => {}
+                Reported::CheckRun(run) => note_run(&mut signals, policy, run, self.read_at)?,
+                Reported::StatusContext(status) => note_status(&mut signals, policy, status)?,
+            }
+        }
+        self.note_approvals(&mut signals, policy);
+        self.note_merge(&mut signals, policy);
+        Ok(signals)
+    }
+
+    /// Approver bots' words on this very head. A dismissed review keeps the time it was submitted.
+    fn note_approvals(&self, signals: &mut Signals, policy: &Policy) {
+        for review in self.pull.latest_opinionated_reviews.iter().flat_map(List::iter) {
+            let by = review.author.as_ref().map(Actor::login).unwrap_or_default().to_ascii_lowercase();
+            let on_head =
+                review.commit.as_ref().is_some_and(|commit| commit.oid.eq_ignore_ascii_case(&self.pull.head_ref_oid));
+            let Some(at) = review.submitted_at.filter(|_| on_head && policy.approver_bot.is(&by)) else { continue };
+            signals.note_approval(&Approval { by, granted: review.state == "APPROVED", at });
+        }
+    }
+
+    /// Automerge Bot's attempt, as far as GitHub shows one: a place in the merge queue, or auto-merge.
+    fn note_merge(&self, signals: &mut Signals, policy: &Policy) {
+        let automerge_bots =
+            |actor: &Option<Actor>| actor.as_ref().is_some_and(|actor| policy.automerge_bot.is(&actor.login()));
+        let attempt = |at, failed| {
+            let text = if failed { "the merge queue cannot merge it".to_owned() } else { String::new() };
+            MergeReport { failed, at, text, renewal: Renewal::None }
+        };
+        if let Some(entry) = self.pull.merge_queue_entry.as_ref().filter(|entry| automerge_bots(&entry.enqueuer)) {
+            signals.note_merge(&attempt(entry.enqueued_at, entry.state == "UNMERGEABLE"));
+        }
+        let auto = self.pull.auto_merge_request.as_ref().filter(|auto| automerge_bots(&auto.enabled_by));
+        if let Some(at) = auto.and_then(|auto| auto.enabled_at) {
+            signals.note_merge(&attempt(at, false));
+        }
+    }
+}
+
+impl Reported {
+    pub(super) fn is_required(&self) -> bool {
+        match self {
+            Self::CheckRun(run) => run.is_required,
+            Self::StatusContext(status) => status.is_required,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::CheckRun(run) => &run.name,
+            Self::StatusContext(status) => &status.context,
+        }
+    }
+}
+
+impl CheckRun {
+    fn app(&self) -> Option<u64> {
+        self.check_suite.as_ref()?.app.as_ref()?.database_id
+    }
+}
+
+fn note_run(signals: &mut Signals, policy: &Policy, run: &CheckRun, read_at: Timestamp) -> Result<(), Unread> {
+    let conclusion = run.conclusion.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let Some(verdict) = words::run_verdict(&run.status, &conclusion) else {
+        return Err(partial(format!("`{} {conclusion}` is no state of a check that is known", run.status)));
+    };
+    let suite = run.check_suite.as_ref();
+    let at = run
+        .completed_at
+        .filter(|_| matches!(verdict, Verdict::Passed | Verdict::Failed))
+        .or(run.started_at)
+        .or_else(|| suite.and_then(|suite| suite.updated_at.or(suite.created_at)))
+        .unwrap_or(read_at);
+    let parts = [&run.title, &run.summary, &run.text];
+    let text = parts.into_iter().flatten().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("\n");
+    if policy.is_policy_context(&run.name) {
+        let state = match verdict {
+            Verdict::Queued | Verdict::Running => "pending",
+            Verdict::Passed => "success",
+            Verdict::Failed => "failure",
+        };
+        return note_policy(signals, policy, state, &text, at);
+    }
+    let reported = words::Reported {
+        name: &run.name,
+        kind: CheckKind::Run,
+        verdict,
+        conclusion: &conclusion,
+        id: run.id(),
+        started_at: run.started_at,
+        at,
+        text: &text,
+    };
+    signals.note_check(&words::check(policy, &reported), usize::MAX);
+    Ok(())
+}
+
+fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContext) -> Result<(), Unread> {
+    let text = status.description.as_deref().unwrap_or_default();
+    let state = status.state.to_ascii_lowercase();
+    if policy.is_policy_context(&status.context) {
+        return note_policy(signals, policy, &state, text, status.created_at);
+    }
+    let Some(verdict) = words::status_verdict(&state) else {
+        return Err(partial(format!("`{state}` is no state of a status that is known")));
+    };
+    let reported = words::Reported {
+        name: &status.context,
+        kind: CheckKind::Status,
+        verdict,
+        conclusion: &state,
+        id: None,
+        started_at: None,
+        at: status.created_at,
+        text,
+    };
+    signals.note_check(&words::check(policy, &reported), usize::MAX);
+    Ok(())
+}
+
+fn note_policy(signals: &mut Signals, policy: &Policy, state: &str, text: &str, at: Timestamp) -> Result<(), Unread> {
+    let Some(verdict) = words::policy_verdict(policy, state, text) else {
+        return Err(partial(format!("`{state}` is no state of a policy that is known")));
+    };
+    signals.note_policy(&words::policy_report(verdict, at, text));
+    Ok(())
+}
+
+/// As much of a description as webhooks look at, too.
+pub(in crate::github) fn top_of(body: &str) -> &str {
+    &body[..body.floor_char_boundary(BODY_BYTES)]
+}
+
+pub(super) fn partial(why: String) -> Unread {
+    Unread::Partial { why }
+}

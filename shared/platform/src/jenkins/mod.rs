@@ -1,0 +1,262 @@
+//! Jenkins: starting, finding, following and stopping builds, and reading how they ended. With an API token, or with a
+//! password and the crumb that goes with its session. What a build means for a pull request is decided elsewhere.
+
+mod builds;
+mod names;
+mod orders;
+
+pub use builds::{BuildState, Found, Looking, QueueItem};
+pub use names::{BuildRef, Job};
+pub use orders::Queued;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, Uri, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use tracing::debug;
+
+use crate::clock::{Clock, SystemClock};
+use crate::http::{BoxError, CallError, TakeAtMost, Transport, pauses, refusal};
+
+/// How we sign in.
+#[derive(Clone)]
+pub enum Login {
+    /// A user's API token: needs no crumb.
+    Token {
+        /// The user.
+        user: String,
+        /// Their token.
+        token: String,
+    },
+    /// A user's password: every write needs a crumb, and the session the crumb was made in.
+    Password {
+        /// The user.
+        user: String,
+        /// Their password.
+        password: String,
+    },
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Token { user, .. } => write!(f, "Token({user}, …)"),
+            Self::Password { user, .. } => write!(f, "Password({user}, …)"),
+        }
+    }
+}
+
+/// How the client behaves. The defaults are for production.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where Jenkins is, with its path if it has one.
+    pub base_url: Uri,
+    /// Longest time one call may take.
+    pub call_limit: Duration,
+    /// How often a read is repeated when it fails for a reason that may pass.
+    pub repeats: usize,
+    /// The pause before the first repeat; it doubles each time.
+    pub first_pause: Duration,
+    /// Requests under way at a time.
+    pub concurrency: usize,
+}
+
+impl Settings {
+    /// The usual behaviour, for the Jenkins at this address.
+    #[must_use]
+    pub fn new(base_url: Uri) -> Self {
+        Self {
+            base_url,
+            call_limit: Duration::from_secs(10),
+            repeats: 2,
+            first_pause: Duration::from_millis(500),
+            concurrency: 4,
+        }
+    }
+}
+
+/// The crumb, the header it goes into, and the session it belongs to.
+#[derive(Debug, Clone)]
+struct Crumb {
+    field: String,
+    crumb: String,
+    cookie: Option<String>,
+}
+
+struct Inner {
+    transport: Transport,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    login: Login,
+    crumb: Mutex<Option<Crumb>>,
+    slots: Semaphore,
+}
+
+/// The client. Cheap to clone.
+#[derive(Clone)]
+pub struct Jenkins(Arc<Inner>);
+
+impl std::fmt::Debug for Jenkins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jenkins").field("settings", &self.0.settings).finish_non_exhaustive()
+    }
+}
+
+impl Jenkins {
+    /// A client over real HTTP.
+    ///
+    /// # Errors
+    /// When the machine has no root certificates.
+    pub fn connect(login: Login, settings: Settings) -> Result<Self, BoxError> {
+        Ok(Self::with_service(login, settings, Transport::https()?, Arc::new(SystemClock)))
+    }
+
+    /// A client over any transport, in any time.
+    #[must_use]
+    pub fn with_service(login: Login, settings: Settings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
+        let slots = Semaphore::new(settings.concurrency.max(1));
+        Self(Arc::new(Inner { transport, settings, clock, login, crumb: Mutex::new(None), slots }))
+    }
+
+    /// Where Jenkins is.
+    #[must_use]
+    pub fn base_url(&self) -> &Uri {
+        &self.0.settings.base_url
+    }
+
+    /// Reads something. Repeated, after growing pauses, as long as the failure may pass.
+    async fn read(&self, path: &str, most: Option<TakeAtMost>) -> Result<Response<Bytes>, CallError> {
+        let mut pauses = pauses(self.0.settings.first_pause, self.0.settings.repeats);
+        loop {
+            let answer = self.send(Method::GET, path, None, most).await;
+            let error = match answer.and_then(|answer| self.judged(answer, false)) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            match pauses.next().filter(|_| error.is_transient()) {
+                Some(pause) => self.0.clock.sleep(pause).await,
+                None => return Err(error),
+            }
+        }
+    }
+
+    async fn read_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
+        let answer = self.read(path, None).await?;
+        serde_json::from_slice(answer.body()).map_err(|error| CallError::unreadable(&error))
+    }
+
+    /// Changes something: never repeated, except after a crumb that was not accepted, when nothing was done.
+    async fn write(&self, path: &str, form: Option<String>) -> Result<Response<Bytes>, CallError> {
+        let had_crumb = self.crumb().is_some();
+        self.ensure_crumb().await?;
+        let mut answer = self.send(Method::POST, path, form.clone(), None).await?;
+        if answer.status() == StatusCode::FORBIDDEN && had_crumb && speaks_of_crumb(answer.body()) {
+            *self.crumb() = None;
+            self.ensure_crumb().await?;
+            answer = self.send(Method::POST, path, form, None).await?;
+        }
+        // Jenkins sends browsers on to the page of what they have done.
+        if matches!(answer.status(), StatusCode::FOUND | StatusCode::SEE_OTHER) && !asks_to_sign_in(&answer) {
+            return Ok(answer);
+        }
+        self.judged(answer, true)
+    }
+
+    fn judged(&self, answer: Response<Bytes>, writes: bool) -> Result<Response<Bytes>, CallError> {
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        if asks_to_sign_in(&answer) {
+            return Err(CallError::Unauthorized { message: "Jenkins asks to sign in".to_owned() });
+        }
+        Err(refusal(answer.status(), answer.headers(), answer.body(), self.0.clock.now(), writes))
+    }
+
+    fn crumb(&self) -> MutexGuard<'_, Option<Crumb>> {
+        self.0.crumb.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gets a crumb if our way of signing in needs one and we have none. A Jenkins without crumbs answers 404.
+    async fn ensure_crumb(&self) -> Result<(), CallError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Issued {
+            crumb: String,
+            crumb_request_field: String,
+        }
+        if matches!(self.0.login, Login::Token { .. }) || self.crumb().is_some() {
+            return Ok(());
+        }
+        let answer = match self.read("/crumbIssuer/api/json", None).await {
+            Ok(answer) => answer,
+            Err(CallError::Gone { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let issued: Issued = serde_json::from_slice(answer.body()).map_err(|error| CallError::unreadable(&error))?;
+        let cookies = answer.headers().get_all(header::SET_COOKIE).iter();
+        let cookies: Vec<&str> = cookies.filter_map(|cookie| cookie.to_str().ok()?.split(';').next()).collect();
+        let cookie = (!cookies.is_empty()).then(|| cookies.join("; "));
+        *self.crumb() = Some(Crumb { field: issued.crumb_request_field, crumb: issued.crumb, cookie });
+        Ok(())
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        form: Option<String>,
+        most: Option<TakeAtMost>,
+    ) -> Result<Response<Bytes>, CallError> {
+        let base = self.0.settings.base_url.to_string();
+        let mut request = Request::builder()
+            .method(method.clone())
+            .uri(format!("{}{path}", base.trim_end_matches('/')))
+            .header(header::AUTHORIZATION, self.authorization())
+            .header(header::USER_AGENT, "suture");
+        if let Some(Crumb { field, crumb, cookie }) = self.crumb().as_ref() {
+            request = request.header(field, crumb);
+            if let Some(cookie) = cookie {
+                request = request.header(header::COOKIE, cookie);
+            }
+        }
+        if form.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        }
+        if let Some(most) = most {
+            request = request.extension(most);
+        }
+        let request = request
+            .body(form.map(Bytes::from).unwrap_or_default())
+            .map_err(|error| CallError::Refused { status: 0, message: error.to_string() })?;
+        let closed = || CallError::Unavailable { why: "the client is being closed".into(), may_have_happened: false };
+        let _slot = self.0.slots.acquire().await.map_err(|_| closed())?;
+        let answer = self.0.transport.send(request, self.0.settings.call_limit).await?;
+        debug!(%method, path, status = answer.status().as_u16(), "Jenkins answered");
+        Ok(answer)
+    }
+
+    fn authorization(&self) -> String {
+        let pair = match &self.0.login {
+            Login::Token { user, token } => format!("{user}:{token}"),
+            Login::Password { user, password } => format!("{user}:{password}"),
+        };
+        format!("Basic {}", BASE64_STANDARD.encode(pair))
+    }
+}
+
+fn speaks_of_crumb(body: &[u8]) -> bool {
+    String::from_utf8_lossy(body).to_ascii_lowercase().contains("crumb")
+}
+
+/// With some security realms a bad login is not a 401 but the way to the sign-in page.
+fn asks_to_sign_in(answer: &Response<Bytes>) -> bool {
+    let location = answer.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+    answer.status().is_redirection()
+        && location.is_some_and(|to| to.contains("/login") || to.contains("/securityRealm/"))
+}

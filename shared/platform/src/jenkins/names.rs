@@ -1,0 +1,139 @@
+//! Where jobs and builds are: `/job/acme/job/shop/job/PR-12/7/`.
+
+use std::fmt;
+
+use http::Uri;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// What may stand in a path as it is.
+const SAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A job, by the names of the folders it is in and its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Job(Vec<String>);
+
+impl Job {
+    /// `acme/shop/PR-12`. Names that hold a slash themselves (branches) are written as Jenkins names such jobs, `fix%2Fx`.
+    #[must_use]
+    pub fn new(path: &str) -> Self {
+        Self(path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    }
+
+    /// The folder it is in: of a pull request's job, the repository.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let (_, folders) = self.0.split_last()?;
+        (!folders.is_empty()).then(|| Self(folders.to_vec()))
+    }
+
+    /// Its path below Jenkins' address.
+    pub(super) fn path(&self) -> String {
+        self.0.iter().map(|name| format!("/job/{}", utf8_percent_encode(name, SAFE))).collect()
+    }
+
+    /// The job that this address is of, or below; it must be this Jenkins'.
+    pub(super) fn of_url(base: &Uri, url: &str) -> Option<(Self, Vec<String>)> {
+        let url: Uri = url.parse().ok()?;
+        if url.authority().is_some() && url.authority() != base.authority() {
+            return None;
+        }
+        let below = url.path().strip_prefix(base.path().trim_end_matches('/'))?;
+        let mut parts = below.split('/').filter(|part| !part.is_empty());
+        let mut names = Vec::new();
+        let mut rest = Vec::new();
+        while let Some(part) = parts.next() {
+            if part == "job" && rest.is_empty() {
+                names.push(percent_decode_str(parts.next()?).decode_utf8().ok()?.into_owned());
+            } else {
+                rest.push(part.to_owned());
+            }
+        }
+        (!names.is_empty()).then_some((Self(names), rest))
+    }
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("/"))
+    }
+}
+
+/// One build of a job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BuildRef {
+    /// Of which job.
+    pub job: Job,
+    /// Its number.
+    pub number: u64,
+}
+
+impl BuildRef {
+    /// The build that a status or a check run links to, if the link goes to this Jenkins.
+    #[must_use]
+    pub fn from_url(base: &Uri, url: &str) -> Option<Self> {
+        let (job, rest) = Job::of_url(base, url)?;
+        Some(Self { job, number: rest.first()?.parse().ok()? })
+    }
+
+    /// The build that a check run's external id names: `acme/shop/PR-12#7`.
+    #[must_use]
+    pub fn from_external_id(id: &str) -> Option<Self> {
+        let (job, number) = id.rsplit_once('#')?;
+        let job = Job::new(job);
+        (!job.0.is_empty()).then_some(Self { job, number: number.parse().ok()? })
+    }
+
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", self.job.path(), self.number)
+    }
+}
+
+impl fmt::Display for BuildRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.job, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_found_in_the_links_jenkins_posts() {
+        let base = Uri::from_static("https://ci.example/jenkins/");
+        let build = |url: &str| BuildRef::from_url(&base, url).map(|build| build.to_string());
+        let link = "https://ci.example/jenkins/job/acme/job/shop/job/PR-12/7/display/redirect";
+        assert_eq!(build(link).as_deref(), Some("acme/shop/PR-12#7"));
+        assert_eq!(build("/jenkins/job/acme/job/shop/job/PR-12/7/").as_deref(), Some("acme/shop/PR-12#7"));
+        assert_eq!(build("https://ci.example/jenkins/job/a/job/fix%252Fx/3/").as_deref(), Some("a/fix%2Fx#3"));
+        for foreign in [
+            "https://elsewhere.example/jenkins/job/acme/job/PR-12/7/",
+            "https://ci.example/job/acme/job/PR-12/7/",
+            "https://ci.example/jenkins/job/acme/job/PR-12/",
+            "https://ci.example/jenkins/blue/7/",
+            "not an address",
+            "",
+        ] {
+            assert_eq!(build(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_one_part_of_the_path_whatever_is_in_it() {
+        let job = Job::new("acme/shop/fix%2Fa b");
+        assert_eq!(job.path(), "/job/acme/job/shop/job/fix%252Fa%20b");
+        assert_eq!(job.parent(), Some(Job::new("acme/shop")));
+        assert_eq!(Job::new("acme").parent(), None);
+        let base = Uri::from_static("http://localhost");
+        assert_eq!(Job::of_url(&base, &job.path()).unwrap().0, job);
+    }
+
+    #[test]
+    fn an_external_id_names_job_and_build() {
+        let build = BuildRef::from_external_id("acme/shop/PR-12#7").unwrap();
+        assert_eq!((build.job.to_string().as_str(), build.number), ("acme/shop/PR-12", 7));
+        for bad in ["", "acme", "#7", "acme#x", "acme#"] {
+            assert_eq!(BuildRef::from_external_id(bad), None, "{bad}");
+        }
+    }
+}
