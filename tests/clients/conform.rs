@@ -1,0 +1,202 @@
+//! Every request the GitHub client can send, held against GitHub's OpenAPI description and GraphQL schema.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use domain::policy::Policy;
+use http::Request;
+use jiff::SignedDuration;
+use platform::github::{CheckRun, CheckState, Issue, IssueChange, NewPull, Reaction, Which};
+use serde_json::{Value, json};
+use tests::{pr, sha, start};
+
+use crate::stage::{Made, app, made, says, token};
+
+/// Where `scripts/fetch-github-truth` has put what GitHub publishes.
+fn truth() -> PathBuf {
+    let set = std::env::var_os("SUTURE_GITHUB_TRUTH").map(PathBuf::from);
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let folder = set.or_else(|| Some(cache.or(home)?.join("suture/github-truth"))).expect("a home folder");
+    assert!(
+        folder.join("complete").exists(),
+        "what GitHub publishes about its API is not in {}: run scripts/fetch-github-truth",
+        folder.display()
+    );
+    folder
+}
+
+/// Runs one of the scripts beside this file and answers what it complains about.
+fn complaints(script: &str, files: &[PathBuf]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
+    let run = Command::new("node").arg(script).arg(truth()).args(files).output().expect("node runs");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8(run.stdout).expect("text")
+}
+
+fn pull() -> Value {
+    json!({
+        "number": 1, "node_id": "PR_1", "state": "open", "title": "t", "body": null, "user": null,
+        "head": {"ref": "codegenie/fix", "sha": sha('a').as_str(), "repo": null},
+        "base": {"ref": "main", "sha": sha('b').as_str(), "repo": {"full_name": "acme/shop"}},
+        "created_at": "2026-03-02T09:00:00Z", "closed_at": null, "merged_at": null
+    })
+}
+
+/// The least that each question can be answered with.
+fn least(request: &Request<bytes::Bytes>) -> Value {
+    let path = request.uri().path();
+    let ends = |end: &str| path.ends_with(end);
+    let reads = request.method() == "GET";
+    let comment = json!({"id": 1, "node_id": "IC_1", "user": null, "body": "x", "created_at": "2026-03-02T09:00:00Z"});
+    let issue = json!({"number": 1, "node_id": "I_1", "state": "open", "title": "t", "body": null});
+    match path {
+        "/graphql" => json!({"data": {"nodes": [], "repository": {"pullRequests": {"nodes": []}}}}),
+        "/app" => json!({"slug": "suture"}),
+        "/app/installations" => json!([{"id": 5, "account": {"login": "acme"}, "suspended_at": null}]),
+        "/installation/repositories" => json!({"total_count": 0, "repositories": []}),
+        _ if ends("/access_tokens") => json!({"token": "t", "expires_at": "2026-03-02T10:00:00Z", "permissions": {}}),
+        _ if ends("/comments") && !reads || path.contains("/issues/comments/") => comment,
+        _ if ends("/permission") => json!({"permission": "write", "role_name": "write"}),
+        _ if path.contains("/compare/") => json!({"behind_by": 0}),
+        _ if ends("/required_status_checks") => json!({"strict": true, "contexts": [], "checks": []}),
+        _ if ends("/check-runs") && reads => json!({"total_count": 0, "check_runs": []}),
+        _ if ends("/actions/runs") => json!({"total_count": 0, "workflow_runs": []}),
+        _ if path.contains("/check-runs") => json!({"id": 1}),
+        _ if ends("/pulls") && !reads || path.contains("/pulls/") => pull(),
+        _ if ends("/labels") || path.contains("/labels/") => json!([]),
+        _ if path.contains("/issues") && !reads => issue,
+        _ => json!([]),
+    }
+}
+
+/// Calls everything once. A call that fails would not show all it sends, so each must succeed.
+async fn call_everything(made: &Made) -> Result<(), platform::http::CallError> {
+    let (github, pr) = (&made.github, pr(1));
+    let repo = &pr.repo;
+    let run = CheckRun {
+        name: "suture".to_owned(),
+        head: sha('a'),
+        external_id: "acme/shop#1".to_owned(),
+        state: CheckState::InProgress,
+        title: "Watching".to_owned(),
+        summary: "All is well".to_owned(),
+    };
+    github.pull(&pr).await?;
+    github.pulls_of_branch(repo, "codegenie/fix", Which::Open).await?;
+    github.pulls_of_branch(repo, "codegenie/fix", Which::All).await?;
+    let new = NewPull { title: "t".into(), head: "codegenie/fix".into(), base: "main".into(), body: "b".into() };
+    github.open_pull(repo, &new).await?;
+    github.close(&pr).await?;
+    github.reopen(&pr).await?;
+    github.update_branch(&pr, &sha('a')).await?;
+    github.comment(&pr, "hello").await?;
+    github.find_comment(&pr, "marker", None).await?;
+    github.find_comment(&pr, "marker", Some(start())).await?;
+    github.edit_comment(repo, 1, "hello").await?;
+    for reaction in [Reaction::Eyes, Reaction::Rocket, Reaction::Confused] {
+        github.react(repo, "IC_1", reaction).await?;
+        github.react_to_comment(repo, 1, reaction).await?;
+    }
+    github.labels(&pr).await?;
+    github.add_labels(&pr, &["suture/hold"]).await?;
+    github.remove_label(&pr, "suture/hold").await?;
+    github.permission(repo, "maria").await?;
+    github.behind_by(repo, "release/1.x", &sha('a')).await?;
+    github.required(repo, "release/1.x").await?;
+    for state in [
+        CheckState::InProgress,
+        CheckState::Success,
+        CheckState::Neutral,
+        CheckState::Failure,
+        CheckState::ActionRequired,
+    ] {
+        github.create_check_run(repo, &CheckRun { state, ..run.clone() }).await?;
+        github.update_check_run(repo, 1, &CheckRun { state, ..run.clone() }).await?;
+    }
+    github.check_runs(repo, &sha('a')).await?;
+    github.rerequest_check_run(repo, 1).await?;
+    github.rerequest_check_suite(repo, 1).await?;
+    github.workflow_runs(repo, &sha('a')).await?;
+    github.rerun_failed_jobs(repo, 1).await?;
+    github.issues_labelled(repo, "suture/status").await?;
+    github.create_issue(repo, "Status", "All is well", &["suture/status"]).await?;
+    github.update_issue(repo, 1, &IssueChange { state: Some("closed".into()), ..IssueChange::default() }).await?;
+    let issue = Issue { number: 1, node_id: "I_1".into(), state: "open".into(), title: "t".into(), body: None };
+    github.pin_issue(repo, &issue).await?;
+    github.open_pulls(repo, &Policy::default()).await?;
+    github.repositories("acme").await?;
+    github.health().await?;
+    if github.is_app() {
+        github.installations().await?;
+        github.failed_deliveries(start() - SignedDuration::from_hours(72)).await?;
+        github.redeliver(1).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_request_is_one_that_github_describes() {
+    let mut requests = Vec::new();
+    for credentials in [app(), token()] {
+        let made = made(&credentials, |request| Ok(says(200, &least(&request).to_string())));
+        call_everything(&made).await.unwrap();
+        requests.extend(
+            made.record
+                .seen
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|seen| seen.path != "/graphql")
+                .map(|seen| json!({"method": seen.method, "path": seen.path, "query": seen.query, "body": seen.body})),
+        );
+        for seen in made.record.seen.lock().unwrap().iter() {
+            for (header, value) in [("accept", "application/vnd.github+json"), ("user-agent", "suture")] {
+                let token_exchange = seen.path.ends_with("/access_tokens");
+                assert!(token_exchange || seen.headers.get(header).is_some_and(|given| given == value), "{seen:?}");
+            }
+            assert!(seen.headers.contains_key("authorization"), "{seen:?}");
+        }
+    }
+    let operations: std::collections::BTreeSet<String> =
+        requests.iter().map(|one| format!("{} {}", one["method"], one["path"])).collect();
+    assert_eq!(operations.len(), 34, "{operations:#?}");
+    let file = std::env::temp_dir().join(format!("suture-requests-{}.json", std::process::id()));
+    std::fs::write(&file, serde_json::to_vec(&requests).unwrap()).unwrap();
+    let complaints = complaints("requests.mjs", std::slice::from_ref(&file));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(complaints, "");
+}
+
+#[test]
+fn a_request_that_github_does_not_describe_is_noticed() {
+    let wrong = json!([
+        {"method": "PUT", "path": "/repos/a/b/pulls/1/update-branch", "query": "", "body": {"head": "x"}},
+        {"method": "GET", "path": "/repos/a/b/pulls/x", "query": "", "body": null},
+        {"method": "GET", "path": "/repos/a/b/pulls", "query": "stat=open", "body": null},
+        {"method": "POST", "path": "/repos/a/b/issues", "query": "", "body": {"title": []}},
+        {"method": "POST", "path": "/repos/a/b/pulls/1/update-branch", "query": "", "body": null},
+    ]);
+    let file = std::env::temp_dir().join(format!("suture-wrong-requests-{}.json", std::process::id()));
+    std::fs::write(&file, wrong.to_string()).unwrap();
+    let complaints = complaints("requests.mjs", std::slice::from_ref(&file));
+    std::fs::remove_file(&file).unwrap();
+    for part in ["update-branch?: body has head", "{pull_number}", "query stat is", "body:/value/title", "no such op"] {
+        assert!(complaints.contains(part), "{part} not in:\n{complaints}");
+    }
+}
+
+#[test]
+fn every_document_is_valid_by_githubs_schema() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/platform/src/github/queries");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 6, "{files:?}");
+    assert_eq!(complaints("documents.mjs", &files), "");
+    let wrong = std::env::temp_dir().join(format!("suture-wrong-{}.graphql", std::process::id()));
+    let text = "query { nodes(ids: []) { ... on PullRequest { nope commits(first: 200) { nodes { id } } } } }";
+    std::fs::write(&wrong, text).unwrap();
+    let complaints = complaints("documents.mjs", std::slice::from_ref(&wrong));
+    std::fs::remove_file(&wrong).unwrap();
+    assert!(complaints.contains("nope") && complaints.contains("commits asks for 200"), "{complaints}");
+}

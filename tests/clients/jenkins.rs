@@ -1,0 +1,239 @@
+//! The Jenkins client before the simulated Jenkins, and before answers it never gives.
+
+use domain::snapshot::Build;
+use platform::github::Settings;
+use platform::http::{CallError, TakeAtMost};
+use platform::jenkins::{BuildRef, Found, Job, Login, Looking};
+use world::{Deed, Fault};
+
+use crate::github::{head, opened};
+use crate::stage::{Staged, says, staged, staged_with, token};
+
+/// A pull request whose first build is over, with its job.
+fn built() -> (Staged, world::Pr, Job) {
+    let stage = staged(world::Settings::default());
+    let (pr, _, _) = opened(&stage);
+    stage.minutes(20);
+    let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
+    (stage, pr, job)
+}
+
+/// A pull request whose build fails for lack of an agent, with its job.
+fn failed() -> (Staged, world::Pr, Job) {
+    let stage = staged(world::Settings::default());
+    let (pr, _, _) = opened(&stage);
+    stage.with(|world| world.force(Fault::AgentLost, &pr));
+    stage.minutes(20);
+    let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
+    (stage, pr, job)
+}
+
+fn queued(stage: &Staged) -> usize {
+    stage.with(|world| world.effects().iter().filter(|effect| effect.deed == Deed::BuildQueued).count())
+}
+
+#[tokio::test]
+async fn a_build_is_started_followed_and_read() {
+    let (stage, pr, job) = failed();
+    let before = stage.jenkins.builds(&job).await.unwrap();
+    assert_eq!((before[0].building, before[0].result.as_deref()), (false, Some("FAILURE")));
+    let log = stage.jenkins.log_tail(&before[0].build, 4096).await.unwrap();
+    assert!(!log.is_empty() && log.len() <= 4096, "{log}");
+    let tail = stage.jenkins.log_tail(&before[0].build, 120).await.unwrap();
+    assert!(tail.len() < 120 && log.ends_with(&tail), "whole lines of the end: {tail}");
+    let since = stage.with(|world| world.now());
+    let head = head(&stage, &pr);
+    let looking = Looking { job: &job, commit: Some(&head), since };
+    assert_eq!(stage.jenkins.find(&looking).await.unwrap(), None, "what is older does not count");
+    assert_eq!(stage.jenkins.build_of(&looking).await, Build::Gone);
+
+    let item = stage.jenkins.build(&job).await.unwrap().item.expect("a queue item");
+    let waiting = stage.jenkins.queue_item(item).await.unwrap().unwrap();
+    assert_eq!((waiting.id, waiting.cancelled, waiting.build), (item, false, None));
+    assert!(waiting.why.is_some());
+    let of_job = Looking { commit: None, ..looking };
+    let found = stage.jenkins.find(&of_job).await.unwrap();
+    assert!(matches!(&found, Some(Found::Queued(queued)) if queued.id == item), "{found:?}");
+    stage.minutes(1);
+    let started = stage.jenkins.queue_item(item).await.unwrap().unwrap().build.expect("it has begun");
+    assert_eq!(started, BuildRef { job: job.clone(), number: 2 });
+    let state = stage.jenkins.build_state(&started).await.unwrap().unwrap();
+    assert!(state.building && state.result.is_none() && state.revisions.contains(&head.to_string()), "{state:?}");
+    assert_eq!(stage.jenkins.build_of(&looking).await, Build::Building { since: state.started_at });
+    stage.minutes(15);
+    assert_eq!(stage.jenkins.build_of(&looking).await, Build::Finished);
+    let done = stage.jenkins.build_state(&started).await.unwrap().unwrap();
+    assert_eq!((done.building, done.result.as_deref()), (false, Some("SUCCESS")));
+    assert_eq!(stage.jenkins.queue_item(item).await.unwrap(), None, "forgotten by now");
+    assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_build_whose_answer_was_lost_is_found_before_it_is_asked_again() {
+    let (stage, pr, job) = failed();
+    let since = stage.with(|world| world.now());
+    let head = head(&stage, &pr);
+    let before = queued(&stage);
+    stage.with(|world| world.force_request(Fault::AnswerLost));
+    let error = stage.jenkins.build(&job).await.unwrap_err();
+    assert!(error.may_have_happened(), "{error}");
+    for minutes in [0, 2, 15] {
+        stage.minutes(minutes);
+        let found = stage.jenkins.find(&Looking { job: &job, commit: None, since }).await.unwrap();
+        assert!(found.is_some(), "after {minutes} minutes");
+    }
+    let of_head = Looking { job: &job, commit: Some(&head), since };
+    assert!(
+        matches!(stage.jenkins.find(&of_head).await.unwrap(), Some(Found::Build(build)) if build.build.number == 2)
+    );
+    let other = tests::sha('e');
+    assert_eq!(stage.jenkins.find(&Looking { commit: Some(&other), ..of_head }).await.unwrap(), None);
+    assert_eq!(queued(&stage), before + 1);
+}
+
+#[tokio::test]
+async fn builds_are_replayed_parametrised_stopped_and_taken_out_of_the_queue() {
+    let (stage, _, job) = failed();
+    let first = BuildRef { job: job.clone(), number: 1 };
+    let queued_before = queued(&stage);
+    stage.jenkins.replay(&first).await.unwrap();
+    assert_eq!(queued(&stage), queued_before + 1);
+    stage.minutes(1);
+    let second = BuildRef { job: job.clone(), number: 2 };
+    stage.jenkins.stop(&second).await.unwrap();
+    stage.minutes(1);
+    let stopped = stage.jenkins.build_state(&second).await.unwrap().unwrap();
+    assert_eq!(stopped.result.as_deref(), Some("ABORTED"));
+    let parameters = [("COMMIT", "a b&c=d"), ("WHY", "suture")];
+    let item = stage.jenkins.build_with_parameters(&job, &parameters).await.unwrap().item.unwrap();
+    assert_eq!(stage.jenkins.cancel_queued(item).await, Ok(true));
+    assert_eq!(stage.jenkins.cancel_queued(item).await, Ok(false));
+    stage.jenkins.build_with_parameters(&job, &parameters).await.unwrap();
+    stage.minutes(1);
+    let third = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
+    assert!(third.revisions.contains(&"a b&c=d".to_owned()), "{third:?}");
+    stage.jenkins.rescan(&job.parent().unwrap()).await.unwrap();
+    let scanned = stage.with(|world| world.effects().iter().any(|effect| effect.deed == Deed::RepositoryScanned));
+    assert!(scanned);
+    assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_no_error_and_what_cannot_be_built_is_a_conflict() {
+    let (stage, pr, job) = built();
+    let nowhere = Job::new("acme/nothing/PR-1");
+    assert_eq!(stage.jenkins.builds(&nowhere).await.unwrap(), []);
+    assert_eq!(stage.jenkins.build_state(&BuildRef { job: job.clone(), number: 99 }).await.unwrap(), None);
+    stage.with(|world| world.person_closes(&pr, "danny"));
+    let error = stage.jenkins.build(&job).await.unwrap_err();
+    assert!(matches!(error, CallError::Conflict { .. }), "{error}");
+    assert!(matches!(stage.jenkins.build(&nowhere).await, Err(CallError::Gone { .. })));
+}
+
+#[tokio::test]
+async fn a_jenkins_that_cannot_be_reached_is_asked_again_and_then_called_so() {
+    let (stage, _, job) = built();
+    let looking = Looking { job: &job, commit: None, since: stage.with(|world| world.now()) };
+    let sent = stage.record.count();
+    for _ in 0..3 {
+        stage.with(|world| world.force_request(Fault::JenkinsDown));
+    }
+    assert_eq!(stage.jenkins.build_of(&looking).await, Build::Unreachable);
+    assert_eq!(stage.record.count() - sent, 3);
+    stage.with(|world| world.force_request(Fault::JenkinsDown));
+    let sent = stage.record.count();
+    assert!(stage.jenkins.build(&job).await.is_err());
+    assert_eq!(stage.record.count() - sent, 1, "a write is sent once");
+}
+
+#[tokio::test]
+async fn a_password_needs_a_crumb_and_its_session_and_gets_a_new_one_when_that_is_over() {
+    let settings = world::Settings::default();
+    let login = Login::Password { user: settings.jenkins_user.clone(), password: settings.jenkins_password.clone() };
+    assert_eq!(format!("{login:?}"), "Password(suture, …)");
+    let stage = staged_with(settings, &token(), Settings::default(), login);
+    let (pr, _, _) = opened(&stage);
+    // It stays open, whatever is built.
+    stage.with(|world| world.force(Fault::RealTestFailure, &pr));
+    stage.minutes(20);
+    let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
+    stage.jenkins.build(&job).await.unwrap();
+    stage.minutes(20);
+    stage.jenkins.build(&job).await.unwrap();
+    let crumbs = || stage.record.lines().iter().filter(|line| line.contains("crumbIssuer")).count();
+    assert_eq!(crumbs(), 1, "{:?}", stage.record.lines());
+    assert!(stage.record.last().headers.contains_key("cookie"));
+}
+
+/// A Jenkins client before made-up answers.
+fn made<F>(login: Login, answer: F) -> (platform::jenkins::Jenkins, std::sync::Arc<crate::stage::Record>)
+where
+    F: Fn(http::Request<bytes::Bytes>) -> http::Response<bytes::Bytes> + Send + Sync + 'static,
+{
+    let record = std::sync::Arc::new(crate::stage::Record::default());
+    let transport = crate::stage::recorded(&record, move |request| Ok(answer(request)));
+    let settings = platform::jenkins::Settings::new("https://ci.example/jenkins".parse().unwrap());
+    let clock = std::sync::Arc::new(platform::clock::SystemClock);
+    (platform::jenkins::Jenkins::with_service(login, settings, transport, clock), record)
+}
+
+#[tokio::test]
+async fn a_crumb_whose_session_is_over_is_replaced_once() {
+    let issued = std::sync::atomic::AtomicUsize::new(0);
+    let login = Login::Password { user: "u".into(), password: "p".into() };
+    let (jenkins, record) = made(login, move |request| {
+        if request.uri().path() == "/jenkins/crumbIssuer/api/json" {
+            let n = issued.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
+            let mut answer = says(200, &format!(r#"{{"crumb":"c{n}","crumbRequestField":"Jenkins-Crumb"}}"#));
+            answer.headers_mut().insert("set-cookie", format!("JSESSIONID=s{n}; Path=/").parse().unwrap());
+            return answer;
+        }
+        let shown = request.headers().get("jenkins-crumb").unwrap();
+        // The first crumb is good for one write.
+        let used = request.uri().path().ends_with("PR-1/build");
+        if shown == "c2" || (shown == "c1" && used) { says(201, "") } else { says(403, "No valid crumb was included") }
+    });
+    jenkins.build(&Job::new("a/PR-1")).await.unwrap();
+    jenkins.build(&Job::new("a/PR-2")).await.unwrap();
+    let lines = record.lines();
+    let (crumb, first, second) = (
+        "GET /jenkins/crumbIssuer/api/json",
+        "POST /jenkins/job/a/job/PR-1/build",
+        "POST /jenkins/job/a/job/PR-2/build",
+    );
+    assert_eq!(lines, [crumb, first, second, crumb, second]);
+}
+
+#[tokio::test]
+async fn being_sent_to_the_sign_in_page_is_no_success() {
+    let login = || Login::Token { user: "u".into(), token: "t".into() };
+    let (jenkins, _) = made(login(), |_| {
+        let mut answer = says(302, "");
+        answer.headers_mut().insert("location", "https://ci.example/jenkins/login?from=x".parse().unwrap());
+        answer
+    });
+    let job = Job::new("a/PR-1");
+    assert!(matches!(jenkins.build(&job).await, Err(CallError::Unauthorized { .. })));
+    assert!(matches!(jenkins.builds(&job).await, Err(CallError::Unauthorized { .. })));
+}
+
+#[tokio::test]
+async fn only_the_end_of_a_log_is_asked_for() {
+    let login = Login::Token { user: "u".into(), token: "t".into() };
+    let log: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
+    let length = log.len();
+    let (jenkins, record) = made(login, move |request| {
+        let start: usize = request.uri().query().unwrap().strip_prefix("start=").unwrap().parse().unwrap();
+        let most = request.extensions().get::<TakeAtMost>().map(|most| most.0).expect("a bound");
+        let wanted = &log[start..];
+        let mut answer = says(200, &wanted[..wanted.len().min(most)]);
+        answer.headers_mut().insert("x-text-size", length.to_string().parse().unwrap());
+        answer
+    });
+    let build = BuildRef { job: Job::new("a/PR-1"), number: 3 };
+    let tail = jenkins.log_tail(&build, 1000).await.unwrap();
+    assert!(tail.starts_with("line 99") && tail.ends_with("line 9999\n") && tail.len() < 1000, "{tail}");
+    assert_eq!(record.last().query, format!("start={}", length - 1000));
+    let whole = jenkins.log_tail(&build, 1 << 20).await.unwrap();
+    assert_eq!((whole.len(), whole.starts_with("line 0\n")), (length, true));
+}

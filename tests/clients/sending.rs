@@ -1,0 +1,265 @@
+//! How requests are sent, whatever they say: as whom, how often, how fast, how long.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::backoff::Failure;
+use http::Response;
+use jiff::SignedDuration;
+use platform::clock::SystemClock;
+use platform::github::{Credentials, GitHub, Rate, Settings};
+use platform::http::{CallError, Transport};
+use tests::{pr, start};
+use tokio::io::AsyncReadExt;
+
+use crate::stage::{app, made, says, token};
+
+const PULL: &str = r#"{"number":1,"node_id":"PR_1","state":"open","title":"t","body":null,"user":null,
+    "head":{"ref":"fix","sha":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","repo":null},
+    "base":{"ref":"main","sha":"b","repo":null},
+    "created_at":"2026-03-02T09:00:00Z","closed_at":null,"merged_at":null}"#;
+
+fn secs(list: &[u64]) -> Vec<Duration> {
+    list.iter().map(|secs| Duration::from_secs(*secs)).collect()
+}
+
+#[tokio::test]
+async fn a_read_is_repeated_while_it_may_succeed_and_a_write_never() {
+    let left = AtomicUsize::new(2);
+    let made = made(&token(), move |_| {
+        let failing = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        Ok(if failing { says(502, "") } else { says(200, PULL) })
+    });
+    assert_eq!(made.github.pull(&pr(1)).await.unwrap().number, 1);
+    assert_eq!(made.record.count(), 3);
+    assert_eq!(made.record.take_pauses(), [Duration::from_millis(500), Duration::from_secs(1)]);
+
+    let down = crate::stage::made(&token(), |_| Ok(says(502, "")));
+    let error = down.github.pull(&pr(1)).await.unwrap_err();
+    assert!(error.is_transient() && !error.may_have_happened(), "{error}");
+    assert_eq!(down.record.count(), 3, "asked, and twice again");
+    let error = down.github.close(&pr(1)).await.unwrap_err();
+    assert_eq!((error.may_have_happened(), error.failure()), (true, Failure::TimedOut));
+    assert_eq!(down.record.count(), 4, "sent once");
+}
+
+#[tokio::test]
+async fn a_definitive_refusal_is_not_repeated() {
+    for (status, failure) in [(404, Failure::Invalid), (422, Failure::Invalid), (403, Failure::Forbidden)] {
+        let made = made(&token(), move |_| Ok(says(status, r#"{"message":"No"}"#)));
+        let error = made.github.pull(&pr(1)).await.unwrap_err();
+        assert_eq!((made.record.count(), error.failure()), (1, failure), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_asked_before_a_limit_is_over() {
+    let limited = Arc::new(Mutex::new(true));
+    let still = Arc::clone(&limited);
+    let made = made(&token(), move |_| {
+        let mut limited = still.lock().unwrap();
+        Ok(if std::mem::take(&mut *limited) {
+            let mut answer = says(403, r#"{"message":"You have exceeded a secondary rate limit"}"#);
+            answer.headers_mut().insert("retry-after", "40".parse().unwrap());
+            answer
+        } else {
+            says(200, PULL)
+        })
+    });
+    let until = start() + SignedDuration::from_secs(40);
+    let limit = CallError::RateLimited { until };
+    assert_eq!(made.github.pull(&pr(1)).await, Err(limit.clone()));
+    assert_eq!(made.github.not_before(), Some(until));
+    assert_eq!(made.github.close(&pr(1)).await, Err(limit));
+    assert_eq!(made.record.count(), 1, "the second was not even sent");
+    made.clock.move_by(40);
+    assert_eq!(made.github.not_before(), None);
+    assert!(made.github.pull(&pr(1)).await.is_ok());
+    // What another function was told holds here too.
+    made.github.hold_until(until + SignedDuration::from_secs(5));
+    assert!(made.github.pull(&pr(1)).await.is_err());
+    assert_eq!(made.record.count(), 2);
+}
+
+#[tokio::test]
+async fn writes_are_a_second_apart_and_reads_are_not() {
+    let made = made(&token(), |_| Ok(says(200, PULL)));
+    for _ in 0..3 {
+        made.github.pull(&pr(1)).await.unwrap();
+        made.github.close(&pr(1)).await.unwrap();
+    }
+    assert_eq!(made.record.take_pauses(), secs(&[1, 1]));
+}
+
+#[tokio::test]
+async fn what_has_not_changed_is_not_sent_again() {
+    let made = made(&token(), |request| {
+        let known = request.headers().get("if-none-match").is_some_and(|tag| tag == "\"v1\"");
+        let mut answer = if known { says(304, "") } else { says(200, PULL) };
+        answer.headers_mut().insert("etag", "\"v1\"".parse().unwrap());
+        for (name, value) in [("limit", "5000"), ("remaining", "4990"), ("reset", "1772442060"), ("resource", "core")] {
+            let name: http::HeaderName = format!("x-ratelimit-{name}").parse().unwrap();
+            answer.headers_mut().insert(name, value.parse().unwrap());
+        }
+        Ok(answer)
+    });
+    let first = made.github.pull(&pr(1)).await.unwrap();
+    assert_eq!(made.github.pull(&pr(1)).await.unwrap(), first);
+    assert!(made.record.last().headers.contains_key("if-none-match"));
+    let other = made.github.pull(&pr(2)).await.unwrap();
+    assert!(!made.record.last().headers.contains_key("if-none-match"), "{other:?}");
+    let resets_at = jiff::Timestamp::from_second(1_772_442_060).unwrap();
+    assert_eq!(made.github.rates().rest, Some(Rate { limit: 5000, remaining: 4990, resets_at }));
+    assert_eq!(made.github.rates().graphql, None);
+}
+
+#[tokio::test]
+async fn a_renamed_repository_is_followed_but_never_to_another_host() {
+    let made = made(&token(), |request| {
+        Ok(if request.uri().path().starts_with("/repos/") {
+            let mut answer = says(301, "");
+            let there = "https://elsewhere.example/repositories/9/pulls/1";
+            answer.headers_mut().insert("location", there.parse().unwrap());
+            answer
+        } else {
+            says(200, PULL)
+        })
+    });
+    assert!(made.github.pull(&pr(1)).await.is_ok());
+    assert_eq!(made.record.lines(), ["GET /repos/acme/shop/pulls/1", "GET /repositories/9/pulls/1"]);
+    let endless = crate::stage::made(&token(), |request| {
+        let mut answer = says(302, "");
+        let next = format!("{}/x", request.uri().path());
+        answer.headers_mut().insert("location", next.parse().unwrap());
+        Ok(answer)
+    });
+    assert!(endless.github.pull(&pr(1)).await.is_err());
+    assert_eq!(endless.record.count(), 3);
+}
+
+/// A GitHub that gives out `token-1`, `token-2`, … and accepts only the newest.
+fn gives_tokens() -> impl Fn(http::Request<Bytes>) -> Result<Response<Bytes>, platform::http::BoxError> + Send + Sync {
+    let given = AtomicUsize::new(0);
+    move |request| {
+        let path = request.uri().path().to_owned();
+        let shown = request.headers().get("authorization").unwrap().to_str().unwrap().to_owned();
+        Ok(match path.as_str() {
+            "/app/installations" => says(200, r#"[{"id":5,"account":{"login":"Acme"}},{"id":6,"account":null}]"#),
+            "/app/installations/5/access_tokens" => {
+                let n = given.fetch_add(1, Ordering::SeqCst) + 1;
+                says(201, &format!(r#"{{"token":"token-{n}","expires_at":"2026-03-02T10:00:00Z","permissions":{{}}}}"#))
+            }
+            "/repos/acme/shop/pulls/9" => {
+                // Somebody revoked all tokens.
+                let newest = format!("Bearer token-{}", given.load(Ordering::SeqCst));
+                if given.load(Ordering::SeqCst) > 1 && shown == newest { says(200, PULL) } else { says(401, "{}") }
+            }
+            _ if shown == format!("Bearer token-{}", given.load(Ordering::SeqCst)) => says(200, PULL),
+            _ => says(401, "{}"),
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_app_gets_one_token_per_installation_and_renews_it_in_time() {
+    let made = made(&app(), gives_tokens());
+    for _ in 0..3 {
+        made.github.pull(&pr(1)).await.unwrap();
+    }
+    let pull = "GET /repos/acme/shop/pulls/1";
+    let (list, exchange) = ("GET /app/installations", "POST /app/installations/5/access_tokens");
+    assert_eq!(made.record.lines(), [list, exchange, pull, pull, pull]);
+    made.clock.move_by(51 * 60);
+    made.github.pull(&pr(1)).await.unwrap();
+    assert_eq!(made.record.lines()[5..], [exchange, pull]);
+    let strangers: domain::id::PrId = "other/repo#1".parse().unwrap();
+    let error = made.github.pull(&strangers).await.unwrap_err();
+    assert_eq!(error.to_string(), "not there: the App is not installed for `other`");
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_accepted_any_more_is_replaced_even_for_a_write() {
+    let made = made(&app(), gives_tokens());
+    made.github.close(&pr(9)).await.unwrap();
+    let pull = "PATCH /repos/acme/shop/pulls/9";
+    let exchange = "POST /app/installations/5/access_tokens";
+    assert_eq!(made.record.lines(), ["GET /app/installations", exchange, pull, exchange, pull]);
+
+    let refused = crate::stage::made(&token(), |_| Ok(says(401, r#"{"message":"Bad credentials"}"#)));
+    let error = refused.github.pull(&pr(1)).await.unwrap_err();
+    assert_eq!(error, CallError::Unauthorized { message: "Bad credentials".to_owned() });
+    assert_eq!(refused.record.count(), 1);
+    refused.github.use_credentials(&Credentials::token(" newer\n"));
+    assert!(refused.github.pull(&pr(1)).await.is_err());
+    assert_eq!(refused.record.last().headers.get("authorization").unwrap(), "Bearer newer");
+}
+
+#[tokio::test]
+async fn many_at_once_ask_for_one_token_and_stay_below_the_cap() {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let answers = Arc::new(gives_tokens());
+    let (counted, highest) = (Arc::clone(&now), Arc::clone(&most));
+    let transport = Transport::with_service(tower::service_fn(move |request: http::Request<Bytes>| {
+        let (now, most, answers) = (Arc::clone(&counted), Arc::clone(&highest), Arc::clone(&answers));
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            answers(request)
+        }
+    }));
+    let settings = Settings { concurrency: 4, ..Settings::default() };
+    let github = GitHub::with_service(&app(), settings, transport, Arc::new(SystemClock));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let github = github.clone();
+        tasks.spawn(async move { github.pull(&pr(1)).await.map(drop) });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap().unwrap();
+    }
+    assert_eq!((now.load(Ordering::SeqCst), most.load(Ordering::SeqCst)), (0, 4));
+}
+
+#[test]
+fn a_key_that_is_none_is_refused_with_a_sentence() {
+    let error = Credentials::app(1, "-----BEGIN nonsense").unwrap_err();
+    assert!(error.to_string().starts_with("the App's private key is not an RSA key in PEM form"), "{error}");
+    assert_eq!(format!("{:?} {:?}", app(), token()), "App(4711, …) Token(…)", "no secret is printed");
+}
+
+/// A client that talks to this address for real.
+fn real(port: u16) -> GitHub {
+    let settings = Settings {
+        base_url: format!("http://127.0.0.1:{port}/api/v3").parse().unwrap(),
+        call_limit: Duration::from_millis(300),
+        repeats: 0,
+        ..Settings::default()
+    };
+    GitHub::connect(&token(), settings).unwrap()
+}
+
+#[tokio::test]
+async fn over_a_real_socket_what_was_not_sent_cannot_have_happened_and_silence_ends() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let silent = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut beginning = [0; 64];
+        let read = socket.read(&mut beginning).await.unwrap();
+        tell.send(String::from_utf8_lossy(&beginning[..read]).into_owned()).unwrap();
+        // Kept open and never answered, until the test is over.
+        std::future::pending::<()>().await;
+        drop(socket);
+    });
+    let error = real(port).close(&pr(1)).await.unwrap_err();
+    assert!(error.is_transient() && error.may_have_happened(), "{error}");
+    assert!(told.await.unwrap().starts_with("PATCH /api/v3/repos/acme/shop/pulls/1 HTTP/1.1"));
+    silent.abort();
+    let _ = silent.await;
+    let error = real(port).close(&pr(1)).await.unwrap_err();
+    assert!(error.is_transient() && !error.may_have_happened(), "nobody listens there: {error}");
+}

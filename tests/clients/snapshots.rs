@@ -1,0 +1,433 @@
+//! The verification query: what the simulated GitHub knows is what the snapshot says, whatever gets in the way.
+
+use std::sync::Arc;
+
+use domain::id::PrId;
+use domain::policy::Policies;
+use domain::signals::{CheckKind, Checks, PolicyVerdict, Verdict};
+use domain::snapshot::{Life, Mergeable, Snapshot};
+use domain::state::State;
+use jiff::SignedDuration;
+use platform::github::Unread;
+use platform::http::CallError;
+use serde_json::{Value, json};
+use world::{Fault, NewPull, Protection, Repo, ReviewState, StatusState};
+
+use crate::github::{head, id, opened};
+use crate::stage::{Staged, made, says, staged, token};
+
+const BUILD: &str = "continuous-integration/jenkins/pr-merge";
+
+/// The pull requests with their node ids.
+fn named(stage: &Staged, prs: &[world::Pr]) -> Vec<(PrId, String)> {
+    prs.iter().map(|pr| (id(pr), stage.with(|world| world.pull(pr).unwrap().node_id.clone()))).collect()
+}
+
+async fn snapshot(stage: &Staged, pr: &world::Pr) -> Result<Snapshot, Unread> {
+    snapshot_by(stage, pr, "").await
+}
+
+async fn snapshot_by(stage: &Staged, pr: &world::Pr, toml: &str) -> Result<Snapshot, Unread> {
+    let policies = Policies::parse(toml).unwrap();
+    let mut all = stage.github.snapshots(&named(stage, std::slice::from_ref(pr)), &policies).await;
+    assert_eq!(all.len(), 1);
+    assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
+    all.remove(0).1
+}
+
+fn queries(stage: &Staged) -> usize {
+    stage.record.lines().iter().filter(|line| *line == "POST /graphql").count()
+}
+
+fn in_repo(repo: Repo) -> Staged {
+    staged(world::Settings { repos: vec![repo], ..world::Settings::default() })
+}
+
+#[tokio::test]
+async fn a_life_is_read_as_it_goes() {
+    for protection in [Protection::Classic, Protection::Ruleset] {
+        let stage = in_repo(Repo { protection, ..Repo::new("acme/payments") });
+        let pr = stage.with(|world| {
+            world.open_pr(NewPull { vulnerability: Some("CVE-2026-1234".to_owned()), ..NewPull::default() })
+        });
+        let fresh = snapshot(&stage, &pr).await.unwrap();
+        assert_eq!((fresh.life.clone(), fresh.described.head.clone()), (Life::Open, head(&stage, &pr)));
+        assert_eq!(fresh.described.vulnerability_id.as_deref(), Some("CVE-2026-1234"));
+        assert_eq!(
+            (fresh.described.labels.as_slice(), fresh.described.draft),
+            (["codegenie".to_owned()].as_slice(), false)
+        );
+        assert_eq!(fresh.required_checks, Some(vec![BUILD.to_owned()]), "without Policy Bot's own: {protection:?}");
+        assert_eq!(fresh.live.mergeable, Mergeable::Clean, "asked again until GitHub knew");
+        let required = fresh.required_checks.clone().unwrap();
+        let mut states = vec![fresh.signals.implied(&required).state];
+        let merged = loop {
+            stage.with(|world| world.advance(SignedDuration::from_secs(5)));
+            let now = snapshot(&stage, &pr).await.unwrap();
+            if now.life != Life::Open {
+                break now;
+            }
+            let state = now.signals.implied(&required).state;
+            if states.last() != Some(&state) {
+                states.push(state);
+            }
+            assert!(states.len() < 20, "{states:?}");
+        };
+        for state in [State::Created, State::ChecksRunning] {
+            assert!(states.contains(&state), "{state} not in {states:?}");
+        }
+        assert!(states.iter().any(|state| *state >= State::PolicyEvaluating), "{states:?}");
+        let Life::Merged { by, by_automerge_bot, at } = merged.life else { panic!("{:?}", merged.life) };
+        assert_eq!((by.as_deref(), by_automerge_bot), (Some("automerge-bot[bot]"), true));
+        assert!(at <= merged.read_at);
+    }
+}
+
+#[tokio::test]
+async fn checks_policy_and_approvals_are_signals_of_the_head() {
+    let stage = staged(world::Settings::default());
+    let (pr, _, _) = opened(&stage);
+    stage.with(|world| {
+        world.post_status_on(&pr, BUILD, StatusState::Error, "Connection reset by peer");
+        world.post_status_on(&pr, "policy-bot: main", StatusState::Failure, "Separation of duties failed");
+        world.post_check_on(&pr, "lint", Some("timed_out"), "took too long");
+        world.post_check_on(&pr, "scan", None, "");
+        world.person_reviews(&pr, "approver-bot[bot]", ReviewState::Approved, "");
+        world.person_reviews(&pr, "danny", ReviewState::Approved, "");
+    });
+    let snapshot_now = snapshot(&stage, &pr).await.unwrap();
+    let signals = &snapshot_now.signals;
+    let found = |name: &str| signals.checks.iter().find(|check| check.name == name).unwrap();
+    assert_eq!((found(BUILD).kind, found(BUILD).verdict), (CheckKind::Status, Verdict::Failed));
+    assert_eq!(found(BUILD).failure.as_ref().unwrap().transient_rule.as_deref(), Some("network"));
+    assert_eq!((found("lint").kind, found("lint").verdict), (CheckKind::Run, Verdict::Failed));
+    assert_eq!(found("lint").failure.as_ref().unwrap().transient_rule.as_deref(), Some("timed-out"));
+    assert!(found("lint").id.is_some());
+    assert!(found("scan").verdict < Verdict::Passed);
+    assert_eq!(signals.checks.len(), 3, "Policy Bot's status is no check: {:?}", signals.checks);
+    let policy = signals.policy.as_ref().unwrap();
+    assert_eq!(policy.verdict, PolicyVerdict::Failed(domain::state::Substatus::SodFailure));
+    let approvals: Vec<(&str, bool)> = signals.approvals.iter().map(|one| (one.by.as_str(), one.granted)).collect();
+    assert_eq!(approvals, [("approver-bot[bot]", true)], "with the [bot] that GraphQL leaves out; people do not count");
+    stage.with(|world| world.person_pushes(&pr, "danny"));
+    let pushed = snapshot(&stage, &pr).await.unwrap();
+    assert_eq!(pushed.described.head, head(&stage, &pr));
+    assert!(pushed.signals.approvals.iter().all(|one| !one.granted), "an approval belongs to its commit");
+    assert_eq!(pushed.signals.checks(&[]), Checks::NotStarted);
+}
+
+#[tokio::test]
+async fn two_hundred_and_fifty_contexts_of_one_head_are_all_read() {
+    let stage = staged(world::Settings::default());
+    let (pr, _, _) = opened(&stage);
+    for n in 0..250 {
+        stage.with(|world| world.post_status_on(&pr, &format!("ci/{n:03}"), StatusState::Success, "fine"));
+    }
+    let before = queries(&stage);
+    let read = snapshot(&stage, &pr).await.unwrap();
+    assert_eq!(read.signals.checks.iter().filter(|check| check.name.starts_with("ci/")).count(), 250);
+    assert_eq!(read.required_checks, Some(vec![BUILD.to_owned()]));
+    let asked_again = stage.record.take_pauses().len();
+    assert_eq!(queries(&stage) - before, 3 + asked_again, "one page, two more, and mergeability");
+}
+
+#[tokio::test]
+async fn a_hundred_pull_requests_take_four_queries_and_come_back_in_order() {
+    let settings = world::Settings { secondary_limits: false, ..world::Settings::default() };
+    let stage = staged(settings);
+    let prs: Vec<world::Pr> = (0..100).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let named = named(&stage, &prs);
+    // Ask once, so that GitHub begins to work out what can be merged.
+    stage.github.snapshots(&named, &Policies::default()).await;
+    let before = queries(&stage);
+    let all = stage.github.snapshots(&named, &Policies::default()).await;
+    assert_eq!(queries(&stage) - before, 4);
+    for ((pr, _), (answered, snapshot)) in named.iter().zip(&all) {
+        assert_eq!(pr, answered);
+        assert!(snapshot.is_ok(), "{pr}: {snapshot:?}");
+    }
+    assert!(stage.github.rates().graphql.is_some_and(|rate| rate.remaining < rate.limit));
+}
+
+#[tokio::test]
+async fn a_query_that_is_too_large_is_halved_until_it_is_answered() {
+    let settings = world::Settings { graphql_502_above: 2_500, secondary_limits: false, ..world::Settings::default() };
+    let stage = staged(settings);
+    let prs: Vec<world::Pr> = (0..25).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
+    let unread: Vec<_> = all.iter().filter(|(_, snapshot)| snapshot.is_err()).collect();
+    assert!(unread.is_empty(), "{unread:?}");
+}
+
+#[tokio::test]
+async fn what_is_missing_from_an_answer_costs_only_itself() {
+    let stage = staged(world::Settings::default());
+    let prs: Vec<world::Pr> = (0..6).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    stage.with(|world| world.force_request(Fault::GraphqlPartial));
+    let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
+    let unread: Vec<_> = all.iter().filter_map(|(_, snapshot)| snapshot.as_ref().err()).collect();
+    assert_eq!(unread.len(), 1, "{all:?}");
+    assert!(matches!(unread[0], Unread::Partial { .. }), "{unread:?}");
+    let again = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
+    assert!(again.iter().all(|(_, snapshot)| snapshot.is_ok()));
+}
+
+#[tokio::test]
+async fn mergeability_is_asked_again_and_unknown_is_no_verdict() {
+    let stage = staged(world::Settings::default());
+    let (pr, _, _) = opened(&stage);
+    assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeable::Clean);
+    assert_eq!(stage.record.take_pauses().first().map(std::time::Duration::as_secs), Some(5));
+    stage.with(|world| world.conflict(&pr));
+    assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeable::Conflicting);
+    let stubborn = stage.with(|world| world.open_pr(NewPull::default()));
+    stage.with(|world| world.force(Fault::MergeableUnknown, &stubborn));
+    stage.record.take_pauses();
+    assert_eq!(snapshot(&stage, &stubborn).await.unwrap().live.mergeable, Mergeable::Unknown);
+    let pauses: Vec<u64> = stage.record.take_pauses().iter().map(std::time::Duration::as_secs).collect();
+    assert_eq!(pauses, [5, 10, 15]);
+}
+
+#[tokio::test]
+async fn heads_are_compared_only_where_being_behind_matters() {
+    let compared = |stage: &Staged| stage.record.lines().iter().filter(|line| line.contains("/compare/")).count();
+    for protection in [Protection::Classic, Protection::Ruleset] {
+        let stage = in_repo(Repo { strict: true, protection, ..Repo::new("acme/payments") });
+        let (pr, _, _) = opened(&stage);
+        stage.with(|world| world.push_base("acme/payments"));
+        let read = snapshot(&stage, &pr).await.unwrap();
+        assert_eq!((read.live.strict, read.live.behind_by), (true, Some(1)), "{protection:?}");
+        assert_eq!(compared(&stage), 1);
+    }
+    let stage = staged(world::Settings::default());
+    let (pr, _, _) = opened(&stage);
+    stage.with(|world| world.push_base("acme/payments"));
+    let read = snapshot(&stage, &pr).await.unwrap();
+    assert_eq!((read.live.strict, read.live.behind_by, compared(&stage)), (false, None, 0));
+    let read = snapshot_by(&stage, &pr, "[checks]\nbehind = 'always'").await.unwrap();
+    assert_eq!((read.live.strict, read.live.behind_by, compared(&stage)), (false, Some(1), 1));
+}
+
+#[tokio::test]
+async fn closed_merged_and_gone() {
+    let stage = staged(world::Settings::default());
+    let prs: Vec<world::Pr> = (0..3).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    stage.with(|world| {
+        world.person_closes(&prs[0], "danny");
+        world.person_merges(&prs[1], "maria");
+    });
+    let mut named = named(&stage, &prs);
+    named.push(("acme/payments#99".parse().unwrap(), "PR_nonsense".to_owned()));
+    named.push(("acme/payments#98".parse().unwrap(), named[2].1.clone()));
+    let all = stage.github.snapshots(&named, &Policies::default()).await;
+    let life = |n: usize| all[n].1.as_ref().unwrap().life.clone();
+    assert!(matches!(life(0), Life::Closed { .. }));
+    assert!(matches!(life(1), Life::Merged { by: Some(by), by_automerge_bot: false, .. } if by == "maria"));
+    assert_eq!(life(2), Life::Open);
+    assert_eq!(all[3].1, Err(Unread::Gone));
+    assert_eq!(all[4].1, Err(Unread::Renamed { now: prs[2].to_string() }));
+}
+
+#[tokio::test]
+async fn a_limit_in_the_middle_says_until_when_for_everyone() {
+    let stage = staged(world::Settings::default());
+    let prs: Vec<world::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    stage.github.health().await.unwrap();
+    stage.github.pull(&id(&prs[0])).await.unwrap();
+    stage.with(|world| world.force_request(Fault::ApiForbidden));
+    let sent = stage.record.count();
+    let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
+    let until = all.iter().filter_map(|(_, snapshot)| snapshot.as_ref().err()?.until()).max().expect("a time");
+    assert!(until > stage.with(|world| world.now()));
+    assert!(stage.record.count() - sent <= 2, "{:?}", stage.record.lines());
+    for (pr, snapshot) in &all {
+        assert!(matches!(snapshot, Err(Unread::Failed(CallError::RateLimited { .. }))), "{pr}: {snapshot:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_inventory_lists_all_open_ones_and_whose_they_are() {
+    let stage = staged(world::Settings { secondary_limits: false, ..world::Settings::default() });
+    for n in 0..130 {
+        let author = if n % 10 == 0 { "danny" } else { "" };
+        stage.with(|world| world.open_pr(NewPull { author: author.to_owned(), ..NewPull::default() }));
+    }
+    let policies = Policies::default();
+    let repo = "acme/payments".parse().unwrap();
+    let listed = stage.github.open_pulls(&repo, policies.base()).await.unwrap();
+    assert_eq!(listed.len(), 130);
+    let bots = listed.iter().filter(|one| one.author == "codegenie[bot]").count();
+    assert_eq!(bots, 117);
+    assert!(listed.iter().all(|one| one.is_ours(policies.base())), "by branch or label, all are");
+    let first = &listed[0];
+    let pr = world::Pr { repo: "acme/payments".to_owned(), number: first.id.number };
+    assert_eq!(first.described.head, head(&stage, &pr));
+    let nowhere = stage.github.open_pulls(&"acme/nothing".parse().unwrap(), policies.base()).await;
+    assert!(matches!(nowhere, Err(CallError::Gone { .. })), "{nowhere:?}");
+}
+
+/// Pull request n as the query shows it, quiet and mergeable.
+fn node(id: &str) -> Value {
+    let number: u64 = id.trim_start_matches("PR_").parse().unwrap();
+    let oid = "a".repeat(40);
+    json!({
+        "__typename": "PullRequest", "id": id, "number": number, "title": "t", "body": "", "state": "OPEN",
+        "isDraft": false, "createdAt": "2026-03-02T09:00:00Z", "closedAt": null, "mergedAt": null, "additions": 1,
+        "deletions": 1, "headRefName": "codegenie/x", "headRefOid": oid, "baseRefName": "main",
+        "mergeable": "MERGEABLE", "mergeStateStatus": "BLOCKED", "repository": {"nameWithOwner": "Acme/Shop"},
+        "mergedBy": null, "mergeQueueEntry": null, "autoMergeRequest": null,
+        "labels": {"pageInfo": {"hasNextPage": false}, "nodes": []},
+        "latestOpinionatedReviews": {"pageInfo": {"hasNextPage": false}, "nodes": []},
+        "baseRef": {"branchProtectionRule": null, "refUpdateRule": null,
+            "rules": {"pageInfo": {"hasNextPage": false}, "nodes": []}},
+        "commits": {"nodes": [{"commit": {"oid": oid, "statusCheckRollup": null}}]}
+    })
+}
+
+fn wanted(count: u64) -> Vec<(PrId, String)> {
+    (1..=count).map(|n| (tests::pr(n), format!("PR_{n}"))).collect()
+}
+
+/// Which pull requests a query asks for.
+fn asked(request: &http::Request<bytes::Bytes>) -> Vec<String> {
+    let body: Value = serde_json::from_slice(request.body()).unwrap();
+    let ids = body["variables"]["ids"].as_array().cloned().unwrap_or_default();
+    ids.iter().map(|id| id.as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn one_that_breaks_the_query_is_cornered_and_the_others_are_read() {
+    for bad in ["PR_1", "PR_13", "PR_25"] {
+        let made = made(&token(), move |request| {
+            let ids = asked(&request);
+            if ids.iter().any(|id| id == bad) {
+                return Ok(says(502, "<html>"));
+            }
+            let nodes: Vec<Value> = ids.iter().map(|id| node(id)).collect();
+            Ok(says(200, &json!({"data": {"nodes": nodes}}).to_string()))
+        });
+        let all = made.github.snapshots(&wanted(25), &Policies::default()).await;
+        let unread: Vec<String> =
+            all.iter().filter(|(_, one)| one.is_err()).map(|(pr, _)| format!("PR_{}", pr.number)).collect();
+        assert_eq!(unread, [bad]);
+        assert!(made.record.count() <= 12, "{bad}: {}", made.record.count());
+    }
+}
+
+#[tokio::test]
+async fn a_github_that_is_down_is_not_asked_for_ever() {
+    let down = made(&token(), |_| Ok(says(502, "")));
+    let all = down.github.snapshots(&wanted(25), &Policies::default()).await;
+    assert!(all.iter().all(|(_, one)| matches!(one, Err(Unread::Failed(CallError::Unavailable { .. })))));
+    assert!(down.record.count() <= 8, "{}", down.record.count());
+    let slow = made(&token(), |_| {
+        Ok(says(200, r#"{"data":null,"errors":[{"message":"Something went wrong while executing your query."}]}"#))
+    });
+    let all = slow.github.snapshots(&wanted(4), &Policies::default()).await;
+    assert!(all.iter().all(|(_, one)| one.is_err()));
+    let wrong = made(&token(), |_| {
+        let error = json!({"message": "Field 'x' doesn't exist", "extensions": {"code": "undefinedField"}});
+        Ok(says(200, &json!({"errors": [error]}).to_string()))
+    });
+    let all = wrong.github.snapshots(&wanted(4), &Policies::default()).await;
+    assert!(all.iter().all(|(_, one)| matches!(one, Err(Unread::Failed(CallError::Refused { .. })))));
+    assert_eq!(wrong.record.count(), 1, "a wrong question stays wrong");
+}
+
+/// What is done to an answer before it is sent.
+type Change = Box<dyn Fn(&mut Value) + Send + Sync>;
+
+/// GitHub's answer about `PR_1`, changed before it is sent; `errors` beside it.
+async fn read_one(change: impl Fn(&mut Value) + Send + Sync + 'static, errors: Value) -> Result<Snapshot, Unread> {
+    let errors = Arc::new(errors);
+    let made = made(&token(), move |_| {
+        let mut one = node("PR_1");
+        change(&mut one);
+        Ok(says(200, &json!({"data": {"nodes": [one]}, "errors": *errors}).to_string()))
+    });
+    made.github.snapshots(&wanted(1), &Policies::default()).await.remove(0).1
+}
+
+#[tokio::test]
+async fn nothing_is_concluded_from_half_a_reading() {
+    let none = || json!([]);
+    assert!(read_one(|_| {}, none()).await.is_ok());
+    let status = json!({"__typename": "StatusContext", "context": "ci", "state": "SUCCESS", "description": null,
+        "createdAt": "2026-03-02T09:00:00Z"});
+    let rollup = move |nodes: Value| json!({"contexts": {"pageInfo": {"hasNextPage": false}, "nodes": nodes}});
+    let incomplete: Vec<Change> = vec![
+        Box::new(|one| one["labels"] = Value::Null),
+        Box::new(|one| one["labels"]["pageInfo"]["hasNextPage"] = json!(true)),
+        Box::new(|one| one["latestOpinionatedReviews"]["nodes"] = json!([null])),
+        Box::new(|one| one["commits"]["nodes"] = json!([])),
+        Box::new(|one| one["commits"]["nodes"][0]["commit"]["oid"] = json!("b".repeat(40))),
+        Box::new(move |one| {
+            one["commits"]["nodes"][0]["commit"]["statusCheckRollup"] = rollup(json!([status, null]));
+        }),
+        Box::new(|one| one["mergeable"] = json!("PERHAPS")),
+        Box::new(|one| one["state"] = json!("DREAMING")),
+        Box::new(|one| one["headRefOid"] = json!("short")),
+        Box::new(|one| one["title"] = Value::Null),
+    ];
+    for (n, change) in incomplete.into_iter().enumerate() {
+        let read = read_one(change, none()).await;
+        assert!(matches!(read, Err(Unread::Partial { .. })), "{n}: {read:?}");
+    }
+    for errors in [json!([{"message": "timeout"}]), json!([{"message": "timeout", "path": ["nodes", 0, "commits"]}])] {
+        assert!(matches!(read_one(|_| {}, errors).await, Err(Unread::Partial { .. })));
+    }
+    let elsewhere = json!([{"message": "timeout", "path": ["rateLimit"]}]);
+    assert!(read_one(|_| {}, elsewhere).await.is_ok(), "what nobody reads may be missing");
+}
+
+#[tokio::test]
+async fn where_rules_are_hidden_the_contexts_themselves_say_whether_they_are_required() {
+    let made = made(&token(), |request| {
+        let body: Value = serde_json::from_slice(request.body()).unwrap();
+        if !body["query"].as_str().unwrap().contains("query Contexts") {
+            let hidden = json!({"type": "FORBIDDEN", "message": "Resource not accessible by integration",
+                "path": ["nodes", 0, "baseRef", "branchProtectionRule"]});
+            return Ok(says(200, &json!({"data": {"nodes": [node("PR_1")]}, "errors": [hidden]}).to_string()));
+        }
+        let context = |name: &str, required: bool| {
+            json!({"__typename": "StatusContext", "context": name, "state": "PENDING", "description": null,
+                "createdAt": "2026-03-02T09:00:00Z", "isRequired": required})
+        };
+        let rollup = json!({"contexts": {"pageInfo": {"hasNextPage": false}, "nodes":
+            [context("ci", true), context("policy-bot: main", true), context("extra", false)]}});
+        let commit = json!({"commit": {"oid": "a".repeat(40), "statusCheckRollup": rollup}});
+        let one = json!({"__typename": "PullRequest", "commits": {"nodes": [commit]}});
+        Ok(says(200, &json!({"data": {"node": one}}).to_string()))
+    });
+    let read = made.github.snapshots(&wanted(1), &Policies::default()).await.remove(0).1.unwrap();
+    assert_eq!(read.required_checks, Some(vec!["ci".to_owned()]));
+    assert_eq!(read.signals.checks.len(), 2);
+    assert_eq!(made.record.count(), 2);
+}
+
+#[tokio::test]
+async fn our_own_check_run_is_not_waited_for_and_an_id_is_found_in_the_path() {
+    let run = |name: &str, app: u64| {
+        json!({"__typename": "CheckRun", "databaseId": null, "resourcePath": "/acme/shop/runs/5000000001", "name": name,
+            "status": "QUEUED", "conclusion": null, "startedAt": null, "completedAt": null, "title": null,
+            "summary": null, "text": null,
+            "checkSuite": {"createdAt": "2026-03-02T09:01:00Z", "updatedAt": null, "app": {"databaseId": app}}})
+    };
+    let runs = json!([run("Suture", 4711), run("Jenkins", 5)]);
+    let made = made(&crate::stage::app(), move |request| {
+        Ok(match request.uri().path() {
+            "/app/installations" => says(200, r#"[{"id":5,"account":{"login":"acme"}}]"#),
+            "/graphql" => {
+                let mut one = node("PR_1");
+                one["commits"]["nodes"][0]["commit"]["statusCheckRollup"] =
+                    json!({"contexts": {"pageInfo": {"hasNextPage": false}, "nodes": runs}});
+                says(200, &json!({"data": {"nodes": [one]}}).to_string())
+            }
+            _ => says(201, r#"{"token":"t","expires_at":"2026-03-02T10:00:00Z","permissions":{}}"#),
+        })
+    });
+    let read = made.github.snapshots(&wanted(1), &Policies::default()).await.remove(0).1.unwrap();
+    let checks: Vec<_> = read.signals.checks.iter().map(|one| (one.name.as_str(), one.id, one.verdict)).collect();
+    assert_eq!(checks, [("Jenkins", Some(5_000_000_001), Verdict::Queued)]);
+    assert_eq!(read.signals.checks[0].at, "2026-03-02T09:01:00Z".parse().unwrap());
+}
