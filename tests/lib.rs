@@ -7,10 +7,12 @@
 )]
 
 pub mod faulty;
+pub mod fuse;
 pub mod rig;
+pub mod stage;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use domain::comment::Story;
 use domain::diagnosis::{Case, classify};
@@ -126,9 +128,17 @@ pub fn typical_life(pr: &PrId) -> Vec<Fact> {
 /// # Panics
 /// If there is no such pull request.
 pub async fn claim<S: Store, O: Outlets>(engine: &Engine<S, O>, pr: &PrId, run: &str, now: Timestamp) -> Fact {
+    claim_by(engine, pr, run, now).await
+}
+
+/// The same, by the engine's own policies.
+///
+/// # Panics
+/// If there is no such pull request.
+pub async fn claim_by<S: Store, O: Outlets>(engine: &Engine<S, O>, pr: &PrId, run: &str, now: Timestamp) -> Fact {
     let record = engine.load(pr, now).await.expect("a store").expect("a record");
-    let policies = acting();
-    let case = Case { record: &record, live: None, vulnerability: None, policy: policies.base(), now };
+    let policy = engine.policies().for_repo(&pr.repo);
+    let case = Case { record: &record, live: None, vulnerability: None, policy, now };
     let found =
         Diagnosed { diagnosis: classify(&case), run: RunId::new(run), vulnerability: None, story: Story::default() };
     fact(pr, format!("sweep-{run}"), now, Happened::Diagnosed(Box::new(found)))
@@ -161,5 +171,31 @@ impl Outlets for Remembering {
         }
         self.sent.lock().expect("nobody panicked").extend_from_slice(parcels);
         parcels.iter().map(|_| Ok(())).collect()
+    }
+}
+
+/// Somewhere to write that can be read.
+#[derive(Debug, Clone, Default)]
+pub struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    /// What was written.
+    ///
+    /// # Panics
+    /// If it is not text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("text")
+    }
+}
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

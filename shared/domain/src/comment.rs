@@ -11,7 +11,7 @@ use crate::id::PrId;
 use crate::policy::Policy;
 use crate::pull_request::Record;
 use crate::signals::Check;
-use crate::state::State;
+use crate::state::{State, Strategy};
 
 /// What the comment on a pull request says when Suture closes it for a fresh one (seed §10).
 pub const CLOSING: &str = "Closing due to merge conflicts. A new PR will be created automatically.";
@@ -118,6 +118,48 @@ pub fn blocked_reason(diagnosis: &Diagnosis) -> String {
         Some((_, why)) => why.clone(),
         None => cut(&diagnosis.evidence.join("; "), Payload::MAX_TEXT),
     }
+}
+
+/// Why `/cancel` closes a pull request, as a comment on it.
+#[must_use]
+pub fn abandoned(by: &str) -> String {
+    format!("Closed by Suture: {by} gave this fix up with `/cancel`. Suture will not ask for another one.")
+}
+
+/// Where a pull request stands, in a few lines: the answer to `/status`.
+#[must_use]
+pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
+    let since = duration(now.duration_since(record.progressed_at));
+    let mut lines = vec![format!("**{}** for {since}, on {}.", record.state, record.head_sha.short())];
+    if let Some(blocked) = &record.blocked {
+        lines.push(format!("Waiting for a person: {}.", blocked.reason.trim_end_matches('.')));
+    }
+    if record.hold || record.hold_label().is_some() {
+        lines.push("Held: Suture watches, but does nothing. `/resume` lets it go on.".to_owned());
+    }
+    if let Some(run) = &record.active_run {
+        let stage = if run.accepted { "asked for; its result is awaited" } else { "about to be asked for" };
+        lines.push(format!("Under way: {}, {stage}.", run.strategy));
+    }
+    let tried: Vec<String> = Strategy::ALL
+        .into_iter()
+        .filter(|strategy| record.retry_counts.of(*strategy) > 0)
+        .map(|strategy| format!("{strategy} {} of {}", record.retry_counts.of(strategy), policy.budget(strategy)))
+        .collect();
+    if !tried.is_empty() {
+        lines.push(format!("Tried so far: {}.", tried.join(", ")));
+    }
+    if let Some(due_at) = record.due_at {
+        lines.push(format!("Suture looks again at {}.", time(due_at)));
+    }
+    lines.join("\n\n")
+}
+
+/// What is wrong and what comes next: the answer to `/explain`.
+#[must_use]
+pub fn explanation(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
+    let next = action(found.classification);
+    format!("{}\n\n{}\n\nWhat Suture would do now: {next}.", status(record, policy, now), diagnosis(found))
 }
 
 /// What was tried and what happened, as the sweep found it; oldest first.

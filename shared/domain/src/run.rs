@@ -257,6 +257,16 @@ impl Run {
         Ok(Self { expects: Some(expects.into()), wait_deadline: Some(deadline), ..waiting })
     }
 
+    /// It was asked for once more, and gets more time. Anything but a waiting run stays as it is.
+    #[must_use]
+    pub fn wait_longer(mut self, deadline: Timestamp, now: Timestamp) -> Self {
+        if self.state == RunState::WaitingExternal {
+            self.wait_deadline = Some(deadline);
+            self.touch(now);
+        }
+        self
+    }
+
     /// It is proven.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use domain::event::{Event, Fact, Happened};
 use domain::id::{EffectId, PrId, RunId};
 use domain::policy::{Policies, Policy};
 use domain::pull_request::Record;
-use domain::run::{Initiator, Run, TransitionContext};
+use domain::run::{Initiator, Run, RunState, TransitionContext};
 use jiff::Timestamp;
 use serde_dynamo::Item;
 use thiserror::Error;
@@ -98,6 +98,11 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     /// Its outlets.
     pub fn outlets(&self) -> &O {
         &self.outlets
+    }
+
+    /// The policies it decides by.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     /// Applies a fact: exactly once, or not at all.
@@ -347,6 +352,9 @@ fn changed(run: Run, change: &RunChange, now: Timestamp) -> Result<Run, domain::
     let context = TransitionContext::new(Initiator::System, now);
     match change {
         RunChange::Open(_) => Ok(run),
+        RunChange::Accepted { deadline, .. } if run.state == RunState::WaitingExternal => {
+            Ok(run.wait_longer(*deadline, now))
+        }
         RunChange::Accepted { expects, deadline, .. } => run.wait_for(*expects, *deadline, context),
         RunChange::Ended { end, outcome, .. } => match end {
             RunEnd::Completed => run.complete(outcome.clone(), context),

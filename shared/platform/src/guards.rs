@@ -194,3 +194,49 @@ pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Ti
     item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));
     store.write(vec![Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }], now).await
 }
+
+fn pause_key() -> Key {
+    Key::state("PAUSE")
+}
+
+/// Who has stopped Suture from acting, if anybody has.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn paused<S: Store>(store: &S, now: Timestamp) -> Result<Option<String>, StoreError> {
+    let row = store.get(&pause_key(), now).await?;
+    Ok(row.map(|item| text_of(&item, HOLDER).unwrap_or("somebody").to_owned()))
+}
+
+/// Stops all acting at once, until somebody lets it go on.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn pause<S: Store>(store: &S, by: &str, now: Timestamp) -> Result<(), StoreError> {
+    let mut item = Item::default();
+    item.inner_mut().insert(HOLDER.to_owned(), AttributeValue::S(by.to_owned()));
+    store.write(vec![Write::Put { key: pause_key(), item, only_if: OnlyIf::Always }], now).await
+}
+
+/// Lets Suture act again.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn unpause<S: Store>(store: &S, now: Timestamp) -> Result<(), StoreError> {
+    store.write(vec![Write::Delete { key: pause_key(), only_if: OnlyIf::Always }], now).await
+}
+
+/// Who holds a repository's slots.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn slot_holders<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    slots: u32,
+    now: Timestamp,
+) -> Result<Vec<String>, StoreError> {
+    let keys: Vec<Key> = (0..slots).map(|n| slot_key(repo, n)).collect();
+    let rows = store.get_many(&keys, now).await?;
+    Ok(rows.iter().filter_map(|(_, item)| text_of(item, HOLDER).map(str::to_owned)).collect())
+}

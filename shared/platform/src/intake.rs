@@ -20,6 +20,7 @@ use crate::lookup;
 use crate::outlets::message::Message;
 use crate::outlets::{Content, Outlets, Parcel, Undelivered};
 use crate::store::{Key, Store, StoreError};
+use crate::succession;
 
 /// Facts of one message that are applied at once; a push to a busy base can concern hundreds of pull requests.
 const MOST_AT_ONCE: usize = 50;
@@ -264,7 +265,12 @@ impl<S: Store, O: Outlets> Intake<S, O> {
                 continue;
             }
             match self.engine.apply_to(record, &fact, now).await {
-                Ok(applied) => each.push(applied_to(pr, &applied)),
+                Ok(applied) => {
+                    if let (Happened::Opened(_), Some(fresh)) = (&fact.what, &applied.record) {
+                        succession::link(&self.engine, fresh, now).await?;
+                    }
+                    each.push(applied_to(pr, &applied));
+                }
                 Err(EngineError::Contended { .. }) => {
                     later.push((fact, SHORT_WAIT, "others keep writing this record"));
                 }

@@ -2,6 +2,7 @@
 //! the engine loop, the ways in and the ways out. Nothing here decides what becomes of a pull request.
 
 pub mod breaker;
+pub mod bridge;
 pub mod clock;
 pub mod engine;
 pub mod github;
@@ -15,5 +16,6 @@ pub mod outlets;
 pub mod reports;
 pub mod rows;
 pub mod store;
+pub mod succession;
 pub mod telemetry;
 pub mod wiring;

@@ -4,10 +4,13 @@
 use std::fs;
 
 use domain::policy::{Policies, PolicyError};
+use http::Uri;
 use thiserror::Error;
 
 use crate::github::webhook::Own;
 use crate::github::webhook::signature::Secrets;
+use crate::github::{self, Credentials, GitHub};
+use crate::jenkins::{self, Jenkins, Login};
 use crate::outlets::aws::{Addresses, AwsOutlets};
 use crate::store::dynamo::DynamoStore;
 use crate::store::dynamo::tables::Names;
@@ -124,6 +127,51 @@ pub async fn on_aws(environment: &impl Environment) -> Result<(DynamoStore, AwsO
     let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
     let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config), names);
     Ok((store, AwsOutlets::new(&config, addresses)))
+}
+
+/// GitHub, as an App or with somebody's token.
+///
+/// # Errors
+/// [`BadWiring`] if neither is set, or what is set is not usable.
+pub fn github(environment: &impl Environment) -> Result<GitHub, BadWiring> {
+    let credentials = match (environment.get("SUTURE_GITHUB_APP_ID"), environment.get("SUTURE_GITHUB_PRIVATE_KEY")) {
+        (Some(id), Some(key)) => {
+            let unusable = |name, why: String| BadWiring::Unusable { name, why };
+            let id =
+                id.trim().parse().map_err(|_| unusable("SUTURE_GITHUB_APP_ID", "it is not a number".to_owned()))?;
+            Credentials::app(id, &key).map_err(|error| unusable("SUTURE_GITHUB_PRIVATE_KEY", error.to_string()))?
+        }
+        (Some(_), None) => return Err(BadWiring::Missing("SUTURE_GITHUB_PRIVATE_KEY")),
+        (None, _) => Credentials::token(&needed(environment, "SUTURE_GITHUB_TOKEN")?),
+    };
+    let mut settings = github::Settings::default();
+    if let Some(url) = environment.get("SUTURE_GITHUB_API_URL") {
+        settings.base_url = address("SUTURE_GITHUB_API_URL", &url)?;
+    }
+    let connected = GitHub::connect(&credentials, settings);
+    connected.map_err(|error| BadWiring::Unusable { name: "SUTURE_GITHUB_API_URL", why: error.to_string() })
+}
+
+/// Jenkins, if there is one.
+///
+/// # Errors
+/// [`BadWiring`] if what is set is not usable.
+pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, BadWiring> {
+    let Some(url) = environment.get("SUTURE_JENKINS_URL") else { return Ok(None) };
+    let settings = jenkins::Settings::new(address("SUTURE_JENKINS_URL", &url)?);
+    let user = needed(environment, "SUTURE_JENKINS_USER")?;
+    let login = Login::Token { user, token: needed(environment, "SUTURE_JENKINS_TOKEN")? };
+    let connected = Jenkins::connect(login, settings);
+    connected.map(Some).map_err(|error| BadWiring::Unusable { name: "SUTURE_JENKINS_URL", why: error.to_string() })
+}
+
+fn address(name: &'static str, url: &str) -> Result<Uri, BadWiring> {
+    let address: Result<Uri, _> = url.trim().trim_end_matches('/').parse();
+    let address = address.map_err(|error| BadWiring::Unusable { name, why: error.to_string() })?;
+    if address.scheme().is_none() || address.authority().is_none() {
+        return Err(BadWiring::Unusable { name, why: format!("`{url}` is not an address like https://example.org") });
+    }
+    Ok(address)
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ pub use self::pattern::{BadPattern, Expression, Pattern, TextPattern};
 #[cfg(feature = "schema")]
 pub use self::schema::schema;
 pub use self::sections::{
-    ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, Mode, Ours, PolicyBot, Retention,
-    Rules, Sweep, Thresholds,
+    ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, Mode, Ours, PolicyBot, Rebuild,
+    RebuildVia, Retention, Rules, Sweep, Thresholds, Wake, WakeUp,
 };
 use crate::id::RepoName;
 use crate::state::{State, Strategy};
@@ -43,6 +43,10 @@ pub struct Policy {
     pub approver_bot: ApproverBot,
     /// Automerge Bot.
     pub automerge_bot: AutomergeBot,
+    /// How checks are run again.
+    pub rebuild: Rebuild,
+    /// How the bots are woken.
+    pub wake: WakeUp,
     /// Which rules apply.
     pub policy: Rules,
     /// When a pull request is stale, by state.

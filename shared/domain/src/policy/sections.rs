@@ -33,6 +33,40 @@ pub enum Behind {
     Always,
 }
 
+/// How checks are run again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RebuildVia {
+    /// A new build of the pull request's Jenkins job.
+    #[default]
+    Jenkins,
+    /// The last build of that job once more, of the same revision.
+    Replay,
+    /// Jenkins looks for branches and pull requests again: for webhooks that Jenkins missed.
+    Rescan,
+    /// A comment that Jenkins listens to.
+    Comment,
+    /// GitHub runs failed jobs and check suites again.
+    GitHub,
+}
+
+/// How a bot is woken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Wake {
+    /// An event on the bus.
+    #[default]
+    Bus,
+    /// A label that is taken off and put on again.
+    Label,
+    /// A comment.
+    Comment,
+    /// An HTTP call.
+    Http,
+}
+
 /// Derives what every table of the file has in common, and writes its defaults next to nothing else.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)+ }) => {
@@ -105,6 +139,56 @@ table! {
     AutomergeBot {
         /// Its logins, compared without case.
         logins: Vec<String> = texts(&["automerge-bot[bot]"]),
+    }
+}
+
+table! {
+    /// How checks are run again.
+    Rebuild {
+        /// `jenkins`, `replay`, `rescan`, `comment` or `github`.
+        via: RebuildVia = RebuildVia::Jenkins,
+        /// The Jenkins job of a pull request; `{owner}`, `{repo}`, `{number}` and `{branch}` are filled in.
+        job: String = "{owner}/{repo}/PR-{number}".to_owned(),
+        /// The job's parameter for the commit; empty if the job builds this pull request and nothing else.
+        sha_parameter: String = String::new(),
+        /// What to write for `via = "comment"`.
+        comment: String = "retest this please".to_owned(),
+    }
+}
+
+table! {
+    /// How the bots are woken; each by an event on the bus, unless said otherwise.
+    WakeUp {
+        /// Policy Bot.
+        policy_bot: Wake = Wake::Bus,
+        /// The label, the comment or the address for it.
+        policy_bot_with: String = String::new(),
+        /// The separation-of-duties validator.
+        sod_validator: Wake = Wake::Bus,
+        /// The label, the comment or the address for it.
+        sod_validator_with: String = String::new(),
+        /// Approver Bot.
+        approver_bot: Wake = Wake::Bus,
+        /// The label, the comment or the address for it.
+        approver_bot_with: String = String::new(),
+        /// Automerge Bot.
+        automerge_bot: Wake = Wake::Bus,
+        /// The label, the comment or the address for it.
+        automerge_bot_with: String = String::new(),
+    }
+}
+
+impl WakeUp {
+    /// How this strategy's bot is woken, and with what; nothing for strategies that wake nobody.
+    #[must_use]
+    pub fn of(&self, strategy: Strategy) -> Option<(Wake, &str)> {
+        match strategy {
+            Strategy::RetriggerPolicyBot => Some((self.policy_bot, &self.policy_bot_with)),
+            Strategy::RetriggerSodCheck => Some((self.sod_validator, &self.sod_validator_with)),
+            Strategy::RetriggerApproverBot => Some((self.approver_bot, &self.approver_bot_with)),
+            Strategy::RetriggerAutomergeBot => Some((self.automerge_bot, &self.automerge_bot_with)),
+            Strategy::Rebuild | Strategy::BranchUpdate | Strategy::CloseAndReopen => None,
+        }
     }
 }
 

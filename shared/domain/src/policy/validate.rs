@@ -3,7 +3,7 @@
 //! counts could overflow.
 
 use super::Policy;
-use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds};
+use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds, Wake};
 use crate::state::Strategy;
 use crate::transient::TransientRule;
 
@@ -37,6 +37,26 @@ pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
     }
     findings.names("approver_bot.logins", &policy.approver_bot.logins, "nobody has an empty login");
     findings.names("automerge_bot.logins", &policy.automerge_bot.logins, "nobody has an empty login");
+    if policy.rebuild.job.trim().is_empty() {
+        findings.add("rebuild.job", "must not be empty: no build could be started or found");
+    }
+    for strategy in Strategy::ALL {
+        if let Some((wake, with)) = policy.wake.of(strategy)
+            && wake != Wake::Bus
+            && with.trim().is_empty()
+        {
+            let bot = match strategy {
+                Strategy::RetriggerPolicyBot => "policy_bot",
+                Strategy::RetriggerSodCheck => "sod_validator",
+                Strategy::RetriggerApproverBot => "approver_bot",
+                Strategy::Rebuild
+                | Strategy::BranchUpdate
+                | Strategy::RetriggerAutomergeBot
+                | Strategy::CloseAndReopen => "automerge_bot",
+            };
+            findings.add(format!("wake.{bot}_with"), "must say the label, the comment or the address to wake it with");
+        }
+    }
     findings.thresholds(&policy.thresholds_minutes);
     findings.budgets(policy, &policy.budgets);
     findings.backoff(&policy.backoff);

@@ -12,6 +12,19 @@ pub enum Message {
     Command(CommandMessage),
     /// Something that happened, put off because there was too much at once.
     Fact(Box<Fact>),
+    /// Something small to do outside, that no record depends on.
+    Chore(Chore),
+}
+
+/// Small things to do outside. Doing one twice does no harm.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "chore", rename_all = "snake_case")]
+pub enum Chore {
+    /// Ask GitHub to deliver a webhook again that we did not take.
+    Redeliver {
+        /// GitHub's number of the delivery.
+        delivery: u64,
+    },
 }
 
 /// A message nobody can act on. It ends in the dead-letter queue, with this as the reason.
@@ -19,7 +32,7 @@ pub enum Message {
 pub enum Unreadable {
     /// It is not one of ours.
     #[error(
-        "`type` is {0:?}: this build knows `command` and `fact`. Deploy the sender's version, then redrive the dead-letter queue"
+        "`type` is {0:?}: this build knows `command`, `fact` and `chore`. Deploy the sender's version, then redrive the dead-letter queue"
     )]
     Unknown(String),
     /// It is one of ours, but not well formed.
@@ -57,6 +70,13 @@ struct Deferred {
     fact: Box<Fact>,
 }
 
+#[derive(Serialize, Deserialize)]
+struct Errand {
+    v: MessageVersion,
+    #[serde(flatten)]
+    chore: Chore,
+}
+
 impl Message {
     /// As it goes onto the queue.
     ///
@@ -71,6 +91,11 @@ impl Message {
             Self::Fact(fact) => {
                 let kind = "fact".to_owned();
                 let body = Deferred { v: MessageVersion, fact: fact.clone() };
+                (kind.clone(), serde_json::to_string(&Typed { head: Head { kind }, body }))
+            }
+            Self::Chore(chore) => {
+                let kind = "chore".to_owned();
+                let body = Errand { v: MessageVersion, chore: chore.clone() };
                 (kind.clone(), serde_json::to_string(&Typed { head: Head { kind }, body }))
             }
         };
@@ -92,6 +117,10 @@ impl Message {
             "fact" => {
                 let deferred: Result<Deferred, _> = serde_json::from_str(json);
                 deferred.map(|deferred| Self::Fact(deferred.fact)).map_err(|error| malformed(&kind, error))
+            }
+            "chore" => {
+                let errand: Result<Errand, _> = serde_json::from_str(json);
+                errand.map(|errand| Self::Chore(errand.chore)).map_err(|error| malformed(&kind, error))
             }
             _ => Err(Unreadable::Unknown(kind)),
         }

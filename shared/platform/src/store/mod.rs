@@ -8,6 +8,7 @@ pub mod memory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
@@ -274,32 +275,40 @@ pub trait Store: Send + Sync {
     fn spent(&self) -> &Spent;
 }
 
-/// A borrowed store is one.
-impl<S: Store> Store for &S {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
-        (**self).get(key, now).await
-    }
+/// Delegates to what is pointed to.
+macro_rules! pointed_to {
+    ($pointer:ty) => {
+        impl<S: Store> Store for $pointer {
+            async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
+                (**self).get(key, now).await
+            }
 
-    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
-        (**self).get_many(keys, now).await
-    }
+            async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
+                (**self).get_many(keys, now).await
+            }
 
-    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
-        (**self).write(writes, now).await
-    }
+            async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+                (**self).write(writes, now).await
+            }
 
-    async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
-        (**self).count(key, by, ttl, now).await
-    }
+            async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
+                (**self).count(key, by, ttl, now).await
+            }
 
-    async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
-        (**self).query(query, now).await
-    }
+            async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
+                (**self).query(query, now).await
+            }
 
-    fn spent(&self) -> &Spent {
-        (**self).spent()
-    }
+            fn spent(&self) -> &Spent {
+                (**self).spent()
+            }
+        }
+    };
 }
+
+// A borrowed store is one, and so is a shared one.
+pointed_to!(&S);
+pointed_to!(Arc<S>);
 
 /// Requests, items and units, so that tests and benchmarks can say what an operation costs.
 #[derive(Debug, Default)]

@@ -1,0 +1,51 @@
+//! Translates a batch of the command queue into messages for the Car Bridge, and its answers into a partial batch response:
+//! exactly the messages that must come back do.
+
+use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
+use jiff::Timestamp;
+use platform::bridge::{Again, Bridge, Handled};
+use platform::outlets::Outlets;
+use platform::store::Store;
+use platform::telemetry::{Line, Log};
+
+/// Handles a batch, one message after the other: two of one repository must not overtake each other for nothing.
+pub async fn handle<S: Store, O: Outlets>(
+    bridge: &Bridge<S, O>,
+    batch: SqsEvent,
+    log: &Log,
+    now: impl Fn() -> Timestamp,
+) -> SqsBatchResponse {
+    let mut response = SqsBatchResponse::default();
+    for message in batch.records {
+        let id = message.message_id.clone().unwrap_or_default();
+        let begun = now();
+        let handled = bridge.handle(&id, message.body.as_deref().unwrap_or_default()).await;
+        log.write(&line(&message, &handled, begun, now()));
+        if handled.is_err() {
+            let mut failure = BatchItemFailure::default();
+            failure.item_identifier = id;
+            response.batch_item_failures.push(failure);
+        }
+    }
+    response
+}
+
+/// One line for each message: what it was, what became of it, and why.
+fn line(message: &SqsMessage, handled: &Result<Handled, Again>, begun: Timestamp, now: Timestamp) -> Line {
+    let (word, why) = match handled {
+        Ok(Handled::Done(what)) => ("done", what.clone()),
+        Ok(Handled::Nothing(why)) => ("nothing", why.clone()),
+        Ok(Handled::Waits(why)) => ("waits", why.clone()),
+        Ok(Handled::Refused(why)) => ("refused", why.clone()),
+        Ok(Handled::Failed(why)) => ("failed", why.clone()),
+        Err(again) => ("again", again.to_string()),
+    };
+    let took = u64::try_from(now.duration_since(begun).as_millis()).unwrap_or(0);
+    Line::new("car-bridge", now)
+        .with_some("message", message.message_id.clone())
+        .with("outcome", word)
+        .with("reason", why)
+        .count(word, 1)
+        .took_ms(took)
+}

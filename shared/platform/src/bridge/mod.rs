@@ -1,0 +1,170 @@
+//! The Car Bridge: the only one that changes the outside world. It takes messages from the queue, carries out what was
+//! claimed or asked for, and tells the engine what became of it. `runs` takes a run from its message to its news,
+//! `remedies` does what each strategy needs, `people` answers people. What is worth doing was decided before.
+
+mod people;
+mod remedies;
+mod runs;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use domain::command::{CommandMessage, Permission};
+use domain::decide::Outcome;
+use domain::event::{Actor, Fact, Happened};
+use domain::id::{EventId, PrId, RepoName, RunId};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::clock::Clock;
+use crate::engine::{Applied, Engine, EngineError};
+use crate::github::GitHub;
+use crate::guards;
+use crate::http::{CallError, Transport};
+use crate::jenkins::Jenkins;
+use crate::outlets::Outlets;
+use crate::outlets::message::{Chore, Message, Unreadable};
+use crate::store::{Store, StoreError};
+use crate::succession;
+
+/// What became of a message that is done with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handled {
+    /// What it asked for was done; for a remedy: its target has accepted.
+    Done(String),
+    /// There was nothing to do: done before, overtaken, or over.
+    Nothing(String),
+    /// It cannot be done now; its date in the table brings it back.
+    Waits(String),
+    /// It was not done, and whoever asked knows why.
+    Refused(String),
+    /// It was tried, and failed; the run says so.
+    Failed(String),
+}
+
+/// The message goes back to the queue: nothing of it is lost, and after some tries it ends in the dead-letter queue.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Again {
+    /// Nobody can act on it.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// The engine or the store cannot be reached, or is busy.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// GitHub, when answering somebody.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// The outside world, as the Car Bridge reaches it.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// GitHub.
+    pub github: GitHub,
+    /// Jenkins, if there is one.
+    pub jenkins: Option<Jenkins>,
+    /// For bots that want to be called.
+    pub http: Transport,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The Car Bridge.
+#[derive(Debug)]
+pub struct Bridge<S, O> {
+    engine: Engine<S, O>,
+    world: World,
+    permissions: Mutex<BTreeMap<(RepoName, String), (Timestamp, Option<Permission>)>>,
+}
+
+/// The name under which GitHub's waiting times are kept for all functions.
+const GITHUB: &str = "github";
+
+impl<S: Store, O: Outlets> Bridge<S, O> {
+    /// A Car Bridge on this engine, to this world.
+    pub fn new(engine: Engine<S, O>, world: World) -> Self {
+        Self { engine, world, permissions: Mutex::default() }
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> &Engine<S, O> {
+        &self.engine
+    }
+
+    fn now(&self) -> Timestamp {
+        self.world.clock.now()
+    }
+
+    /// Handles one message. `id` is the queue's own name for it, the same in every delivery.
+    ///
+    /// # Errors
+    /// [`Again`] if it must come back.
+    pub async fn handle(&self, id: &str, body: &str) -> Result<Handled, Again> {
+        match Message::from_json(body)? {
+            // Boxed: what they wait for is deep, and each on its own is deep enough for the compiler.
+            Message::Fact(fact) => Box::pin(self.heard(&fact)).await,
+            Message::Command(command) if command.source.is_human() => Box::pin(self.asked(id, &command)).await,
+            Message::Command(command) => Box::pin(self.carry_out(id, &command)).await,
+            Message::Chore(chore) => Box::pin(self.chore(&chore)).await,
+        }
+    }
+
+    /// A fact that had to wait.
+    async fn heard(&self, fact: &Fact) -> Result<Handled, Again> {
+        let applied = self.engine.apply(fact, self.now()).await?;
+        if let (Happened::Opened(_), Some(fresh)) = (&fact.what, &applied.record) {
+            succession::link(&self.engine, fresh, self.now()).await?;
+        }
+        Ok(match applied.outcome {
+            Outcome::Applied | Outcome::Anomaly => Handled::Done(applied.reason),
+            Outcome::Duplicate | Outcome::Ignored | Outcome::Superseded | Outcome::Refused => {
+                Handled::Nothing(applied.reason)
+            }
+        })
+    }
+
+    async fn chore(&self, chore: &Chore) -> Result<Handled, Again> {
+        if let Some(until) = self.github_held_off().await? {
+            return Ok(Handled::Waits(format!("GitHub wants to be left alone until {until}")));
+        }
+        match chore {
+            Chore::Redeliver { delivery } => match self.world.github.redeliver(*delivery).await {
+                Ok(()) => Ok(Handled::Done(format!("delivery {delivery} was asked for again"))),
+                Err(error) if error.is_transient() => Err(error.into()),
+                Err(error) => {
+                    self.note_limit(&error).await?;
+                    Ok(Handled::Failed(format!("delivery {delivery}: {error}")))
+                }
+            },
+        }
+    }
+
+    /// Until when GitHub must not be called, by what any of the functions was told.
+    async fn github_held_off(&self) -> Result<Option<Timestamp>, Again> {
+        Ok(guards::held_off(self.engine.store(), GITHUB, self.now()).await?)
+    }
+
+    /// If GitHub wants to be left alone, all functions are to know.
+    async fn note_limit(&self, error: &CallError) -> Result<(), Again> {
+        if let Some(until) = error.until() {
+            guards::hold_off(self.engine.store(), GITHUB, until, self.now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the engine something that Suture did.
+    async fn tell(&self, pr: &PrId, id: String, what: Happened) -> Result<Applied, Again> {
+        let now = self.now();
+        let fact = Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: now, actor: Actor::CommandQueue, what };
+        Ok(self.engine.apply(&fact, now).await?)
+    }
+}
+
+/// The run that a person's command opens.
+#[must_use]
+pub fn run_of(command: &CommandMessage) -> RunId {
+    command.run_id.clone().unwrap_or_else(|| RunId::new(command.command_id.as_str()))
+}

@@ -1,0 +1,226 @@
+//! People's commands: whether they may, one short answer, and then what they asked for. 👀 means accepted, 🚀 done, 😕 no.
+
+use domain::command::{Command, CommandMessage, CommandSource, Permission, Requester};
+use domain::comment;
+use domain::decide::Outcome;
+use domain::diagnosis::{Case, classify};
+use domain::event::{Commanded, Happened};
+use domain::id::{CommandId, PrId};
+use domain::pull_request::Record;
+use jiff::{SignedDuration, Timestamp};
+use tracing::warn;
+
+use super::{Again, Bridge, Handled, run_of};
+use crate::engine::Applied;
+use crate::github::Reaction;
+use crate::guards;
+use crate::http::CallError;
+use crate::lookup;
+use crate::outlets::message::Message;
+use crate::outlets::{Content, Outlets, Parcel};
+use crate::store::Store;
+
+/// How long what GitHub says about somebody's permission is believed.
+const BELIEVED: SignedDuration = SignedDuration::from_mins(5);
+
+impl<S: Store, O: Outlets> Bridge<S, O> {
+    /// A person asks for something.
+    pub(super) async fn asked(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
+        let pr = command.pr();
+        let permission = self.permission(command).await?;
+        let asked = Commanded {
+            command: command.command,
+            source: command.source,
+            by: command.requested_by.clone(),
+            permission,
+            run: run_of(command),
+            args: command.args.clone().unwrap_or_default(),
+        };
+        let applied = self.tell(&pr, command.command_id.to_string(), Happened::Commanded(Box::new(asked))).await?;
+        match applied.outcome {
+            Outcome::Refused => self.no(command, &applied.reason).await,
+            Outcome::Ignored | Outcome::Superseded => {
+                self.no(command, &format!("Suture does not look after {pr}: {}.", applied.reason)).await
+            }
+            // A message that came twice, or one whose worker died: what it opened may still be waiting.
+            Outcome::Applied | Outcome::Anomaly | Outcome::Duplicate => self.yes(id, command, applied).await,
+        }
+    }
+
+    /// Whether whoever asked may. Keys of the API were looked at where they were given.
+    async fn permission(&self, command: &CommandMessage) -> Result<Result<(), String>, Again> {
+        match command.source {
+            CommandSource::AdminApi | CommandSource::Reconciler => return Ok(Ok(())),
+            CommandSource::PrComment => {}
+        }
+        let pr = command.pr();
+        let limit = self.engine.policies().for_repo(&pr.repo).limits.commands_per_person_per_hour;
+        let name = format!("command#{}#{pr}", command.requested_by);
+        let hour = SignedDuration::from_hours(1);
+        if guards::count_in(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit) {
+            return Ok(Err(format!("that was more than {limit} commands within an hour: wait a little")));
+        }
+        let has = self.github_permission(&pr, &command.requested_by).await?;
+        Ok(command.command.allows(Requester::GitHub(has)).map_err(|refusal| refusal.to_string()))
+    }
+
+    async fn github_permission(&self, pr: &PrId, login: &str) -> Result<Option<Permission>, Again> {
+        let key = (pr.repo.clone(), login.to_owned());
+        let now = self.now();
+        let fresh = |at: Timestamp| now.duration_since(at) < BELIEVED;
+        let known = self.permissions.lock().ok().and_then(|known| known.get(&key).copied());
+        if let Some((at, has)) = known
+            && fresh(at)
+        {
+            return Ok(has);
+        }
+        let has = self.world.github.permission(&pr.repo, login).await?;
+        if let Ok(mut known) = self.permissions.lock() {
+            known.retain(|_, (at, _)| fresh(*at));
+            known.insert(key, (now, has));
+        }
+        Ok(has)
+    }
+
+    async fn no(&self, command: &CommandMessage, why: &str) -> Result<Handled, Again> {
+        self.react(command, Reaction::Confused).await?;
+        self.answer(command, why).await?;
+        Ok(Handled::Refused(why.to_owned()))
+    }
+
+    async fn yes(&self, id: &str, command: &CommandMessage, applied: Applied) -> Result<Handled, Again> {
+        let pr = command.pr();
+        self.react(command, Reaction::Eyes).await?;
+        let record = match applied.record {
+            Some(record) => Some(record),
+            None => self.engine.load(&pr, self.now()).await?,
+        };
+        let Some(record) = record else {
+            return Ok(Handled::Nothing(format!("{pr} is not known any more")));
+        };
+        match command.command {
+            Command::Status => {
+                let policy = self.engine.policies().for_repo(&pr.repo);
+                self.answer(command, &comment::status(&record, policy, self.now())).await?;
+            }
+            Command::Explain => self.explain(command, &record).await?,
+            Command::Hold | Command::Resume => {
+                if applied.outcome == Outcome::Applied && applied.reason.contains("label") {
+                    self.answer(command, &applied.reason).await?;
+                }
+            }
+            Command::Approve => return self.approved(command, &record).await,
+            Command::Rebuild
+            | Command::RecheckPolicy
+            | Command::RecheckSod
+            | Command::RecheckApproval
+            | Command::Merge
+            | Command::UpdateBranch
+            | Command::CloseAndReopen
+            | Command::Cancel => return self.act(id, command).await,
+        }
+        self.react(command, Reaction::Rocket).await?;
+        Ok(Handled::Done(format!("{} of {} was answered", command.command, command.requested_by)))
+    }
+
+    async fn act(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
+        let handled = self.carry_out(id, command).await?;
+        match &handled {
+            Handled::Done(_) => self.react(command, Reaction::Rocket).await?,
+            Handled::Refused(why) | Handled::Failed(why) => {
+                self.react(command, Reaction::Confused).await?;
+                self.answer(command, &format!("`{}` was not done: {why}.", command.command)).await?;
+            }
+            Handled::Waits(_) | Handled::Nothing(_) => {}
+        }
+        Ok(handled)
+    }
+
+    async fn approved(&self, command: &CommandMessage, record: &Record) -> Result<Handled, Again> {
+        let Some(run) = self.approve(record, &command.requested_by).await? else {
+            return self.no(command, "Nothing here waits for an approval.").await;
+        };
+        let message = CommandMessage {
+            command: record.active_run.as_ref().map_or(command.command, |run| Command::for_strategy(run.strategy)),
+            source: CommandSource::Reconciler,
+            command_id: CommandId::new(run.as_str()),
+            run_id: Some(run.clone()),
+            head_sha: Some(record.head_sha.clone()),
+            args: None,
+            comment: None,
+            ..command.clone()
+        };
+        let content = Content::Queue {
+            message: Message::Command(message),
+            repo: command.repo.clone(),
+            delay: std::time::Duration::ZERO,
+        };
+        let sent = self.engine.outlets().send(&[Parcel { id: format!("{run}#approved"), what: content }]).await;
+        if let Some(Err(error)) = sent.first() {
+            // The run's lease is over: the sweep finds it.
+            warn!(%run, %error, "an approved run waits for the sweep");
+        }
+        self.react(command, Reaction::Rocket).await?;
+        Ok(Handled::Done(format!("run {run} goes on")))
+    }
+
+    async fn explain(&self, command: &CommandMessage, record: &Record) -> Result<(), Again> {
+        let (policy, now) = (self.engine.policies().for_repo(&record.id.repo), self.now());
+        let vulnerability = match &record.vulnerability_id {
+            Some(id) => {
+                let (repo, base) = (&record.id.repo, &record.base_branch);
+                Some(lookup::vulnerability(self.engine.store(), repo, base, id, now).await?)
+            }
+            None => None,
+        };
+        let case = Case { record, live: None, vulnerability: vulnerability.as_ref(), policy, now };
+        self.answer(command, &comment::explanation(record, &classify(&case), policy, now)).await
+    }
+
+    /// Reactions are a courtesy: a comment that was deleted, or a limit, must not keep the command from being done.
+    async fn react(&self, command: &CommandMessage, reaction: Reaction) -> Result<(), Again> {
+        let Some(subject) = &command.comment else { return Ok(()) };
+        match self.world.github.react(&command.repo, subject, reaction).await {
+            Ok(()) => {}
+            Err(error) => {
+                self.note_limit(&error).await?;
+                warn!(command = %command.command_id, %error, "no reaction");
+            }
+        }
+        Ok(())
+    }
+
+    /// One short answer on the pull request, once; who asked through the API reads it there.
+    async fn answer(&self, command: &CommandMessage, text: &str) -> Result<(), Again> {
+        match command.source {
+            CommandSource::AdminApi | CommandSource::Reconciler => return Ok(()),
+            CommandSource::PrComment => {}
+        }
+        let marker = format!("suture:{}", command.command_id);
+        let text = format!("@{} {text}", command.requested_by);
+        match self.comment_once(&command.pr(), &marker, &text, Some(command.timestamp)).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_transient() => Err(error.into()),
+            Err(error) => {
+                self.note_limit(&error).await?;
+                warn!(command = %command.command_id, %error, "no answer");
+                Ok(())
+            }
+        }
+    }
+
+    /// A comment that is written once: its hidden marker is looked for first.
+    pub(super) async fn comment_once(
+        &self,
+        pr: &PrId,
+        marker: &str,
+        text: &str,
+        since: Option<Timestamp>,
+    ) -> Result<(), CallError> {
+        let marker = format!("<!-- {marker} -->");
+        if self.world.github.find_comment(pr, &marker, since).await?.is_some() {
+            return Ok(());
+        }
+        self.world.github.comment(pr, &format!("{text}\n\n{marker}")).await.map(drop)
+    }
+}

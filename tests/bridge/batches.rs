@@ -1,0 +1,46 @@
+//! Batches of the queue: exactly the messages that must come back do.
+
+use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use platform::outlets::message::{Chore, Message};
+use platform::telemetry::Log;
+use tests::stage::Stage;
+
+/// All 1,024 ways in which ten messages can be good or bad.
+#[tokio::test]
+async fn exactly_the_failed_ones_come_back() {
+    let stage = Stage::quiet();
+    let good = Message::Chore(Chore::Redeliver { delivery: 1 }).to_json().unwrap();
+    let log = Log::to(std::io::sink());
+    for mask in 0..1024_u32 {
+        let mut batch = SqsEvent::default();
+        for n in 0..10 {
+            let mut message = SqsMessage::default();
+            message.message_id = Some(format!("m{n}"));
+            message.body = Some(if mask & (1 << n) == 0 { good.clone() } else { "poison".to_owned() });
+            batch.records.push(message);
+        }
+        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now()).await;
+        let back: Vec<String> =
+            response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
+        let expected: Vec<String> = (0..10).filter(|n| mask & (1 << n) != 0).map(|n| format!("m{n}")).collect();
+        assert_eq!(back, expected, "{mask:b}");
+    }
+}
+
+/// Why a message is poison stands in the log, for whoever looks into the dead-letter queue.
+#[tokio::test]
+async fn poison_is_logged_with_a_readable_reason() {
+    let stage = Stage::quiet();
+    let written = tests::Written::default();
+    let mut message = SqsMessage::default();
+    message.message_id = Some("m1".to_owned());
+    message.body = Some(r#"{"type":"poem"}"#.to_owned());
+    let mut batch = SqsEvent::default();
+    batch.records.push(message);
+    car_bridge::handle(&stage.bridge, batch, &Log::to(written.clone()), || stage.now()).await;
+    let line = written.text();
+    assert!(
+        line.contains(r#""outcome":"again""#) && line.contains("this build knows `command`, `fact` and `chore`"),
+        "{line}"
+    );
+}

@@ -1,0 +1,187 @@
+//! The process dies before, after, or loses the answer of every external call of every remedy in turn; then the message comes
+//! again. One effect, the right end, nothing stuck.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use domain::run::RunState;
+use domain::state::State;
+use tests::fuse::Blow;
+use tests::stage::{Stage, look};
+use world::{Deed, Fault, Pr};
+
+use crate::remedies::stuck;
+
+/// What a scenario is: how it gets stuck, who asks, and how it must end.
+#[derive(Clone, Copy)]
+struct Scenario {
+    name: &'static str,
+    fault: Option<Fault>,
+    minutes: i64,
+    /// What a person writes; a sweep claims if nobody does.
+    comment: Option<&'static str>,
+    config: &'static str,
+    ends: State,
+    /// What may be done once, and only once.
+    once: &'static [Deed],
+}
+
+const ACT: &str = "mode = \"act\"";
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "rebuild",
+        fault: Some(Fault::JenkinsDeaf),
+        minutes: 10,
+        comment: None,
+        config: ACT,
+        ends: State::Merged,
+        once: &[Deed::BuildQueued, Deed::RepositoryScanned],
+    },
+    Scenario {
+        name: "approver",
+        fault: Some(Fault::ApproverAsleep),
+        minutes: 120,
+        comment: None,
+        config: ACT,
+        ends: State::Merged,
+        once: &[],
+    },
+    Scenario {
+        name: "label",
+        fault: Some(Fault::ApproverAsleep),
+        minutes: 120,
+        comment: None,
+        config: "mode = \"act\"\nwake.approver_bot = \"label\"\nwake.approver_bot_with = \"wake-up\"",
+        ends: State::Merged,
+        once: &[Deed::LabelAdded],
+    },
+    Scenario {
+        name: "comment",
+        fault: Some(Fault::ApproverAsleep),
+        minutes: 120,
+        comment: None,
+        config: "mode = \"act\"\nwake.approver_bot = \"comment\"\nwake.approver_bot_with = \"/wake\"",
+        ends: State::Merged,
+        once: &[Deed::CommentCreated],
+    },
+    Scenario {
+        name: "automerge",
+        fault: Some(Fault::AutomergeAsleep),
+        minutes: 120,
+        comment: None,
+        config: ACT,
+        ends: State::Merged,
+        once: &[],
+    },
+    Scenario {
+        name: "person's rebuild",
+        fault: Some(Fault::JenkinsDeaf),
+        minutes: 10,
+        comment: Some("/rebuild"),
+        config: ACT,
+        ends: State::Merged,
+        once: &[Deed::BuildQueued, Deed::RepositoryScanned],
+    },
+    Scenario {
+        name: "cancel",
+        fault: None,
+        minutes: 1,
+        comment: Some("/cancel"),
+        config: ACT,
+        ends: State::Closed,
+        once: &[Deed::PullClosed, Deed::CommentCreated],
+    },
+    Scenario {
+        name: "close and reopen",
+        fault: None,
+        minutes: 1,
+        comment: Some("/close-and-reopen"),
+        config: ACT,
+        ends: State::Closed,
+        once: &[Deed::PullClosed, Deed::CommentCreated],
+    },
+];
+
+/// The stage with its message waiting.
+async fn set(scenario: &Scenario) -> (Stage, Pr, (u64, String)) {
+    let stage = Stage::with(scenario.config, |settings| {
+        for listening in &mut settings.listening {
+            (listening.labels, listening.comments) = (true, true);
+        }
+    });
+    let pr = match scenario.fault {
+        Some(fault) => stuck(&stage, fault, scenario.minutes).await,
+        None => {
+            let pr = stage.opened(world::NewPull::default()).await;
+            stage.pass(scenario.minutes).await;
+            pr
+        }
+    };
+    match scenario.comment {
+        None => drop(stage.claimed(&pr, "run-1").await),
+        Some(text) => {
+            look(&stage.world).person_comments(&pr, "maria", text);
+            look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
+            stage.hear().await;
+        }
+    }
+    let message = stage.outside.take().unwrap();
+    (stage, pr, message)
+}
+
+/// The message comes until it is done with; a dead process leaves it on the queue.
+async fn deliver(stage: &Stage, (id, body): &(u64, String)) {
+    for _ in 0..6 {
+        let handled = tokio::time::timeout(Duration::from_secs(60), stage.bridge.handle(&format!("m{id}"), body)).await;
+        stage.fuse.remove();
+        if matches!(handled, Ok(Ok(_))) {
+            return;
+        }
+        // The queue shows it again after its visibility timeout; by then the dead one's lease is over too.
+        look(&stage.world).advance(jiff::SignedDuration::from_mins(6));
+        stage.hear().await;
+    }
+    panic!("the message is never done with");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_call_of_every_remedy_may_be_the_last() {
+    let mut points: BTreeMap<&str, usize> = BTreeMap::new();
+    for scenario in SCENARIOS {
+        for how in Blow::ALL {
+            for call in 1.. {
+                let (stage, pr, message) = set(scenario).await;
+                stage.fuse.set(call, how);
+                deliver(&stage, &message).await;
+                if stage.fuse.calls() < call {
+                    break;
+                }
+                *points.entry(scenario.name).or_default() += 1;
+                let at = format!("{}, call {call}, {how:?}", scenario.name);
+                stage.pass(180).await;
+                let record = stage.record(&pr).await;
+                // A remedy whose answer was lost may have failed: then a sweep would try again. It is never done twice.
+                let told = record.active_run.is_none();
+                assert!(told, "{at}: {:?}", record.active_run);
+                for deed in scenario.once {
+                    let world = look(&stage.world);
+                    let done = world
+                        .effects()
+                        .iter()
+                        .filter(|effect| effect.deed == *deed && effect.pr.as_ref().is_none_or(|of| *of == pr))
+                        .filter(|effect| effect.by == "suture-operator" || effect.by.starts_with("jenkins:suture"))
+                        .count();
+                    assert!(done <= 1, "{at}: {deed:?} was done {done} times");
+                }
+                if how != Blow::AnswerLost {
+                    assert_eq!(record.state, scenario.ends, "{at}");
+                }
+            }
+        }
+    }
+    let total: usize = points.values().sum();
+    println!("{total} points: {points:?}");
+    assert!(total > 150, "{total}: {points:?}");
+    let _ = RunState::Completed;
+}

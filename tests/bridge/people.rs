@@ -1,0 +1,133 @@
+//! What people ask for in comments.
+
+use domain::run::RunState;
+use domain::state::{State, Strategy};
+use platform::bridge::Handled;
+use tests::stage::{Stage, look};
+use world::{Deed, Fault, NewPull, Pr};
+
+use crate::remedies::{count, run_state, stuck};
+
+fn said(stage: &Stage, pr: &Pr) -> Vec<String> {
+    let bodies: Vec<String> = look(&stage.world).comments(pr).map(|comment| comment.body.to_string()).collect();
+    bodies.into_iter().filter(|body| body.contains("<!-- suture")).collect()
+}
+
+fn reactions(stage: &Stage) -> Vec<String> {
+    let world = look(&stage.world);
+    let added = world.effects().iter().filter(|effect| effect.deed == Deed::ReactionAdded);
+    added.map(|effect| effect.detail.clone()).collect()
+}
+
+#[tokio::test]
+async fn a_rebuild_asked_for_in_a_comment_is_seen_done_and_not_counted() {
+    let stage = Stage::quiet();
+    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
+    look(&stage.world).person_comments(&pr, "maria", "/rebuild");
+    stage.pass(120).await;
+    let record = stage.record(&pr).await;
+    assert_eq!((record.state, record.retry_counts.rebuild), (State::Merged, 0));
+    assert_eq!(reactions(&stage).len(), 2, "👀 and 🚀: {:?}", reactions(&stage));
+    assert_eq!(said(&stage, &pr), [""; 0], "what works needs no words");
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_once_what_it_takes() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    look(&stage.world).person_comments(&pr, "danny", "/cancel");
+    look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
+    stage.hear().await;
+    let (id, body) = stage.outside.take().unwrap();
+    for _ in 0..3 {
+        let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
+        assert!(!matches!(handled, Handled::Done(_)), "{handled:?}");
+    }
+    assert_ne!(stage.record(&pr).await.state, State::Closed);
+    let said = said(&stage, &pr);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("`/cancel` needs maintain permission on this repository, and yours is write"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_makes_no_sense_is_answered_with_what_would() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    look(&stage.world).person_comments(&pr, "maria", "/merge");
+    stage.pass(1).await;
+    let said = said(&stage, &pr);
+    assert!(said.len() == 1 && said[0].contains("What would work now"), "{said:?}");
+}
+
+#[tokio::test]
+async fn status_and_explain_are_answered_in_a_comment() {
+    let stage = Stage::quiet();
+    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
+    look(&stage.world).person_comments(&pr, "danny", "/status");
+    look(&stage.world).person_comments(&pr, "danny", "/explain");
+    stage.pass(1).await;
+    let said = said(&stage, &pr);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].contains("**CREATED** for") && said[0].contains("Suture looks again at"), "{said:?}");
+    assert!(
+        said[1].contains("Rule ") && said[1].contains("What Suture would do now: run the checks again"),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
+async fn cancel_closes_for_good() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    look(&stage.world).person_comments(&pr, "maria", "/cancel");
+    stage.pass(5).await;
+    let record = stage.record(&pr).await;
+    assert_eq!(record.state, State::Closed);
+    assert_eq!(count(&stage, Deed::PullClosed), 1);
+    let said = said(&stage, &pr);
+    assert!(said.iter().any(|body| body.contains("gave this fix up")), "{said:?}");
+    let id = record.vulnerability_id.clone().unwrap();
+    let known = platform::lookup::vulnerability(&stage.store, &record.id.repo, &record.base_branch, &id, stage.now());
+    assert!(known.await.unwrap().abandoned);
+}
+
+#[tokio::test]
+async fn hold_and_resume_set_a_flag() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    look(&stage.world).person_comments(&pr, "maria", "/hold release freeze");
+    stage.pass(1).await;
+    assert!(stage.record(&pr).await.hold);
+    look(&stage.world).person_comments(&pr, "maria", "/resume");
+    stage.pass(1).await;
+    assert!(!stage.record(&pr).await.hold);
+}
+
+#[tokio::test]
+async fn what_needs_an_approval_waits_for_it() {
+    let stage = Stage::with("mode = \"act\"\npolicy.approval_required = [\"rebuild\"]", |_| {});
+    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
+    stage.claimed(&pr, "run-1").await;
+    let handled = stage.carry_out().await;
+    assert!(matches!(&handled[..], [Ok(Handled::Waits(why))] if why.contains("/approve")), "{handled:?}");
+    assert_eq!(run_state(&stage, "run-1").await, RunState::AwaitingApproval);
+    assert_eq!(count(&stage, Deed::BuildQueued) + count(&stage, Deed::RepositoryScanned), 0);
+    look(&stage.world).person_comments(&pr, "maria", "/approve");
+    stage.pass(120).await;
+    let record = stage.record(&pr).await;
+    assert_eq!(record.state, State::Merged, "{:?}", said(&stage, &pr));
+    assert_eq!(run_state(&stage, "run-1").await, RunState::Completed);
+    assert_eq!(record.retry_counts.of(Strategy::Rebuild), 0);
+}
+
+#[tokio::test]
+async fn too_many_commands_are_too_many() {
+    let stage = Stage::with("mode = \"act\"\nlimits.commands_per_person_per_hour = 2", |_| {});
+    let pr = stage.opened(NewPull::default()).await;
+    for _ in 0..3 {
+        look(&stage.world).person_comments(&pr, "danny", "/status");
+        stage.pass(1).await;
+    }
+    let said = said(&stage, &pr);
+    assert!(said.len() == 3 && said[2].contains("more than 2 commands within an hour"), "{said:?}");
+}

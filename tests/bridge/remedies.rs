@@ -1,0 +1,247 @@
+//! What sweeps claim, carried out: each remedy, its repetition, its refusal, and what keeps it from being done.
+
+use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
+use domain::id::{CommandId, PrId, RunId};
+use domain::run::RunState;
+use domain::state::State;
+use platform::bridge::{Again, Handled};
+use platform::guards;
+use platform::outlets::message::{Chore, Message};
+use tests::stage::{Stage, look};
+use world::{Deed, Fault, NewPull, Pr};
+
+pub(crate) fn count(stage: &Stage, deed: Deed) -> usize {
+    look(&stage.world).effects().iter().filter(|effect| effect.deed == deed && ours(&effect.by)).count()
+}
+
+/// What Suture does, it does with its token, as Jenkins' user, or over the bus.
+fn ours(by: &str) -> bool {
+    by == "bus" || by.starts_with("jenkins:") || by == "suture-operator"
+}
+
+pub(crate) async fn run_state(stage: &Stage, run: &str) -> RunState {
+    stage.bridge.engine().run(&RunId::new(run), stage.now()).await.unwrap().unwrap().state
+}
+
+/// A pull request with this fault, after so many minutes.
+pub(crate) async fn stuck(stage: &Stage, fault: Fault, minutes: i64) -> Pr {
+    let pr = look(&stage.world).open_pr(NewPull::default());
+    look(&stage.world).force(fault, &pr);
+    stage.pass(minutes).await;
+    pr
+}
+
+#[tokio::test]
+async fn a_life_without_faults_needs_nobody() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    stage.pass(120).await;
+    assert_eq!(stage.record(&pr).await.state, State::Merged);
+    assert!(look(&stage.world).unknown_requests().is_empty());
+}
+
+#[tokio::test]
+async fn checks_that_never_started_are_started() {
+    let stage = Stage::quiet();
+    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
+    assert_eq!(stage.record(&pr).await.state, State::Created);
+    stage.claimed(&pr, "run-1").await;
+    let handled = stage.carry_out().await;
+    assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{handled:?}");
+    assert_eq!(run_state(&stage, "run-1").await, RunState::WaitingExternal);
+    stage.pass(120).await;
+    assert_eq!(stage.record(&pr).await.state, State::Merged);
+    assert_eq!(run_state(&stage, "run-1").await, RunState::Completed);
+    assert!(look(&stage.world).unknown_requests().is_empty(), "{:?}", look(&stage.world).unknown_requests());
+}
+
+#[tokio::test]
+async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
+    for (fault, state) in [
+        (Fault::PolicyAsleep, State::PolicyEvaluating),
+        (Fault::ApproverAsleep, State::PolicyPassed),
+        (Fault::AutomergeAsleep, State::Approved),
+    ] {
+        let stage = Stage::quiet();
+        let pr = stuck(&stage, fault, 120).await;
+        assert_eq!(stage.record(&pr).await.state, state);
+        stage.claimed(&pr, "run-1").await;
+        let (id, body) = stage.outside.take().unwrap();
+        for n in 0..3 {
+            let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
+            assert_eq!(matches!(handled, Handled::Done(_)), n == 0, "{handled:?}");
+        }
+        assert_eq!(count(&stage, Deed::BusEvent), 1, "{fault:?}");
+        stage.pass(120).await;
+        assert_eq!(stage.record(&pr).await.state, State::Merged, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
+    for (wake, with, deed) in
+        [("label", "wake-up", Deed::LabelAdded), ("comment", "/policy check", Deed::CommentCreated)]
+    {
+        let config = format!("mode = \"act\"\nwake.approver_bot = \"{wake}\"\nwake.approver_bot_with = \"{with}\"");
+        let stage = Stage::with(&config, |settings| {
+            for listening in &mut settings.listening {
+                (listening.labels, listening.comments) = (true, true);
+            }
+        });
+        let pr = stuck(&stage, Fault::ApproverAsleep, 120).await;
+        stage.claimed(&pr, "run-1").await;
+        let handled = stage.carry_out().await;
+        assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{wake}: {handled:?}");
+        let done = look(&stage.world)
+            .effects()
+            .iter()
+            .filter(|effect| effect.deed == deed && effect.detail.contains(with))
+            .count();
+        assert_eq!(done, 1, "{wake}");
+        stage.pass(120).await;
+        assert_eq!(stage.record(&pr).await.state, State::Merged, "{wake}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_moved_gets_nothing_and_the_budget_comes_back() {
+    let stage = Stage::quiet();
+    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
+    stage.claimed(&pr, "run-1").await;
+    assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 1);
+    look(&stage.world).person_pushes(&pr, "danny");
+    look(&stage.world).advance(jiff::SignedDuration::from_mins(1));
+    stage.hear().await;
+    let handled = stage.carry_out().await;
+    assert!(!handled.iter().any(|handled| matches!(handled, Ok(Handled::Done(_)))), "{handled:?}");
+    assert_eq!(count(&stage, Deed::BuildQueued), 0);
+    let record = stage.record(&pr).await;
+    assert_eq!((record.retry_counts.rebuild, record.active_run), (0, None));
+    assert_eq!(run_state(&stage, "run-1").await, RunState::Cancelled);
+}
+
+#[tokio::test]
+async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
+    let stage = Stage::quiet();
+    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
+    stage.claimed(&pr, "run-1").await;
+    guards::pause(&stage.store, "ops", stage.now()).await.unwrap();
+    let handled = stage.carry_out().await;
+    assert_eq!(handled, [Ok(Handled::Refused("ops has paused Suture".to_owned()))]);
+    assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "given back");
+    guards::unpause(&stage.store, stage.now()).await.unwrap();
+    for n in 0..6 {
+        let run = RunId::new(format!("other-{n}"));
+        platform::breaker::count(&stage.store, &run, platform::breaker::Ended::Failed, stage.now()).await.unwrap();
+    }
+    let settings = stage.bridge.engine().policies().base().breaker.clone();
+    assert!(platform::breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().is_some());
+    stage.pass(60).await;
+    // The cooldown is over by then: open it again.
+    platform::breaker::reset(&stage.store, stage.now()).await.unwrap();
+    stage.pass(1).await;
+    for n in 10..16 {
+        let run = RunId::new(format!("other-{n}"));
+        platform::breaker::count(&stage.store, &run, platform::breaker::Ended::Failed, stage.now()).await.unwrap();
+    }
+    platform::breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
+    stage.claimed(&pr, "run-2").await;
+    let handled = stage.carry_out().await;
+    assert_eq!(handled, [Ok(Handled::Refused("the circuit breaker is open".to_owned()))]);
+    assert_eq!(count(&stage, Deed::BuildQueued), 0);
+}
+
+#[tokio::test]
+async fn fifteen_pull_requests_share_two_slots() {
+    let stage = Stage::quiet();
+    let mut prs = Vec::new();
+    for _ in 0..15 {
+        let pr = look(&stage.world).open_pr(NewPull::default());
+        look(&stage.world).force(Fault::JenkinsDeaf, &pr);
+        prs.push(pr);
+    }
+    stage.pass(10).await;
+    for (n, pr) in prs.iter().enumerate() {
+        stage.claimed(pr, &format!("run-{n}")).await;
+    }
+    let handled = stage.carry_out().await;
+    let done = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Done(_)))).count();
+    let waits = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Waits(_)))).count();
+    assert_eq!((done, waits), (2, 13), "{handled:?}");
+    assert_eq!(run_state(&stage, "run-14").await, RunState::Pending, "its date brings it back");
+    // Each pass of time frees slots; the messages of those that wait come again, as the sweep sends them.
+    for _ in 0..20 {
+        stage.pass(30).await;
+        for (n, pr) in prs.iter().enumerate() {
+            let run = RunId::new(format!("run-{n}"));
+            let pending =
+                stage.bridge.engine().run(&run, stage.now()).await.unwrap().unwrap().state == RunState::Pending;
+            if pending {
+                stage.outside.enqueue(&resent(&Stage::id(pr), &run, &stage));
+            }
+        }
+        let handled = stage.carry_out().await;
+        let done = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Done(_)))).count();
+        assert!(done <= 2, "{handled:?}");
+    }
+    for (n, pr) in prs.iter().enumerate() {
+        // A scan of the folder finds the others' jobs too: what has become needless is cancelled, nothing fails.
+        let state = run_state(&stage, &format!("run-{n}")).await;
+        assert!(matches!(state, RunState::Completed | RunState::Cancelled), "{n}: {state}");
+        assert_eq!(stage.record(pr).await.state, State::Merged);
+    }
+}
+
+fn resent(pr: &PrId, run: &RunId, stage: &Stage) -> Message {
+    Message::Command(CommandMessage {
+        v: MessageVersion,
+        pr_number: pr.number,
+        repo: pr.repo.clone(),
+        command: Command::Rebuild,
+        source: CommandSource::Reconciler,
+        requested_by: "suture".to_owned(),
+        timestamp: stage.now(),
+        command_id: CommandId::new(run.as_str()),
+        run_id: Some(run.clone()),
+        head_sha: None,
+        args: None,
+        comment: None,
+    })
+}
+
+#[tokio::test]
+async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    stage.pass(1).await;
+    let person = "maria";
+    look(&stage.world).conflict(&pr);
+    look(&stage.world).person_comments(&pr, person, "/close-and-reopen");
+    stage.pass(5).await;
+    let said: Vec<String> = look(&stage.world).comments(&pr).map(|comment| comment.body.to_string()).collect();
+    let old = stage.record(&pr).await;
+    assert_eq!(old.state, State::Closed, "{said:?}");
+    assert_eq!(count(&stage, Deed::PullClosed), 1);
+    assert_eq!(said.iter().filter(|body| body.contains("Closing due to merge conflicts")).count(), 1, "{said:?}");
+    stage.pass(60).await;
+    let old = stage.record(&pr).await;
+    let fresh = old.replaced_by.expect("a fresh pull request");
+    let fresh = stage.record(&Pr { repo: pr.repo.clone(), number: fresh }).await;
+    assert_eq!((fresh.replaces, old.active_run), (Some(pr.number), None));
+}
+
+#[tokio::test]
+async fn poison_comes_back_with_a_reason_and_chores_are_done() {
+    let stage = Stage::quiet();
+    for (body, reason) in [
+        ("{", "a message of type `unknown` cannot be read"),
+        (r#"{"type":"poem","v":1}"#, "`type` is \"poem\""),
+        (r#"{"type":"command","v":9}"#, "cannot be read"),
+    ] {
+        let again = stage.bridge.handle("m1", body).await.unwrap_err();
+        assert!(matches!(again, Again::Unreadable(_)) && again.to_string().contains(reason), "{again}");
+    }
+    let chore = Message::Chore(Chore::Redeliver { delivery: 999 }).to_json().unwrap();
+    let handled = stage.bridge.handle("m2", &chore).await.unwrap();
+    assert!(matches!(handled, Handled::Failed(_)), "a person's token cannot redeliver: {handled:?}");
+}
