@@ -26,6 +26,9 @@ struct Scenario {
     once: &'static [Deed],
 }
 
+/// Shorter than any limit of ours: a call that never answers means a dead process here, not a slow other side.
+const DEAD_AFTER: Duration = Duration::from_secs(1);
+
 const ACT: &str = "mode = \"act\"";
 
 const SCENARIOS: &[Scenario] = &[
@@ -133,8 +136,10 @@ async fn set(scenario: &Scenario) -> (Stage, Pr, (u64, String)) {
 /// The message comes until it is done with; a dead process leaves it on the queue.
 async fn deliver(stage: &Stage, (id, body): &(u64, String)) {
     for _ in 0..6 {
-        let handled = tokio::time::timeout(Duration::from_secs(60), stage.bridge.handle(&format!("m{id}"), body)).await;
+        let handled = tokio::time::timeout(DEAD_AFTER, stage.bridge.handle(&format!("m{id}"), body)).await;
         stage.fuse.remove();
+        // Shown when a test fails.
+        eprintln!("{} {handled:?}", stage.now());
         if matches!(handled, Ok(Ok(_))) {
             return;
         }

@@ -54,9 +54,12 @@ pub enum Again {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// GitHub, when answering somebody.
+    /// GitHub, when answering somebody or in the middle of something.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The bus, in the middle of something.
+    #[error("the bus: {0}")]
+    Bus(String),
 }
 
 /// The outside world, as the Car Bridge reaches it.
@@ -155,11 +158,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(())
     }
 
-    /// Tells the engine something that Suture did.
-    async fn tell(&self, pr: &PrId, id: String, what: Happened) -> Result<Applied, Again> {
-        let now = self.now();
-        let fact = Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: now, actor: Actor::CommandQueue, what };
-        Ok(self.engine.apply(&fact, now).await?)
+    /// Tells the engine something that Suture did, or was asked to do. The time is part of what makes it the same when it is told
+    /// again.
+    async fn tell(&self, pr: &PrId, id: String, at: Timestamp, what: Happened) -> Result<Applied, Again> {
+        let fact = Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::CommandQueue, what };
+        Ok(self.engine.apply(&fact, self.now()).await?)
     }
 }
 

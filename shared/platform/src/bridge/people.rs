@@ -36,7 +36,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             run: run_of(command),
             args: command.args.clone().unwrap_or_default(),
         };
-        let applied = self.tell(&pr, command.command_id.to_string(), Happened::Commanded(Box::new(asked))).await?;
+        let what = Happened::Commanded(Box::new(asked));
+        let applied = self.tell(&pr, command.command_id.to_string(), command.timestamp, what).await?;
         match applied.outcome {
             Outcome::Refused => self.no(command, &applied.reason).await,
             Outcome::Ignored | Outcome::Superseded => {

@@ -80,6 +80,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
+    /// Half done is worse than late: what is begun and may be repeated comes back with its message, and goes on where it was.
+    async fn interrupted(&self, error: CallError) -> Stop {
+        if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
+    }
+
     async fn update_branch(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
         let expected = hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone());
         let update = match self.world.github.update_branch(hand.pr(), &expected).await {
@@ -255,14 +260,25 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    /// Writes a comment, once: it carries a marker, which is looked for first if this was begun before.
-    pub(super) async fn say(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
-        let marker = format!("suture:{}#{step}", hand.run.id);
-        let since = Some(hand.run.created_at);
-        match self.comment_once(hand.pr(), &marker, text, since).await {
+    /// Writes a comment, once: it carries a marker, which is looked for first.
+    async fn say(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
+        match self.marked_comment(hand, step, text).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.stopped(error).await),
         }
+    }
+
+    /// Likewise, as the first of several steps.
+    async fn say_first(&self, hand: &InHand<'_>, text: &str) -> Result<(), Stop> {
+        match self.marked_comment(hand, "comment", text).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.interrupted(error).await),
+        }
+    }
+
+    async fn marked_comment(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), CallError> {
+        let marker = format!("suture:{}#{step}", hand.run.id);
+        self.comment_once(hand.pr(), &marker, text, Some(hand.run.created_at)).await
     }
 
     /// Guard, comment, close, ask: each done once, whatever happens between them.
@@ -270,12 +286,12 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let pr = hand.pr().clone();
         if hand.done("comment").is_none() {
             self.guard(hand).await?;
-            self.say(hand, "comment", comment::CLOSING).await?;
+            self.say_first(hand, comment::CLOSING).await?;
             self.done(hand, "comment", "close").await?;
         }
         if hand.done("close").is_none() {
             if let Err(error) = self.world.github.close(&pr).await {
-                return Err(self.stopped(error).await);
+                return Err(self.interrupted(error).await);
             }
             self.done(hand, "close", "ask").await?;
         }
@@ -300,19 +316,23 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     pub(super) async fn ask_codegenie(&self, hand: &InHand<'_>, step: &str) -> Result<(), Stop> {
-        self.onto_the_bus(hand, DetailType::PullRequestRequested, step).await
+        match self.onto_the_bus(hand, DetailType::PullRequestRequested, step).await {
+            // The old one is closed: nothing but asking is left.
+            Err(Stop::Fail(why, _)) => Err(Stop::Again(Again::Bus(why))),
+            done => done,
+        }
     }
 
     /// `/cancel`: says why, and closes.
     pub(super) async fn abandon(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
         let pr = hand.pr().clone();
         if hand.done("comment").is_none() {
-            self.say(hand, "comment", &comment::abandoned(&hand.command.requested_by)).await?;
+            self.say_first(hand, &comment::abandoned(&hand.command.requested_by)).await?;
             self.done(hand, "comment", "close").await?;
         }
         match self.world.github.close(&pr).await {
             Ok(_) => Ok("closed for good".to_owned()),
-            Err(error) => Err(self.stopped(error).await),
+            Err(error) => Err(self.interrupted(error).await),
         }
     }
 

@@ -282,7 +282,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             RunKind::Abandon => {
                 let by = run.requested_by.clone();
                 let closed = Happened::Closed { by, why: Some(ClosedBecause::Abandoned) };
-                self.tell(pr, format!("{}#closed", run.id), closed).await?;
+                self.tell(pr, format!("{}#closed", run.id), self.now(), closed).await?;
                 let now = self.now();
                 let loaded = run.version;
                 let context = TransitionContext::new(Initiator::System, now);
@@ -308,7 +308,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     async fn news(&self, pr: &PrId, run: &Run, word: &str, news: RemedyNews) -> Result<(), Again> {
         let what = Happened::Remedy { run: run.id.clone(), news };
-        self.tell(pr, format!("{}#{word}", run.id), what).await.map(drop)
+        self.tell(pr, format!("{}#{word}", run.id), self.now(), what).await.map(drop)
     }
 
     /// People's commands are neither counted nor blocked (rule 15).
