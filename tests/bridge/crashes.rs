@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::run::RunState;
 use domain::state::State;
 use tests::fuse::Blow;
 use tests::stage::{Stage, look};
@@ -85,6 +84,15 @@ const SCENARIOS: &[Scenario] = &[
         config: ACT,
         ends: State::Merged,
         once: &[Deed::BuildQueued, Deed::RepositoryScanned],
+    },
+    Scenario {
+        name: "update branch",
+        fault: Some(Fault::BaseMoves),
+        minutes: 1,
+        comment: Some("/update-branch"),
+        config: ACT,
+        ends: State::Merged,
+        once: &[Deed::BranchUpdated],
     },
     Scenario {
         name: "cancel",
@@ -188,5 +196,4 @@ async fn every_call_of_every_remedy_may_be_the_last() {
     let total: usize = points.values().sum();
     println!("{total} points: {points:?}");
     assert!(total > 150, "{total}: {points:?}");
-    let _ = RunState::Completed;
 }

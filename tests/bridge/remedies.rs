@@ -245,3 +245,55 @@ async fn poison_comes_back_with_a_reason_and_chores_are_done() {
     let handled = stage.bridge.handle("m2", &chore).await.unwrap();
     assert!(matches!(handled, Handled::Failed(_)), "a person's token cannot redeliver: {handled:?}");
 }
+
+#[tokio::test]
+async fn a_branch_that_is_behind_is_updated_on_the_head_it_was_decided_on() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    stage.pass(1).await;
+    look(&stage.world).push_base(&pr.repo);
+    stage.pass(1).await;
+    let before = stage.record(&pr).await.head_sha;
+    look(&stage.world).person_comments(&pr, "maria", "/update-branch");
+    stage.pass(2).await;
+    assert_eq!(count(&stage, Deed::BranchUpdated), 1);
+    let record = stage.record(&pr).await;
+    assert_ne!(record.head_sha, before);
+    assert_eq!((look(&stage.world).behind_by(&pr), record.active_run), (0, None), "the new head is the proof");
+    stage.pass(120).await;
+    assert_eq!(stage.record(&pr).await.state, State::Merged);
+}
+
+#[tokio::test]
+async fn nothing_to_merge_is_said_and_a_conflict_fails_for_good() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    stage.pass(1).await;
+    look(&stage.world).person_comments(&pr, "maria", "/update-branch");
+    look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
+    stage.hear().await;
+    let handled = stage.carry_out().await;
+    assert_eq!(handled, [Ok(Handled::Refused("nothing to merge".to_owned()))]);
+    look(&stage.world).conflict(&pr);
+    look(&stage.world).person_comments(&pr, "maria", "/update-branch");
+    look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
+    stage.hear().await;
+    let handled = stage.carry_out().await;
+    assert_eq!(handled.last(), Some(&Ok(Handled::Failed("conflict".to_owned()))), "{handled:?}");
+    let record = stage.record(&pr).await;
+    assert!(record.due_at.is_some_and(|due_at| due_at <= stage.now()), "the sweep decides what comes next");
+    assert_eq!(record.active_run, None);
+}
+
+#[tokio::test]
+async fn policy_bot_and_the_sod_validator_are_asked_again() {
+    let stage = Stage::quiet();
+    let pr = stuck(&stage, Fault::SodTiming, 60).await;
+    let record = stage.record(&pr).await;
+    assert_eq!(record.state, State::PolicyFailed, "{record:?}");
+    look(&stage.world).person_comments(&pr, "maria", "/recheck-sod");
+    stage.pass(120).await;
+    assert_eq!(stage.record(&pr).await.state, State::Merged);
+    let asked: Vec<String> = look(&stage.world).effects_by("bus").map(|effect| effect.detail.clone()).collect();
+    assert!(asked.len() == 1 && asked[0].contains("SodCheckRequested"), "{asked:?}");
+}
