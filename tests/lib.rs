@@ -3,6 +3,7 @@
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
+    clippy::print_stderr,
     reason = "test support may stop when its own setting is wrong"
 )]
 

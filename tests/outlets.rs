@@ -85,7 +85,7 @@ async fn commands_facts_requests_and_notices_arrive() {
                 assert_eq!(*fact, check(&pr(1), fact.id.as_str(), "build", Verdict::Passed, minute(1)));
                 fact.id.to_string()
             }
-            Message::Command(command) => panic!("{command:?}"),
+            other @ (Message::Command(_) | Message::Chore(_)) => panic!("{other:?}"),
         })
         .collect();
     facts.sort();

@@ -19,7 +19,7 @@ fn put_off(parcels: &[Parcel]) -> Vec<(Fact, Duration)> {
             // As it would come out of the queue.
             Content::Queue { message, delay, .. } => match Message::from_json(&message.to_json().unwrap()).unwrap() {
                 Message::Fact(fact) => Some((*fact, *delay)),
-                Message::Command(_) => None,
+                Message::Command(_) | Message::Chore(_) => None,
             },
             Content::Bus { .. } | Content::People(_) => None,
         })

@@ -566,7 +566,7 @@ mod tests {
             "STATE_DRIFT_CORRECTED",
         ];
         let names = names_in_json::<EventKind>();
-        assert_eq!(names.len(), 34);
+        assert_eq!(names.len(), 35);
         for name in &names {
             let kind: EventKind = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((kind.name(), kind.to_string()), (name.as_str(), name.clone()));

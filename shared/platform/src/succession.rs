@@ -35,7 +35,7 @@ pub async fn link<S: Store, O: Outlets>(
         return Ok(None);
     }
     let records = lookup::records(engine.store(), &before, now).await.map_err(EngineError::Store)?;
-    let Some(old) = records.into_iter().find(|record| awaits_replacement(record)) else { return Ok(None) };
+    let Some(old) = records.into_iter().find(awaits_replacement) else { return Ok(None) };
     tell(engine, &old.id, Link::ReplacedBy(fresh.id.number), now).await?;
     tell(engine, &fresh.id, Link::Replaces(old.id.number), now).await?;
     Ok(Some(old.id))

@@ -1091,8 +1091,8 @@ mod tests {
         let json = serde_json::to_string(&signals).unwrap();
         assert_eq!(serde_json::from_str::<Signals>(&json).unwrap(), signals);
         let check = serde_json::to_string(&status("ci", Verdict::Passed, at(2))).unwrap();
-        assert_eq!(check, r#"{"name":"ci","kind":"status","verdict":"passed","at":"2026-03-02T09:02:00Z"}"#);
+        assert_eq!(check, r#"{"name":"ci","kind":"status","verdict":"passed","at":1772442120000000}"#);
         let policy = serde_json::to_string(&policy_says(SOD, at(2))).unwrap();
-        assert_eq!(policy, r#"{"verdict":{"failed":"SOD_FAILURE"},"at":"2026-03-02T09:02:00Z"}"#);
+        assert_eq!(policy, r#"{"verdict":{"failed":"SOD_FAILURE"},"at":1772442120000000}"#);
     }
 }

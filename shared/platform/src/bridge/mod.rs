@@ -75,12 +75,15 @@ pub struct World {
     pub clock: Arc<dyn Clock>,
 }
 
+/// What GitHub said about people's permissions, and when.
+type Permissions = BTreeMap<(RepoName, String), (Timestamp, Option<Permission>)>;
+
 /// The Car Bridge.
 #[derive(Debug)]
 pub struct Bridge<S, O> {
     engine: Engine<S, O>,
     world: World,
-    permissions: Mutex<BTreeMap<(RepoName, String), (Timestamp, Option<Permission>)>>,
+    permissions: Mutex<Permissions>,
 }
 
 /// The name under which GitHub's waiting times are kept for all functions.
