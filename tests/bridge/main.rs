@@ -6,3 +6,4 @@ mod batches;
 mod crashes;
 mod people;
 mod remedies;
+mod seed;

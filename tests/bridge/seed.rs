@@ -1,0 +1,109 @@
+//! The seed's own two stories of commands: a developer's `/rebuild` (§18), and an engineer's batch after an outage (§19).
+
+use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
+use domain::event::EventKind;
+use domain::id::{CommandId, RunId};
+use domain::state::State;
+use platform::breaker::{self, Ended};
+use platform::bridge::Handled;
+use platform::lookup;
+use platform::outlets::message::Message;
+use tests::stage::{Stage, look};
+use world::{Fault, NewPull, Pr};
+
+use crate::remedies::stuck;
+
+async fn kinds(stage: &Stage, pr: &Pr) -> Vec<EventKind> {
+    let log = lookup::events(&stage.store, &Stage::id(pr), false, None, 100, stage.now()).await.unwrap();
+    log.entries.iter().map(|event| event.kind).collect()
+}
+
+#[tokio::test]
+async fn a_developer_rebuilds_before_the_reconciler_acts() {
+    let stage = Stage::quiet();
+    let pr = stuck(&stage, Fault::AgentLost, 30).await;
+    assert_eq!(stage.record(&pr).await.state, State::ChecksFailed);
+    look(&stage.world).person_comments(&pr, "danny", "/rebuild");
+    look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
+    stage.hear().await;
+    let (id, body) = stage.outside.take().unwrap();
+    let Message::Command(command) = Message::from_json(&body).unwrap() else { panic!("{body}") };
+    assert_eq!(
+        (command.pr(), command.command, command.source, command.requested_by.as_str()),
+        (Stage::id(&pr), Command::Rebuild, CommandSource::PrComment, "danny")
+    );
+    let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
+    assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
+    stage.pass(120).await;
+    let kinds = kinds(&stage, &pr).await;
+    let at = |kind: EventKind| kinds.iter().position(|known| *known == kind);
+    assert!(at(EventKind::CommandReceived) < at(EventKind::ChecksPassed), "{kinds:?}");
+    assert_eq!(stage.record(&pr).await.state, State::Merged, "{kinds:?}");
+}
+
+#[tokio::test]
+async fn an_engineer_rebuilds_fifteen_after_an_outage() {
+    let stage = Stage::quiet();
+    let mut prs = Vec::new();
+    for _ in 0..15 {
+        let pr = look(&stage.world).open_pr(NewPull::default());
+        look(&stage.world).force(Fault::AgentLost, &pr);
+        prs.push(pr);
+    }
+    stage.pass(40).await;
+    for n in 0..6 {
+        let run = RunId::new(format!("lost-{n}"));
+        breaker::count(&stage.store, &run, Ended::Failed, stage.now()).await.unwrap();
+    }
+    let settings = stage.bridge.engine().policies().base().breaker.clone();
+    breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
+    for (n, pr) in prs.iter().enumerate() {
+        assert_eq!(stage.record(pr).await.state, State::ChecksFailed, "{n}");
+        let id = Stage::id(pr);
+        stage.outside.enqueue(&Message::Command(CommandMessage {
+            v: MessageVersion,
+            pr_number: id.number,
+            repo: id.repo.clone(),
+            command: Command::Rebuild,
+            source: CommandSource::AdminApi,
+            requested_by: "ops".to_owned(),
+            timestamp: stage.now(),
+            command_id: CommandId::new(format!("cmd:batch#{n}")),
+            run_id: None,
+            head_sha: None,
+            args: None,
+            comment: None,
+        }));
+    }
+    let mut most = 0;
+    // What waits for a slot is sent again by the sweep; here by us.
+    for _ in 0..40 {
+        let mut waiting = Vec::new();
+        let mut done = 0;
+        while let Some((id, body)) = stage.outside.take() {
+            match stage.bridge.handle(&format!("m{id}"), &body).await.unwrap() {
+                Handled::Waits(_) => waiting.push(Message::from_json(&body).unwrap()),
+                Handled::Done(_) => done += 1,
+                other @ (Handled::Nothing(_) | Handled::Refused(_) | Handled::Failed(_)) => panic!("{other:?}"),
+            }
+        }
+        most = most.max(done);
+        for message in waiting {
+            stage.outside.enqueue(&message);
+        }
+        let until = stage.now() + jiff::SignedDuration::from_mins(15);
+        loop {
+            let next = look(&stage.world).next_event_at().filter(|at| *at <= until);
+            let Some(at) = next else { break };
+            look(&stage.world).advance_to(at);
+            stage.hear().await;
+        }
+        look(&stage.world).advance_to(until);
+        stage.hear().await;
+    }
+    assert!((1..=2).contains(&most), "two slots: {most}");
+    for (n, pr) in prs.iter().enumerate() {
+        let record = stage.record(pr).await;
+        assert_eq!((record.state, record.retry_counts.rebuild), (State::Merged, 0), "{n}");
+    }
+}
