@@ -1,5 +1,7 @@
 //! Every sentence a person reads: in logs, mails, comments, the dashboard and the API. Pure functions of what is known;
-//! the templates that the seed quotes are kept literally. Nothing here decides anything.
+//! the templates that the seed quotes are kept literally. Nothing here decides anything. What sweeps say is in `sweep`.
+
+pub mod sweep;
 
 use std::fmt::Write as _;
 
