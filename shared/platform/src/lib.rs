@@ -17,5 +17,6 @@ pub mod reports;
 pub mod rows;
 pub mod store;
 pub mod succession;
+pub mod sweep;
 pub mod telemetry;
 pub mod wiring;

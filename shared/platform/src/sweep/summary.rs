@@ -1,0 +1,278 @@
+//! What a sweep did, in numbers: for its run record, for the log line and for CloudWatch. Counting only.
+
+use std::collections::BTreeMap;
+
+use domain::state::Strategy;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::store::Spending;
+use crate::telemetry::Line;
+
+/// Longest list in a summary: a run record has to stay small.
+const MOST_LISTED: usize = 50;
+
+/// Why a pull request was left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Skip {
+    /// GitHub could not be asked, or answered in part.
+    Unread,
+    /// GitHub wants to be left alone, or little is left of what it allows in an hour.
+    RateLimit,
+    /// The circuit breaker is open.
+    Breaker,
+    /// A person has stopped all acting.
+    Paused,
+    /// Enough remedies are under way.
+    Full,
+    /// A remedy of this pull request is under way.
+    UnderWay,
+    /// Somebody else wrote the record meanwhile.
+    Overtaken,
+    /// Nothing was wrong with it that a rule would act on now.
+    NoAction,
+    /// The store did not take what was to be written.
+    Store,
+}
+
+impl Skip {
+    /// Its name in logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::RateLimit => "rate_limit",
+            Self::Breaker => "breaker",
+            Self::Paused => "paused",
+            Self::Full => "full",
+            Self::UnderWay => "under_way",
+            Self::Overtaken => "overtaken",
+            Self::NoAction => "no_action",
+            Self::Store => "store",
+        }
+    }
+}
+
+/// What would be done about one pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Which.
+    pub pr: String,
+    /// What, in a sentence.
+    pub what: String,
+    /// The rule and its evidence.
+    pub why: String,
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// Whether nothing was to be changed.
+    pub dry_run: bool,
+    /// Pull requests that were due.
+    pub due: u32,
+    /// Of these, as many as this sweep did not get to; they are still due.
+    pub left: u32,
+    /// Compared with GitHub.
+    pub verified: u32,
+    /// Corrected by that.
+    pub drifted: u32,
+    /// Found to be merged or closed by that.
+    pub ended: u32,
+    /// In their normal time, held, or with a person.
+    pub healthy: u32,
+    /// Remedies claimed, by strategy.
+    pub dispatched: BTreeMap<String, u32>,
+    /// Handed to people.
+    pub escalated: u32,
+    /// Left alone, by reason.
+    pub skipped: BTreeMap<String, u32>,
+    /// Observe mode: would have been remedied, and handed to people.
+    pub would_remedy: u32,
+    /// See `would_remedy`.
+    pub would_escalate: u32,
+    /// Observe mode: all of this week, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<String>,
+    /// Effects that had been left behind and are out now.
+    pub delivered: u32,
+    /// Effects that still could not be delivered.
+    pub undelivered: u32,
+    /// Mails sent.
+    pub notices: u32,
+    /// Runs whose message was sent again, because it was lost or its worker gone.
+    pub resent: u32,
+    /// Runs that missed their deadline, or could not go on.
+    pub expired: u32,
+    /// The inventory: pull requests nobody had told us about; `None` if there was no inventory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<u32>,
+    /// Webhook deliveries that were asked for again.
+    pub redelivered: u32,
+    /// What was never heard, by kind: missed events, and deliveries that failed.
+    pub lost: BTreeMap<String, u32>,
+    /// Rows that nobody understands; they come back in an hour.
+    pub unreadable: u32,
+    /// `closed`, `open` or `half_open`.
+    pub breaker: String,
+    /// Stale pull requests, while nothing may be done about them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stale: Vec<String>,
+    /// What would be done, in a dry run or in observe mode.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plans: Vec<Plan>,
+    /// What went wrong in a stage; the others went on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+    /// Points and requests that GitHub counted.
+    pub github_points: u64,
+    /// Requests to the store.
+    pub store_requests: u64,
+    /// Capacity units of the store.
+    pub store_units: f64,
+    /// It stopped at its deadline; what it missed is still due.
+    pub partial: bool,
+    /// Somebody cancelled it.
+    pub cancelled: bool,
+}
+
+impl Summary {
+    pub(super) fn skip(&mut self, why: Skip) {
+        *self.skipped.entry(why.name().to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn dispatch(&mut self, strategy: Strategy) {
+        *self.dispatched.entry(strategy.to_string()).or_default() += 1;
+    }
+
+    pub(super) fn lose(&mut self, what: &str) {
+        *self.lost.entry(what.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn list_stale(&mut self, pr: String) {
+        if self.stale.len() < MOST_LISTED {
+            self.stale.push(pr);
+        }
+    }
+
+    pub(super) fn plan(&mut self, plan: Plan) {
+        if self.plans.len() < MOST_LISTED {
+            self.plans.push(plan);
+        }
+    }
+
+    pub(super) fn fail(&mut self, stage: &str, error: &impl std::fmt::Display) {
+        if self.errors.len() < MOST_LISTED {
+            self.errors.push(format!("{stage}: {error}"));
+        }
+    }
+
+    pub(super) fn spent(&mut self, before: Spending, after: Spending) {
+        self.store_requests = after.requests.saturating_sub(before.requests);
+        self.store_units = after.units - before.units;
+    }
+
+    /// Remedies claimed.
+    #[must_use]
+    pub fn claims(&self) -> u32 {
+        self.dispatched.values().sum()
+    }
+
+    /// In one sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let skipped: u32 = self.skipped.values().sum();
+        let how = match (self.cancelled, self.partial, self.dry_run) {
+            (true, _, _) => "cancelled: ",
+            (false, true, _) => "stopped in time: ",
+            (false, false, true) => "dry run: ",
+            (false, false, false) => "",
+        };
+        format!(
+            "{how}{} due, {} verified, {} drifted, {} healthy, {} dispatched, {} escalated, {skipped} skipped",
+            self.due,
+            self.verified,
+            self.drifted,
+            self.healthy,
+            self.claims(),
+            self.escalated,
+        )
+    }
+
+    /// The one line a sweep leaves in the log, with its counters.
+    #[must_use]
+    pub fn line(&self, run: &str, at: Timestamp, ms: u64) -> Line {
+        let map = |map: &BTreeMap<String, u32>| serde_json::to_value(map).unwrap_or(Value::Null);
+        let skipped: u32 = self.skipped.values().sum();
+        let lost: u32 = self.lost.values().sum();
+        Line::new("reconciler", at)
+            .with("level", if self.errors.is_empty() { "INFO" } else { "ERROR" })
+            .with("run", run)
+            .with("summary", self.sentence())
+            .with("dispatched_by", map(&self.dispatched))
+            .with("skipped_by", map(&self.skipped))
+            .with("lost_by", map(&self.lost))
+            .with("breaker", self.breaker.as_str())
+            .with("partial", self.partial)
+            .with_some("observed", self.observed.clone())
+            .with_some("stale", (!self.stale.is_empty()).then(|| self.stale.clone()))
+            .with_some("errors", (!self.errors.is_empty()).then(|| self.errors.clone()))
+            .with("store_units", self.store_units)
+            .count("due", self.due.into())
+            .count("left", self.left.into())
+            .count("verified", self.verified.into())
+            .count("drifted", self.drifted.into())
+            .count("healthy", self.healthy.into())
+            .count("dispatched", self.claims().into())
+            .count("escalated", self.escalated.into())
+            .count("skipped", skipped.into())
+            .count("resent", self.resent.into())
+            .count("expired", self.expired.into())
+            .count("delivered", self.delivered.into())
+            .count("undelivered", self.undelivered.into())
+            .count("adopted", self.adopted.unwrap_or(0).into())
+            .count("redelivered", self.redelivered.into())
+            .count("lost", lost.into())
+            .count("unreadable", self.unreadable.into())
+            .count("github_points", self.github_points)
+            .count("store_requests", self.store_requests)
+            .count("failed_stages", self.errors.len() as u64)
+            .took_ms(ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_survives_its_run_record() {
+        let mut summary = Summary { due: 3, verified: 2, observed: Some("x".to_owned()), ..Summary::default() };
+        summary.skip(Skip::Full);
+        summary.skip(Skip::Full);
+        summary.dispatch(Strategy::Rebuild);
+        let json = serde_json::to_string(&summary).unwrap();
+        assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
+        assert_eq!(summary.skipped["full"], 2);
+        assert_eq!(summary.sentence(), "3 due, 2 verified, 0 drifted, 0 healthy, 1 dispatched, 0 escalated, 2 skipped");
+    }
+
+    #[test]
+    fn lists_are_bounded() {
+        let mut summary = Summary::default();
+        for n in 0..200 {
+            summary.list_stale(format!("acme/app#{n}"));
+            summary.fail("a stage", &"it broke");
+        }
+        assert_eq!((summary.stale.len(), summary.errors.len()), (MOST_LISTED, MOST_LISTED));
+    }
+
+    #[test]
+    fn the_line_counts() {
+        let line = Summary { due: 7, ..Summary::default() }.line("sweep-1", Timestamp::UNIX_EPOCH, 5).to_json();
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&line["due"], &line["run"], &line["ms"]), (&7.into(), &"sweep-1".into(), &5.into()));
+    }
+}

@@ -1,0 +1,262 @@
+//! A stale pull request: what is wrong with it, whether anything may be done about it now, and then the domain's word: a claim, an
+//! escalation, or nothing.
+
+use domain::breaker::{Permit, ProbeOutcome, SKIPPED_LOG};
+use domain::comment::{self, Story};
+use domain::decide::Outcome;
+use domain::diagnosis::{Case, Classification, Diagnosis, classify};
+use domain::event::{Diagnosed, EventKind, Happened};
+use domain::id::{PrId, RunId};
+use domain::policy::{Mode, Policy};
+use domain::pull_request::{Record, Vulnerability};
+use domain::snapshot::{Build, Live, Mergeable};
+use domain::state::{State, Strategy};
+use futures_util::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+
+use super::failures::{self, Explained};
+use super::spare::{self, Work};
+use super::visit::{Stopped, Visited};
+use super::{Pass, Plan, Skip, after, flight, story};
+use crate::breaker;
+use crate::engine::{Applied, EngineError};
+use crate::idempotency::hashed;
+use crate::jenkins::{Job, Looking};
+use crate::lookup;
+use crate::outlets::Outlets;
+use crate::store::{Store, StoreError};
+
+/// When enough remedies are under way, the others come back after this long.
+const FULL_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// Jenkins' clock and GitHub's may differ by this much.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
+
+impl<S: Store, O: Outlets> Pass<'_, S, O> {
+    /// Finds out what is wrong, in order; claims as long as there is room. Answers how many are under way then.
+    pub(super) async fn diagnose(&mut self, stale: Vec<(Record, Live)>, mut under_way: u32) -> Result<u32, Stopped> {
+        let limit = self.policies().base().limits.remedies_in_flight;
+        let mut rest = stale.into_iter();
+        loop {
+            let group: Vec<(Record, Live)> = rest.by_ref().take(self.at_once()).collect();
+            if group.is_empty() {
+                return Ok(under_way);
+            }
+            if self.is_late() {
+                self.summary.left += u32::try_from(group.len() + rest.len()).unwrap_or(u32::MAX);
+                return Ok(under_way);
+            }
+            let room = usize::try_from(limit.saturating_sub(under_way)).unwrap_or(usize::MAX);
+            let visits =
+                group.into_iter().enumerate().map(|(place, (record, live))| self.treat(record, live, place < room));
+            for told in join_all(visits).await {
+                let (pr, visited, plan) = told?;
+                if matches!(visited, Visited::Dispatched(_)) {
+                    under_way += 1;
+                }
+                if let Visited::Skipped(Skip::Breaker | Skip::Paused) = visited {
+                    self.summary.list_stale(pr.to_string());
+                }
+                self.see(&pr, &visited);
+                self.count(&visited);
+                if let Some(plan) = plan {
+                    self.summary.plan(plan);
+                }
+            }
+        }
+    }
+
+    /// One stale pull request.
+    async fn treat(&self, record: Record, live: Live, room: bool) -> Result<(PrId, Visited, Option<Plan>), Stopped> {
+        let pr = record.id.clone();
+        let policy = self.policies().for_repo(&pr.repo);
+        let acts = policy.mode == Mode::Act;
+        if acts && let Some(gate) = self.gate.clone() {
+            let visited = self.put_off(record, gate.why, gate.text, Some(gate.until)).await?;
+            return Ok((pr, visited, None));
+        }
+        let Explained { record, unanswered } = match self.explain(record, policy).await {
+            Ok(explained) => explained,
+            Err(error) => return Ok((pr, self.lost(error)?, None)),
+        };
+        let (mut diagnosis, vulnerability) = match self.examine(&record, live, policy).await {
+            Ok(found) => found,
+            Err(error) => return Ok((pr, self.lost(EngineError::Store(error))?, None)),
+        };
+        if unanswered {
+            failures::doubt(&mut diagnosis, &record);
+        }
+        let busy = record.active_run.is_some();
+        let strategy = diagnosis.classification.strategy().filter(|_| acts && !busy);
+        if let Some(strategy) = strategy
+            && let Some((why, text, until)) = self.in_the_way(strategy, room)
+        {
+            let visited = self.put_off(record, why, text, Some(until)).await?;
+            return Ok((pr, visited, None));
+        }
+        let why = comment::diagnosis(&diagnosis);
+        let (visited, what) = self.decide_on(record, diagnosis, vulnerability, strategy).await?;
+        let shown = self.wish.dry_run || matches!(visited, Visited::WouldRemedy | Visited::WouldEscalate);
+        let plan = shown.then(|| Plan { pr: pr.to_string(), what, why });
+        Ok((pr, visited, plan))
+    }
+
+    /// What keeps a remedy from being claimed now.
+    fn in_the_way(&self, strategy: Strategy, room: bool) -> Option<(Skip, String, Timestamp)> {
+        let now = self.now();
+        if let Some(until) = spare::left_out_until(&self.sweep.github.rates(), Work::of(strategy), now) {
+            let text = format!("little is left of GitHub's rate limit, and {strategy} can wait");
+            return Some((Skip::RateLimit, text, until));
+        }
+        if !room {
+            let text = "as many remedies are under way as `limits.remedies_in_flight` allows".to_owned();
+            return Some((Skip::Full, text, after(now, FULL_AGAIN)));
+        }
+        None
+    }
+
+    /// Looks at everything the rules ask for, and nothing more.
+    async fn examine(
+        &self,
+        record: &Record,
+        mut live: Live,
+        policy: &Policy,
+    ) -> Result<(Diagnosis, Option<Vulnerability>), StoreError> {
+        let now = self.now();
+        let busy = record.active_run.is_some();
+        if record.state == State::ChecksRunning && !busy && policy.policy.extended_rules {
+            live.build = self.build_of(record, policy).await;
+        }
+        let vulnerability = match &record.vulnerability_id {
+            Some(id) if live.mergeable == Mergeable::Conflicting && !busy => {
+                let (repo, base) = (&record.id.repo, &record.base_branch);
+                Some(lookup::vulnerability(self.store(), repo, base, id, now).await?)
+            }
+            Some(_) | None => None,
+        };
+        let case = Case { record, live: Some(&live), vulnerability: vulnerability.as_ref(), policy, now };
+        Ok((classify(&case), vulnerability))
+    }
+
+    /// What Jenkins says about the head's build, if there is a Jenkins.
+    async fn build_of(&self, record: &Record, policy: &Policy) -> Option<Build> {
+        let jenkins = self.sweep.jenkins.as_ref()?;
+        let job = job_of(record, policy);
+        let commit = (!policy.rebuild.sha_parameter.is_empty()).then_some(&record.head_sha);
+        Some(jenkins.build_of(&Looking { job: &job, commit, since: since_head(record) }).await)
+    }
+
+    /// Hands the diagnosis to the domain: a claim, an escalation, or nothing.
+    async fn decide_on(
+        &self,
+        record: Record,
+        diagnosis: Diagnosis,
+        vulnerability: Option<Vulnerability>,
+        strategy: Option<Strategy>,
+    ) -> Result<(Visited, String), Stopped> {
+        let pr = record.id.clone();
+        let run = self.run_for(&pr);
+        let mut probing = false;
+        if strategy.is_some() && !self.wish.dry_run {
+            match self.permit(&run).await {
+                Ok(Permit::Allowed) => {}
+                Ok(Permit::Probe(_)) => probing = true,
+                Ok(Permit::Refused { until }) => {
+                    let text = SKIPPED_LOG.to_owned();
+                    let visited = self.put_off(record, Skip::Breaker, text.clone(), Some(until)).await?;
+                    return Ok((visited, text));
+                }
+                Err(error) => return Ok((self.lost(EngineError::Store(error))?, String::new())),
+            }
+        }
+        let story = match self.story_for(&record, &diagnosis).await {
+            Ok(story) => story,
+            Err(error) => return Ok((self.lost(EngineError::Store(error))?, String::new())),
+        };
+        let found = Diagnosed { diagnosis, run: run.clone(), vulnerability, story };
+        let fact = self.fact(&pr, "diagnose", Happened::Diagnosed(Box::new(found)));
+        let (visited, what) = match self.settle(record, &fact).await {
+            Ok(applied) => (outcome_of(&applied, &run), applied.reason),
+            Err(error) => (self.lost(error)?, String::new()),
+        };
+        if probing && !matches!(visited, Visited::Dispatched(_)) {
+            // Nothing was tried, so nothing was learned: the next remedy may be the probe.
+            let settings = &self.policies().base().breaker;
+            breaker::probe_ended(self.store(), &run, ProbeOutcome::Cancelled, settings, self.now()).await?;
+        }
+        Ok((visited, what))
+    }
+
+    /// Whether the breaker lets this remedy through; if so, it counts as under way from here on.
+    async fn permit(&self, run: &RunId) -> Result<Permit, StoreError> {
+        let now = self.now();
+        let permit = breaker::may_dispatch(self.store(), run, &self.policies().base().breaker, now).await?;
+        match permit {
+            Permit::Allowed | Permit::Probe(_) => flight::add(self.store(), run, now).await?,
+            Permit::Refused { .. } => {}
+        }
+        Ok(permit)
+    }
+
+    /// The run a remedy of this sweep gets: the same name in every repetition, and one that fits into an address.
+    fn run_for(&self, pr: &PrId) -> RunId {
+        RunId::new(format!("run-{}", &hashed(&[self.wish.run.as_str(), &pr.to_string()])[..20]))
+    }
+
+    /// Only a mail needs the story.
+    async fn story_for(&self, record: &Record, diagnosis: &Diagnosis) -> Result<Story, StoreError> {
+        let refused = record.refused.is_some();
+        let may_escalate = match diagnosis.classification {
+            Classification::NeedsIntervention | Classification::CloseAndReopen => true,
+            Classification::UpdateBranch
+            | Classification::RetryChecks
+            | Classification::RetriggerPolicyBot
+            | Classification::RetriggerSodCheck
+            | Classification::RetriggerApproverBot
+            | Classification::RetriggerMerge
+            | Classification::NoAction => refused,
+        };
+        if may_escalate { story::of(self.store(), &record.id, self.now()).await } else { Ok(Story::default()) }
+    }
+
+    fn see(&mut self, pr: &PrId, visited: &Visited) {
+        match visited {
+            Visited::WouldRemedy => _ = self.seen.would_remedy.insert(pr.to_string()),
+            Visited::WouldEscalate => _ = self.seen.would_escalate.insert(pr.to_string()),
+            Visited::Healthy | Visited::Ended | Visited::Dispatched(_) | Visited::Escalated | Visited::Skipped(_) => {}
+        }
+    }
+}
+
+/// What became of a diagnosis.
+fn outcome_of(applied: &Applied, run: &RunId) -> Visited {
+    let logged = |kind: EventKind| applied.events.iter().any(|event| event.kind == kind);
+    let Some(record) = &applied.record else {
+        let skip = if applied.outcome == Outcome::Duplicate { Skip::NoAction } else { Skip::Overtaken };
+        return Visited::Skipped(skip);
+    };
+    if let Some(active) = record.active_run.as_ref().filter(|active| active.id == *run) {
+        return Visited::Dispatched(active.strategy);
+    }
+    if logged(EventKind::EscalatedNeedsIntervention) {
+        return Visited::Escalated;
+    }
+    // What observe mode has said before it does not say again, but it still means it.
+    match record.would.as_deref() {
+        Some(would) if would.starts_with(EventKind::WouldRemedy.name()) => Visited::WouldRemedy,
+        Some(would) if would.starts_with(EventKind::WouldEscalate.name()) => Visited::WouldEscalate,
+        Some(_) | None if record.active_run.is_some() => Visited::Skipped(Skip::UnderWay),
+        Some(_) | None => Visited::Skipped(Skip::NoAction),
+    }
+}
+
+/// The Jenkins job that builds a pull request. A branch's slash is part of a job's name, not a folder.
+pub(super) fn job_of(record: &Record, policy: &Policy) -> Job {
+    let pr = &record.id;
+    let path = policy.rebuild.job.replace("{owner}", pr.repo.owner()).replace("{repo}", pr.repo.name());
+    Job::new(&path.replace("{number}", &pr.number.to_string()).replace("{branch}", &record.branch.replace('/', "%2F")))
+}
+
+/// Since when a build may be one of this head.
+pub(super) fn since_head(record: &Record) -> Timestamp {
+    record.head_at.saturating_sub(CLOCK_SKEW).unwrap_or(record.head_at)
+}
