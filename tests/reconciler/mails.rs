@@ -1,0 +1,72 @@
+//! Mails: a few go out one by one, many become one, and none is lost with a sweep.
+
+use std::collections::BTreeSet;
+
+use domain::state::State;
+use platform::sweep::MOST_SINGLE;
+use world::{Fault, Pr, Settings};
+
+use crate::stage::Stage;
+
+/// So many pull requests that a person is needed for, just before anybody is called.
+async fn broken(count: usize) -> (Stage, Vec<Pr>) {
+    let mut stage = Stage::new(Settings::default(), "sweep.inventory_every = 1000");
+    let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
+    for pr in &prs {
+        stage.with(|world| world.force(Fault::RealTestFailure, pr));
+    }
+    stage.pass(15).await;
+    stage.sweeping = false;
+    stage.pass(40).await;
+    (stage, prs)
+}
+
+async fn all_escalated(stage: &Stage, prs: &[Pr]) {
+    for pr in prs {
+        assert_eq!(stage.state(pr).await, Some(State::NeedsIntervention), "{pr}");
+        assert_eq!(stage.kinds(pr).await["ESCALATED_NEEDS_INTERVENTION"], 1, "each has its event");
+    }
+}
+
+#[tokio::test]
+async fn a_few_mails_go_out_one_by_one() {
+    let (mut stage, prs) = broken(MOST_SINGLE).await;
+    let summary = stage.sweep_now().await;
+    all_escalated(&stage, &prs).await;
+    assert_eq!((summary.escalated, summary.notices, stage.mails().len()), (5, 5, 5));
+    assert!(stage.mails().iter().all(|(_, mail)| mail.body.contains("What Suture tried")));
+}
+
+#[tokio::test]
+async fn many_mails_become_one_that_names_them_all() {
+    let (mut stage, prs) = broken(MOST_SINGLE + 2).await;
+    let summary = stage.sweep_now().await;
+    all_escalated(&stage, &prs).await;
+    let mails = stage.mails();
+    assert_eq!((summary.escalated, summary.notices, mails.len()), (7, 1, 1));
+    let (_, digest) = &mails[0];
+    assert_eq!(digest.subject, "Suture: 7 pull requests need a person");
+    for pr in &prs {
+        assert!(digest.body.contains(&format!("/pull/{}", pr.number)), "{}", digest.body);
+    }
+    stage.pass(5).await;
+    stage.sweep_now().await;
+    assert_eq!(stage.mails().len(), 1, "and none of them comes later");
+}
+
+#[tokio::test]
+async fn mails_that_could_not_be_sent_are_sent_by_the_next_sweep() {
+    for count in [2, MOST_SINGLE + 1] {
+        let (mut stage, prs) = broken(count).await;
+        stage.post_is_down(true);
+        stage.sweep_now().await;
+        all_escalated(&stage, &prs).await;
+        assert_eq!(stage.mails(), []);
+        stage.post_is_down(false);
+        stage.pass(4).await;
+        stage.sweep_now().await;
+        let ids: BTreeSet<String> = stage.mails().into_iter().map(|(id, _)| id).collect();
+        assert_eq!(ids.len(), if count > MOST_SINGLE { 1 } else { count });
+        assert_eq!(stage.mails().len(), ids.len());
+    }
+}

@@ -1,0 +1,16 @@
+//! The reconciler in virtual time, against the simulated world: what it finds, what it claims, what it tells people, and what
+//! it survives.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+
+mod bounds;
+mod crashes;
+mod finding;
+mod mails;
+mod missed;
+mod outage;
+mod rules;
+mod scale;
+mod stage;
+mod waking;
+mod watching;

@@ -1,0 +1,252 @@
+//! Each row of the classifier, through the whole loop: something goes wrong in the world, the sweep finds out, the Car Bridge
+//! does what was claimed, and the pull request moves on, or a person is called.
+
+use domain::event::{Event, EventKind, Happened};
+use domain::signals::{MergeReport, Renewal};
+use domain::state::State;
+use platform::engine::Engine;
+use world::{Fault, Pr, Protection, Repo, Settings, Timing};
+
+use crate::stage::{Stage, id};
+
+/// A bot that sleeps until it is woken.
+fn sleepy() -> Settings {
+    let for_ever = 30 * 24 * 3_600_000;
+    Settings { timing: Timing { asleep_ms: (for_ever, for_ever), ..Timing::default() }, ..Settings::default() }
+}
+
+/// A pull request that a fault strikes, and the first remedy claimed for it: the rule's title, the command.
+async fn struck(stage: &mut Stage, fault: Option<Fault>, minutes: i64) -> (Pr, String, &'static str) {
+    let pr = stage.open();
+    if let Some(fault) = fault {
+        stage.with(|world| world.force(fault, &pr));
+    }
+    let (rule, command) = first_remedy(stage, &pr, minutes).await;
+    (pr, rule, command)
+}
+
+async fn first_remedy(stage: &mut Stage, pr: &Pr, minutes: i64) -> (String, &'static str) {
+    let claimed = stage.until(minutes, async |stage| !stage.commands().is_empty()).await;
+    assert!(claimed, "nothing was claimed: {:?} {:?}", stage.kinds(pr).await, stage.summaries.last());
+    let (number, command, _) = stage.commands()[0].clone();
+    assert_eq!(number, pr.number);
+    let log = stage.log(pr).await;
+    let news = [EventKind::RemediationAccepted, EventKind::RemediationEnded];
+    let claims = |event: &&Event| event.kind.name().starts_with("REMEDIATION_") && !news.contains(&event.kind);
+    let claim = log.iter().find(claims).unwrap();
+    (claim.payload.name.clone().unwrap_or_default(), command)
+}
+
+/// It is healed: merged, by the automerge bot, without a person.
+async fn heals(stage: &mut Stage, pr: &Pr, minutes: i64) {
+    let merged = stage.until(minutes, async |stage| stage.state(pr).await == Some(State::Merged)).await;
+    assert!(merged, "{:?} {:?}", stage.state(pr).await, stage.kinds(pr).await);
+    assert!(stage.with(|world| world.is_merged(pr)));
+    assert_eq!(stage.mails(), []);
+}
+
+/// A person is called, by this rule.
+async fn calls_a_person(stage: &mut Stage, fault: Fault, title: &str) {
+    let pr = stage.open();
+    stage.with(|world| world.force(fault, &pr));
+    let escalated = stage.until(180, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await;
+    assert!(escalated, "{:?}", stage.kinds(&pr).await);
+    let events = stage.logged(&pr, EventKind::EscalatedNeedsIntervention).await;
+    assert_eq!(events[0].payload.name.as_deref(), Some(title));
+    assert_eq!(stage.commands(), []);
+    let mails = stage.mails();
+    assert_eq!(mails.len(), 1);
+    let (_, mail) = &mails[0];
+    assert!(mail.subject.is_ascii() && mail.subject.len() < 100, "{}", mail.subject);
+    for part in [
+        &format!("https://github.com/{}/pull/{}", pr.repo, pr.number),
+        "What is wrong",
+        &format!("Repository      {}", pr.repo),
+        "Vulnerability   CVE-",
+        "What Suture tried",
+        "What you can do",
+        "What happened",
+        "CHECKS_STARTED",
+        title,
+    ] {
+        assert!(mail.body.contains(part), "{part} is not in\n{}", mail.body);
+    }
+}
+
+#[tokio::test]
+async fn rule_1_a_conflict_gets_a_fresh_pull_request() {
+    let mut stage = Stage::new(sleepy(), "");
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
+    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
+    stage.with(|world| world.conflict(&pr));
+    assert_eq!(first_remedy(&mut stage, &pr, 60).await, ("MERGE CONFLICT DETECTED".to_owned(), "/close-and-reopen"));
+    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Closed)).await);
+    let replaced = stage.until(150, async |stage| stage.record(&pr).await.replaced_by.is_some()).await;
+    assert!(replaced, "{:?}", stage.kinds(&pr).await);
+    let fresh = Pr { number: stage.record(&pr).await.replaced_by.unwrap(), ..pr.clone() };
+    heals(&mut stage, &fresh, 120).await;
+}
+
+#[tokio::test]
+async fn rule_2_a_branch_behind_a_strict_base_is_updated() {
+    let strict = Repo { strict: true, ..Repo::new("acme/payments") };
+    let mut stage = Stage::new(Settings { repos: vec![strict], ..sleepy() }, "");
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
+    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
+    stage.with(|world| world.push_base("acme/payments"));
+    assert_eq!(first_remedy(&mut stage, &pr, 60).await, ("BRANCH BEHIND BASE".to_owned(), "/update-branch"));
+    heals(&mut stage, &pr, 180).await;
+}
+
+#[tokio::test]
+async fn rule_3_a_lost_agent_is_worth_a_rebuild() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let (pr, rule, command) = struck(&mut stage, Some(Fault::AgentLost), 120).await;
+    assert_eq!((rule.as_str(), command), ("CHECKS FAILED — TRANSIENT", "/rebuild"));
+    heals(&mut stage, &pr, 120).await;
+}
+
+#[tokio::test]
+async fn rule_4_a_broken_test_is_a_persons() {
+    let mut stage = Stage::new(Settings::default(), "");
+    calls_a_person(&mut stage, Fault::RealTestFailure, "CHECKS FAILED — PERSISTENT").await;
+}
+
+#[tokio::test]
+async fn rule_5_policy_bot_is_woken() {
+    let mut stage = Stage::new(sleepy(), "");
+    let (pr, rule, command) = struck(&mut stage, Some(Fault::PolicyAsleep), 120).await;
+    assert_eq!((rule.as_str(), command), ("POLICY BOT STALE", "/recheck-policy"));
+    heals(&mut stage, &pr, 120).await;
+}
+
+#[tokio::test]
+async fn rule_6_separation_of_duties_is_checked_once_more() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let (pr, rule, command) = struck(&mut stage, Some(Fault::SodTiming), 120).await;
+    assert_eq!((rule.as_str(), command), ("POLICY FAILED — SOD", "/recheck-sod"));
+    heals(&mut stage, &pr, 120).await;
+}
+
+#[tokio::test]
+async fn rule_7_a_wrong_policy_is_a_persons() {
+    let mut stage = Stage::new(Settings::default(), "");
+    calls_a_person(&mut stage, Fault::PolicyMisconfigured, "POLICY FAILED — OTHER").await;
+}
+
+#[tokio::test]
+async fn rule_8_approver_bot_is_woken() {
+    let mut stage = Stage::new(sleepy(), "");
+    let (pr, rule, command) = struck(&mut stage, Some(Fault::ApproverAsleep), 120).await;
+    assert_eq!((rule.as_str(), command), ("APPROVER BOT STALE", "/recheck-approval"));
+    heals(&mut stage, &pr, 120).await;
+}
+
+#[tokio::test]
+async fn rule_9_automerge_bot_is_woken() {
+    let mut stage = Stage::new(sleepy(), "");
+    let (pr, rule, command) = struck(&mut stage, Some(Fault::AutomergeAsleep), 120).await;
+    assert_eq!((rule.as_str(), command), ("AUTOMERGE BOT STALE", "/merge"));
+    heals(&mut stage, &pr, 120).await;
+}
+
+#[tokio::test]
+async fn rule_9a_checks_that_never_started_are_started() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let (pr, rule, command) = struck(&mut stage, Some(Fault::JenkinsDeaf), 60).await;
+    assert_eq!((rule.as_str(), command), ("CHECKS NEVER STARTED", "/rebuild"));
+    heals(&mut stage, &pr, 120).await;
+}
+
+#[tokio::test]
+async fn rule_9b_a_hung_build_is_stopped_first() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let (pr, rule, command) = struck(&mut stage, Some(Fault::BuildHung), 240).await;
+    assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
+    let text = stage.logged(&pr, EventKind::RemediationRebuild).await[0].payload.text.clone();
+    assert!(text.contains("stopped first"), "{text}");
+    heals(&mut stage, &pr, 120).await;
+}
+
+#[tokio::test]
+async fn rule_9b_a_build_whose_report_was_lost_is_done_again() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let (pr, rule, command) = struck(&mut stage, Some(Fault::ReportLost), 120).await;
+    assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
+    heals(&mut stage, &pr, 120).await;
+}
+
+#[tokio::test]
+async fn rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::BuildHung, &pr));
+    stage.pass(30).await;
+    stage.jenkins_down.store(true, std::sync::atomic::Ordering::SeqCst);
+    let escalated = stage.until(120, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await;
+    assert!(escalated, "{:?}", stage.kinds(&pr).await);
+    let reason = &stage.logged(&pr, EventKind::EscalatedNeedsIntervention).await[0].payload.text;
+    assert!(reason.contains("Jenkins could not be asked"), "{reason}");
+}
+
+#[tokio::test]
+async fn rule_9c_a_merge_that_never_finished_is_begun_again() {
+    let mut stage = Stage::new(sleepy(), "");
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
+    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
+    let (head, at) = (stage.record(&pr).await.head_sha, stage.now());
+    let report = MergeReport { failed: false, text: String::new(), at, renewal: Renewal::None };
+    let engine = Engine::new(stage.store.clone(), tests::Remembering::default(), stage.policies.clone());
+    let fact = tests::fact(&id(&pr), "bot-1", at, Happened::Merge { head, report });
+    engine.apply(&fact, at).await.unwrap();
+    assert_eq!(stage.state(&pr).await, Some(State::Merging));
+    assert_eq!(first_remedy(&mut stage, &pr, 30).await, ("MERGE NEVER FINISHED".to_owned(), "/merge"));
+    heals(&mut stage, &pr, 60).await;
+}
+
+#[tokio::test]
+async fn rule_10_what_is_in_its_normal_time_is_left_alone() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = stage.open();
+    heals(&mut stage, &pr, 60).await;
+    assert_eq!(stage.commands(), []);
+    assert!(stage.summaries.iter().all(|summary| summary.claims() == 0 && summary.escalated == 0));
+}
+
+#[tokio::test]
+async fn rule_11_what_no_rule_knows_is_a_persons() {
+    let mut stage = Stage::new(Settings::default(), "policy.extended_rules = false");
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
+    assert!(stage.until(30, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await);
+    let events = stage.logged(&pr, EventKind::EscalatedNeedsIntervention).await;
+    assert_eq!(events[0].payload.name.as_deref(), Some("FALLTHROUGH"));
+}
+
+#[tokio::test]
+async fn rule_0_nothing_is_done_while_github_does_not_know() {
+    let mut stage = Stage::new(sleepy(), "");
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
+    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
+    stage.with(|world| {
+        world.force(Fault::MergeableUnknown, &pr);
+        world.push_base("acme/payments");
+    });
+    stage.pass(12).await;
+    let before: u32 =
+        stage.summaries.iter().map(|summary| summary.skipped.get("no_action").copied().unwrap_or(0)).sum();
+    assert!(before > 0 && stage.commands().is_empty(), "{:?} {:?}", stage.commands(), stage.summaries.last());
+}
+
+#[tokio::test]
+async fn required_checks_may_stand_in_a_ruleset() {
+    let ruled = Repo { protection: Protection::Ruleset, ..Repo::new("acme/payments") };
+    let mut stage = Stage::new(Settings { repos: vec![ruled], ..Settings::default() }, "");
+    let (pr, rule, _) = struck(&mut stage, Some(Fault::FlakyTest), 120).await;
+    assert_eq!(rule, "CHECKS FAILED — TRANSIENT");
+    heals(&mut stage, &pr, 120).await;
+}

@@ -1,0 +1,79 @@
+//! The cost of a sweep follows what is stale, not what is open.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use domain::id::{PrId, RunId};
+use jiff::SignedDuration;
+use platform::engine::Engine;
+use platform::store::Store;
+use platform::sweep::{Scope, Swept, Wish};
+use world::{Fault, Settings};
+
+use crate::stage::{Stage, id};
+
+#[tokio::test]
+async fn ten_thousand_open_and_a_hundred_stale() {
+    let toml = "limits.remedies_in_flight = 100\nsweep.inventory_every = 100000";
+    let mut stage = Stage::new(Settings::default(), toml);
+    stage.sweep_now().await;
+    stage.sweeping = false;
+    let stale: Vec<_> = (0..100).map(|_| stage.open()).collect();
+    for pr in &stale {
+        stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
+    }
+    stage.pass(2).await;
+    stage.sweep_now().await;
+    stage.pass(4).await;
+    stage.bridging = false;
+    // Nine thousand and nine hundred that were opened a moment ago.
+    let engine = Engine::new(stage.store.clone(), tests::Remembering::default(), stage.policies.clone());
+    for number in 1..=9_900 {
+        let pr: PrId = format!("acme/busy#{number}").parse().unwrap();
+        let at = stage.now();
+        engine.apply(&tests::opened(&pr, format!("d{number}"), at), at).await.unwrap();
+    }
+    stage.with(|world| world.advance(SignedDuration::from_secs(30)));
+    for counter in [&stage.store.index_items, &stage.queries] {
+        counter.store(0, Ordering::SeqCst);
+    }
+    let (spent, began) = (stage.store.spent().so_far(), Instant::now());
+    let summary = stage.sweep_now().await;
+    let (took, after) = (began.elapsed(), stage.store.spent().so_far());
+    let (items, queries) = (stage.store.index_items.load(Ordering::SeqCst), stage.queries.load(Ordering::SeqCst));
+    println!(
+        "10,000 open, 100 stale: {} ms, {items} index items, {queries} GraphQL requests, {} store requests, \
+         {} rows read, {} written; {}",
+        took.as_millis(),
+        after.requests - spent.requests,
+        after.items_read - spent.items_read,
+        after.items_written - spent.items_written,
+        summary.sentence(),
+    );
+    assert_eq!((summary.due, summary.verified, summary.claims()), (100, 100, 100), "{summary:?}");
+    assert!(items <= 105, "{items}");
+    assert!(queries <= 6, "{queries}");
+    assert!(summary.github_points > 0 && summary.store_requests > 0);
+}
+
+#[tokio::test]
+async fn two_hundred_contexts_on_one_pull_request_are_all_read() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
+    stage.pass(1).await;
+    stage.with(|world| {
+        for n in 0..200 {
+            world.post_check_on(&pr, &format!("matrix {n}"), Some("success"), "");
+        }
+    });
+    stage.sweeping = false;
+    stage.lose(|_, _| true);
+    stage.pass(20).await;
+    let wish = Wish::requested(RunId::new("r-1"), Scope::One(id(&pr)), false, "a");
+    let Swept::Done(summary) = stage.wish(&wish).await else { panic!("no sweep") };
+    assert_eq!((summary.verified, summary.skipped.len()), (1, 0), "{summary:?}");
+    let (record, runs) = (stage.record(&pr).await, stage.with(|world| world.check_runs(&pr).len()));
+    assert!(record.signals.checks.len() == 200, "{} of {runs}", record.signals.checks.len());
+    assert_eq!(stage.drift(&pr).await, None);
+}

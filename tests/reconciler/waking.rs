@@ -1,0 +1,65 @@
+//! The function itself: what wakes it, what it answers, and the one line it leaves.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use platform::telemetry::Log;
+use reconciler::{Moment, handle};
+use serde_json::{Value, json};
+use world::{Fault, Settings};
+
+use crate::stage::{PATIENCE, Stage};
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn all(&self) -> Vec<Value> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+#[tokio::test]
+async fn each_event_gets_one_answer_and_leaves_one_line() {
+    let mut stage = Stage::new(Settings::default(), "");
+    (stage.sweeping, stage.bridging) = (false, false);
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
+    stage.pass(1).await;
+    stage.sweep_now().await;
+    stage.pass(6).await;
+    let lines = Lines::default();
+    let log = Log::to(lines.clone());
+    let now = stage.now();
+    let moment = |request| Moment { request, now, deadline: now + PATIENCE };
+    let asked = json!({"detail-type": "ReconcileRequested", "detail": {"dry_run": true, "run_id": "dry-1"}});
+    let dry = handle(&stage.sweep, asked, &moment("a"), &log).await.unwrap();
+    assert_eq!((&dry["status"], &dry["run_id"]), (&json!("swept"), &json!("dry-1")));
+    assert_eq!(dry["summary"]["plans"][0]["pr"], json!(pr.to_string()));
+    let tick = json!({"schedule": "sweep", "slot": now.to_string()});
+    let swept = handle(&stage.sweep, tick.clone(), &moment("b"), &log).await.unwrap();
+    assert_eq!(swept["summary"]["dispatched"], json!({"rebuild": 1}));
+    let again = handle(&stage.sweep, tick, &moment("c"), &log).await.unwrap();
+    assert_eq!((&again["status"], &again["run_id"]), (&json!("repeated"), &swept["run_id"]));
+    assert!(handle(&stage.sweep, json!({"detail-type": "Nonsense"}), &moment("d"), &log).await.is_err());
+    let lines = lines.all();
+    assert_eq!(lines.len(), 4);
+    assert_eq!((&lines[1]["due"], &lines[1]["dispatched"], &lines[1]["level"]), (&json!(1), &json!(1), &json!("INFO")));
+    let metrics = lines[1]["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();
+    for name in ["due", "verified", "drifted", "healthy", "dispatched", "escalated", "skipped", "github_points"] {
+        assert!(metrics.iter().any(|metric| metric["Name"] == name), "{name}");
+    }
+    assert_eq!((&lines[2]["repeated"], &lines[3]["failed"]), (&json!(1), &json!(1)));
+}

@@ -1,0 +1,66 @@
+//! Observe mode and dry runs: what would be done is said exactly, and nothing is done.
+
+use domain::id::RunId;
+use domain::policy::Policies;
+use domain::state::State;
+use platform::store::Store;
+use platform::sweep::{Scope, Swept, Wish, observed, summary_of};
+use platform::{lookup, rows};
+use world::{Deed, Fault, Settings};
+
+use crate::stage::{Stage, id};
+
+#[tokio::test]
+async fn observe_mode_says_what_it_would_do_and_does_nothing() {
+    let mut stage = Stage::with_policies(Settings::default(), Policies::default());
+    let (flaky, broken) = (stage.open(), stage.open());
+    stage.with(|world| {
+        world.force(Fault::AgentLost, &flaky);
+        world.force(Fault::RealTestFailure, &broken);
+    });
+    stage.pass(150).await;
+    let (flaky_log, broken_log) = (stage.kinds(&flaky).await, stage.kinds(&broken).await);
+    assert_eq!(flaky_log["WOULD_REMEDY"], 1, "once, until it changes its mind");
+    assert_eq!(broken_log["WOULD_ESCALATE"], 1);
+    for pr in [&flaky, &broken] {
+        let record = stage.record(pr).await;
+        assert_eq!((record.state, record.lifetime_remedies, record.active_run), (State::ChecksFailed, 0, None));
+    }
+    assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
+    let deeds: Vec<Deed> = stage.with(|world| world.effects_by("suture[bot]").map(|one| one.deed).collect());
+    assert_eq!(deeds, []);
+    let last = stage.summaries.iter().rev().find_map(|summary| summary.observed.clone()).unwrap();
+    assert!(last.starts_with("would have healed 1, escalated 1 since "), "{last}");
+    let week = observed::week(&stage.store, stage.now(), stage.now()).await.unwrap();
+    assert_eq!((week.would_remedy.len(), week.would_escalate.len()), (1, 1));
+    let plans: Vec<_> = stage.summaries.iter().flat_map(|summary| &summary.plans).collect();
+    let planned = plans.iter().find(|plan| plan.pr == flaky.to_string()).unwrap();
+    assert!(planned.what.starts_with("would run the checks again"), "{planned:?}");
+    assert!(planned.why.starts_with("Rule 3 (CHECKS FAILED — TRANSIENT)"), "{planned:?}");
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_the_next_sweep_does() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let (flaky, broken) = (stage.open(), stage.open());
+    stage.with(|world| {
+        world.force(Fault::AgentLost, &flaky);
+        world.force(Fault::RealTestFailure, &broken);
+    });
+    stage.pass(15).await;
+    stage.sweeping = false;
+    stage.pass(40).await;
+    let before = [stage.record(&flaky).await, stage.record(&broken).await];
+    let wish = Wish::requested(RunId::new("dry-1"), Scope::All, true, "a");
+    let Swept::Done(dry) = stage.wish(&wish).await else { panic!("no sweep") };
+    assert_eq!(before, [stage.record(&flaky).await, stage.record(&broken).await], "nothing has changed");
+    assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
+    assert_eq!((dry.claims(), dry.escalated, dry.plans.len()), (1, 1, 2), "{dry:?}");
+    let run = lookup::runs(&stage.store, &[wish.run], stage.now()).await.unwrap().remove(0);
+    assert_eq!(summary_of(&run).unwrap().plans, dry.plans, "what would be done can be read in its run");
+    assert!(run.outcome.unwrap().starts_with("dry run: 2 due"));
+    let real = stage.sweep_now().await;
+    assert_eq!((real.dispatched, real.escalated), (dry.dispatched, dry.escalated), "and then it is done");
+    let key = rows::record_key(&id(&flaky));
+    assert!(stage.store.get(&key, stage.now()).await.unwrap().is_some());
+}
