@@ -8,7 +8,7 @@ use domain::id::{PrId, RunId};
 use domain::policy::{Mode, Policy};
 use domain::pull_request::Record;
 use domain::remedy;
-use domain::run::{Initiator, Run, RunError, RunKind, RunState, Step, StepStatus, TransitionContext};
+use domain::run::{Initiator, Run, RunError, RunKind, RunState, RunTrigger, Step, StepStatus, TransitionContext};
 use domain::state::Strategy;
 use jiff::{SignedDuration, Timestamp};
 use tracing::info;
@@ -71,7 +71,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             None => return Ok(Handled::Nothing(format!("{pr} is not known any more"))),
         };
         let policy = self.engine.policies().for_repo(&pr.repo);
-        match self.ready(&run, &record, policy, command).await? {
+        match self.ready(&run, &record, policy).await? {
             Ready::Go => {}
             Ready::Nothing(why) => return Ok(Handled::Nothing(why)),
             Ready::Wait(why) => return Ok(Handled::Waits(why)),
@@ -104,14 +104,9 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Everything that may be in the way, the cheapest first.
-    async fn ready(
-        &self,
-        run: &Run,
-        record: &Record,
-        policy: &Policy,
-        command: &CommandMessage,
-    ) -> Result<Ready, Again> {
-        let human = command.source.is_human();
+    async fn ready(&self, run: &Run, record: &Record, policy: &Policy) -> Result<Ready, Again> {
+        // By who opened the run, not by who sent this message: an approval or the sweep may have sent it.
+        let human = is_human(run);
         if run.state.is_terminal() {
             return Ok(Ready::Nothing(format!("run {} is {} already", run.id, run.state)));
         }
@@ -251,7 +246,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     /// It is over for us: the engine is told, the breaker counts, and a slot is free if nothing was started.
     async fn ended(&self, hand: &InHand<'_>, ended: Result<String, Stop>) -> Result<Handled, Again> {
         let (pr, run) = (hand.pr().clone(), &hand.run);
-        let human = hand.command.source.is_human();
+        let human = is_human(run);
         match ended {
             Ok(what) => {
                 self.accepted(&pr, run, human).await?;
@@ -406,10 +401,15 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 /// Who holds a run between its approval and the message that carries it out.
 const APPROVED: &str = "approved";
 
+/// Whether a person asked for it: such a run is neither counted nor blocked by the breaker.
+fn is_human(run: &Run) -> bool {
+    matches!(run.trigger, RunTrigger::PrComment | RunTrigger::AdminApi)
+}
+
 fn needs_approval(run: &Run, policy: &Policy) -> bool {
     match run.kind {
         RunKind::Remedy(strategy) => {
-            run.trigger == domain::run::RunTrigger::Reconciler && policy.policy.approval_required.contains(&strategy)
+            run.trigger == RunTrigger::Reconciler && policy.policy.approval_required.contains(&strategy)
         }
         RunKind::Abandon | RunKind::Sweep => false,
     }
