@@ -127,8 +127,8 @@ async fn a_fact_costs_what_the_design_allows() {
         ear.expect(delivery, "applied").await;
         ear.store().spent().so_far().requests - before
     };
-    // The counter is one of each.
-    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 2);
+    // The counter is one of each; an opening also looks whom it replaces.
+    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 3);
     assert_eq!(cost(&run('a', "build", None, &[42], 1)).await, 3);
     assert_eq!(cost(&status('a', JENKINS, "pending", "", 1)).await, 4);
     let before = ear.store().spent().so_far().requests;
