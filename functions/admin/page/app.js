@@ -71,7 +71,7 @@ function show(id, ...nodes) {
 // ── Words
 
 export const words = (name) => {
-  const text = name.toLowerCase().replace(/[_-]/g, ' ').replace(/^remediation /, '').replace(/\b(pr|sod)\b/, (word) => word.toUpperCase());
+  const text = name.toLowerCase().replace(/[_-]/g, ' ').replace(/^remediation (?=accepted|ended)/, 'remedy ').replace(/^remediation /, '').replace(/\b(pr|sod)\b/, (word) => word.toUpperCase());
   return text[0].toUpperCase() + text.slice(1);
 };
 export const many = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
@@ -213,7 +213,7 @@ function breakerText(b) {
 
 function drawLane(one) {
   const name = one.state;
-  return h(`li.lane.${tone(name)}`, { 'data-key': name, 'data-state': name, 'data-empty': !one.count },
+  return h(`li.lane.${tone(name)}${/FAILED|NEEDS|CLOSED/.test(name) ? '.aside' : ''}`, { 'data-key': name, 'data-state': name, 'data-empty': !one.count },
     h('a', { href: `#/prs?state=${name}`, title: name }, h('span.count', null, one.count), ' ', h('span.name', null, words(name))),
     h('p', null, ENDED.includes(name) ? 'in 24 h' : one.oldest && [prLink(one.oldest), ' ', h('span', { title: `Oldest, since ${utc(one.oldest.since)}` }, span(since(one.oldest.since)))]),
     one.stale > 0 && h('p.stale', null, `${one.stale} stuck`));
@@ -417,12 +417,14 @@ $('enter').addEventListener('submit', async (event) => {
   it.key = $('key').value.trim();
   try {
     if (!/^[\x21-\x7e]+$/.test(it.key)) throw { status: 401, detail: 'A key has no spaces, only plain letters, digits and signs.' };
-    it.data = await getOverview();
+    await getOverview();
     sessionStorage.setItem('suture-key', it.key);
     $('key').value = $('refused').textContent = '';
-    if (it.route.name === 'overview') [updatedAt, timer] = [Date.now(), setTimeout(refresh, EVERY_MS)];
-    else [it.data] = [null, await refresh()];
-    draw();
+    if (it.route.name === 'overview') {
+      [it.data, updatedAt, timer] = [it.overview, Date.now(), setTimeout(refresh, EVERY_MS)];
+      draw();
+      drawAge();
+    } else await refresh();
     document.querySelector('#view h1')?.focus();
   } catch (problem) {
     if (problem.status === undefined) throw problem;
