@@ -111,6 +111,7 @@ function details(pr, at, born) {
     if (pr.state === 'POLICY_FAILED') log(at, 'POLICY_FAILED', 'policy-bot', 'POLICY_EVALUATING', 'POLICY_FAILED', pr.why);
     if (pr.state === 'CLOSED') log(at, 'PR_CLOSED', 'github-webhook', 'CHECKS_RUNNING', 'CLOSED', 'closed', { by: 'suture[bot]' });
   }
+  if (pr.state === 'POLICY_PASSED') log(born - 3 * 60 * MINUTE, 'STATE_DRIFT_CORRECTED', 'reconciler', null, null, `State drift detected for PR #${pr.number}: table=CHECKS_RUNNING, actual=CHECKS_PASSED`);
   if (pr.active_run) {
     log(born - 2 * MINUTE, 'REMEDIATION_BRANCH_UPDATE', 'reconciler', null, null, 'Rule 2 (BRANCH BEHIND BASE): merges main into it', { run: pr.active_run.id });
     run(pr.active_run.id, 'branch_update', born - 2 * MINUTE, 'waiting_external', { expects: 'a new head on the branch' });
@@ -135,7 +136,7 @@ const budgetsOf = (one) => Object.entries(STRATEGIES).map(([strategy, max]) => {
 function overviewOf(system, role, now) {
   const all = [...system.prs.values()].map((one) => fresh(one.item, now));
   const live = all.filter((pr) => !ENDED.includes(pr.state) && pr.state !== 'NEEDS_INTERVENTION'), oldest = (list) => list.reduce((a, b) => (!a || b.since < a.since ? b : a), null);
-  const activity = [...system.prs.values()].flatMap((one) => one.events.filter(({ kind }) => /REMEDIATION|ESCALATED|MERGE_SUCC|COMMAND|DRIFT/.test(kind)).map(({ at, kind, text }) => ({ at, repo: one.item.repo, number: one.item.number, kind, text }))).sort((a, b) => (a.at < b.at ? 1 : -1));
+  const activity = [...system.prs.values()].flatMap((one) => one.events.filter(({ kind }) => /REMEDIATION_(?!ACC)|ESCALATED|MERGE_SUCC|COMMAND|DRIFT/.test(kind)).map(({ at, kind, text }) => ({ at, repo: one.item.repo, number: one.item.number, kind, text }))).sort((a, b) => (a.at < b.at ? 1 : -1));
   const busy = all.length > 0;
   const rate = { closed: [6, 31, 2], open: [62, 13, 8], half_open: [50, 10, 5] }[system.breaker];
   return {

@@ -164,6 +164,26 @@ await step('it refreshes by itself and keeps focus and scroll', async () => {
   must(await page.evaluate(() => window.before.isConnected && document.activeElement === window.before), 'the focus was lost');
   must(Math.abs((await page.evaluate(() => window.scrollY)) - y) < 3, 'the page jumped');
 });
+await step('it stops asking while hidden, and asks at once when it is seen again', async () => {
+  const other = await context.newPage();
+  await listen(other);
+  await other.clock.install();
+  await other.goto(`${base}/`);
+  await other.locator('#key').fill(key);
+  await other.keyboard.press('Enter');
+  await other.locator('#pipeline').waitFor();
+  let asked = 0;
+  other.on('request', (request) => { asked += request.url().endsWith('/api/overview') ? 1 : 0; });
+  const turn = (hidden) => other.evaluate((hidden) => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true }); document.dispatchEvent(new Event('visibilitychange')); }, hidden);
+  await turn(true);
+  await other.clock.runFor(60_000);
+  must(asked === 0, `it asked ${asked} times while hidden`);
+  const answered = other.waitForResponse((response) => response.url().endsWith('/api/overview'));
+  await turn(false);
+  await answered;
+  must(asked === 1, `it asked ${asked} times when seen again`);
+  await other.close();
+});
 await step('the keyboard: /, Escape, ?, g p, g o, the skip link', async () => {
   await page.evaluate(() => document.activeElement.blur());
   await page.keyboard.press('/');

@@ -71,7 +71,7 @@ function show(id, ...nodes) {
 // ── Words
 
 export const words = (name) => {
-  const text = name.toLowerCase().replace(/[_-]/g, ' ').replace(/^remediation (?=accepted|ended)/, 'remedy ').replace(/^remediation /, '').replace(/\b(pr|sod)\b/, (word) => word.toUpperCase());
+  const text = (name || 'unknown').toLowerCase().replace(/[_-]/g, ' ').replace(/^remediation (?=accepted|ended)/, 'remedy ').replace(/^remediation /, '').replace(/^(escalated) .*/, '$1').replace(/\b(pr|sod)\b/, (word) => word.toUpperCase());
   return text[0].toUpperCase() + text.slice(1);
 };
 export const many = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
@@ -110,11 +110,12 @@ export const title = (text) => h('h1', { 'data-key': 'h1', tabindex: -1 }, text)
 
 /** What Suture waits for and why, one pull request a row. */
 export function prTable(prs, withState) {
+  const mark = !prs.every((pr) => pr.stale);
   return h('table.prs', null,
     h('thead', null, h('tr', null, ['Pull request', ...(withState ? ['State'] : []), 'Waiting', 'Why, and what comes next'].map((head) => h('th', { scope: 'col' }, head)))),
     h('tbody', null, prs.map((pr) => h('tr', { 'data-key': `${pr.repo}#${pr.number}` },
       h('th', { scope: 'row' }, prLink(pr), tags(pr, pr.priority)),
-      withState && h('td', null, pill(pr.state, pr.substatus), pr.stale && h('span.stale', null, 'stuck')),
+      withState && h('td', null, pill(pr.state, pr.substatus), mark && pr.stale && h('span.stale', null, 'stuck')),
       h('td.wait', null, when(pr.since, true)),
       h('td', null, h('p', null, rich(pr.why)), h('p.hush', null, rich(pr.next), pr.active_run && ` Under way: ${words(pr.active_run.strategy).toLowerCase()}.`))))));
 }
@@ -174,16 +175,16 @@ const total = (list, field) => list.reduce((sum, one) => sum + one[field], 0);
 
 function drawOverview() {
   const o = it.overview, open = o.states.filter(({ state }) => !ENDED.includes(state)), recent = o.days.slice(-2);
-  const all = total(open, 'count'), stuck = total(open, 'stale'), people = count('NEEDS_INTERVENTION');
+  const all = total(open, 'count'), stuck = total(open, 'stale'), people = count('NEEDS_INTERVENTION'), none = !total(o.states, 'count');
   const said = `${people ? `${many(people, 'pull request')} ${people === 1 ? 'needs' : 'need'} a person` : 'Nothing needs a person'}, ${stuck ? `${stuck} ${stuck === 1 ? 'is' : 'are'} stuck` : 'nothing is stuck'}.`;
   if (headline && headline !== said) tell(said);
   headline = said;
   const more = (href, shown, of) => of > shown.length && h('p', null, h('a', { href }, `All ${of}`));
   return [
     title(said),
-    h('p.lead', { 'data-key': 'lead' }, `${all} open in ${many(o.repos.length, 'repository', 'repositories')}. Since yesterday Suture healed ${total(recent, 'healed')}, called a person ${many(total(recent, 'escalated'), 'time')}, and saw ${total(recent, 'merged')} merged.`),
+    !none && h('p.lead', { 'data-key': 'lead' }, `${all} open in ${many(o.repos.length, 'repository', 'repositories')}. Since yesterday Suture healed ${total(recent, 'healed')}, handed ${total(recent, 'escalated')} to a person, and saw ${total(recent, 'merged')} merged.`),
     notices(o),
-    all + count('MERGED') + count('CLOSED') === 0 && h('p.empty', { 'data-key': 'none' }, 'No pull requests yet. Suture hears of one when GitHub’s first webhook arrives: let your bot open a pull request, or look at “Recent deliveries” in the GitHub App’s settings to see whether webhooks come through.'),
+    none && h('p.empty', { 'data-key': 'none' }, 'No pull requests yet. Suture hears of one when GitHub’s first webhook arrives: let your bot open a pull request, or look at “Recent deliveries” in the GitHub App’s settings to see whether webhooks come through.'),
     section('people', 'Needs a person', o.needs_person.length ? [prTable(o.needs_person), more('#/prs?state=NEEDS_INTERVENTION', o.needs_person, people)]
       : h('p.empty', null, 'Nobody is needed. When Suture has tried all it may, the pull request appears here and a mail is sent.')),
     section('pipeline', 'Pipeline', h('ol.lanes', null, o.states.map(drawLane))),
@@ -215,7 +216,7 @@ function drawLane(one) {
   const name = one.state;
   return h(`li.lane.${tone(name)}${/FAILED|NEEDS|CLOSED/.test(name) ? '.aside' : ''}`, { 'data-key': name, 'data-state': name, 'data-empty': !one.count },
     h('a', { href: `#/prs?state=${name}`, title: name }, h('span.count', null, one.count), ' ', h('span.name', null, words(name))),
-    h('p', null, ENDED.includes(name) ? 'in 24 h' : one.oldest && [prLink(one.oldest), ' ', h('span', { title: `Oldest, since ${utc(one.oldest.since)}` }, span(since(one.oldest.since)))]),
+    h('p', null, ENDED.includes(name) ? 'in 24 h' : one.oldest && ['oldest ', when(one.oldest.since, true), ' ', prLink(one.oldest)]),
     one.stale > 0 && h('p.stale', null, `${one.stale} stuck`));
 }
 
@@ -229,9 +230,9 @@ function drawActivity(all) {
 }
 
 function drawDays(days) {
-  const top = Math.max(4, ...days.map((day) => day.healed + day.escalated));
+  const top = Math.max(1, ...days.map((day) => day.healed + day.escalated));
   return section('days', 'Healed per day',
-    h('p.key', null, swatch('good'), `healed ${total(days, 'healed')}`, swatch('bad'), `escalated ${total(days, 'escalated')}`, h('span.hush', null, `in ${days.length} days`)),
+    h('p.key', null, swatch('good'), `healed ${total(days, 'healed')}`, swatch('bad'), `escalated ${total(days, 'escalated')}`, h('span.hush', null, `in ${days.length} days${total(days, 'remedies') ? `, at most ${top} a day` : ''}`)),
     h('ol.days', null, days.map((day) => {
       const good = (day.healed / top) * 100, bad = (day.escalated / top) * 100, said = `${day.day}: ${day.healed} healed, ${day.escalated} escalated`;
       return h('li', { 'data-key': day.day, title: `${said}, ${many(day.remedies, 'remedy', 'remedies')}, ${day.opened} opened, ${day.merged} merged` },
@@ -290,7 +291,8 @@ export function draw() {
 }
 
 function drawAge() {
-  $('age').textContent = updatedAt ? `Updated ${span((Date.now() - updatedAt) / 1000)} ago` : '';
+  const age = (Date.now() - updatedAt) / 1000;
+  $('age').textContent = !updatedAt ? '' : age < 2 ? 'Updated just now' : `Updated ${span(age)} ago`;
   $('again').textContent = trouble ? `Trying again in ${span((nextAt - Date.now()) / 1000)}.` : '';
 }
 
@@ -299,7 +301,7 @@ export function tell(text, bad) {
   clearTimeout(telling);
   $('note').textContent = text;
   $('note').className = bad ? 'bad' : 'on';
-  telling = setTimeout(() => { $('note').className = ''; }, bad ? 15_000 : 6_000);
+  telling = setTimeout(() => { $('note').className = $('note').textContent = ''; }, bad ? 15_000 : 6_000);
 }
 
 export async function refresh() {
@@ -323,7 +325,13 @@ export async function refresh() {
   const pause = trouble ? Math.max((trouble.after ?? 0) * 1000, Math.min(60_000, EVERY_MS * misses)) : it.follow?.busy ? FOLLOW_MS : EVERY_MS;
   nextAt = Date.now() + pause;
   if (!document.hidden) timer = setTimeout(refresh, pause);
-  draw();
+  try {
+    draw();
+  } catch (error) {
+    // An answer this page does not understand must not stop it from asking again.
+    console.error(error);
+    tell(`This page cannot show what Suture answered (${error.message}). Reload it; if that does not help, please report it.`, true);
+  }
   drawAge();
 }
 

@@ -75,7 +75,7 @@ function drawPr() {
     title(`${own(s.repo)} #${s.number}`),
     h('p.facts', { 'data-key': 'facts' }, pill(s.state, s.substatus), h('span', null, 'for ', when(s.since, true)), s.stale && h('span.stale', null, 'stuck'), tags(s, s.priority.name), s.mode === 'observe' && h('span.tag', null, 'observe mode'),
       /^https?:\/\//.test(s.url) && h('a', { href: s.url, rel: 'noreferrer' }, 'Open on GitHub')),
-    h('p.facts.hush', { 'data-key': 'branch' }, h('span', null, h('code', null, s.branch), ' → ', h('code', null, s.base_branch), ' at ', h('code', null, s.head_sha.slice(0, 7))),
+    h('p.facts.hush', { 'data-key': 'branch' }, h('span', null, h('code', null, s.branch), ' → ', h('code', null, s.base_branch), ' at ', h('code', null, s.head_sha?.slice(0, 7))),
       h('span', null, 'opened ', when(s.created_at)), h('span', null, 'checked with GitHub ', s.verified_at ? when(s.verified_at) : 'never'), near(s.replaces, 'replaces'), near(s.replaced_by, 'replaced by')),
     section('explain', 'What is going on', drawExplain(s, it.data.explain)),
     section('commands', 'What you can do', drawCommands(s)),
@@ -92,7 +92,7 @@ function drawExplain(s, x) {
     h('p.say', null, rich(x.summary)),
     h('p', null, h('b', null, 'Next: '), rich(x.next_action), x.next_action_at && [' (', when(x.next_action_at), ')']),
     s.blocked_reason && !x.summary.includes(s.blocked_reason) && h('p', null, h('b', null, 'Given up because: '), rich(s.blocked_reason)),
-    x.evidence.length > 0 && h('ul', null, x.evidence.map((line) => h('li', null, rich(line)))),
+    h('ul', null, x.evidence.filter((line) => !x.summary.includes(line)).map((line) => h('li', null, rich(line)))),
     h('p.hush', null, x.rule && `Rule ${x.rule.number}, ${x.rule.title.toLowerCase()}, says: ${words(x.classification).toLowerCase()}. `, x.would_have_matched && `Otherwise it would be ${x.would_have_matched}.`),
     h('p', null, button('live', 'Ask GitHub now'), ' ', h('span.hush', null, x.live_error ?? (x.live ? ['GitHub was asked ', when(new Date(x.got + it.skew).toISOString()), '.'] : 'This is from what Suture has recorded.'))),
   ];
@@ -106,7 +106,7 @@ function drawCommands(s) {
     mine.length > 0 && h('ul.cmds', null, mine.map(({ command, help, destructive }) => h('li', { 'data-key': command },
       h(`button${destructive ? '.danger' : ''}`, { 'data-do': 'command', 'data-command': command, 'data-help': help, 'data-destructive': destructive }, command, destructive && ' …'), h('span.hush', null, rich(help))))),
     !mine.length && h('p.empty', null, ENDED.includes(s.state) ? 'It has ended: there is nothing to do.' : here.length ? `Your key is a ${it.overview.role} key: it can only look. Commands need an operator key.` : 'No command applies now.'),
-    h('p.follow', { id: 'follow', role: 'status', hidden: !follow }, follow && [h('b', null, `${follow.command} ${follow.stage}`), ` ${follow.text}`, follow.run && h('span.hush', null, ` Run ${follow.run}.`)]),
+    h('p.follow', { id: 'follow', role: 'status' }, follow && [h('b', null, `${follow.command} ${follow.stage}`), ` ${follow.text}`, follow.run && h('span.hush', null, ` Run ${follow.run}.`)]),
   ];
 }
 
