@@ -19,7 +19,8 @@ if (!given.out || (!given.mock && !(given.base && given.key))) {
   console.error('usage: page.mjs (--mock | --base URL --key KEY) --out DIR [--pr owner/repo/42]');
   process.exit(2);
 }
-const MOST_BYTES = 60_000, PATIENCE_MS = 10_000;
+const MOST_BYTES = 60_000, PATIENCE_MS = 10_000, WHOLE_MS = 300_000;
+const limit = setTimeout(() => { console.error('WRONG: it takes too long'); process.exit(3); }, WHOLE_MS);
 const [tools, browserPath] = execFileSync(fileURLToPath(new URL('../../scripts/browser-tools', import.meta.url)), { encoding: 'utf8' }).trim().split('\n');
 const require = createRequire(join(tools, 'package.json'));
 const { chromium } = require('playwright-core');
@@ -413,6 +414,19 @@ if (given.mock) {
     await sees('#follow', 'taken');
     await sees('.tag', 'held');
   });
+  await step('mock: a command whose answer was lost carries the same key when it is pressed again', async () => {
+    expectedStatus = new Set(['ERR_FAILED']);
+    const keys = [];
+    await page.route('**/command', (route) => { keys.push(route.request().headers()['idempotency-key']); return keys.length === 1 ? route.abort() : route.continue(); });
+    for (const seen of ['#note.bad', '#follow']) {
+      await page.locator('[data-command="/hold"]').click();
+      await sees(seen, seen === '#follow' ? 'taken' : 'cannot be reached');
+    }
+    await page.locator('[data-command="/resume"]').click();
+    await sees('#follow', '/resume taken');
+    await page.unroute('**/command');
+    must(keys.length === 3 && keys[0] === keys[1] && keys[1] !== keys[2], `the keys were ${keys}`);
+  });
   await step('mock: a refused command says why', async () => {
     expectedStatus = new Set(['409']);
     await page.locator('[data-command="/hold"]').evaluate((button) => { button.dataset.command = '/merge'; });
@@ -468,6 +482,7 @@ if (given.mock) {
   });
 }
 
+clearTimeout(limit);
 await context.close();
 mock?.close();
 rmSync(profile, { recursive: true, force: true });

@@ -16,13 +16,13 @@ const scrolls = new Map();
 // ── Building, and bringing up to date
 
 const DRAWN = ['svg', 'rect', 'title'];
-/** `h('a.pr', {href}, …)`: text stays text; null, false and '' are left out. */
-export function h(tag, attributes, ...children) {
-  const [name, ...classes] = tag.split('.');
+/** `h('a.pr', { href }, …)` or `h('p', …)`. Text stays text; null, undefined, false and '' are left out. `key` says which node it was before. */
+export function h(tag, ...children) {
+  const [name, ...classes] = tag.split('.'), attributes = children[0]?.constructor === Object ? children.shift() : {};
   const node = DRAWN.includes(name) ? document.createElementNS('http://www.w3.org/2000/svg', name) : document.createElement(name);
   if (classes.length) node.setAttribute('class', classes.join(' '));
-  for (const [attribute, value] of Object.entries(attributes ?? {})) {
-    if (value != null && value !== false) node.setAttribute(attribute, value === true ? '' : value);
+  for (const [attribute, value] of Object.entries(attributes)) {
+    if (value != null && value !== false) node.setAttribute(attribute === 'key' ? 'data-key' : attribute, value === true ? '' : value);
   }
   node.append(...children.flat(9).filter((child) => child != null && child !== false && child !== ''));
   return node;
@@ -92,35 +92,35 @@ export function when(iso, bare) {
 }
 /** `code` and **bold** are the only marks in Suture's sentences. */
 export const rich = (text) => (text ?? '').split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) =>
-  part[0] === '`' ? h('code', null, part.slice(1, -1)) : part.startsWith('**') ? h('b', null, part.slice(2, -2)) : part);
+  part[0] === '`' ? h('code', part.slice(1, -1)) : part.startsWith('**') ? h('b', part.slice(2, -2)) : part);
 
 export const may = (role) => ROLES.indexOf(it.overview?.role) >= ROLES.indexOf(role);
 export const tone = (name) => (/FAIL|INTERVENTION|ESCALAT|ANOMALY|failed/.test(name) ? 'bad' : /MERGED|MERGE_SUCC|completed|passed/.test(name) ? 'good'
   : /CLOSED|cancelled/.test(name) ? 'quiet' : /REMEDIATION|WOULD|COMMAND/.test(name) ? 'ours' : 'calm');
-export const pill = (name, detail) => h(`span.pill.${tone(name)}`, { title: name }, words(name), detail && h('small', null, words(detail)));
+export const pill = (name, detail) => h(`span.pill.${tone(name)}`, { title: name }, words(name), detail && h('small', words(detail)));
 export const own = (repo) => (it.overview?.owner && repo.startsWith(`${it.overview.owner}/`) ? repo.slice(it.overview.owner.length + 1) : repo);
 export const path = (repo) => repo.split('/').map(encodeURIComponent).join('/');
-export const prLink = (pr) => h('a.pr', { href: `#/pr/${path(pr.repo)}/${pr.number}`, title: `${pr.repo}#${pr.number}` }, own(pr.repo), h('b', null, ` #${pr.number}`));
+export const prLink = (pr) => h('a.pr', { href: `#/pr/${path(pr.repo)}/${pr.number}`, title: `${pr.repo}#${pr.number}` }, own(pr.repo), h('b', ` #${pr.number}`));
 export const button = (act, text, more) => h('button', { 'data-do': act, ...more }, text);
-export const section = (id, title, ...body) => h('section', { 'data-key': id, id, 'aria-labelledby': `${id}-h` }, h('h2', { id: `${id}-h` }, title), body);
+export const section = (id, title, ...body) => h('section', { key: id, id, 'aria-labelledby': `${id}-h` }, h('h2', { id: `${id}-h` }, title), body);
 /** A plain table that scrolls by itself where it is too wide. */
 export const rows = (name, heads, body) => h('div.scroll', { tabindex: 0, role: 'group', 'aria-label': name },
-  h('table', null, h('thead', null, h('tr', null, heads.map((head) => h('th', { scope: 'col' }, head)))), h('tbody', null, body)));
-export const title = (text) => h('h1', { 'data-key': 'h1', tabindex: -1 }, text);
+  h('table', h('thead', h('tr', heads.map((head) => h('th', { scope: 'col' }, head)))), h('tbody', body)));
+export const title = (text) => h('h1', { key: 'h1', tabindex: -1 }, text);
 
 /** What Suture waits for and why, one pull request a row. */
 export function prTable(prs, withState) {
   const mark = !prs.every((pr) => pr.stale);
-  return h('table.prs', null,
-    h('thead', null, h('tr', null, ['Pull request', ...(withState ? ['State'] : []), 'Waiting', 'Why, and what comes next'].map((head) => h('th', { scope: 'col' }, head)))),
-    h('tbody', null, prs.map((pr) => h('tr', { 'data-key': `${pr.repo}#${pr.number}` },
+  return h('table.prs',
+    h('thead', h('tr', ['Pull request', ...(withState ? ['State'] : []), 'Waiting', 'Why, and what comes next'].map((head) => h('th', { scope: 'col' }, head)))),
+    h('tbody', prs.map((pr) => h('tr', { key: `${pr.repo}#${pr.number}` },
       h('th', { scope: 'row' }, prLink(pr), tags(pr, pr.priority)),
-      withState && h('td', null, pill(pr.state, pr.substatus), mark && pr.stale && h('span.stale', null, 'stuck')),
-      h('td.wait', null, when(pr.since, true)),
-      h('td', null, h('p', null, rich(pr.why)), h('p.hush', null, rich(pr.next), pr.active_run && ` Under way: ${words(pr.active_run.strategy).toLowerCase()}.`))))));
+      withState && h('td', pill(pr.state, pr.substatus), mark && pr.stale && h('span.stale', 'stuck')),
+      h('td.wait', when(pr.since, true)),
+      h('td', h('p', rich(pr.why)), h('p.hush', rich(pr.next), pr.active_run && ` Under way: ${words(pr.active_run.strategy).toLowerCase()}.`))))));
 }
-export const tags = (pr, priority) => h('span.tags', null, /^p[01]$/.test(priority) && h(`span.tag.${priority}`, { title: 'Priority' }, priority.toUpperCase()),
-  pr.vulnerability_id && h('span.id', null, pr.vulnerability_id), pr.held && h('span.tag', null, pr.hold_label ? `held by label ${pr.hold_label}` : 'held'), pr.draft && h('span.tag', null, 'draft'));
+export const tags = (pr, priority) => h('span.tags', /^p[01]$/.test(priority) && h(`span.tag.${priority}`, { title: 'Priority' }, priority.toUpperCase()),
+  pr.vulnerability_id && h('span.id', pr.vulnerability_id), pr.held && h('span.tag', pr.hold_label ? `held by label ${pr.hold_label}` : 'held'), pr.draft && h('span.tag', 'draft'));
 
 // ── Pictures: stretched shapes without text; the text is beside them
 
@@ -179,21 +179,21 @@ function drawOverview() {
   const said = `${people ? `${many(people, 'pull request')} ${people === 1 ? 'needs' : 'need'} a person` : 'Nothing needs a person'}, ${stuck ? `${stuck} ${stuck === 1 ? 'is' : 'are'} stuck` : 'nothing is stuck'}.`;
   if (headline && headline !== said) tell(said);
   headline = said;
-  const more = (href, shown, of) => of > shown.length && h('p', null, h('a', { href }, `All ${of}`));
+  const more = (href, shown, of) => of > shown.length && h('p', h('a', { href }, `All ${of}`));
   return [
     title(said),
-    !none && h('p.lead', { 'data-key': 'lead' }, `${all} open in ${many(o.repos.length, 'repository', 'repositories')}. Since yesterday Suture healed ${total(recent, 'healed')}, handed ${total(recent, 'escalated')} to a person, and saw ${total(recent, 'merged')} merged.`),
+    !none && h('p.lead', { key: 'lead' }, `${all} open in ${many(o.repos.length, 'repository', 'repositories')}. Since yesterday Suture healed ${total(recent, 'healed')}, handed ${total(recent, 'escalated')} to a person, and saw ${total(recent, 'merged')} merged.`),
     notices(o),
-    none && h('p.empty', { 'data-key': 'none' }, 'No pull requests yet. Suture hears of one when GitHub’s first webhook arrives: let your bot open a pull request, or look at “Recent deliveries” in the GitHub App’s settings to see whether webhooks come through.'),
+    none && h('p.empty', { key: 'none' }, 'No pull requests yet. Suture hears of one when GitHub’s first webhook arrives: let your bot open a pull request, or look at “Recent deliveries” in the GitHub App’s settings to see whether webhooks come through.'),
     section('people', 'Needs a person', o.needs_person.length ? [prTable(o.needs_person), more('#/prs?state=NEEDS_INTERVENTION', o.needs_person, people)]
-      : h('p.empty', null, 'Nobody is needed. When Suture has tried all it may, the pull request appears here and a mail is sent.')),
-    section('pipeline', 'Pipeline', h('ol.lanes', null, o.states.map(drawLane))),
+      : h('p.empty', 'Nobody is needed. When Suture has tried all it may, the pull request appears here and a mail is sent.')),
+    section('pipeline', 'Pipeline', h('ol.lanes', o.states.map(drawLane))),
     section('stuck', 'Stuck, and why', o.stuck.length ? [prTable(o.stuck, true), more('#/stale', o.stuck, stuck)]
-      : h('p.empty', null, 'Nothing is stuck. A pull request counts as stuck when it has waited longer than its state should take.')),
-    h('div.two', { 'data-key': 'two' }, section('activity', 'What Suture did', drawActivity(o.activity)), h('div', null, drawDays(o.days), drawDwell(o.dwell))),
+      : h('p.empty', 'Nothing is stuck. A pull request counts as stuck when it has waited longer than its state should take.')),
+    h('div.two', { key: 'two' }, section('activity', 'What Suture did', drawActivity(o.activity)), h('div', drawDays(o.days), drawDwell(o.dwell))),
     section('controls', 'Controls', drawControls(o)),
-    o.repos.length > 0 && section('repos', 'Repositories', rows('Repositories', ['Repository', 'Open', 'Need a person', 'Stuck'], o.repos.map((one) => h('tr', { 'data-key': one.repo },
-      h('th', { scope: 'row' }, h('a', { href: `#/prs?repo=${encodeURIComponent(one.repo)}` }, own(one.repo))), [one.open, one.needs_person, one.stale].map((n) => h('td.num', null, n)))))),
+    o.repos.length > 0 && section('repos', 'Repositories', rows('Repositories', ['Repository', 'Open', 'Need a person', 'Stuck'], o.repos.map((one) => h('tr', { key: one.repo },
+      h('th', { scope: 'row' }, h('a', { href: `#/prs?repo=${encodeURIComponent(one.repo)}` }, own(one.repo))), [one.open, one.needs_person, one.stale].map((n) => h('td.num', n)))))),
   ];
 }
 
@@ -202,7 +202,7 @@ function notices(o) {
   if (o.paused) said.push(`Paused by ${o.paused.by}${o.paused.reason ? `: ${o.paused.reason}` : ''}. Suture watches and records, but does nothing until somebody resumes it.`);
   else if (o.mode === 'observe') said.push('Observing. Suture says what it would do and changes nothing. Set mode = "act" in suture.toml when you trust it.');
   if (o.breaker.state !== 'closed') said.push(breakerText(o.breaker));
-  return said.length > 0 && h('ul.notices', { 'data-key': 'notices' }, said.map((text) => h('li', null, text)));
+  return said.length > 0 && h('ul.notices', { key: 'notices' }, said.map((text) => h('li', text)));
 }
 
 function breakerText(b) {
@@ -214,53 +214,53 @@ function breakerText(b) {
 
 function drawLane(one) {
   const name = one.state;
-  return h(`li.lane.${tone(name)}${/FAILED|NEEDS|CLOSED/.test(name) ? '.aside' : ''}`, { 'data-key': name, 'data-state': name, 'data-empty': !one.count },
-    h('a', { href: `#/prs?state=${name}`, title: name }, h('span.count', null, one.count), ' ', h('span.name', null, words(name))),
-    h('p', null, ENDED.includes(name) ? 'in 24 h' : one.oldest && ['oldest ', when(one.oldest.since, true), ' ', prLink(one.oldest)]),
-    one.stale > 0 && h('p.stale', null, `${one.stale} stuck`));
+  return h(`li.lane.${tone(name)}${/FAILED|NEEDS|CLOSED/.test(name) ? '.aside' : ''}`, { key: name, 'data-state': name, 'data-empty': !one.count },
+    h('a', { href: `#/prs?state=${name}`, title: name }, h('span.count', one.count), ' ', h('span.name', words(name))),
+    h('p', ENDED.includes(name) ? 'in 24 h' : one.oldest && ['oldest ', when(one.oldest.since, true), ' ', prLink(one.oldest)]),
+    one.stale > 0 && h('p.stale', `${one.stale} stuck`));
 }
 
 function drawActivity(all) {
-  if (!all.length) return h('p.empty', null, 'Nothing yet. Remedies, escalations, corrections and merges appear here as they happen.');
+  if (!all.length) return h('p.empty', 'Nothing yet. Remedies, escalations, corrections and merges appear here as they happen.');
   const shown = it.whole ? all : all.slice(0, 14);
   return [
-    h('ol.acts', null, shown.map((one) => h('li', { 'data-key': `${one.at}${one.repo}${one.number}${one.kind}` }, when(one.at), h('div', null, pill(one.kind), ' ', prLink(one), h('p', null, rich(one.text)))))),
-    all.length > shown.length && h('p', null, button('activity', `Show all ${all.length}`)),
+    h('ol.acts', shown.map((one) => h('li', { key: `${one.at}${one.repo}${one.number}${one.kind}` }, when(one.at), h('div', pill(one.kind), ' ', prLink(one), h('p', rich(one.text)))))),
+    all.length > shown.length && h('p', button('activity', `Show all ${all.length}`)),
   ];
 }
 
 function drawDays(days) {
   const top = Math.max(1, ...days.map((day) => day.healed + day.escalated));
   return section('days', 'Healed per day',
-    h('p.key', null, swatch('good'), `healed ${total(days, 'healed')}`, swatch('bad'), `escalated ${total(days, 'escalated')}`, h('span.hush', null, `in ${days.length} days${total(days, 'remedies') ? `, at most ${top} a day` : ''}`)),
-    h('ol.days', null, days.map((day) => {
+    h('p.key', swatch('good'), `healed ${total(days, 'healed')}`, swatch('bad'), `escalated ${total(days, 'escalated')}`, h('span.hush', `in ${days.length} days${total(days, 'remedies') ? `, at most ${top} a day` : ''}`)),
+    h('ol.days', days.map((day) => {
       const good = (day.healed / top) * 100, bad = (day.escalated / top) * 100, said = `${day.day}: ${day.healed} healed, ${day.escalated} escalated`;
-      return h('li', { 'data-key': day.day, title: `${said}, ${many(day.remedies, 'remedy', 'remedies')}, ${day.opened} opened, ${day.merged} merged` },
+      return h('li', { key: day.day, title: `${said}, ${many(day.remedies, 'remedy', 'remedies')}, ${day.opened} opened, ${day.merged} merged` },
         sketch('svg', 10, 100, bar('rect.base', 0, 99, 10, 1), bar('rect.good', 0, 100 - good, 10, good), bar('rect.bad', 0, Math.max(0, 98.5 - good - bad), 10, bad)),
-        h('span.sr', null, said), h('span', { 'aria-hidden': 'true' }, Number(day.day.slice(8))));
+        h('span.sr', said), h('span', { 'aria-hidden': 'true' }, Number(day.day.slice(8))));
     })));
 }
 
 function drawDwell(dwell) {
   const known = dwell.filter((one) => one.count > 0), top = Math.max(1, ...known.map((one) => one.p95_secs));
   return section('dwell', 'Time in each state', known.length ? [
-    h('p.key', null, swatch('mid'), 'median', swatch('far'), '95 in 100', h('span.hush', null, 'in 7 days')),
-    rows('Time in each state', ['State', h('span.sr', null, 'Picture'), 'Median', '95 %'], known.map((one) => h('tr', { 'data-key': one.state }, h('th', { scope: 'row' }, words(one.state)),
-      h('td.pic', null, sketch('svg', 1000, 10, bar('rect.far', 0, 0, (one.p95_secs / top) * 1000, 10), bar('rect.mid', 0, 0, Math.max(3, (one.median_secs / top) * 1000), 10))),
-      h('td.num', null, span(one.median_secs)), h('td.num', null, span(one.p95_secs))))),
-  ] : h('p.empty', null, 'No pull request has moved in the last 7 days.'));
+    h('p.key', swatch('mid'), 'median', swatch('far'), '95 in 100', h('span.hush', 'in 7 days')),
+    rows('Time in each state', ['State', h('span.sr', 'Picture'), 'Median', '95 %'], known.map((one) => h('tr', { key: one.state }, h('th', { scope: 'row' }, words(one.state)),
+      h('td.pic', sketch('svg', 1000, 10, bar('rect.far', 0, 0, (one.p95_secs / top) * 1000, 10), bar('rect.mid', 0, 0, Math.max(3, (one.median_secs / top) * 1000), 10))),
+      h('td.num', span(one.median_secs)), h('td.num', span(one.p95_secs))))),
+  ] : h('p.empty', 'No pull request has moved in the last 7 days.'));
 }
 
 function drawControls(o) {
   const s = o.last_sweep, pairs = (of) => Object.entries(of).map(([name, n]) => `${words(name).toLowerCase()} ${n}`).join(', ');
-  const block = (name, text, act) => h('div', { 'data-key': name }, h('h3', null, name), h('p', null, text), act);
-  return h('div.blocks', null,
+  const block = (name, text, act) => h('div', { key: name }, h('h3', name), h('p', text), act);
+  return h('div.blocks',
     block('Acting', o.paused ? `Paused by ${o.paused.by}.` : o.mode === 'act' ? 'Suture acts by itself, within its budgets.' : 'Observe mode: nothing is changed.',
       may('admin') && (o.paused ? button('unpause', 'Resume') : button('pause', 'Pause …'))),
     block('Circuit breaker', breakerText(o.breaker), may('admin') && o.breaker.state !== 'closed' && button('reset', 'Reset …')),
     block('Last sweep', s ? [when(s.at), `, in ${(s.duration_ms / 1000).toFixed(1)} s: ${s.due} due, ${s.verified} verified, ${s.drifted} corrected, ${s.escalated} escalated.`,
       pairs(s.dispatched) && ` Asked for ${pairs(s.dispatched)}.`, pairs(s.skipped) && ` Skipped: ${pairs(s.skipped)}.`, s.partial && ' It ran out of time; the rest is still due.',
-      s.errors.length > 0 && h('span.stale', null, ` ${many(s.errors.length, 'error')}: ${s.errors[0]}`)] : 'None yet. The schedule starts one every minute.',
+      s.errors.length > 0 && h('span.stale', ` ${many(s.errors.length, 'error')}: ${s.errors[0]}`)] : 'None yet. The schedule starts one every minute.',
       may('operator') && button('sweep', 'Sweep now')),
     block('Dead letters', !o.dlq ? 'Not known.' : o.dlq.messages ? `${many(o.dlq.messages, 'message')} could not be handled.` : 'None: every message was handled.',
       may('admin') && o.dlq && h('a', { href: '#/dlq' }, 'Look inside')));
@@ -275,14 +275,14 @@ export function draw() {
   $('trouble').hidden = !key || !trouble;
   if (trouble && $('said').textContent !== explainTrouble(trouble)) $('said').textContent = explainTrouble(trouble);
   if (!key) document.title = 'Sign in · Suture';
-  if (!key || !o || !data) return show('view', key && !trouble && h('p.empty', null, 'Asking Suture …'));
+  if (!key || !o || !data) return show('view', key && !trouble && h('p.empty', 'Asking Suture …'));
   document.title = views[route.name].title(route);
   show('view', views[route.name].draw(route));
   const b = o.breaker.state;
-  show('facts', h(`li${o.paused ? '.stale' : ''}`, null, o.paused ? 'Paused' : o.mode === 'act' ? 'Acting' : 'Observing'),
-    h(`li${b === 'closed' ? '' : '.stale'}`, null, `Breaker ${b.replace('_', ' ')}`),
-    h('li', null, o.last_sweep ? ['Swept ', when(o.last_sweep.at)] : 'No sweep yet'),
-    o.dlq?.messages > 0 && h('li.stale', null, many(o.dlq.messages, 'dead letter')));
+  show('facts', h(`li${o.paused ? '.stale' : ''}`, o.paused ? 'Paused' : o.mode === 'act' ? 'Acting' : 'Observing'),
+    h(`li${b === 'closed' ? '' : '.stale'}`, `Breaker ${b.replace('_', ' ')}`),
+    h('li', o.last_sweep ? ['Swept ', when(o.last_sweep.at)] : 'No sweep yet'),
+    o.dlq?.messages > 0 && h('li.stale', many(o.dlq.messages, 'dead letter')));
   $('who').textContent = `${o.key} (${o.role})`;
   for (const link of document.querySelectorAll('[data-nav]')) {
     if (link.dataset.nav === (route.stale ? 'stale' : route.name)) link.setAttribute('aria-current', 'page');
@@ -367,8 +367,14 @@ export async function go() {
   }
   if (document.activeElement !== $('q')) $('q').value = route.query.get('q') ?? '';
   draw();
+  if (same) {
+    // Other filters: not every letter typed asks the server.
+    clearTimeout(timer);
+    timer = setTimeout(refresh, 300);
+    return;
+  }
   await refresh();
-  if (!before || same || it.route !== route) return;
+  if (!before || it.route !== route) return;
   window.scrollTo(0, there);
   if (document.activeElement === document.body || document.activeElement.closest('#top')) document.querySelector('#view h1')?.focus({ preventScroll: true });
 }
