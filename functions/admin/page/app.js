@@ -10,7 +10,7 @@ export const ENDED = ['MERGED', 'CLOSED'];
 
 /** What the page knows. `skew`: how far the server's clock is ahead of ours. `follow`: the command being followed. */
 export const it = { key: sessionStorage.getItem('suture-key'), overview: null, overviewAt: 0, skew: 0, route: null, data: null, follow: null, pages: 1, whole: false };
-let updatedAt = 0, trouble = null, misses = 0, nextAt = 0, timer = 0, turn = 0, clicked = false, headline = '';
+let updatedAt = 0, trouble = null, misses = 0, nextAt = 0, timer = 0, turn = 0, clicked = false;
 const scrolls = new Map();
 
 // ── Building, and bringing up to date
@@ -106,7 +106,8 @@ export const section = (id, title, ...body) => h('section', { key: id, id, 'aria
 /** A plain table that scrolls by itself where it is too wide. */
 export const rows = (name, heads, body) => h('div.scroll', { tabindex: 0, role: 'group', 'aria-label': name },
   h('table', h('thead', h('tr', heads.map((head) => h('th', { scope: 'col' }, head)))), h('tbody', body)));
-export const title = (text) => h('h1', { key: 'h1', tabindex: -1 }, text);
+/** A headline that changes is read out. */
+export const title = (text) => h('h1', { key: 'h1', tabindex: -1, 'aria-live': 'polite' }, text);
 
 /** What Suture waits for and why, one pull request a row. */
 export function prTable(prs, withState) {
@@ -177,8 +178,6 @@ function drawOverview() {
   const o = it.overview, open = o.states.filter(({ state }) => !ENDED.includes(state)), recent = o.days.slice(-2);
   const all = total(open, 'count'), stuck = total(open, 'stale'), people = count('NEEDS_INTERVENTION'), none = !total(o.states, 'count');
   const said = `${people ? `${many(people, 'pull request')} ${people === 1 ? 'needs' : 'need'} a person` : 'Nothing needs a person'}, ${stuck ? `${stuck} ${stuck === 1 ? 'is' : 'are'} stuck` : 'nothing is stuck'}.`;
-  if (headline && headline !== said) tell(said);
-  headline = said;
   const more = (href, shown, of) => of > shown.length && h('p', h('a', { href }, `All ${of}`));
   return [
     title(said),
@@ -338,7 +337,7 @@ export async function refresh() {
 export function leave(why) {
   sessionStorage.removeItem('suture-key');
   Object.assign(it, { key: null, overview: null, data: null, follow: null });
-  [trouble, updatedAt, headline] = [null, 0, ''];
+  [trouble, updatedAt] = [null, 0];
   turn += 1;
   clearTimeout(timer);
   for (const dialog of document.querySelectorAll('dialog[open]')) dialog.close();
