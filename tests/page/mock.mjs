@@ -15,6 +15,7 @@ const STATES = ['CREATED', 'CHECKS_RUNNING', 'CHECKS_FAILED', 'CHECKS_PASSED', '
 const ENDED = ['MERGED', 'CLOSED'];
 const STRATEGIES = { rebuild: 3, branch_update: 5, retrigger_policy_bot: 3, retrigger_sod_check: 2, retrigger_approver_bot: 3, retrigger_automerge_bot: 3, close_and_reopen: 2 };
 const MINUTE = 60_000;
+const RANKS = ['viewer', 'operator', 'admin'];
 const REPOS = ['acme/shop', 'acme/payments-api', 'acme/identity', 'acme/a-repository-with-a-remarkably-long-name-for-a-service', 'acme/web'];
 
 const iso = (ms) => new Date(ms).toISOString();
@@ -82,7 +83,7 @@ function details(pr, at, born) {
     id, repo: pr.repo, number: pr.number, kind, state, head_sha: head, trigger: 'reconciler', requested_by: null, created_at: iso(created), updated_at: iso(created + 9 * MINUTE),
     completed_at: state === 'completed' ? iso(created + 9 * MINUTE) : null, duration_ms: state === 'completed' ? 9 * MINUTE : null, outcome: state === 'completed' ? 'proven by CHECKS_STARTED' : null, error: null,
     expects: 'the checks to start', wait_deadline: state === 'completed' ? null : iso(created + 20 * MINUTE), lease_until: null, resume_count: 0, partial: false,
-    steps: [{ name: 'probe', status: 'completed', at: iso(created + 1000), duration_ms: 210 }, { name: 'start_build', status: state === 'pending' ? 'started' : 'completed', at: iso(created + 2400), duration_ms: 640 }], transitions: [], compensation: [], ...extra,
+    steps: [{ name: 'probe', status: 'done', at: iso(created + 1000), duration_ms: 210 }, { name: 'start_build', status: state === 'pending' ? 'pending' : 'done', at: iso(created + 2400), duration_ms: 640 }], transitions: [], compensation: [], ...extra,
   });
   if (pr.number % 2 || pr.state === 'NEEDS_INTERVENTION') {
     log(start + 15 * MINUTE, 'CHECKS_FAILED', 'jenkins', 'CHECKS_RUNNING', 'CHECKS_FAILED', '`unit tests` failed, transient by rule `agent lost`: Unexpected termination of the channel', { name: 'unit tests' });
@@ -152,7 +153,7 @@ function overviewOf(system, role, now) {
   };
 }
 
-function statusOf(one, system, now) {
+function statusOf(one, system, role, now) {
   const { item } = one, failed = item.state === 'CHECKS_FAILED' || item.state === 'NEEDS_INTERVENTION', running = item.state === 'CHECKS_RUNNING', early = item.state === 'CREATED', far = STATES.indexOf(item.state) >= 4 && item.state !== 'NEEDS_INTERVENTION';
   const check = (name, verdict, failure = null, required = true) => ({ name, required, verdict, at: verdict === 'queued' ? null : item.since, failure });
   return {
@@ -162,7 +163,7 @@ function statusOf(one, system, now) {
     last_remediation_at: one.runs[0]?.created_at ?? null, remediation_action: one.runs[0]?.kind ?? null, active_run: item.active_run,
     checks: early ? [] : [check('continuous-integration/jenkins/pr-merge', running ? 'running' : 'passed'), check('unit tests', failed ? 'failed' : running ? 'queued' : 'passed', failed ? { text: item.why, transient_rule: item.substatus === 'TRANSIENT' ? 'agent lost' : null } : null), check('lint', 'passed'), check('licence scan', 'passed', null, false)],
     policy: far ? { verdict: item.state === 'POLICY_FAILED' ? 'failed' : item.state === 'POLICY_EVALUATING' ? 'pending' : 'passed', text: item.state === 'POLICY_FAILED' ? 'separation of duties: the author may not be the only approver' : '', at: item.since } : null,
-    approval: ['APPROVED', 'MERGING', 'MERGED'].includes(item.state) ? { granted: true, by: 'approver-bot[bot]', at: item.since } : null, merge: null, generation: 1, replaces: item.number % 5 ? null : item.number - 1, replaced_by: null, mode: system.mode, commands: commandsFor(item), history: one.events.slice(0, 50), runs: one.runs.slice(0, 20), version: one.version, summary: `**${item.state}** for a while, on ${one.head.slice(0, 7)}.`,
+    approval: ['APPROVED', 'MERGING', 'MERGED'].includes(item.state) ? { granted: true, by: 'approver-bot[bot]', at: item.since } : null, merge: null, generation: 1, replaces: item.number % 5 ? null : item.number - 1, replaced_by: null, mode: system.mode, commands: commandsFor(item).filter((one) => RANKS.indexOf(one.role) <= RANKS.indexOf(role)), history: one.events.slice(0, 50), runs: one.runs.slice(0, 20), version: one.version, summary: `**${item.state}** for a while, on ${one.head.slice(0, 7)}.`,
   };
 }
 
@@ -195,7 +196,7 @@ function command(system, one, { command: name }, now) {
   if (!known) return [409, { code: 'COMMAND_NOT_VALID', detail: `${name} is not valid in ${one.item.state}.` }];
   const id = `cmd-${++system.commands}`, run = ['/hold', '/resume', '/approve'].includes(name) ? null : `run-c${system.commands}`;
   one.events.unshift({ at: iso(now), id, hop: 0, kind: 'COMMAND_RECEIVED', source: 'admin-api', from: null, to: null, text: `${name} by ana`, head: one.head, name: null, by: 'ana', run, anomaly: null });
-  if (run) one.runs.unshift({ id: run, repo: one.item.repo, number: one.item.number, kind: name.slice(1).replaceAll('-', '_'), state: 'pending', head_sha: one.head, trigger: 'admin-api', requested_by: 'ana', created_at: iso(now), updated_at: iso(now), completed_at: null, duration_ms: null, outcome: null, error: null, expects: 'the checks to start', wait_deadline: iso(now + 20 * MINUTE), lease_until: null, resume_count: 0, partial: false, steps: [{ name: 'probe', status: 'started', at: iso(now) }], transitions: [], compensation: [], mock: true });
+  if (run) one.runs.unshift({ id: run, repo: one.item.repo, number: one.item.number, kind: name.slice(1).replaceAll('-', '_'), state: 'pending', head_sha: one.head, trigger: 'admin-api', requested_by: 'ana', created_at: iso(now), updated_at: iso(now), completed_at: null, duration_ms: null, outcome: null, error: null, expects: 'the checks to start', wait_deadline: iso(now + 20 * MINUTE), lease_until: null, resume_count: 0, partial: false, steps: [{ name: 'probe', status: 'pending', at: iso(now) }], transitions: [], compensation: [], mock: true });
   if (name === '/hold' || name === '/resume') one.item.held = name === '/hold';
   if (!run) one.version += 1;
   return [202, { command_id: id, run_id: run }];
@@ -210,7 +211,7 @@ export function handler() {
     const now = Date.now(), [, , ...at] = url.pathname.split('/').map(decodeURIComponent), problem = (status, code, detail, after) => [status, { type: 'about:blank', title: code, status, code, detail }, after];
     if (broken[key]) return problem(...broken[key]);
     if (!keys[key]) return problem(401, 'UNAUTHENTICATED', 'This key is not known. It may have been replaced; ask whoever runs Suture for a new one.');
-    const [system, role] = keys[key], rank = ['viewer', 'operator', 'admin'].indexOf(role), need = (least) => rank < least && problem(403, 'FORBIDDEN', `This needs the role ${['viewer', 'operator', 'admin'][least]}; yours is ${role}.`);
+    const [system, role] = keys[key], rank = RANKS.indexOf(role), need = (least) => rank < least && problem(403, 'FORBIDDEN', `This needs the role ${RANKS[least]}; yours is ${role}.`);
     if (once && replays.has(once)) return replays.get(once);
     const path = at.join('/');
     if (path === 'overview') return [200, overviewOf(system, role, now)];
@@ -223,7 +224,7 @@ export function handler() {
       const one = system.prs.get(`${at[1]}/${at[2]}#${at[3]}`);
       if (!one) return problem(404, 'PR_NOT_FOUND', `Suture does not know ${at[1]}/${at[2]}#${at[3]}. It knows a pull request from its first webhook on, and forgets one a day after its end.`);
       advance(one, now);
-      if (at[4] === 'status') return [200, statusOf(one, system, now)];
+      if (at[4] === 'status') return [200, statusOf(one, system, role, now)];
       if (at[4] === 'explain') return [200, explainOf(one, url.searchParams.get('live') === 'true')];
       if (at[4] === 'events') return [200, { events: one.events, next: null }];
       if (at[4] === 'command' && method === 'POST') { const [status, said] = need(1) || command(system, one, body, now); const whole = status < 300 ? [status, said] : problem(status, said.code, said.detail); if (once) replays.set(once, whole); return whole; }

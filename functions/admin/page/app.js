@@ -257,7 +257,7 @@ function drawControls(o) {
     block('Acting', o.paused ? `Paused by ${o.paused.by}.` : o.mode === 'act' ? 'Suture acts by itself, within its budgets.' : 'Observe mode: nothing is changed.',
       may('admin') && (o.paused ? button('unpause', 'Resume') : button('pause', 'Pause …'))),
     block('Circuit breaker', breakerText(o.breaker), may('admin') && o.breaker.state !== 'closed' && button('reset', 'Reset …')),
-    block('Last sweep', s ? [when(s.at), `, in ${(s.duration_ms / 1000).toFixed(1)} s: ${s.due} due, ${s.verified} verified, ${s.drifted} corrected, ${s.escalated} escalated.`,
+    block('Last sweep', s ? [when(s.at), `${s.duration_ms == null ? '' : `, in ${(s.duration_ms / 1000).toFixed(1)} s`}: ${s.due} due, ${s.verified} verified, ${s.drifted} corrected, ${s.escalated} escalated.`,
       pairs(s.dispatched) && ` Asked for ${pairs(s.dispatched)}.`, pairs(s.skipped) && ` Skipped: ${pairs(s.skipped)}.`, s.partial && ' It ran out of time; the rest is still due.',
       s.errors.length > 0 && h('span.stale', ` ${many(s.errors.length, 'error')}: ${s.errors[0]}`)] : 'None yet. The schedule starts one every minute.',
       may('operator') && button('sweep', 'Sweep now')),

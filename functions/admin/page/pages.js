@@ -104,12 +104,12 @@ function drawExplain(s, x) {
 
 function drawCommands(s) {
   // What these two would answer on the pull request is this page.
-  const here = s.commands.filter(({ command }) => command !== '/status' && command !== '/explain'), mine = here.filter(({ role }) => may(role)), { follow } = it;
+  const mine = s.commands.filter(({ command, role }) => command !== '/status' && command !== '/explain' && may(role)), { follow } = it;
   return [
     it.data.explain.you_can?.length > 0 && h('ul', it.data.explain.you_can.map((line) => h('li', rich(line)))),
     mine.length > 0 && h('ul.cmds', mine.map(({ command, help, destructive }) => h('li', { key: command },
       h(`button${destructive ? '.danger' : ''}`, { 'data-do': 'command', 'data-command': command, 'data-help': help, 'data-destructive': destructive }, command, destructive && ' …'), h('span.hush', rich(help))))),
-    !mine.length && h('p.empty', ENDED.includes(s.state) ? 'It has ended: there is nothing to do.' : here.length ? `Your key is a ${it.overview.role} key: it can only look. Commands need an operator key.` : 'No command applies now.'),
+    !mine.length && h('p.empty', ENDED.includes(s.state) ? 'It has ended: there is nothing to do.' : may('operator') ? 'No command applies now.' : 'Your key is a viewer key: it can only look. Commands need an operator key.'),
     h('p.follow', { id: 'follow', role: 'status' }, follow && [h('b', `${follow.command} ${follow.stage}`), ` ${follow.text}`, follow.run && h('span.hush', ` Run ${follow.run}.`)]),
   ];
 }
@@ -246,7 +246,9 @@ function followOn(s) {
     Object.assign(follow, { run: run.id, stage, text: run.error ?? run.outcome ?? text });
     follow.busy = !RUN_ENDED.includes(run.state) && run.state !== 'awaiting_approval';
   } else if (s.version !== follow.version) {
-    Object.assign(follow, { stage: 'taken.', text: s.history[0]?.text ?? '', busy: false });
+    // Its run may still come; if it was refused, there is none.
+    follow.changed ??= Date.now();
+    Object.assign(follow, { stage: 'taken.', text: s.history[0]?.text ?? '', busy: Boolean(follow.run) && Date.now() - follow.changed < EVERY_MS });
   }
   if (follow.busy && Date.now() - follow.started > FOLLOW_FOR_MS) Object.assign(follow, { text: `It takes its time: the page goes on looking every ${EVERY_MS / 1000} s.`, busy: false });
 }
@@ -265,7 +267,7 @@ export const deeds = {
     if (await confirmed('Reset the breaker?', 'Automatic remedies start again at once, even if what made them fail is still broken.', 'Reset')) await wanted('circuit-breaker/reset', {}, 'The breaker is closed.');
   },
   async redrive() {
-    if (await confirmed('Send all dead letters again?', 'They go back onto the command queue. If the cause is not fixed, they come back here.', 'Send again')) await wanted('dlq/redrive', {}, ({ moved }) => `${many(moved, 'message')} on the way.`);
+    if (await confirmed('Send all dead letters again?', 'They go back onto the command queue. If the cause is not fixed, they come back here.', 'Send again')) await wanted('dlq/redrive', {}, ({ moved }) => (moved === undefined ? 'They are on the way already.' : `${many(moved, 'message')} on the way.`));
   },
   async live(button) {
     button.disabled = true;
