@@ -1,6 +1,6 @@
 //! A run: the durable record of one piece of work, a remedy's attempt or a sweep (seed 001; design §5). Here are the
 //! record, how it changes, its leases and its deadlines; the table of states is in `lifecycle`, checkpoints and the
-//! way back after a crash are in `recovery`, refusals in `error`. Nothing here is stored, sent or waited for.
+//! way back after a crash are in `recovery`, what its command said is in `said`, refusals in `error`. Nothing here is stored, sent or waited for.
 //!
 //! Every change adds one to `version` (a call that changes nothing adds nothing). A writer's condition is the version
 //! it *loaded*, since several changes may be written at once.
@@ -14,10 +14,12 @@ use crate::state::Strategy;
 mod error;
 mod lifecycle;
 mod recovery;
+mod said;
 
 pub use error::RunError;
 pub use lifecycle::{Approval, ApprovalDecision, ExternalEvent, Initiator, RunState, Transition, TransitionContext};
 pub use recovery::{Recovery, ResumePlan, Step, StepOnResume, StepStatus};
+pub use said::Said;
 
 /// A run that nobody has picked up for this long has lost its message.
 const RESEND_AFTER: SignedDuration = SignedDuration::from_mins(1);
@@ -88,6 +90,9 @@ pub struct Run {
     /// Whose wish it was, if a person's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
+    /// What its command said beyond that, so that its message can be made anew.
+    #[serde(default, skip_serializing_if = "Said::is_nothing")]
+    pub said: Said,
     /// When it was claimed.
     pub created_at: Timestamp,
     /// When it last changed.
@@ -178,6 +183,7 @@ impl Run {
             head_sha: None,
             trigger,
             requested_by: None,
+            said: Said::default(),
             created_at: now,
             updated_at: now,
             lease_until: None,

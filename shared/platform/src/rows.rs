@@ -214,12 +214,13 @@ pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
     }
 }
 
-/// Moves a row to another time without reading it: for one that cannot be read, so that it is not in the way every minute.
+/// Moves a row to another time without reading it: for one that cannot be read, so that it is not in the way every minute. A row
+/// that somebody has taken away meanwhile stays away: then the write is refused.
 #[must_use]
-pub fn redate(key: Key, until: Timestamp) -> Write {
+pub fn redate(key: Key, until: Timestamp, only_if: OnlyIf) -> Write {
     let (_, _, sort) = Index::Due.shape();
     let set = BTreeMap::from([(sort.to_owned(), text(sortable(until)))]);
-    Write::Change { key, change: Change { set, ..Change::default() } }
+    Write::Change { key, change: Change { set, only_if, ..Change::default() } }
 }
 
 fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
