@@ -3,14 +3,17 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
+mod again;
 mod bounds;
 mod crashes;
 mod finding;
 mod mails;
 mod missed;
 mod outage;
+mod overlap;
 mod rules;
 mod scale;
+mod scenes;
 mod stage;
 mod waking;
 mod watching;

@@ -193,7 +193,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let marker = format!("suture:{}", command.command_id);
         let text = format!("@{} {text}", command.requested_by);
         match self.comment_once(&command.pr(), &marker, &text, Some(command.timestamp)).await {
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error) if error.is_transient() => Err(error.into()),
             Err(error) => {
                 self.note_limit(&error).await?;
@@ -203,18 +203,18 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    /// A comment that is written once: its hidden marker is looked for first.
+    /// A comment that is written once: its hidden marker is looked for first. Whether it was written now.
     pub(super) async fn comment_once(
         &self,
         pr: &PrId,
         marker: &str,
         text: &str,
         since: Option<Timestamp>,
-    ) -> Result<(), CallError> {
+    ) -> Result<bool, CallError> {
         let marker = format!("<!-- {marker} -->");
         if self.world.github.find_comment(pr, &marker, since).await?.is_some() {
-            return Ok(());
+            return Ok(false);
         }
-        self.world.github.comment(pr, &format!("{text}\n\n{marker}")).await.map(drop)
+        self.world.github.comment(pr, &format!("{text}\n\n{marker}")).await.map(|_| true)
     }
 }

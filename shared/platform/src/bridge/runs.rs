@@ -221,7 +221,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    async fn write(&self, run: &Run, loaded: u64) -> Result<(), Again> {
+    pub(super) async fn write(&self, run: &Run, loaded: u64) -> Result<(), Again> {
         let policy = self.engine.policies().base();
         let (key, item) = rows::run_row(run, policy)?;
         let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };

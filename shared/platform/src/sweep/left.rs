@@ -126,6 +126,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             Recovery::Resume(_) => self.run_again(&run).await,
             // Closing for good may be begun again: what is closed stays closed.
             Recovery::Fail(RunError::Orphaned { .. }) if run.kind == RunKind::Abandon => self.run_again(&run).await,
+            Recovery::Look => self.look(run).await,
             Recovery::Fail(error) => self.expire(run, &error).await,
         }
     }
@@ -143,7 +144,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         }
     }
 
-    /// It is over: the record hears of it if it waits for it, the breaker counts it, and in any case the run ends.
+    /// Its time is over: the record hears of it if it waits for it, the breaker counts it, and in any case the run ends.
     async fn expire(&mut self, run: Run, error: &RunError) -> Result<(), EngineError> {
         let news = match error {
             RunError::WaitExpired { .. } => RemedyNews::Overdue,
@@ -159,10 +160,15 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         if news == RemedyNews::Overdue && self.is_replaced(&run).await? {
             return Ok(());
         }
+        self.over(run, news, error.to_string()).await
+    }
+
+    /// Tells that a run is over, and sees to it that it is.
+    pub(super) async fn over(&mut self, run: Run, news: RemedyNews, error: String) -> Result<(), EngineError> {
         if let Some(pr) = &run.pr {
             let fact = self.fact(pr, &format!("{}.expired", run.id), Happened::Remedy { run: run.id.clone(), news });
             let applied = self.engine().apply(&fact, self.now()).await?;
-            info!(run = %run.id, %pr, reason = applied.reason, "a run is past its date");
+            info!(run = %run.id, %pr, reason = applied.reason, "a run is over");
         }
         let now = self.now();
         let Some(still) = self.engine().run(&run.id, now).await? else { return Ok(()) };
@@ -170,7 +176,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             // No record waits for it: a sweep, or a run that was overtaken.
             let loaded = still.version;
             let context = TransitionContext::new(Initiator::Timeout, now).because("past its date");
-            if let Ok(failed) = still.clone().fail("left behind", error.to_string(), context) {
+            if let Ok(failed) = still.clone().fail("left behind", error, context) {
                 self.put_run(&failed, loaded).await?;
             }
         } else if !still.state.is_terminal() {
@@ -211,7 +217,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         Ok(())
     }
 
-    async fn put_run(&self, run: &Run, loaded: u64) -> Result<(), EngineError> {
+    pub(super) async fn put_run(&self, run: &Run, loaded: u64) -> Result<(), EngineError> {
         let (key, item) = rows::run_row(run, self.policies().base()).map_err(EngineError::Store)?;
         let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };
         self.store().write(vec![write], self.now()).await.map_err(EngineError::Store)

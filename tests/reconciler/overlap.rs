@@ -1,0 +1,116 @@
+//! Sweeps that meet: a doubled event, two on one pull request, and two whole ones, one of which believes to be alone because the
+//! other has outlived its lease. Whatever they meet at is done once.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use domain::id::RunId;
+use platform::store::{Key, OnlyIf, Store, Write};
+use platform::sweep::{Scope, Swept, Wish};
+
+use crate::crashes::{Outcome, outcome};
+use crate::scenes::{Play, Scene, scene};
+use crate::stage::{PATIENCE, Stage, id};
+
+#[tokio::test]
+async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
+    let Scene { stage, prs } = scene(Play::Everyday).await;
+    let now = stage.now();
+    let tick = |holder: &str| Wish::scheduled("sweep", now, holder);
+    let (one, other, next) = (
+        tick("a"),
+        tick("b"),
+        Wish {
+            run: RunId::new("requested-1"),
+            ..Wish::requested(RunId::new("x"), Scope::One(id(&prs[1])), false, "c")
+        },
+    );
+    // At the same time: the doubled event of the schedule, and a wish for one pull request.
+    let (one, other, next) = tokio::join!(stage.wish(&one), stage.wish(&other), stage.wish(&next));
+    let swept = [&one, &other, &next].iter().filter(|swept| matches!(swept, Swept::Done(_))).count();
+    assert_eq!(swept, 2, "{one:?}\n{other:?}\n{next:?}");
+    assert_eq!(stage.wish(&tick("d")).await, Swept::Repeated, "and later it is still the same event");
+    let found = outcome(&stage, &prs).await;
+    assert_eq!(found.runs_per_pr[..4], [1, 1, 0, 0]);
+    assert_eq!(found.states[1].1, 1, "one remedy, counted once");
+}
+
+#[tokio::test]
+async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
+    let Scene { stage, prs } = scene(Play::Everyday).await;
+    let wish = |name: &str| Wish::requested(RunId::new(name), Scope::One(id(&prs[1])), false, name);
+    let (one, other) = (wish("r-1"), wish("r-2"));
+    let (one, other) = tokio::join!(stage.wish(&one), stage.wish(&other));
+    let claims = |swept: &Swept| match swept {
+        Swept::Done(summary) => summary.claims(),
+        Swept::Busy { .. } | Swept::Repeated => 0,
+    };
+    assert_eq!(claims(&one) + claims(&other), 1, "{one:?}\n{other:?}");
+    let record = stage.record(&prs[1]).await;
+    assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (1, 1));
+}
+
+/// How far ahead the first sweep is when the second begins, in calls that leave it; and then both go on, call by call.
+async fn both(play: Play, ahead: usize) -> (Outcome, usize) {
+    let Scene { stage, prs } = scene(play).await;
+    stage.trap.count();
+    let now = stage.now();
+    let (one, other) = (stage.another_sweep(), stage.another_sweep());
+    let met = AtomicUsize::new(0);
+    let first = async {
+        let wish = Wish::scheduled("sweep", now, "first");
+        one.sweep(&wish, now + PATIENCE).await.unwrap()
+    };
+    let second = async {
+        while stage.trap.so_far() < ahead {
+            tokio::task::yield_now().await;
+        }
+        met.store(stage.trap.so_far(), Ordering::SeqCst);
+        // The first one's lease is gone, as if it had outlived it.
+        let lease = Write::Delete { key: Key::state("LEASE#sweep"), only_if: OnlyIf::Always };
+        stage.store.store.write(vec![lease], now).await.unwrap();
+        let wish = Wish::requested(RunId::new("second"), Scope::All, false, "second");
+        other.sweep(&wish, now + PATIENCE).await.unwrap()
+    };
+    let (first, second) = tokio::join!(first, second);
+    for swept in [&first, &second] {
+        let Swept::Done(summary) = swept else { panic!("{swept:?}") };
+        assert_eq!(summary.errors, Vec::<String>::new());
+    }
+    settle(stage, &prs).await.map_or_else(|| panic!("no outcome"), |found| (found, met.into_inner()))
+}
+
+/// What is left, the next sweeps do.
+async fn settle(mut stage: Stage, prs: &[world::Pr]) -> Option<Outcome> {
+    for _ in 0..2 {
+        stage.with(|world| world.advance(jiff::SignedDuration::from_mins(3)));
+        stage.settle().await;
+        stage.sweep_now().await;
+    }
+    Some(outcome(&stage, prs).await)
+}
+
+#[tokio::test]
+async fn two_whole_sweeps_that_overlap_do_no_harm() {
+    let mut meetings = 0;
+    for play in [Play::Everyday, Play::Tripping, Play::Digest, Play::Watching, Play::Redelivery] {
+        let Scene { mut stage, prs } = scene(play).await;
+        stage.sweep_now().await;
+        let alone = settle(stage, &prs).await.unwrap();
+        for ahead in 1.. {
+            let (found, met) = both(play, ahead).await;
+            if met > ahead + 8 {
+                // The first was over before the second could begin.
+                break;
+            }
+            let place = format!("{play:?}, the second began after {ahead} calls of the first");
+            if play == Play::Redelivery {
+                assert_eq!(found.chores, alone.chores, "{place}");
+            } else {
+                assert_eq!(found, alone, "{place}");
+            }
+            meetings += 1;
+        }
+    }
+    println!("two whole sweeps met in {meetings} ways");
+    assert!(meetings > 50, "{meetings}");
+}
