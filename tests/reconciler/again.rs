@@ -81,14 +81,14 @@ async fn a_persons_command_that_is_sent_again_is_the_same_command() {
 
 /// A build that waits long for an executor, and a look at it every two minutes.
 fn queueing() -> Settings {
-    let timing = world::Timing { queue_ms: (1_200_000, 1_200_000), ..world::Timing::default() };
+    let timing = world::Timing { queue_ms: (900_000, 900_000), ..world::Timing::default() };
     let reports = world::Reports::CheckRun;
     Settings { timing, repos: vec![world::Repo { reports, ..world::Repo::new("acme/payments") }], ..Settings::default() }
 }
 
+/// Its checks have not started in time, so a build is asked for: the one that waits already is found, and followed.
 async fn ordered(stage: &mut Stage) -> (world::Pr, domain::id::RunId) {
     let pr = stage.open();
-    stage.with(|world| world.force(Fault::AgentLost, &pr));
     assert!(stage.until(180, async |stage| !stage.commands().is_empty()).await, "{:?}", stage.kinds(&pr).await);
     stage.pass(1).await;
     let run = commands(stage)[0].run_id.clone().unwrap();
@@ -113,7 +113,8 @@ async fn an_order_taken_out_of_jenkins_queue_fails_at_once_and_is_given_again() 
     assert!(stage.now() < waiting.wait_deadline.unwrap(), "long before its deadline");
     let merged = stage.until(240, async |stage| stage.state(&pr).await == Some(State::Merged)).await;
     assert!(merged, "{:?}", stage.kinds(&pr).await);
-    assert_eq!(stage.record(&pr).await.lifetime_remedies, 2);
+    assert!(stage.record(&pr).await.lifetime_remedies >= 2);
+    assert_eq!(stage.mails(), []);
 }
 
 #[tokio::test]
@@ -132,5 +133,5 @@ async fn what_an_order_has_become_is_written_down() {
     stage.lose(|_, _| true);
     stage.pass(20).await;
     let seen = run_of(&stage, &run).await.step("queue").unwrap().output.clone().unwrap();
-    assert_eq!(seen, "build 2", "{:?}", stage.kinds(&pr).await);
+    assert_eq!(seen, "build 1", "{:?}", stage.kinds(&pr).await);
 }

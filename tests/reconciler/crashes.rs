@@ -98,8 +98,11 @@ async fn swept(play: Play, stop: Option<(usize, Stop)>) -> (Outcome, Vec<String>
     }
     stage.with(|world| world.advance(PATIENCE + SignedDuration::from_secs(1)));
     stage.settle().await;
-    // A probe that never was has to be waited for.
-    let sweeps = if play == Play::Probe { 12 } else { 2 };
+    let sweeps = match play {
+        // A probe that never was has to be waited for; what is only watched is seen again when it is due again.
+        Play::Probe | Play::Watching => 16,
+        Play::Everyday | Play::Tripping | Play::Digest | Play::Redelivery => 2,
+    };
     for _ in 0..sweeps {
         let summary = stage.sweep_now().await;
         assert_eq!(summary.errors, Vec::<String>::new());
@@ -127,7 +130,7 @@ async fn stop_at_every_call(play: Play, expected: &Outcome, names: &[String]) ->
             let place = format!("{play:?}: stopped {how:?} call {at}: {name}");
             match play {
                 // Which of them is let through, and when the others follow, depends on when it was stopped.
-                Play::Probe => found.heals_each_once(&place),
+                Play::Probe => found.is_healed(&place),
                 // The two go on with their lives meanwhile.
                 Play::Redelivery => assert_eq!(found.chores, expected.chores, "{place}"),
                 Play::Everyday | Play::Tripping | Play::Digest | Play::Watching => {
@@ -142,10 +145,12 @@ async fn stop_at_every_call(play: Play, expected: &Outcome, names: &[String]) ->
 }
 
 impl Outcome {
-    fn heals_each_once(&self, place: &str) {
-        assert_eq!((self.breaker.0, self.runs_per_pr.as_slice()), ("closed", [1, 1, 1].as_slice()), "{place}: {self:?}");
-        assert!(self.states.iter().all(|(_, _, remedies)| *remedies == 1), "{place}: {self:?}");
-        assert!(self.called.is_empty(), "{place}: {self:?}");
+    /// One remedy for each at most: the scan that the first one asks for may find the others' builds too.
+    fn is_healed(&self, place: &str) {
+        assert_eq!(self.breaker.0, "closed", "{place}: {self:?}");
+        assert!(self.states.iter().all(|(state, ..)| *state != State::Created), "{place}: {self:?}");
+        let most = self.runs_per_pr.iter().max().copied();
+        assert_eq!((most, self.called.len()), (Some(1), 0), "{place}: {self:?}");
     }
 }
 
@@ -172,7 +177,7 @@ async fn a_sweep_that_trips_the_breaker_may_stop_at_any_call() {
 #[tokio::test]
 async fn a_sweep_that_probes_may_stop_at_any_call() {
     let (expected, names) = swept(Play::Probe, None).await;
-    expected.heals_each_once("undisturbed");
+    expected.is_healed("undisturbed");
     assert!(stop_at_every_call(Play::Probe, &expected, &names).await > 30);
 }
 

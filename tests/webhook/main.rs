@@ -5,6 +5,8 @@
 mod answers;
 mod binary;
 mod ear;
+mod counted;
 mod examples;
 mod lives;
+mod mutated;
 mod storms;

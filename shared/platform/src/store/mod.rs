@@ -173,7 +173,7 @@ impl Index {
     pub fn carries(self) -> &'static [&'static str] {
         match self {
             Self::Due => &[TTL, "priority"],
-            Self::ByRepo => &[TTL, "priority", "since"],
+            Self::ByRepo => &[TTL, "priority", "since", "base"],
             Self::Runs => &[TTL],
         }
     }

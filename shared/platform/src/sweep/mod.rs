@@ -307,8 +307,11 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
         if !self.goes_on().await {
             return;
         }
-        let gate = self.breaker().await;
-        self.note("breaker", gate);
+        if let Err(error) = self.breaker().await {
+            self.failed("breaker", &error);
+            // Whether remedies mostly fail is not known: nothing is begun until it is.
+            self.gate = Some(Gate::unknown(self.now()));
+        }
         let held = self.hears_github().await;
         self.note("github", held);
         if self.goes_on().await {

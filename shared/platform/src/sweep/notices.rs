@@ -102,7 +102,9 @@ impl<O: Outlets> Keeping<O> {
 
 /// One mail for many. The same mails make the same one, so that a repetition can be told.
 fn digest(kept: &[Parcel]) -> Parcel {
-    let ids: Vec<&str> = kept.iter().map(|parcel| parcel.id.as_str()).collect();
+    let mut ids: Vec<&str> = kept.iter().map(|parcel| parcel.id.as_str()).collect();
+    // The next sweep finds them in another order.
+    ids.sort_unstable();
     let notices: Vec<&Notice> = kept.iter().filter_map(notice_of).collect();
     Parcel { id: format!("digest-{}", &hashed(&ids)[..16]), what: Content::People(comment::sweep::digest(&notices)) }
 }
