@@ -71,7 +71,10 @@ async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_w
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     stage.claimed(&pr, "run-1").await;
     let handled = stage.carry_out().await;
-    assert!(matches!(&handled[..], [Ok(Handled::Failed(why))] if why.contains("set another `rebuild.via`")), "{handled:?}");
+    assert!(
+        matches!(&handled[..], [Ok(Handled::Failed(why))] if why.contains("set another `rebuild.via`")),
+        "{handled:?}"
+    );
     let record = stage.record(&pr).await;
     assert!(record.refused.is_some_and(|refused| refused.why.contains("rebuild.via")), "asking again would not help");
 }

@@ -83,7 +83,11 @@ async fn a_persons_command_that_is_sent_again_is_the_same_command() {
 fn queueing() -> Settings {
     let timing = world::Timing { queue_ms: (900_000, 900_000), ..world::Timing::default() };
     let reports = world::Reports::CheckRun;
-    Settings { timing, repos: vec![world::Repo { reports, ..world::Repo::new("acme/payments") }], ..Settings::default() }
+    Settings {
+        timing,
+        repos: vec![world::Repo { reports, ..world::Repo::new("acme/payments") }],
+        ..Settings::default()
+    }
 }
 
 /// Its checks have not started in time, so a build is asked for: the one that waits already is found, and followed.

@@ -4,8 +4,8 @@
 
 mod answers;
 mod binary;
-mod ear;
 mod counted;
+mod ear;
 mod examples;
 mod lives;
 mod mutated;

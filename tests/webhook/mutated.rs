@@ -113,7 +113,11 @@ fn break_value(dice: &mut Dice, payload: &mut Value, others: &[(String, Value)])
             let (_, other) = dice.one(others);
             let mut theirs = Vec::new();
             pointers(other, "", &mut theirs);
-            if theirs.is_empty() { Value::Null } else { other.pointer(dice.one(theirs.as_slice()).as_str()).cloned().unwrap() }
+            if theirs.is_empty() {
+                Value::Null
+            } else {
+                other.pointer(dice.one(theirs.as_slice()).as_str()).cloned().unwrap()
+            }
         }
         _ => odd(dice),
     };
@@ -142,8 +146,16 @@ fn break_bytes(dice: &mut Dice, body: &mut Vec<u8>) {
 #[tokio::test]
 async fn whatever_is_delivered_is_answered() {
     let mut payloads: Vec<(String, Value)> = Vec::new();
-    let listened =
-        ["pull_request", "check_run", "check_suite", "status", "pull_request_review", "issue_comment", "push", "merge_group"];
+    let listened = [
+        "pull_request",
+        "check_run",
+        "check_suite",
+        "status",
+        "pull_request_review",
+        "issue_comment",
+        "push",
+        "merge_group",
+    ];
     for event in examples() {
         let name = event["name"].as_str().unwrap().to_owned();
         if listened.contains(&name.as_str()) {

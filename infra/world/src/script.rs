@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use crate::effects::Deed;
 use crate::bots::codegenie;
 use crate::clock::Happening;
+use crate::effects::Deed;
 use crate::faults::Fault;
 use crate::github::changes::Saying;
 use crate::github::commit::{CheckRun, Status, StatusState};

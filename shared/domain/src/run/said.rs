@@ -103,8 +103,7 @@ mod tests {
     #[test]
     fn sutures_own_runs_are_known_by_their_name_and_store_nothing_more() {
         let head = "a".repeat(40).parse().unwrap();
-        let run =
-            Run::remedy(RunId::new("r1"), pr(), Some(head), Strategy::Rebuild, RunTrigger::Reconciler, at(0));
+        let run = Run::remedy(RunId::new("r1"), pr(), Some(head), Strategy::Rebuild, RunTrigger::Reconciler, at(0));
         assert!(!serde_json::to_string(&run).unwrap().contains("said"));
         let message = run.message().unwrap();
         assert_eq!((message.command_id.as_str(), message.timestamp), ("r1", at(0)));

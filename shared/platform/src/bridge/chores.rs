@@ -64,13 +64,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    async fn comment_chore(
-        &self,
-        pr: &PrId,
-        marker: &str,
-        text: &str,
-        since: Timestamp,
-    ) -> Result<Handled, CallError> {
+    async fn comment_chore(&self, pr: &PrId, marker: &str, text: &str, since: Timestamp) -> Result<Handled, CallError> {
         Ok(if self.comment_once(pr, marker, text, Some(since)).await? {
             Handled::Done(format!("said on {pr}"))
         } else {

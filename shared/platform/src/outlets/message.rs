@@ -233,7 +233,10 @@ mod tests {
             ("poison", "it is no JSON"),
             ("[1]", "a message of type `unknown` cannot be read"),
             (r#"{"type":"poem","v":1}"#, "`type` is \"poem\": this build knows"),
-            (r#"{"type":"chore","v":2,"chore":"redeliver","delivery":1}"#, "version 2 is not understood by this build (1)"),
+            (
+                r#"{"type":"chore","v":2,"chore":"redeliver","delivery":1}"#,
+                "version 2 is not understood by this build (1)",
+            ),
             (r#"{"type":"chore","v":1,"chore":"sing"}"#, "unknown variant `sing`"),
             (r#"{"type":"fact","v":1}"#, "missing field `fact`"),
             (r#"{"type":"command","v":1,"pr_number":1}"#, "a message of type `command` cannot be read: missing field"),

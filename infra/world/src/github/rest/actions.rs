@@ -44,9 +44,12 @@ impl World {
                     asked.param("head_sha").is_none_or(|sha| it.last().is_some_and(|build| *build.sha == *sha))
                 };
                 let list: Vec<Value> = runs.iter().rev().filter(wanted).map(|it| self.workflow_json(it)).collect();
-                page(asked, &self.settings.api_url, list, |items, total| {
-                    json!({"total_count": total, "workflow_runs": items})
-                })
+                page(
+                    asked,
+                    &self.settings.api_url,
+                    list,
+                    |items, total| json!({"total_count": total, "workflow_runs": items}),
+                )
             }
             ("POST", ["actions", "runs", id, "rerun-failed-jobs"]) => self.rerun(caller, repo, id),
             _ => return None,
