@@ -4,6 +4,7 @@ use domain::id::RunId;
 use domain::policy::Policies;
 use jiff::SignedDuration;
 use platform::breaker::{self, Ended};
+use platform::sweep::MOST_SINGLE;
 use world::{Fault, Pr, Settings, Timing};
 
 use crate::mails;
@@ -19,7 +20,7 @@ pub(crate) enum Play {
     Tripping,
     /// The breaker has been open for long enough; three are stale.
     Probe,
-    /// Seven need a person.
+    /// One more need a person than get a mail each.
     Digest,
     /// Observe mode: one would be remedied, for one a person would be called.
     Watching,
@@ -45,7 +46,7 @@ pub(crate) async fn scene(play: Play) -> Scene {
             Scene { stage, prs }
         }
         Play::Digest => {
-            let (mut stage, prs) = mails::broken(On::Memory, 7).await;
+            let (mut stage, prs) = mails::broken(On::Memory, MOST_SINGLE + 1).await;
             stage.bridging = false;
             Scene { stage, prs }
         }
