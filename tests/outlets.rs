@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use aws_sdk_dynamodb::config::Credentials;
 use domain::comment::Notice;
 use domain::route::DetailType;
 use domain::signals::Verdict;
 use platform::outlets::aws::{Addresses, AwsOutlets};
-use platform::outlets::message::{Message, Unreadable};
+use platform::outlets::message::{Message, Unreadable, why_unreadable};
 use platform::outlets::{Content, Outlets, Parcel};
 use tests::rig::{Canned, Ministack};
 use tests::{check, claim, minute, opened, pr, start};
@@ -145,4 +146,58 @@ async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
     let broken = Message::from_json("{").unwrap_err();
     assert!(broken.to_string().starts_with("a message of type `unknown` cannot be read: EOF"), "{broken}");
     assert!(Message::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
+}
+
+/// What nobody can read comes back until the queue gives it up; whoever looks into the dead-letter queue is told why it is there, and a
+/// good message beside it is done at once.
+#[tokio::test]
+async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
+    let config = config(Ministack::shared().endpoint()).await;
+    let client = aws_sdk_sqs::Client::new(&config);
+    let (dead_url, dead_arn) = queue(&client, "poison-dead").await;
+    let (url, _) = queue(&client, "poison").await;
+    let redrive = format!(r#"{{"deadLetterTargetArn":"{dead_arn}","maxReceiveCount":"3"}}"#);
+    let (policy, hidden) = (
+        aws_sdk_sqs::types::QueueAttributeName::RedrivePolicy,
+        aws_sdk_sqs::types::QueueAttributeName::VisibilityTimeout,
+    );
+    let attributes = client.set_queue_attributes().queue_url(&url).attributes(policy, redrive).attributes(hidden, "0");
+    attributes.send().await.unwrap();
+    let good = Message::Chore(platform::outlets::message::Chore::Redeliver { delivery: 1 }).to_json().unwrap();
+    for body in [r#"{"type":"command","v":7,"pr_number":1}"#, "not ours", &good] {
+        client.send_message().queue_url(&url).message_body(body).send().await.unwrap();
+    }
+    let stage = tests::stage::Stage::quiet();
+    let log = platform::telemetry::Log::to(std::io::sink());
+    // As Lambda does it: a batch at a time, and only what is not among the failures is taken off the queue.
+    let mut handed = 0;
+    for _ in 0..30 {
+        let got = client.receive_message().queue_url(&url).max_number_of_messages(10).send().await.unwrap();
+        let Some(messages) = got.messages.filter(|messages| !messages.is_empty()) else { break };
+        let mut batch = SqsEvent::default();
+        for message in &messages {
+            let mut one = SqsMessage::default();
+            (one.message_id, one.body) = (message.message_id.clone(), message.body.clone());
+            batch.records.push(one);
+        }
+        handed += messages.len();
+        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now()).await;
+        let failed: Vec<&String> = response.batch_item_failures.iter().map(|one| &one.item_identifier).collect();
+        for done in messages.iter().filter(|message| !failed.contains(&message.message_id.as_ref().unwrap())) {
+            client
+                .delete_message()
+                .queue_url(&url)
+                .receipt_handle(done.receipt_handle.as_ref().unwrap())
+                .send()
+                .await
+                .unwrap();
+        }
+    }
+    assert_eq!(handed, 3 + 3 + 1, "each was tried three times, and the good one once");
+    let mut reasons: Vec<String> =
+        received(&client, &dead_url, 2).await.iter().map(|body| why_unreadable(body).unwrap()).collect();
+    reasons.sort();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(reasons[0].contains("version 7 is not understood by this build (1): deploy"), "{reasons:?}");
+    assert!(reasons[1].starts_with("it is no JSON"), "{reasons:?}");
 }

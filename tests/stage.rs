@@ -2,9 +2,13 @@
 //! wired as in production but without sockets. A scenario says what happens and lets time pass.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use domain::comment::Notice;
 use domain::id::PrId;
@@ -61,6 +65,22 @@ impl Clock for WorldClock {
         look(&self.0).advance(pause);
         Box::pin(std::future::ready(()))
     }
+}
+
+/// An App with a key made for these tests.
+///
+/// # Panics
+/// If no key can be made.
+#[must_use]
+pub fn app() -> Credentials {
+    static APP: LazyLock<Credentials> = LazyLock::new(|| {
+        let key = KeyPair::generate(KeySize::Rsa2048).expect("a key");
+        let der: Pkcs8V1Der<'_> = key.as_der().expect("a key");
+        let body = BASE64_STANDARD.encode(der.as_ref());
+        let pem = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n");
+        Credentials::app(4711, &pem).expect("credentials")
+    });
+    APP.clone()
 }
 
 /// Which of the world's surfaces.
@@ -196,6 +216,16 @@ impl Stage {
     /// If the configuration is wrong.
     #[must_use]
     pub fn with(config: &str, set_up: impl FnOnce(&mut Settings)) -> Self {
+        Self::signed_in(None, config, set_up)
+    }
+
+    /// The same, where Suture is an App: only Apps write check runs.
+    #[must_use]
+    pub fn as_app(config: &str) -> Self {
+        Self::signed_in(Some(app()), config, |_| {})
+    }
+
+    fn signed_in(credentials: Option<Credentials>, config: &str, set_up: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings { faults: Faults::none(), secondary_limits: false, ..Settings::default() };
         set_up(&mut settings);
         let secrets = |text: &str| Secrets::parse(text).expect("a secret");
@@ -218,7 +248,7 @@ impl Stage {
             ..platform::github::Settings::default()
         };
         let github = GitHub::with_service(
-            &Credentials::token(&token),
+            &credentials.unwrap_or_else(|| Credentials::token(&token)),
             github_settings,
             transport(&world, Surface::GitHub, &fuse),
             Arc::clone(&clock),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::state::State;
 use tests::fuse::Blow;
 use tests::stage::{Stage, look};
-use world::{Deed, Fault, Pr};
+use world::{Deed, Fault, Pr, Repo, Reports};
 
 use crate::remedies::stuck;
 
@@ -77,6 +77,15 @@ const SCENARIOS: &[Scenario] = &[
         once: &[],
     },
     Scenario {
+        name: "GitHub Actions",
+        fault: Some(Fault::AgentLost),
+        minutes: 30,
+        comment: None,
+        config: "mode = \"act\"\nrebuild.via = \"github\"",
+        ends: State::Merged,
+        once: &[Deed::JobsRerun],
+    },
+    Scenario {
         name: "person's rebuild",
         fault: Some(Fault::JenkinsDeaf),
         minutes: 10,
@@ -119,6 +128,9 @@ async fn set(scenario: &Scenario) -> (Stage, Pr, (u64, String)) {
     let stage = Stage::with(scenario.config, |settings| {
         for listening in &mut settings.listening {
             (listening.labels, listening.comments) = (true, true);
+        }
+        if scenario.config.contains("github") {
+            settings.repos = vec![Repo { reports: Reports::Actions, ..Repo::new("acme/payments") }];
         }
     });
     let pr = match scenario.fault {

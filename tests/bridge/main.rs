@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop and speak")]
 
 mod batches;
+mod chores;
 mod crashes;
 mod people;
+mod rebuilds;
 mod remedies;
 mod seed;

@@ -234,7 +234,7 @@ async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
 async fn poison_comes_back_with_a_reason_and_chores_are_done() {
     let stage = Stage::quiet();
     for (body, reason) in [
-        ("{", "a message of type `unknown` cannot be read"),
+        ("{", "it is no JSON"),
         (r#"{"type":"poem","v":1}"#, "`type` is \"poem\""),
         (r#"{"type":"command","v":9}"#, "cannot be read"),
     ] {

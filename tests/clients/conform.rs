@@ -115,6 +115,7 @@ async fn call_everything(made: &Made) -> Result<(), platform::http::CallError> {
         github.update_check_run(repo, 1, &CheckRun { state, ..run.clone() }).await?;
     }
     github.check_runs(repo, &sha('a')).await?;
+    github.find_check_run(repo, &run).await?;
     github.rerequest_check_run(repo, 1).await?;
     github.rerequest_check_suite(repo, 1).await?;
     github.workflow_runs(repo, &sha('a')).await?;

@@ -228,3 +228,22 @@ async fn a_failure_whose_log_cannot_be_read_is_not_taken_for_a_real_one_at_once(
     assert!(claim.payload.text.contains("transient by rule"), "{}", claim.payload.text);
     assert_eq!(stage.mails(), []);
 }
+
+#[tokio::test]
+async fn when_less_is_left_of_the_rate_limit_the_inventory_waits_and_remedies_go_on() {
+    let settings = Settings { graphql_limit: 200, ..Settings::default() };
+    let mut stage = Stage::new(settings, "sweep.inventory_every = 1");
+    let pr = deaf(&mut stage, 1).await.remove(0);
+    let wanted = [(id(&pr), stage.record(&pr).await.node_id.unwrap())];
+    let left = |stage: &Stage| stage.github.rates().graphql.map_or(200, |rate| rate.remaining);
+    // Between the tenth that remedies need and the fifth that an inventory needs.
+    while left(&stage) > 34 {
+        stage.github.snapshots(&wanted, &stage.policies).await;
+    }
+    let summary = stage.sweep_now().await;
+    assert!((20..40).contains(&left(&stage)), "{}", left(&stage));
+    assert_eq!((summary.claims(), summary.adopted, summary.redelivered), (1, None, 0), "{summary:?}");
+    stage.with(|world| world.advance(SignedDuration::from_mins(61)));
+    stage.settle().await;
+    assert!(stage.sweep_now().await.adopted.is_some(), "when there is enough again, it is done");
+}

@@ -6,11 +6,11 @@ use domain::state::State;
 use platform::sweep::MOST_SINGLE;
 use world::{Fault, Pr, Settings};
 
-use crate::stage::Stage;
+use crate::stage::{On, Stage};
 
 /// So many pull requests that a person is needed for, just before anybody is called.
-async fn broken(count: usize) -> (Stage, Vec<Pr>) {
-    let mut stage = Stage::new(Settings::default(), "sweep.inventory_every = 1000");
+pub(crate) async fn broken(on: On, count: usize) -> (Stage, Vec<Pr>) {
+    let mut stage = on.stage(Settings::default(), "sweep.inventory_every = 1000").await;
     let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::RealTestFailure, pr));
@@ -30,7 +30,7 @@ async fn all_escalated(stage: &Stage, prs: &[Pr]) {
 
 #[tokio::test]
 async fn a_few_mails_go_out_one_by_one() {
-    let (mut stage, prs) = broken(MOST_SINGLE).await;
+    let (mut stage, prs) = broken(On::Memory, MOST_SINGLE).await;
     let summary = stage.sweep_now().await;
     all_escalated(&stage, &prs).await;
     assert_eq!((summary.escalated, summary.notices, stage.mails().len()), (5, 5, 5));
@@ -39,7 +39,13 @@ async fn a_few_mails_go_out_one_by_one() {
 
 #[tokio::test]
 async fn many_mails_become_one_that_names_them_all() {
-    let (mut stage, prs) = broken(MOST_SINGLE + 2).await;
+    for on in [On::Memory, On::Dynoxide] {
+        one_for_all(on).await;
+    }
+}
+
+async fn one_for_all(on: On) {
+    let (mut stage, prs) = broken(on, MOST_SINGLE + 2).await;
     let summary = stage.sweep_now().await;
     all_escalated(&stage, &prs).await;
     let mails = stage.mails();
@@ -57,7 +63,7 @@ async fn many_mails_become_one_that_names_them_all() {
 #[tokio::test]
 async fn mails_that_could_not_be_sent_are_sent_by_the_next_sweep() {
     for count in [2, MOST_SINGLE + 1] {
-        let (mut stage, prs) = broken(count).await;
+        let (mut stage, prs) = broken(On::Memory, count).await;
         stage.post_is_down(true);
         stage.sweep_now().await;
         all_escalated(&stage, &prs).await;

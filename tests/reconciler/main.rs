@@ -1,16 +1,19 @@
 //! The reconciler in virtual time, against the simulated world: what it finds, what it claims, what it tells people, and what
 //! it survives.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
 
+mod again;
 mod bounds;
 mod crashes;
 mod finding;
 mod mails;
 mod missed;
 mod outage;
+mod overlap;
 mod rules;
 mod scale;
+mod scenes;
 mod stage;
 mod waking;
 mod watching;

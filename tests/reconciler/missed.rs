@@ -3,7 +3,7 @@
 use domain::state::State;
 use world::{Pr, Settings};
 
-use crate::stage::{Stage, id};
+use crate::stage::{On, Stage, id};
 
 /// Lets a life pass minute by minute. Whoever was due before a sweep agrees with GitHub after it, and is not due any more.
 async fn watch(stage: &mut Stage, pr: &Pr, minutes: i64) -> bool {
@@ -48,7 +48,16 @@ async fn any_one_webhook_may_be_lost() {
 
 #[tokio::test]
 async fn all_webhooks_may_be_lost() {
-    let mut stage = Stage::new(Settings::default(), "");
+    nobody_tells_us(On::Memory).await;
+}
+
+#[tokio::test]
+async fn all_webhooks_may_be_lost_on_dynoxide() {
+    nobody_tells_us(On::Dynoxide).await;
+}
+
+async fn nobody_tells_us(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     stage.lose(|_, _| true);
     stage.sweeping = false;
     let pr = stage.open();

@@ -7,7 +7,7 @@ use domain::state::State;
 use platform::breaker;
 use world::{Fault, NewPull, Pr, Repo, Reports, Settings};
 
-use crate::stage::Stage;
+use crate::stage::{On, Stage};
 
 /// Five repositories whose Jenkins tells GitHub why a build failed.
 fn repos() -> Vec<Repo> {
@@ -21,8 +21,17 @@ fn claims(stage: &Stage) -> usize {
 
 #[tokio::test]
 async fn an_outage_of_jenkins_trips_the_breaker_and_nothing_is_lost() {
+    outage(On::Memory).await;
+}
+
+#[tokio::test]
+async fn an_outage_of_jenkins_trips_the_breaker_on_dynoxide_too() {
+    outage(On::Dynoxide).await;
+}
+
+async fn outage(on: On) {
     let repos = repos();
-    let mut stage = Stage::new(Settings { repos: repos.clone(), ..Settings::default() }, "");
+    let mut stage = on.stage(Settings { repos: repos.clone(), ..Settings::default() }, "").await;
     let prs: Vec<Pr> = (0..15)
         .map(|n| stage.with(|world| world.open_pr(NewPull { repo: repos[n % 5].name.clone(), ..NewPull::default() })))
         .collect();

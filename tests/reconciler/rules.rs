@@ -7,7 +7,60 @@ use domain::state::State;
 use platform::engine::Engine;
 use world::{Fault, Pr, Protection, Repo, Settings, Timing};
 
-use crate::stage::{Stage, id};
+use crate::stage::{On, Stage, id};
+
+/// Each rule on the store in memory; of each family one on DynamoDB.
+macro_rules! rules {
+    (memory: [$($rule:ident,)*], dynoxide: [$($real:ident,)*]) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $rule() {
+                super::$rule(super::On::Memory).await;
+            })*
+        }
+        mod dynoxide {
+            $(#[tokio::test]
+            async fn $real() {
+                super::$real(super::On::Dynoxide).await;
+            })*
+        }
+    };
+}
+
+rules!(
+    memory: [
+    rule_1_a_conflict_gets_a_fresh_pull_request,
+    rule_2_a_branch_behind_a_strict_base_is_updated,
+    rule_3_a_lost_agent_is_worth_a_rebuild,
+    rule_4_a_broken_test_is_a_persons,
+    rule_5_policy_bot_is_woken,
+    rule_6_separation_of_duties_is_checked_once_more,
+    rule_7_a_wrong_policy_is_a_persons,
+    rule_8_approver_bot_is_woken,
+    rule_9_automerge_bot_is_woken,
+    rule_9a_checks_that_never_started_are_started,
+    rule_9b_a_hung_build_is_stopped_first,
+    rule_9b_a_build_whose_report_was_lost_is_done_again,
+    rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons,
+    rule_9c_a_merge_that_never_finished_is_begun_again,
+    rule_10_what_is_in_its_normal_time_is_left_alone,
+    rule_11_what_no_rule_knows_is_a_persons,
+    rule_0_nothing_is_done_while_github_does_not_know,
+    required_checks_may_stand_in_a_ruleset,
+    ],
+    dynoxide: [
+    rule_1_a_conflict_gets_a_fresh_pull_request,
+    rule_2_a_branch_behind_a_strict_base_is_updated,
+    rule_3_a_lost_agent_is_worth_a_rebuild,
+    rule_4_a_broken_test_is_a_persons,
+    rule_5_policy_bot_is_woken,
+    rule_6_separation_of_duties_is_checked_once_more,
+    rule_8_approver_bot_is_woken,
+    rule_9_automerge_bot_is_woken,
+    rule_9a_checks_that_never_started_are_started,
+    rule_9b_a_hung_build_is_stopped_first,
+    ]
+);
 
 /// A bot that sleeps until it is woken.
 fn sleepy() -> Settings {
@@ -73,9 +126,8 @@ async fn calls_a_person(stage: &mut Stage, fault: Fault, title: &str) {
     }
 }
 
-#[tokio::test]
-async fn rule_1_a_conflict_gets_a_fresh_pull_request() {
-    let mut stage = Stage::new(sleepy(), "");
+async fn rule_1_a_conflict_gets_a_fresh_pull_request(on: On) {
+    let mut stage = on.stage(sleepy(), "").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
@@ -88,10 +140,9 @@ async fn rule_1_a_conflict_gets_a_fresh_pull_request() {
     heals(&mut stage, &fresh, 120).await;
 }
 
-#[tokio::test]
-async fn rule_2_a_branch_behind_a_strict_base_is_updated() {
+async fn rule_2_a_branch_behind_a_strict_base_is_updated(on: On) {
     let strict = Repo { strict: true, ..Repo::new("acme/payments") };
-    let mut stage = Stage::new(Settings { repos: vec![strict], ..sleepy() }, "");
+    let mut stage = on.stage(Settings { repos: vec![strict], ..sleepy() }, "").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
@@ -100,69 +151,60 @@ async fn rule_2_a_branch_behind_a_strict_base_is_updated() {
     heals(&mut stage, &pr, 180).await;
 }
 
-#[tokio::test]
-async fn rule_3_a_lost_agent_is_worth_a_rebuild() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_3_a_lost_agent_is_worth_a_rebuild(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     let (pr, rule, command) = struck(&mut stage, Some(Fault::AgentLost), 120).await;
     assert_eq!((rule.as_str(), command), ("CHECKS FAILED — TRANSIENT", "/rebuild"));
     heals(&mut stage, &pr, 120).await;
 }
 
-#[tokio::test]
-async fn rule_4_a_broken_test_is_a_persons() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_4_a_broken_test_is_a_persons(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     calls_a_person(&mut stage, Fault::RealTestFailure, "CHECKS FAILED — PERSISTENT").await;
 }
 
-#[tokio::test]
-async fn rule_5_policy_bot_is_woken() {
-    let mut stage = Stage::new(sleepy(), "");
+async fn rule_5_policy_bot_is_woken(on: On) {
+    let mut stage = on.stage(sleepy(), "").await;
     let (pr, rule, command) = struck(&mut stage, Some(Fault::PolicyAsleep), 120).await;
     assert_eq!((rule.as_str(), command), ("POLICY BOT STALE", "/recheck-policy"));
     heals(&mut stage, &pr, 120).await;
 }
 
-#[tokio::test]
-async fn rule_6_separation_of_duties_is_checked_once_more() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_6_separation_of_duties_is_checked_once_more(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     let (pr, rule, command) = struck(&mut stage, Some(Fault::SodTiming), 120).await;
     assert_eq!((rule.as_str(), command), ("POLICY FAILED — SOD", "/recheck-sod"));
     heals(&mut stage, &pr, 120).await;
 }
 
-#[tokio::test]
-async fn rule_7_a_wrong_policy_is_a_persons() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_7_a_wrong_policy_is_a_persons(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     calls_a_person(&mut stage, Fault::PolicyMisconfigured, "POLICY FAILED — OTHER").await;
 }
 
-#[tokio::test]
-async fn rule_8_approver_bot_is_woken() {
-    let mut stage = Stage::new(sleepy(), "");
+async fn rule_8_approver_bot_is_woken(on: On) {
+    let mut stage = on.stage(sleepy(), "").await;
     let (pr, rule, command) = struck(&mut stage, Some(Fault::ApproverAsleep), 120).await;
     assert_eq!((rule.as_str(), command), ("APPROVER BOT STALE", "/recheck-approval"));
     heals(&mut stage, &pr, 120).await;
 }
 
-#[tokio::test]
-async fn rule_9_automerge_bot_is_woken() {
-    let mut stage = Stage::new(sleepy(), "");
+async fn rule_9_automerge_bot_is_woken(on: On) {
+    let mut stage = on.stage(sleepy(), "").await;
     let (pr, rule, command) = struck(&mut stage, Some(Fault::AutomergeAsleep), 120).await;
     assert_eq!((rule.as_str(), command), ("AUTOMERGE BOT STALE", "/merge"));
     heals(&mut stage, &pr, 120).await;
 }
 
-#[tokio::test]
-async fn rule_9a_checks_that_never_started_are_started() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_9a_checks_that_never_started_are_started(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     let (pr, rule, command) = struck(&mut stage, Some(Fault::JenkinsDeaf), 60).await;
     assert_eq!((rule.as_str(), command), ("CHECKS NEVER STARTED", "/rebuild"));
     heals(&mut stage, &pr, 120).await;
 }
 
-#[tokio::test]
-async fn rule_9b_a_hung_build_is_stopped_first() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_9b_a_hung_build_is_stopped_first(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     let (pr, rule, command) = struck(&mut stage, Some(Fault::BuildHung), 240).await;
     assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
     let text = stage.logged(&pr, EventKind::RemediationRebuild).await[0].payload.text.clone();
@@ -170,17 +212,15 @@ async fn rule_9b_a_hung_build_is_stopped_first() {
     heals(&mut stage, &pr, 120).await;
 }
 
-#[tokio::test]
-async fn rule_9b_a_build_whose_report_was_lost_is_done_again() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_9b_a_build_whose_report_was_lost_is_done_again(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     let (pr, rule, command) = struck(&mut stage, Some(Fault::ReportLost), 120).await;
     assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
     heals(&mut stage, &pr, 120).await;
 }
 
-#[tokio::test]
-async fn rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(30).await;
@@ -191,9 +231,8 @@ async fn rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons() {
     assert!(reason.contains("Jenkins could not be asked"), "{reason}");
 }
 
-#[tokio::test]
-async fn rule_9c_a_merge_that_never_finished_is_begun_again() {
-    let mut stage = Stage::new(sleepy(), "");
+async fn rule_9c_a_merge_that_never_finished_is_begun_again(on: On) {
+    let mut stage = on.stage(sleepy(), "").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
@@ -207,18 +246,16 @@ async fn rule_9c_a_merge_that_never_finished_is_begun_again() {
     heals(&mut stage, &pr, 60).await;
 }
 
-#[tokio::test]
-async fn rule_10_what_is_in_its_normal_time_is_left_alone() {
-    let mut stage = Stage::new(Settings::default(), "");
+async fn rule_10_what_is_in_its_normal_time_is_left_alone(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
     let pr = stage.open();
     heals(&mut stage, &pr, 60).await;
     assert_eq!(stage.commands(), []);
     assert!(stage.summaries.iter().all(|summary| summary.claims() == 0 && summary.escalated == 0));
 }
 
-#[tokio::test]
-async fn rule_11_what_no_rule_knows_is_a_persons() {
-    let mut stage = Stage::new(Settings::default(), "policy.extended_rules = false");
+async fn rule_11_what_no_rule_knows_is_a_persons(on: On) {
+    let mut stage = on.stage(Settings::default(), "policy.extended_rules = false").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
     assert!(stage.until(30, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await);
@@ -226,9 +263,8 @@ async fn rule_11_what_no_rule_knows_is_a_persons() {
     assert_eq!(events[0].payload.name.as_deref(), Some("FALLTHROUGH"));
 }
 
-#[tokio::test]
-async fn rule_0_nothing_is_done_while_github_does_not_know() {
-    let mut stage = Stage::new(sleepy(), "");
+async fn rule_0_nothing_is_done_while_github_does_not_know(on: On) {
+    let mut stage = on.stage(sleepy(), "").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
@@ -242,10 +278,9 @@ async fn rule_0_nothing_is_done_while_github_does_not_know() {
     assert!(before > 0 && stage.commands().is_empty(), "{:?} {:?}", stage.commands(), stage.summaries.last());
 }
 
-#[tokio::test]
-async fn required_checks_may_stand_in_a_ruleset() {
+async fn required_checks_may_stand_in_a_ruleset(on: On) {
     let ruled = Repo { protection: Protection::Ruleset, ..Repo::new("acme/payments") };
-    let mut stage = Stage::new(Settings { repos: vec![ruled], ..Settings::default() }, "");
+    let mut stage = on.stage(Settings { repos: vec![ruled], ..Settings::default() }, "").await;
     let (pr, rule, _) = struck(&mut stage, Some(Fault::FlakyTest), 120).await;
     assert_eq!(rule, "CHECKS FAILED — TRANSIENT");
     heals(&mut stage, &pr, 120).await;

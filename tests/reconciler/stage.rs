@@ -1,15 +1,11 @@
-//! A stage: the world, a store in memory, and the whole of Suture around them, in the world's own time. Everything that passes
+//! A stage: the world, a store, and the whole of Suture around them, in the world's own time. Everything that passes
 //! a border (store, outlets, GitHub, Jenkins) goes through one trap, so that a test can stop the process at any of them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
-use aws_lc_rs::rsa::{KeyPair, KeySize};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use domain::comment::Notice;
 use domain::event::{Event, EventKind, Happened};
@@ -25,17 +21,19 @@ use platform::clock::{Clock, Pause};
 use platform::engine::Engine;
 use platform::github::webhook::Own;
 use platform::github::webhook::signature::Secrets;
-use platform::github::{Credentials, GitHub, Settings};
+use platform::github::{GitHub, Settings};
 use platform::http::{BoxError, Transport};
 use platform::jenkins::{self, Jenkins, Login};
 use platform::lookup;
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::store::dynamo::DynamoStore;
 use platform::store::memory::MemoryStore;
 use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
 use platform::sweep::{Scope, Summary, Sweep, Swept, Wish};
 use platform::telemetry::Log;
 use serde_dynamo::Item;
+use tests::rig::Dynoxide;
 use webhook::{Senders, Webhook};
 use world::{Delivery, NewPull, Pr, World};
 
@@ -80,6 +78,11 @@ impl Trap {
         self.calls.swap(0, Ordering::SeqCst)
     }
 
+    /// Likewise, and the count goes on.
+    pub(crate) fn so_far(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn names(&self) -> Vec<String> {
         std::mem::take(&mut self.names.lock().unwrap())
     }
@@ -104,10 +107,87 @@ impl Trap {
     }
 }
 
+/// What the tables are kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    /// Memory.
+    Memory,
+    /// DynamoDB in this process, through the client that production uses.
+    Dynoxide,
+}
+
+impl On {
+    /// A stage on it, with this policy on top of `mode = "act"`.
+    pub(crate) async fn stage(self, settings: world::Settings, toml: &str) -> Stage {
+        let policies = Policies::parse(&format!("mode = \"act\"\n{toml}")).unwrap();
+        match self {
+            Self::Memory => Stage::with_policies(settings, policies),
+            Self::Dynoxide => {
+                let rig = Dynoxide::in_memory().await;
+                let kept = Kept::Dynamo(Arc::new(rig.store().await));
+                let mut stage = Stage::on(kept, settings, policies);
+                stage.rig = Some(rig);
+                stage
+            }
+        }
+    }
+}
+
+/// One of the two stores. Boxed: what the one on DynamoDB waits for is too deep to be laid out with everything around it.
+#[derive(Debug, Clone)]
+pub(crate) enum Kept {
+    Memory(Arc<MemoryStore>),
+    Dynamo(Arc<DynamoStore>),
+}
+
+impl Store for Kept {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
+        match self {
+            Self::Memory(store) => store.get(key, now).await,
+            Self::Dynamo(store) => Box::pin(store.get(key, now)).await,
+        }
+    }
+
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
+        match self {
+            Self::Memory(store) => store.get_many(keys, now).await,
+            Self::Dynamo(store) => Box::pin(store.get_many(keys, now)).await,
+        }
+    }
+
+    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(store) => store.write(writes, now).await,
+            Self::Dynamo(store) => Box::pin(store.write(writes, now)).await,
+        }
+    }
+
+    async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
+        match self {
+            Self::Memory(store) => store.count(key, by, ttl, now).await,
+            Self::Dynamo(store) => Box::pin(store.count(key, by, ttl, now)).await,
+        }
+    }
+
+    async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
+        match self {
+            Self::Memory(store) => store.query(query, now).await,
+            Self::Dynamo(store) => Box::pin(store.query(query, now)).await,
+        }
+    }
+
+    fn spent(&self) -> &Spent {
+        match self {
+            Self::Memory(store) => store.spent(),
+            Self::Dynamo(store) => store.spent(),
+        }
+    }
+}
+
 /// The store, behind the trap.
 #[derive(Debug, Clone)]
 pub(crate) struct Trapped {
-    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) store: Kept,
     trap: Arc<Trap>,
     /// Rows that queries of indexes have read.
     pub(crate) index_items: Arc<AtomicUsize>,
@@ -233,18 +313,6 @@ impl Clock for WorldTime {
     }
 }
 
-/// An App with a key made for these tests.
-fn app() -> Credentials {
-    static APP: LazyLock<Credentials> = LazyLock::new(|| {
-        let key = KeyPair::generate(KeySize::Rsa2048).unwrap();
-        let der: Pkcs8V1Der<'_> = key.as_der().unwrap();
-        let body = BASE64_STANDARD.encode(der.as_ref());
-        let pem = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n");
-        Credentials::app(4711, &pem).unwrap()
-    });
-    APP.clone()
-}
-
 /// Which webhooks never arrive, by their place among all that were sent.
 type Lost = Box<dyn FnMut(usize, &Delivery) -> bool>;
 
@@ -272,6 +340,10 @@ pub(crate) struct Stage {
     lost: Lost,
     webhooks: usize,
     swept_until: Option<Timestamp>,
+    clock: Arc<dyn Clock>,
+    jenkins: Jenkins,
+    /// What the store runs on must last as long as it does.
+    rig: Option<Dynoxide>,
 }
 
 impl Stage {
@@ -281,6 +353,10 @@ impl Stage {
     }
 
     pub(crate) fn with_policies(settings: world::Settings, policies: Policies) -> Self {
+        Self::on(Kept::Memory(Arc::new(MemoryStore::new())), settings, policies)
+    }
+
+    fn on(kept: Kept, settings: world::Settings, policies: Policies) -> Self {
         let jenkins_url: http::Uri = settings.jenkins_url.parse().unwrap();
         let login = Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() };
         let senders = Senders {
@@ -297,14 +373,13 @@ impl Stage {
         let clock: Arc<dyn Clock> = Arc::new(WorldTime(Arc::clone(&world)));
         let github = {
             let transport = to_github(&world, &trap, &queries, &limited_at);
-            GitHub::with_service(&app(), Settings::default(), transport, Arc::clone(&clock))
+            GitHub::with_service(&tests::stage::app(), Settings::default(), transport, Arc::clone(&clock))
         };
         let jenkins = {
             let transport = to_jenkins(&world, &trap, &jenkins_down);
             Jenkins::with_service(login, jenkins::Settings::new(jenkins_url), transport, Arc::clone(&clock))
         };
-        let store =
-            Trapped { store: Arc::new(MemoryStore::new()), trap: Arc::clone(&trap), index_items: Arc::default() };
+        let store = Trapped { store: kept, trap: Arc::clone(&trap), index_items: Arc::default() };
         let post =
             Post { mail: Arc::default(), world: Arc::clone(&world), trap: Arc::clone(&trap), down: Arc::default() };
         let nobody = Transport::with_service(tower::service_fn(|_: Request<Bytes>| async {
@@ -316,8 +391,15 @@ impl Stage {
             http: nobody,
             clock: Arc::clone(&clock),
         };
-        let sweep =
-            Sweep::new(store.clone(), post.clone(), policies.clone(), github.clone(), Some(jenkins), clock, Vec::new());
+        let sweep = Sweep::new(
+            store.clone(),
+            post.clone(),
+            policies.clone(),
+            github.clone(),
+            Some(jenkins.clone()),
+            Arc::clone(&clock),
+            Vec::new(),
+        );
         Self {
             bridge: Bridge::new(Engine::new(store.clone(), post.clone(), policies.clone()), outside),
             webhook: Webhook::new(
@@ -344,7 +426,28 @@ impl Stage {
             lost: Box::new(|_, _| false),
             webhooks: 0,
             swept_until: None,
+            clock,
+            jenkins,
+            rig: None,
         }
+    }
+
+    /// Another process that sweeps, beside the first.
+    pub(crate) fn another_sweep(&self) -> Sweep<Trapped, Post> {
+        Sweep::new(
+            self.store.clone(),
+            self.post.clone(),
+            self.policies.clone(),
+            self.github.clone(),
+            Some(self.jenkins.clone()),
+            Arc::clone(&self.clock),
+            Vec::new(),
+        )
+    }
+
+    /// What is on the queue is lost.
+    pub(crate) fn lose_the_queue(&self) {
+        self.post.mail.lock().unwrap().queue.clear();
     }
 
     /// Which webhooks never arrive.
@@ -495,7 +598,7 @@ impl Stage {
     }
 
     pub(crate) async fn find(&self, pr: &Pr) -> Option<Record> {
-        lookup::records(&*self.store.store, &[id(pr)], self.now()).await.unwrap().pop()
+        lookup::records(&self.store.store, &[id(pr)], self.now()).await.unwrap().pop()
     }
 
     pub(crate) async fn state(&self, pr: &Pr) -> Option<State> {
@@ -503,7 +606,7 @@ impl Stage {
     }
 
     pub(crate) async fn log(&self, pr: &Pr) -> Vec<Event> {
-        lookup::events(&*self.store.store, &id(pr), false, None, 1_000, self.now()).await.unwrap().entries
+        lookup::events(&self.store.store, &id(pr), false, None, 1_000, self.now()).await.unwrap().entries
     }
 
     pub(crate) async fn logged(&self, pr: &Pr, kind: EventKind) -> Vec<Event> {

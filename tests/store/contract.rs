@@ -127,6 +127,36 @@ pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
     assert!(!found.contains_key("open") && !found.contains_key("x"));
 }
 
+/// What somebody took away meanwhile, or whose time has passed, is not made again by a change that wants it to be there.
+pub(crate) async fn a_change_may_want_the_row_to_be_there(store: &impl Store) {
+    let (key, other) = (Key::state("RUN#1"), Key::state("RUN#2"));
+    let set = BTreeMap::from([("due_at".to_owned(), text("later"))]);
+    let change = |key: &Key| Write::Change {
+        key: key.clone(),
+        change: Change { set: set.clone(), only_if: OnlyIf::Present, ..Change::default() },
+    };
+    assert_eq!(refused(write_one(store, change(&key)).await.unwrap_err()), [Some(None)]);
+    assert_eq!(store.get(&key, start()).await.unwrap(), None, "nothing was made");
+    let row = item(&[(TTL, number(minute(1).as_second())), (VERSION, number(3))]);
+    write_one(store, put(&key, row, OnlyIf::Always)).await.unwrap();
+    write_one(store, change(&key)).await.unwrap();
+    let found = store.get(&key, start()).await.unwrap().unwrap();
+    assert_eq!((text_of(&found, "due_at"), number_of(&found, VERSION)), (Some("later"), Some(3)));
+    // The same in a transaction, and by the version it was found with.
+    let both = refused(store.write(vec![change(&key), change(&other)], start()).await.unwrap_err());
+    assert_eq!(both.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
+    let by_version = |version: u64| Write::Change {
+        key: key.clone(),
+        change: Change { set: set.clone(), only_if: OnlyIf::Version(version), ..Change::default() },
+    };
+    write_one(store, by_version(3)).await.unwrap();
+    let found = refused(write_one(store, by_version(4)).await.unwrap_err());
+    assert_eq!(number_of(found[0].as_ref().unwrap().as_ref().unwrap(), VERSION), Some(3));
+    assert!(store.write(vec![change(&key)], minute(1)).await.is_err(), "its time has passed");
+    write_one(store, put(&other, item(&[]), OnlyIf::Present)).await.unwrap_err();
+    write_one(store, Write::Delete { key: other.clone(), only_if: OnlyIf::Present }).await.unwrap_err();
+}
+
 pub(crate) async fn deleting_twice_is_no_error(store: &impl Store) {
     let key = Key::state("OUT#1");
     write_one(store, put(&key, item(&[]), OnlyIf::Always)).await.unwrap();

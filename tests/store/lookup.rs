@@ -97,6 +97,6 @@ pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(stor
     assert_eq!((found.entries.len(), store.spent().so_far().corrupt), (4, 1), "one cannot even be named");
     let read = records(store, &[pr(1), pr(4), pr(2)], minute(6)).await.unwrap();
     assert_eq!((read.len(), store.spent().so_far().corrupt), (2, 2));
-    store.write(vec![rows::redate(broken, minute(60))], minute(6)).await.unwrap();
+    store.write(vec![rows::redate(broken, minute(60), OnlyIf::Present)], minute(6)).await.unwrap();
     assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not in the way every minute");
 }

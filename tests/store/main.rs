@@ -26,6 +26,7 @@ macro_rules! contract {
                 a_version_must_match,
                 all_or_nothing_and_what_was_in_the_way,
                 rows_are_changed_without_being_read,
+                a_change_may_want_the_row_to_be_there,
                 deleting_twice_is_no_error,
                 counters_count_and_begin_anew,
                 an_index_is_sorted_sparse_and_follows_its_rows,

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use crate::ear::{Delivery, Ear};
 
 /// The examples' author is made everybody who matters, so that as much as possible is looked at.
-const CONFIG: &str = r"
+pub(crate) const CONFIG: &str = r"
 mode = 'act'
 ours.authors = ['Codertocat']
 approver_bot.logins = ['Codertocat']
 limits.webhooks_per_minute_per_repo = 10000
 ";
 
-fn examples() -> Vec<Value> {
+pub(crate) fn examples() -> Vec<Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let fetched = Command::new(root.join("scripts/fetch-webhook-examples")).output().unwrap();
     assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));

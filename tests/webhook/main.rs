@@ -4,7 +4,9 @@
 
 mod answers;
 mod binary;
+mod counted;
 mod ear;
 mod examples;
 mod lives;
+mod mutated;
 mod storms;

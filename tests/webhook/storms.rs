@@ -40,8 +40,10 @@ async fn beyond_the_limit_facts_wait_on_the_queue_and_lose_nothing() {
     }
     ear.expect(&run('a', "build", Some("success"), &[42], 4), "throttled_delayed").await;
     assert_eq!(ear.record(42).await.state, State::ChecksRunning);
-    // Commands do not wait.
+    // Commands do not wait, neither here nor on the queue.
     ear.expect(&comment(42, "/status", 5), "command_queued").await;
+    let command = ear.sent().into_iter().rfind(|parcel| parcel.id.starts_with("cmd:")).unwrap();
+    assert!(matches!(command.what, Content::Queue { delay: Duration::ZERO, .. }), "{command:?}");
     // Pull requests that are none of ours take up no room, and are not queued.
     ear.expect(&run('f', "job", Some("success"), &[7], 3), "ignored").await;
     ear.expect(&run('f', "job", Some("success"), &[], 3), "ignored").await;

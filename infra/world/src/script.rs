@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use crate::bots::codegenie;
 use crate::clock::Happening;
+use crate::effects::Deed;
 use crate::faults::Fault;
 use crate::github::changes::Saying;
 use crate::github::commit::{CheckRun, Status, StatusState};
@@ -108,6 +109,20 @@ impl World {
         let fate = &mut self.fates[ix.0];
         fate.struck.retain(|(_, fault)| *fault != repaired);
         fate.person = fate.struck.iter().find_map(|(_, fault)| fault.needs_a_person());
+    }
+
+    /// Somebody takes what waits for an executor out of Jenkins' queue. Whether there was something.
+    pub fn person_cancels_queued(&mut self, pr: &Pr) -> bool {
+        let item = self.ix(pr).and_then(|ix| self.waiting_item(ix));
+        item.is_some_and(|item| self.cancel_item(item))
+    }
+
+    /// A person has GitHub Actions run the failed jobs of the head again.
+    pub fn person_reruns(&mut self, pr: &Pr, login: &str) {
+        if let Some(ix) = self.ix(pr) {
+            self.queue_build(ix, Vec::new());
+            self.note(login, Deed::JobsRerun, ix, "by hand");
+        }
     }
 
     /// A person closes it.

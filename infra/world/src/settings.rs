@@ -63,6 +63,8 @@ pub enum Reports {
     CheckRun,
     /// Both.
     Both,
+    /// There is no Jenkins here: GitHub Actions builds, and reports the check run `build`.
+    Actions,
 }
 
 /// A context that must be green.
@@ -122,6 +124,7 @@ impl Repo {
             Reports::Status => vec![required(JENKINS_CONTEXT.to_owned())],
             Reports::CheckRun => vec![required(JENKINS_CHECK.to_owned())],
             Reports::Both => vec![required(JENKINS_CONTEXT.to_owned()), required(JENKINS_CHECK.to_owned())],
+            Reports::Actions => vec![required(ACTIONS_CHECK.to_owned())],
         };
         contexts.push(required(format!("policy-bot: {}", self.base)));
         contexts
@@ -132,6 +135,8 @@ impl Repo {
 pub(crate) const JENKINS_CONTEXT: &str = "continuous-integration/jenkins/pr-merge";
 /// Jenkins' check run.
 pub(crate) const JENKINS_CHECK: &str = "Jenkins";
+/// The check run of GitHub Actions.
+pub(crate) const ACTIONS_CHECK: &str = "build";
 
 /// Somebody with rights in the repositories.
 #[derive(Debug, Clone, PartialEq, Eq)]

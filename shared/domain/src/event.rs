@@ -225,6 +225,8 @@ pub struct Commanded {
     pub run: RunId,
     /// What else they said, such as a reason.
     pub args: String,
+    /// The comment it stood in, if it stood in one.
+    pub comment: Option<String>,
 }
 
 /// Who did it (seed §5 `source`).

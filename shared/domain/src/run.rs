@@ -1,6 +1,6 @@
 //! A run: the durable record of one piece of work, a remedy's attempt or a sweep (seed 001; design §5). Here are the
 //! record, how it changes, its leases and its deadlines; the table of states is in `lifecycle`, checkpoints and the
-//! way back after a crash are in `recovery`, refusals in `error`. Nothing here is stored, sent or waited for.
+//! way back after a crash are in `recovery`, what its command said is in `said`, refusals in `error`. Nothing here is stored, sent or waited for.
 //!
 //! Every change adds one to `version` (a call that changes nothing adds nothing). A writer's condition is the version
 //! it *loaded*, since several changes may be written at once.
@@ -14,10 +14,12 @@ use crate::state::Strategy;
 mod error;
 mod lifecycle;
 mod recovery;
+mod said;
 
 pub use error::RunError;
 pub use lifecycle::{Approval, ApprovalDecision, ExternalEvent, Initiator, RunState, Transition, TransitionContext};
 pub use recovery::{Recovery, ResumePlan, Step, StepOnResume, StepStatus};
+pub use said::Said;
 
 /// A run that nobody has picked up for this long has lost its message.
 const RESEND_AFTER: SignedDuration = SignedDuration::from_mins(1);
@@ -88,6 +90,9 @@ pub struct Run {
     /// Whose wish it was, if a person's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
+    /// What its command said beyond that, so that its message can be made anew.
+    #[serde(default, skip_serializing_if = "Said::is_nothing")]
+    pub said: Said,
     /// When it was claimed.
     pub created_at: Timestamp,
     /// When it last changed.
@@ -101,6 +106,9 @@ pub struct Run {
     /// The first moment at which the expected event counts as missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_deadline: Option<Timestamp>,
+    /// When to look what has become of it at its target, before the deadline: what will not happen any more is known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look_at: Option<Timestamp>,
     /// The event that proves it, in a few words; kept after it came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expects: Option<String>,
@@ -178,11 +186,13 @@ impl Run {
             head_sha: None,
             trigger,
             requested_by: None,
+            said: Said::default(),
             created_at: now,
             updated_at: now,
             lease_until: None,
             lease_holder: None,
             wait_deadline: None,
+            look_at: None,
             expects: None,
             steps: Vec::new(),
             resume_count: 0,
@@ -233,6 +243,7 @@ impl Run {
         }
         if to.is_terminal() {
             self.completed_at = Some(at);
+            self.look_at = None;
             self.duration_ms = Some(millis_between(self.created_at, at));
         }
         if self.transitions.len() == MOST_TRANSITIONS {
@@ -262,6 +273,16 @@ impl Run {
     pub fn wait_longer(mut self, deadline: Timestamp, now: Timestamp) -> Self {
         if self.state == RunState::WaitingExternal {
             self.wait_deadline = Some(deadline);
+            self.touch(now);
+        }
+        self
+    }
+
+    /// Somebody is to look at its target at this time, or not any more.
+    #[must_use]
+    pub fn look_again(mut self, at: Option<Timestamp>, now: Timestamp) -> Self {
+        if !self.state.is_terminal() && self.look_at != at {
+            self.look_at = at;
             self.touch(now);
         }
         self
@@ -344,16 +365,21 @@ impl Run {
     }
 
     /// When somebody has to look at it: a pending run a minute after it was last sent, a running one when its lease
-    /// ends, a waiting one at its deadline (without lease or deadline: at once, so that nothing strands). Approvals
-    /// take as long as people do, and ended runs need nobody.
+    /// ends, a waiting one at its deadline, or earlier to look at its target (without lease or deadline: at once, so that
+    /// nothing strands). Approvals take as long as people do, and ended runs need nobody.
     #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {
         match self.state {
             RunState::Pending => Some(self.updated_at.checked_add(RESEND_AFTER).unwrap_or(Timestamp::MAX)),
             RunState::Running => Some(self.lease_until.unwrap_or(self.updated_at)),
-            RunState::WaitingExternal => Some(self.wait_deadline.unwrap_or(self.updated_at)),
+            RunState::WaitingExternal => Some(self.deadline().min(self.look_at.unwrap_or(Timestamp::MAX))),
             RunState::AwaitingApproval | RunState::Completed | RunState::Failed | RunState::Cancelled => None,
         }
+    }
+
+    /// When its proof counts as missed.
+    fn deadline(&self) -> Timestamp {
+        self.wait_deadline.unwrap_or(self.updated_at)
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -369,7 +395,7 @@ impl Run {
     /// The event that would have proven it did not come in time.
     #[must_use]
     pub fn wait_expired(&self, now: Timestamp) -> bool {
-        self.state == RunState::WaitingExternal && self.is_due(now)
+        self.state == RunState::WaitingExternal && now >= self.deadline()
     }
 }
 #[cfg(test)]

@@ -226,14 +226,15 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         Ok(Heard::By(hearers))
     }
 
-    /// The open pull requests on a base. The index does not carry the base, so their records are read.
+    /// The open pull requests on a base: the index says which, and only their records are read.
     async fn on_base(&self, repo: &RepoName, branch: &str, now: Timestamp) -> Result<Vec<Record>, StoreError> {
         let store = self.engine.store();
         let mut records = Vec::new();
         let mut after = None;
         loop {
             let page = lookup::pull_requests(store, repo, None, after, PAGE, now).await?;
-            let open = page.entries.into_iter().filter(|listed| !listed.state.is_terminal());
+            let on_it = |base: &Option<String>| base.as_ref().is_none_or(|base| base == branch);
+            let open = page.entries.into_iter().filter(|listed| !listed.state.is_terminal() && on_it(&listed.base));
             let prs: Vec<PrId> = open.map(|listed| listed.pr).collect();
             let found = lookup::records(store, &prs, now).await?;
             records

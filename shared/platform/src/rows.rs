@@ -182,6 +182,8 @@ pub struct Listed {
     pub since: Timestamp,
     /// What people say about its urgency, in points.
     pub priority: i64,
+    /// The branch it is to be merged into; unknown for rows written before the index carried it.
+    pub base: Option<String>,
 }
 
 /// Reads an entry of the `by_repo` index.
@@ -198,7 +200,8 @@ pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
     let state = state.ok_or_else(|| corrupt("`state_number` names no state"))?;
     let since = text_of(entry, "since").and_then(|since| since.parse().ok());
     let since = since.ok_or_else(|| corrupt("`since` is not a time"))?;
-    Ok(Listed { pr, state, since, priority: number_of(entry, "priority").unwrap_or(0) })
+    let (priority, base) = (number_of(entry, "priority").unwrap_or(0), text_of(entry, "base").map(str::to_owned));
+    Ok(Listed { pr, state, since, priority, base })
 }
 
 /// Reads an entry of the `runs` index.
@@ -214,12 +217,13 @@ pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
     }
 }
 
-/// Moves a row to another time without reading it: for one that cannot be read, so that it is not in the way every minute.
+/// Moves a row to another time without reading it: for one that cannot be read, so that it is not in the way every minute. A row
+/// that somebody has taken away meanwhile stays away: then the write is refused.
 #[must_use]
-pub fn redate(key: Key, until: Timestamp) -> Write {
+pub fn redate(key: Key, until: Timestamp, only_if: OnlyIf) -> Write {
     let (_, _, sort) = Index::Due.shape();
     let set = BTreeMap::from([(sort.to_owned(), text(sortable(until)))]);
-    Write::Change { key, change: Change { set, ..Change::default() } }
+    Write::Change { key, change: Change { set, only_if, ..Change::default() } }
 }
 
 fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
@@ -240,6 +244,7 @@ pub fn record_row(record: &Record) -> Result<Item, StoreError> {
     item.inner_mut().insert(sort.to_owned(), text(format!("{}#{:010}", record.state, record.id.number)));
     item.inner_mut().insert("priority".to_owned(), number(Priority::from_labels(&record.labels).points()));
     item.inner_mut().insert("since".to_owned(), text(sortable(record.progressed_at)));
+    item.inner_mut().insert("base".to_owned(), text(record.base_branch.as_str()));
     item.inner_mut().insert(VERSION.to_owned(), number(record.version));
     set_due(&key, &mut item, record.due_at);
     set_ttl(&mut item, record.ttl);

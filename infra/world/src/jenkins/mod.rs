@@ -17,13 +17,15 @@ use crate::github::changes::Saying;
 use crate::github::commit::StatusState;
 use crate::github::model::{PrIx, RepoIx, Sha};
 use crate::github::webhooks::Target;
-use crate::settings::{JENKINS_CHECK, JENKINS_CONTEXT, Reports};
+use crate::settings::{ACTIONS_CHECK, JENKINS_CHECK, JENKINS_CONTEXT, Reports};
 use crate::world::{Pr, World};
 
 /// The App behind the github-checks plugin.
 pub(crate) const APP_ID: u64 = 12_345;
 const APP_SLUG: &str = "jenkins-ci";
 const LOGIN: &str = "jenkins-ci[bot]";
+/// GitHub's own App.
+const ACTIONS: (u64, &str, &str) = (15_368, "github-actions", "github-actions[bot]");
 
 /// How a build ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +131,9 @@ impl World {
         if !pull.is_open() || pull.head() != sha || self.strikes(ix, Fault::JenkinsDeaf) {
             return;
         }
-        self.jenkins.known.insert(ix);
+        if self.reports(ix) != Reports::Actions {
+            self.jenkins.known.insert(ix);
+        }
         self.queue_build(ix, Vec::new());
     }
 
@@ -289,7 +293,7 @@ impl World {
 
     fn report_status(&mut self, ix: PrIx, sha: &Sha, state: StatusState, description: &str, number: Option<u64>) {
         let repo = self.github.pull(ix).repo;
-        if self.github.repo(repo).settings.reports == Reports::CheckRun {
+        if matches!(self.reports(ix), Reports::CheckRun | Reports::Actions) {
             return;
         }
         let target_url = format!(
@@ -307,15 +311,19 @@ impl World {
 
     fn open_check(&mut self, ix: PrIx, sha: &Sha, number: u64) -> Option<u64> {
         let repo = self.github.pull(ix).repo;
-        if self.github.repo(repo).settings.reports == Reports::Status {
-            return None;
-        }
-        let mut check = self.new_check(sha, JENKINS_CHECK, APP_ID, APP_SLUG);
+        let (name, app_id, slug, login) = match self.reports(ix) {
+            Reports::Status => return None,
+            Reports::CheckRun | Reports::Both => (JENKINS_CHECK, APP_ID, APP_SLUG, LOGIN),
+            Reports::Actions => (ACTIONS_CHECK, ACTIONS.0, ACTIONS.1, ACTIONS.2),
+        };
+        let mut check = self.new_check(sha, name, app_id, slug);
         "in_progress".clone_into(&mut check.status);
-        check.external_id = format!("{}#{number}", self.job_name(ix));
-        check.details_url = format!("{}{number}/display/redirect", self.job_url(ix));
+        if app_id == APP_ID {
+            check.external_id = format!("{}#{number}", self.job_name(ix));
+            check.details_url = format!("{}{number}/display/redirect", self.job_url(ix));
+        }
         let id = check.id;
-        self.put_check(repo, sha, check, LOGIN);
+        self.put_check(repo, sha, check, login);
         Some(id)
     }
 
@@ -326,19 +334,20 @@ impl World {
         "completed".clone_into(&mut check.status);
         check.completed_at = Some(now);
         check.conclusion = Some(if result == BuildResult::Success { "success" } else { "failure" }.to_owned());
-        check.title = format!("Jenkins: {}", result.name());
+        check.title = format!("{}: {}", check.name, result.name());
         let log = self.log_of(build);
         let lines: Vec<&str> = log.lines().collect();
         check.summary = lines[lines.len().saturating_sub(3)..].join("\n");
-        self.put_check(repo, &build.sha, check, LOGIN);
+        let login = if check.app_id == APP_ID { LOGIN } else { ACTIONS.2 };
+        self.put_check(repo, &build.sha, check, login);
     }
 
     /// The Notification plugin's webhook.
     fn notify(&mut self, place: usize, phase: &str) {
-        if !self.settings.jenkins_notifies {
+        let build = self.jenkins.builds[place].clone();
+        if !self.settings.jenkins_notifies || self.reports(build.pr) == Reports::Actions {
             return;
         }
-        let build = self.jenkins.builds[place].clone();
         let (name, url) = (self.job_name(build.pr), self.job_url(build.pr));
         let payload = json!({
             "name": name, "display_name": format!("PR-{}", self.github.pull(build.pr).number), "url": url,
@@ -350,6 +359,10 @@ impl World {
             },
         });
         self.tell(Target::Jenkins, "jenkins", Some(build.pr), &payload);
+    }
+
+    fn reports(&self, ix: PrIx) -> Reports {
+        self.github.repo(self.github.pull(ix).repo).settings.reports
     }
 
     pub(crate) fn job_name(&self, ix: PrIx) -> String {

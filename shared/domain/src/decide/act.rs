@@ -12,7 +12,7 @@ use crate::id::{CommandId, RunId};
 use crate::policy::Mode;
 use crate::pull_request::{ActiveRun, Blocked, Dropped, Record, RefusedForGood, Until, later, seconds};
 use crate::remedy;
-use crate::run::{Run, RunKind, RunTrigger};
+use crate::run::{Run, RunKind, RunTrigger, Said};
 use crate::state::{State, Strategy, Substatus};
 use crate::transition;
 
@@ -120,8 +120,8 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
         now,
     );
     run.expects = Some(fixed.expects.to_owned());
-    let args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
-    let message = message(record, fixed.command, &found.run, now, args);
+    run.said.args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
+    let message = run.message();
     let payload = Payload {
         head: Some(record.head_sha.clone()),
         name: Some(found.diagnosis.rule.title.to_owned()),
@@ -133,12 +133,14 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     }
     draft.log(fixed.event, None, payload);
     draft.runs.push(RunChange::Open(Box::new(run)));
-    draft.effect(EffectKind::Command(message));
+    if let Some(message) = message {
+        draft.effect(EffectKind::Command(message));
+    }
     draft.finish(Outcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
 }
 
-/// What the Car Bridge is asked to do on behalf of a run.
-fn message(record: &Record, command: Command, run: &RunId, now: Timestamp, args: Option<String>) -> CommandMessage {
+/// What the Car Bridge is asked once more on behalf of a run that nobody has in hand.
+fn message(record: &Record, command: Command, run: &RunId, now: Timestamp) -> CommandMessage {
     CommandMessage {
         v: MessageVersion,
         pr_number: record.id.number,
@@ -150,7 +152,7 @@ fn message(record: &Record, command: Command, run: &RunId, now: Timestamp, args:
         command_id: CommandId::new(run.as_str()),
         run_id: Some(run.clone()),
         head_sha: Some(record.head_sha.clone()),
-        args,
+        args: None,
         comment: None,
     }
 }
@@ -250,7 +252,7 @@ fn ask_once_more(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     let fixed = remedy::of(active.strategy);
     let deadline = later(draft.now, remedy::wait(active.strategy, draft.policy));
     draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
-    let again = message(&draft.record, fixed.command, &active.id, draft.now, None);
+    let again = message(&draft.record, fixed.command, &active.id, draft.now);
     draft.effect(EffectKind::Command(again));
     let payload =
         Payload { run: Some(active.id.clone()), ..Payload::text("asked once more: no fresh pull request came") };
@@ -429,6 +431,12 @@ fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
     let mut run =
         Run::on(asked.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, draft.now);
     run.requested_by = Some(asked.by.clone());
+    run.said = Said {
+        command_id: Some(CommandId::new(draft.fact.id.as_str())),
+        at: Some(draft.fact.occurred_at),
+        args: (!asked.args.is_empty()).then(|| asked.args.clone()),
+        comment: asked.comment.clone(),
+    };
     run
 }
 

@@ -146,6 +146,8 @@ pub enum Recovery {
     Resend,
     /// Its worker is gone: go on like this.
     Resume(ResumePlan),
+    /// It waits, and somebody should look what has become of it at its target.
+    Look,
     /// It cannot go on: fail it with this error.
     Fail(RunError),
 }
@@ -210,10 +212,11 @@ impl Run {
         match self.state {
             RunState::Pending => Recovery::Resend,
             RunState::Running => self.usable_plan().map_or_else(Recovery::Fail, Recovery::Resume),
+            RunState::WaitingExternal if !self.wait_expired(now) => Recovery::Look,
             RunState::WaitingExternal => Recovery::Fail(RunError::WaitExpired {
                 run: self.id.clone(),
                 expects: self.expects.clone().unwrap_or_else(|| "an event".to_owned()),
-                deadline: self.wait_deadline.unwrap_or(self.updated_at),
+                deadline: self.deadline(),
             }),
             RunState::AwaitingApproval | RunState::Completed | RunState::Failed | RunState::Cancelled => {
                 Recovery::Leave
@@ -292,6 +295,23 @@ mod tests {
 
     fn dangerous(name: &str) -> Step {
         Step::started(name, at(13)).resumable()
+    }
+
+    #[test]
+    fn a_waiting_run_is_looked_at_before_its_deadline_and_ended_at_it() {
+        let waiting = running(vec![]).wait_for("CHECKS_STARTED", at(900), by_system(20)).unwrap();
+        assert_eq!((waiting.due_at(), waiting.recover(at(500))), (Some(at(900)), Recovery::Leave));
+        let looked = waiting.look_again(Some(at(200)), at(21));
+        assert_eq!((looked.due_at(), looked.recover(at(199))), (Some(at(200)), Recovery::Leave));
+        assert_eq!((looked.recover(at(200)), looked.wait_expired(at(200))), (Recovery::Look, false));
+        assert!(matches!(looked.recover(at(900)), Recovery::Fail(RunError::WaitExpired { .. })));
+        let version = looked.version;
+        let again = looked.look_again(Some(at(200)), at(22));
+        assert_eq!(again.version, version, "nothing has changed");
+        assert_eq!(again.clone().look_again(None, at(23)).due_at(), Some(at(900)));
+        let over = again.complete("done", by_system(24)).unwrap();
+        assert_eq!((over.look_at, over.due_at()), (None, None));
+        assert_eq!(over.clone().look_again(Some(at(1)), at(25)), over, "what is over is over");
     }
 
     #[test]

@@ -554,6 +554,7 @@ fn commands_that_make_no_sense_or_are_not_allowed_are_refused_and_logged() {
         permission: Err("`/update-branch` needs write access".into()),
         run: RunId::new("r"),
         args: String::new(),
+        comment: None,
     };
     tale.tell(Happened::Commanded(Box::new(asked)));
     assert_eq!(
@@ -1006,6 +1007,7 @@ fn a_hold_keeps_its_reason() {
         permission: Ok(()),
         run: RunId::new("r"),
         args: "release freeze".into(),
+        comment: None,
     };
     tale.tell(Happened::Commanded(Box::new(asked)));
     assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny: release freeze");

@@ -339,6 +339,7 @@ impl Tale {
             permission: Ok(()),
             run,
             args: String::new(),
+            comment: None,
         })));
     }
 }

@@ -1,8 +1,10 @@
 //! The Car Bridge: the only one that changes the outside world. It takes messages from the queue, carries out what was
 //! claimed or asked for, and tells the engine what became of it. `runs` takes a run from its message to its news,
-//! `remedies` does what each strategy needs, `people` answers people. What is worth doing was decided before.
+//! `remedies` and `rebuild` do what each strategy needs, `people` answers people, `chores` does small things. What is worth doing was decided before.
 
+mod chores;
 mod people;
+mod rebuild;
 mod remedies;
 mod runs;
 
@@ -23,7 +25,7 @@ use crate::guards;
 use crate::http::{CallError, Transport};
 use crate::jenkins::Jenkins;
 use crate::outlets::Outlets;
-use crate::outlets::message::{Chore, Message, Unreadable};
+use crate::outlets::message::{Message, Unreadable};
 use crate::store::{Store, StoreError};
 use crate::succession;
 
@@ -114,7 +116,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Message::Fact(fact) => Box::pin(self.heard(&fact)).await,
             Message::Command(command) if command.source.is_human() => Box::pin(self.asked(id, &command)).await,
             Message::Command(command) => Box::pin(self.carry_out(id, &command)).await,
-            Message::Chore(chore) => Box::pin(self.chore(&chore)).await,
+            Message::Chore(chore) => Box::pin(self.chore(id, &chore)).await,
         }
     }
 
@@ -130,22 +132,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 Handled::Nothing(applied.reason)
             }
         })
-    }
-
-    async fn chore(&self, chore: &Chore) -> Result<Handled, Again> {
-        if let Some(until) = self.github_held_off().await? {
-            return Ok(Handled::Waits(format!("GitHub wants to be left alone until {until}")));
-        }
-        match chore {
-            Chore::Redeliver { delivery } => match self.world.github.redeliver(*delivery).await {
-                Ok(()) => Ok(Handled::Done(format!("delivery {delivery} was asked for again"))),
-                Err(error) if error.is_transient() => Err(error.into()),
-                Err(error) => {
-                    self.note_limit(&error).await?;
-                    Ok(Handled::Failed(format!("delivery {delivery}: {error}")))
-                }
-            },
-        }
     }
 
     /// Until when GitHub must not be called, by what any of the functions was told.

@@ -5,7 +5,7 @@ use domain::comment;
 use domain::decide::Outcome;
 use domain::diagnosis::{Case, classify};
 use domain::event::{Commanded, Happened};
-use domain::id::{CommandId, PrId};
+use domain::id::PrId;
 use domain::pull_request::Record;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
@@ -35,6 +35,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             permission,
             run: run_of(command),
             args: command.args.clone().unwrap_or_default(),
+            comment: command.comment.clone(),
         };
         let what = Happened::Commanded(Box::new(asked));
         let applied = self.tell(&pr, command.command_id.to_string(), command.timestamp, what).await?;
@@ -141,28 +142,20 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let Some(run) = self.approve(record, &command.requested_by).await? else {
             return self.no(command, "Nothing here waits for an approval.").await;
         };
-        let message = CommandMessage {
-            command: record.active_run.as_ref().map_or(command.command, |run| Command::for_strategy(run.strategy)),
-            source: CommandSource::Reconciler,
-            command_id: CommandId::new(run.as_str()),
-            run_id: Some(run.clone()),
-            head_sha: Some(record.head_sha.clone()),
-            args: None,
-            comment: None,
-            ..command.clone()
-        };
-        let content = Content::Queue {
-            message: Message::Command(message),
-            repo: command.repo.clone(),
-            delay: std::time::Duration::ZERO,
-        };
-        let sent = self.engine.outlets().send(&[Parcel { id: format!("{run}#approved"), what: content }]).await;
-        if let Some(Err(error)) = sent.first() {
-            // The run's lease is over: the sweep finds it.
-            warn!(%run, %error, "an approved run waits for the sweep");
+        if let Some(message) = run.message() {
+            let content = Content::Queue {
+                message: Message::Command(message),
+                repo: command.repo.clone(),
+                delay: std::time::Duration::ZERO,
+            };
+            let parcel = Parcel { id: format!("{}#approved", run.id), what: content };
+            if let Some(Err(error)) = self.engine.outlets().send(&[parcel]).await.first() {
+                // The run's lease is over: the sweep finds it.
+                warn!(run = %run.id, %error, "an approved run waits for the sweep");
+            }
         }
         self.react(command, Reaction::Rocket).await?;
-        Ok(Handled::Done(format!("run {run} goes on")))
+        Ok(Handled::Done(format!("run {} goes on", run.id)))
     }
 
     async fn explain(&self, command: &CommandMessage, record: &Record) -> Result<(), Again> {
@@ -200,7 +193,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let marker = format!("suture:{}", command.command_id);
         let text = format!("@{} {text}", command.requested_by);
         match self.comment_once(&command.pr(), &marker, &text, Some(command.timestamp)).await {
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error) if error.is_transient() => Err(error.into()),
             Err(error) => {
                 self.note_limit(&error).await?;
@@ -210,18 +203,18 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    /// A comment that is written once: its hidden marker is looked for first.
+    /// A comment that is written once: its hidden marker is looked for first. Whether it was written now.
     pub(super) async fn comment_once(
         &self,
         pr: &PrId,
         marker: &str,
         text: &str,
         since: Option<Timestamp>,
-    ) -> Result<(), CallError> {
+    ) -> Result<bool, CallError> {
         let marker = format!("<!-- {marker} -->");
         if self.world.github.find_comment(pr, &marker, since).await?.is_some() {
-            return Ok(());
+            return Ok(false);
         }
-        self.world.github.comment(pr, &format!("{text}\n\n{marker}")).await.map(drop)
+        self.world.github.comment(pr, &format!("{text}\n\n{marker}")).await.map(|_| true)
     }
 }

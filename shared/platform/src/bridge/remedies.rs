@@ -1,19 +1,19 @@
 //! What each strategy needs done outside, step by step. Each step asks its probe before it does anything that must not be
-//! done twice, and names what it was decided on; what a target refuses for good is told apart from what may pass.
+//! done twice, and names what it was decided on; what a target refuses for good is told apart from what may pass. Rebuilding,
+//! which has the most ways, is in `rebuild`.
 
 use domain::backoff::Failure;
 use domain::comment;
 use domain::id::EffectId;
-use domain::policy::{Policy, RebuildVia, Wake};
+use domain::policy::{Policy, Wake};
 use domain::route::{BusDetail, DetailType, Target};
 use domain::state::Strategy;
 use http::{Method, Request, header};
 
 use super::runs::{InHand, step};
 use super::{Again, Bridge};
-use crate::github::{BranchUpdate, CheckRunSeen};
+use crate::github::BranchUpdate;
 use crate::http::CallError;
-use crate::jenkins::{Found, Jenkins, Job, Looking};
 use crate::lookup;
 use crate::outlets::{Content, Outlets, Parcel};
 use crate::store::Store;
@@ -70,7 +70,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// What a failed call means for the remedy. Limits are told to all, and cost nothing.
-    async fn stopped(&self, error: CallError) -> Stop {
+    pub(super) async fn stopped(&self, error: CallError) -> Stop {
         if let Err(again) = self.note_limit(&error).await {
             return Stop::Again(again);
         }
@@ -99,100 +99,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             BranchUpdate::HeadMoved if hand.run.resume_count > 0 => Ok("the head has moved already".to_owned()),
             BranchUpdate::HeadMoved => Err(Stop::Drop("the head moved".to_owned())),
         }
-    }
-
-    async fn rebuild(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
-        let via = hand.policy.rebuild.via;
-        match (via, &self.world.jenkins) {
-            (RebuildVia::Comment, _) => {
-                self.say(hand, "build", &hand.policy.rebuild.comment).await?;
-                Ok("Jenkins was asked in a comment".to_owned())
-            }
-            (RebuildVia::GitHub, _) => self.rerun_on_github(hand).await,
-            (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan, Some(jenkins)) => {
-                let jenkins = jenkins.clone();
-                self.build_on_jenkins(hand, &jenkins, via).await
-            }
-            (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan, None) => Err(Stop::Fail(
-                "no Jenkins is configured: set SUTURE_JENKINS_URL, or another `rebuild.via`".to_owned(),
-                Failure::Invalid,
-            )),
-        }
-    }
-
-    async fn build_on_jenkins(
-        &self,
-        hand: &mut InHand<'_>,
-        jenkins: &Jenkins,
-        via: RebuildVia,
-    ) -> Result<String, Stop> {
-        let job = job_of(hand);
-        let by_commit = !hand.policy.rebuild.sha_parameter.is_empty();
-        let commit = hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone());
-        let looking = |since| Looking { job: &job, commit: by_commit.then_some(&commit), since };
-        // Ours, if it has begun since the claim: a message that came twice, or an answer that was lost.
-        match jenkins.find(&looking(hand.run.created_at)).await {
-            Ok(Some(Found::Queued(_) | Found::Build(_))) => return Ok("a build is under way".to_owned()),
-            Ok(None) => {}
-            Err(error) => return Err(self.stopped(error).await),
-        }
-        let newest = jenkins.builds(&job).await;
-        let newest = match newest {
-            Ok(builds) => builds.into_iter().next(),
-            Err(error) => return Err(self.stopped(error).await),
-        };
-        if let Some(running) = newest.as_ref().filter(|build| build.building) {
-            let stop_first = hand.command.args.as_deref() == Some(domain::command::CommandMessage::STOP_FIRST);
-            if !stop_first {
-                return Err(Stop::Drop(format!("build {} of this pull request is at work", running.build.number)));
-            }
-            if let Err(error) = jenkins.stop(&running.build).await {
-                return Err(self.stopped(error).await);
-            }
-        }
-        let sent = match (via, &newest) {
-            (RebuildVia::Replay, Some(build)) => jenkins.replay(&build.build).await.map(drop),
-            (RebuildVia::Rescan, _) => rescan(jenkins, &job).await,
-            (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Comment | RebuildVia::GitHub, _) if by_commit => {
-                let parameter = hand.policy.rebuild.sha_parameter.as_str();
-                jenkins.build_with_parameters(&job, &[(parameter, commit.as_str())]).await.map(drop)
-            }
-            (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Comment | RebuildVia::GitHub, _) => {
-                jenkins.build(&job).await.map(drop)
-            }
-        };
-        match sent {
-            Ok(()) => Ok(format!("Jenkins builds {job}")),
-            // A job that Jenkins never made, because it missed the opening: its folder is scanned.
-            Err(CallError::Gone { .. }) if via != RebuildVia::Rescan => match rescan(jenkins, &job).await {
-                Ok(()) => Ok(format!("Jenkins looks for {job}")),
-                Err(error) => Err(self.stopped(error).await),
-            },
-            Err(error) => Err(self.stopped(error).await),
-        }
-    }
-
-    /// Failed jobs and check suites once more. What is at work already is left alone.
-    async fn rerun_on_github(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
-        let repo = hand.pr().repo.clone();
-        let head = hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone());
-        let runs = match self.world.github.check_runs(&repo, &head).await {
-            Ok(runs) => runs,
-            Err(error) => return Err(self.stopped(error).await),
-        };
-        let failed: Vec<&CheckRunSeen> = runs.iter().filter(|run| has_failed(run)).collect();
-        let mut asked = 0;
-        for run in failed {
-            match self.world.github.rerequest_check_run(&repo, run.id).await {
-                Ok(()) => asked += 1,
-                Err(CallError::Gone { .. } | CallError::Refused { .. }) => {}
-                Err(error) => return Err(self.stopped(error).await),
-            }
-        }
-        if asked == 0 {
-            return Err(Stop::Fail("GitHub has no failed check that can be run again".to_owned(), Failure::Invalid));
-        }
-        Ok(format!("GitHub runs {asked} checks again"))
     }
 
     async fn wake(&self, hand: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
@@ -261,7 +167,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Writes a comment, once: it carries a marker, which is looked for first.
-    async fn say(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
+    pub(super) async fn say(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
         match self.marked_comment(hand, step, text).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.stopped(error).await),
@@ -278,7 +184,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     async fn marked_comment(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), CallError> {
         let marker = format!("suture:{}#{step}", hand.run.id);
-        self.comment_once(hand.pr(), &marker, text, Some(hand.run.created_at)).await
+        self.comment_once(hand.pr(), &marker, text, Some(hand.run.created_at)).await.map(drop)
     }
 
     /// Guard, comment, close, ask: each done once, whatever happens between them.
@@ -347,24 +253,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
 /// No call without a limit.
 const CALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
-
-async fn rescan(jenkins: &Jenkins, job: &Job) -> Result<(), CallError> {
-    let folder = job.parent().unwrap_or_else(|| job.clone());
-    jenkins.rescan(&folder).await
-}
-
-/// Whether a check run ended badly. One that is at work has no conclusion.
-fn has_failed(run: &CheckRunSeen) -> bool {
-    run.conclusion.as_deref().is_some_and(|how| !matches!(how, "success" | "neutral" | "skipped"))
-}
-
-fn job_of(hand: &InHand<'_>) -> Job {
-    let pr = hand.pr();
-    // A branch's slash is part of a job's name, not a folder.
-    let branch = hand.record.branch.replace('/', "%2F");
-    let path = hand.policy.rebuild.job.replace("{owner}", pr.repo.owner()).replace("{repo}", pr.repo.name());
-    Job::new(&path.replace("{number}", &pr.number.to_string()).replace("{branch}", &branch))
-}
 
 fn target_of(strategy: Strategy) -> Target {
     match strategy {

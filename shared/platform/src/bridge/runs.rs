@@ -221,7 +221,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    async fn write(&self, run: &Run, loaded: u64) -> Result<(), Again> {
+    pub(super) async fn write(&self, run: &Run, loaded: u64) -> Result<(), Again> {
         let policy = self.engine.policies().base();
         let (key, item) = rows::run_row(run, policy)?;
         let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };
@@ -350,7 +350,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// A person has approved what waits: it goes on at once.
-    pub(super) async fn approve(&self, record: &Record, by: &str) -> Result<Option<RunId>, Again> {
+    pub(super) async fn approve(&self, record: &Record, by: &str) -> Result<Option<Run>, Again> {
         let Some(active) = &record.active_run else { return Ok(None) };
         let now = self.now();
         let Some(run) = self.engine.run(&active.id, now).await? else { return Ok(None) };
@@ -366,7 +366,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 // Its lease is over at once: whoever gets the message takes it.
                 let run = Run { lease_until: Some(now), ..run };
                 match self.write(&run, loaded).await {
-                    Ok(()) => Ok(Some(run.id)),
+                    Ok(()) => Ok(Some(run)),
                     Err(Again::Store(StoreError::Refused(_))) => Ok(None),
                     Err(error) => Err(error),
                 }

@@ -3,9 +3,10 @@
 use domain::event::cut;
 use domain::id::{RepoName, Sha};
 use http::Method;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::client::GitHub;
+use super::client::{GitHub, part};
 use super::pulls::{owner, repo_path};
 use crate::http::CallError;
 
@@ -15,7 +16,8 @@ const MAX_TEXT: usize = 65_535;
 const MOST_PAGES: usize = 10;
 
 /// Where a check run of ours stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CheckState {
     /// At work.
     InProgress,
@@ -30,7 +32,7 @@ pub enum CheckState {
 }
 
 /// A check run of ours.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRun {
     /// Its name.
     pub name: String,
@@ -64,15 +66,32 @@ struct Output<'a> {
     summary: String,
 }
 
+impl CheckState {
+    /// As GitHub has it: status and conclusion.
+    fn words(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::InProgress => ("in_progress", None),
+            Self::Success => ("completed", Some("success")),
+            Self::Neutral => ("completed", Some("neutral")),
+            Self::Failure => ("completed", Some("failure")),
+            Self::ActionRequired => ("completed", Some("action_required")),
+        }
+    }
+}
+
 impl CheckRun {
+    /// Whether this is what a check run shows already.
+    #[must_use]
+    pub fn is_shown_by(&self, seen: &CheckRunSeen) -> bool {
+        let (status, conclusion) = self.state.words();
+        seen.status == status
+            && seen.conclusion.as_deref() == conclusion
+            && seen.title == self.title
+            && seen.summary == cut(&self.summary, MAX_TEXT)
+    }
+
     fn body(&self, with_head: bool) -> Body<'_> {
-        let (status, conclusion) = match self.state {
-            CheckState::InProgress => ("in_progress", None),
-            CheckState::Success => ("completed", Some("success")),
-            CheckState::Neutral => ("completed", Some("neutral")),
-            CheckState::Failure => ("completed", Some("failure")),
-            CheckState::ActionRequired => ("completed", Some("action_required")),
-        };
+        let (status, conclusion) = self.state.words();
         Body {
             name: &self.name,
             head_sha: with_head.then(|| self.head.as_str()),
@@ -102,6 +121,10 @@ pub struct CheckRunSeen {
     pub suite: Option<u64>,
     /// The App that made it.
     pub app: String,
+    /// Its headline.
+    pub title: String,
+    /// Its text.
+    pub summary: String,
 }
 
 #[derive(Deserialize)]
@@ -113,6 +136,13 @@ struct RawRun {
     conclusion: Option<String>,
     check_suite: Option<Id>,
     app: Option<AppName>,
+    output: Option<RawOutput>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawOutput {
+    title: Option<String>,
+    summary: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -127,6 +157,7 @@ struct AppName {
 
 impl From<RawRun> for CheckRunSeen {
     fn from(raw: RawRun) -> Self {
+        let output = raw.output.unwrap_or_default();
         Self {
             id: raw.id,
             name: raw.name,
@@ -135,6 +166,8 @@ impl From<RawRun> for CheckRunSeen {
             conclusion: raw.conclusion,
             suite: raw.check_suite.map(|suite| suite.id),
             app: raw.app.and_then(|app| app.slug).unwrap_or_default(),
+            title: output.title.unwrap_or_default(),
+            summary: output.summary.unwrap_or_default(),
         }
     }
 }
@@ -147,6 +180,8 @@ pub struct WorkflowRun {
     /// Which attempt it is.
     #[serde(default)]
     pub run_attempt: u32,
+    /// When this attempt began.
+    pub run_started_at: Option<Timestamp>,
     /// `queued`, `in_progress`, `completed`, …
     pub status: Option<String>,
     /// `success`, `failure`, …
@@ -184,6 +219,21 @@ impl GitHub {
         }
         let path = repo_path(repo, &format!("commits/{head}/check-runs?per_page=100"));
         self.read_all(owner(repo), path, MOST_PAGES, |page: Page| page.check_runs).await
+    }
+
+    /// The newest check run of ours under this name on its commit: the probe before one is created.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn find_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<Option<CheckRunSeen>, CallError> {
+        #[derive(Deserialize)]
+        struct Page {
+            check_runs: Vec<CheckRunSeen>,
+        }
+        let name = part(&run.name);
+        let path = repo_path(repo, &format!("commits/{}/check-runs?check_name={name}&per_page=100", run.head));
+        let runs = self.read_all(owner(repo), path, MOST_PAGES, |page: Page| page.check_runs).await?;
+        Ok(runs.into_iter().filter(|seen| seen.external_id == run.external_id).max_by_key(|seen| seen.id))
     }
 
     /// Asks for a check run to run again. Only its maker hears it.

@@ -51,7 +51,7 @@ impl From<Raw> for Comment {
 }
 
 /// How we answer a command without words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reaction {
     /// 👀: seen.

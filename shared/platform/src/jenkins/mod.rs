@@ -2,10 +2,12 @@
 //! password and the crumb that goes with its session. What a build means for a pull request is decided elsewhere.
 
 mod builds;
+mod followed;
 mod names;
 mod orders;
 
 pub use builds::{BuildState, Found, Looking, QueueItem};
+pub use followed::{Followed, LOOK_AFTER, NotFollowed};
 pub use names::{BuildRef, Job};
 pub use orders::Queued;
 

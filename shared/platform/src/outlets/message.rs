@@ -2,8 +2,12 @@
 
 use domain::command::{CommandMessage, MessageVersion};
 use domain::event::Fact;
+use domain::id::{PrId, RepoName};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::github::{CheckRun, Reaction};
 
 /// A message for the Car Bridge.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +29,47 @@ pub enum Chore {
         /// GitHub's number of the delivery.
         delivery: u64,
     },
+    /// React to a comment or a review.
+    React {
+        /// In which repository.
+        repo: RepoName,
+        /// Its node id.
+        subject: String,
+        /// How.
+        reaction: Reaction,
+    },
+    /// Say something on a pull request, once.
+    Comment {
+        /// Where.
+        pr: PrId,
+        /// What makes it this comment and not another: hidden in it, and looked for before it is written.
+        marker: String,
+        /// What.
+        text: String,
+        /// Since when it may be there.
+        since: Timestamp,
+    },
+    /// Show how a commit stands. What is shown already is not posted again, and what is older than that not at all.
+    CheckRun {
+        /// In which repository.
+        repo: RepoName,
+        /// What it shows; found again by its `external_id`.
+        run: CheckRun,
+        /// When that was so.
+        as_of: Timestamp,
+    },
+}
+
+impl Chore {
+    /// Whose errand it is: a busy repository must not keep the others waiting. Redeliveries belong to none.
+    #[must_use]
+    pub fn repo(&self) -> Option<&RepoName> {
+        match self {
+            Self::Redeliver { .. } => None,
+            Self::React { repo, .. } | Self::CheckRun { repo, .. } => Some(repo),
+            Self::Comment { pr, .. } => Some(&pr.repo),
+        }
+    }
 }
 
 /// A message nobody can act on. It ends in the dead-letter queue, with this as the reason.
@@ -35,6 +80,9 @@ pub enum Unreadable {
         "`type` is {0:?}: this build knows `command`, `fact` and `chore`. Deploy the sender's version, then redrive the dead-letter queue"
     )]
     Unknown(String),
+    /// It is not even JSON.
+    #[error("it is no JSON: {0}. Whoever sent it was not Suture: find out who, and delete it")]
+    NoJson(String),
     /// It is one of ours, but not well formed.
     #[error("a message of type `{kind}` cannot be read: {why}")]
     Malformed {
@@ -111,7 +159,9 @@ impl Message {
             kind: kind.to_owned(),
             why: error.to_string(),
         };
-        let Head { kind } = serde_json::from_str(json).map_err(|error| malformed("unknown", error))?;
+        let value: serde_json::Value =
+            serde_json::from_str(json).map_err(|error| Unreadable::NoJson(error.to_string()))?;
+        let Head { kind } = serde_json::from_value(value).map_err(|error| malformed("unknown", error))?;
         match kind.as_str() {
             "command" => serde_json::from_str(json).map(Self::Command).map_err(|error| malformed(&kind, error)),
             "fact" => {
@@ -123,6 +173,77 @@ impl Message {
                 errand.map(|errand| Self::Chore(errand.chore)).map_err(|error| malformed(&kind, error))
             }
             _ => Err(Unreadable::Unknown(kind)),
+        }
+    }
+}
+
+/// Why nobody can act on a message, in a sentence for whoever looks into the dead-letter queue; nothing if it can be read, and so
+/// ended there because what it asks for kept failing.
+#[must_use]
+pub fn why_unreadable(body: &str) -> Option<String> {
+    Message::from_json(body).err().map(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::github::CheckState;
+
+    fn at() -> Timestamp {
+        Timestamp::from_second(1_772_000_000).unwrap()
+    }
+
+    #[test]
+    fn chores_travel_as_versioned_json() {
+        let repo: RepoName = "acme/shop".parse().unwrap();
+        let run = CheckRun {
+            name: "Suture".to_owned(),
+            head: "a".repeat(40).parse().unwrap(),
+            external_id: "suture:acme/shop#7".to_owned(),
+            state: CheckState::InProgress,
+            title: "Waiting for Policy Bot".to_owned(),
+            summary: "Since 09:00.".to_owned(),
+        };
+        let chores = [
+            Chore::Redeliver { delivery: 7 },
+            Chore::React { repo: repo.clone(), subject: "IC_1".to_owned(), reaction: Reaction::Rocket },
+            Chore::Comment {
+                pr: "acme/shop#7".parse().unwrap(),
+                marker: "suture:status".to_owned(),
+                text: "All is well.".to_owned(),
+                since: at(),
+            },
+            Chore::CheckRun { repo, run, as_of: at() },
+        ];
+        for chore in chores {
+            let repo = chore.repo().cloned();
+            assert_eq!(repo.is_none(), matches!(chore, Chore::Redeliver { .. }));
+            let message = Message::Chore(chore);
+            let json = message.to_json().unwrap();
+            assert!(json.contains(r#""type":"chore""#) && json.contains(r#""v":1"#), "{json}");
+            assert_eq!(Message::from_json(&json), Ok(message));
+            assert_eq!(why_unreadable(&json), None);
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_act_on_says_why() {
+        for (body, why) in [
+            ("", "it is no JSON: EOF while parsing"),
+            ("poison", "it is no JSON"),
+            ("[1]", "a message of type `unknown` cannot be read"),
+            (r#"{"type":"poem","v":1}"#, "`type` is \"poem\": this build knows"),
+            (
+                r#"{"type":"chore","v":2,"chore":"redeliver","delivery":1}"#,
+                "version 2 is not understood by this build (1)",
+            ),
+            (r#"{"type":"chore","v":1,"chore":"sing"}"#, "unknown variant `sing`"),
+            (r#"{"type":"fact","v":1}"#, "missing field `fact`"),
+            (r#"{"type":"command","v":1,"pr_number":1}"#, "a message of type `command` cannot be read: missing field"),
+            (r#"{"v":9}"#, "version 9 is not understood"),
+        ] {
+            let found = why_unreadable(body).unwrap();
+            assert!(found.contains(why), "{body}: {found}");
         }
     }
 }

@@ -82,11 +82,12 @@ impl Tables {
 
     /// Whether the condition of a write holds.
     fn allows(&self, write: &Write, now: Timestamp) -> bool {
-        let (Write::Put { key, only_if, .. } | Write::Delete { key, only_if }) = write else { return true };
+        let (key, only_if) = (write.key(), write.only_if());
         let row = self.rows.get(key);
         let held_by = |holder: &str| row.and_then(|item| text_of(item, HOLDER)) == Some(holder);
         match only_if {
             OnlyIf::Always => true,
+            OnlyIf::Present => row.is_some_and(|item| !is_expired(item, now)),
             OnlyIf::NeverSeen => row.is_none(),
             OnlyIf::Absent => row.is_none_or(|item| is_expired(item, now)),
             OnlyIf::Version(version) => row

@@ -59,10 +59,13 @@ impl fmt::Display for Key {
 }
 
 /// When a write may happen.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum OnlyIf {
     /// In any case.
+    #[default]
     Always,
+    /// If there is such a row, and its `ttl` has not passed: changing what somebody may have taken away meanwhile.
+    Present,
     /// If there is no such row, or only one whose `ttl` has passed.
     Absent,
     /// If there has never been such a row, or the broom has taken it: what makes an event apply once.
@@ -87,7 +90,7 @@ pub enum Write {
         /// When.
         only_if: OnlyIf,
     },
-    /// Changes some of a row that nobody has loaded; makes it if it is not there.
+    /// Changes some of a row that nobody has loaded; makes it if it is not there and its condition allows that.
     Change {
         /// Where.
         key: Key,
@@ -111,6 +114,15 @@ impl Write {
             Self::Put { key, .. } | Self::Change { key, .. } | Self::Delete { key, .. } => key,
         }
     }
+
+    /// When it may be written.
+    #[must_use]
+    pub fn only_if(&self) -> &OnlyIf {
+        match self {
+            Self::Put { only_if, .. } | Self::Delete { only_if, .. } => only_if,
+            Self::Change { change, .. } => &change.only_if,
+        }
+    }
 }
 
 /// A change to a row that can be made without reading it, and is the same whoever makes it first.
@@ -126,6 +138,8 @@ pub struct Change {
     pub take: BTreeMap<String, BTreeSet<String>>,
     /// Attributes to remove.
     pub remove: BTreeSet<String>,
+    /// When.
+    pub only_if: OnlyIf,
 }
 
 /// The three indexes of the state table; each is sparse: a row without its attributes is not in it.
@@ -159,7 +173,7 @@ impl Index {
     pub fn carries(self) -> &'static [&'static str] {
         match self {
             Self::Due => &[TTL, "priority"],
-            Self::ByRepo => &[TTL, "priority", "since"],
+            Self::ByRepo => &[TTL, "priority", "since", "base"],
             Self::Runs => &[TTL],
         }
     }

@@ -25,6 +25,14 @@ pub(super) struct Gate {
     pub(super) until: Timestamp,
 }
 
+impl Gate {
+    /// What the breaker would say could not be found out.
+    pub(super) fn unknown(now: Timestamp) -> Self {
+        let text = "whether the circuit breaker is open could not be found out".to_owned();
+        Self { why: Skip::Store, text, until: after(now, PROBING_AGAIN) }
+    }
+}
+
 impl<S: Store, O: Outlets> Pass<'_, S, O> {
     /// The breaker, after what the last minutes brought: whether it trips, who has to know, and whether anything may start.
     pub(super) async fn breaker(&mut self) -> Result<(), StoreError> {

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use domain::backoff::Failure;
 use domain::breaker::ProbeOutcome;
-use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use domain::event::{Happened, RemedyNews};
-use domain::id::{CommandId, EffectId, PrId, RunId};
+use domain::id::{EffectId, PrId, RunId};
 use domain::run::{Initiator, Recovery, Run, RunError, RunKind, RunState, RunTrigger, TransitionContext};
 use domain::state::Strategy;
 use futures_util::future::join_all;
@@ -46,7 +45,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     Ok(false) if self.engine().outlets().keeps(id) => {}
                     Ok(false) => {
                         self.summary.undelivered += 1;
-                        self.redate(rows::effect_key(id), EFFECT_AGAIN).await?;
+                        self.redate(rows::effect_key(id), EFFECT_AGAIN, OnlyIf::Present).await?;
                     }
                     Err(error) => self.unreadable(rows::effect_key(id), error).await?,
                 }
@@ -61,7 +60,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             EngineError::Store(StoreError::Corrupt(at, why)) => {
                 warn!(row = %at, why, "a row is put off: nobody understands it");
                 self.summary.unreadable += 1;
-                self.redate(key, UNREADABLE_AGAIN).await
+                self.redate(key, UNREADABLE_AGAIN, OnlyIf::Present).await
             }
             EngineError::Store(error) => Err(error),
             // Somebody else is at it.
@@ -69,9 +68,21 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         }
     }
 
-    async fn redate(&self, key: crate::store::Key, by: SignedDuration) -> Result<(), StoreError> {
+    /// Another date for a row that is as it was found. One that is gone, or has moved on, has its own.
+    async fn redate(&self, key: crate::store::Key, by: SignedDuration, as_found: OnlyIf) -> Result<(), StoreError> {
         let now = self.now();
-        self.store().write(vec![rows::redate(key, after(now, by))], now).await
+        match self.store().write(vec![rows::redate(key, after(now, by), as_found)], now).await {
+            Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A run that goes to the Car Bridge once more comes back in a minute, unless somebody moves it on before.
+    async fn run_again(&mut self, run: &Run) -> Result<(), EngineError> {
+        let as_found = OnlyIf::Version(run.version);
+        self.redate(rows::run_key(&run.id), RUN_AGAIN, as_found).await.map_err(EngineError::Store)?;
+        self.send_again(run).await;
+        Ok(())
     }
 
     /// Then runs past their lease or deadline.
@@ -112,24 +123,17 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                 self.send_again(&again).await;
                 Ok(())
             }
-            Recovery::Resume(_) => {
-                self.redate(rows::run_key(&run.id), RUN_AGAIN).await.map_err(EngineError::Store)?;
-                self.send_again(&run).await;
-                Ok(())
-            }
+            Recovery::Resume(_) => self.run_again(&run).await,
             // Closing for good may be begun again: what is closed stays closed.
-            Recovery::Fail(RunError::Orphaned { .. }) if run.kind == RunKind::Abandon => {
-                self.redate(rows::run_key(&run.id), RUN_AGAIN).await.map_err(EngineError::Store)?;
-                self.send_again(&run).await;
-                Ok(())
-            }
+            Recovery::Fail(RunError::Orphaned { .. }) if run.kind == RunKind::Abandon => self.run_again(&run).await,
+            Recovery::Look => self.look(run).await,
             Recovery::Fail(error) => self.expire(run, &error).await,
         }
     }
 
     /// The Car Bridge gets the same message once more; it knows by the run what was done.
     async fn send_again(&mut self, run: &Run) {
-        let Some(message) = message(run) else { return };
+        let Some(message) = run.message() else { return };
         let content =
             Content::Queue { repo: message.repo.clone(), message: Message::Command(message), delay: Duration::ZERO };
         let parcel = Parcel { id: format!("{}#{}", run.id, run.version), what: content };
@@ -140,7 +144,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         }
     }
 
-    /// It is over: the record hears of it if it waits for it, the breaker counts it, and in any case the run ends.
+    /// Its time is over: the record hears of it if it waits for it, the breaker counts it, and in any case the run ends.
     async fn expire(&mut self, run: Run, error: &RunError) -> Result<(), EngineError> {
         let news = match error {
             RunError::WaitExpired { .. } => RemedyNews::Overdue,
@@ -156,10 +160,15 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         if news == RemedyNews::Overdue && self.is_replaced(&run).await? {
             return Ok(());
         }
+        self.over(run, news, error.to_string()).await
+    }
+
+    /// Tells that a run is over, and sees to it that it is.
+    pub(super) async fn over(&mut self, run: Run, news: RemedyNews, error: String) -> Result<(), EngineError> {
         if let Some(pr) = &run.pr {
             let fact = self.fact(pr, &format!("{}.expired", run.id), Happened::Remedy { run: run.id.clone(), news });
             let applied = self.engine().apply(&fact, self.now()).await?;
-            info!(run = %run.id, %pr, reason = applied.reason, "a run is past its date");
+            info!(run = %run.id, %pr, reason = applied.reason, "a run is over");
         }
         let now = self.now();
         let Some(still) = self.engine().run(&run.id, now).await? else { return Ok(()) };
@@ -167,7 +176,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             // No record waits for it: a sweep, or a run that was overtaken.
             let loaded = still.version;
             let context = TransitionContext::new(Initiator::Timeout, now).because("past its date");
-            if let Ok(failed) = still.clone().fail("left behind", error.to_string(), context) {
+            if let Ok(failed) = still.clone().fail("left behind", error, context) {
                 self.put_run(&failed, loaded).await?;
             }
         } else if !still.state.is_terminal() {
@@ -208,57 +217,9 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         Ok(())
     }
 
-    async fn put_run(&self, run: &Run, loaded: u64) -> Result<(), EngineError> {
+    pub(super) async fn put_run(&self, run: &Run, loaded: u64) -> Result<(), EngineError> {
         let (key, item) = rows::run_row(run, self.policies().base()).map_err(EngineError::Store)?;
         let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };
         self.store().write(vec![write], self.now()).await.map_err(EngineError::Store)
-    }
-}
-
-/// What the Car Bridge was asked to do on behalf of a run, as far as the run remembers it.
-fn message(run: &Run) -> Option<CommandMessage> {
-    let command = match run.kind {
-        RunKind::Remedy(strategy) => Command::for_strategy(strategy),
-        RunKind::Abandon => Command::Cancel,
-        RunKind::Sweep => return None,
-    };
-    let source = match run.trigger {
-        RunTrigger::PrComment => CommandSource::PrComment,
-        RunTrigger::AdminApi => CommandSource::AdminApi,
-        RunTrigger::Reconciler | RunTrigger::Schedule | RunTrigger::Webhook => CommandSource::Reconciler,
-    };
-    let pr = run.pr.clone()?;
-    Some(CommandMessage {
-        v: MessageVersion,
-        pr_number: pr.number,
-        repo: pr.repo,
-        command,
-        source,
-        requested_by: run.requested_by.clone().unwrap_or_else(|| "suture".to_owned()),
-        timestamp: run.created_at,
-        command_id: CommandId::new(run.id.as_str()),
-        run_id: Some(run.id.clone()),
-        head_sha: run.head_sha.clone(),
-        args: None,
-        comment: None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn a_run_remembers_what_it_was_asked_for() {
-        let at: Timestamp = "2036-03-03T09:00:00Z".parse().unwrap();
-        let pr: PrId = "acme/shop#7".parse().unwrap();
-        let mut run = Run::on(RunId::new("r1"), pr.clone(), None, RunKind::Abandon, RunTrigger::PrComment, at);
-        run.requested_by = Some("danny".to_owned());
-        let asked = message(&run).unwrap();
-        assert_eq!((asked.command, asked.source, asked.pr()), (Command::Cancel, CommandSource::PrComment, pr));
-        assert_eq!((asked.requested_by.as_str(), asked.run_id), ("danny", Some(RunId::new("r1"))));
-        assert_eq!(message(&Run::sweep(RunId::new("s"), RunTrigger::Schedule, at)), None);
     }
 }

@@ -2,12 +2,13 @@
 //! is due, asks GitHub for the truth, and lets the domain decide. It claims remedies and never carries one out. Whatever it
 //! does not get to is still due; whatever it visits gets a new date.
 //!
-//! `left` takes up what others left behind, `gate` asks whether anything may be started, `visit` looks at pull requests and
+//! `left` takes up what others left behind, `follow` looks after orders at Jenkins, `gate` asks whether anything may be started, `visit` looks at pull requests and
 //! `treat` at those that are stale, `failures` reads why a build failed, `inventory` finds pull requests nobody told us about,
 //! `notices` keeps mails from becoming a flood, `spare` leaves out what GitHub's limits do not allow.
 
 mod failures;
 mod flight;
+mod follow;
 mod gate;
 mod inventory;
 mod left;
@@ -208,6 +209,8 @@ struct Pass<'a, S, O> {
     seen: observed::Week,
     spent: Spending,
     rates: Rates,
+    /// Jenkins did not answer: it is not asked after orders again in this sweep, or each would cost a timeout.
+    jenkins_is_silent: bool,
 }
 
 impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
@@ -222,6 +225,7 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
             seen: observed::Week::default(),
             spent: sweep.store().spent().so_far(),
             rates: sweep.github.rates(),
+            jenkins_is_silent: false,
         }
     }
 
@@ -303,8 +307,11 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
         if !self.goes_on().await {
             return;
         }
-        let gate = self.breaker().await;
-        self.note("breaker", gate);
+        if let Err(error) = self.breaker().await {
+            self.failed("breaker", &error);
+            // Whether remedies mostly fail is not known: nothing is begun until it is.
+            self.gate = Some(Gate::unknown(self.now()));
+        }
         let held = self.hears_github().await;
         self.note("github", held);
         if self.goes_on().await {

@@ -75,19 +75,26 @@ impl<O: Outlets> Keeping<O> {
             .unwrap_or_else(|_| parcels.iter().map(|_| Err(Undelivered("it took too long".to_owned()))).collect());
         let sent = answers.iter().filter(|answer| answer.is_ok()).count();
         let all = kept.len() > MOST_SINGLE;
-        let mut writes = Vec::new();
+        let (mut gone, mut stay) = (Vec::new(), Vec::new());
         for (place, parcel) in kept.iter().enumerate() {
             let key = rows::effect_key(&EffectId::new(parcel.id.as_str()));
             let answer = answers.get(if all { 0 } else { place });
             if matches!(answer, Some(Ok(()))) {
-                writes.push(Write::Delete { key, only_if: OnlyIf::Always });
+                gone.push(Write::Delete { key, only_if: OnlyIf::Always });
             } else {
                 warn!(effect = %parcel.id, ?answer, "a mail stays in the table");
-                writes.push(rows::redate(key, later));
+                stay.push(rows::redate(key, later, OnlyIf::Present));
             }
         }
-        for chunk in writes.chunks(MOST_WRITES) {
+        for chunk in gone.chunks(MOST_WRITES) {
             store.write(chunk.to_vec(), now).await?;
+        }
+        for write in stay {
+            match store.write(vec![write], now).await {
+                // Another sweep has sent it meanwhile.
+                Ok(()) | Err(StoreError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(u32::try_from(sent).unwrap_or(u32::MAX))
     }
@@ -95,7 +102,9 @@ impl<O: Outlets> Keeping<O> {
 
 /// One mail for many. The same mails make the same one, so that a repetition can be told.
 fn digest(kept: &[Parcel]) -> Parcel {
-    let ids: Vec<&str> = kept.iter().map(|parcel| parcel.id.as_str()).collect();
+    let mut ids: Vec<&str> = kept.iter().map(|parcel| parcel.id.as_str()).collect();
+    // The next sweep finds them in another order.
+    ids.sort_unstable();
     let notices: Vec<&Notice> = kept.iter().filter_map(notice_of).collect();
     Parcel { id: format!("digest-{}", &hashed(&ids)[..16]), what: Content::People(comment::sweep::digest(&notices)) }
 }

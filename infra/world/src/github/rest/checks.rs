@@ -1,4 +1,4 @@
-//! Check runs, check suites, statuses, commits, Actions: what hangs on commits.
+//! Check runs, check suites, statuses, commits: what hangs on commits.
 
 use std::sync::Arc;
 
@@ -56,10 +56,6 @@ impl World {
                 ),
             },
             ("POST", ["statuses", sha]) => self.create_status(asked, caller, repo, sha),
-            ("POST", ["actions", "runs", id, "rerun-failed-jobs" | "rerun"]) => {
-                self.log(caller.login(), Deed::JobsRerun, None, None, *id);
-                Answer::json(201, &json!({}))
-            }
             _ => return None,
         })
     }

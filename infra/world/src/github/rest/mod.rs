@@ -1,6 +1,7 @@
 //! GitHub's REST API, as far as somebody looking after pull requests needs it. One table of paths; what is not in it
 //! answers 404 and is remembered.
 
+mod actions;
 mod app;
 mod checks;
 mod issues;
@@ -36,7 +37,8 @@ impl World {
         match rest {
             ["pulls", ..] => self.pulls_api(asked, by, repo, method, rest),
             ["issues", ..] => self.issues_api(asked, by, repo, method, rest),
-            ["check-runs" | "check-suites" | "commits" | "statuses" | "actions", ..] => {
+            ["actions", ..] => self.actions_api(asked, caller, repo, method, rest),
+            ["check-runs" | "check-suites" | "commits" | "statuses", ..] => {
                 self.checks_api(asked, caller, repo, method, rest)
             }
             _ => self.repos_api(asked, repo, method, rest),

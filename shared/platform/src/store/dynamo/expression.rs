@@ -19,14 +19,12 @@ pub(super) struct Expression {
 
 impl Expression {
     pub(super) fn of(write: &Write, now: Timestamp) -> Self {
-        match write {
-            Write::Put { key, only_if, .. } | Write::Delete { key, only_if } => {
-                let mut expression = Self::default();
-                expression.condition = expression.only_if(key.table, only_if, now);
-                expression
-            }
+        let mut expression = match write {
+            Write::Put { .. } | Write::Delete { .. } => Self::default(),
             Write::Change { change, .. } => Self::change(change),
-        }
+        };
+        expression.condition = expression.only_if(write.key().table, write.only_if(), now);
+        expression
     }
 
     fn only_if(&mut self, table: Table, only_if: &OnlyIf, now: Timestamp) -> Option<String> {
@@ -37,6 +35,11 @@ impl Expression {
         let number = |value: String| Wire::N(value);
         match only_if {
             OnlyIf::Always => None,
+            OnlyIf::Present => {
+                let (there, ttl) = (self.name(there), self.name(TTL));
+                let now = self.value(number(now.as_second().to_string()));
+                Some(format!("attribute_exists({there}) AND (attribute_not_exists({ttl}) OR {ttl} > {now})"))
+            }
             OnlyIf::NeverSeen => Some(format!("attribute_not_exists({})", self.name(there))),
             OnlyIf::Absent => {
                 let (there, ttl) = (self.name(there), self.name(TTL));

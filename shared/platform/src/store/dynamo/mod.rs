@@ -82,8 +82,9 @@ impl DynamoStore {
             }
             Write::Change { key, .. } => {
                 let request = self.client.update_item().table_name(table).set_key(Some(wire_key(&key)));
-                let request = request.set_update_expression(update);
+                let request = request.set_update_expression(update).set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                let request = request.return_values_on_condition_check_failure(all_old);
                 let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
                 sent.map_err(|error| failed(Failed::Update(error)))?.consumed_capacity
             }
@@ -116,7 +117,8 @@ impl DynamoStore {
                 // In a transaction an update must say something; that a row should be there says nothing.
                 let update = update.unwrap_or_else(|| "REMOVE nothing".to_owned());
                 let change = Update::builder().table_name(table).set_key(Some(wire_key(&key)));
-                let change = change.update_expression(update);
+                let change = change.update_expression(update).set_condition_expression(condition);
+                let change = change.return_values_on_condition_check_failure(all_old);
                 let change = change.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 part.update(change.build().map_err(malformed)?)
             }

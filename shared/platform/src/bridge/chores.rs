@@ -1,0 +1,105 @@
+//! Small things to do on GitHub that no record depends on. Each asks its probe before it is done, so that a message that comes twice
+//! does it once; what GitHub does not want now is put off on the queue.
+
+use std::time::Duration;
+
+use domain::id::{PrId, RepoName};
+use jiff::Timestamp;
+
+use super::{Again, Bridge, Handled};
+use crate::github::CheckRun;
+use crate::http::CallError;
+use crate::outlets::message::{Chore, Message};
+use crate::outlets::{Content, Outlets, Parcel};
+use crate::store::Store;
+
+/// The queue can put nothing off for longer.
+const LONGEST_DELAY_SECS: u64 = 900;
+/// Whose errands those are that belong to no repository.
+const ERRANDS: &str = "suture/errands";
+
+impl<S: Store, O: Outlets> Bridge<S, O> {
+    pub(super) async fn chore(&self, id: &str, chore: &Chore) -> Result<Handled, Again> {
+        if let Some(until) = self.github_held_off().await? {
+            return self.put_off(id, chore, until).await;
+        }
+        let done = match chore {
+            Chore::Redeliver { delivery } => {
+                let asked = self.world.github.redeliver(*delivery).await;
+                asked.map(|()| Handled::Done(format!("delivery {delivery} was asked for again")))
+            }
+            Chore::React { repo, subject, reaction } => {
+                // Reacting twice is reacting once: GitHub itself is the probe.
+                let reacted = self.world.github.react(repo, subject, *reaction).await;
+                reacted.map(|()| Handled::Done(format!("reacted to {subject}")))
+            }
+            Chore::Comment { pr, marker, text, since } => self.comment_chore(pr, marker, text, *since).await,
+            Chore::CheckRun { repo, run, as_of } => self.show(repo, run, *as_of).await,
+        };
+        match done {
+            Ok(handled) => Ok(handled),
+            Err(error) => match error.until() {
+                Some(until) => {
+                    self.note_limit(&error).await?;
+                    self.put_off(id, chore, until).await
+                }
+                None if error.is_transient() => Err(error.into()),
+                None => Ok(Handled::Failed(error.to_string())),
+            },
+        }
+    }
+
+    /// A chore has no date in the table: the queue brings it back. It is acknowledged only once its successor is there.
+    async fn put_off(&self, id: &str, chore: &Chore, until: Timestamp) -> Result<Handled, Again> {
+        let secs = until.duration_since(self.now()).as_secs().max(1).unsigned_abs().min(LONGEST_DELAY_SECS);
+        let Some(repo) = chore.repo().cloned().or_else(|| ERRANDS.parse().ok()) else {
+            return Ok(Handled::Failed("it belongs to nobody".to_owned()));
+        };
+        let message = Message::Chore(chore.clone());
+        let what = Content::Queue { message, repo, delay: Duration::from_secs(secs) };
+        match self.engine.outlets().send(&[Parcel { id: format!("{id}-later"), what }]).await.into_iter().next() {
+            Some(Ok(())) => Ok(Handled::Waits(format!("GitHub wants to be left alone until {until}"))),
+            Some(Err(error)) => Err(Again::Bus(error.to_string())),
+            None => Err(Again::Bus("the queue did not answer".to_owned())),
+        }
+    }
+
+    async fn comment_chore(&self, pr: &PrId, marker: &str, text: &str, since: Timestamp) -> Result<Handled, CallError> {
+        Ok(if self.comment_once(pr, marker, text, Some(since)).await? {
+            Handled::Done(format!("said on {pr}"))
+        } else {
+            Handled::Nothing(format!("{pr} has this comment already"))
+        })
+    }
+
+    /// Shows how a commit stands: a new check run, or ours changed, or nothing if it says so already.
+    async fn show(&self, repo: &RepoName, run: &CheckRun, as_of: Timestamp) -> Result<Handled, CallError> {
+        let github = &self.world.github;
+        let Some(seen) = github.find_check_run(repo, run).await? else {
+            let id = github.create_check_run(repo, &dated(run, as_of)).await?;
+            return Ok(Handled::Done(format!("check run {id} shows: {}", run.title)));
+        };
+        let shown_as_of = date_of(&seen.summary);
+        if shown_as_of.is_some_and(|at| at > as_of) {
+            return Ok(Handled::Nothing(format!("check run {} shows something newer", seen.id)));
+        }
+        if shown_as_of.is_some_and(|at| dated(run, at).is_shown_by(&seen)) {
+            return Ok(Handled::Nothing(format!("check run {} shows this already", seen.id)));
+        }
+        github.update_check_run(repo, seen.id, &dated(run, as_of)).await?;
+        Ok(Handled::Done(format!("check run {} shows: {}", seen.id, run.title)))
+    }
+}
+
+/// Where the date stands, hidden, at the beginning of the text: its end may be cut.
+const DATE: &str = "<!-- suture:as-of ";
+const DATE_ENDS: &str = " -->\n";
+
+/// With the date of what it shows, so that a message that was overtaken on the queue does not take anything back.
+fn dated(run: &CheckRun, as_of: Timestamp) -> CheckRun {
+    CheckRun { summary: format!("{DATE}{as_of}{DATE_ENDS}{}", run.summary), ..run.clone() }
+}
+
+fn date_of(summary: &str) -> Option<Timestamp> {
+    summary.strip_prefix(DATE)?.split_once(" -->")?.0.parse().ok()
+}

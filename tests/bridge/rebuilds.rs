@@ -1,0 +1,98 @@
+//! The many ways to run checks again: GitHub Actions, and what an order becomes at Jenkins.
+
+use domain::run::RunState;
+use domain::state::State;
+use platform::bridge::Handled;
+use tests::stage::{Stage, look};
+use world::{Deed, Fault, Repo, Reports};
+
+use crate::remedies::{run_state, stuck};
+
+fn actions() -> Stage {
+    Stage::with("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
+        settings.repos = vec![Repo { reports: Reports::Actions, ..Repo::new("acme/payments") }];
+    })
+}
+
+fn reruns(stage: &Stage) -> usize {
+    look(&stage.world).effects().iter().filter(|effect| effect.deed == Deed::JobsRerun).count()
+}
+
+#[tokio::test]
+async fn failed_jobs_of_github_actions_are_run_again() {
+    let stage = actions();
+    let pr = stuck(&stage, Fault::AgentLost, 30).await;
+    assert_eq!(stage.record(&pr).await.state, State::ChecksFailed);
+    stage.claimed(&pr, "run-1").await;
+    let (id, body) = stage.outside.take().unwrap();
+    let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
+    assert_eq!(handled, Handled::Done("GitHub runs 1 checks again".to_owned()));
+    assert!(matches!(stage.bridge.handle(&format!("m{id}"), &body).await.unwrap(), Handled::Nothing(_)));
+    assert_eq!(reruns(&stage), 1);
+    stage.pass(120).await;
+    assert_eq!(stage.record(&pr).await.state, State::Merged);
+    assert_eq!(run_state(&stage, "run-1").await, RunState::Completed);
+    assert!(look(&stage.world).unknown_requests().is_empty(), "{:?}", look(&stage.world).unknown_requests());
+}
+
+#[tokio::test]
+async fn a_workflow_at_work_is_left_alone() {
+    let stage = actions();
+    let pr = stuck(&stage, Fault::AgentLost, 30).await;
+    // Somebody was faster, and nobody has told us yet.
+    look(&stage.world).person_reruns(&pr, "maria");
+    look(&stage.world).advance(jiff::SignedDuration::from_secs(2));
+    stage.claimed(&pr, "run-1").await;
+    let handled = stage.carry_out().await;
+    assert!(matches!(&handled[..], [Ok(Handled::Refused(why))] if why.contains("is at work")), "{handled:?}");
+    assert_eq!((reruns(&stage), stage.record(&pr).await.retry_counts.rebuild), (1, 0), "given back");
+}
+
+/// Our worker died after GitHub had accepted: the run that was begun since is ours.
+#[tokio::test]
+async fn a_rerun_whose_answer_was_lost_is_known_again() {
+    let stage = actions();
+    let pr = stuck(&stage, Fault::AgentLost, 30).await;
+    stage.claimed(&pr, "run-1").await;
+    look(&stage.world).person_reruns(&pr, "suture[bot]");
+    let handled = stage.carry_out().await;
+    assert_eq!(handled, [Ok(Handled::Done("GitHub runs 1 checks again".to_owned()))]);
+    assert_eq!(reruns(&stage), 1);
+    stage.pass(120).await;
+    assert_eq!(stage.record(&pr).await.state, State::Merged);
+}
+
+#[tokio::test]
+async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_what_to_set() {
+    // Jenkins' App owns its check run: GitHub answers 403 when we ask for it.
+    let stage = Stage::with("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
+        settings.repos = vec![Repo { reports: Reports::CheckRun, ..Repo::new("acme/payments") }];
+    });
+    let pr = stuck(&stage, Fault::AgentLost, 30).await;
+    stage.claimed(&pr, "run-1").await;
+    let handled = stage.carry_out().await;
+    assert!(
+        matches!(&handled[..], [Ok(Handled::Failed(why))] if why.contains("set another `rebuild.via`")),
+        "{handled:?}"
+    );
+    let record = stage.record(&pr).await;
+    assert!(record.refused.is_some_and(|refused| refused.why.contains("rebuild.via")), "asking again would not help");
+}
+
+#[tokio::test]
+async fn an_order_is_written_down_with_its_queue_item() {
+    let stage = Stage::with("mode = \"act\"", |settings| {
+        settings.repos = vec![Repo { reports: Reports::CheckRun, ..Repo::new("acme/payments") }];
+    });
+    let pr = stuck(&stage, Fault::AgentLost, 30).await;
+    stage.claimed(&pr, "run-1").await;
+    let handled = stage.carry_out().await;
+    assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{handled:?}");
+    let run = stage.bridge.engine().run(&domain::id::RunId::new("run-1"), stage.now()).await.unwrap().unwrap();
+    let output = run.step("build").unwrap().output.clone().unwrap();
+    assert!(output.starts_with("queue item "), "{output}");
+    assert_eq!(run.state, RunState::WaitingExternal);
+    assert!(run.look_at.unwrap() < run.wait_deadline.unwrap(), "{run:?}");
+    stage.pass(120).await;
+    assert_eq!(stage.record(&pr).await.state, State::Merged);
+}

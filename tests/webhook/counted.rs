@@ -1,0 +1,143 @@
+//! What is told of policy and merging is read with its details, and everything that becomes of a delivery is counted.
+
+use domain::event::EventKind;
+use domain::state::{State, Substatus};
+use http::Method;
+use platform::github::webhook::signature::sign;
+use platform::store::Store as _;
+use serde_json::{Value, json};
+
+use crate::ear::{Delivery, Ear, JENKINS, approval, comment, enqueued, pull, push, run, status};
+
+const POLICY: &str = "policy-bot: main";
+const CONFIG: &str = "mode = 'act'\nchecks.required = ['continuous-integration/jenkins/pr-merge']";
+
+/// The counters of the last line, as CloudWatch reads them: name and value.
+fn counted(ear: &Ear) -> Vec<(String, u64)> {
+    let line = ear.line();
+    let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().clone();
+    assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], json!("Suture"));
+    let counters = metrics.iter().filter(|metric| metric["Unit"] == json!("Count"));
+    counters
+        .map(|metric| {
+            let name = metric["Name"].as_str().unwrap().to_owned();
+            let value = line[&name].as_u64().unwrap_or_else(|| panic!("{name} has no value: {line}"));
+            (name, value)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn each_outcome_has_its_counter() {
+    let ear = Ear::new("mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 7");
+    let opened = pull(42, "opened", 'a', 0);
+    let stranger = Delivery { event: "status", ..status('f', JENKINS, "pending", "", 1) };
+    let deliveries: Vec<(Delivery, &str)> = vec![
+        (opened.clone(), "applied"),
+        (opened, "duplicate"),
+        (stranger, "ignored"),
+        (pull(42, "synchronize", 'b', 1), "applied"),
+        (run('a', "build", Some("success"), &[42], 2), "superseded"),
+        (run('b', "build", Some("success"), &[42], 3), "applied"),
+        (status('b', POLICY, "success", "", 4), "applied"),
+        (run('b', "build", Some("failure"), &[42], 5), "anomaly"),
+        (comment(42, "/status", 6), "command_queued"),
+        (run('b', "other", None, &[42], 7), "throttled"),
+    ];
+    for (delivery, counter) in deliveries {
+        let answer = ear.hear(&delivery).await;
+        assert_eq!(counted(&ear), [(counter.to_owned(), 1)], "{}: {answer:?}", delivery.id);
+        let line = ear.line();
+        assert_eq!((&line["event"], &line["delivery"]), (&json!(delivery.event), &json!(delivery.id)));
+        assert!(line["ms"].is_u64() && line["reason"].is_string() && line["repo"] == json!("acme/shop"), "{line}");
+    }
+    ear.request(Method::POST, "/webhook/github", &[], b"{}").await;
+    assert_eq!(counted(&ear), [("rejected".to_owned(), 1)]);
+}
+
+#[tokio::test]
+async fn policy_starts_passes_and_fails_with_its_reason() {
+    for (description, substatus) in [
+        ("Separation of duties: the author may not approve", Substatus::SodFailure),
+        ("build policy not met", Substatus::BuildFailure),
+        ("Branch protection requirements not met", Substatus::BranchProtectionFailure),
+        ("Disapproved by maria", Substatus::OtherPolicyFailure),
+    ] {
+        let ear = Ear::new(CONFIG);
+        ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+        ear.expect(&status('a', JENKINS, "success", "", 5), "applied").await;
+        ear.expect(&status('a', POLICY, "pending", "evaluating", 6), "applied").await;
+        assert_eq!(ear.record(42).await.state, State::PolicyEvaluating);
+        ear.expect(&status('a', POLICY, "failure", description, 7), "applied").await;
+        let record = ear.record(42).await;
+        assert_eq!((record.state, record.substatus), (State::PolicyFailed, Some(substatus)), "{description}");
+        ear.expect(&status('a', POLICY, "success", "All rules are approved", 9), "applied").await;
+        assert_eq!(ear.record(42).await.state, State::PolicyPassed);
+        let kinds = ear.kinds(42).await;
+        for kind in ["POLICY_STARTED", "POLICY_FAILED", "POLICY_PASSED"] {
+            assert!(kinds.contains(kind), "{kind} is not in {kinds}");
+        }
+    }
+}
+
+/// Ready to be merged, and the automerge bot tries.
+async fn merging() -> Ear {
+    let ear = Ear::new(CONFIG);
+    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    ear.expect(&status('a', JENKINS, "success", "", 5), "applied").await;
+    ear.expect(&status('a', POLICY, "success", "", 6), "applied").await;
+    ear.expect(&approval(42, 'a', 7), "applied").await;
+    ear.expect(&enqueued(42, 8), "applied").await;
+    assert_eq!(ear.record(42).await.state, State::Merging);
+    ear
+}
+
+async fn failure_of(ear: &Ear) -> String {
+    let events = ear.events(42).await;
+    let failed: Vec<_> = events.iter().filter(|event| event.kind == EventKind::MergeFailed).collect();
+    assert_eq!(failed.len(), 1, "{}", ear.kinds(42).await);
+    failed[0].payload.text.clone()
+}
+
+#[tokio::test]
+async fn a_merge_fails_by_leaving_the_queue_or_by_the_bots_own_word() {
+    let ear = merging().await;
+    let mut dequeued = pull(42, "dequeued", 'a', 9);
+    dequeued.payload["reason"] = json!("CI_FAILURE");
+    ear.hear(&dequeued).await;
+    assert!(failure_of(&ear).await.contains("CI_FAILURE"));
+
+    let ear = merging().await;
+    let report: Value = json!({"id": "r1", "bot": "automerge-bot", "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40),
+        "result": "failed", "reason": "the base branch was modified", "occurred_at": crate::ear::at(9)});
+    let body = report.to_string();
+    let signature = sign("b-new", body.as_bytes());
+    ear.request(Method::POST, "/webhook/bot", &[("x-hub-signature-256", &signature)], body.as_bytes()).await;
+    assert!(failure_of(&ear).await.contains("the base branch was modified"));
+}
+
+/// A push costs what is based on the branch, not what the repository has.
+#[tokio::test]
+async fn a_push_reads_only_what_is_based_on_its_branch() {
+    let ear = Ear::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1000");
+    for number in 1..=90 {
+        let base = if number <= 3 { "release" } else { "main" };
+        ear.expect(&pull(number, "opened", 'a', 0).with("/pull_request/base/ref", json!(base)), "applied").await;
+    }
+    let before = ear.store().spent().so_far();
+    ear.expect(&push("release", 9), "applied").await;
+    let after = ear.store().spent().so_far();
+    let (requests, read) = (after.requests - before.requests, after.items_read - before.items_read);
+    println!("a push to a base of 3 among 90: {requests} requests, {read} items read");
+    assert_eq!(ear.line()["applied"], json!(3));
+    // The index once, the three records, and the counter.
+    assert!(read <= 90 + 3 + 1, "{read}");
+    for number in 1..=3 {
+        assert_eq!(ear.kinds(number).await, "PR_OPENED BASE_MOVED");
+    }
+    // One that moves to another base is found there.
+    let moved = pull(2, "edited", 'a', 10).with("/pull_request/base/ref", json!("main"));
+    ear.expect(&moved, "applied").await;
+    ear.expect(&push("release", 11), "applied").await;
+    assert_eq!(ear.line()["applied"], json!(2));
+}

@@ -1,0 +1,211 @@
+//! GitHub's own payloads, broken at random: thousands of them in the ordinary test command, since the fuzz target needs a nightly
+//! compiler. The same seed breaks the same things in the same order; how many fit into the time depends on the machine.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use platform::github::webhook::signature::sign;
+use serde_json::{Value, json};
+
+use crate::ear::{Ear, SECRET};
+use crate::examples::{CONFIG, examples};
+
+/// So many are tried, or as many as fit into the time.
+const MOST: usize = 20_000;
+const LEAST: usize = 1_000;
+const BUDGET: Duration = Duration::from_secs(10);
+/// The log of a listener that has heard this many is long: another one begins.
+const PER_EAR: usize = 200;
+
+/// Numbers that look random, the same ones each time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        usize::try_from(self.roll() % count.max(1) as u64).unwrap()
+    }
+
+    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        let place = self.below(of.len());
+        &of[place]
+    }
+}
+
+/// What GitHub never sends, and somebody might.
+fn odd(dice: &mut Dice) -> Value {
+    let many = 1 + dice.below(40);
+    match dice.below(16) {
+        0 => Value::Null,
+        1 => json!(true),
+        2 => json!(-1),
+        3 => json!(u64::MAX),
+        4 => json!(1e300),
+        5 => json!(""),
+        6 => json!("x".repeat(many * 500)),
+        7 => json!("ä→🦀\u{0}\u{1b}[31m\r\n"),
+        8 => json!([]),
+        9 => json!({}),
+        10 => json!("0".repeat(40)),
+        11 => json!("9999-12-31T23:59:60Z"),
+        12 => json!("/rebuild\n/merge\n```\n/cancel"),
+        13 => (0..many).fold(json!(1), |inner, _| json!([inner])),
+        14 => json!("acme/../shop#1"),
+        _ => json!(dice.roll()),
+    }
+}
+
+/// The addresses of all values within a payload. Links say nothing, and are most of it.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    let inner: Vec<(String, &Value)> = match value {
+        Value::Object(object) => object
+            .iter()
+            .filter(|(key, _)| !key.ends_with("url") && *key != "_links")
+            .map(|(key, value)| (key.replace('~', "~0").replace('/', "~1"), value))
+            .collect(),
+        Value::Array(array) => array.iter().enumerate().map(|(n, value)| (n.to_string(), value)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
+    };
+    for (key, value) in inner {
+        let at = format!("{at}/{key}");
+        pointers(value, &at, found);
+        found.push(at);
+    }
+}
+
+/// A payload without its links: what is read of it is in the rest, and it is a tenth as long.
+fn without_links(value: &Value) -> Value {
+    match value {
+        Value::Object(object) => object
+            .iter()
+            .filter(|(key, _)| !key.ends_with("url") && *key != "_links")
+            .map(|(key, value)| (key.clone(), without_links(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        Value::Array(array) => array.iter().map(without_links).collect::<Vec<_>>().into(),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other.clone(),
+    }
+}
+
+/// Something about the payload is made different: a value, or one of another payload in its place, or it is gone.
+fn break_value(dice: &mut Dice, payload: &mut Value, others: &[(String, Value)]) {
+    let mut places = Vec::new();
+    pointers(payload, "", &mut places);
+    if places.is_empty() {
+        return;
+    }
+    let place = dice.one(&places).clone();
+    let value = match dice.below(3) {
+        0 => {
+            let (parent, key) = place.rsplit_once('/').unwrap();
+            if let Some(object) = payload.pointer_mut(parent).and_then(Value::as_object_mut) {
+                object.remove(key);
+            }
+            return;
+        }
+        1 => {
+            let (_, other) = dice.one(others);
+            let mut theirs = Vec::new();
+            pointers(other, "", &mut theirs);
+            if theirs.is_empty() {
+                Value::Null
+            } else {
+                other.pointer(dice.one(theirs.as_slice()).as_str()).cloned().unwrap()
+            }
+        }
+        _ => odd(dice),
+    };
+    if let Some(there) = payload.pointer_mut(&place) {
+        *there = value;
+    }
+}
+
+/// Some bytes are flipped, cut off or doubled.
+fn break_bytes(dice: &mut Dice, body: &mut Vec<u8>) {
+    if body.is_empty() {
+        return;
+    }
+    let at = dice.below(body.len());
+    match dice.below(4) {
+        0 => body[at] ^= 1 << dice.below(8),
+        1 => body.truncate(at),
+        2 => body.insert(at, b"{}[]\",:\\\x00\xff"[dice.below(10)]),
+        _ => {
+            let again: Vec<u8> = body[at..].iter().copied().take(200).collect();
+            body.splice(at..at, again);
+        }
+    }
+}
+
+#[tokio::test]
+async fn whatever_is_delivered_is_answered() {
+    let mut payloads: Vec<(String, Value)> = Vec::new();
+    let listened = [
+        "pull_request",
+        "check_run",
+        "check_suite",
+        "status",
+        "pull_request_review",
+        "issue_comment",
+        "push",
+        "merge_group",
+    ];
+    for event in examples() {
+        let name = event["name"].as_str().unwrap().to_owned();
+        if listened.contains(&name.as_str()) {
+            let those = event["examples"].as_array().unwrap().iter().map(|one| (name.clone(), without_links(one)));
+            payloads.extend(those);
+        }
+    }
+    let mut dice = Dice(0x5075_7275);
+    let began = Instant::now();
+    let mut ear = Ear::new(CONFIG);
+    let (mut tried, mut believed, mut applied) = (0, 0, 0);
+    while tried < MOST && (tried < LEAST || began.elapsed() < BUDGET) {
+        if tried % PER_EAR == 0 {
+            ear = Ear::new(CONFIG);
+        }
+        let (event, payload) = dice.one(&payloads).clone();
+        let mut payload = payload;
+        for _ in 0..dice.below(4) {
+            break_value(&mut dice, &mut payload, &payloads);
+        }
+        let mut body = payload.to_string().into_bytes();
+        if dice.below(4) == 0 {
+            break_bytes(&mut dice, &mut body);
+        }
+        // Now and then the payload of another event, or a signature that is not one.
+        let event = if dice.below(20) == 0 { dice.one(&payloads).0.clone() } else { event };
+        let forged = dice.below(50) == 0;
+        let signature = if forged { format!("sha256={}", "0".repeat(dice.below(70))) } else { sign(SECRET, &body) };
+        let id = format!("d-{tried}");
+        let headers = [
+            ("x-hub-signature-256", signature.as_str()),
+            ("x-github-event", event.as_str()),
+            ("x-github-delivery", id.as_str()),
+        ];
+        let answer = ear.request(Method::POST, "/webhook/github", &headers, &body).await;
+        let what = || format!("{tried}: {event} {answer:?}\n{}", String::from_utf8_lossy(&body));
+        match answer.code {
+            401 => assert!(forged, "{}", what()),
+            200 | 400 => assert!(!forged, "{}", what()),
+            _ => panic!("{}", what()),
+        }
+        believed += usize::from(answer.code == 200);
+        applied += usize::from(answer.word == "applied");
+        if answer.code == 200 && tried % 7 == 0 {
+            let again = ear.request(Method::POST, "/webhook/github", &headers, &body).await;
+            let once = ["applied", "anomaly"];
+            assert!(!once.contains(&again.word.as_str()), "a delivery applies once: {again:?}, first {}", what());
+        }
+        tried += 1;
+    }
+    println!("{tried} payloads in {} ms: {believed} understood, {applied} applied", began.elapsed().as_millis());
+    assert!(believed > tried / 4 && applied > tried / 200, "{tried} tried, {believed} understood, {applied} applied");
+}
