@@ -14,7 +14,7 @@ use platform::lookup;
 use platform::store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use world::{Fault, Faults, Gone, NewPull, Pr, Protection, Repo, Reports, Serving, Settings, World};
+use world::{Fault, Faults, Gone, NewPull, Pr, Protection, Repo, Reports, Serving, Settings, Timing, World};
 
 use super::Refusal;
 use super::pace::Pace;
@@ -46,18 +46,22 @@ const PRELUDE: [(i64, usize, Option<Fault>); 14] = [
     (145, 0, Some(Fault::BuildHung)),
     (100, 1, Some(Fault::RealTestFailure)),
     (95, 0, Some(Fault::AgentLost)),
-    (90, 2, Some(Fault::PolicyAsleep)),
+    (90, 0, Some(Fault::PolicyAsleep)),
     (80, 1, Some(Fault::Conflict)),
     (70, 2, Some(Fault::BaseMoves)),
     (60, 0, Some(Fault::ApproverAsleep)),
     (55, 1, Some(Fault::SodTiming)),
     (45, 0, Some(Fault::AutomergeAsleep)),
     (30, 1, Some(Fault::JenkinsDeaf)),
-    (25, 2, Some(Fault::ReportLost)),
+    (25, 1, Some(Fault::ReportLost)),
     (12, 0, None),
     (8, 1, None),
-    (3, 2, None),
+    (3, 0, None),
 ];
+
+/// In which repository CodeGenie opens the next one, in turn. The one that wants every head up to date gets few: there, each
+/// merge sends all others back to their builds.
+const TURNS: [usize; 6] = [0, 1, 0, 1, 0, 2];
 
 /// What really needs a person, in turn.
 const NEEDS_PERSON: [Fault; 3] = [Fault::RealTestFailure, Fault::PolicyMisconfigured, Fault::ConflictAgain];
@@ -205,19 +209,20 @@ fn settings(start: Timestamp, numbers_used_before: u64) -> Settings {
     let payments = Repo::new("acme/payments");
     let shop = Repo { protection: Protection::Ruleset, reports: Reports::CheckRun, ..Repo::new("acme/shop") };
     let ledger = Repo { strict: true, ..Repo::new("acme/ledger") };
-    let by_chance = Fault::ALL.into_iter().filter(|fault| fault.needs_a_person().is_none());
-    let faults = Faults { lives: 0.4, webhooks: 0.04, requests: 0.01, ..Faults::only(by_chance) };
+    // Bots take their time: what they do one after the other is to be seen one after the other.
+    let timing = Timing { bot_ms: (20_000, 90_000), policy_ms: (20_000, 60_000), ..Timing::default() };
     Settings {
         start,
         repos: vec![payments, shop, ledger],
         numbers_used_before,
-        faults,
+        faults: Faults::none(),
+        timing,
         jenkins_notifies: true,
         ..Settings::default()
     }
 }
 
-/// What happened before Suture came. Webhooks were sent to nobody; GitHub's log shows that they failed.
+/// What happened before Suture came, and so without it.
 fn prelude(world: &mut World, start: Timestamp) {
     let repos: Vec<String> = world.settings().repos.iter().map(|repo| repo.name.clone()).collect();
     for (minutes, repo, fault) in PRELUDE {
@@ -228,15 +233,16 @@ fn prelude(world: &mut World, start: Timestamp) {
         }
     }
     world.advance_to(start);
-    for unheard in world.take_webhooks() {
-        world.webhook_answered(&unheard, 0);
-    }
+    // Whoever got them, it was not Suture.
+    drop(world.take_webhooks());
+    let by_chance = Fault::ALL.into_iter().filter(|fault| fault.needs_a_person().is_none());
+    world.set_faults(Faults { lives: 0.4, webhooks: 0.04, requests: 0.01, ..Faults::only(by_chance) });
 }
 
 /// CodeGenie opens a pull request. Every so often one that a person will have to see to; the others are left to chance.
 fn open_one(world: &mut World, turn: usize) {
     let repos = &world.settings().repos;
-    let repo = repos[turn % repos.len()].name.clone();
+    let repo = repos[TURNS[turn % TURNS.len()]].name.clone();
     let pr = world.open_pr(NewPull { repo, ..NewPull::default() });
     if turn % PERSON_EVERY == PERSON_EVERY - 1 {
         world.force(NEEDS_PERSON[turn / PERSON_EVERY % NEEDS_PERSON.len()], &pr);

@@ -1,4 +1,5 @@
-//! What the terminal shows: one line for each event that a person wants to see, aligned, in colour only on a terminal.
+//! What the terminal shows: one line for each event that a person wants to see, aligned, in colour only on a terminal. The
+//! time is when Suture noted it, which for what it missed is later than it happened.
 
 use std::io::Write as _;
 
@@ -19,9 +20,9 @@ const TEXT: usize = 110;
 #[derive(Debug)]
 pub(super) enum News {
     /// An entry of the log.
-    Event(Box<Event>),
+    Event { at: Timestamp, event: Box<Event> },
     /// A run, as it was written.
-    Run(Box<Run>),
+    Run { at: Timestamp, run: Box<Run> },
     /// A mail went out.
     Mail { at: Timestamp, subject: String },
     /// Something about this process itself.
@@ -105,8 +106,8 @@ fn one_line(text: &str) -> String {
 
 fn lines_of(news: &News) -> Vec<Line> {
     match news {
-        News::Event(event) => event_lines(event),
-        News::Run(run) => healed(run).into_iter().collect(),
+        News::Event { at, event } => event_lines(*at, event),
+        News::Run { at, run } => healed(*at, run).into_iter().collect(),
         News::Mail { at, subject } => {
             vec![Line { at: *at, name: String::new(), word: "mail", tone: Tone::Alarm, text: subject.clone() }]
         }
@@ -120,10 +121,10 @@ fn short(pr: &domain::id::PrId) -> String {
     format!("{}#{}", pr.repo.name(), pr.number)
 }
 
-fn event_lines(event: &Event) -> Vec<Line> {
+fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
     let payload = &event.payload;
     let by = payload.by.as_deref().map_or_else(String::new, |by| format!("by {by}"));
-    let line = |word, tone, text: String| Line { at: event.occurred_at, name: short(&event.pr), word, tone, text };
+    let line = |word, tone, text: String| Line { at, name: short(&event.pr), word, tone, text };
     if let Some(remedy) = remedy_of(event.kind) {
         return vec![
             line("stuck", Tone::Trouble, payload.text.clone()),
@@ -215,12 +216,12 @@ fn remedy_of(kind: EventKind) -> Option<Classification> {
 }
 
 /// A remedy that was proven by the event it expected.
-fn healed(run: &Run) -> Option<Line> {
+fn healed(at: Timestamp, run: &Run) -> Option<Line> {
     let (RunKind::Remedy(strategy), RunState::Completed, Some(pr)) = (run.kind, run.state, &run.pr) else {
         return None;
     };
     let took = SignedDuration::from_millis(i64::try_from(run.duration_ms?).unwrap_or(0));
     let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} came"));
     let text = format!("{strategy} worked within {}{proof}", comment::duration(took));
-    Some(Line { at: run.completed_at?, name: short(pr), word: "healed", tone: Tone::Good, text })
+    Some(Line { at, name: short(pr), word: "healed", tone: Tone::Good, text })
 }

@@ -26,13 +26,13 @@ impl Watched {
 }
 
 /// What some writes say, if they succeed.
-fn news(writes: &[Write]) -> Vec<News> {
+fn news(writes: &[Write], now: Timestamp) -> Vec<News> {
     let told = writes.iter().filter_map(|write| {
         let Write::Put { key, item, .. } = write else { return None };
         match key.table {
-            Table::Events => rows::read::<Event>(key, item).ok().map(|event| News::Event(Box::new(event))),
+            Table::Events => rows::read::<Event>(key, item).ok().map(|event| News::Event { at: now, event: Box::new(event) }),
             Table::State if key.partition.starts_with("RUN#") => {
-                rows::read::<Run>(key, item).ok().map(|run| News::Run(Box::new(run)))
+                rows::read::<Run>(key, item).ok().map(|run| News::Run { at: now, run: Box::new(run) })
             }
             Table::State => None,
         }
@@ -50,7 +50,7 @@ impl Store for Watched {
     }
 
     async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
-        let news = news(&writes);
+        let news = news(&writes, now);
         self.store.write(writes, now).await?;
         news.into_iter().for_each(|one| self.lines.tell(one));
         Ok(())
