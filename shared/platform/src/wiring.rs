@@ -11,7 +11,9 @@ use crate::github::webhook::Own;
 use crate::github::webhook::signature::Secrets;
 use crate::github::{self, Credentials, GitHub};
 use crate::jenkins::{self, Jenkins, Login};
+use crate::keys::Keys;
 use crate::outlets::aws::{Addresses, AwsOutlets};
+use crate::outlets::dlq::Dlq;
 use crate::store::dynamo::DynamoStore;
 use crate::store::dynamo::tables::Names;
 
@@ -104,6 +106,27 @@ pub fn own(environment: &impl Environment) -> Result<Own, BadWiring> {
 /// [`BadWiring::Missing`].
 pub fn tables(environment: &impl Environment) -> Result<Names, BadWiring> {
     Ok(Names { state: needed(environment, "SUTURE_STATE_TABLE")?, events: needed(environment, "SUTURE_EVENTS_TABLE")? })
+}
+
+/// The keys of the API; none if nothing is set, and then nobody gets in.
+///
+/// # Errors
+/// [`BadWiring::Unusable`] if an entry is wrong.
+pub fn keys(environment: &impl Environment) -> Result<Keys, BadWiring> {
+    const NAME: &str = "SUTURE_ADMIN_KEYS";
+    let text = environment.get(NAME).unwrap_or_default();
+    Keys::parse(&text).map_err(|error| BadWiring::Unusable { name: NAME, why: error.to_string() })
+}
+
+/// The dead-letter queue, on AWS or whatever `AWS_ENDPOINT_URL` points to, if there is one.
+///
+/// # Errors
+/// [`BadWiring::Missing`] if there is one, but no queue its messages came from.
+pub async fn dlq(environment: &impl Environment) -> Result<Dlq, BadWiring> {
+    let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(Dlq::None) };
+    let queue = needed(environment, "SUTURE_COMMAND_QUEUE_URL")?;
+    let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+    Ok(Dlq::sqs(&config, dead, queue))
 }
 
 /// Where to send.
