@@ -12,7 +12,7 @@ use platform::wiring::{self, Process};
 
 use crate::doctor::{self, Verdict};
 use crate::up::{self, Refusal, Wanted};
-use crate::{config, story};
+use crate::{config, keys, story};
 
 #[derive(Parser)]
 #[command(name = "local", about = "Suture on one machine", disable_help_subcommand = true)]
@@ -66,6 +66,16 @@ enum Task {
     },
     /// Print the JSON schema of suture.toml, for editors
     Schema,
+    /// Make a key for the API and the dashboard, and its entry for SUTURE_ADMIN_KEYS
+    NewKey {
+        /// Whose it is: shown in the log
+        name: String,
+        /// viewer, operator or admin
+        role: String,
+        /// Only for these repositories, `owner/name` with commas between
+        #[arg(long, value_name = "A,B", value_delimiter = ',')]
+        repos: Vec<String>,
+    },
     /// Look at the App, its webhooks, Jenkins, required checks, secrets, keys and tables, and say what to fix
     Doctor {
         /// The configuration [default: the file SUTURE_CONFIG names, or the defaults]
@@ -90,6 +100,7 @@ pub fn main() -> ExitCode {
         Task::Story { config: Some(file) } => config::read(&file).map(|policies| story::play(policies.base())),
         Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
         Task::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
+        Task::NewKey { name, role, repos } => keys::make(&name, &role, &repos).map(|made| describe_key(&made)),
         Task::Doctor { config } => match examine(config) {
             Ok((text, well)) => {
                 let _ = writeln!(std::io::stdout(), "{text}");
@@ -147,4 +158,11 @@ fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
         many => format!("{many} things keep Suture from working."),
     });
     Ok((lines.join("\n"), failed == 0))
+}
+
+fn describe_key(made: &keys::Made) -> String {
+    format!(
+        "key    {}\nentry  {}\n\nGive the key to its owner: it is not kept anywhere. Add the entry to SUTURE_ADMIN_KEYS (`;` between entries).",
+        made.key, made.entry
+    )
 }

@@ -401,7 +401,17 @@ fn unreachable(jenkins: &Jenkins, error: &CallError) -> String {
 }
 
 fn keys(chart: &mut Chart, environment: &impl Environment) {
-    let _ = (chart, environment);
+    match (wiring::keys(environment), environment.get("SUTURE_ADMIN_KEYS")) {
+        (Err(bad), _) => chart.fail("admin keys", bad.to_string()),
+        (Ok(_), None) => chart.warn(
+            "admin keys",
+            "SUTURE_ADMIN_KEYS is not set: a deployment lets nobody in (`cargo run -p local` makes a key of its own); `new-key NAME ROLE` makes one",
+        ),
+        (Ok(_), Some(text)) if text.split(';').any(|entry| entry.split(':').nth(1) == Some("admin")) => {
+            chart.ok("admin keys", "can be read, and one of them is an admin's");
+        }
+        (Ok(_), Some(_)) => chart.warn("admin keys", "none of them is an admin's: nobody can pause Suture or reset the breaker"),
+    }
 }
 
 async fn tables(chart: &mut Chart, environment: &impl Environment, now: Timestamp) {

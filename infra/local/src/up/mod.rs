@@ -28,6 +28,7 @@ use platform::github::webhook::signature::Secrets;
 use platform::github::{Credentials, GitHub};
 use platform::http::Transport;
 use platform::jenkins::{Jenkins, Login};
+use platform::keys::Keys;
 use platform::sweep::Sweep;
 use platform::telemetry::Log;
 use platform::wiring::{self, Environment};
@@ -60,8 +61,10 @@ const BROOM_EVERY: Duration = Duration::from_secs(60);
 const REMEMBER_EVERY: Duration = Duration::from_secs(1);
 /// What is under way when we are told to stop has this long to end. Nothing is lost if it does not.
 const GRACE: Duration = Duration::from_millis(1_200);
-/// A sweep may take this long, by its own clock, and not less than this by the machine's.
-const SWEEP_FOR: (SignedDuration, Duration) = (SignedDuration::from_mins(5), Duration::from_secs(15));
+/// A sweep may take this long, by its own clock. In the demo that is little of the machine's.
+const SWEEP_FOR: SignedDuration = SignedDuration::from_mins(30);
+/// The file with the key of our own making.
+const KEY_FILE: &str = "admin.key";
 /// Who holds the sweep's lease. Always the same: only one process has the data directory, so a lease of this name is ours.
 const HOLDER: &str = "local";
 
@@ -108,6 +111,8 @@ struct Outside {
     github: GitHub,
     jenkins: Option<Jenkins>,
     owners: Vec<String>,
+    /// Whose repositories are meant by a bare name.
+    owner: Option<String>,
     bots: Bots,
     clock: Arc<dyn Clock>,
 }
@@ -137,7 +142,8 @@ pub async fn run(wanted: Wanted, environment: &impl Environment) -> Result<(), R
             (Some(demo), outside)
         }
     };
-    let system = System::start(&place, outside).await?;
+    let door = Door::open(&place, environment)?;
+    let system = System::start(&place, outside, door).await?;
     system.greet(&address, &path, world.as_deref());
     system.serve(&place, listener, &address, world).await;
     Ok(())
@@ -207,6 +213,7 @@ fn live(policies: Policies, environment: &impl Environment) -> Result<Outside, R
         github,
         jenkins: wiring::jenkins(environment)?,
         owners: environment.get("SUTURE_GITHUB_OWNER").into_iter().collect(),
+        owner: environment.get("SUTURE_GITHUB_OWNER"),
         bots: Bots::None,
         clock: Arc::new(SystemClock),
     })
@@ -241,13 +248,40 @@ fn pretended(demo: &Demo, policies: Policies) -> Result<Outside, Refusal> {
         github,
         jenkins: Some(Jenkins::with_service(login, jenkins, transport, Arc::clone(&clock))),
         owners: Vec::new(),
+        owner: demo.repos().first().map(|repo| repo.owner().to_owned()),
         bots: Bots::Pretended(Arc::clone(&demo.world)),
         clock,
     })
 }
 
+/// Who gets in, and with which key, if it is of our own making.
+struct Door {
+    keys: Keys,
+    key: Option<String>,
+}
+
+impl Door {
+    /// The keys of the environment; without any, one that is made once and kept where only its owner can read it.
+    fn open(place: &Place, environment: &impl Environment) -> Result<Self, Refusal> {
+        if environment.get("SUTURE_ADMIN_KEYS").is_some() {
+            return Ok(Self { keys: wiring::keys(environment)?, key: None });
+        }
+        let made = match place.json(KEY_FILE)? {
+            Some(made) => made,
+            None => {
+                let made = crate::keys::make("local", "admin", &[]).map_err(Refusal)?;
+                place.keep_json(KEY_FILE, &made)?;
+                made
+            }
+        };
+        let keys = Keys::parse(&made.entry).map_err(|error| Refusal(format!("{KEY_FILE}: {error}.")))?;
+        Ok(Self { keys, key: Some(made.key) })
+    }
+}
+
 /// The four functions, the tables and the queue.
 struct System {
+    door: Door,
     tables: Tables,
     store: Shared,
     queue: Arc<Queue>,
@@ -259,12 +293,12 @@ struct System {
 }
 
 impl System {
-    async fn start(place: &Place, outside: Outside) -> Result<Self, Refusal> {
+    async fn start(place: &Place, outside: Outside, door: Door) -> Result<Self, Refusal> {
         let (lines, told) = Lines::open();
         let tables = Tables::open(&place.file("suture.db")).await?;
         let store = Watched::new(tables.store(), lines.clone());
         let queue = Queue::open(tables.client.clone(), Arc::clone(&outside.clock)).await;
-        let queue = Arc::new(queue.map_err(|error| Refusal(format!("The queue cannot be opened: {error}.")))?);
+        let queue = queue.map_err(|error| Refusal(format!("The queue cannot be opened: {error}.")))?;
         let journal = Journal::open(&place.file("suture.log"));
         let journal = journal.map_err(|error| Refusal(format!("The log cannot be written: {error}.")))?;
         let outlets = LocalOutlets {
@@ -274,7 +308,7 @@ impl System {
             lines: lines.clone(),
             clock: Arc::clone(&outside.clock),
         };
-        Ok(Self { tables, store, queue, outside, outlets, lines, told: Some(told), journal })
+        Ok(Self { door, tables, store, queue, outside, outlets, lines, told: Some(told), journal })
     }
 
     /// The first lines: what this is, and where to click.
@@ -294,62 +328,56 @@ impl System {
         if world.is_some() {
             text.push_str("  times      the demo's own, faster than yours (--speed)\n");
         }
-        text.push_str(&format!(
-            "  webhooks   {address}/webhook/github\n  dashboard  {address}/\n  stop       Ctrl-C\n"
-        ));
+        // Behind `#` it goes to no server and into no log; the page takes it over, and out of the address.
+        let key = self.door.key.as_ref().map_or_else(String::new, |key| format!("#key={key}"));
+        text.push_str(&format!("  webhooks   {address}/webhook/github\n  dashboard  {address}/{key}\n"));
+        text.push_str("  stop       Ctrl-C\n");
         let _ = writeln!(std::io::stdout(), "{text}");
     }
 
     /// Everything runs until somebody says stop.
     async fn serve(mut self, place: &Place, listener: TcpListener, address: &str, world: Option<Arc<Demo>>) {
         let (stop, stopped) = watch::channel(false);
-        let mut tasks = JoinSet::new();
+        let mut beside = JoinSet::new();
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
         if let Some(told) = self.told.take() {
-            tasks.spawn(lines::print(told, colour));
+            beside.spawn(lines::print(told, colour));
         }
-        let router = self.router();
-        let mut ended = stopped.clone();
-        let server = tokio::spawn(async move {
+        let mut work = self.work(&stopped);
+        let (router, mut ended) = (self.router(), stopped);
+        work.spawn(async move {
             let stop = async move { drop(ended.wait_for(|stop| *stop).await) };
-            axum::serve(listener, router).with_graceful_shutdown(stop).await
+            // It ends when it is told to, and has nothing else to say.
+            let _ = axum::serve(listener, router).with_graceful_shutdown(stop).await;
         });
-        let bridge = Arc::new(self.bridge());
-        for _ in 0..WORKERS {
-            let log = Log::to(self.journal.clone());
-            let (bridge, queue, clock) =
-                (Arc::clone(&bridge), Arc::clone(&self.queue), Arc::clone(&self.outside.clock));
-            tasks.spawn(carry_out(bridge, queue, log, clock, stopped.clone()));
-        }
-        tasks.spawn(reconcile(
-            self.sweep(),
-            Arc::clone(&self.queue),
-            Log::to(self.journal.clone()),
-            Arc::clone(&self.outside.clock),
-            stopped.clone(),
-        ));
         if let Some(demo) = &world {
             if demo.is_continued()
                 && let Err(error) = demo.close_former(&self.store).await
             {
                 self.note(format!("what was open in the former world could not be read: {error}"));
             }
-            tasks.spawn(Arc::clone(demo).live(address.to_owned()));
+            beside.spawn(Arc::clone(demo).live(address.to_owned()));
         }
         self.until_told(place, world.as_deref()).await;
         stop.send_replace(true);
-        let ending = async {
-            let _ = server.await;
-            self.told_to_stop(&mut tasks).await;
-        };
-        let _ = tokio::time::timeout(GRACE, ending).await;
+        let _ = tokio::time::timeout(GRACE, async { while work.join_next().await.is_some() {} }).await;
         if let Some(demo) = world {
             let _ = demo.remember(place);
         }
     }
 
-    async fn told_to_stop(&self, _tasks: &mut JoinSet<()>) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    /// The Car Bridge and the reconciler, at work.
+    fn work(&self, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
+        let mut work = JoinSet::new();
+        let bridge = Arc::new(self.bridge());
+        let queue = || Arc::clone(&self.queue);
+        let clock = || Arc::clone(&self.outside.clock);
+        let log = || Log::to(self.journal.clone());
+        for _ in 0..WORKERS {
+            work.spawn(carry_out(Arc::clone(&bridge), queue(), log(), clock(), stopped.clone()));
+        }
+        work.spawn(reconcile(self.sweep(), queue(), log(), clock(), stopped.clone()));
+        work
     }
 
     fn note(&self, text: String) {
@@ -392,7 +420,17 @@ impl System {
             Log::to(self.journal.clone()),
         );
         let ear = Arc::new(Ear { webhook, clock: Arc::clone(&self.outside.clock) });
-        http::router(ear, axum::Router::new())
+        let settings = admin::Settings {
+            keys: self.door.keys.clone(),
+            owner: self.outside.owner.clone(),
+            github: Some(self.outside.github.clone()),
+            jenkins: self.outside.jenkins.clone(),
+            dlq: self.queue.dlq(),
+            clock: Arc::clone(&self.outside.clock),
+            log: Log::to(self.journal.clone()),
+        };
+        let admin = admin::Admin::new(self.engine(), settings);
+        http::router(ear, admin::router(Arc::new(admin)))
     }
 
     fn bridge(&self) -> Bridge<Shared, LocalOutlets> {
@@ -478,7 +516,7 @@ async fn reconcile(
             None => json!({"schedule": "sweep", "slot": slot.to_string()}),
         };
         let now = clock.now();
-        let deadline = now.saturating_add(SWEEP_FOR.0).unwrap_or(Timestamp::MAX);
+        let deadline = now.saturating_add(SWEEP_FOR).unwrap_or(Timestamp::MAX);
         let moment = Moment { request: HOLDER, now, deadline };
         let swept = reconciler::handle(&sweep, event, &moment, &log).await;
         match (asked, swept) {

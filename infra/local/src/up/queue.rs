@@ -3,7 +3,7 @@
 //! that a killed process loses none.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -14,7 +14,9 @@ use aws_sdk_dynamodb::types::{
 use domain::event::cut;
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
+use platform::outlets::dlq::{Dead, Dlq, Parked};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 /// The table of messages.
@@ -68,6 +70,15 @@ pub(super) struct Queue {
     kept: Mutex<Kept>,
     /// Something has changed: whoever waits looks again.
     news: watch::Sender<()>,
+    /// What is shown of the dead-letter queue.
+    parked: Arc<Parked>,
+}
+
+impl Entry {
+    fn as_dead(&self) -> Dead {
+        let Self { id, body, sent_at, tries, .. } = self;
+        Dead { id: id.clone(), sent_at: Some(*sent_at), receive_count: *tries, body: body.clone() }
+    }
 }
 
 impl std::fmt::Debug for Queue {
@@ -79,7 +90,7 @@ impl std::fmt::Debug for Queue {
 impl Queue {
     /// Opens it with everything that a former process has left. What that one had taken is free again: it is dead, or the
     /// data directory would not be ours.
-    pub(super) async fn open(client: Client, clock: Arc<dyn Clock>) -> Result<Self, String> {
+    pub(super) async fn open(client: Client, clock: Arc<dyn Clock>) -> Result<Arc<Self>, String> {
         create(&client).await?;
         let mut kept = Kept::default();
         let mut rows = client.scan().table_name(TABLE).into_paginator().items().send();
@@ -89,7 +100,25 @@ impl Queue {
                 serde_dynamo::from_item(row).map_err(|error| format!("a message is damaged: {error}"))?;
             kept.messages.insert(entry.id.clone(), entry);
         }
-        Ok(Self { client, clock, kept: Mutex::new(kept), news: watch::Sender::new(()) })
+        let dead: Vec<Dead> = kept.messages.values().filter(|entry| entry.dead).map(Entry::as_dead).collect();
+        let queue = Arc::new_cyclic(|queue: &Weak<Self>| {
+            let (queue, runtime) = (Weak::clone(queue), Handle::current());
+            // Called for each message; the first one brings all of them back, which is what is meant.
+            let back = move |_| {
+                if let Some(queue) = queue.upgrade() {
+                    drop(runtime.spawn(async move { queue.redrive().await }));
+                }
+            };
+            let parked = Arc::new(Parked::new(back));
+            Self { client, clock, kept: Mutex::new(kept), news: watch::Sender::new(()), parked }
+        });
+        dead.into_iter().for_each(|dead| queue.parked.park(dead));
+        Ok(queue)
+    }
+
+    /// The dead-letter queue, as the admin function sees it.
+    pub(super) fn dlq(&self) -> Dlq {
+        Dlq::Local(Arc::clone(&self.parked))
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -195,6 +224,9 @@ impl Queue {
     async fn settle(&self, entry: Entry) {
         // What cannot be written is known here at least; after a restart it is tried once more.
         let _ = self.put(&entry).await;
+        if entry.dead {
+            self.parked.park(entry.as_dead());
+        }
         let mut kept = self.kept();
         kept.taken.retain(|taken| *taken != entry.id);
         kept.messages.insert(entry.id.clone(), entry);
@@ -202,21 +234,17 @@ impl Queue {
         self.news.send_replace(());
     }
 
-    /// What lies in the dead-letter queue, oldest first.
-    pub(super) fn dead(&self) -> Vec<Entry> {
-        self.kept().messages.values().filter(|entry| entry.dead).cloned().collect()
-    }
-
-    /// Puts everything of the dead-letter queue back. Answers how much that was.
-    pub(super) async fn redrive(&self) -> Result<usize, String> {
-        let dead = self.dead();
-        for entry in &dead {
+    /// Puts everything of the dead-letter queue back. What could not be written stays there, and is shown again.
+    async fn redrive(&self) {
+        let dead: Vec<Entry> = self.kept().messages.values().filter(|entry| entry.dead).cloned().collect();
+        for entry in dead {
             let fresh = Entry { dead: false, tries: 0, visible_at: self.clock.now(), ..entry.clone() };
-            self.put(&fresh).await?;
-            self.kept().messages.insert(fresh.id.clone(), fresh);
+            match self.put(&fresh).await {
+                Ok(()) => drop(self.kept().messages.insert(fresh.id.clone(), fresh)),
+                Err(_) => self.parked.park(entry.as_dead()),
+            }
             self.news.send_replace(());
         }
-        Ok(dead.len())
     }
 
     async fn put(&self, entry: &Entry) -> Result<(), String> {

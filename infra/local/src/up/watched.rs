@@ -30,7 +30,9 @@ fn news(writes: &[Write], now: Timestamp) -> Vec<News> {
     let told = writes.iter().filter_map(|write| {
         let Write::Put { key, item, .. } = write else { return None };
         match key.table {
-            Table::Events => rows::read::<Event>(key, item).ok().map(|event| News::Event { at: now, event: Box::new(event) }),
+            Table::Events => {
+                rows::read::<Event>(key, item).ok().map(|event| News::Event { at: now, event: Box::new(event) })
+            }
             Table::State if key.partition.starts_with("RUN#") => {
                 rows::read::<Run>(key, item).ok().map(|run| News::Run { at: now, run: Box::new(run) })
             }

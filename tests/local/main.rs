@@ -1,0 +1,7 @@
+//! `cargo run -p local` as people run it: a process of its own, on free ports and in fresh directories.
+
+mod demo;
+mod doctor;
+mod killed;
+mod process;
+mod refusals;
