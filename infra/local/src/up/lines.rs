@@ -4,6 +4,7 @@
 use std::io::Write as _;
 
 use domain::comment;
+use domain::decide::RunEnd;
 use domain::diagnosis::Classification;
 use domain::event::{Event, EventKind, cut};
 use domain::run::{Run, RunKind, RunState};
@@ -140,6 +141,8 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
         EventKind::MergeSucceeded | EventKind::PrMerged => line("merged", Tone::Good, with(&payload.text)),
         EventKind::PrClosed => line("closed", Tone::Plain, with(&payload.text)),
         EventKind::PrLinked => line("linked", Tone::Plain, payload.text.clone()),
+        // Told when its run is written.
+        EventKind::RemediationEnded if payload.name.as_deref() == Some(RunEnd::Completed.name()) => return Vec::new(),
         EventKind::RemediationEnded => line("no use", Tone::Trouble, payload.text.clone()),
         EventKind::EscalatedNeedsIntervention => line("escalated", Tone::Alarm, payload.text.clone()),
         EventKind::CommandReceived => {
@@ -224,4 +227,77 @@ fn healed(at: Timestamp, run: &Run) -> Option<Line> {
     let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} came"));
     let text = format!("{strategy} worked within {}{proof}", comment::duration(took));
     Some(Line { at, name: short(pr), word: "healed", tone: Tone::Good, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::event::{Actor, Payload};
+    use domain::id::{EventId, PrId, RunId};
+    use domain::run::RunTrigger;
+    use domain::state::Strategy;
+
+    use super::*;
+
+    fn at() -> Timestamp {
+        "2036-03-03T09:41:07.25Z".parse().unwrap()
+    }
+
+    fn shown(news: &News) -> Vec<String> {
+        lines_of(news).iter().map(|line| line.shown(false)).collect()
+    }
+
+    fn event(kind: EventKind, payload: Payload) -> News {
+        let pr: PrId = "acme/shop#7".parse().unwrap();
+        let (id, source) = (EventId::new("e"), Actor::Reconciler);
+        let event = Event { pr, occurred_at: at(), id, hop: 0, kind, source, from: None, to: None, payload, ttl: at() };
+        News::Event { at: at(), event: Box::new(event) }
+    }
+
+    #[test]
+    fn columns_are_aligned_whatever_they_say() {
+        let opened = event(EventKind::PrOpened, Payload { name: Some("CVE-2026-1".to_owned()), ..Payload::default() });
+        assert_eq!(shown(&opened), ["09:41:07  shop#7              opened     CVE-2026-1"]);
+        let stuck = event(EventKind::RemediationRebuild, Payload::text("Rule 3:\n  the agent died"));
+        assert_eq!(
+            shown(&stuck),
+            [
+                "09:41:07  shop#7              stuck      Rule 3: the agent died",
+                "09:41:07  shop#7              remedy     Suture will run the checks again",
+            ]
+        );
+        let mail = News::Mail { at: at(), subject: "#7 needs a person".to_owned() };
+        assert_eq!(shown(&mail), ["09:41:07                      mail       #7 needs a person"]);
+        let merged = Payload { by: Some("danny".to_owned()), ..Payload::text("out of band") };
+        assert_eq!(
+            shown(&event(EventKind::PrMerged, merged)),
+            ["09:41:07  shop#7              merged     by danny, out of band"]
+        );
+        assert!(shown(&event(EventKind::CheckReported, Payload::default())).is_empty(), "not worth a line");
+    }
+
+    #[test]
+    fn a_remedy_is_healed_once_and_useless_otherwise() {
+        let named = |name: &str| Payload { name: Some(name.to_owned()), ..Payload::text("the build is gone") };
+        assert!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Completed.name()))).is_empty());
+        assert_eq!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Failed.name()))).len(), 1);
+        let pr: PrId = "acme/shop#7".parse().unwrap();
+        let kind = RunKind::Remedy(Strategy::Rebuild);
+        let mut run = Run::on(RunId::new("r"), pr, None, kind, RunTrigger::Reconciler, at());
+        assert!(shown(&News::Run { at: at(), run: Box::new(run.clone()) }).is_empty(), "it has only begun");
+        run.state = RunState::Completed;
+        run.duration_ms = Some(360_000);
+        run.expects = Some("new results of the checks".to_owned());
+        assert_eq!(
+            shown(&News::Run { at: at(), run: Box::new(run) }),
+            ["09:41:07  shop#7              healed     rebuild worked within 6 min: new results of the checks came"]
+        );
+    }
+
+    #[test]
+    fn colours_are_only_for_terminals() {
+        let news = event(EventKind::PrClosed, Payload::default());
+        let line = &lines_of(&news)[0];
+        assert!(line.shown(true).contains("\x1b[2mclosed"));
+        assert_eq!(line.shown(false), "09:41:07  shop#7              closed");
+    }
 }

@@ -270,3 +270,106 @@ async fn create(client: &Client) -> Result<(), String> {
         Ok(_) | Err(_) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::pace::Pace;
+    use super::super::tables::Tables;
+    use super::*;
+
+    /// A folder for one test, gone with it.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("suture-local-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Ten minutes in a second.
+    fn clock() -> Arc<dyn Clock> {
+        Arc::new(Pace::new("2036-03-03T09:00:00Z".parse().unwrap(), 600.0))
+    }
+
+    async fn next(queue: &Queue, reader: Reader) -> Option<Entry> {
+        tokio::time::timeout(Duration::from_millis(300), queue.take(reader)).await.ok()
+    }
+
+    #[tokio::test]
+    async fn what_was_not_done_with_is_there_after_a_restart() {
+        let folder = Folder::new("restart");
+        let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
+        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
+        for body in ["a", "b", "c"] {
+            queue.send(Reader::Bridge, body.to_owned(), Duration::ZERO).await.unwrap();
+        }
+        queue.send(Reader::Reconciler, "sweep".to_owned(), Duration::ZERO).await.unwrap();
+        let first = next(&queue, Reader::Bridge).await.unwrap();
+        assert_eq!((first.body.as_str(), first.tries), ("a", 1));
+        queue.done(&first.id).await;
+        let second = next(&queue, Reader::Bridge).await.unwrap();
+        assert_eq!(second.body, "b");
+        // The process dies while it works on the second.
+        drop(queue);
+        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
+        let again = next(&queue, Reader::Bridge).await.unwrap();
+        assert_eq!((again.id, again.body.as_str(), again.tries), (second.id, "b", 2), "the same, and counted");
+        assert_eq!(next(&queue, Reader::Bridge).await.unwrap().body, "c");
+        assert_eq!(next(&queue, Reader::Bridge).await, None, "what is taken is nobody else's");
+        assert_eq!(next(&queue, Reader::Reconciler).await.unwrap().body, "sweep");
+    }
+
+    #[tokio::test]
+    async fn a_delay_is_waited_for_and_whoever_waits_is_woken() {
+        let folder = Folder::new("delay");
+        let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
+        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
+        queue.send(Reader::Bridge, "later".to_owned(), Duration::from_secs(600)).await.unwrap();
+        assert_eq!(next(&queue, Reader::Bridge).await, None);
+        let waiting = tokio::spawn({
+            let queue = Arc::clone(&queue);
+            async move { queue.take(Reader::Bridge).await.body }
+        });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        queue.send(Reader::Bridge, "now".to_owned(), Duration::ZERO).await.unwrap();
+        assert_eq!(waiting.await.unwrap(), "now");
+        let later = tokio::time::timeout(Duration::from_secs(10), queue.take(Reader::Bridge)).await.unwrap();
+        assert_eq!(later.body, "later");
+    }
+
+    #[tokio::test]
+    async fn after_five_tries_it_is_dead_until_it_is_sent_back() {
+        let folder = Folder::new("dead");
+        let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
+        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
+        queue.send(Reader::Bridge, "poison".to_owned(), Duration::ZERO).await.unwrap();
+        for tries in 1..=MOST_TRIES {
+            let entry = next(&queue, Reader::Bridge).await.unwrap();
+            assert_eq!(entry.tries, tries);
+            queue.again(entry, "nobody understands it").await;
+        }
+        assert_eq!(next(&queue, Reader::Bridge).await, None);
+        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
+        assert_eq!(queue.dlq().look().await.unwrap().messages[0].body, "poison", "a restart forgets no dead ones");
+        assert_eq!(queue.dlq().redrive().await, Ok(1));
+        let entry = tokio::time::timeout(Duration::from_secs(10), queue.take(Reader::Bridge)).await.unwrap();
+        assert_eq!(
+            (entry.body.as_str(), entry.tries, entry.reason.as_deref()),
+            ("poison", 1, Some("nobody understands it"))
+        );
+        assert_eq!(queue.dlq().count().await, Ok(0));
+        queue.done(&entry.id).await;
+        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
+        assert_eq!(next(&queue, Reader::Bridge).await, None);
+    }
+}
