@@ -2,7 +2,6 @@
 //! the queue.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::Value;

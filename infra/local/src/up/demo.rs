@@ -21,7 +21,7 @@ use super::pace::Pace;
 use super::place::Place;
 
 /// What the demo's Suture is configured with: it acts, and forgets a little sooner than others, since its days are short.
-pub(super) const CONFIG: &str = "mode = \"act\"\n[retention]\nevents_days = 15\nruns_days = 7\n";
+pub(super) const CONFIG: &str = "mode = \"act\"\n[retention]\nevents_days = 7\nruns_days = 2\n";
 /// The file that remembers the world that was.
 const FILE: &str = "demo.json";
 /// How much of the world's time there was before Suture came.
@@ -256,10 +256,12 @@ fn people(world: &mut World, now: Timestamp) {
     for (pr, created_at) in open {
         let struck = world.struck(&pr).iter().rfind(|(_, fault)| fault.needs_a_person().is_some()).copied();
         if let Some((_, fault)) = struck.filter(|(at, _)| now.duration_since(*at) > PEOPLE_AFTER) {
-            match fault {
-                Fault::PolicyMisconfigured => world.person_repairs_policy(&pr),
-                Fault::ConflictAgain => drop(world.person_resolves(&pr, "danny")),
-                _ => drop(world.person_pushes(&pr, "danny")),
+            if fault == Fault::PolicyMisconfigured {
+                world.person_repairs_policy(&pr);
+            } else if fault == Fault::ConflictAgain {
+                drop(world.person_resolves(&pr, "danny"));
+            } else {
+                drop(world.person_pushes(&pr, "danny"));
             }
         } else if now.duration_since(created_at) > PATIENCE {
             world.person_closes(&pr, "maria");
