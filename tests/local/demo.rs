@@ -35,11 +35,23 @@ fn within_a_minute_pull_requests_are_opened_healed_and_merged_and_a_restart_goes
     });
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert_eq!((&overview["mode"], &overview["role"]), (&Value::from("act"), &Value::from("admin")));
-    let words = ["opened", "stuck", "remedy", "merged"];
-    up.wait_for("lines", Duration::from_secs(20), |up| {
-        let said = up.said();
-        words.iter().all(|word| said.iter().any(|line| line.contains(&format!("  {word}")))).then_some(())
-    });
+    // Every remedy there is, and the one that needs a person.
+    let words = [
+        "  opened ",
+        "  merged ",
+        "  escalated ",
+        "  mail ",
+        "run the checks again",
+        "merge the base branch into it",
+        "wake Policy Bot",
+        "ask the SOD validator again",
+        "wake Approver Bot",
+        "wake Automerge Bot",
+        "close it and ask CodeGenie",
+    ];
+    for word in words {
+        up.wait_for(word, Duration::from_secs(30), |up| up.said().iter().any(|line| line.contains(word)).then_some(()));
+    }
     assert!(up.said().iter().all(|line| !line.contains('\x1b')), "colours are for terminals");
     // Nobody gets in without the key.
     let open = std::mem::take(&mut up.key);

@@ -3,5 +3,6 @@
 mod demo;
 mod doctor;
 mod killed;
+mod live;
 mod process;
 mod refusals;

@@ -29,7 +29,7 @@ const BEFORE: SignedDuration = SignedDuration::from_mins(150);
 /// CodeGenie opens a pull request this often.
 const EVERY: SignedDuration = SignedDuration::from_mins(4);
 /// Every so many pull requests, one needs a person.
-const PERSON_EVERY: usize = 12;
+const PERSON_EVERY: usize = 11;
 /// People see to what needs them after this long.
 const PEOPLE_AFTER: SignedDuration = SignedDuration::from_hours(5);
 /// And to whatever else is left open after this long.
