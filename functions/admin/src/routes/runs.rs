@@ -86,7 +86,7 @@ pub(crate) async fn run<S: Store + 'static, O: Outlets + 'static>(
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) enum Changed {
-    Run(RunView),
+    Run(Box<RunView>),
     Processing(Processing),
 }
 
