@@ -131,10 +131,8 @@ fn policies(wanted: &Wanted, demo: bool, environment: &impl Environment) -> Resu
 
 async fn listen(port: u16) -> Result<TcpListener, Refusal> {
     TcpListener::bind(("127.0.0.1", port)).await.map_err(|error| {
-        let why = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "is in use by another process".to_owned(),
-            _ => format!("cannot be opened: {error}"),
-        };
+        let taken = error.kind() == std::io::ErrorKind::AddrInUse;
+        let why = if taken { "is in use by another process".to_owned() } else { format!("cannot be opened: {error}") };
         Refusal(format!("Port {port} {why}: give another one with --port N (0 takes any that is free)."))
     })
 }
