@@ -53,7 +53,8 @@ async fn serve(router: axum::Router) -> (String, tokio::task::JoinHandle<()>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schemathesis_finds_nothing() {
-    let policies = domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 100000").unwrap();
+    let policies =
+        domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 100000").unwrap();
     let counter = Counter::on(platform::store::memory::MemoryStore::new(), Options { policies, ..Options::default() });
     furnished(&counter).await;
     let (address, served) = serve(router(Arc::clone(&counter.admin))).await;

@@ -359,6 +359,14 @@ await step('signing out forgets the key', async () => {
   must(await page.evaluate(() => sessionStorage.length === 0 && document.getElementById('view').textContent === ''), 'something is left behind');
 });
 
+await step('a link may carry the key, which leaves the address at once', async () => {
+  await page.goto('about:blank');
+  await page.goto(`${base}/#key=${key}`);
+  await page.locator('#top').waitFor();
+  must(!page.url().includes(key) && !(await page.evaluate(() => location.href)).includes('key='), `the key stands in the address: ${page.url()}`);
+  await page.evaluate(() => sessionStorage.clear());
+});
+
 // ── What only the mock can show
 
 if (given.mock) {

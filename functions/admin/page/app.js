@@ -8,6 +8,13 @@ const FOLLOW_MS = 2_000;
 const ROLES = ['viewer', 'operator', 'admin'];
 export const ENDED = ['MERGED', 'CLOSED'];
 
+// A link may carry a key behind `#`, where no server and no log sees it. It is taken over, and out of the address at once.
+const carried = /^#key=([\x21-\x7e]+)$/.exec(location.hash);
+if (carried) {
+  sessionStorage.setItem('suture-key', carried[1]);
+  history.replaceState(null, '', location.pathname + location.search);
+}
+
 /** What the page knows. `skew`: how far the server's clock is ahead of ours. `follow`: the command being followed. */
 export const it = { key: sessionStorage.getItem('suture-key'), overview: null, overviewAt: 0, skew: 0, route: null, data: null, follow: null, pages: 1, whole: false };
 let updatedAt = 0, trouble = null, misses = 0, nextAt = 0, timer = 0, turn = 0, clicked = false;

@@ -1,7 +1,7 @@
 //! Translates a batch of the command queue into messages for the Car Bridge, and its answers into a partial batch response:
 //! exactly the messages that must come back do.
 
-use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use aws_lambda_events::event::sqs::SqsEvent;
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use jiff::Timestamp;
 use platform::bridge::{Again, Bridge, Handled};
@@ -18,11 +18,8 @@ pub async fn handle<S: Store, O: Outlets>(
 ) -> SqsBatchResponse {
     let mut response = SqsBatchResponse::default();
     for message in batch.records {
-        let id = message.message_id.clone().unwrap_or_default();
-        let begun = now();
-        let handled = bridge.handle(&id, message.body.as_deref().unwrap_or_default()).await;
-        log.write(&line(&message, &handled, begun, now()));
-        if handled.is_err() {
+        let id = message.message_id.unwrap_or_default();
+        if handle_one(bridge, &id, message.body.as_deref().unwrap_or_default(), log, &now).await.is_err() {
             let mut failure = BatchItemFailure::default();
             failure.item_identifier = id;
             response.batch_item_failures.push(failure);
@@ -31,8 +28,25 @@ pub async fn handle<S: Store, O: Outlets>(
     response
 }
 
+/// Handles one message, and says so in the log.
+///
+/// # Errors
+/// [`Again`] if it must come back.
+pub async fn handle_one<S: Store, O: Outlets>(
+    bridge: &Bridge<S, O>,
+    id: &str,
+    body: &str,
+    log: &Log,
+    now: impl Fn() -> Timestamp,
+) -> Result<Handled, Again> {
+    let begun = now();
+    let handled = bridge.handle(id, body).await;
+    log.write(&line(id, &handled, begun, now()));
+    handled
+}
+
 /// One line for each message: what it was, what became of it, and why.
-fn line(message: &SqsMessage, handled: &Result<Handled, Again>, begun: Timestamp, now: Timestamp) -> Line {
+fn line(id: &str, handled: &Result<Handled, Again>, begun: Timestamp, now: Timestamp) -> Line {
     let (word, why) = match handled {
         Ok(Handled::Done(what)) => ("done", what.clone()),
         Ok(Handled::Nothing(why)) => ("nothing", why.clone()),
@@ -43,7 +57,7 @@ fn line(message: &SqsMessage, handled: &Result<Handled, Again>, begun: Timestamp
     };
     let took = u64::try_from(now.duration_since(begun).as_millis()).unwrap_or(0);
     Line::new("car-bridge", now)
-        .with_some("message", message.message_id.clone())
+        .with("message", id)
         .with("outcome", word)
         .with("reason", why)
         .count(word, 1)

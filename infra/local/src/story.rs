@@ -27,7 +27,8 @@ const BEGINNING: SignedDuration = SignedDuration::from_secs(1_772_438_400);
 const LENGTH: i64 = 240;
 
 /// The defaults, but acting: nobody wants to watch somebody only watch.
-pub(crate) fn acting_defaults() -> Policy {
+#[must_use]
+pub fn acting_defaults() -> Policy {
     let mut policy = Policies::default().base().clone();
     policy.mode = Mode::Act;
     policy
@@ -152,7 +153,8 @@ struct Stage<'a> {
 }
 
 /// Plays the morning, and answers its transcript.
-pub(crate) fn play(policy: &Policy) -> String {
+#[must_use]
+pub fn play(policy: &Policy) -> String {
     let mut stage = Stage {
         policy,
         start: Timestamp::UNIX_EPOCH + BEGINNING,

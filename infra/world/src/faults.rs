@@ -338,6 +338,13 @@ impl World {
         self.forced.push_back((fault, None));
     }
 
+    /// From now on, other things go wrong by chance.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.webhook_faults = faults.of(Scene::Webhook);
+        self.request_faults = faults.of(Scene::Request);
+        self.settings.faults = faults;
+    }
+
     /// Why this pull request really needs a person, if it does.
     #[must_use]
     pub fn needs_a_person(&self, pr: &Pr) -> Option<&'static str> {

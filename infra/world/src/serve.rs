@@ -1,5 +1,5 @@
-//! Both surfaces over real HTTP on this machine. The clock is the caller's to move; posting what the world sends is too,
-//! with [`post`].
+//! Both surfaces over real HTTP on this machine. The clock is the caller's to move, or follows another; posting what the
+//! world sends is the caller's too, with [`post`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -55,6 +56,8 @@ impl Drop for Serving {
 }
 
 type Shared = Arc<Mutex<World>>;
+/// What time it is outside the world.
+type Time = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 type Surface = fn(&mut World, http::Request<Bytes>) -> Result<http::Response<Bytes>, Silence>;
 
 /// Serves GitHub and Jenkins on two free ports of 127.0.0.1. The world's own URLs are set to them.
@@ -62,6 +65,22 @@ type Surface = fn(&mut World, http::Request<Bytes>) -> Result<http::Response<Byt
 /// # Errors
 /// No port could be had.
 pub async fn serve(world: Shared) -> io::Result<Serving> {
+    serve_in(world, None).await
+}
+
+/// The same, in a time that passes by itself: whoever asks is answered as of that moment, with everything that was to happen
+/// until then.
+///
+/// # Errors
+/// No port could be had.
+pub async fn serve_following(
+    world: Shared,
+    time: impl Fn() -> Timestamp + Send + Sync + 'static,
+) -> io::Result<Serving> {
+    serve_in(world, Some(Arc::new(time))).await
+}
+
+async fn serve_in(world: Shared, time: Option<Time>) -> io::Result<Serving> {
     let (github, github_at) = listen().await?;
     let (jenkins, jenkins_at) = listen().await?;
     let (github_url, jenkins_url) = (format!("http://{github_at}"), format!("http://{jenkins_at}"));
@@ -74,7 +93,7 @@ pub async fn serve(world: Shared) -> io::Result<Serving> {
     let (stop, stopped) = watch::channel(false);
     let mut serving = Serving { github_url, jenkins_url, stop, tasks: Vec::new() };
     for (listener, surface) in [(github, World::github as Surface), (jenkins, World::jenkins as Surface)] {
-        serving.tasks.push(tokio::spawn(accept(listener, Arc::clone(&world), surface, stopped.clone())));
+        serving.tasks.push(tokio::spawn(accept(listener, Arc::clone(&world), time.clone(), surface, stopped.clone())));
     }
     Ok(serving)
 }
@@ -86,7 +105,13 @@ async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
 }
 
 /// Takes connections until told to stop; connections end with it.
-async fn accept(listener: TcpListener, world: Shared, surface: Surface, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    world: Shared,
+    time: Option<Time>,
+    surface: Surface,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -95,9 +120,9 @@ async fn accept(listener: TcpListener, world: Shared, surface: Surface, mut stop
             Some(_) = connections.join_next() => continue,
         };
         let Ok((stream, _)) = stream else { continue };
-        let world = Arc::clone(&world);
+        let (world, time) = (Arc::clone(&world), time.clone());
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(Arc::clone(&world), surface, request));
+            let service = service_fn(move |request| answer(Arc::clone(&world), time.clone(), surface, request));
             let connection =
                 server::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
             // A client that went away, or a silence: both end this connection only.
@@ -109,6 +134,7 @@ async fn accept(listener: TcpListener, world: Shared, surface: Surface, mut stop
 /// An error makes hyper close the connection without an answer: just what silence is.
 async fn answer(
     world: Shared,
+    time: Option<Time>,
     surface: Surface,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, Silence> {
@@ -117,6 +143,9 @@ async fn answer(
         return Ok(http::Response::builder().status(413).body(Full::default()).unwrap_or_default());
     };
     let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(time) = time {
+        world.advance_to(time());
+    }
     surface(&mut world, http::Request::from_parts(head, body.to_bytes())).map(|response| response.map(Full::new))
 }
 

@@ -199,6 +199,9 @@ pub struct Settings {
     pub start: Timestamp,
     /// Its repositories.
     pub repos: Vec<Repo>,
+    /// Whoever listens may have known an earlier world: so many numbers of each repository are used up, and with them the
+    /// ids and vulnerabilities that went with them.
+    pub numbers_used_before: u64,
     /// Who may do what; anybody else may read.
     pub people: Vec<Person>,
     /// What goes wrong by chance.
@@ -253,6 +256,7 @@ impl Default for Settings {
         Self {
             start: Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH),
             repos: vec![Repo::new("acme/payments")],
+            numbers_used_before: 0,
             people: vec![
                 Person { login: "danny".to_owned(), permission: "write".to_owned() },
                 Person { login: "maria".to_owned(), permission: "admin".to_owned() },

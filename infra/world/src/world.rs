@@ -32,6 +32,9 @@ impl std::fmt::Display for Pr {
     }
 }
 
+/// No pull request has as many statuses, checks, comments and webhooks as this.
+const IDS_PER_NUMBER: u64 = 10_000;
+
 /// GitHub, Jenkins, the bots and CodeGenie. Deterministic: the same seed, settings and calls make the same world.
 #[derive(Debug)]
 pub struct World {
@@ -71,7 +74,8 @@ impl World {
     /// A world that begins now, by its settings' clock.
     #[must_use]
     pub fn new(seed: u64, settings: Settings) -> Self {
-        let mut github = GitHub { last_id: 1_000_000, ..GitHub::default() };
+        let used_before = settings.numbers_used_before;
+        let mut github = GitHub { last_id: 1_000_000 + used_before * IDS_PER_NUMBER, ..GitHub::default() };
         let mut ids = Chance::new(seed, 1);
         for repo in &settings.repos {
             let (owner, name) = repo.name.split_once('/').unwrap_or(("acme", &repo.name));
@@ -84,6 +88,7 @@ impl World {
                 settings: repo.clone(),
                 base: vec![Arc::from(ids.hex(40))],
                 numbers: Vec::new(),
+                used_before,
             });
         }
         let mut world = Self {
@@ -111,7 +116,7 @@ impl World {
             requests: 0,
             queries: HashMap::new(),
             genie_requests: Vec::new(),
-            genie_found: 0,
+            genie_found: used_before * settings.repos.len() as u64,
             cursed: BTreeSet::new(),
             settings,
         };
@@ -181,6 +186,12 @@ impl World {
     /// All pull requests, oldest first.
     pub fn pulls(&self) -> impl Iterator<Item = (Pr, &Pull)> {
         self.github.pulls.iter().enumerate().map(|(place, pull)| (self.name_of(PrIx(place)), pull))
+    }
+
+    /// The highest number of any pull request or issue: what a world that comes after this one must not use again.
+    #[must_use]
+    pub fn last_number(&self) -> u64 {
+        self.github.repos.iter().map(Repository::last_number).max().unwrap_or(0)
     }
 
     /// How many requests GitHub and Jenkins were asked.

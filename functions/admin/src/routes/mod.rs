@@ -86,6 +86,7 @@ fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<Route<S, O>> {
         ("/api/openapi.json", get(site::openapi)),
         ("/", get(site::page)),
         ("/assets/app.js", get(site::script)),
+        ("/assets/pages.js", get(site::pages)),
         ("/assets/style.css", get(site::style)),
         ("/api/overview", get(overview::overview::<S, O>)),
         ("/api/prs", get(lists::prs::<S, O>)),

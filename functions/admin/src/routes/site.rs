@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 const PAGE: &str = include_str!("../../page/index.html");
 const SCRIPT: &str = include_str!("../../page/app.js");
+const PAGES: &str = include_str!("../../page/pages.js");
 const STYLE: &str = include_str!("../../page/style.css");
 
 /// That it is there.
@@ -44,6 +45,11 @@ pub(crate) async fn page() -> impl IntoResponse {
 /// Its script.
 pub(crate) async fn script() -> impl IntoResponse {
     file("text/javascript; charset=utf-8", SCRIPT)
+}
+
+/// The rest of it, which the script loads when it is needed.
+pub(crate) async fn pages() -> impl IntoResponse {
+    file("text/javascript; charset=utf-8", PAGES)
 }
 
 /// Its style.

@@ -62,7 +62,7 @@ impl World {
         self.github.commits.entry(Arc::clone(&head)).or_default().prs.push(ix);
         self.github.pulls.push(Pull {
             repo,
-            number: self.github.repo(repo).numbers.len() as u64,
+            number: self.github.repo(repo).last_number(),
             id,
             node_id,
             title: opening.title,

@@ -146,7 +146,7 @@ impl World {
         let node_id = format!("I_{id}");
         self.github.repos[repo.0].numbers.push(Numbered::Issue(place));
         self.github.by_node.insert(node_id.clone(), Numbered::Issue(place));
-        let number = self.github.repo(repo).numbers.len() as u64;
+        let number = self.github.repo(repo).last_number();
         self.github.issues.push(Issue {
             repo,
             number,

@@ -231,8 +231,17 @@ pub(crate) struct Repository {
     pub(crate) settings: Repo,
     /// The base's commits, newest last; other branches than the base are not told apart.
     pub(crate) base: Vec<Sha>,
-    /// From number 1 on.
+    /// From the first number on.
     pub(crate) numbers: Vec<Numbered>,
+    /// The numbers an earlier world has used.
+    pub(crate) used_before: u64,
+}
+
+impl Repository {
+    /// The number given last.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.used_before + self.numbers.len() as u64
+    }
 }
 
 /// All that GitHub knows.
@@ -271,8 +280,9 @@ impl GitHub {
     }
 
     pub(crate) fn numbered(&self, repo: RepoIx, number: u64) -> Option<Numbered> {
-        let place = usize::try_from(number.checked_sub(1)?).ok()?;
-        self.repo(repo).numbers.get(place).copied()
+        let repo = self.repo(repo);
+        let place = usize::try_from(number.checked_sub(repo.used_before + 1)?).ok()?;
+        repo.numbers.get(place).copied()
     }
 
     pub(crate) fn pull_at(&self, repo: RepoIx, number: u64) -> Option<PrIx> {

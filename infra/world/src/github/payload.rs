@@ -22,7 +22,7 @@ impl World {
     }
 
     /// A webhook's body: its own fields, then what all have.
-    fn envelope(&self, repo: RepoIx, sender: &str, own: &Value) -> Bytes {
+    pub(crate) fn envelope(&self, repo: RepoIx, sender: &str, own: &Value) -> Bytes {
         let mut text = own.to_string();
         text.pop();
         text.push_str(&self.envelopes[repo.0]);

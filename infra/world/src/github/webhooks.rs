@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::model::PrIx;
+use crate::bots::codegenie::LOGIN;
 use crate::clock::{Happening, later, stamp};
 use crate::faults::Fault;
 use crate::world::{Pr, World};
@@ -57,6 +58,19 @@ pub struct Delivery {
     pub redelivery: bool,
     /// The pull request it is about, if one.
     pub pr: Option<Pr>,
+}
+
+/// A pull request that only an earlier world knew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone {
+    /// Its name.
+    pub pr: Pr,
+    /// GraphQL's id.
+    pub node_id: Option<String>,
+    /// The head's branch.
+    pub head_ref: String,
+    /// The head commit.
+    pub head: String,
 }
 
 /// A line of GitHub's delivery log.
@@ -110,6 +124,23 @@ impl World {
             let again = ms + self.sending.between((500, 60_000));
             self.clock.after_ms(again, Happening::Send(place));
         }
+    }
+
+    /// GitHub tells that a pull request of an earlier world was closed, which this one knows nothing else of.
+    pub fn tell_closed(&mut self, gone: &Gone) {
+        let now = stamp(self.now());
+        let Some(repo) = self.repo_ix(&gone.pr.repo) else { return };
+        let base = &self.github.repo(repo).settings.base;
+        let pull = json!({
+            "number": gone.pr.number, "node_id": gone.node_id, "state": "closed", "merged": false, "draft": false,
+            "title": gone.head_ref, "body": null, "labels": [], "user": {"login": LOGIN, "type": "Bot"},
+            "head": {"ref": gone.head_ref, "sha": gone.head}, "base": {"ref": base, "sha": self.github.base_tip(repo)},
+            "created_at": now, "updated_at": now, "closed_at": now, "merged_at": null,
+        });
+        let own = json!({"action": "closed", "number": gone.pr.number, "pull_request": pull});
+        let body = self.envelope(repo, "maria", &own);
+        let place = self.enlist(Target::GitHub, "pull_request", Some("closed"), body, None);
+        self.clock.after_ms(0, Happening::Send(place));
     }
 
     /// Jenkins or a bot has something to tell, at once and without a log.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use world::{Fault, Pr, World, post, serve};
+use world::{Fault, Faults, Gone, NewPull, Pr, Settings, World, post, serve, serve_following};
 
 use super::lives::{minutes, opened};
 
@@ -70,4 +70,55 @@ async fn webhooks_are_posted_and_answers_are_known() {
             && request.contains("x-hub-signature-256: sha256=")
     );
     assert_eq!(post(&url, &delivery).await, 0, "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_world_that_follows_a_clock_answers_as_of_that_moment() {
+    let (world, pr): (World, Pr) = opened();
+    let later = world.now() + jiff::SignedDuration::from_mins(90);
+    let world = Arc::new(Mutex::new(world));
+    let serving = serve_following(Arc::clone(&world), move || later).await.unwrap();
+    let answer = raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await;
+    assert!(answer.contains(r#""merged":true"#), "{answer}");
+    let world = world.lock().unwrap();
+    assert!(world.is_merged(&pr));
+    assert_eq!(world.now(), later);
+}
+
+#[tokio::test]
+async fn a_world_after_another_uses_nothing_twice_and_tells_what_is_gone() {
+    let (mut first, _) = opened();
+    first.open_pr(NewPull::default());
+    let used = first.last_number();
+    assert_eq!(used, 2);
+    let mut second = World::new(2, Settings { numbers_used_before: used, ..Settings::default() });
+    let pr = second.open_pr(NewPull::default());
+    assert_eq!((pr.number, second.last_number()), (3, 3));
+    let (old, new) = (first.pulls().map(|(_, pull)| pull.clone()), second.pull(&pr).unwrap());
+    for old in old.collect::<Vec<_>>() {
+        assert!(old.node_id != new.node_id && old.vulnerability != new.vulnerability && old.head() != new.head());
+    }
+    let gone = Pr { repo: "acme/payments".to_owned(), number: 1 };
+    assert!(second.pull(&gone).is_none());
+    let (head_ref, head) = ("codegenie/x".to_owned(), "a".repeat(40));
+    second.tell_closed(&Gone { pr: gone, node_id: None, head_ref, head });
+    let told = second.take_webhooks();
+    assert!(told.is_empty(), "it is sent when time passes");
+    minutes(&mut second, 1);
+    let closed = second.take_webhooks().into_iter().find(|delivery| delivery.action.as_deref() == Some("closed"));
+    let body = String::from_utf8(closed.unwrap().body.to_vec()).unwrap();
+    assert!(body.contains(r#""number":1"#) && body.contains(r#""full_name":"acme/payments""#), "{body}");
+}
+
+#[test]
+fn what_goes_wrong_by_chance_can_change() {
+    let (mut world, _) = opened();
+    world.set_faults(Faults { lives: 1.0, ..Faults::only([Fault::JenkinsDeaf]) });
+    let pr = world.open_pr(NewPull::default());
+    minutes(&mut world, 1);
+    assert_eq!(world.struck(&pr).len(), 1);
+    world.set_faults(Faults::none());
+    let pr = world.open_pr(NewPull::default());
+    minutes(&mut world, 1);
+    assert_eq!(world.struck(&pr).len(), 0);
 }

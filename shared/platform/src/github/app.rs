@@ -39,6 +39,24 @@ pub struct App {
     pub events: Vec<String>,
 }
 
+/// Where GitHub sends the App's webhooks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct Hook {
+    /// The address; empty if there is none.
+    #[serde(deserialize_with = "empty_if_null")]
+    pub url: String,
+    /// `json` or `form`.
+    #[serde(deserialize_with = "empty_if_null")]
+    pub content_type: String,
+    /// Asterisks if there is a secret, which GitHub does not show.
+    pub secret: Option<String>,
+}
+
+fn empty_if_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default())
+}
+
 /// Whether GitHub accepts our credentials, and as whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
@@ -138,6 +156,14 @@ impl GitHub {
             None
         };
         Ok(Health { app, rates: self.rates() })
+    }
+
+    /// Where GitHub sends the App's webhooks.
+    ///
+    /// # Errors
+    /// See [`CallError`]; only an App can ask.
+    pub async fn hook(&self) -> Result<Hook, CallError> {
+        self.read(As::Ourselves, "/app/hook/config".to_owned()).await?.json()
     }
 
     /// The webhook deliveries since then whose every attempt failed, oldest first, each with its newest attempt.

@@ -17,7 +17,7 @@ mod pulls;
 mod repository;
 mod snapshots;
 
-pub use app::{App, FailedDelivery, Health, Installation};
+pub use app::{App, FailedDelivery, Health, Hook, Installation};
 pub use auth::{BadKey, Credentials};
 pub use checks::{CheckRun, CheckRunSeen, CheckState, WorkflowRun};
 pub use client::{GitHub, Settings};

@@ -76,6 +76,19 @@ impl GitHub {
         }
     }
 
+    /// The branch that pull requests go to unless they say otherwise.
+    ///
+    /// # Errors
+    /// See [`CallError`]; `Gone` if there is no such repository for us.
+    pub async fn default_branch(&self, repo: &RepoName) -> Result<String, CallError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            default_branch: String,
+        }
+        let path = format!("/repos/{repo}");
+        Ok(self.read(owner(repo), path).await?.json::<Answer>()?.default_branch)
+    }
+
     /// How many commits of the base the head lacks.
     ///
     /// # Errors

@@ -225,6 +225,15 @@ impl Jenkins {
         Ok(fitting.max_by_key(|item| item.id).map(|item| item.read(base)))
     }
 
+    /// Whether there is such a job or folder, for us.
+    ///
+    /// # Errors
+    /// See [`CallError`]; `Unauthorized` if our login is not accepted.
+    pub async fn knows(&self, job: &Job) -> Result<bool, CallError> {
+        let found = there(self.read_json::<serde_json::Value>(&format!("{}/api/json?tree=name", job.path())).await)?;
+        Ok(found.is_some())
+    }
+
     /// The newest builds of a job, newest first; none if there is no such job.
     ///
     /// # Errors

@@ -1,0 +1,46 @@
+//! Where the functions' own lines go: a file of the data directory that never grows beyond a limit.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// When the file is this large, it becomes the former one, and a new one is begun.
+const MOST_BYTES: u64 = 8 << 20;
+
+#[derive(Debug)]
+struct Open {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+/// The file, shared by all functions.
+#[derive(Debug, Clone)]
+pub(super) struct Journal(Arc<Mutex<Open>>);
+
+impl Journal {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self(Arc::new(Mutex::new(Open { path: path.to_owned(), file, bytes }))))
+    }
+}
+
+impl Write for Journal {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.bytes > MOST_BYTES {
+            fs::rename(&open.path, open.path.with_extension("former.log"))?;
+            open.file = OpenOptions::new().create(true).append(true).open(&open.path)?;
+            open.bytes = 0;
+        }
+        let written = open.file.write(bytes)?;
+        open.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).file.flush()
+    }
+}

@@ -1,0 +1,108 @@
+//! DynamoDB in this process: dynoxide on a file of the data directory, behind its own endpoint, so that the ordinary client
+//! of the AWS SDK reaches it as it would reach the real one. And the broom that takes expired rows away.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::error::DisplayErrorContext;
+use aws_sdk_dynamodb::types::{AttributeValue, DeleteRequest, WriteRequest};
+use dynoxide::Database;
+use jiff::Timestamp;
+use platform::store::TTL;
+use platform::store::dynamo::DynamoStore;
+use platform::store::dynamo::tables::{self, EVENTS_KEY, Names, STATE_KEY};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::Refusal;
+
+/// Rows taken away at once: what DynamoDB takes in one request.
+const BATCH: usize = 25;
+
+/// The two tables, served.
+pub(super) struct Tables {
+    pub(super) client: Client,
+    pub(super) names: Names,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Tables {
+    /// Opens the file, serves it, and makes what is not there yet.
+    pub(super) async fn open(file: &Path) -> Result<Self, Refusal> {
+        let unusable = |why: String| {
+            Refusal(format!(
+                "The database {} cannot be opened: {why}. Give another directory with --data DIR.",
+                file.display()
+            ))
+        };
+        let path = file.to_str().ok_or_else(|| unusable("its path is not UTF-8".to_owned()))?;
+        let database = Database::new(path).map_err(|error| unusable(error.to_string()))?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| unusable(error.to_string()))?;
+        let endpoint = listener.local_addr().map_err(|error| unusable(error.to_string()))?;
+        let server = tokio::spawn(dynoxide::server::serve_on(listener, database));
+        let config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::from_static("local"))
+            // dynoxide believes anybody; it only wants to be asked in the usual way.
+            .credentials_provider(Credentials::new("local", "local", None, None, "local"))
+            .endpoint_url(format!("http://{endpoint}"));
+        let client = Client::from_conf(config.build());
+        let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
+        tables::create(&client, &names).await.map_err(|error| unusable(error.to_string()))?;
+        Ok(Self { client, names, server })
+    }
+
+    /// The store on them.
+    pub(super) fn store(&self) -> DynamoStore {
+        DynamoStore::new(self.client.clone(), self.names.clone())
+    }
+
+    /// Takes away what has expired by this time. dynoxide's own broom goes by the machine's clock, which in a demo is behind.
+    pub(super) async fn sweep(&self, now: Timestamp) -> Result<usize, String> {
+        let (partition, sort) = EVENTS_KEY;
+        let of_state = self.sweep_one(&self.names.state, &[STATE_KEY], now).await?;
+        Ok(of_state + self.sweep_one(&self.names.events, &[partition, sort], now).await?)
+    }
+
+    async fn sweep_one(&self, table: &str, keys: &[&str], now: Timestamp) -> Result<usize, String> {
+        let mut after: Option<HashMap<String, AttributeValue>> = None;
+        let mut taken = 0;
+        loop {
+            let page = self
+                .client
+                .scan()
+                .table_name(table)
+                .filter_expression("#ttl < :now")
+                .projection_expression(keys.join(", "))
+                .expression_attribute_names("#ttl", TTL)
+                .expression_attribute_values(":now", AttributeValue::N(now.as_second().to_string()))
+                .set_exclusive_start_key(after)
+                .limit(500)
+                .send();
+            let page = page.await.map_err(|error| DisplayErrorContext(error).to_string())?;
+            let expired: Vec<WriteRequest> = page
+                .items()
+                .iter()
+                .filter_map(|key| DeleteRequest::builder().set_key(Some(key.clone())).build().ok())
+                .map(|delete| WriteRequest::builder().delete_request(delete).build())
+                .collect();
+            for batch in expired.chunks(BATCH) {
+                let sent = self.client.batch_write_item().request_items(table, batch.to_vec()).send().await;
+                sent.map_err(|error| DisplayErrorContext(error).to_string())?;
+                taken += batch.len();
+            }
+            after = page.last_evaluated_key().cloned();
+            if after.is_none() {
+                return Ok(taken);
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The command line of `infra/local`, built here so that its tests know where it is.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    local::command_line::main()
+}

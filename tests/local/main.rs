@@ -1,0 +1,10 @@
+//! `cargo run -p local` as people run it: a process of its own, on free ports and in fresh directories.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test may stop")]
+
+mod demo;
+mod doctor;
+mod killed;
+mod live;
+mod process;
+mod refusals;
