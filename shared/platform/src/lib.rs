@@ -15,6 +15,7 @@ pub mod lookup;
 pub mod outlets;
 pub mod reports;
 pub mod rows;
+pub mod secrets;
 pub mod store;
 pub mod succession;
 pub mod sweep;
