@@ -125,8 +125,8 @@ pub struct Vault {
     client: Client,
     references: BTreeMap<&'static str, Reference>,
     known: RwLock<Known>,
-    /// When Secrets Manager was last asked. One at a time asks; the others then find what it was told.
-    asked_at: tokio::sync::Mutex<Timestamp>,
+    /// When Secrets Manager was last asked again. One at a time asks; the others then find what it was told.
+    asked_at: tokio::sync::Mutex<Option<Timestamp>>,
 }
 
 impl fmt::Debug for Vault {
@@ -163,7 +163,7 @@ impl Vault {
         }
         let values = read(&client, &references).await?;
         let known = RwLock::new(Known { values, read_at: now });
-        let asked_at = tokio::sync::Mutex::new(now);
+        let asked_at = tokio::sync::Mutex::new(None);
         Ok(Self { environment: Box::new(environment), client, references, known, asked_at })
     }
 
@@ -184,10 +184,10 @@ impl Vault {
             return false;
         }
         let mut asked_at = self.asked_at.lock().await;
-        if now.duration_since(*asked_at) < ASKED_EVERY {
+        if asked_at.is_some_and(|at| now.duration_since(at) < ASKED_EVERY) {
             return false;
         }
-        *asked_at = now;
+        *asked_at = Some(now);
         match read(&self.client, &self.references).await {
             Ok(values) => {
                 let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);

@@ -67,6 +67,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             (std::cmp::Reverse(record.priority_score(now)), record.due_at, record.id.clone())
         });
         let mut under_way = if self.wish.dry_run { 0 } else { flight::count(self.store(), now).await? };
+        self.summary.in_flight = under_way;
         let mut rest = records.into_iter();
         loop {
             let chunk: Vec<Record> = rest.by_ref().take(READ_AT_ONCE).collect();
