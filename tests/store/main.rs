@@ -39,6 +39,7 @@ macro_rules! contract {
                 many_rows_are_read_at_once,
                 an_index_shows_only_what_it_carries,
                 a_page_may_begin_with_a_prefix_and_end_somewhere,
+                the_log_has_an_index_of_its_own_that_carries_everything,
             );
             contract!(@clauses $store, guards,
                 one_sweep_at_a_time,

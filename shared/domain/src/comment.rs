@@ -1,12 +1,15 @@
 //! Every sentence a person reads: in logs, mails, comments, the dashboard and the API. Pure functions of what is known;
-//! the templates that the seed quotes are kept literally. Nothing here decides anything. What sweeps say is in `sweep`.
+//! the templates that the seed quotes are kept literally. Nothing here decides anything. What sweeps say is in `sweep`,
+//! what the dashboard and the API say in `desk`.
 
+pub mod desk;
 pub mod sweep;
 
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::command::Role;
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{EventKind, Payload, cut};
 use crate::id::PrId;
@@ -160,8 +163,7 @@ pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
 /// What is wrong and what comes next: the answer to `/explain`.
 #[must_use]
 pub fn explanation(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
-    let next = action(found.classification);
-    format!("{}\n\n{}\n\nWhat Suture would do now: {next}.", status(record, policy, now), diagnosis(found))
+    desk::explanation(record, found, &desk::commands(record, policy, Role::Admin), policy, now)
 }
 
 /// What was tried and what happened, as the sweep found it; oldest first.

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::backoff::Failure;
 use crate::command::{Command, CommandSource};
+use crate::decide::RunEnd;
 use crate::diagnosis::Diagnosis;
 use crate::id::{EventId, PrId, RunId, Sha};
 use crate::signals::{Approval, Check, MergeReport, PolicyReport};
 use crate::snapshot::Snapshot;
-use crate::state::State;
+use crate::state::{State, Strategy};
 
 /// One thing that happened to one pull request. Its id is what makes it apply once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -371,6 +372,57 @@ impl EventKind {
     }
 }
 
+impl EventKind {
+    /// Whether it tells a part of the story even where the state stays: what people want to read the next morning. What
+    /// only fills in the picture (one check of many, an edited label) is left to the log of its pull request.
+    #[must_use]
+    pub fn is_notable(self) -> bool {
+        match self {
+            Self::PrOpened
+            | Self::PrClosed
+            | Self::PrMerged
+            | Self::PrReopened
+            | Self::MergeSucceeded
+            | Self::RemediationBranchUpdate
+            | Self::RemediationRebuild
+            | Self::RemediationRetriggerPolicy
+            | Self::RemediationRetriggerSod
+            | Self::RemediationRetriggerApprover
+            | Self::RemediationRetriggerMerge
+            | Self::RemediationCloseAndReopen
+            | Self::RemediationEnded
+            | Self::EscalatedNeedsIntervention
+            | Self::CommandReceived
+            | Self::StateDriftCorrected
+            | Self::WouldRemedy
+            | Self::WouldEscalate
+            | Self::Anomaly => true,
+            Self::PrEdited
+            | Self::BranchUpdated
+            | Self::BaseMoved
+            | Self::PrLinked
+            | Self::ChecksStarted
+            | Self::CheckReported
+            | Self::ChecksPassed
+            | Self::ChecksFailed
+            | Self::PolicyStarted
+            | Self::PolicyPassed
+            | Self::PolicyFailed
+            | Self::ApprovalGranted
+            | Self::ApprovalDismissed
+            | Self::MergeAttempted
+            | Self::MergeFailed
+            | Self::RemediationAccepted => false,
+        }
+    }
+
+    /// The strategy whose claim it is, if it is one.
+    #[must_use]
+    pub fn claims(self) -> Option<Strategy> {
+        Strategy::ALL.into_iter().find(|strategy| crate::remedy::of(*strategy).event == self)
+    }
+}
+
 impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -410,6 +462,18 @@ impl Event {
     #[must_use]
     pub fn sort_key(&self) -> String {
         format!("{:.3}#{}#{}", self.occurred_at, self.id, self.hop)
+    }
+
+    /// Whether the story of its day has it: it changed the state, or is notable all the same.
+    #[must_use]
+    pub fn is_of_the_day(&self) -> bool {
+        self.to.is_some() || self.kind.is_notable()
+    }
+
+    /// Whether it is the end of a remedy that was proven by the event it expected.
+    #[must_use]
+    pub fn is_healed(&self) -> bool {
+        self.kind == EventKind::RemediationEnded && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
     }
 }
 

@@ -19,6 +19,7 @@ use crate::github::webhook::{About, News, Told};
 use crate::lookup;
 use crate::outlets::message::Message;
 use crate::outlets::{Content, Outlets, Parcel, Undelivered};
+use crate::repos;
 use crate::store::{Key, Store, StoreError};
 use crate::succession;
 
@@ -30,6 +31,8 @@ const WINDOW_SECS: i64 = 60;
 const SHORT_WAIT: Duration = Duration::from_secs(10);
 /// The queue can put nothing off for longer.
 const LONGEST_WAIT_SECS: u64 = 900;
+/// The version of a record that was just made.
+const FIRST: u64 = 1;
 /// Pull requests read at a time when a base has moved.
 const PAGE: u32 = 100;
 
@@ -127,6 +130,7 @@ pub enum IntakeError {
 pub struct Intake<S, O> {
     engine: Engine<S, O>,
     policies: Policies,
+    repos: repos::Told,
 }
 
 /// A pull request that hears of it, with its record if that has been read.
@@ -144,7 +148,7 @@ enum Heard {
 impl<S: Store, O: Outlets> Intake<S, O> {
     /// Takes in through this engine, with the limits of these policies.
     pub fn new(engine: Engine<S, O>, policies: Policies) -> Self {
-        Self { engine, policies }
+        Self { engine, policies, repos: repos::Told::default() }
     }
 
     /// Its engine.
@@ -271,6 +275,9 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             }
             match self.engine.apply_to(record, &fact, now).await {
                 Ok(applied) => {
+                    if applied.record.as_ref().is_some_and(|record| record.version == FIRST) {
+                        self.repos.tell(self.engine.store(), repo, now).await;
+                    }
                     if let (Happened::Opened(_), Some(fresh)) = (&fact.what, &applied.record) {
                         succession::link(&self.engine, fresh, now).await?;
                     }

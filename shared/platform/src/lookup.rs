@@ -9,6 +9,7 @@ use domain::pull_request::{Record, Vulnerability};
 use domain::run::Run;
 use domain::state::State;
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::de::DeserializeOwned;
 use serde_dynamo::Item;
 use tracing::error;
@@ -145,6 +146,76 @@ pub async fn events<S: Store>(
 ) -> Result<Listing<Event>, StoreError> {
     let query = Query { backwards, after, ..all_of(From::Log, pr.to_string(), limit) };
     Ok(entries(store, store.query(&query, now).await?, rows::read))
+}
+
+/// The repositories that have, or have had, pull requests of ours.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn repos<S: Store>(store: &S, now: Timestamp) -> Result<BTreeSet<RepoName>, StoreError> {
+    let row = store.get(&rows::repos_key(), now).await?;
+    Ok(row.as_ref().map(rows::repos_of).unwrap_or_default())
+}
+
+/// Which part of a day is read, and how far.
+#[derive(Debug, Clone, Copy)]
+pub struct DayReading {
+    /// Which day, in UTC.
+    pub day: Date,
+    /// The newest first?
+    pub backwards: bool,
+    /// At most so many events of each of its parts.
+    pub most: u32,
+}
+
+/// What is worth telling of a day, over all pull requests, in order; and whether that is all of it.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn of_day<S: Store>(
+    store: &S,
+    reading: DayReading,
+    now: Timestamp,
+) -> Result<(Vec<Event>, bool), StoreError> {
+    let [a, b, c, d] = rows::day_partitions(reading.day);
+    let parts = tokio::try_join!(
+        day_part(store, a, reading, now),
+        day_part(store, b, reading, now),
+        day_part(store, c, reading, now),
+        day_part(store, d, reading, now),
+    )?;
+    let (mut events, mut whole) = (Vec::new(), true);
+    for (part, all) in [parts.0, parts.1, parts.2, parts.3] {
+        events.extend(part);
+        whole &= all;
+    }
+    events.sort_by_cached_key(|event: &Event| (event.sort_key(), event.pr.clone()));
+    if reading.backwards {
+        events.reverse();
+    }
+    Ok((events, whole))
+}
+
+async fn day_part<S: Store>(
+    store: &S,
+    partition: String,
+    reading: DayReading,
+    now: Timestamp,
+) -> Result<(Vec<Event>, bool), StoreError> {
+    let mut query = all_of(From::Index(Index::ByDay), partition, reading.most);
+    query.backwards = reading.backwards;
+    let mut found = Vec::new();
+    loop {
+        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::read);
+        found.extend(entries);
+        let wanted = reading.most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        match next {
+            None => return Ok((found, true)),
+            Some(_) if wanted == 0 => return Ok((found, false)),
+            Some(_) => query.after = next,
+        }
+        query.limit = wanted;
+    }
 }
 
 /// Records, in any order; what is not there or cannot be understood is left out.

@@ -12,6 +12,8 @@ use domain::priority::Priority;
 use domain::pull_request::{Record, Vulnerability};
 use domain::run::Run;
 use domain::state::State;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,6 +29,8 @@ const DELIVERED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 /// log is kept by default: two pull requests may share a head, and one that outlives the other needs the row.
 const FORMER_HEAD: SignedDuration = SignedDuration::from_hours(24 * 90);
 
+/// The set in the row that lists the repositories.
+const REPOS: &str = "repos";
 /// The attribute that holds the whole of what a row is.
 const BODY: &str = "body";
 /// On hop 0: how many effects the event has, so that a repeated delivery knows what to look for.
@@ -78,6 +82,47 @@ pub fn sortable(at: Timestamp) -> String {
 #[must_use]
 pub fn due_shards() -> [String; 4] {
     [0, 1, 2, 3].map(|shard| format!("due-{shard}"))
+}
+
+/// Partitions of each day in the `by_day` index: a busy day must not be one hot partition.
+const DAY_SHARDS: u64 = 4;
+
+/// The day something happened on, in UTC.
+#[must_use]
+pub fn day_of(at: Timestamp) -> Date {
+    TimeZone::UTC.to_datetime(at).date()
+}
+
+/// The partitions of a day in the `by_day` index.
+#[must_use]
+pub fn day_partitions(day: Date) -> [String; 4] {
+    [0, 1, 2, 3].map(|shard| format!("{day}-{shard}"))
+}
+
+fn day_partition(day: Date, pr: &PrId) -> String {
+    format!("{day}-{}", seed_of(&pr.to_string(), 0) % DAY_SHARDS)
+}
+
+/// The repositories that are known: the one row that lists them.
+#[must_use]
+pub fn repos_key() -> Key {
+    Key::state("REPOS")
+}
+
+/// Adds a repository to those that are known.
+#[must_use]
+pub fn repo_known(repo: &RepoName) -> Write {
+    let insert = BTreeMap::from([(REPOS.to_owned(), BTreeSet::from([repo.as_str().to_owned()]))]);
+    Write::Change { key: repos_key(), change: Change { insert, ..Change::default() } }
+}
+
+/// The repositories in the row that lists them.
+#[must_use]
+pub fn repos_of(item: &Item) -> BTreeSet<RepoName> {
+    match item.get(REPOS) {
+        Some(AttributeValue::Ss(members)) => members.iter().filter_map(|member| member.parse().ok()).collect(),
+        Some(_) | None => BTreeSet::new(),
+    }
 }
 
 fn text(value: impl Into<String>) -> AttributeValue {
@@ -248,6 +293,10 @@ pub fn record_row(record: &Record) -> Result<Item, StoreError> {
 
 fn event_row(event: &Event, effects: usize) -> Result<Item, StoreError> {
     let mut item = row(&event_key(event), event)?;
+    if event.is_of_the_day() {
+        let (_, partition, _) = Index::ByDay.shape();
+        item.inner_mut().insert(partition.to_owned(), text(day_partition(day_of(event.occurred_at), &event.pr)));
+    }
     if event.hop == 0 && effects > 0 {
         item.inner_mut().insert(EFFECTS.to_owned(), number(effects));
     }

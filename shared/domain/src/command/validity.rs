@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Command, code_list};
+use crate::policy::Policy;
+use crate::pull_request::Record;
 use crate::state::State;
 
 /// In which states a command makes sense.
@@ -225,6 +227,16 @@ pub struct Situation {
 }
 
 impl Situation {
+    /// That of a pull request.
+    #[must_use]
+    pub fn of(record: &Record, policy: &Policy) -> Self {
+        Self {
+            state: record.state,
+            implied: record.implied(policy).state,
+            checks_running: record.signals.any_check_at_work(),
+        }
+    }
+
     /// The state that commands are measured against.
     #[must_use]
     pub fn effective(&self) -> State {

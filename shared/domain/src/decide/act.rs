@@ -9,7 +9,7 @@ use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, Vul
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{Commanded, Diagnosed, EventKind, Payload, RemedyNews, cut};
 use crate::id::{CommandId, RunId};
-use crate::policy::Mode;
+use crate::policy::{Mode, Policy};
 use crate::pull_request::{ActiveRun, Blocked, Dropped, Record, RefusedForGood, Until, later, seconds};
 use crate::remedy;
 use crate::run::{Run, RunKind, RunTrigger};
@@ -307,7 +307,8 @@ fn ended(
         let progressed_at = draft.record.progressed_at;
         draft.enter(implied.state, implied.substatus, progressed_at);
     }
-    let payload = Payload { run: Some(active.id.clone()), ..Payload::text(why) };
+    let name = Some(end.name().to_owned());
+    let payload = Payload { run: Some(active.id.clone()), name, ..Payload::text(why) };
     draft.log(EventKind::RemediationEnded, change, payload);
     remember(&mut draft.record);
     if !draft.record.state.is_terminal() {
@@ -381,26 +382,28 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
 
 /// Whether the person may, and whether it makes sense now.
 fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
-    let command = asked.command;
     asked.permission.clone()?;
+    is_possible(asked.command, &draft.record, draft.policy)
+}
+
+/// Whether a command makes sense for a pull request as it is, whoever gives it. It is asked again when it is carried out.
+///
+/// # Errors
+/// The sentence for whoever gave it.
+pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result<(), String> {
     let acts = command.strategy().is_some() || command == Command::Cancel;
-    if acts && draft.policy.mode == Mode::Observe {
+    if acts && policy.mode == Mode::Observe {
         return Err("observe mode: Suture only watches here. Set `mode = \"act\"` to let it act".to_owned());
     }
-    let situation = Situation {
-        state: draft.record.state,
-        implied: draft.record.implied(draft.policy).state,
-        checks_running: draft.record.signals.any_check_at_work(),
-    };
-    command.is_valid_in(&situation).map_err(|refusal| refusal.to_string())?;
-    if command == Command::CloseAndReopen && draft.record.vulnerability_id.is_none() {
+    command.is_valid_in(&Situation::of(record, policy)).map_err(|refusal| refusal.to_string())?;
+    if command == Command::CloseAndReopen && record.vulnerability_id.is_none() {
         return Err(
             "no vulnerability id is known here, so no fresh pull request could be asked for: name it in the text"
                 .to_owned(),
         );
     }
-    let under_way = draft.record.active_run.as_ref().map(|run| run.strategy);
-    let cancelling = command == Command::Cancel && draft.record.abandoning.is_some();
+    let under_way = record.active_run.as_ref().map(|run| run.strategy);
+    let cancelling = command == Command::Cancel && record.abandoning.is_some();
     if cancelling || (under_way.is_some() && under_way == command.strategy()) {
         return Err(format!("`{command}` is under way already: see `/status` for how it goes"));
     }

@@ -25,6 +25,8 @@ use crate::signals::Implied;
 use crate::state::{State, Strategy, Substatus};
 use crate::transition::{self, Hop};
 
+pub use act::is_possible;
+
 /// Clocks of others may differ from ours by this much.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
@@ -121,6 +123,18 @@ pub enum RunEnd {
     Failed,
     /// It was never done, or does not matter any more.
     Cancelled,
+}
+
+impl RunEnd {
+    /// As the log names it: the run's own state.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// A commit's relation to the pull request.
@@ -415,8 +429,23 @@ impl<'a> Draft<'a> {
         Some(run.strategy)
     }
 
+    /// A remedy that was proven is worth a line of the log of its own: what Suture has healed is read from there.
+    fn log_proofs(&mut self) {
+        let proven = |change: &RunChange| match change {
+            RunChange::Ended { id, end: RunEnd::Completed, outcome } => Some((id.clone(), outcome.clone())),
+            RunChange::Open(_) | RunChange::Accepted { .. } | RunChange::Ended { .. } => None,
+        };
+        let proofs: Vec<(RunId, String)> = self.runs.iter().filter_map(proven).collect();
+        for (run, outcome) in proofs {
+            let name = Some(RunEnd::Completed.name().to_owned());
+            let payload = Payload { run: Some(run), name, ..Payload::text(&outcome) };
+            self.log(EventKind::RemediationEnded, None, payload);
+        }
+    }
+
     /// The whole, with a new version, and a date for whatever is not over.
     fn finish(mut self, outcome: Outcome, reason: impl Into<String>) -> Decision {
+        self.log_proofs();
         self.record.version = self.record.version.saturating_add(1);
         self.record.due_at = self.record.attention_at(self.policy);
         Decision {

@@ -210,6 +210,7 @@ mod tests {
             commands_per_person_per_hour: 20,
             checks_per_head: 250,
             remedies_in_flight: 10,
+            api_requests_per_minute_per_key: 600,
         };
         assert_eq!(policy.limits, limits);
         let sweep = Sweep { every_minutes: 1, concurrency: 8, max_prs: 500, inventory_every: 12 };

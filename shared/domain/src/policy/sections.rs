@@ -287,6 +287,8 @@ table! {
         checks_per_head: u32 = 250,
         /// Remedies under way at a time, over all repositories.
         remedies_in_flight: u32 = 10,
+        /// Requests of one API key per minute.
+        api_requests_per_minute_per_key: u32 = 600,
     }
 }
 

@@ -196,6 +196,12 @@ impl Findings {
                 1_000,
                 "nothing would ever be remedied; that is mode = \"observe\"",
             ),
+            (
+                "api_requests_per_minute_per_key",
+                limits.api_requests_per_minute_per_key,
+                100_000,
+                "nobody could use the API; to lock a key out, take it off SUTURE_ADMIN_KEYS",
+            ),
         ] {
             self.number(&format!("limits.{limit}"), value, 1, most, why);
         }
@@ -274,6 +280,7 @@ mod tests {
             ("limits.commands_per_person_per_hour", 1, 10_000),
             ("limits.checks_per_head", 1, 300),
             ("limits.remedies_in_flight", 1, 1_000),
+            ("limits.api_requests_per_minute_per_key", 1, 100_000),
             ("sweep.every_minutes", 1, 1_440),
             ("sweep.concurrency", 1, 100),
             ("sweep.max_prs", 1, 100_000),

@@ -890,7 +890,10 @@ fn the_fresh_pull_request_proves_the_remedy_and_both_are_linked() {
     tale.tell(Happened::Linked(Link::ReplacedBy(77)));
     assert_eq!(tale.run_end(), Some((RunEnd::Completed, "replaced by #77")));
     assert_eq!((tale.record().replaced_by, tale.record().active_run.clone()), (Some(77), None));
-    assert_eq!(tale.kinds().last(), Some(&EventKind::PrLinked));
+    let [.., linked, ended] = tale.log.as_slice() else { panic!("{:?}", tale.kinds()) };
+    assert_eq!((linked.kind, linked.hop), (EventKind::PrLinked, 0));
+    assert_eq!((ended.kind, ended.hop, ended.is_healed()), (EventKind::RemediationEnded, 1, true));
+    assert_eq!(ended.payload.text, "replaced by #77");
     tale.tell(Happened::Linked(Link::ReplacedBy(77)));
     assert_eq!(tale.outcome(), Outcome::Duplicate);
     let mut fresh = claimed(State::ChecksFailed);

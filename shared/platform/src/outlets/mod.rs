@@ -2,6 +2,7 @@
 //! what it sends would have to decide.
 
 pub mod aws;
+pub mod dlq;
 pub mod message;
 
 use std::future::Future;

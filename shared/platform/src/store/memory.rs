@@ -13,7 +13,7 @@ use super::{
     Table, VERSION, Write, is_expired, number, number_of, refuse_nonsense, text_of,
 };
 
-/// Two tables and three indexes, in memory.
+/// Two tables and their indexes, in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     tables: Mutex<Tables>,
@@ -113,14 +113,11 @@ impl Tables {
 
 /// The index entries a row has: those for which it carries both attributes.
 fn entries_of(key: &Key, item: &Item) -> Vec<(Index, String, String)> {
-    if key.table != Table::State {
-        return Vec::new();
-    }
     let entry = |index: Index| {
-        let (_, partition, sort) = index.shape();
-        Some((index, text_of(item, partition)?.to_owned(), text_of(item, sort)?.to_owned()))
+        let (_, partition, _) = index.shape();
+        Some((index, text_of(item, partition)?.to_owned(), index.sort_of(key, item)?.to_owned()))
     };
-    Index::ALL.into_iter().filter_map(entry).collect()
+    Index::ALL.into_iter().filter(|index| index.table() == key.table).filter_map(entry).collect()
 }
 
 fn apply_change(key: &Key, item: &mut Item, change: Change) -> Result<(), StoreError> {
@@ -270,9 +267,10 @@ fn page_of(tables: &Tables, query: &Query, mut found: Vec<(String, &Key)>, now: 
 /// What a query shows of a row.
 fn seen(from: From, item: &Item) -> Item {
     let From::Index(index) = from else { return item.clone() };
+    let Some(carries) = index.carries() else { return item.clone() };
     let (_, partition, sort) = index.shape();
     let mut seen = Item::default();
-    for attribute in [partition, sort].into_iter().chain(index.carries().iter().copied()) {
+    for attribute in [partition, sort].into_iter().chain(carries.iter().copied()) {
         if let Some(value) = item.get(attribute) {
             seen.inner_mut().insert(attribute.to_owned(), value.clone());
         }

@@ -128,7 +128,7 @@ pub struct Change {
     pub remove: BTreeSet<String>,
 }
 
-/// The three indexes of the state table; each is sparse: a row without its attributes is not in it.
+/// The four indexes: three of the state table, one of the log. Each is sparse: a row without its attributes is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Index {
     /// What wants attention, by when.
@@ -137,11 +137,22 @@ pub enum Index {
     ByRepo,
     /// Runs of a pull request, by when they began.
     Runs,
+    /// What is worth telling of a day, over all pull requests, in the order of the log.
+    ByDay,
 }
 
 impl Index {
-    /// All three.
-    pub const ALL: [Self; 3] = [Self::Due, Self::ByRepo, Self::Runs];
+    /// All four.
+    pub const ALL: [Self; 4] = [Self::Due, Self::ByRepo, Self::Runs, Self::ByDay];
+
+    /// The table whose rows it lists.
+    #[must_use]
+    pub fn table(self) -> Table {
+        match self {
+            Self::Due | Self::ByRepo | Self::Runs => Table::State,
+            Self::ByDay => Table::Events,
+        }
+    }
 
     /// Its name, and the attributes that are its partition and sort key.
     #[must_use]
@@ -150,17 +161,29 @@ impl Index {
             Self::Due => ("due", "due", "due_at"),
             Self::ByRepo => ("by_repo", "repo", "state_number"),
             Self::Runs => ("runs", "run_of", "run_at"),
+            // The log's own sort key: an event says when it happened once.
+            Self::ByDay => ("by_day", "day", EVENTS_SORT),
         }
     }
 
-    /// What an entry carries besides its keys. As little as a list or a sweep needs to choose: an index is written again
-    /// only when what it carries changes, and most facts change neither state nor date.
+    /// What an entry carries besides its keys; `None` is everything. As little as a list or a sweep needs to choose: an index
+    /// is written again only when what it carries changes, and most facts change neither state nor date. An event never
+    /// changes, and is small: whoever reads the story of a day reads it from the index alone.
     #[must_use]
-    pub fn carries(self) -> &'static [&'static str] {
+    pub fn carries(self) -> Option<&'static [&'static str]> {
         match self {
-            Self::Due => &[TTL, "priority"],
-            Self::ByRepo => &[TTL, "priority", "since"],
-            Self::Runs => &[TTL],
+            Self::Due => Some(&[TTL, "priority"]),
+            Self::ByRepo => Some(&[TTL, "priority", "since"]),
+            Self::Runs => Some(&[TTL]),
+            Self::ByDay => None,
+        }
+    }
+
+    /// A row's sort key in this index.
+    fn sort_of<'a>(self, key: &'a Key, item: &'a Item) -> Option<&'a str> {
+        match self {
+            Self::ByDay => Some(&key.sort),
+            Self::Due | Self::ByRepo | Self::Runs => text_of(item, self.shape().2),
         }
     }
 }
@@ -168,7 +191,7 @@ impl Index {
 /// What a query reads: an index, or the log itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// An index of the state table.
+    /// An index.
     Index(Index),
     /// The log of one pull request.
     Log,
@@ -373,6 +396,8 @@ impl Spent {
 
 /// The attribute DynamoDB's broom looks at, in seconds since 1970.
 pub const TTL: &str = "ttl";
+/// The attribute that is the log's sort key.
+const EVENTS_SORT: &str = "sk";
 /// The attribute `OnlyIf::Version` looks at.
 pub const VERSION: &str = "version";
 /// The attribute `OnlyIf::FreeFor` and `OnlyIf::HeldBy` look at.

@@ -44,6 +44,7 @@ use crate::guards::{self, Lease};
 use crate::jenkins::Jenkins;
 use crate::lookup;
 use crate::outlets::Outlets;
+use crate::repos;
 use crate::rows::{self, DueEntry, Subject};
 use crate::store::{OnlyIf, Spending, Store, StoreError, Write};
 
@@ -87,6 +88,7 @@ pub struct Sweep<S, O> {
     jenkins: Option<Jenkins>,
     clock: Arc<dyn Clock>,
     owners: Vec<String>,
+    repos: repos::Told,
 }
 
 impl<S: Store, O: Outlets> Sweep<S, O> {
@@ -101,7 +103,8 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         clock: Arc<dyn Clock>,
         owners: Vec<String>,
     ) -> Self {
-        Self { engine: Engine::new(store, Keeping::new(outlets), policies), github, jenkins, clock, owners }
+        let engine = Engine::new(store, Keeping::new(outlets), policies);
+        Self { engine, github, jenkins, clock, owners, repos: repos::Told::default() }
     }
 
     /// Its store.

@@ -1,11 +1,11 @@
 //! Pull requests: what GitHub says about them, and whether that leaves them stale. Each visit ends with one outcome and a new
 //! date; one that goes wrong never ends the sweep.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::decide::{Decision, decide};
 use domain::event::{Event, EventKind, Fact, Happened};
-use domain::id::PrId;
+use domain::id::{PrId, RepoName};
 use domain::pull_request::Record;
 use domain::snapshot::{Live, Snapshot};
 use domain::state::Strategy;
@@ -66,6 +66,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         records.sort_by_cached_key(|record| {
             (std::cmp::Reverse(record.priority_score(now)), record.due_at, record.id.clone())
         });
+        self.tell_repos(&records).await;
         let mut under_way = if self.wish.dry_run { 0 } else { flight::count(self.store(), now).await? };
         self.summary.in_flight = under_way;
         let mut rest = records.into_iter();
@@ -83,6 +84,17 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             }
             let stale = self.verify(chunk).await?;
             under_way = self.diagnose(stale, under_way).await?;
+        }
+    }
+
+    /// Whoever wrote a repository's first record may have died before the list of repositories had it.
+    async fn tell_repos(&self, records: &[Record]) {
+        if self.wish.dry_run {
+            return;
+        }
+        let repos: BTreeSet<&RepoName> = records.iter().map(|record| &record.id.repo).collect();
+        for repo in repos {
+            self.sweep.repos.tell(self.store(), repo, self.now()).await;
         }
     }
 

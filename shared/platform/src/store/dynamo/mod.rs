@@ -229,7 +229,7 @@ impl Store for DynamoStore {
         let (table, index, partition, sort) = match query.from {
             From::Index(index) => {
                 let (name, partition, sort) = index.shape();
-                (Table::State, Some(name), partition, sort)
+                (index.table(), Some(name), partition, sort)
             }
             From::Log => (Table::Events, None, tables::EVENTS_KEY.0, tables::EVENTS_KEY.1),
         };
@@ -268,7 +268,7 @@ impl Store for DynamoStore {
         let next = answer.last_evaluated_key.and_then(|last| cursor(query.from, last));
         let starts = |sort: &str| query.prefix.as_ref().is_none_or(|prefix| sort.starts_with(prefix));
         let wanted = |key: &Key, item: &Item| match query.from {
-            From::Index(index) => super::text_of(item, index.shape().2).is_some_and(starts),
+            From::Index(index) => index.sort_of(key, item).is_some_and(starts),
             From::Log => starts(&key.sort),
         };
         let rows = items.into_iter().filter_map(|item| row(table, item));
@@ -327,7 +327,7 @@ fn cursor(from: From, last: HashMap<String, Wire>) -> Option<Cursor> {
     match from {
         From::Index(index) => {
             let sort = sort_of(index)?;
-            let (key, _) = row(Table::State, last)?;
+            let (key, _) = row(index.table(), last)?;
             Some(Cursor { key, sort })
         }
         From::Log => {

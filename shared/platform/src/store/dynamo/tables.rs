@@ -1,5 +1,7 @@
 //! The shape of the two tables. A deployment gets them from its template; the local default and the tests make them here.
 
+use std::collections::BTreeSet;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{BuildError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
@@ -8,12 +10,12 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::error::malformed;
-use crate::store::{Index, StoreError, TTL};
+use crate::store::{EVENTS_SORT, Index, StoreError, TTL, Table};
 
 /// The key of the state table.
 pub const STATE_KEY: &str = "pk";
 /// The partition and the sort key of the log.
-pub const EVENTS_KEY: (&str, &str) = ("pr", "sk");
+pub const EVENTS_KEY: (&str, &str) = ("pr", EVENTS_SORT);
 
 /// What the tables are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,20 +31,15 @@ pub struct Names {
 /// # Errors
 /// If DynamoDB cannot be reached or does not want to.
 pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
-    let mut attributes = vec![text(STATE_KEY).map_err(malformed)?];
-    for index in Index::ALL {
-        let (_, partition, sort) = index.shape();
-        attributes.extend([text(partition).map_err(malformed)?, text(sort).map_err(malformed)?]);
-    }
-    let indexes = Index::ALL.into_iter().map(index).collect::<Result<Vec<_>, _>>().map_err(malformed)?;
+    let (attributes, indexes) = shape(Table::State, &[STATE_KEY]).map_err(malformed)?;
     let state = client.create_table().table_name(&names.state).billing_mode(BillingMode::PayPerRequest);
     let state = state.set_attribute_definitions(Some(attributes)).set_global_secondary_indexes(Some(indexes));
     let state = state.key_schema(key(STATE_KEY, KeyType::Hash).map_err(malformed)?);
     made(state.send().await)?;
     let (partition, sort) = EVENTS_KEY;
+    let (attributes, indexes) = shape(Table::Events, &[partition, sort]).map_err(malformed)?;
     let events = client.create_table().table_name(&names.events).billing_mode(BillingMode::PayPerRequest);
-    let events = events.attribute_definitions(text(partition).map_err(malformed)?);
-    let events = events.attribute_definitions(text(sort).map_err(malformed)?);
+    let events = events.set_attribute_definitions(Some(attributes)).set_global_secondary_indexes(Some(indexes));
     let events = events.key_schema(key(partition, KeyType::Hash).map_err(malformed)?);
     let events = events.key_schema(key(sort, KeyType::Range).map_err(malformed)?);
     made(events.send().await)?;
@@ -56,6 +53,15 @@ pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// The indexes of a table, and every attribute that is a key of it or of one of them, each once.
+fn shape(table: Table, keys: &[&str]) -> Result<(Vec<AttributeDefinition>, Vec<GlobalSecondaryIndex>), BuildError> {
+    let of_table = || Index::ALL.into_iter().filter(|index| index.table() == table);
+    let shapes = of_table().map(Index::shape).flat_map(|(_, partition, sort)| [partition, sort]);
+    let names: BTreeSet<&str> = keys.iter().copied().chain(shapes).collect();
+    let attributes = names.into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    Ok((attributes, of_table().map(index).collect::<Result<Vec<_>, _>>()?))
 }
 
 /// A table that is there already is as good as a new one.
@@ -82,9 +88,14 @@ fn key(name: &str, kind: KeyType) -> Result<KeySchemaElement, BuildError> {
 
 fn index(index: Index) -> Result<GlobalSecondaryIndex, BuildError> {
     let (name, partition, sort) = index.shape();
-    let carries = index.carries().iter().map(|&attribute| attribute.to_owned()).collect();
-    let projection = Projection::builder().projection_type(ProjectionType::Include);
-    let projection = projection.set_non_key_attributes(Some(carries)).build();
+    let projection = match index.carries() {
+        None => Projection::builder().projection_type(ProjectionType::All).build(),
+        Some(carries) => {
+            let carries = carries.iter().map(|&attribute| attribute.to_owned()).collect();
+            let projection = Projection::builder().projection_type(ProjectionType::Include);
+            projection.set_non_key_attributes(Some(carries)).build()
+        }
+    };
     GlobalSecondaryIndex::builder()
         .index_name(name)
         .key_schema(key(partition, KeyType::Hash)?)

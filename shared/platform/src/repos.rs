@@ -1,0 +1,36 @@
+//! Which repositories have pull requests of ours: one row lists them, so that lists need no scan. A process tells the table
+//! of each repository once; what is lost by a crash in between is told by the next sweep that visits one of its pull
+//! requests.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use domain::id::RepoName;
+use jiff::Timestamp;
+use tracing::warn;
+
+use crate::rows;
+use crate::store::Store;
+
+/// The repositories this process has told the table of.
+#[derive(Debug, Default)]
+pub struct Told(Mutex<BTreeSet<RepoName>>);
+
+impl Told {
+    /// Tells the table of a repository, unless this process has done so. It keeps nobody from their work: what could not be
+    /// told now is told the next time.
+    pub async fn tell<S: Store>(&self, store: &S, repo: &RepoName, now: Timestamp) {
+        if self.known().contains(repo) {
+            return;
+        }
+        match store.write(vec![rows::repo_known(repo)], now).await {
+            Ok(()) => _ = self.known().insert(repo.clone()),
+            Err(error) => warn!(%repo, %error, "the list of repositories could not be written"),
+        }
+    }
+
+    /// A set of names is as good after a panic as before.
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeSet<RepoName>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
