@@ -3,5 +3,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop, and says why")]
 
+mod app;
+mod events;
+mod secrets;
 mod stack;
 mod story;
+mod template;

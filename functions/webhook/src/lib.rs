@@ -65,14 +65,13 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         Self { intake, policies, own, senders, renewal: None, log }
     }
 
-    /// Asks there for the secrets when somebody is not believed: theirs may have been changed before ours.
+    /// Asks there for the secrets, now and then, and when somebody is not believed: theirs may have been changed before ours.
     #[must_use]
     pub fn renewing(self, renewal: Renewal<Senders>) -> Self {
         Self { renewal: Some(renewal), ..self }
     }
 
-    /// Believes these from now on.
-    pub fn use_senders(&self, senders: Senders) {
+    fn use_senders(&self, senders: Senders) {
         *self.senders.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(senders);
     }
 
@@ -83,7 +82,7 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
     /// Whether others than these are believed by now.
     async fn renewed_since(&self, before: &Arc<Senders>) -> bool {
         if let Some(renewal) = &self.renewal
-            && let Some(senders) = renewal.ask().await
+            && let Some(senders) = renewal.doubt().await
         {
             self.use_senders(senders);
         }
@@ -99,6 +98,11 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
     /// Answers a request. Whatever is answered with 2xx is in the table or on the queue.
     pub async fn handle(&self, request: &Parts, body: &[u8], now: Timestamp) -> Response<String> {
         let began = Instant::now();
+        if let Some(renewal) = &self.renewal
+            && let Some(senders) = renewal.freshen(now).await
+        {
+            self.use_senders(senders);
+        }
         let mut seen = Seen { path: request.uri.path(), ..Seen::default() };
         let answered = self.answer(request, body, now, &mut seen).await;
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);

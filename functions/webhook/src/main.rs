@@ -12,18 +12,11 @@ use webhook::{Senders, Webhook};
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
-    let vault = wiring::vault().await?;
-    let webhook = webhook(&vault).await?;
-    let (webhook, vault) = (&webhook, &vault);
+    let webhook = webhook(&wiring::vault().await?).await?;
+    let webhook = &webhook;
     run(service_fn(move |request: Request| async move {
-        let now = Timestamp::now();
-        if vault.freshen(now).await
-            && let Some(senders) = renewed(vault)
-        {
-            webhook.use_senders(senders);
-        }
         let (parts, body) = request.into_parts();
-        Ok::<_, Error>(webhook.handle(&parts, body.as_ref(), now).await)
+        Ok::<_, Error>(webhook.handle(&parts, body.as_ref(), Timestamp::now()).await)
     }))
     .await
 }
@@ -35,7 +28,7 @@ async fn webhook(
     let senders = senders(vault)?;
     let (store, outlets) = wiring::on_aws(&**vault).await?;
     let webhook = Webhook::new(store, outlets, policies, wiring::own(&**vault)?, senders, wiring::log(&**vault));
-    Ok(webhook.renewing(Renewal::from_vault(vault, Timestamp::now, renewed)))
+    Ok(webhook.renewing(Renewal::new(vault, Timestamp::now, renewed)))
 }
 
 fn senders(vault: &Vault) -> anyhow::Result<Senders> {

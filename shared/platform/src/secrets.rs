@@ -5,8 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_sdk_secretsmanager::Client;
@@ -125,6 +124,7 @@ pub struct Vault {
     client: Client,
     references: BTreeMap<&'static str, Reference>,
     known: RwLock<Known>,
+    changes: AtomicU64,
     /// When Secrets Manager was last asked again. One at a time asks; the others then find what it was told.
     asked_at: tokio::sync::Mutex<Option<Timestamp>>,
 }
@@ -164,46 +164,50 @@ impl Vault {
         let values = read(&client, &references).await?;
         let known = RwLock::new(Known { values, read_at: now });
         let asked_at = tokio::sync::Mutex::new(None);
-        Ok(Self { environment: Box::new(environment), client, references, known, asked_at })
+        let (environment, changes) = (Box::new(environment), AtomicU64::new(0));
+        Ok(Self { environment, client, references, known, changes, asked_at })
     }
 
-    /// Reads the secrets again if they are five minutes old. Answers whether any is another now.
-    pub async fn freshen(&self, now: Timestamp) -> bool {
+    /// How often any of the secrets was found to be another.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Reads the secrets again if they are five minutes old.
+    pub async fn freshen(&self, now: Timestamp) {
         let read_at = self.known.read().unwrap_or_else(PoisonError::into_inner).read_at;
-        now.duration_since(read_at) >= BELIEVED_FOR && self.ask(now).await
+        if now.duration_since(read_at) >= BELIEVED_FOR {
+            self.ask(now).await;
+        }
     }
 
-    /// Somebody does not believe us, or is not believed: reads the secrets again, once a minute at most. Answers whether any
-    /// is another now.
-    pub async fn doubt(&self, now: Timestamp) -> bool {
-        self.ask(now).await
+    /// Somebody does not believe us, or is not believed: reads the secrets again, once a minute at most.
+    pub async fn doubt(&self, now: Timestamp) {
+        self.ask(now).await;
     }
 
-    async fn ask(&self, now: Timestamp) -> bool {
+    async fn ask(&self, now: Timestamp) {
         if self.references.is_empty() {
-            return false;
+            return;
         }
         let mut asked_at = self.asked_at.lock().await;
         if asked_at.is_some_and(|at| now.duration_since(at) < ASKED_EVERY) {
-            return false;
+            return;
         }
         *asked_at = Some(now);
         match read(&self.client, &self.references).await {
             Ok(values) => {
                 let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
                 known.read_at = now;
-                let changed = known.values != values;
-                if changed {
+                if known.values != values {
                     info!("a secret is another now");
+                    known.values = values;
+                    self.changes.fetch_add(1, Ordering::SeqCst);
                 }
-                known.values = values;
-                changed
             }
-            Err(error) => {
-                // What was true a while ago is most likely true still.
-                warn!(%error, "the secrets could not be read again: the old ones are used");
-                false
-            }
+            // What was true a while ago is most likely true still.
+            Err(error) => warn!(%error, "the secrets could not be read again: the old ones are used"),
         }
     }
 }
@@ -252,12 +256,22 @@ async fn fetch(client: &Client, variable: &'static str, name: &str) -> Result<Ma
         .map_err(|_| BadSecret::NotJson { variable, secret })
 }
 
-type Answering<T> = Pin<Box<dyn Future<Output = Option<T>> + Send>>;
+/// A way to what a secret has become, for one who uses it: a client whose credentials are not accepted, or whoever has work to
+/// do after a while. It answers once for each change. Its clones are one user.
+pub struct Renewal<T> {
+    vault: Arc<Vault>,
+    make: Arc<dyn Fn(&Vault) -> Option<T> + Send + Sync>,
+    now: fn() -> Timestamp,
+    /// The change that was told last.
+    told: Arc<AtomicU64>,
+}
 
-/// A way to what a secret has become, for a client whose credentials are not accepted. It answers nothing if the secret is
-/// the same, or was asked for a moment ago.
-#[derive(Clone)]
-pub struct Renewal<T>(Arc<dyn Fn() -> Answering<T> + Send + Sync>);
+impl<T> Clone for Renewal<T> {
+    fn clone(&self) -> Self {
+        let (vault, make) = (Arc::clone(&self.vault), Arc::clone(&self.make));
+        Self { vault, make, now: self.now, told: Arc::clone(&self.told) }
+    }
+}
 
 impl<T> fmt::Debug for Renewal<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -265,28 +279,33 @@ impl<T> fmt::Debug for Renewal<T> {
     }
 }
 
-impl<T: Send + 'static> Renewal<T> {
-    /// Asks this.
-    pub fn new<F: Future<Output = Option<T>> + Send + 'static>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self {
-        Self(Arc::new(move || Box::pin(ask())))
-    }
-
-    /// Asks a vault, and makes of it what the client needs.
-    pub fn from_vault(
+impl<T> Renewal<T> {
+    /// Of what `make` makes of this vault; nothing, if what the secret was changed to is not usable.
+    pub fn new(
         vault: &Arc<Vault>,
-        now: impl Fn() -> Timestamp + Send + Sync + 'static,
+        now: fn() -> Timestamp,
         make: impl Fn(&Vault) -> Option<T> + Send + Sync + 'static,
     ) -> Self {
-        let (vault, make, now) = (Arc::clone(vault), Arc::new(make), Arc::new(now));
-        Self::new(move || {
-            let (vault, make, now) = (Arc::clone(&vault), Arc::clone(&make), Arc::clone(&now));
-            async move { if vault.doubt(now()).await { make(&vault) } else { None } }
-        })
+        let told = Arc::new(AtomicU64::new(vault.changes()));
+        Self { vault: Arc::clone(vault), make: Arc::new(make), now, told }
     }
 
-    /// What it is now, if it is another.
-    pub async fn ask(&self) -> Option<T> {
-        (self.0)().await
+    /// There is work to do: what it is now, if it is another.
+    pub async fn freshen(&self, now: Timestamp) -> Option<T> {
+        self.vault.freshen(now).await;
+        self.untold()
+    }
+
+    /// Somebody does not believe us, or is not believed: what it is now, if it is another.
+    pub async fn doubt(&self) -> Option<T> {
+        self.vault.doubt((self.now)()).await;
+        self.untold()
+    }
+
+    /// Another user of the same vault may have seen the change first.
+    fn untold(&self) -> Option<T> {
+        let changes = self.vault.changes();
+        if self.told.swap(changes, Ordering::SeqCst) == changes { None } else { (self.make)(&self.vault) }
     }
 }
 

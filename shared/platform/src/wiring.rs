@@ -161,7 +161,8 @@ pub struct Clients {
     pub github: GitHub,
     /// Jenkins, if there is one.
     pub jenkins: Option<Jenkins>,
-    vault: Arc<Vault>,
+    credentials: Renewal<Credentials>,
+    login: Renewal<Login>,
 }
 
 impl Clients {
@@ -171,22 +172,23 @@ impl Clients {
     /// [`BadWiring`] if what is set is not usable.
     pub fn connect(vault: &Arc<Vault>) -> Result<Self, BadWiring> {
         let (github, jenkins) = (github(&**vault)?, jenkins(&**vault)?);
-        github.renew_with(Renewal::from_vault(vault, Timestamp::now, |vault| usable(credentials(vault))));
+        let credentials = Renewal::new(vault, Timestamp::now, |vault| usable(credentials(vault)));
+        let login = Renewal::new(vault, Timestamp::now, |vault| usable(login(vault)));
+        github.renew_with(credentials.clone());
         if let Some(jenkins) = &jenkins {
-            jenkins.renew_with(Renewal::from_vault(vault, Timestamp::now, |vault| usable(login(vault))));
+            jenkins.renew_with(login.clone());
         }
-        Ok(Self { github, jenkins, vault: Arc::clone(vault) })
+        Ok(Self { github, jenkins, credentials, login })
     }
 
     /// Uses the secrets as they are now, if they were read a while ago. To be called when there is work.
     pub async fn freshen(&self, now: Timestamp) {
-        if !self.vault.freshen(now).await {
-            return;
-        }
-        if let Some(credentials) = usable(credentials(&*self.vault)) {
+        if let Some(credentials) = self.credentials.freshen(now).await {
             self.github.use_credentials(&credentials);
         }
-        if let (Some(jenkins), Some(login)) = (&self.jenkins, usable(login(&*self.vault))) {
+        if let Some(jenkins) = &self.jenkins
+            && let Some(login) = self.login.freshen(now).await
+        {
             jenkins.use_login(login);
         }
     }

@@ -187,7 +187,7 @@ impl GitHub {
     async fn renewed_since(&self, before: &Arc<Signed>) -> bool {
         let renewal = self.0.renewal.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(renewal) = renewal
-            && let Some(credentials) = renewal.ask().await
+            && let Some(credentials) = renewal.doubt().await
         {
             self.use_credentials(&credentials);
         }

@@ -147,7 +147,7 @@ impl Jenkins {
     async fn renewed_since(&self, before: &Arc<Login>) -> bool {
         let renewal = self.0.renewal.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(renewal) = renewal
-            && let Some(login) = renewal.ask().await
+            && let Some(login) = renewal.doubt().await
         {
             self.use_login(login);
         }
