@@ -82,7 +82,8 @@ fn paths() -> BTreeSet<String> {
 fn every_path_the_client_asks_for_is_permitted() {
     let (granted, paths) = (granted(), paths());
     assert!(paths.len() >= 15, "{paths:?}");
-    for path in paths.iter().filter(|path| !path.is_empty()) {
+    // What all paths begin with says nothing.
+    for path in paths.iter().filter(|path| !path.is_empty() && *path != "/repos/{repo}/{rest}") {
         // The longest entry that fits is the most specific.
         let fits = PATHS.iter().filter(|(start, _, _)| path.starts_with(start));
         let known = fits.max_by_key(|(start, _, _)| start.len());
@@ -122,7 +123,7 @@ fn exactly_the_events_that_are_read_are_subscribed_to() {
     let read: BTreeSet<String> = code
         .lines()
         .filter_map(|line| line.trim().strip_prefix('"')?.split_once("\" => ").map(|(event, _)| event.to_owned()))
-        .filter(|event| event != "ping")
+        .filter(|event| event != "ping" && !event.starts_with("installation"))
         .collect();
     let manifest = manifest();
     let subscribed = manifest["default_events"].as_array().unwrap();

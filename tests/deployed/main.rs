@@ -4,8 +4,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop, and says why")]
 
 mod app;
+mod cost;
+mod documents;
 mod events;
 mod secrets;
 mod stack;
 mod story;
+mod supply;
 mod template;
