@@ -1,1 +1,158 @@
 //! The admin function: what people ask, answered from the tables; what they want done, put onto the queue. It never acts.
+//! One router, behind API Gateway and in the local default alike. Who may see and do what is asked in `auth`, what things look
+//! like is in `view`, the routes themselves are in `routes`; what waits is the platform's desk.
+
+mod auth;
+mod cursor;
+mod once;
+mod problem;
+mod reading;
+mod routes;
+mod view;
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use platform::clock::Clock;
+use platform::desk::Desk;
+use platform::engine::Engine;
+use platform::github::GitHub;
+use platform::jenkins::Jenkins;
+use platform::outlets::Outlets;
+use platform::outlets::dlq::Dlq;
+use platform::secrets::Renewal;
+use platform::store::Store;
+use platform::telemetry::{Line, Log};
+
+pub use platform::keys;
+pub use problem::Problem;
+pub use routes::openapi;
+
+use auth::KeyName;
+use problem::Went;
+
+/// Only our own files, and nobody may frame or rebase them.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What the function is started with.
+#[derive(Debug)]
+pub struct Settings {
+    /// Who gets in.
+    pub keys: keys::Keys,
+    /// The owner that a bare repository name means.
+    pub owner: Option<String>,
+    /// GitHub, for explanations that ask it.
+    pub github: Option<GitHub>,
+    /// Jenkins, likewise.
+    pub jenkins: Option<Jenkins>,
+    /// Where dead messages are.
+    pub dlq: Dlq,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Where the lines about requests go.
+    pub log: Log,
+}
+
+/// The function, with all it needs.
+#[derive(Debug)]
+pub struct Admin<S, O> {
+    desk: Desk<S, O>,
+    keys: RwLock<Arc<keys::Keys>>,
+    renewal: Option<Renewal<keys::Keys>>,
+    owner: Option<String>,
+    dlq: Dlq,
+    log: Log,
+}
+
+impl<S: Store, O: Outlets> Admin<S, O> {
+    /// The function on this engine.
+    pub fn new(engine: Engine<S, O>, settings: Settings) -> Self {
+        let Settings { keys, owner, github, jenkins, dlq, clock, log } = settings;
+        let (desk, keys) = (Desk::new(engine, clock, github, jenkins), RwLock::new(Arc::new(keys)));
+        Self { desk, keys, renewal: None, owner, dlq, log }
+    }
+
+    /// Asks there for the keys when somebody shows one that is not known: it may have been added a moment ago.
+    #[must_use]
+    pub fn renewing(self, renewal: Renewal<keys::Keys>) -> Self {
+        Self { renewal: Some(renewal), ..self }
+    }
+
+    /// Whose key this is. Keys that were taken away are forgotten within five minutes.
+    async fn caller(&self, key: &str) -> Option<keys::Caller> {
+        let known = || Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let replace = |keys| *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        let Some(renewal) = &self.renewal else { return known().caller(key) };
+        if let Some(keys) = renewal.freshen(self.desk.now()).await {
+            replace(keys);
+        }
+        let before = known();
+        if let Some(caller) = before.caller(key) {
+            return Some(caller);
+        }
+        if let Some(keys) = renewal.doubt().await {
+            replace(keys);
+        }
+        let after = known();
+        if Arc::ptr_eq(&before, &after) { None } else { after.caller(key) }
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> &Engine<S, O> {
+        self.desk.engine()
+    }
+}
+
+/// The whole of it, as a router.
+pub fn router<S: Store + 'static, O: Outlets + 'static>(admin: Arc<Admin<S, O>>) -> Router {
+    let watched = from_fn_with_state(Arc::clone(&admin), watch::<S, O>);
+    routes::routes().layer(watched).with_state(admin)
+}
+
+/// One line in the log for each request, and the headers that every answer has.
+async fn watch<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let began = Instant::now();
+    let (name, method) = (KeyName::default(), request.method().clone());
+    request.extensions_mut().insert(name.clone());
+    // The route, not the path: what somebody makes up stays out of the log's dimensions.
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = route.unwrap_or_else(|| "none".to_owned());
+    let at = admin.desk.now();
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (header, value) in [
+        (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("x-frame-options"), "DENY"),
+    ] {
+        headers.insert(header, HeaderValue::from_static(value));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    let went = response.extensions().get::<Went>();
+    let status = response.status();
+    let line = Line::new("admin", at)
+        .with("level", if status.is_server_error() { "ERROR" } else { "INFO" })
+        .with("route", route)
+        .with("method", method.as_str())
+        .with("status", status.as_u16())
+        .with_some("key", name.get())
+        .with_some("code", went.map(|went| went.code))
+        .with_some("error", went.and_then(|went| went.cause.clone()))
+        .count("requests", 1)
+        .count("refused", u64::from(status.is_client_error()))
+        .count("failed", u64::from(status.is_server_error()))
+        .took_ms(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+    admin.log.write(&line);
+    response
+}

@@ -100,6 +100,12 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// When the request was first worked on: the same in every try.
+    #[must_use]
+    pub fn first_at(&self) -> Timestamp {
+        self.remembered.created_at
+    }
+
     /// Which try this is, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {

@@ -4,6 +4,7 @@
 pub mod breaker;
 pub mod bridge;
 pub mod clock;
+pub mod desk;
 pub mod engine;
 pub mod github;
 pub mod guards;

@@ -229,6 +229,12 @@ pub struct Listed {
     pub priority: i64,
 }
 
+/// A pull request's sort key in the `by_repo` index.
+#[must_use]
+pub fn state_number(pr: &PrId, state: State) -> String {
+    format!("{state}#{:010}", pr.number)
+}
+
 /// Reads an entry of the `by_repo` index.
 ///
 /// # Errors
@@ -282,7 +288,7 @@ pub fn record_row(record: &Record) -> Result<Item, StoreError> {
     let mut item = row(&key, record)?;
     let (_, partition, sort) = Index::ByRepo.shape();
     item.inner_mut().insert(partition.to_owned(), text(record.id.repo.as_str()));
-    item.inner_mut().insert(sort.to_owned(), text(format!("{}#{:010}", record.state, record.id.number)));
+    item.inner_mut().insert(sort.to_owned(), text(state_number(&record.id, record.state)));
     item.inner_mut().insert("priority".to_owned(), number(Priority::from_labels(&record.labels).points()));
     item.inner_mut().insert("since".to_owned(), text(sortable(record.progressed_at)));
     item.inner_mut().insert(VERSION.to_owned(), number(record.version));

@@ -14,7 +14,9 @@ use crate::github::webhook::Own;
 use crate::github::webhook::signature::Secrets;
 use crate::github::{self, Credentials, GitHub};
 use crate::jenkins::{self, Jenkins, Login};
+use crate::keys::Keys;
 use crate::outlets::aws::{Addresses, AwsOutlets};
+use crate::outlets::dlq::Dlq;
 use crate::secrets::{BadSecret, Renewal, Vault};
 use crate::store::dynamo::DynamoStore;
 use crate::store::dynamo::tables::Names;
@@ -114,6 +116,27 @@ pub fn tables(environment: &impl Environment) -> Result<Names, BadWiring> {
     Ok(Names { state: needed(environment, "SUTURE_STATE_TABLE")?, events: needed(environment, "SUTURE_EVENTS_TABLE")? })
 }
 
+/// The keys of the API; none if nothing is set, and then nobody gets in.
+///
+/// # Errors
+/// [`BadWiring::Unusable`] if an entry is wrong.
+pub fn keys(environment: &impl Environment) -> Result<Keys, BadWiring> {
+    const NAME: &str = "SUTURE_ADMIN_KEYS";
+    let text = environment.get(NAME).unwrap_or_default();
+    Keys::parse(&text).map_err(|error| BadWiring::Unusable { name: NAME, why: error.to_string() })
+}
+
+/// The dead-letter queue, on AWS or whatever `AWS_ENDPOINT_URL` points to, if there is one.
+///
+/// # Errors
+/// [`BadWiring::Missing`] if there is one, but no queue its messages came from.
+pub async fn dlq(environment: &impl Environment) -> Result<Dlq, BadWiring> {
+    let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(Dlq::None) };
+    let queue = needed(environment, "SUTURE_COMMAND_QUEUE_URL")?;
+    let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+    Ok(Dlq::sqs(&config, dead, queue))
+}
+
 /// Where to send.
 ///
 /// # Errors
@@ -179,6 +202,18 @@ impl Clients {
             jenkins.renew_with(login.clone());
         }
         Ok(Self { github, jenkins, credentials, login })
+    }
+
+    /// The same, for who can do without: nothing if no credentials for GitHub are set.
+    ///
+    /// # Errors
+    /// [`BadWiring`] if what is set is not usable.
+    pub fn connect_if_set(vault: &Arc<Vault>) -> Result<Option<Self>, BadWiring> {
+        match Self::connect(vault) {
+            Ok(clients) => Ok(Some(clients)),
+            Err(BadWiring::Missing("SUTURE_GITHUB_TOKEN")) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Uses the secrets as they are now, if they were read a while ago. To be called when there is work.

@@ -138,6 +138,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     async fn approved(&self, command: &CommandMessage, record: &Record) -> Result<Handled, Again> {
+        let active = record.active_run.as_ref().map(|active| &active.id);
+        if command.run_id.is_some() && command.run_id.as_ref() != active {
+            return self.no(command, "What was approved does not wait any more.").await;
+        }
         let Some(run) = self.approve(record, &command.requested_by).await? else {
             return self.no(command, "Nothing here waits for an approval.").await;
         };

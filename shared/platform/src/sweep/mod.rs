@@ -33,6 +33,7 @@ use tracing::{error, warn};
 
 pub use self::notices::MOST_SINGLE;
 pub use self::summary::{Plan, Skip, Summary};
+pub(crate) use self::treat::build_of;
 pub use self::wish::{Scope, Wish};
 
 use self::gate::Gate;
@@ -149,12 +150,29 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
     /// Writes down that it begins; nothing if it has begun before.
     async fn open(&self, wish: &Wish, deadline: Timestamp, now: Timestamp) -> Result<Option<Run>, StoreError> {
         let run = begun(wish, deadline, now);
-        let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
-        match self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Absent }], now).await {
-            Ok(()) => Ok(Some(run)),
-            Err(StoreError::Refused(_)) => Ok(None),
-            Err(error) => Err(error),
+        Ok(self.put_first(&run, now).await?.then_some(run))
+    }
+
+    /// Writes a sweep's run, if there is none of that name or only one that was asked for and has not begun. Answers
+    /// whether it did.
+    async fn put_first(&self, run: &Run, now: Timestamp) -> Result<bool, StoreError> {
+        let mut only_if = OnlyIf::Absent;
+        for _ in 0..2 {
+            let (key, item) = rows::run_row(run, self.engine.policies().base())?;
+            match self.store().write(vec![Write::Put { key: key.clone(), item, only_if }], now).await {
+                Ok(()) => return Ok(true),
+                Err(StoreError::Refused(mut refused)) => {
+                    let found = refused.pop().flatten().and_then(|refused| refused.found);
+                    let found: Option<Run> = found.map(|item| rows::read(&key, &item)).transpose()?;
+                    match found.filter(|found| found.state == RunState::Pending) {
+                        Some(asked_for) => only_if = OnlyIf::Version(asked_for.version),
+                        None => return Ok(false),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(false)
     }
 
     /// A person who asked gets to know that it did not happen; the schedule asks again in a minute.
@@ -165,11 +183,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         let run = begun(wish, now, now);
         let context = TransitionContext::new(Initiator::System, now).because(format!("{by} is sweeping"));
         let Ok(run) = run.cancel("another sweep is at work", context) else { return Ok(()) };
-        let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
-        match self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Absent }], now).await {
-            Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.put_first(&run, now).await.map(drop)
     }
 }
 

@@ -22,7 +22,7 @@ use super::{Pass, Plan, Skip, after, flight, story};
 use crate::breaker;
 use crate::engine::{Applied, EngineError};
 use crate::idempotency::hashed;
-use crate::jenkins::{Job, Looking};
+use crate::jenkins::{Jenkins, Job, Looking};
 use crate::lookup;
 use crate::outlets::Outlets;
 use crate::store::{Store, StoreError};
@@ -141,9 +141,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
     /// What Jenkins says about the head's build, if there is a Jenkins.
     async fn build_of(&self, record: &Record, policy: &Policy) -> Option<Build> {
         let jenkins = self.sweep.jenkins.as_ref()?;
-        let job = job_of(record, policy);
-        let commit = (!policy.rebuild.sha_parameter.is_empty()).then_some(&record.head_sha);
-        Some(jenkins.build_of(&Looking { job: &job, commit, since: since_head(record) }).await)
+        Some(build_of(jenkins, record, policy).await)
     }
 
     /// Hands the diagnosis to the domain: a claim, an escalation, or nothing.
@@ -230,6 +228,13 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             Visited::Healthy | Visited::Ended | Visited::Dispatched(_) | Visited::Escalated | Visited::Skipped(_) => {}
         }
     }
+}
+
+/// What Jenkins says about the build of a head.
+pub(crate) async fn build_of(jenkins: &Jenkins, record: &Record, policy: &Policy) -> Build {
+    let job = job_of(record, policy);
+    let commit = (!policy.rebuild.sha_parameter.is_empty()).then_some(&record.head_sha);
+    jenkins.build_of(&Looking { job: &job, commit, since: since_head(record) }).await
 }
 
 /// What became of a diagnosis.

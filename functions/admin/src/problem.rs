@@ -1,0 +1,194 @@
+//! What is answered when there is nothing better to answer: `application/problem+json`, with a code that callers may rely on
+//! and one sentence a person can act on. Never a stack trace, never another scope's names.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use platform::desk::DeskError;
+use platform::idempotency::IdempotencyError;
+use platform::outlets::dlq::DlqError;
+use platform::store::StoreError;
+use serde::Serialize;
+use utoipa::{IntoResponses, ToSchema};
+
+/// Why there is no answer (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Problem {
+    /// Always `about:blank`: the code says more.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The status in words.
+    pub title: &'static str,
+    /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    pub status: u16,
+    /// What callers may rely on, such as `NOT_FOUND` or `COMMAND_NOT_POSSIBLE`.
+    pub code: &'static str,
+    /// One sentence that says what happened and what to do.
+    pub detail: String,
+    /// Seconds after which it is worth trying again, also as the header `Retry-After`.
+    #[serde(skip)]
+    pub retry_after_secs: Option<u64>,
+    /// What only the log gets to see.
+    #[serde(skip)]
+    pub cause: Option<String>,
+}
+
+impl Problem {
+    /// A problem with this status, code and sentence.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            code,
+            detail: detail.into(),
+            retry_after_secs: None,
+            cause: None,
+        }
+    }
+
+    pub(crate) fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    }
+
+    pub(crate) fn not_found() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NOT_FOUND",
+            "There is nothing here: GET /api/openapi.json lists all there is.",
+        )
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        let detail = "This path does not take that method: GET /api/openapi.json lists those it takes.";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", detail)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        let detail = "No valid key: send `Authorization: Bearer <key>`; `local new-key NAME ROLE` makes one.";
+        Self::new(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", detail)
+    }
+
+    pub(crate) fn too_large(most: usize) -> Self {
+        let detail = format!("The body is larger than {most} bytes: send less at once.");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "TOO_LARGE", detail)
+    }
+
+    pub(crate) fn unavailable(cause: impl std::fmt::Display) -> Self {
+        let detail = "Suture cannot reach what it works with right now; nothing was done. Try again in a moment.";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", detail);
+        Self { retry_after_secs: Some(5), cause: Some(cause.to_string()), ..problem }
+    }
+
+    pub(crate) fn after(self, secs: u64) -> Self {
+        Self { retry_after_secs: Some(secs), ..self }
+    }
+}
+
+/// A sentence begins with a capital and ends with a full stop; what it quotes stays as it is.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let capital: String = letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default();
+    if capital.ends_with(['.', '!', '?']) { capital } else { format!("{capital}.") }
+}
+
+impl From<DeskError> for Problem {
+    fn from(error: DeskError) -> Self {
+        match error {
+            DeskError::NotFound(why) => Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", sentence(&why)),
+            DeskError::Forbidden(why) => Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", sentence(&why)),
+            DeskError::Conflict { code, why } => Self::new(StatusCode::CONFLICT, code, sentence(&why)),
+            DeskError::Invalid { code, why } => Self::bad_request(code, sentence(&why)),
+            DeskError::Store(error) => error.into(),
+            DeskError::Undelivered(error) => Self::unavailable(error),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Contended | StoreError::Refused(_) => {
+                let detail = "Others are changing the same thing right now: try again in a moment.";
+                let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "CONTENDED", detail).after(1);
+                Self { cause: Some(error.to_string()), ..problem }
+            }
+            StoreError::Throttled | StoreError::Unavailable(_) | StoreError::Corrupt(..) | StoreError::TooLarge(_) => {
+                Self::unavailable(error)
+            }
+        }
+    }
+}
+
+impl From<IdempotencyError> for Problem {
+    fn from(error: IdempotencyError) -> Self {
+        match error {
+            IdempotencyError::Store(error) => error.into(),
+            IdempotencyError::Conflict | IdempotencyError::Exhausted { .. } | IdempotencyError::Expired => {
+                Self::new(StatusCode::CONFLICT, error.code(), sentence(&error.to_string()))
+            }
+        }
+    }
+}
+
+impl From<DlqError> for Problem {
+    fn from(error: DlqError) -> Self {
+        match error {
+            DlqError::None => Self::new(StatusCode::NOT_FOUND, "NO_DLQ", sentence(&error.to_string())),
+            DlqError::Unavailable(_) => Self::unavailable(error),
+        }
+    }
+}
+
+/// What went wrong, for the line in the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Went {
+    pub(crate) code: &'static str,
+    pub(crate) cause: Option<String>,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        let body = serde_json::to_string(&self).unwrap_or_default();
+        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if let Some(secs) = self.retry_after_secs {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(Went { code: self.code, cause: self.cause });
+        response
+    }
+}
+
+/// What every guarded route may answer besides what it is for.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) enum Problems {
+    /// The request does not make sense.
+    #[response(status = 400, content_type = "application/problem+json")]
+    BadRequest(#[to_schema] Problem),
+    /// No valid key.
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(#[to_schema] Problem),
+    /// The key does not allow it.
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(#[to_schema] Problem),
+    /// It is not there, or not for this key.
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(#[to_schema] Problem),
+    /// It does not make sense now.
+    #[response(status = 409, content_type = "application/problem+json")]
+    Conflict(#[to_schema] Problem),
+    /// The body is too large.
+    #[response(status = 413, content_type = "application/problem+json")]
+    TooLarge(#[to_schema] Problem),
+    /// Too many requests of this key; `Retry-After` says when.
+    #[response(status = 429, content_type = "application/problem+json")]
+    TooMany(#[to_schema] Problem),
+    /// What Suture works with cannot be reached; nothing was done.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(#[to_schema] Problem),
+}

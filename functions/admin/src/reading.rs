@@ -1,0 +1,131 @@
+//! What a request says: its path, its query, its body. Whatever cannot be read is answered with a sentence.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::{Bytes, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
+use domain::id::{PrId, RepoName, RunId};
+use platform::outlets::Outlets;
+use platform::store::Store;
+use serde::de::DeserializeOwned;
+
+use crate::Admin;
+use crate::problem::Problem;
+
+/// The largest body that is read.
+pub(crate) const MAX_BODY_BYTES: usize = 256 * 1024;
+/// The longest name of a run.
+const MAX_RUN_ID: usize = 300;
+
+/// The pull request of the path: `{repo}/{number}` or `{owner}/{repo}/{number}`.
+pub(crate) struct PrPath(pub(crate) PrId);
+
+/// The run of the path.
+pub(crate) struct RunPath(pub(crate) RunId);
+
+/// A repository as people write it: `owner/name`, or only its name if there is a configured owner.
+pub(crate) fn repo(text: &str, owner: Option<&str>) -> Result<RepoName, Problem> {
+    let full = match (text.contains('/'), owner) {
+        (false, Some(owner)) => format!("{owner}/{text}"),
+        (true, _) | (false, None) => text.to_owned(),
+    };
+    full.parse().map_err(|_| {
+        let detail = "That is not a repository: expected `owner/name` (in a path `owner%2Fname`), or a bare name if an owner is configured.";
+        Problem::bad_request("BAD_REPO", detail)
+    })
+}
+
+fn number(text: &str) -> Result<u64, Problem> {
+    let digits = !text.is_empty() && text.len() <= 15 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|number| digits && *number > 0);
+    number.ok_or_else(|| Problem::bad_request("BAD_NUMBER", "That is not the number of a pull request."))
+}
+
+async fn path_parts<T: Send + Sync>(parts: &mut Parts, state: &T) -> Result<BTreeMap<String, String>, Problem> {
+    let named: Result<Path<BTreeMap<String, String>>, _> = Path::from_request_parts(parts, state).await;
+    let unreadable = |_| Problem::bad_request("BAD_PATH", "The path cannot be read: is it UTF-8, percent-encoded?");
+    named.map(|Path(named)| named).map_err(unreadable)
+}
+
+impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>> for PrPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin<S, O>>) -> Result<Self, Problem> {
+        let named = path_parts(parts, admin).await?;
+        let part = |name: &str| named.get(name).map(String::as_str).unwrap_or_default();
+        let repo = match named.get("owner") {
+            Some(owner) => repo(&format!("{owner}/{}", part("repo")), None)?,
+            None => repo(part("repo"), admin.owner.as_deref())?,
+        };
+        Ok(Self(PrId::new(repo, number(part("number"))?)))
+    }
+}
+
+impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>> for RunPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin<S, O>>) -> Result<Self, Problem> {
+        let named = path_parts(parts, admin).await?;
+        let id = named.get("id").map(String::as_str).unwrap_or_default();
+        let plain = |c: char| !c.is_control();
+        if id.is_empty() || id.len() > MAX_RUN_ID || !id.chars().all(plain) {
+            return Err(Problem::bad_request("BAD_RUN", "That is not the name of a run."));
+        }
+        Ok(Self(RunId::new(id)))
+    }
+}
+
+/// What stands behind the question mark.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, St: Send + Sync> FromRequestParts<St> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &St) -> Result<Self, Problem> {
+        let read: Result<Query<T>, _> = Query::from_request_parts(parts, state).await;
+        read.map(|Query(asked)| Self(asked)).map_err(|rejection| {
+            let detail = format!("The query cannot be read: {}.", plain(&rejection.body_text()));
+            Problem::bad_request("BAD_QUERY", detail)
+        })
+    }
+}
+
+/// One line, of a length that fits into an answer.
+fn plain(text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    domain::event::cut(text.trim().trim_end_matches('.'), 200)
+}
+
+/// The body, if it is not too large.
+pub(crate) struct Body(pub(crate) Bytes);
+
+impl<St: Send + Sync> FromRequest<St> for Body {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &St) -> Result<Self, Problem> {
+        let told = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let told: Option<usize> = told.and_then(|length| length.parse().ok());
+        if told.is_some_and(|length| length > MAX_BODY_BYTES) {
+            return Err(Problem::too_large(MAX_BODY_BYTES));
+        }
+        let read = to_bytes(request.into_body(), MAX_BODY_BYTES).await;
+        read.map(Self).map_err(|_| Problem::too_large(MAX_BODY_BYTES))
+    }
+}
+
+impl Body {
+    /// The JSON in it.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        serde_json::from_slice(&self.0).map_err(|error| {
+            Problem::bad_request("BAD_JSON", format!("The body cannot be read: {}.", plain(&error.to_string())))
+        })
+    }
+
+    /// The JSON in it; nothing at all is the same as `{}`.
+    pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
+        if self.0.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { self.json() }
+    }
+}

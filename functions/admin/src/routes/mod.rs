@@ -1,0 +1,119 @@
+//! The routes, each described once: the description is what is served, and what `GET /api/openapi.json` tells. A handler's
+//! first argument after the state is who may call it.
+
+mod commands;
+mod lists;
+mod operations;
+mod overview;
+mod runs;
+mod site;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{MethodRouter, get, post};
+use platform::outlets::Outlets;
+use platform::store::Store;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use crate::Admin;
+use crate::problem::Problem;
+
+/// Adds the key to the description.
+struct WithKey;
+
+impl Modify for WithKey {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A key of SUTURE_ADMIN_KEYS."));
+        let components = openapi.components.get_or_insert_default();
+        components.add_security_scheme("key", SecurityScheme::Http(bearer.build()));
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Suture",
+        description = "What Suture sees and does, and what people ask of it. `{repo}` is a bare name (the configured owner is \
+                       meant) or `owner%2Fname`; `/api/pr/{owner}/{repo}/{number}/…` works too. Errors are \
+                       `application/problem+json` with a stable `code`. A POST with an `Idempotency-Key` is done once.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
+        contact()
+    ),
+    paths(
+        site::healthz,
+        site::openapi,
+        overview::overview,
+        lists::prs,
+        lists::stale,
+        lists::status,
+        lists::events,
+        lists::explain,
+        commands::command,
+        commands::commands,
+        runs::runs,
+        runs::run,
+        runs::cancel,
+        runs::approve,
+        runs::reject,
+        operations::reconcile,
+        operations::breaker,
+        operations::reset_breaker,
+        operations::pause,
+        operations::unpause,
+        operations::dlq,
+        operations::redrive,
+        operations::export_events,
+    ),
+    modifiers(&WithKey)
+)]
+struct Api;
+
+/// The description of the API, OpenAPI 3.1.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Api::openapi()
+}
+
+/// All routes with their paths, described and not; the test compares this list with the description.
+pub(crate) fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<(&'static str, MethodRouter<Arc<Admin<S, O>>>)> {
+    vec![
+        ("/healthz", get(site::healthz)),
+        ("/api/openapi.json", get(site::openapi)),
+        ("/", get(site::page)),
+        ("/assets/app.js", get(site::script)),
+        ("/assets/style.css", get(site::style)),
+        ("/api/overview", get(overview::overview::<S, O>)),
+        ("/api/prs", get(lists::prs::<S, O>)),
+        ("/api/prs/stale", get(lists::stale::<S, O>)),
+        ("/api/pr/{repo}/{number}/status", get(lists::status::<S, O>)),
+        ("/api/pr/{owner}/{repo}/{number}/status", get(lists::status::<S, O>)),
+        ("/api/pr/{repo}/{number}/events", get(lists::events::<S, O>)),
+        ("/api/pr/{owner}/{repo}/{number}/events", get(lists::events::<S, O>)),
+        ("/api/pr/{repo}/{number}/explain", get(lists::explain::<S, O>)),
+        ("/api/pr/{owner}/{repo}/{number}/explain", get(lists::explain::<S, O>)),
+        ("/api/pr/{repo}/{number}/command", post(commands::command::<S, O>)),
+        ("/api/pr/{owner}/{repo}/{number}/command", post(commands::command::<S, O>)),
+        ("/api/commands", post(commands::commands::<S, O>)),
+        ("/api/runs", get(runs::runs::<S, O>)),
+        ("/api/runs/{id}", get(runs::run::<S, O>)),
+        ("/api/runs/{id}/cancel", post(runs::cancel::<S, O>)),
+        ("/api/runs/{id}/approve", post(runs::approve::<S, O>)),
+        ("/api/runs/{id}/reject", post(runs::reject::<S, O>)),
+        ("/api/reconciler/run", post(operations::reconcile::<S, O>)),
+        ("/api/circuit-breaker", get(operations::breaker::<S, O>)),
+        ("/api/circuit-breaker/reset", post(operations::reset_breaker::<S, O>)),
+        ("/api/pause", post(operations::pause::<S, O>)),
+        ("/api/unpause", post(operations::unpause::<S, O>)),
+        ("/api/dlq", get(operations::dlq::<S, O>)),
+        ("/api/dlq/redrive", post(operations::redrive::<S, O>)),
+        ("/api/export/events", get(operations::export_events::<S, O>)),
+    ]
+}
+
+/// The routes, without what surrounds them.
+pub(crate) fn routes<S: Store + 'static, O: Outlets + 'static>() -> Router<Arc<Admin<S, O>>> {
+    let router = table().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
+    router.fallback(async || Problem::not_found()).method_not_allowed_fallback(async || Problem::method_not_allowed())
+}

@@ -1,0 +1,313 @@
+//! Running Suture: sweeps, the breaker, stopping and going on, the dead-letter queue, the export.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use domain::event::{Payload, cut};
+use domain::id::RunId;
+use jiff::{SignedDuration, Timestamp};
+use platform::desk::SweepAsk;
+use platform::outlets::Outlets;
+use platform::store::Store;
+use platform::{breaker as breakers, guards};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::commands::OnceParams;
+use super::overview::read_breaker;
+use crate::Admin;
+use crate::auth::{Administrator, Operator, Viewer};
+use crate::once::{Answer, Processing, once};
+use crate::problem::{Problem, Problems};
+use crate::reading::{Asked, Body, repo};
+use crate::view::EventView;
+use crate::view::overview::{BreakerView, Paused};
+
+/// Events that are exported at once: what a function may answer with has an end.
+const MOST_EXPORTED: usize = 8_000;
+
+/// What to sweep; nothing said is everything that is due.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ReconcileBody {
+    /// Of this repository only.
+    repo: Option<String>,
+    /// This pull request only, due or not; needs `repo`.
+    #[schema(minimum = 1)]
+    pr_number: Option<u64>,
+    /// Only say what would be done; see the run's summary.
+    dry_run: bool,
+}
+
+/// A sweep that was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Requested {
+    /// Its run: `GET /api/runs/{id}`.
+    run_id: String,
+}
+
+/// On its way, or being asked for by somebody else.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) enum Sweeping {
+    Requested(Requested),
+    Processing(Processing),
+}
+
+/// Asks for a sweep now.
+#[utoipa::path(
+    post, path = "/api/reconciler/run", params(OnceParams), request_body = Option<ReconcileBody>, security(("key" = [])),
+    responses((status = 202, body = inline(Sweeping)), Problems)
+)]
+pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Operator(caller): Operator,
+    headers: HeaderMap,
+    uri: Uri,
+    body: Body,
+) -> Result<Response, Problem> {
+    let asked: Option<ReconcileBody> = body.json_or_default()?;
+    let ReconcileBody { repo: name, pr_number, dry_run } = asked.unwrap_or_default();
+    let named_repo = name.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
+    once(&admin, &caller, &headers, (uri.path(), &body.0), |named| {
+        let (desk, caller) = (&admin.desk, &caller);
+        async move {
+            let run = RunId::new(format!("requested-{}", named.part(0)));
+            let run = desk.sweep(caller, SweepAsk { run, repo: named_repo, number: pr_number, dry_run }).await?;
+            Answer::json(StatusCode::ACCEPTED, &Requested { run_id: run.to_string() })
+        }
+    })
+    .await
+}
+
+/// The circuit breaker.
+#[utoipa::path(get, path = "/api/circuit-breaker", security(("key" = [])), responses((status = 200, body = BreakerView), Problems))]
+pub(crate) async fn breaker<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    _caller: Viewer,
+) -> Result<Json<BreakerView>, Problem> {
+    Ok(Json(read_breaker(&admin).await?))
+}
+
+/// The trouble is over: the breaker closes, and counts from here.
+#[utoipa::path(
+    post, path = "/api/circuit-breaker/reset", params(OnceParams), security(("key" = [])),
+    responses((status = 200, body = BreakerView), (status = 202, body = Processing), Problems)
+)]
+pub(crate) async fn reset_breaker<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Administrator(caller): Administrator,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    everywhere(&caller)?;
+    once(&admin, &caller, &headers, (uri.path(), &[]), |_| {
+        let admin = &admin;
+        async move {
+            breakers::reset(admin.desk.engine().store(), admin.desk.now()).await?;
+            Answer::json(StatusCode::OK, &read_breaker(admin).await?)
+        }
+    })
+    .await
+}
+
+/// What concerns every repository is for keys that see every repository.
+fn everywhere(caller: &platform::keys::Caller) -> Result<(), Problem> {
+    if caller.sees_all() {
+        return Ok(());
+    }
+    let detail = "This concerns every repository, and your key sees some only: ask somebody whose key sees all.";
+    Err(Problem::new(StatusCode::FORBIDDEN, "FORBIDDEN", detail))
+}
+
+/// Why.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PauseBody {
+    /// Shown to everybody while it lasts.
+    reason: Option<String>,
+}
+
+/// Whether Suture acts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PauseState {
+    paused: Option<Paused>,
+}
+
+/// Stops all acting at once; Suture goes on watching.
+#[utoipa::path(
+    post, path = "/api/pause", params(OnceParams), request_body = Option<PauseBody>, security(("key" = [])),
+    responses((status = 200, body = PauseState), (status = 202, body = Processing), Problems)
+)]
+pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Administrator(caller): Administrator,
+    headers: HeaderMap,
+    uri: Uri,
+    body: Body,
+) -> Result<Response, Problem> {
+    everywhere(&caller)?;
+    let asked: Option<PauseBody> = body.json_or_default()?;
+    let reason = asked.unwrap_or_default().reason.unwrap_or_default();
+    let by = match reason.trim() {
+        "" => caller.name.clone(),
+        why => cut(&format!("{} ({why})", caller.name), Payload::MAX_TEXT),
+    };
+    once(&admin, &caller, &headers, (uri.path(), &body.0), |_| {
+        let desk = &admin.desk;
+        async move {
+            guards::pause(desk.engine().store(), &by, desk.now()).await?;
+            Answer::json(StatusCode::OK, &PauseState { paused: Some(Paused { by }) })
+        }
+    })
+    .await
+}
+
+/// Lets Suture act again.
+#[utoipa::path(
+    post, path = "/api/unpause", params(OnceParams), security(("key" = [])),
+    responses((status = 200, body = PauseState), (status = 202, body = Processing), Problems)
+)]
+pub(crate) async fn unpause<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Administrator(caller): Administrator,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    everywhere(&caller)?;
+    once(&admin, &caller, &headers, (uri.path(), &[]), |_| {
+        let desk = &admin.desk;
+        async move {
+            guards::unpause(desk.engine().store(), desk.now()).await?;
+            Answer::json(StatusCode::OK, &PauseState { paused: None })
+        }
+    })
+    .await
+}
+
+/// A message nobody could act on.
+#[derive(Debug, Serialize, ToSchema)]
+struct DeadMessage {
+    id: String,
+    sent_at: Option<Timestamp>,
+    /// Why it is here.
+    reason: String,
+    body_excerpt: String,
+    receive_count: u32,
+}
+
+/// What is in the dead-letter queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadMessages {
+    messages: Vec<DeadMessage>,
+    approximate_count: u64,
+}
+
+/// What is in the dead-letter queue, and why.
+#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, body = DeadMessages), Problems))]
+pub(crate) async fn dlq<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Administrator(caller): Administrator,
+) -> Result<Json<DeadMessages>, Problem> {
+    everywhere(&caller)?;
+    let dump = admin.dlq.look().await?;
+    let message = |dead: &platform::outlets::dlq::Dead| DeadMessage {
+        id: dead.id.clone(),
+        sent_at: dead.sent_at,
+        reason: dead.reason(),
+        body_excerpt: dead.excerpt(),
+        receive_count: dead.receive_count,
+    };
+    let messages = dump.messages.iter().map(message).collect();
+    Ok(Json(DeadMessages { messages, approximate_count: dump.approximate_count }))
+}
+
+/// How many messages went back.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Moved {
+    moved: u64,
+}
+
+/// Back on the queue, or being sent back by somebody else.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) enum Redriven {
+    Moved(Moved),
+    Processing(Processing),
+}
+
+/// Sends what is in the dead-letter queue back to the command queue.
+#[utoipa::path(
+    post, path = "/api/dlq/redrive", params(OnceParams), security(("key" = [])),
+    responses((status = 202, body = inline(Redriven)), Problems)
+)]
+pub(crate) async fn redrive<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Administrator(caller): Administrator,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    everywhere(&caller)?;
+    once(&admin, &caller, &headers, (uri.path(), &[]), |_| {
+        let dlq = &admin.dlq;
+        async move { Answer::json(StatusCode::ACCEPTED, &Moved { moved: dlq.redrive().await? }) }
+    })
+    .await
+}
+
+/// Which stretch of time.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExportQuery {
+    /// From this time on; a day before `to` unless said otherwise.
+    #[param(value_type = Option<String>, format = DateTime)]
+    from: Option<Timestamp>,
+    /// Up to this time; now unless said otherwise.
+    #[param(value_type = Option<String>, format = DateTime)]
+    to: Option<Timestamp>,
+}
+
+/// One line of the export.
+#[derive(Serialize, ToSchema)]
+struct ExportedEvent {
+    repo: String,
+    number: u64,
+    #[serde(flatten)]
+    event: EventView,
+}
+
+/// Events that changed a state or are notable, one JSON object a line, in order of time, of at most 31 days. If there are
+/// more than fit, the header `x-next-from` says where to go on; the events of that moment come again.
+#[utoipa::path(
+    get, path = "/api/export/events", params(ExportQuery), security(("key" = [])),
+    responses((status = 200, content_type = "application/x-ndjson", body = String), Problems)
+)]
+pub(crate) async fn export_events<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Administrator(caller): Administrator,
+    Asked(query): Asked<ExportQuery>,
+) -> Result<Response, Problem> {
+    let to = query.to.unwrap_or_else(|| admin.desk.now());
+    let day = SignedDuration::from_hours(24);
+    let from = query.from.unwrap_or_else(|| to.saturating_sub(day).unwrap_or(Timestamp::MIN));
+    let (events, next) = admin.desk.export(&caller, from, to, MOST_EXPORTED).await?;
+    let mut lines = String::new();
+    for event in &events {
+        let repo = event.pr.repo.to_string();
+        let line = ExportedEvent { repo, number: event.pr.number, event: EventView::from(event) };
+        lines.push_str(&serde_json::to_string(&line).map_err(Problem::unavailable)?);
+        lines.push('\n');
+    }
+    let mut response = ([(CONTENT_TYPE, "application/x-ndjson")], lines).into_response();
+    if let Some(value) = next.and_then(|next| HeaderValue::from_str(&next.to_string()).ok()) {
+        response.headers_mut().insert("x-next-from", value);
+    }
+    Ok(response)
+}

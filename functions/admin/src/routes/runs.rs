@@ -1,0 +1,150 @@
+//! Runs: looking at them, and taking them back.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use domain::id::{PrId, RunId};
+use platform::desk::Verb;
+use platform::keys::Caller;
+use platform::outlets::Outlets;
+use platform::store::Store;
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::commands::OnceParams;
+use crate::Admin;
+use crate::auth::{Administrator, Operator, Viewer};
+use crate::cursor;
+use crate::once::{Answer, Processing, once};
+use crate::problem::{Problem, Problems};
+use crate::reading::{Asked, RunPath, repo};
+use crate::view::run::{RunPage, RunView};
+
+/// Which runs.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunsQuery {
+    /// Of the pull request `number` of this repository; without both: sweeps.
+    repo: Option<String>,
+    /// See `repo`.
+    #[param(minimum = 1, maximum = 999_999_999_999_999_u64)]
+    number: Option<u64>,
+    /// The `next` of the page before.
+    after: Option<String>,
+    /// How many, 20 unless said otherwise.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
+
+/// Runs of a pull request, or sweeps, the newest first.
+#[utoipa::path(get, path = "/api/runs", params(RunsQuery), security(("key" = [])), responses((status = 200, body = RunPage), Problems))]
+pub(crate) async fn runs<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Viewer(caller): Viewer,
+    Asked(query): Asked<RunsQuery>,
+) -> Result<Json<RunPage>, Problem> {
+    let limit = cursor::limit(query.limit, 20, 100)?;
+    let pr = match (query.repo.as_deref(), query.number) {
+        (Some(text), Some(number)) => Some(PrId::new(repo(text, admin.owner.as_deref())?, number)),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => {
+            return Err(Problem::bad_request("BAD_QUERY", "Give both `repo` and `number`, or neither (for sweeps)."));
+        }
+    };
+    let after: Option<RunId> = cursor::read("runs", query.after.as_deref())?;
+    let (runs, next) = admin.desk.runs(&caller, pr.as_ref(), after.as_ref(), limit).await?;
+    let next = next.and_then(|next| cursor::write("runs", &next));
+    Ok(Json(RunPage { runs: runs.iter().map(|run| RunView::of(run, &caller)).collect(), next }))
+}
+
+/// The run of a path, for the description.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct RunParams {
+    /// Its name.
+    #[param(min_length = 1, max_length = 300)]
+    id: String,
+}
+
+/// One run.
+#[utoipa::path(get, path = "/api/runs/{id}", params(RunParams), security(("key" = [])), responses((status = 200, body = RunView), Problems))]
+pub(crate) async fn run<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Viewer(caller): Viewer,
+    RunPath(id): RunPath,
+) -> Result<Json<RunView>, Problem> {
+    Ok(Json(RunView::of(&admin.desk.run(&caller, &id).await?, &caller)))
+}
+
+/// How the run is now, or that somebody else is at it.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) enum Changed {
+    Run(RunView),
+    Processing(Processing),
+}
+
+async fn change<S: Store + 'static, O: Outlets + 'static>(
+    admin: &Admin<S, O>,
+    caller: &Caller,
+    (headers, uri): (&HeaderMap, &Uri),
+    id: RunId,
+    verb: Verb,
+) -> Result<Response, Problem> {
+    once(admin, caller, headers, (uri.path(), &[]), |_| async move {
+        let run = admin.desk.change_run(caller, &id, verb).await?;
+        Answer::json(StatusCode::ACCEPTED, &RunView::of(&run, caller))
+    })
+    .await
+}
+
+/// A run is not wanted any more: a remedy gives its budget back if it was not begun, a sweep stops between two stages.
+#[utoipa::path(
+    post, path = "/api/runs/{id}/cancel", params(RunParams, OnceParams), security(("key" = [])),
+    responses((status = 202, body = inline(Changed)), Problems)
+)]
+pub(crate) async fn cancel<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Operator(caller): Operator,
+    RunPath(id): RunPath,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    change(&admin, &caller, (&headers, &uri), id, Verb::Cancel).await
+}
+
+/// A remedy that awaits a person's agreement has it. Takes what `/approve` takes.
+#[utoipa::path(
+    post, path = "/api/runs/{id}/approve", params(RunParams, OnceParams), security(("key" = [])),
+    responses((status = 202, body = inline(Changed)), Problems)
+)]
+pub(crate) async fn approve<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Administrator(caller): Administrator,
+    RunPath(id): RunPath,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    change(&admin, &caller, (&headers, &uri), id, Verb::Approve).await
+}
+
+/// A remedy that awaits a person's agreement does not get it; Suture hands the pull request to a person.
+#[utoipa::path(
+    post, path = "/api/runs/{id}/reject", params(RunParams, OnceParams), security(("key" = [])),
+    responses((status = 202, body = inline(Changed)), Problems)
+)]
+pub(crate) async fn reject<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Operator(caller): Operator,
+    RunPath(id): RunPath,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    change(&admin, &caller, (&headers, &uri), id, Verb::Reject).await
+}

@@ -1,0 +1,52 @@
+//! What is for everybody: health, the description, and the dashboard's own files.
+
+use axum::Json;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::IntoResponse;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+const PAGE: &str = include_str!("../../page/index.html");
+const SCRIPT: &str = include_str!("../../page/app.js");
+const STYLE: &str = include_str!("../../page/style.css");
+
+/// That it is there.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Health {
+    /// Always `ok`.
+    status: &'static str,
+    /// Of this build.
+    version: &'static str,
+}
+
+/// Whether the API is there. Asks nothing of the tables.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, body = Health)))]
+pub(crate) async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+}
+
+/// This description.
+#[utoipa::path(get, path = "/api/openapi.json", responses((status = 200, content_type = "application/json", body = Object)))]
+pub(crate) async fn openapi() -> impl IntoResponse {
+    Json(super::openapi())
+}
+
+fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {
+    // Asked for again each time, and answered from memory: a new version is seen at once.
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], text)
+}
+
+/// The dashboard.
+pub(crate) async fn page() -> impl IntoResponse {
+    file("text/html; charset=utf-8", PAGE)
+}
+
+/// Its script.
+pub(crate) async fn script() -> impl IntoResponse {
+    file("text/javascript; charset=utf-8", SCRIPT)
+}
+
+/// Its style.
+pub(crate) async fn style() -> impl IntoResponse {
+    file("text/css; charset=utf-8", STYLE)
+}

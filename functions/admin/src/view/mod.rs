@@ -1,0 +1,86 @@
+//! What answers look like. Translation only: sentences come from the domain, facts from the record.
+
+pub(crate) mod overview;
+pub(crate) mod pull_request;
+pub(crate) mod run;
+
+use domain::event::Event;
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The address of a pull request on GitHub.
+pub(crate) fn url(repo: &str, number: u64) -> String {
+    format!("https://github.com/{repo}/pull/{number}")
+}
+
+/// One row of the log.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = Event)]
+pub(crate) struct EventView {
+    /// When it happened, by whoever told it.
+    at: Timestamp,
+    /// What makes it apply once.
+    id: String,
+    /// 0 for the fact itself, 1, 2, … for what followed from it.
+    hop: u8,
+    /// What kind.
+    kind: &'static str,
+    /// Who did it.
+    source: String,
+    /// The state left, if the state changed.
+    from: Option<&'static str>,
+    /// The state reached, if the state changed.
+    to: Option<&'static str>,
+    /// What it says.
+    text: String,
+    /// The commit it is about.
+    head: Option<String>,
+    /// The check, rule or command it is about.
+    name: Option<String>,
+    /// The person or bot.
+    by: Option<String>,
+    /// The run it belongs to.
+    run: Option<String>,
+    /// Why it did not change the state although it should have.
+    anomaly: Option<String>,
+}
+
+/// A word as it is written in JSON.
+pub(crate) fn word<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+impl From<&Event> for EventView {
+    fn from(event: &Event) -> Self {
+        let payload = &event.payload;
+        Self {
+            at: event.occurred_at,
+            id: event.id.to_string(),
+            hop: event.hop,
+            kind: event.kind.name(),
+            source: word(&event.source),
+            from: event.from.map(|state| state.name()),
+            to: event.to.map(|state| state.name()),
+            text: payload.text.clone(),
+            head: payload.head.as_ref().map(ToString::to_string),
+            name: payload.name.clone(),
+            by: payload.by.clone(),
+            run: payload.run.as_ref().map(ToString::to_string),
+            anomaly: payload.anomaly.clone(),
+        }
+    }
+}
+
+/// Some of a pull request's events.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EventPage {
+    /// In the order asked for.
+    pub(crate) events: Vec<EventView>,
+    /// Where to go on, as `after`.
+    pub(crate) next: Option<String>,
+}

@@ -1,0 +1,265 @@
+//! The first look: everything at once, as it is shown.
+
+use std::collections::BTreeMap;
+
+use domain::breaker::{Breaker, BreakerSettings, BreakerState, Minute};
+use domain::comment::desk as words;
+use domain::event::Event;
+use domain::policy::Policies;
+use jiff::Timestamp;
+use platform::desk::{Counted, DayCounts, Dwell, History, Lane};
+use platform::keys::Caller;
+use platform::sweep::Summary;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::pull_request::Item;
+
+/// Pull requests that the first look names.
+const MOST_ITEMS: usize = 20;
+
+/// Everything at once.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Overview {
+    pub(crate) now: Timestamp,
+    /// `observe` or `act`.
+    pub(crate) mode: String,
+    /// The owner that a bare repository name means.
+    pub(crate) owner: Option<String>,
+    /// The role of the key.
+    pub(crate) role: &'static str,
+    /// The name of the key.
+    pub(crate) key: String,
+    pub(crate) paused: Option<Paused>,
+    pub(crate) breaker: BreakerView,
+    pub(crate) last_sweep: Option<SweepView>,
+    /// All twelve; MERGED and CLOSED are those of the last day.
+    pub(crate) states: Vec<LaneView>,
+    pub(crate) repos: Vec<RepoView>,
+    /// The longest waiting first, at most 20.
+    pub(crate) needs_person: Vec<Item>,
+    /// Stale ones by their place in the queue, at most 20.
+    pub(crate) stuck: Vec<Item>,
+    /// The newest first, at most 50.
+    pub(crate) activity: Vec<Activity>,
+    /// The last 14 days, oldest first.
+    pub(crate) days: Vec<DayView>,
+    /// Live states, of the last 7 days.
+    pub(crate) dwell: Vec<DwellView>,
+    /// The dead-letter queue, if there is one.
+    pub(crate) dlq: Option<DlqCount>,
+}
+
+/// Who has stopped Suture from acting.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Paused {
+    pub(crate) by: String,
+}
+
+/// About how many messages nobody could act on.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DlqCount {
+    pub(crate) messages: u64,
+}
+
+/// The circuit breaker.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Breaker)]
+pub(crate) struct BreakerView {
+    /// `closed`, `open` or `half_open`.
+    state: &'static str,
+    /// Of the window; of the trip, while it is open.
+    failure_rate_percent: u32,
+    actions: u32,
+    failures: u32,
+    window_minutes: u32,
+    opened_at: Option<Timestamp>,
+    cooldown_until: Option<Timestamp>,
+}
+
+impl BreakerView {
+    pub(crate) fn of(breaker: &Breaker, minutes: &[Minute], settings: &BreakerSettings, now: Timestamp) -> Self {
+        let tally = breaker.tally(minutes, now, settings);
+        let (state, rate, opened_at, cooldown_until) = match &breaker.state {
+            BreakerState::Closed => ("closed", tally.rate_percent(), None, None),
+            BreakerState::Open { since, cooldown_until, failure_rate_percent } => {
+                ("open", *failure_rate_percent, Some(*since), Some(*cooldown_until))
+            }
+            BreakerState::HalfOpen { since, lease_until, failure_rate_percent, .. } => {
+                ("half_open", *failure_rate_percent, Some(*since), Some(*lease_until))
+            }
+        };
+        Self {
+            state,
+            failure_rate_percent: rate,
+            actions: tally.total(),
+            failures: tally.failed,
+            window_minutes: settings.window_minutes,
+            opened_at,
+            cooldown_until,
+        }
+    }
+}
+
+/// The last sweep that ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Sweep)]
+pub(crate) struct SweepView {
+    run_id: String,
+    at: Timestamp,
+    duration_ms: Option<u64>,
+    due: u32,
+    verified: u32,
+    drifted: u32,
+    /// Remedies claimed, by strategy.
+    dispatched: BTreeMap<String, u32>,
+    escalated: u32,
+    /// Left alone, by reason.
+    skipped: BTreeMap<String, u32>,
+    partial: bool,
+    errors: Vec<String>,
+}
+
+impl SweepView {
+    /// What went wrong may name rows of any repository: that is for those who see all.
+    pub(crate) fn of(run: &domain::run::Run, summary: Summary, caller: &Caller) -> Self {
+        Self {
+            run_id: run.id.to_string(),
+            at: run.created_at,
+            duration_ms: run.duration_ms,
+            due: summary.due,
+            verified: summary.verified,
+            drifted: summary.drifted,
+            dispatched: summary.dispatched,
+            escalated: summary.escalated,
+            skipped: summary.skipped,
+            partial: summary.partial,
+            errors: if caller.sees_all() { summary.errors } else { Vec::new() },
+        }
+    }
+}
+
+/// One state's pull requests.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Lane)]
+pub(crate) struct LaneView {
+    state: &'static str,
+    count: u64,
+    stale: u64,
+    oldest: Option<Oldest>,
+}
+
+/// The one that has been there longest.
+#[derive(Debug, Serialize, ToSchema)]
+struct Oldest {
+    repo: String,
+    number: u64,
+    since: Timestamp,
+}
+
+impl From<Lane> for LaneView {
+    fn from(lane: Lane) -> Self {
+        let oldest = lane.oldest.map(|(pr, since)| Oldest { repo: pr.repo.to_string(), number: pr.number, since });
+        Self { state: lane.state.name(), count: lane.count, stale: lane.stale, oldest }
+    }
+}
+
+/// A repository in numbers.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Repo)]
+pub(crate) struct RepoView {
+    repo: String,
+    open: u64,
+    needs_person: u64,
+    stale: u64,
+}
+
+/// Something that happened.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Activity {
+    at: Timestamp,
+    repo: String,
+    number: u64,
+    kind: &'static str,
+    /// In one sentence.
+    text: String,
+}
+
+fn activity(event: &Event) -> Option<Activity> {
+    Some(Activity {
+        at: event.occurred_at,
+        repo: event.pr.repo.to_string(),
+        number: event.pr.number,
+        kind: event.kind.name(),
+        text: words::activity(event)?,
+    })
+}
+
+/// A day in numbers.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Day)]
+pub(crate) struct DayView {
+    /// In UTC, such as `2026-11-16`.
+    #[schema(format = Date)]
+    day: String,
+    opened: u32,
+    merged: u32,
+    /// Remedies proven by the event they expected.
+    healed: u32,
+    remedies: u32,
+    escalated: u32,
+}
+
+/// How long a state lasts.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Dwell)]
+pub(crate) struct DwellView {
+    state: &'static str,
+    count: u64,
+    median_secs: u64,
+    p95_secs: u64,
+}
+
+impl From<Dwell> for DwellView {
+    fn from(dwell: Dwell) -> Self {
+        let Dwell { state, count, median_secs, p95_secs } = dwell;
+        Self { state: state.name(), count, median_secs, p95_secs }
+    }
+}
+
+/// What was counted, as this caller sees it.
+pub(crate) struct Seen {
+    pub(crate) states: Vec<LaneView>,
+    pub(crate) repos: Vec<RepoView>,
+    pub(crate) needs_person: Vec<Item>,
+    pub(crate) stuck: Vec<Item>,
+}
+
+impl Seen {
+    pub(crate) fn of(counted: &Counted, caller: &Caller, policies: &Policies, now: Timestamp) -> Self {
+        let item = |record: &domain::pull_request::Record| Item::of(record, policies.for_repo(&record.id.repo), now);
+        let repo = |(repo, [open, needs_person, stale]): (domain::id::RepoName, [u64; 3])| RepoView {
+            repo: repo.to_string(),
+            open,
+            needs_person,
+            stale,
+        };
+        Self {
+            states: counted.lanes(caller).into_iter().map(LaneView::from).collect(),
+            repos: counted.by_repo(caller).into_iter().map(repo).collect(),
+            needs_person: counted.needs_person(caller).into_iter().take(MOST_ITEMS).map(item).collect(),
+            stuck: counted.stuck(caller, now).into_iter().take(MOST_ITEMS).map(item).collect(),
+        }
+    }
+}
+
+/// What happened, as it is shown.
+pub(crate) fn told(history: History) -> (Vec<DayView>, Vec<DwellView>, Vec<Activity>) {
+    let day = |(day, counts): (jiff::civil::Date, DayCounts)| {
+        let DayCounts { opened, merged, healed, remedies, escalated } = counts;
+        DayView { day: day.to_string(), opened, merged, healed, remedies, escalated }
+    };
+    let days = history.days.into_iter().map(day).collect();
+    let dwell = history.dwell.into_iter().map(DwellView::from).collect();
+    (days, dwell, history.activity.iter().filter_map(activity).collect())
+}

@@ -1,0 +1,482 @@
+//! A pull request, as it is shown: in a list, alone, and explained.
+
+use domain::command::{Command, Role};
+use domain::comment::{self, desk as words};
+use domain::diagnosis::Classification;
+use domain::policy::Policy;
+use domain::priority::Priority;
+use domain::pull_request::{Record, Vulnerability};
+use domain::signals::{Check, PolicyVerdict};
+use domain::state::Strategy;
+use jiff::Timestamp;
+use platform::desk::{Explained, Standing};
+use platform::keys::Caller;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::run::RunView;
+use super::{EventView, url, word};
+
+/// A pull request in a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Item {
+    /// `owner/name`.
+    repo: String,
+    number: u64,
+    /// On GitHub.
+    url: String,
+    /// One of the twelve states.
+    state: &'static str,
+    /// The state's detail.
+    substatus: Option<&'static str>,
+    /// The vulnerability it fixes.
+    vulnerability_id: Option<String>,
+    /// Since when it has been in its state.
+    since: Timestamp,
+    /// How long that is.
+    waiting_secs: u64,
+    /// When Suture looks at it next.
+    due_at: Option<Timestamp>,
+    /// Longer than is normal.
+    stale: bool,
+    /// Held by a person.
+    held: bool,
+    draft: bool,
+    /// `p0`, `p1`, `p2` or `none`.
+    priority: &'static str,
+    /// What it waits for, or what is wrong.
+    why: String,
+    /// What Suture does next, and when.
+    next: String,
+    /// The remedy under way.
+    active_run: Option<ActiveRunView>,
+}
+
+/// The remedy under way.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ActiveRun)]
+struct ActiveRunView {
+    id: String,
+    strategy: &'static str,
+    since: Timestamp,
+    /// Whether its target has accepted.
+    accepted: bool,
+}
+
+/// Some pull requests.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ItemPage {
+    pub(crate) prs: Vec<Item>,
+    /// Where to go on, as `after`.
+    pub(crate) next: Option<String>,
+}
+
+fn secs_since(since: Timestamp, now: Timestamp) -> u64 {
+    u64::try_from(now.duration_since(since).as_secs()).unwrap_or(0)
+}
+
+fn priority(record: &Record) -> &'static str {
+    let labelled = |priority: Priority| record.labels.iter().any(|label| label.eq_ignore_ascii_case(priority.label()));
+    match Priority::ALL.into_iter().find(|priority| labelled(*priority)) {
+        Some(Priority::P0) => "p0",
+        Some(Priority::P1) => "p1",
+        Some(Priority::P2) => "p2",
+        None => "none",
+    }
+}
+
+fn active_run(record: &Record) -> Option<ActiveRunView> {
+    let run = record.active_run.as_ref()?;
+    let (strategy, accepted) = (run.strategy.name(), run.accepted);
+    Some(ActiveRunView { id: run.id.to_string(), strategy, since: run.since, accepted })
+}
+
+impl Item {
+    pub(crate) fn of(record: &Record, policy: &Policy, now: Timestamp) -> Self {
+        let repo = record.id.repo.to_string();
+        Self {
+            url: url(&repo, record.id.number),
+            repo,
+            number: record.id.number,
+            state: record.state.name(),
+            substatus: record.substatus.map(|substatus| substatus.name()),
+            vulnerability_id: record.vulnerability_id.clone(),
+            since: record.progressed_at,
+            waiting_secs: secs_since(record.progressed_at, now),
+            due_at: record.due_at,
+            stale: record.is_stale(policy, now),
+            held: record.is_held(),
+            draft: record.draft,
+            priority: priority(record),
+            why: words::why(record, policy, now),
+            next: words::next(record, policy, now),
+            active_run: active_run(record),
+        }
+    }
+}
+
+/// How often each strategy was tried.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RetryCounts)]
+struct RetryCountsView {
+    rebuild: u32,
+    branch_update: u32,
+    retrigger_policy_bot: u32,
+    retrigger_approver_bot: u32,
+    retrigger_automerge_bot: u32,
+    retrigger_sod_check: u32,
+    close_and_reopen: u32,
+}
+
+/// How often a strategy was tried, and may be.
+#[derive(Debug, Serialize, ToSchema)]
+struct Budget {
+    strategy: &'static str,
+    used: u32,
+    max: u32,
+    left: u32,
+}
+
+/// All remedies of one life.
+#[derive(Debug, Serialize, ToSchema)]
+struct Lifetime {
+    used: u32,
+    max: u32,
+}
+
+/// Its place in the queue.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Priority)]
+struct PriorityView {
+    /// `p0`, `p1`, `p2` or `none`.
+    name: &'static str,
+    score: i64,
+}
+
+/// A check, or a commit status.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Check)]
+struct CheckView {
+    name: String,
+    required: bool,
+    /// `queued`, `running`, `passed` or `failed`.
+    verdict: String,
+    at: Timestamp,
+    failure: Option<FailureView>,
+}
+
+/// Why a check failed.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Failure)]
+struct FailureView {
+    text: String,
+    /// The rule by which it is worth a retry.
+    transient_rule: Option<String>,
+}
+
+/// What Policy Bot says.
+#[derive(Debug, Serialize, ToSchema)]
+struct PolicySays {
+    /// `evaluating`, `passed`, or which policy is not met.
+    verdict: String,
+    text: String,
+    at: Timestamp,
+}
+
+/// What an approver bot says.
+#[derive(Debug, Serialize, ToSchema)]
+struct ApprovalSays {
+    granted: bool,
+    by: String,
+    at: Timestamp,
+}
+
+/// What Automerge Bot says.
+#[derive(Debug, Serialize, ToSchema)]
+struct MergeSays {
+    failed: bool,
+    text: String,
+    at: Timestamp,
+}
+
+/// A command that can be given now.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Command)]
+struct CommandView {
+    command: &'static str,
+    help: &'static str,
+    /// Whether to ask "are you sure?" first.
+    destructive: bool,
+    /// The least role it takes.
+    role: &'static str,
+}
+
+/// Where a pull request stands.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Status {
+    repo: String,
+    number: u64,
+    url: String,
+    state: &'static str,
+    substatus: Option<&'static str>,
+    branch: String,
+    base_branch: String,
+    head_sha: String,
+    vulnerability_id: Option<String>,
+    created_at: Timestamp,
+    since: Timestamp,
+    waiting_secs: u64,
+    last_event_at: Timestamp,
+    verified_at: Option<Timestamp>,
+    due_at: Option<Timestamp>,
+    stale: bool,
+    held: bool,
+    /// The label that holds it.
+    hold_label: Option<String>,
+    draft: bool,
+    labels: Vec<String>,
+    priority: PriorityView,
+    /// Why automation stopped.
+    blocked_reason: Option<String>,
+    retry_counts: RetryCountsView,
+    budgets: Vec<Budget>,
+    lifetime: Lifetime,
+    last_remediation_at: Option<Timestamp>,
+    remediation_action: Option<&'static str>,
+    active_run: Option<ActiveRunView>,
+    checks: Vec<CheckView>,
+    policy: Option<PolicySays>,
+    approval: Option<ApprovalSays>,
+    merge: Option<MergeSays>,
+    /// Lives of this pull request: one more for each time it was reopened.
+    generation: u32,
+    /// The pull request it takes the place of.
+    replaces: Option<u64>,
+    /// The pull request that takes its place.
+    replaced_by: Option<u64>,
+    /// `observe` or `act`.
+    mode: String,
+    /// What it waits for, or what is wrong.
+    why: String,
+    /// What Suture does next, and when.
+    next: String,
+    /// What this key could ask for now.
+    commands: Vec<CommandView>,
+    /// The newest first, at most 50.
+    history: Vec<EventView>,
+    /// The newest first, at most 20.
+    runs: Vec<RunView>,
+    version: u64,
+    /// The answer to `/status`.
+    summary: String,
+}
+
+fn budgets(record: &Record, vulnerability: Option<&Vulnerability>, policy: &Policy) -> Vec<Budget> {
+    let budget = |strategy: Strategy| {
+        let counted = record.retry_counts.of(strategy);
+        let elsewhere = match strategy {
+            Strategy::CloseAndReopen => vulnerability.map_or(0, |row| row.close_and_reopen),
+            Strategy::Rebuild
+            | Strategy::BranchUpdate
+            | Strategy::RetriggerPolicyBot
+            | Strategy::RetriggerApproverBot
+            | Strategy::RetriggerAutomergeBot
+            | Strategy::RetriggerSodCheck => 0,
+        };
+        let (used, max) = (counted.max(elsewhere), policy.budget(strategy));
+        Budget { strategy: strategy.name(), used, max, left: max.saturating_sub(used) }
+    };
+    Strategy::ALL.into_iter().map(budget).collect()
+}
+
+fn lifetime(record: &Record, policy: &Policy) -> Lifetime {
+    Lifetime { used: record.lifetime_remedies, max: policy.budgets.lifetime }
+}
+
+fn check(check: &Check, required: &[String]) -> CheckView {
+    CheckView {
+        name: check.name.clone(),
+        required: required.is_empty() || required.contains(&check.name),
+        verdict: word(&check.verdict),
+        at: check.at,
+        failure: check
+            .failure
+            .as_ref()
+            .map(|failure| FailureView { text: failure.text.clone(), transient_rule: failure.transient_rule.clone() }),
+    }
+}
+
+fn policy_says(record: &Record) -> Option<PolicySays> {
+    let report = record.signals.policy.as_ref()?;
+    let verdict = match report.verdict {
+        PolicyVerdict::Evaluating => "evaluating".to_owned(),
+        PolicyVerdict::Passed => "passed".to_owned(),
+        PolicyVerdict::Failed(which) => which.to_string(),
+    };
+    Some(PolicySays { verdict, text: report.text.clone(), at: report.at })
+}
+
+/// The word that counts: an approval that stands, else the newest.
+fn approval_says(record: &Record) -> Option<ApprovalSays> {
+    let newest = record.signals.approvals.iter().max_by_key(|approval| (approval.granted, approval.at))?;
+    Some(ApprovalSays { granted: newest.granted, by: newest.by.clone(), at: newest.at })
+}
+
+fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<CommandView> {
+    words::commands(record, policy, role).into_iter().map(CommandView::from).collect()
+}
+
+impl From<Command> for CommandView {
+    fn from(command: Command) -> Self {
+        Self {
+            command: command.name(),
+            help: command.help(),
+            destructive: command.is_destructive(),
+            role: command.role().name(),
+        }
+    }
+}
+
+impl Status {
+    pub(crate) fn of(standing: &Standing, policy: &Policy, caller: &Caller, now: Timestamp) -> Self {
+        let record = &standing.record;
+        let repo = record.id.repo.to_string();
+        let required = record.required(policy);
+        let counts = &record.retry_counts;
+        let merge = record.signals.merge.as_ref();
+        Self {
+            url: url(&repo, record.id.number),
+            repo,
+            number: record.id.number,
+            state: record.state.name(),
+            substatus: record.substatus.map(|substatus| substatus.name()),
+            branch: record.branch.clone(),
+            base_branch: record.base_branch.clone(),
+            head_sha: record.head_sha.to_string(),
+            vulnerability_id: record.vulnerability_id.clone(),
+            created_at: record.created_at,
+            since: record.progressed_at,
+            waiting_secs: secs_since(record.progressed_at, now),
+            last_event_at: record.last_event_at,
+            verified_at: record.verified_at,
+            due_at: record.due_at,
+            stale: record.is_stale(policy, now),
+            held: record.is_held(),
+            hold_label: record.hold_label().map(str::to_owned),
+            draft: record.draft,
+            labels: record.labels.clone(),
+            priority: PriorityView { name: priority(record), score: record.priority_score(now) },
+            blocked_reason: record.blocked.as_ref().map(|blocked| blocked.reason.clone()),
+            retry_counts: RetryCountsView {
+                rebuild: counts.rebuild,
+                branch_update: counts.branch_update,
+                retrigger_policy_bot: counts.retrigger_policy_bot,
+                retrigger_approver_bot: counts.retrigger_approver_bot,
+                retrigger_automerge_bot: counts.retrigger_automerge_bot,
+                retrigger_sod_check: counts.retrigger_sod_check,
+                close_and_reopen: counts.close_and_reopen,
+            },
+            budgets: budgets(record, standing.vulnerability.as_ref(), policy),
+            lifetime: lifetime(record, policy),
+            last_remediation_at: record.last_remediation_at,
+            remediation_action: record.remediation_action.map(|strategy| strategy.name()),
+            active_run: active_run(record),
+            checks: record.signals.checks.iter().map(|one| check(one, required)).collect(),
+            policy: policy_says(record),
+            approval: approval_says(record),
+            merge: merge.map(|said| MergeSays { failed: said.failed, text: said.text.clone(), at: said.at }),
+            generation: record.generation,
+            replaces: record.replaces,
+            replaced_by: record.replaced_by,
+            mode: word(&policy.mode),
+            why: words::why(record, policy, now),
+            next: words::next(record, policy, now),
+            commands: commands(record, policy, caller.role),
+            history: standing.events.iter().map(EventView::from).collect(),
+            runs: standing.runs.iter().map(|run| RunView::of(run, caller)).collect(),
+            version: record.version,
+            summary: comment::status(record, policy, now),
+        }
+    }
+}
+
+/// A rule of the classifier.
+#[derive(Debug, Serialize, ToSchema)]
+struct Rule {
+    number: &'static str,
+    title: &'static str,
+}
+
+/// Why a pull request is where it is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Explanation {
+    repo: String,
+    number: u64,
+    state: &'static str,
+    /// What is wrong, in one sentence.
+    summary: String,
+    /// The rule that matched; none where the classifier has no say.
+    rule: Option<Rule>,
+    /// What follows, such as `RETRY_CHECKS` or `NO_ACTION`.
+    classification: &'static str,
+    /// What the rule saw.
+    evidence: Vec<String>,
+    /// The next rule that would have matched.
+    would_have_matched: Option<String>,
+    /// What Suture does next, in one sentence.
+    next_action: String,
+    next_action_at: Option<Timestamp>,
+    budgets: Vec<Budget>,
+    lifetime: Lifetime,
+    /// What a person could do, one sentence each.
+    you_can: Vec<String>,
+    commands: Vec<CommandView>,
+    /// Whether GitHub was asked, and answered.
+    live: bool,
+    /// Why it did not.
+    live_error: Option<String>,
+    /// All of this as markdown, as `/explain` answers.
+    text: String,
+}
+
+impl Explanation {
+    pub(crate) fn of(explained: &Explained, policy: &Policy, role: Role, now: Timestamp) -> Self {
+        let (record, found) = (&explained.record, &explained.diagnosis);
+        let can = words::commands(record, policy, role);
+        let diagnosed = record.is_actionable();
+        let blocked = record.blocked.iter().map(|blocked| blocked.reason.clone());
+        let mut evidence: Vec<String> = explained.corrected.iter().cloned().collect();
+        if diagnosed {
+            evidence.extend(found.evidence.iter().cloned());
+            evidence.extend(found.overridden.iter().map(|(_, why)| why.clone()));
+        } else {
+            evidence.extend(blocked);
+        }
+        let escalated = record.state == domain::state::State::NeedsIntervention;
+        let classification = match (diagnosed, escalated) {
+            (true, _) => found.classification,
+            (false, true) => Classification::NeedsIntervention,
+            (false, false) => Classification::NoAction,
+        };
+        let would = found.next.filter(|_| diagnosed);
+        Self {
+            repo: record.id.repo.to_string(),
+            number: record.id.number,
+            state: record.state.name(),
+            summary: words::why(record, policy, now),
+            rule: diagnosed.then_some(Rule { number: found.rule.number, title: found.rule.title }),
+            classification: classification.name(),
+            evidence,
+            would_have_matched: would.map(|rule| format!("rule {} ({})", rule.number, rule.title)),
+            next_action: words::next_by(record, found, policy, now),
+            next_action_at: record.due_at,
+            budgets: budgets(record, explained.vulnerability.as_ref(), policy),
+            lifetime: lifetime(record, policy),
+            you_can: words::you_can(record, &can),
+            commands: commands(record, policy, role),
+            live: explained.live,
+            live_error: explained.live_error.clone(),
+            text: words::explanation(record, found, &can, policy, now),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What happened, by day: counts, how long states last, and the newest of it. Read from the index of the log by day. A day
+//! that is over hardly changes, so a process reads it once an hour; today and yesterday are read again and again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use domain::comment::desk as words;
+use domain::event::{Event, EventKind};
+use domain::id::{PrId, RepoName};
+use domain::state::State;
+use futures_util::future::try_join_all;
+use jiff::civil::Date;
+use jiff::{SignedDuration, Timestamp, ToSpan};
+
+use super::{Desk, DeskError, after, locked};
+use crate::keys::Caller;
+use crate::lookup::{self, DayReading};
+use crate::outlets::Outlets;
+use crate::rows;
+use crate::store::{Store, StoreError};
+
+/// Days that are told.
+const DAYS: i64 = 14;
+/// Days from which it is told how long states last.
+const DWELL_DAYS: i64 = 7;
+/// Days in which the newest is looked for.
+const ACTIVITY_DAYS: i64 = 7;
+/// The newest that is told.
+const MOST_ACTIVITY: usize = 50;
+/// Events of each part of a day that are read for the counts.
+const MOST_A_DAY: u32 = 5_000;
+/// How long a day that is over is believed, and one that may still change.
+const OVER_FOR: SignedDuration = SignedDuration::from_hours(1);
+const OPEN_FOR: SignedDuration = SignedDuration::from_secs(30);
+/// Longest stretch that is exported at once, in days.
+const MOST_EXPORTED_DAYS: i64 = 31;
+
+/// What happened on a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DayCounts {
+    /// Pull requests that began.
+    pub opened: u32,
+    /// Pull requests that were merged.
+    pub merged: u32,
+    /// Remedies that were proven by the event they expected.
+    pub healed: u32,
+    /// Remedies that were claimed.
+    pub remedies: u32,
+    /// Pull requests that were handed to a person.
+    pub escalated: u32,
+}
+
+impl DayCounts {
+    fn add(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.merged += other.merged;
+        self.healed += other.healed;
+        self.remedies += other.remedies;
+        self.escalated += other.escalated;
+    }
+
+    fn note(&mut self, event: &Event) {
+        self.opened += u32::from(event.kind == EventKind::PrOpened);
+        self.merged += u32::from(event.to == Some(State::Merged));
+        self.healed += u32::from(event.is_healed());
+        self.remedies += u32::from(event.kind.claims().is_some());
+        self.escalated += u32::from(event.kind == EventKind::EscalatedNeedsIntervention);
+    }
+}
+
+/// A change of state.
+#[derive(Debug, Clone, PartialEq)]
+struct Hop {
+    pr: PrId,
+    at: Timestamp,
+    from: Option<State>,
+    to: State,
+}
+
+/// A day, as far as it is shown.
+#[derive(Debug, Default)]
+pub(super) struct Day {
+    counts: BTreeMap<RepoName, DayCounts>,
+    hops: Vec<Hop>,
+}
+
+impl Day {
+    fn of(events: &[Event]) -> Self {
+        let mut day = Self::default();
+        for event in events {
+            day.counts.entry(event.pr.repo.clone()).or_default().note(event);
+            let opened = (event.kind == EventKind::PrOpened).then_some(State::Created);
+            if let Some(to) = event.to.or(opened) {
+                day.hops.push(Hop { pr: event.pr.clone(), at: event.occurred_at, from: event.from, to });
+            }
+        }
+        day
+    }
+}
+
+/// How long a state lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dwell {
+    /// Which.
+    pub state: State,
+    /// How often it was left.
+    pub count: u64,
+    /// In the middle.
+    pub median_secs: u64,
+    /// For all but one in twenty.
+    pub p95_secs: u64,
+}
+
+/// What happened lately.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct History {
+    /// The last days, oldest first.
+    pub days: Vec<(Date, DayCounts)>,
+    /// For each live state.
+    pub dwell: Vec<Dwell>,
+    /// The newest that is worth a line, newest first.
+    pub activity: Vec<Event>,
+}
+
+impl<S: Store, O: Outlets> Desk<S, O> {
+    /// What happened lately, as this caller sees it.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn history(&self, caller: &Caller) -> Result<History, DeskError> {
+        let today = rows::day_of(self.now());
+        let dates: Vec<Date> = (0..DAYS).rev().map(|back| today.saturating_sub(back.days())).collect();
+        let days = try_join_all(dates.iter().map(|date| self.day(*date, today)));
+        let (days, activity) = tokio::try_join!(days, self.activity(caller, today))?;
+        let sum = |day: &Day| {
+            let mut sum = DayCounts::default();
+            day.counts.iter().filter(|(repo, _)| caller.sees(repo)).for_each(|(_, counts)| sum.add(counts));
+            sum
+        };
+        let from = days.len().saturating_sub(usize::try_from(DWELL_DAYS).unwrap_or(0));
+        let hops = days[from..].iter().flat_map(|day| &day.hops).filter(|hop| caller.sees(&hop.pr.repo));
+        let dwell = dwell(hops);
+        let days = dates.into_iter().zip(&days).map(|(date, day)| (date, sum(day))).collect();
+        Ok(History { days, dwell, activity })
+    }
+
+    async fn day(&self, date: Date, today: Date) -> Result<Arc<Day>, StoreError> {
+        let now = self.now();
+        let believed = if date < today.saturating_sub(1.days()) { OVER_FOR } else { OPEN_FOR };
+        let known = locked(&self.days).get(&date).cloned();
+        if let Some((at, day)) = known
+            && at <= now
+            && now < after(at, believed)
+        {
+            return Ok(day);
+        }
+        let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
+        let (events, _) = lookup::of_day(self.store(), reading, now).await?;
+        let day = Arc::new(Day::of(&events));
+        let mut days = locked(&self.days);
+        days.insert(date, (now, Arc::clone(&day)));
+        days.retain(|date, _| *date >= today.saturating_sub(DAYS.days()));
+        Ok(day)
+    }
+
+    async fn activity(&self, caller: &Caller, today: Date) -> Result<Vec<Event>, StoreError> {
+        let mut found = Vec::new();
+        for back in 0..ACTIVITY_DAYS {
+            let most = u32::try_from(2 * MOST_ACTIVITY).unwrap_or(u32::MAX);
+            let reading = DayReading { day: today.saturating_sub(back.days()), backwards: true, most };
+            let (events, _) = lookup::of_day(self.store(), reading, self.now()).await?;
+            let worth = |event: &Event| caller.sees(&event.pr.repo) && words::activity(event).is_some();
+            found.extend(events.into_iter().filter(worth));
+            if found.len() >= MOST_ACTIVITY {
+                break;
+            }
+        }
+        found.truncate(MOST_ACTIVITY);
+        Ok(found)
+    }
+
+    /// The events of a stretch of time that changed something or are notable, in order, at most so many; and where to go on
+    /// if there are more: with the time of the last one, which comes again.
+    ///
+    /// # Errors
+    /// [`DeskError`].
+    pub async fn export(
+        &self,
+        caller: &Caller,
+        from: Timestamp,
+        to: Timestamp,
+        most: usize,
+    ) -> Result<(Vec<Event>, Option<Timestamp>), DeskError> {
+        let last = rows::day_of(to);
+        let mut day = rows::day_of(from);
+        if to < from || day.saturating_add(MOST_EXPORTED_DAYS.days()) < last {
+            let why = format!("`from` must be before `to`, and at most {MOST_EXPORTED_DAYS} days before it");
+            return Err(DeskError::Invalid { code: "BAD_RANGE", why });
+        }
+        let mut found: Vec<Event> = Vec::new();
+        while day <= last {
+            let (events, _) = self.whole_day(day).await?;
+            let wanted = |event: &Event| (from..=to).contains(&event.occurred_at) && caller.sees(&event.pr.repo);
+            found.extend(events.into_iter().filter(wanted));
+            if found.len() > most {
+                found.truncate(most);
+                let next = found.last().map(|event| event.occurred_at);
+                return Ok((found, next));
+            }
+            day = day.saturating_add(1.days());
+        }
+        Ok((found, None))
+    }
+
+    async fn whole_day(&self, day: Date) -> Result<(Vec<Event>, bool), StoreError> {
+        lookup::of_day(self.store(), DayReading { day, backwards: false, most: u32::MAX }, self.now()).await
+    }
+}
+
+/// How long each live state lasted, from its beginning to its end, as far as both are known.
+fn dwell<'a>(hops: impl Iterator<Item = &'a Hop>) -> Vec<Dwell> {
+    let mut hops: Vec<&Hop> = hops.collect();
+    hops.sort_by_key(|hop| hop.at);
+    let mut since: BTreeMap<&PrId, (State, Timestamp)> = BTreeMap::new();
+    let mut spans: BTreeMap<State, Vec<u64>> = BTreeMap::new();
+    for hop in hops {
+        if let Some((state, at)) = since.insert(&hop.pr, (hop.to, hop.at))
+            && hop.from == Some(state)
+        {
+            let secs = u64::try_from(hop.at.duration_since(at).as_secs()).unwrap_or(0);
+            spans.entry(state).or_default().push(secs);
+        }
+    }
+    let live = State::ALL.into_iter().filter(|state| state.is_live());
+    live.map(|state| {
+        let mut secs = spans.remove(&state).unwrap_or_default();
+        secs.sort_unstable();
+        let at = |percent: usize| secs.get((secs.len() * percent / 100).min(secs.len().saturating_sub(1))).copied();
+        let (median_secs, p95_secs) = (at(50).unwrap_or(0), at(95).unwrap_or(0));
+        Dwell { state, count: secs.len() as u64, median_secs, p95_secs }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_lasts_from_its_beginning_to_its_end() {
+        let at = |secs: i64| Timestamp::from_second(secs).unwrap();
+        let hop = |number: u64, secs: i64, from: Option<State>, to: State| Hop {
+            pr: PrId::new("acme/shop".parse().unwrap(), number),
+            at: at(secs),
+            from,
+            to,
+        };
+        let hops = [
+            hop(1, 0, None, State::Created),
+            hop(2, 5, Some(State::ChecksPassed), State::PolicyEvaluating),
+            hop(1, 60, Some(State::Created), State::ChecksRunning),
+            hop(1, 160, Some(State::ChecksRunning), State::ChecksPassed),
+            hop(3, 0, None, State::Created),
+            hop(3, 20, Some(State::Created), State::ChecksRunning),
+            hop(3, 30, Some(State::Approved), State::Merging),
+        ];
+        let dwell = dwell(hops.iter());
+        assert_eq!(dwell.len(), 9);
+        assert_eq!(dwell[0], Dwell { state: State::Created, count: 2, median_secs: 60, p95_secs: 60 });
+        assert_eq!(dwell[1], Dwell { state: State::ChecksRunning, count: 1, median_secs: 100, p95_secs: 100 });
+        assert!(dwell[2..].iter().all(|dwell| dwell.count == 0), "what was not seen to begin is not guessed");
+    }
+}
