@@ -102,6 +102,10 @@ async fn the_sample_events_go_through_the_release_binaries() {
     assert_eq!(again["status"], "repeated", "{again}");
     let asked = reconciler.invoke(&sample("reconciler-requested")).await;
     assert_eq!((&asked["status"], &asked["run_id"]), (&json!("swept"), &json!("asked-by-sample")), "{asked}");
+
+    let admin = here.start("AdminFunction", "admin").await;
+    let healthy = admin.invoke(&sample("admin")).await;
+    assert_eq!(healthy["statusCode"], 200, "{healthy}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use domain::state::State;
 use platform::github::webhook::signature::sign;
 use world::{Fault, NewPull, Pr};
 
-use crate::stack::{SECRET, Stack};
+use crate::stack::{ADMIN_KEY, SECRET, Stack};
 
 /// How long the schedule and a remedy may take: it fires every minute.
 const SOON: Duration = Duration::from_secs(150);
@@ -75,6 +75,7 @@ async fn the_deployed_stack_heals_pull_requests_and_calls_a_person_for_the_rest(
     let mail = &mails[0];
     assert!(mail.contains(&format!("{}#{}", broken.repo, broken.number)), "{mail}");
 
+    the_desk_answers(&stack, &broken).await;
     a_person_asks(&stack, &broken).await;
     a_sweep_is_asked_for(&stack, &broken).await;
     a_poisoned_message_is_put_aside(&stack).await;
@@ -82,6 +83,27 @@ async fn the_deployed_stack_heals_pull_requests_and_calls_a_person_for_the_rest(
     let unknown = stack.world.lock().unwrap().unknown_requests().to_vec();
     assert!(unknown.is_empty(), "{unknown:?}");
     eprintln!("all of it took {:?}", began.elapsed());
+}
+
+/// The admin API behind the same gateway: for anyone, for a key, and not for anybody else.
+async fn the_desk_answers(stack: &Stack, pr: &Pr) {
+    let (status, health) = stack.call("GET", "/healthz", vec![], b"").await;
+    assert_eq!(status, 200, "{health}");
+    let (status, page) = stack.call("GET", "/", vec![], b"").await;
+    assert!(status == 200 && page.contains("<html"), "{status} {page}");
+    let with = |key: &str| vec![("authorization".to_owned(), format!("Bearer {key}"))];
+    let (status, _) = stack.call("GET", "/api/overview", with("no key"), b"").await;
+    assert_eq!(status, 401);
+    let (status, overview) = stack.call("GET", "/api/overview", with(ADMIN_KEY), b"").await;
+    assert_eq!(status, 200, "{overview}");
+    let overview: serde_json::Value = serde_json::from_str(&overview).unwrap();
+    assert_eq!((&overview["mode"], &overview["dlq"]["messages"]), (&"act".into(), &0.into()), "{overview}");
+    assert_eq!(overview["needs_person"][0]["number"], pr.number, "{overview}");
+    let path = format!("/api/pr/{}/{}/explain?live=true", pr.repo, pr.number);
+    let (status, explained) = stack.call("GET", &path, with(ADMIN_KEY), b"").await;
+    assert_eq!(status, 200, "{explained}");
+    let explained: serde_json::Value = serde_json::from_str(&explained).unwrap();
+    assert_eq!((&explained["live"], &explained["live_error"]), (&true.into(), &serde_json::Value::Null), "{explained}");
 }
 
 /// A comment comes in as a webhook, goes through the queue, and is answered by a comment.
@@ -102,9 +124,19 @@ async fn a_sweep_is_asked_for(stack: &Stack, pr: &Pr) {
     let entry = entry.detail_type("ReconcileRequested").event_bus_name(&stack.outputs["BusName"]).build();
     let bus = aws_sdk_eventbridge::Client::new(&stack.aws);
     assert_eq!(bus.put_events().entries(entry).send().await.unwrap().failed_entry_count, 0);
+    // And as the desk asks for one.
+    let asking = vec![
+        ("authorization".to_owned(), format!("Bearer {ADMIN_KEY}")),
+        ("content-type".to_owned(), "application/json".to_owned()),
+    ];
+    let body = format!(r#"{{"repo": "{}", "pr_number": {}}}"#, pr.repo, pr.number);
+    let (status, answer) = stack.call("POST", "/api/reconciler/run", asking, body.as_bytes()).await;
+    assert_eq!(status, 202, "{answer}");
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let asked = format!("RUN#{}", answer["run_id"].as_str().unwrap());
     stack
-        .until("the reconciler was woken by the bus", Duration::from_secs(60), async |stack| {
-            stack.has_row("RUN#asked-1").await
+        .until("the reconciler was woken by the bus, twice", Duration::from_secs(60), async |stack| {
+            stack.has_row("RUN#asked-1").await && stack.has_row(&asked).await
         })
         .await;
 }

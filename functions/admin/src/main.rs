@@ -30,7 +30,9 @@ async fn main() -> Result<(), Error> {
 async fn admin(
     vault: &Arc<Vault>,
     clients: Option<&Clients>,
-) -> anyhow::Result<Admin<impl platform::store::Store + 'static, impl platform::outlets::Outlets + 'static>> {
+) -> anyhow::Result<
+    Admin<impl platform::store::Store + 'static + use<>, impl platform::outlets::Outlets + 'static + use<>>,
+> {
     let policies = wiring::policies(&**vault)?;
     let (store, outlets) = wiring::on_aws(&**vault).await?;
     let settings = Settings {

@@ -30,7 +30,7 @@ async fn main() -> Result<(), Error> {
 async fn bridge(
     vault: &Vault,
     clients: &Clients,
-) -> anyhow::Result<Bridge<impl platform::store::Store, impl platform::outlets::Outlets>> {
+) -> anyhow::Result<Bridge<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
     let policies = wiring::policies(vault)?;
     let (store, outlets) = wiring::on_aws(vault).await?;
     let world = World {

@@ -32,7 +32,7 @@ async fn main() -> Result<(), Error> {
 async fn sweep(
     vault: &Vault,
     clients: &Clients,
-) -> anyhow::Result<Sweep<impl platform::store::Store, impl platform::outlets::Outlets>> {
+) -> anyhow::Result<Sweep<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
     let policies = wiring::policies(vault)?;
     let (store, outlets) = wiring::on_aws(vault).await?;
     let (github, jenkins) = (clients.github.clone(), clients.jenkins.clone());

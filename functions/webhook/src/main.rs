@@ -23,7 +23,7 @@ async fn main() -> Result<(), Error> {
 
 async fn webhook(
     vault: &Arc<Vault>,
-) -> anyhow::Result<Webhook<impl platform::store::Store, impl platform::outlets::Outlets>> {
+) -> anyhow::Result<Webhook<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
     let policies = wiring::policies(&**vault)?;
     let senders = senders(vault)?;
     let (store, outlets) = wiring::on_aws(&**vault).await?;
