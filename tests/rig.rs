@@ -131,10 +131,21 @@ impl Ministack {
     #[must_use]
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Ministack> = OnceLock::new();
-        SHARED.get_or_init(Self::start)
+        SHARED.get_or_init(|| Self::start(false))
     }
 
-    fn start() -> Self {
+    /// Another one of this program, which lets nobody do what their policies do not allow. Its owner is `test`, with the
+    /// secret `test`.
+    ///
+    /// # Panics
+    /// If it cannot be set up or does not answer within a minute.
+    #[must_use]
+    pub fn guarded() -> &'static Self {
+        static GUARDED: OnceLock<Ministack> = OnceLock::new();
+        GUARDED.get_or_init(|| Self::start(true))
+    }
+
+    fn start(guarded: bool) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let tools = Command::new(root.join("scripts/python-tools")).arg("ministack").output().expect("a shell");
         assert!(tools.status.success(), "{}", String::from_utf8_lossy(&tools.stderr));
@@ -144,6 +155,7 @@ impl Ministack {
             .args(["-c", KEEPER, "keeper", programs.trim()])
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", port.to_string())
+            .env("AUTH", guarded.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

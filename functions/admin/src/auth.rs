@@ -44,7 +44,7 @@ pub(crate) struct Administrator(pub(crate) Caller);
 async fn caller<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>, needs: Role) -> Result<Caller, Problem> {
     let shown = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = shown.and_then(bearer).ok_or_else(Problem::unauthorized)?;
-    let caller = admin.keys.caller(key).ok_or_else(Problem::unauthorized)?;
+    let caller = admin.caller(key).await.ok_or_else(Problem::unauthorized)?;
     if let Some(name) = parts.extensions.get::<KeyName>() {
         name.set(&caller.name);
     }

@@ -10,7 +10,7 @@ mod reading;
 mod routes;
 mod view;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -26,6 +26,7 @@ use platform::github::GitHub;
 use platform::jenkins::Jenkins;
 use platform::outlets::Outlets;
 use platform::outlets::dlq::Dlq;
+use platform::secrets::Renewal;
 use platform::store::Store;
 use platform::telemetry::{Line, Log};
 
@@ -62,7 +63,8 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Admin<S, O> {
     desk: Desk<S, O>,
-    keys: keys::Keys,
+    keys: RwLock<Arc<keys::Keys>>,
+    renewal: Option<Renewal<keys::Keys>>,
     owner: Option<String>,
     dlq: Dlq,
     log: Log,
@@ -72,7 +74,33 @@ impl<S: Store, O: Outlets> Admin<S, O> {
     /// The function on this engine.
     pub fn new(engine: Engine<S, O>, settings: Settings) -> Self {
         let Settings { keys, owner, github, jenkins, dlq, clock, log } = settings;
-        Self { desk: Desk::new(engine, clock, github, jenkins), keys, owner, dlq, log }
+        let (desk, keys) = (Desk::new(engine, clock, github, jenkins), RwLock::new(Arc::new(keys)));
+        Self { desk, keys, renewal: None, owner, dlq, log }
+    }
+
+    /// Asks there for the keys when somebody shows one that is not known: it may have been added a moment ago.
+    #[must_use]
+    pub fn renewing(self, renewal: Renewal<keys::Keys>) -> Self {
+        Self { renewal: Some(renewal), ..self }
+    }
+
+    /// Whose key this is. Keys that were taken away are forgotten within five minutes.
+    async fn caller(&self, key: &str) -> Option<keys::Caller> {
+        let known = || Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let replace = |keys| *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        let Some(renewal) = &self.renewal else { return known().caller(key) };
+        if let Some(keys) = renewal.freshen(self.desk.now()).await {
+            replace(keys);
+        }
+        let before = known();
+        if let Some(caller) = before.caller(key) {
+            return Some(caller);
+        }
+        if let Some(keys) = renewal.doubt().await {
+            replace(keys);
+        }
+        let after = known();
+        if Arc::ptr_eq(&before, &after) { None } else { after.caller(key) }
     }
 
     /// Its engine.

@@ -3,37 +3,51 @@
 use std::sync::Arc;
 
 use admin::{Admin, Settings, router};
-use lambda_http::{Error, run, tracing};
+use jiff::Timestamp;
+use lambda_http::{Error, Service, run, service_fn, tracing};
 use platform::clock::SystemClock;
 use platform::engine::Engine;
-use platform::telemetry::Log;
-use platform::wiring::{self, BadWiring, Environment, Process};
+use platform::secrets::{Renewal, Vault};
+use platform::wiring::{self, Clients, Environment};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
-    let admin = admin().await?;
-    run(router(Arc::new(admin))).await
+    let vault = wiring::vault().await?;
+    // Only live explanations need them.
+    let clients = Clients::connect_if_set(&vault)?;
+    let router = router(Arc::new(admin(&vault, clients.as_ref()).await?));
+    let (router, clients) = (&router, &clients);
+    run(service_fn(move |request| async move {
+        if let Some(clients) = clients {
+            clients.freshen(Timestamp::now()).await;
+        }
+        router.clone().call(request).await
+    }))
+    .await
 }
 
-async fn admin()
--> anyhow::Result<Admin<impl platform::store::Store + 'static, impl platform::outlets::Outlets + 'static>> {
-    let policies = wiring::policies(&Process)?;
-    let (store, outlets) = wiring::on_aws(&Process).await?;
-    let github = match wiring::github(&Process) {
-        Ok(github) => Some(github),
-        // Only live explanations need it.
-        Err(BadWiring::Missing(_)) => None,
-        Err(error) => return Err(error.into()),
-    };
+async fn admin(
+    vault: &Arc<Vault>,
+    clients: Option<&Clients>,
+) -> anyhow::Result<
+    Admin<impl platform::store::Store + 'static + use<>, impl platform::outlets::Outlets + 'static + use<>>,
+> {
+    let policies = wiring::policies(&**vault)?;
+    let (store, outlets) = wiring::on_aws(&**vault).await?;
     let settings = Settings {
-        keys: wiring::keys(&Process)?,
-        owner: Process.get("SUTURE_GITHUB_OWNER"),
-        github,
-        jenkins: wiring::jenkins(&Process)?,
-        dlq: wiring::dlq(&Process).await?,
+        keys: wiring::keys(&**vault)?,
+        owner: vault.get("SUTURE_GITHUB_OWNER"),
+        github: clients.map(|clients| clients.github.clone()),
+        jenkins: clients.and_then(|clients| clients.jenkins.clone()),
+        dlq: wiring::dlq(&**vault).await?,
         clock: Arc::new(SystemClock),
-        log: Log::stdout(),
+        log: wiring::log(&**vault),
     };
-    Ok(Admin::new(Engine::new(store, outlets, policies), settings))
+    let admin = Admin::new(Engine::new(store, outlets, policies), settings);
+    let keys = |vault: &Vault| {
+        let keys = wiring::keys(vault);
+        keys.inspect_err(|error| tracing::error!("the keys are not usable, the old ones are kept: {error}")).ok()
+    };
+    Ok(admin.renewing(Renewal::new(vault, Timestamp::now, keys)))
 }

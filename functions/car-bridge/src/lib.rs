@@ -6,6 +6,7 @@ use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use jiff::Timestamp;
 use platform::bridge::{Again, Bridge, Handled};
 use platform::outlets::Outlets;
+use platform::outlets::message::Message;
 use platform::store::Store;
 use platform::telemetry::{Line, Log};
 
@@ -41,12 +42,12 @@ pub async fn handle_one<S: Store, O: Outlets>(
 ) -> Result<Handled, Again> {
     let begun = now();
     let handled = bridge.handle(id, body).await;
-    log.write(&line(id, &handled, begun, now()));
+    log.write(&line(id, body, &handled, begun, now()));
     handled
 }
 
 /// One line for each message: what it was, what became of it, and why.
-fn line(id: &str, handled: &Result<Handled, Again>, begun: Timestamp, now: Timestamp) -> Line {
+fn line(id: &str, body: &str, handled: &Result<Handled, Again>, begun: Timestamp, now: Timestamp) -> Line {
     let (word, why) = match handled {
         Ok(Handled::Done(what)) => ("done", what.clone()),
         Ok(Handled::Nothing(why)) => ("nothing", why.clone()),
@@ -56,10 +57,28 @@ fn line(id: &str, handled: &Result<Handled, Again>, begun: Timestamp, now: Times
         Err(again) => ("again", again.to_string()),
     };
     let took = u64::try_from(now.duration_since(begun).as_millis()).unwrap_or(0);
-    Line::new("car-bridge", now)
+    about(Line::new("car-bridge", now), body)
+        .with("level", if handled.is_err() { "ERROR" } else { "INFO" })
         .with("message", id)
         .with("outcome", word)
         .with("reason", why)
         .count(word, 1)
         .took_ms(took)
+}
+
+/// What ties the line to those of the other functions: the delivery it came with, the command, the run.
+fn about(line: Line, body: &str) -> Line {
+    match Message::from_json(body) {
+        Ok(Message::Command(command)) => line
+            .with("repo", command.repo.as_str())
+            .with("pr", command.pr_number)
+            .with("command", command.command.name())
+            .with("command_id", command.command_id.as_str())
+            .with("run", platform::bridge::run_of(&command).as_str())
+            .with("by", command.requested_by.as_str()),
+        Ok(Message::Fact(fact)) => {
+            line.with("repo", fact.pr.repo.as_str()).with("pr", fact.pr.number).with("event", fact.id.as_str())
+        }
+        Ok(Message::Chore(_)) | Err(_) => line,
+    }
 }

@@ -9,27 +9,33 @@ use platform::bridge::{Bridge, World};
 use platform::clock::SystemClock;
 use platform::engine::Engine;
 use platform::http::Transport;
-use platform::telemetry::Log;
-use platform::wiring::{self, Process};
+use platform::secrets::Vault;
+use platform::wiring::{self, Clients};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
-    let bridge = bridge().await?;
-    let log = Log::stdout();
-    let (bridge, log) = (&bridge, &log);
+    let vault = wiring::vault().await?;
+    let clients = Clients::connect(&vault)?;
+    let bridge = bridge(&vault, &clients).await?;
+    let log = wiring::log(&*vault);
+    let (bridge, clients, log) = (&bridge, &clients, &log);
     run(service_fn(move |event: LambdaEvent<SqsEvent>| async move {
+        clients.freshen(Timestamp::now()).await;
         Ok::<_, Error>(car_bridge::handle(bridge, event.payload, log, Timestamp::now).await)
     }))
     .await
 }
 
-async fn bridge() -> anyhow::Result<Bridge<impl platform::store::Store, impl platform::outlets::Outlets>> {
-    let policies = wiring::policies(&Process)?;
-    let (store, outlets) = wiring::on_aws(&Process).await?;
+async fn bridge(
+    vault: &Vault,
+    clients: &Clients,
+) -> anyhow::Result<Bridge<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
+    let policies = wiring::policies(vault)?;
+    let (store, outlets) = wiring::on_aws(vault).await?;
     let world = World {
-        github: wiring::github(&Process)?,
-        jenkins: wiring::jenkins(&Process)?,
+        github: clients.github.clone(),
+        jenkins: clients.jenkins.clone(),
         http: Transport::https().map_err(|error| anyhow::anyhow!("no HTTPS: {error}"))?,
         clock: Arc::new(SystemClock),
     };

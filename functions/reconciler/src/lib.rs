@@ -6,6 +6,7 @@ mod wake;
 use std::time::Instant;
 
 use domain::id::RunId;
+use domain::run::RunTrigger;
 use jiff::Timestamp;
 use platform::outlets::Outlets;
 use platform::store::Store;
@@ -54,7 +55,10 @@ pub async fn handle<S: Store, O: Outlets>(
     let swept =
         Box::pin(sweep.sweep(&wish, moment.deadline)).await.inspect_err(|error| log.write(&refused(moment, error)))?;
     let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    log.write(&line(&wish.run, &swept, moment.now, ms));
+    let line = line(&wish.run, &swept, moment.now, ms);
+    // Only the schedule's own count: if they stop coming, somebody else's must not hide it.
+    let regular = wish.trigger == RunTrigger::Schedule && matches!(swept, Swept::Done(_));
+    log.write(&if regular { line.count("sweeps", 1) } else { line });
     Ok(match swept {
         Swept::Done(summary) => json!({"status": "swept", "run_id": wish.run.as_str(), "summary": *summary}),
         Swept::Busy { by, until } => {

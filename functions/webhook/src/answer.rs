@@ -44,6 +44,11 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, "SIGNATURE_INVALID", detail)
     }
 
+    /// Whether the sender is not believed.
+    pub(crate) fn is_distrust(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED
+    }
+
     /// It cannot be understood.
     pub(crate) fn malformed(why: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "WEBHOOK_MALFORMED", why)

@@ -4,6 +4,7 @@
 mod answer;
 mod line;
 
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use domain::policy::Policies;
@@ -16,6 +17,7 @@ use platform::github::webhook::{Delivery, Own, Reading, read};
 use platform::intake::{Intake, IntakeError, Status, Taken};
 use platform::outlets::Outlets;
 use platform::reports;
+use platform::secrets::Renewal;
 use platform::store::Store;
 use platform::telemetry::Log;
 
@@ -41,7 +43,8 @@ pub struct Webhook<S, O> {
     intake: Intake<S, O>,
     policies: Policies,
     own: Own,
-    senders: Senders,
+    senders: RwLock<Arc<Senders>>,
+    renewal: Option<Renewal<Senders>>,
     log: Log,
 }
 
@@ -58,7 +61,33 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
     /// The function on this store and these outlets.
     pub fn new(store: S, outlets: O, policies: Policies, own: Own, senders: Senders, log: Log) -> Self {
         let engine = Engine::new(store, outlets, policies.clone());
-        Self { intake: Intake::new(engine, policies.clone()), policies, own, senders, log }
+        let (intake, senders) = (Intake::new(engine, policies.clone()), RwLock::new(Arc::new(senders)));
+        Self { intake, policies, own, senders, renewal: None, log }
+    }
+
+    /// Asks there for the secrets, now and then, and when somebody is not believed: theirs may have been changed before ours.
+    #[must_use]
+    pub fn renewing(self, renewal: Renewal<Senders>) -> Self {
+        Self { renewal: Some(renewal), ..self }
+    }
+
+    fn use_senders(&self, senders: Senders) {
+        *self.senders.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(senders);
+    }
+
+    fn senders(&self) -> Arc<Senders> {
+        Arc::clone(&self.senders.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether others than these are believed by now.
+    async fn renewed_since(&self, before: &Arc<Senders>) -> bool {
+        if let Some(renewal) = &self.renewal
+            && let Some(senders) = renewal.doubt().await
+        {
+            self.use_senders(senders);
+        }
+        // Another request may have been told before this one.
+        !Arc::ptr_eq(before, &self.senders())
     }
 
     /// Its engine.
@@ -69,6 +98,11 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
     /// Answers a request. Whatever is answered with 2xx is in the table or on the queue.
     pub async fn handle(&self, request: &Parts, body: &[u8], now: Timestamp) -> Response<String> {
         let began = Instant::now();
+        if let Some(renewal) = &self.renewal
+            && let Some(senders) = renewal.freshen(now).await
+        {
+            self.use_senders(senders);
+        }
         let mut seen = Seen { path: request.uri.path(), ..Seen::default() };
         let answered = self.answer(request, body, now, &mut seen).await;
         let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -96,8 +130,14 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         now: Timestamp,
         seen: &mut Seen<'a>,
     ) -> Result<Taken, Failed> {
-        let reading = self.reading(request, body, seen)?;
-        match reading {
+        let senders = self.senders();
+        let reading = match self.reading(&senders, request, body, seen) {
+            Err(problem) if problem.is_distrust() && self.renewed_since(&senders).await => {
+                self.reading(&self.senders(), request, body, seen)
+            }
+            reading => reading,
+        };
+        match reading? {
             Reading::Told(told) => {
                 seen.repo = Some(told.repo.to_string());
                 Ok(self.intake.take(&told, now).await?)
@@ -108,13 +148,19 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
     }
 
     /// What a request says, once it is known who sent it.
-    fn reading<'a>(&self, request: &'a Parts, body: &[u8], seen: &mut Seen<'a>) -> Result<Reading, Problem> {
+    fn reading<'a>(
+        &self,
+        senders: &Senders,
+        request: &'a Parts,
+        body: &[u8],
+        seen: &mut Seen<'a>,
+    ) -> Result<Reading, Problem> {
         // A stage of the API may stand before it.
         let (_, sender) = request.uri.path().rsplit_once("/webhook/").ok_or_else(Problem::not_found)?;
         let secrets = match sender {
-            "github" => Some(&self.senders.github),
-            "jenkins" => self.senders.jenkins.as_ref(),
-            "bot" => self.senders.bot.as_ref(),
+            "github" => Some(&senders.github),
+            "jenkins" => senders.jenkins.as_ref(),
+            "bot" => senders.bot.as_ref(),
             _ => None,
         };
         let secrets = secrets.ok_or_else(Problem::not_found)?;

@@ -1,6 +1,7 @@
 //! The one line a delivery leaves in the log, with its counter. Never a payload: what is turned away leaves 300 bytes at most.
 
 use domain::event::cut;
+use domain::id::CommandId;
 use jiff::Timestamp;
 use platform::intake::{IntakeError, Status, Taken};
 use platform::telemetry::Line;
@@ -52,6 +53,10 @@ pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> 
     if let Some((from, to)) = taken.each.iter().find_map(|one| one.change) {
         line = line.with("from", from.name()).with("to", to.name());
     }
+    // From the delivery to the command, and from the run to the delivery that proved it.
+    let commands: Vec<&str> = taken.each.iter().flat_map(|one| &one.commands).map(CommandId::as_str).take(20).collect();
+    line = line.with_some("commands", (!commands.is_empty()).then_some(commands));
+    line = line.with_some("run", taken.each.iter().find_map(|one| one.run.as_ref()).map(|run| run.as_str().to_owned()));
     let tries = taken.each.iter().map(|one| one.tries).max().filter(|tries| *tries > 1);
     line = line.with_some("tries", tries);
     // One delivery may concern several pull requests: each counts.

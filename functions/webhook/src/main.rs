@@ -1,16 +1,18 @@
 //! Wires the webhook function and runs it behind the Lambda runtime.
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use jiff::Timestamp;
 use lambda_http::{Error, Request, run, service_fn, tracing};
-use platform::telemetry::Log;
-use platform::wiring::{self, Process};
+use platform::secrets::{Renewal, Vault};
+use platform::wiring;
 use webhook::{Senders, Webhook};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
-    let webhook = webhook().await?;
+    let webhook = webhook(&wiring::vault().await?).await?;
     let webhook = &webhook;
     run(service_fn(move |request: Request| async move {
         let (parts, body) = request.into_parts();
@@ -19,14 +21,25 @@ async fn main() -> Result<(), Error> {
     .await
 }
 
-async fn webhook() -> anyhow::Result<Webhook<impl platform::store::Store, impl platform::outlets::Outlets>> {
-    let policies = wiring::policies(&Process)?;
-    let secrets = |name| wiring::secrets(&Process, name);
-    let senders = Senders {
-        github: secrets("SUTURE_WEBHOOK_SECRET")?.context("SUTURE_WEBHOOK_SECRET is not set")?,
-        jenkins: secrets("SUTURE_JENKINS_WEBHOOK_SECRET")?,
-        bot: secrets("SUTURE_BOT_SECRET")?,
-    };
-    let (store, outlets) = wiring::on_aws(&Process).await?;
-    Ok(Webhook::new(store, outlets, policies, wiring::own(&Process)?, senders, Log::stdout()))
+async fn webhook(
+    vault: &Arc<Vault>,
+) -> anyhow::Result<Webhook<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
+    let policies = wiring::policies(&**vault)?;
+    let senders = senders(vault)?;
+    let (store, outlets) = wiring::on_aws(&**vault).await?;
+    let webhook = Webhook::new(store, outlets, policies, wiring::own(&**vault)?, senders, wiring::log(&**vault));
+    Ok(webhook.renewing(Renewal::new(vault, Timestamp::now, renewed)))
+}
+
+fn senders(vault: &Vault) -> anyhow::Result<Senders> {
+    Ok(Senders {
+        github: wiring::secrets(vault, "SUTURE_WEBHOOK_SECRET")?.context("SUTURE_WEBHOOK_SECRET is not set")?,
+        jenkins: wiring::secrets(vault, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
+        bot: wiring::secrets(vault, "SUTURE_BOT_SECRET")?,
+    })
+}
+
+/// What a secret was changed to may be nonsense: then the old one is kept, and the log says why.
+fn renewed(vault: &Vault) -> Option<Senders> {
+    senders(vault).inspect_err(|error| tracing::error!("a secret is not usable, the old one is kept: {error}")).ok()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::decide::Outcome;
 use domain::event::{Fact, Happened};
-use domain::id::{PrId, RepoName};
+use domain::id::{CommandId, PrId, RepoName, RunId};
 use domain::policy::Policies;
 use domain::pull_request::Record;
 use domain::state::State;
@@ -105,6 +105,10 @@ pub struct One {
     pub change: Option<(State, State)>,
     /// How often it was decided.
     pub tries: u32,
+    /// The run this was the proof or the end of, or that it opened.
+    pub run: Option<RunId>,
+    /// The commands that are on their way.
+    pub commands: Vec<CommandId>,
 }
 
 /// Why it could not be taken in. Whoever told it should tell it again; what was applied already is known by its id.
@@ -190,7 +194,8 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             .collect();
         self.send(&parcels).await?;
         let names: Vec<&str> = told.commands.iter().map(|command| command.command.name()).collect();
-        Ok(one(pr, Status::CommandQueued, names.join(", ")))
+        let commands = told.commands.iter().map(|command| command.command_id.clone()).collect();
+        Ok(One { commands, ..one(pr, Status::CommandQueued, names.join(", ")) })
     }
 
     /// The pull requests that hear of it. Those nobody knows here hear of nothing, unless they begin with it; so they
@@ -362,7 +367,7 @@ fn wait(place: u64, limit: u64, into_minute: u64) -> Duration {
 }
 
 fn one(pr: PrId, status: Status, reason: String) -> One {
-    One { pr, status, reason, change: None, tries: 0 }
+    One { pr, status, reason, change: None, tries: 0, run: None, commands: Vec::new() }
 }
 
 fn applied_to(pr: PrId, applied: &Applied) -> One {
@@ -374,6 +379,8 @@ fn applied_to(pr: PrId, applied: &Applied) -> One {
         reason: applied.reason.clone(),
         change: from.zip(to),
         tries: applied.tries,
+        run: applied.events.iter().find_map(|event| event.payload.run.clone()),
+        commands: Vec::new(),
     }
 }
 

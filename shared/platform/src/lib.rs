@@ -18,6 +18,7 @@ pub mod outlets;
 pub mod reports;
 pub mod repos;
 pub mod rows;
+pub mod secrets;
 pub mod store;
 pub mod succession;
 pub mod sweep;

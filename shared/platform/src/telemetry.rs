@@ -57,14 +57,25 @@ impl Line {
         self.with("ms", ms)
     }
 
-    /// The line, without its end.
+    /// A gauge: how much of something there is.
+    #[must_use]
+    pub fn gauge(mut self, name: &'static str, unit: &'static str, value: u64) -> Self {
+        self.metrics.push((name, unit));
+        self.with(name, value)
+    }
+
+    /// The line, without its end, with metrics in the usual namespace.
     #[must_use]
     pub fn to_json(&self) -> String {
+        self.to_json_in(NAMESPACE)
+    }
+
+    fn to_json_in(&self, namespace: &str) -> String {
         let metrics: Vec<Value> = self.metrics.iter().map(|(name, unit)| json!({"Name": name, "Unit": unit})).collect();
         let mut line = self.fields.clone();
         line.insert("function".to_owned(), self.function.into());
         if !metrics.is_empty() {
-            let about = json!([{"Namespace": NAMESPACE, "Dimensions": [["function"]], "Metrics": metrics}]);
+            let about = json!([{"Namespace": namespace, "Dimensions": [["function"]], "Metrics": metrics}]);
             line.insert("_aws".to_owned(), json!({"Timestamp": self.at.as_millisecond(), "CloudWatchMetrics": about}));
         }
         Value::Object(line).to_string()
@@ -72,7 +83,10 @@ impl Line {
 }
 
 /// Where lines go.
-pub struct Log(Mutex<Box<dyn Write + Send>>);
+pub struct Log {
+    writer: Mutex<Box<dyn Write + Send>>,
+    namespace: String,
+}
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,14 +104,20 @@ impl Log {
     /// To wherever.
     #[must_use]
     pub fn to(writer: impl Write + Send + 'static) -> Self {
-        Self(Mutex::new(Box::new(writer)))
+        Self { writer: Mutex::new(Box::new(writer)), namespace: NAMESPACE.to_owned() }
+    }
+
+    /// Puts metrics into this namespace: two deployments in one account must not answer for each other.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self }
     }
 
     /// Writes a line. If that fails there is nobody to tell: the work itself was done.
     pub fn write(&self, line: &Line) {
-        let mut text = line.to_json();
+        let mut text = line.to_json_in(&self.namespace);
         text.push('\n');
-        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = writer.write_all(text.as_bytes()).and_then(|()| writer.flush());
     }
 }
@@ -142,6 +162,17 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_deployment_has_a_namespace_of_its_own() {
+        let shared = Shared::default();
+        let log = Log::to(shared.clone()).in_namespace("Suture/staging");
+        log.write(&Line::new("reconciler", Timestamp::UNIX_EPOCH).gauge("oldest_due_secs", "Seconds", 7));
+        let line: Value = serde_json::from_slice(&shared.0.lock().unwrap()).unwrap();
+        let about = &line["_aws"]["CloudWatchMetrics"][0];
+        assert_eq!((&about["Namespace"], &line["oldest_due_secs"]), (&json!("Suture/staging"), &json!(7)));
+        assert_eq!(about["Metrics"], json!([{"Name": "oldest_due_secs", "Unit": "Seconds"}]));
     }
 
     #[test]

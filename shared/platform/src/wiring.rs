@@ -2,10 +2,13 @@
 //! Read once, when a function starts, so that what is missing is said then and not on the first webhook.
 
 use std::fs;
+use std::sync::Arc;
 
 use domain::policy::{Policies, PolicyError};
 use http::Uri;
+use jiff::Timestamp;
 use thiserror::Error;
+use tracing::error;
 
 use crate::github::webhook::Own;
 use crate::github::webhook::signature::Secrets;
@@ -14,8 +17,10 @@ use crate::jenkins::{self, Jenkins, Login};
 use crate::keys::Keys;
 use crate::outlets::aws::{Addresses, AwsOutlets};
 use crate::outlets::dlq::Dlq;
+use crate::secrets::{BadSecret, Renewal, Vault};
 use crate::store::dynamo::DynamoStore;
 use crate::store::dynamo::tables::Names;
+use crate::telemetry::{self, Log};
 
 /// What is wrong with the environment, for whoever has set it.
 #[derive(Debug, Error)]
@@ -42,6 +47,9 @@ pub enum BadWiring {
     /// The configuration is wrong.
     #[error("SUTURE_CONFIG: {0}")]
     Configuration(#[from] PolicyError),
+    /// A secret is not to be had.
+    #[error(transparent)]
+    Secret(#[from] BadSecret),
 }
 
 /// Where values come from: the environment, or a test's.
@@ -83,7 +91,7 @@ pub fn policies(environment: &impl Environment) -> Result<Policies, BadWiring> {
 pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Option<Secrets>, BadWiring> {
     let Some(text) = environment.get(name) else { return Ok(None) };
     if text.starts_with("secret:") {
-        let why = "a reference to Secrets Manager must be resolved before it gets here".to_owned();
+        let why = "a reference to Secrets Manager is only understood through `wiring::vault`".to_owned();
         return Err(BadWiring::Unusable { name, why });
     }
     Secrets::parse(&text).map(Some).map_err(|error| BadWiring::Unusable { name, why: error.to_string() })
@@ -152,12 +160,86 @@ pub async fn on_aws(environment: &impl Environment) -> Result<(DynamoStore, AwsO
     Ok((store, AwsOutlets::new(&config, addresses)))
 }
 
-/// GitHub, as an App or with somebody's token.
+/// The process's environment, with its references to Secrets Manager resolved.
+///
+/// # Errors
+/// [`BadWiring::Secret`] says which is not to be had, and why.
+pub async fn vault() -> Result<Arc<Vault>, BadWiring> {
+    let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+    let client = aws_sdk_secretsmanager::Client::new(&config);
+    Ok(Arc::new(Vault::open(Process, client, Timestamp::now()).await?))
+}
+
+/// Where lines go: standard output, with metrics in the namespace of this deployment.
+#[must_use]
+pub fn log(environment: &impl Environment) -> Log {
+    let namespace = environment.get("SUTURE_METRICS_NAMESPACE");
+    Log::stdout().in_namespace(namespace.as_deref().unwrap_or(telemetry::NAMESPACE))
+}
+
+/// GitHub and Jenkins, with credentials that follow their secrets.
+#[derive(Debug)]
+pub struct Clients {
+    /// GitHub.
+    pub github: GitHub,
+    /// Jenkins, if there is one.
+    pub jenkins: Option<Jenkins>,
+    credentials: Renewal<Credentials>,
+    login: Renewal<Login>,
+}
+
+impl Clients {
+    /// Connects both. When one of them does not accept our credentials, the secret is read again.
+    ///
+    /// # Errors
+    /// [`BadWiring`] if what is set is not usable.
+    pub fn connect(vault: &Arc<Vault>) -> Result<Self, BadWiring> {
+        let (github, jenkins) = (github(&**vault)?, jenkins(&**vault)?);
+        let credentials = Renewal::new(vault, Timestamp::now, |vault| usable(credentials(vault)));
+        let login = Renewal::new(vault, Timestamp::now, |vault| usable(login(vault)));
+        github.renew_with(credentials.clone());
+        if let Some(jenkins) = &jenkins {
+            jenkins.renew_with(login.clone());
+        }
+        Ok(Self { github, jenkins, credentials, login })
+    }
+
+    /// The same, for who can do without: nothing if no credentials for GitHub are set.
+    ///
+    /// # Errors
+    /// [`BadWiring`] if what is set is not usable.
+    pub fn connect_if_set(vault: &Arc<Vault>) -> Result<Option<Self>, BadWiring> {
+        match Self::connect(vault) {
+            Ok(clients) => Ok(Some(clients)),
+            Err(BadWiring::Missing("SUTURE_GITHUB_TOKEN")) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Uses the secrets as they are now, if they were read a while ago. To be called when there is work.
+    pub async fn freshen(&self, now: Timestamp) {
+        if let Some(credentials) = self.credentials.freshen(now).await {
+            self.github.use_credentials(&credentials);
+        }
+        if let Some(jenkins) = &self.jenkins
+            && let Some(login) = self.login.freshen(now).await
+        {
+            jenkins.use_login(login);
+        }
+    }
+}
+
+/// What a secret was changed to may be nonsense: then the old one is kept, and the log says why.
+fn usable<T>(made: Result<T, BadWiring>) -> Option<T> {
+    made.inspect_err(|error| error!(%error, "a secret was changed to what cannot be used: the old one is kept")).ok()
+}
+
+/// Who we are to GitHub: an App, or somebody with a token.
 ///
 /// # Errors
 /// [`BadWiring`] if neither is set, or what is set is not usable.
-pub fn github(environment: &impl Environment) -> Result<GitHub, BadWiring> {
-    let credentials = match (environment.get("SUTURE_GITHUB_APP_ID"), environment.get("SUTURE_GITHUB_PRIVATE_KEY")) {
+pub fn credentials(environment: &impl Environment) -> Result<Credentials, BadWiring> {
+    Ok(match (environment.get("SUTURE_GITHUB_APP_ID"), environment.get("SUTURE_GITHUB_PRIVATE_KEY")) {
         (Some(id), Some(key)) => {
             let unusable = |name, why: String| BadWiring::Unusable { name, why };
             let id =
@@ -166,7 +248,15 @@ pub fn github(environment: &impl Environment) -> Result<GitHub, BadWiring> {
         }
         (Some(_), None) => return Err(BadWiring::Missing("SUTURE_GITHUB_PRIVATE_KEY")),
         (None, _) => Credentials::token(&needed(environment, "SUTURE_GITHUB_TOKEN")?),
-    };
+    })
+}
+
+/// GitHub, as an App or with somebody's token.
+///
+/// # Errors
+/// [`BadWiring`] if neither is set, or what is set is not usable.
+pub fn github(environment: &impl Environment) -> Result<GitHub, BadWiring> {
+    let credentials = credentials(environment)?;
     let mut settings = github::Settings::default();
     if let Some(url) = environment.get("SUTURE_GITHUB_API_URL") {
         settings.base_url = address("SUTURE_GITHUB_API_URL", &url)?;
@@ -182,10 +272,17 @@ pub fn github(environment: &impl Environment) -> Result<GitHub, BadWiring> {
 pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, BadWiring> {
     let Some(url) = environment.get("SUTURE_JENKINS_URL") else { return Ok(None) };
     let settings = jenkins::Settings::new(address("SUTURE_JENKINS_URL", &url)?);
-    let user = needed(environment, "SUTURE_JENKINS_USER")?;
-    let login = Login::Token { user, token: needed(environment, "SUTURE_JENKINS_TOKEN")? };
-    let connected = Jenkins::connect(login, settings);
+    let connected = Jenkins::connect(login(environment)?, settings);
     connected.map(Some).map_err(|error| BadWiring::Unusable { name: "SUTURE_JENKINS_URL", why: error.to_string() })
+}
+
+/// Who we are to Jenkins.
+///
+/// # Errors
+/// [`BadWiring::Missing`].
+pub fn login(environment: &impl Environment) -> Result<Login, BadWiring> {
+    let user = needed(environment, "SUTURE_JENKINS_USER")?;
+    Ok(Login::Token { user, token: needed(environment, "SUTURE_JENKINS_TOKEN")? })
 }
 
 fn address(name: &'static str, url: &str) -> Result<Uri, BadWiring> {

@@ -9,6 +9,7 @@ use domain::policy::{Policy, Wake};
 use domain::route::{BusDetail, DetailType, Target};
 use domain::state::Strategy;
 use http::{Method, Request, header};
+use tracing::info;
 
 use super::runs::{InHand, step};
 use super::{Again, Bridge};
@@ -157,6 +158,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn onto_the_bus(&self, hand: &InHand<'_>, detail_type: DetailType, step: &str) -> Result<(), Stop> {
         let detail = detail(hand, step);
         let id = detail.effect_id.to_string();
+        info!(run = %hand.run.id, pr = %hand.pr(), effect = %id, asks = %detail_type.name(), "onto the bus");
         let detail = serde_json::to_string(&detail).map_err(|error| Stop::Fail(error.to_string(), Failure::Invalid))?;
         let sent = self.engine.outlets().send(&[Parcel { id, what: Content::Bus { detail_type, detail } }]).await;
         match sent.into_iter().next() {

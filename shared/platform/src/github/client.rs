@@ -22,6 +22,7 @@ use super::auth::{Credentials, Tokens};
 use super::limits::{Kept, Limits, Rates};
 use crate::clock::{Clock, SystemClock};
 use crate::http::{BoxError, CallError, Transport, lost, pauses, refusal, silent};
+use crate::secrets::Renewal;
 
 /// A renamed repository answers with its new address, a moved one perhaps twice.
 const MOST_REDIRECTS: usize = 2;
@@ -135,6 +136,7 @@ struct Inner {
     signed: RwLock<Arc<Signed>>,
     limits: Limits,
     slots: Semaphore,
+    renewal: RwLock<Option<Renewal<Credentials>>>,
 }
 
 /// The client. Cheap to clone; all clones share tokens, limits and pace.
@@ -166,13 +168,31 @@ impl GitHub {
     ) -> Self {
         let signed = RwLock::new(Arc::new(sign(credentials, &transport, &settings.base_url)));
         let slots = Semaphore::new(settings.concurrency.max(1));
-        Self(Arc::new(Inner { transport, settings, clock, signed, limits: Limits::default(), slots }))
+        let (limits, renewal) = (Limits::default(), RwLock::default());
+        Self(Arc::new(Inner { transport, settings, clock, signed, limits, slots, renewal }))
     }
 
     /// Uses other credentials from now on: secrets are read again now and then.
     pub fn use_credentials(&self, credentials: &Credentials) {
         let signed = Arc::new(sign(credentials, &self.0.transport, &self.0.settings.base_url));
         *self.0.signed.write().unwrap_or_else(PoisonError::into_inner) = signed;
+    }
+
+    /// Asks there for other credentials when ours are not accepted.
+    pub fn renew_with(&self, renewal: Renewal<Credentials>) {
+        *self.0.renewal.write().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
+    }
+
+    /// Whether there are other credentials than these by now.
+    async fn renewed_since(&self, before: &Arc<Signed>) -> bool {
+        let renewal = self.0.renewal.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(renewal) = renewal
+            && let Some(credentials) = renewal.doubt().await
+        {
+            self.use_credentials(&credentials);
+        }
+        // Another task may have been told before us.
+        !Arc::ptr_eq(before, &self.signed())
     }
 
     /// Whether we are an App; a person's token cannot see webhook deliveries, nor installations.
@@ -285,11 +305,16 @@ impl GitHub {
                 self.not_held()?;
             }
         }
-        let mut answer = self.exchange(ask).await?;
+        let signed = self.signed();
+        let mut answer = self.exchange(ask).await;
         // A 401 did nothing over there, so even a write may be sent again.
-        if answer.status == StatusCode::UNAUTHORIZED && self.try_another_token(ask.who) {
-            answer = self.exchange(ask).await?;
+        if unauthorized(&answer) && self.try_another_token(ask.who) {
+            answer = self.exchange(ask).await;
         }
+        if unauthorized(&answer) && self.renewed_since(&signed).await {
+            answer = self.exchange(ask).await;
+        }
+        let answer = answer?;
         if answer.status.is_success() {
             return Ok(answer);
         }
@@ -347,6 +372,14 @@ impl GitHub {
             (status, _) => (status, body),
         };
         Ok(Answer { status, headers: parts.headers, body })
+    }
+}
+
+fn unauthorized(answer: &Result<Answer, CallError>) -> bool {
+    match answer {
+        Ok(answer) => answer.status == StatusCode::UNAUTHORIZED,
+        // The App's own key was not accepted when a token was asked for.
+        Err(error) => matches!(error, CallError::Unauthorized { .. }),
     }
 }
 

@@ -11,7 +11,7 @@ pub use followed::{Followed, LOOK_AFTER, NotFollowed};
 pub use names::{BuildRef, Job};
 pub use orders::Queued;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -25,6 +25,7 @@ use tracing::debug;
 
 use crate::clock::{Clock, SystemClock};
 use crate::http::{BoxError, CallError, TakeAtMost, Transport, pauses, refusal};
+use crate::secrets::Renewal;
 
 /// How we sign in.
 #[derive(Clone)]
@@ -95,7 +96,8 @@ struct Inner {
     transport: Transport,
     settings: Settings,
     clock: Arc<dyn Clock>,
-    login: Login,
+    login: RwLock<Arc<Login>>,
+    renewal: RwLock<Option<Renewal<Login>>>,
     crumb: Mutex<Option<Crumb>>,
     slots: Semaphore,
 }
@@ -123,7 +125,36 @@ impl Jenkins {
     #[must_use]
     pub fn with_service(login: Login, settings: Settings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
         let slots = Semaphore::new(settings.concurrency.max(1));
-        Self(Arc::new(Inner { transport, settings, clock, login, crumb: Mutex::new(None), slots }))
+        let (login, renewal) = (RwLock::new(Arc::new(login)), RwLock::default());
+        Self(Arc::new(Inner { transport, settings, clock, login, renewal, crumb: Mutex::new(None), slots }))
+    }
+
+    /// Signs in like this from now on: secrets are read again now and then.
+    pub fn use_login(&self, login: Login) {
+        *self.0.login.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(login);
+        // It belongs to the session of whoever signed in before.
+        *self.crumb() = None;
+    }
+
+    /// Asks there for another login when ours is not accepted.
+    pub fn renew_with(&self, renewal: Renewal<Login>) {
+        *self.0.renewal.write().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
+    }
+
+    fn login(&self) -> Arc<Login> {
+        Arc::clone(&self.0.login.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether there is another login than this by now.
+    async fn renewed_since(&self, before: &Arc<Login>) -> bool {
+        let renewal = self.0.renewal.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(renewal) = renewal
+            && let Some(login) = renewal.doubt().await
+        {
+            self.use_login(login);
+        }
+        // Another task may have been told before us.
+        !Arc::ptr_eq(before, &self.login())
     }
 
     /// Where Jenkins is.
@@ -192,7 +223,7 @@ impl Jenkins {
             crumb: String,
             crumb_request_field: String,
         }
-        if matches!(self.0.login, Login::Token { .. }) || self.crumb().is_some() {
+        if matches!(*self.login(), Login::Token { .. }) || self.crumb().is_some() {
             return Ok(());
         }
         let answer = match self.read("/crumbIssuer/api/json", None).await {
@@ -208,7 +239,24 @@ impl Jenkins {
         Ok(())
     }
 
+    /// Sends it, and once more if our login is not accepted and there is another: nothing was done then.
     async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        form: Option<String>,
+        most: Option<TakeAtMost>,
+    ) -> Result<Response<Bytes>, CallError> {
+        let login = self.login();
+        let answer = self.send_once(method.clone(), path, form.clone(), most).await?;
+        let refused = answer.status() == StatusCode::UNAUTHORIZED || asks_to_sign_in(&answer);
+        if refused && self.renewed_since(&login).await {
+            return self.send_once(method, path, form, most).await;
+        }
+        Ok(answer)
+    }
+
+    async fn send_once(
         &self,
         method: Method,
         path: &str,
@@ -244,7 +292,7 @@ impl Jenkins {
     }
 
     fn authorization(&self) -> String {
-        let pair = match &self.0.login {
+        let pair = match &*self.login() {
             Login::Token { user, token } => format!("{user}:{token}"),
             Login::Password { user, password } => format!("{user}:{password}"),
         };

@@ -374,6 +374,8 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
         }
         let now = self.now();
         self.summary.due = u32::try_from(prs.len()).unwrap_or(u32::MAX);
+        let oldest = prs.iter().map(|entry| now.duration_since(entry.due_at).as_secs()).max();
+        self.summary.oldest_due_secs = u64::try_from(oldest.unwrap_or(0)).unwrap_or(0);
         prs.sort_by_key(|entry| (std::cmp::Reverse(rank(entry, now)), entry.due_at));
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.summary.left = u32::try_from(prs.len().saturating_sub(most)).unwrap_or(u32::MAX);

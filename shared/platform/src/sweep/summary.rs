@@ -73,6 +73,8 @@ pub struct Summary {
     pub dry_run: bool,
     /// Pull requests that were due.
     pub due: u32,
+    /// How long the one has been due that has waited longest.
+    pub oldest_due_secs: u64,
     /// Of these, as many as this sweep did not get to; they are still due.
     pub left: u32,
     /// Compared with GitHub.
@@ -113,6 +115,8 @@ pub struct Summary {
     pub redelivered: u32,
     /// What was never heard, by kind: missed events, and deliveries that failed.
     pub lost: BTreeMap<String, u32>,
+    /// Remedies under way when it began to look.
+    pub in_flight: u32,
     /// Rows that nobody understands; they come back in an hour.
     pub unreadable: u32,
     /// `closed`, `open` or `half_open`.
@@ -180,6 +184,11 @@ impl Summary {
         self.dispatched.values().sum()
     }
 
+    /// Whether remedies are held back because too many failed.
+    fn breaker_is_open(&self) -> bool {
+        matches!(self.breaker.as_str(), "open" | "half_open")
+    }
+
     /// In one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
@@ -239,6 +248,9 @@ impl Summary {
             .count("github_points", self.github_points)
             .count("store_requests", self.store_requests)
             .count("failed_stages", self.errors.len() as u64)
+            .gauge("oldest_due_secs", "Seconds", self.oldest_due_secs)
+            .gauge("in_flight", "Count", self.in_flight.into())
+            .gauge("breaker_open", "Count", self.breaker_is_open().into())
             .took_ms(ms)
     }
 }
@@ -271,8 +283,13 @@ mod tests {
 
     #[test]
     fn the_line_counts() {
-        let line = Summary { due: 7, ..Summary::default() }.line("sweep-1", Timestamp::UNIX_EPOCH, 5).to_json();
-        let line: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!((&line["due"], &line["run"], &line["ms"]), (&7.into(), &"sweep-1".into(), &5.into()));
+        let line = |breaker: &str| -> Value {
+            let summary = Summary { due: 7, oldest_due_secs: 61, breaker: breaker.to_owned(), ..Summary::default() };
+            serde_json::from_str(&summary.line("sweep-1", Timestamp::UNIX_EPOCH, 5).to_json()).unwrap()
+        };
+        let closed = line("closed");
+        assert_eq!((&closed["due"], &closed["run"], &closed["ms"]), (&7.into(), &"sweep-1".into(), &5.into()));
+        assert_eq!((&closed["oldest_due_secs"], &closed["breaker_open"]), (&61.into(), &0.into()));
+        assert_eq!((&line("open")["breaker_open"], &line("half_open")["breaker_open"]), (&1.into(), &1.into()));
     }
 }

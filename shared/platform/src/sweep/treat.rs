@@ -13,6 +13,7 @@ use domain::snapshot::{Build, Live, Mergeable};
 use domain::state::{State, Strategy};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
+use tracing::info;
 
 use super::failures::{self, Explained};
 use super::spare::{self, Work};
@@ -176,6 +177,10 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             Ok(applied) => (outcome_of(&applied, &run), applied.reason),
             Err(error) => (self.lost(error)?, String::new()),
         };
+        if matches!(visited, Visited::Dispatched(_) | Visited::Escalated) {
+            // What ties the sweep to the run, and the run to what the Car Bridge does about it.
+            info!(%pr, sweep = %self.wish.run, event = %fact.id, run = %run, what, "decided");
+        }
         if probing && !matches!(visited, Visited::Dispatched(_)) {
             // Nothing was tried, so nothing was learned: the next remedy may be the probe.
             let settings = &self.policies().base().breaker;

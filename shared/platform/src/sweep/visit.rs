@@ -68,6 +68,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         });
         self.tell_repos(&records).await;
         let mut under_way = if self.wish.dry_run { 0 } else { flight::count(self.store(), now).await? };
+        self.summary.in_flight = under_way;
         let mut rest = records.into_iter();
         loop {
             let chunk: Vec<Record> = rest.by_ref().take(READ_AT_ONCE).collect();

@@ -1,0 +1,14 @@
+//! What is deployed: `template.yaml` itself on a local AWS, driven over HTTP by the pretended world; the sample events through
+//! the release binaries; and the documents and lists that must agree with the code.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop, and says why")]
+
+mod app;
+mod cost;
+mod documents;
+mod events;
+mod secrets;
+mod stack;
+mod story;
+mod supply;
+mod template;

@@ -1,0 +1,97 @@
+//! The supply chain, by `cargo metadata`: where dependencies come from, under which licences, and who may use Amazon's crates.
+//! `deny.toml` says the same to cargo-deny; this runs wherever the tests run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tests::lambda::root;
+
+/// Only these may speak with AWS; functions do it through the platform.
+const MAY_USE_AWS: [&str; 3] = ["platform", "local", "tests"];
+
+fn metadata() -> &'static Value {
+    static METADATA: OnceLock<Value> = OnceLock::new();
+    METADATA.get_or_init(|| {
+        let told = Command::new(env!("CARGO"))
+            .args(["metadata", "--locked", "--format-version", "1"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        serde_json::from_slice(&told.stdout).unwrap()
+    })
+}
+
+/// The texts of a list in deny.toml.
+fn listed(name: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+    let list = text.split(&format!("\n{name} = [")).nth(1).unwrap_or_else(|| panic!("no list `{name}`"));
+    let list = list.split(']').next().unwrap();
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn packages() -> &'static [Value] {
+    metadata()["packages"].as_array().unwrap()
+}
+
+#[test]
+fn only_the_platform_speaks_with_aws() {
+    let mut users: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for package in packages().iter().filter(|package| package["source"].is_null()) {
+        let name = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            if on.starts_with("aws-sdk-") || on == "aws-config" {
+                users.entry(name).or_default().insert(on);
+            }
+        }
+    }
+    assert!(users.contains_key("platform"));
+    for (name, uses) in &users {
+        assert!(MAY_USE_AWS.contains(name), "{name} uses {uses:?}: go through the platform");
+    }
+    assert!(!users.contains_key("domain") && !users.contains_key("world"));
+}
+
+#[test]
+fn every_dependency_comes_from_the_registry() {
+    for package in packages() {
+        let source = package["source"].as_str().unwrap_or("path");
+        let known = source == "path" || source.starts_with("registry+") || source.starts_with("sparse+");
+        assert!(known, "{} comes from {source}", package["name"]);
+    }
+}
+
+/// Whether a licence expression can be met with what is allowed: every `AND` part by at least one of its `OR` parts.
+fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    let flat = expression.replace(['(', ')'], "").replace('/', " OR ");
+    flat.split(" AND ").all(|part| part.split(" OR ").any(|licence| allowed.contains(licence.trim())))
+}
+
+#[test]
+fn every_licence_is_one_we_accept() {
+    let allowed = listed("allow");
+    assert!(allowed.contains("MIT") && allowed.contains("Apache-2.0"), "{allowed:?}");
+    let refused: Vec<String> = packages()
+        .iter()
+        .filter(|package| !is_met(package["license"].as_str().unwrap_or("none"), &allowed))
+        .map(|package| format!("{} {}: {}", package["name"], package["version"], package["license"]))
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    assert!(!is_met("GPL-3.0", &allowed) && !is_met("MIT AND GPL-3.0", &allowed) && is_met("MIT OR GPL-3.0", &allowed));
+}
+
+#[test]
+fn deny_toml_bans_the_same() {
+    let text = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let used = manifest.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+    for name in used.filter(|name| name.starts_with("aws-sdk-") || *name == "aws-config") {
+        assert!(text.contains(&format!("crate = \"{name}\", wrappers = [")), "{name} is not restricted in deny.toml");
+    }
+    for user in MAY_USE_AWS {
+        assert!(text.contains(&format!("\"{user}\"")), "{user}");
+    }
+}
