@@ -32,6 +32,10 @@ enum Task {
     },
     /// Print the JSON schema of suture.toml, for editors
     Schema,
+    /// Play many worlds in virtual time, with everything going wrong that can, and check what must always hold
+    Simulate(local::simulate::Arguments),
+    /// Say what another configuration would have done to a recorded history
+    Replay(local::replay::Arguments),
 }
 
 /// Whatever is wrong with what we were given ends with this, after a sentence that says so.
@@ -40,6 +44,8 @@ const BAD_INPUT: u8 = 2;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.command.unwrap_or(Task::Story { config: None }) {
+        Task::Simulate(arguments) => return local::simulate::main(&arguments),
+        Task::Replay(arguments) => return local::replay::main(&arguments),
         Task::Story { config: None } => Ok(story::play(&story::acting_defaults())),
         Task::Story { config: Some(file) } => read(&file).map(|policies| story::play(policies.base())),
         Task::CheckConfig { file } => read(&file).map(|policies| describe(&file, &policies)),

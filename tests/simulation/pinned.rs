@@ -1,0 +1,2 @@
+//! Seeds that once failed, each named for what went wrong.
+
