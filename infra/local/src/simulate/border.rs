@@ -165,8 +165,10 @@ impl<S: Store> Scene<S> {
         self.stop.filter(|stop| stop.function == function && stop.call == *call).map(|stop| stop.how)
     }
 
-    fn happens(&self, fault: Inside, per_mille: u64) -> bool {
-        self.mishaps.has(fault) && locked(&self.chance).happens(per_mille)
+    /// Whether this goes wrong now.
+    pub(crate) fn happens(&self, fault: Inside, per_mille: u64) -> bool {
+        let per_mille = per_mille * u64::from(self.mishaps.times);
+        self.mishaps.has(fault) && locked(&self.chance).happens(per_mille.min(300))
     }
 
     fn between(&self, low: u64, high: u64) -> u64 {

@@ -21,6 +21,9 @@ pub struct Arguments {
     /// What may go wrong: all, none, or names with commas between
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = Mishaps::named)]
     faults: Mishaps,
+    /// How many times as often as usual things go wrong
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]
+    times: u32,
     /// Print one JSON object, and nothing else
     #[arg(long)]
     json: bool,
@@ -47,7 +50,7 @@ pub fn main(arguments: &Arguments) -> ExitCode {
     let request = Request {
         prs: arguments.prs,
         seeds: arguments.seeds.clone(),
-        mishaps: arguments.faults.clone(),
+        mishaps: arguments.faults.clone().times(arguments.times),
         threads: arguments.threads.unwrap_or_else(cores),
     };
     if arguments.trace {

@@ -71,6 +71,8 @@ pub struct Mishaps {
     pub world: Faults,
     /// Inside.
     pub inside: BTreeSet<Inside>,
+    /// How many times as often as usual.
+    pub times: u32,
 }
 
 impl Mishaps {
@@ -83,6 +85,7 @@ impl Mishaps {
             text: list.to_owned(),
             world,
             inside: inside.iter().copied().collect(),
+            times: 1,
         };
         match list {
             "all" => return Ok(all(Faults::all(), &Inside::ALL)),
@@ -98,6 +101,14 @@ impl Mishaps {
             }
         }
         Ok(all(Faults::only(world), &inside))
+    }
+
+    /// The same, so many times as often; lives are struck as often as before, since they are struck often enough.
+    #[must_use]
+    pub fn times(mut self, times: u32) -> Self {
+        let more = |share: f64| (share * f64::from(times)).min(0.3);
+        (self.world.webhooks, self.world.requests) = (more(self.world.webhooks), more(self.world.requests));
+        Self { times, ..self }
     }
 
     /// Whether this may happen.

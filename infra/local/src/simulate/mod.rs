@@ -105,5 +105,7 @@ pub fn run(request: &Request, tell: impl Fn(u64, &Outcome) + Sync) -> Result<(Ou
 #[must_use]
 pub fn again(request: &Request, seed: u64) -> String {
     let Request { prs, mishaps, .. } = request;
-    format!("cargo run --release -p local -- simulate --prs {prs} --seeds {seed} --faults {} --trace", mishaps.text)
+    let times = if mishaps.times == 1 { String::new() } else { format!(" --times {}", mishaps.times) };
+    let faults = &mishaps.text;
+    format!("cargo run --release -p local -- simulate --prs {prs} --seeds {seed} --faults {faults}{times} --trace")
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use world::{Pr, World};
+use world::{Deed, Pr, World};
 
 use super::chance::Chance;
 use super::queue::later;
@@ -34,11 +34,16 @@ pub(crate) struct People {
     plans: BTreeMap<(Timestamp, u64), Act>,
     planned: u64,
     repaired: BTreeMap<Pr, u32>,
+    /// Commands that somebody waits to see acknowledged: when they look, the comment, and what it said.
+    waiting: BTreeMap<(Timestamp, u64), Act>,
 }
+
+/// Somebody who sees no reaction to a command after this long says it again: webhooks get lost.
+const UNHEARD_AFTER: SignedDuration = SignedDuration::from_mins(45);
 
 impl People {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { chance: Chance::new(seed, 2), plans: BTreeMap::new(), planned: 0, repaired: BTreeMap::new() }
+        Self { chance: Chance::new(seed, 2), plans: BTreeMap::new(), planned: 0, repaired: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
     fn plan(&mut self, at: Timestamp, act: Act) {
@@ -119,15 +124,45 @@ impl People {
         }
     }
 
+    /// Something was said, as this comment: who lets a pull request go makes sure of it.
+    pub(crate) fn wait_for(&mut self, act: &Act, comment: Option<u64>, now: Timestamp) {
+        if let (Act::Says(_, _, "/resume"), Some(comment)) = (act, comment) {
+            self.waiting.insert((later(now, UNHEARD_AFTER), comment), act.clone());
+        }
+    }
+
+    /// What nobody has reacted to by now.
+    pub(crate) fn unheard(&mut self, world: &World, now: Timestamp) -> Vec<Act> {
+        let mut acts = Vec::new();
+        while let Some(((at, comment), act)) = self.waiting.pop_first() {
+            if at > now {
+                self.waiting.insert((at, comment), act);
+                break;
+            }
+            let Act::Says(pr, ..) = &act else { continue };
+            let heard = world.comments(pr).any(|one| one.id == comment && !one.reactions.is_empty());
+            if !heard && is_open(world, pr) {
+                acts.push(act);
+            }
+        }
+        acts
+    }
+
+    /// It is said again.
+    pub(crate) fn again(&mut self, act: Act, now: Timestamp) {
+        self.plan(now, act);
+    }
+
     /// When somebody next does something.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
-        self.plans.first_key_value().map(|((at, _), _)| *at)
+        let first = |acts: &BTreeMap<(Timestamp, u64), Act>| acts.first_key_value().map(|((at, _), _)| *at);
+        [first(&self.plans), first(&self.waiting)].into_iter().flatten().min()
     }
 
     /// What is done by now.
     pub(crate) fn due(&mut self, now: Timestamp) -> Vec<Act> {
         let mut acts = Vec::new();
-        while self.next_at().is_some_and(|at| at <= now) {
+        while self.plans.first_key_value().is_some_and(|((at, _), _)| *at <= now) {
             acts.extend(self.plans.pop_first().map(|(_, act)| act));
         }
         acts
@@ -135,27 +170,39 @@ impl People {
 
     /// Whether nobody has plans any more.
     pub(crate) fn is_done(&self) -> bool {
-        self.plans.is_empty()
+        self.plans.is_empty() && self.waiting.is_empty()
     }
 }
 
 impl Act {
-    /// Does it to the world; a sweep is asked for elsewhere.
-    pub(crate) fn happen(&self, world: &mut World) {
+    /// Does it to the world, and answers which comment was written; a sweep is asked for elsewhere.
+    pub(crate) fn happen(&self, world: &mut World) -> Option<u64> {
         match self {
-            Self::Says(pr, who, what) => _ = world.person_comments(pr, who, what),
+            Self::Says(pr, who, what) => return world.person_comments(pr, who, what),
             Self::Pushes(pr) if is_open(world, pr) => _ = world.person_pushes(pr, "danny"),
             Self::Merges(pr) => world.person_merges(pr, "maria"),
             Self::Closes(pr) if is_open(world, pr) => world.person_closes(pr, "maria"),
-            Self::Reopens(pr) => _ = world.person_reopens(pr, "maria"),
+            Self::Reopens(pr) if was_closed_by(world, pr, "maria") => _ = world.person_reopens(pr, "maria"),
             Self::Labels(pr, true) => world.person_labels(pr, "danny", "suture/hold"),
             Self::Labels(pr, false) => world.person_unlabels(pr, "danny", "suture/hold"),
             Self::Drafts(pr, draft) if is_open(world, pr) => world.person_drafts(pr, "danny", *draft),
             Self::PushesBase(pr) => world.push_base(&pr.repo),
             Self::Repairs(pr) if is_open(world, pr) => repair(world, pr),
-            Self::Pushes(_) | Self::Closes(_) | Self::Drafts(..) | Self::Repairs(_) | Self::Sweeps(_) => {}
+            Self::Pushes(_)
+            | Self::Closes(_)
+            | Self::Reopens(_)
+            | Self::Drafts(..)
+            | Self::Repairs(_)
+            | Self::Sweeps(_) => {}
         }
+        None
     }
+}
+
+/// People reopen what they have closed, not what was closed for a reason.
+fn was_closed_by(world: &World, pr: &Pr, login: &str) -> bool {
+    let mut closings = world.effects().iter().rev().filter(|effect| effect.deed == Deed::PullClosed);
+    closings.find(|effect| effect.pr.as_ref() == Some(pr)).is_some_and(|effect| effect.by == login)
 }
 
 fn is_open(world: &World, pr: &Pr) -> bool {

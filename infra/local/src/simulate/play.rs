@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use domain::event::Event;
-use domain::policy::Policies;
+use domain::policy::{Policies, Wake};
 use futures_util::future::select;
 use jiff::{SignedDuration, Timestamp};
 use platform::store::Store;
@@ -55,7 +55,7 @@ impl Plot {
     /// # Errors
     /// If the defaults cannot be read.
     pub fn new(seed: u64, prs: u64, mishaps: Mishaps) -> Result<Self, String> {
-        let policies = Policies::parse("mode = \"act\"").map_err(|error| error.to_string())?;
+        let policies = Policies::parse(&configuration(seed)).map_err(|error| error.to_string())?;
         Ok(Self { seed, prs, mishaps, policies, traced: false, keeps_log: false, sabotage: None, stop: None })
     }
 }
@@ -112,6 +112,26 @@ async fn played(plot: &Plot) -> Result<Played, String> {
     Ok(play.outcome(plot).await)
 }
 
+/// A configuration of its own kind, mostly the defaults: what people change decides which code runs.
+fn configuration(seed: u64) -> String {
+    let mut chance = Chance::new(seed, 4);
+    let changes = [
+        (60, "wake.approver_bot = \"label\"\nwake.approver_bot_with = \"wake-up\""),
+        (60, "wake.automerge_bot = \"comment\"\nwake.automerge_bot_with = \"merge this please\""),
+        (60, "wake.policy_bot = \"label\"\nwake.policy_bot_with = \"look-again\""),
+        (60, "rebuild.via = \"replay\""),
+        (60, "checks.behind = \"always\""),
+        (80, "limits.webhooks_per_minute_per_repo = 4"),
+        (60, "limits.remedies_in_flight = 1"),
+        (60, "limits.rebuilds_in_flight_per_repo = 1"),
+        (80, "sweep.max_prs = 1"),
+        (80, "sweep.inventory_every = 3"),
+        (60, "breaker.minimum_actions = 1\nbreaker.failure_threshold = 0.3"),
+    ];
+    let chosen = changes.into_iter().filter(|(share, _)| chance.happens(*share)).map(|(_, line)| line);
+    std::iter::once("mode = \"act\"").chain(chosen).collect::<Vec<_>>().join("\n")
+}
+
 /// A world of its own kind: how its repositories are protected, how its bots and its Jenkins report.
 fn setting(plot: &Plot) -> (Settings, SignedDuration) {
     let mut chance = Chance::new(plot.seed, 3);
@@ -122,6 +142,12 @@ fn setting(plot: &Plot) -> (Settings, SignedDuration) {
     settings.jenkins_notifies = chance.happens(200);
     let reports = chance.happens(200);
     settings.listening = settings.listening.map(|listening| Listening { reports, ..listening });
+    let wake = &plot.policies.base().wake;
+    let ways = [(wake.policy_bot, 0), (wake.approver_bot, 1), (wake.automerge_bot, 2)];
+    for (way, bot) in ways {
+        settings.listening[bot].labels |= way == Wake::Label;
+        settings.listening[bot].comments |= way == Wake::Comment;
+    }
     let every = SignedDuration::from_secs(i64::try_from(chance.between(20, 400)).unwrap_or(60));
     (settings, every)
 }
@@ -216,12 +242,11 @@ impl<S: Store + 'static> Play<S> {
         let event = stage::tick(self.next_tick);
         self.next_tick = minute_after(now);
         let scene = self.scene();
-        let happens = |fault: Inside, share: u64| scene.mishaps.has(fault) && locked(&scene.chance).happens(share);
-        if happens(Inside::TickLost, 50) {
+        if scene.happens(Inside::TickLost, 50) {
             scene.trace(|| "a tick of the schedule is lost".to_owned());
             return true;
         }
-        if happens(Inside::TickDoubled, 50) {
+        if scene.happens(Inside::TickDoubled, 50) {
             let secs = i64::try_from(locked(&scene.chance).between(0, 90)).unwrap_or(0);
             let again = later(now, SignedDuration::from_secs(secs));
             scene.trace(|| format!("a tick of the schedule will come again after {secs} s"));
@@ -252,7 +277,13 @@ impl<S: Store + 'static> Play<S> {
                 let wish = stage::wish(&format!("person-{}", self.wishes), detail);
                 tokio::spawn(Arc::clone(&self.stage).reconcile(wish));
             }
-            act.happen(&mut self.scene().world());
+            let said = act.happen(&mut self.scene().world());
+            self.people.wait_for(&act, said, now);
+        }
+        let stage = Arc::clone(&self.stage);
+        let unheard = self.people.unheard(&stage.scene.world(), now);
+        for act in unheard {
+            self.people.again(act, now);
         }
     }
 

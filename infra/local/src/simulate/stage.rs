@@ -290,7 +290,7 @@ impl<S: Store + 'static> Stage<S> {
                 return;
             }
             for message in &batch {
-                if self.scene.mishaps.has(Inside::MessageDoubled) && locked(&self.scene.chance).happens(40) {
+                if self.scene.happens(Inside::MessageDoubled, 40) {
                     // Another worker gets it while this one is at it, or shortly after.
                     let secs = locked(&self.scene.chance).between(0, 40);
                     let at = later(self.scene.now(), SignedDuration::from_secs(i64::try_from(secs).unwrap_or(1)));

@@ -339,6 +339,9 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
             draft.enter(hop.state, implied.substatus, now);
         }
     }
+    if matches!(command, Command::Hold | Command::Resume) {
+        draft.record.hold_said_at = Some(draft.fact.occurred_at);
+    }
     match command {
         Command::Hold => {
             draft.record.hold = true;
@@ -383,6 +386,11 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
 fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
     let command = asked.command;
     asked.permission.clone()?;
+    // A webhook that was lost is delivered again, perhaps after what the same person has said since.
+    let holds = matches!(command, Command::Hold | Command::Resume);
+    if holds && draft.record.hold_said_at.is_some_and(|later| draft.fact.occurred_at < later) {
+        return Err(format!("`{command}` came late: what was said after it stands. Say it again if it is still meant"));
+    }
     let acts = command.strategy().is_some() || command == Command::Cancel;
     if acts && draft.policy.mode == Mode::Observe {
         return Err("observe mode: Suture only watches here. Set `mode = \"act\"` to let it act".to_owned());
