@@ -12,7 +12,7 @@ use platform::wiring::{self, Process};
 
 use crate::doctor::{self, Verdict};
 use crate::up::{self, Refusal, Wanted};
-use crate::{config, keys, story};
+use crate::{config, keys, replay, simulate, story};
 
 #[derive(Parser)]
 #[command(name = "local", about = "Suture on one machine", disable_help_subcommand = true)]
@@ -82,6 +82,10 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Play many worlds in virtual time, with everything going wrong that can, and check what must always hold
+    Simulate(simulate::Arguments),
+    /// Say what another configuration would have done to a recorded history
+    Replay(replay::Arguments),
 }
 
 /// Whatever is wrong with what we were given ends with this, after a sentence that says so.
@@ -96,6 +100,8 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.command.unwrap_or(Task::Up(arguments.up)) {
         Task::Up(wanted) => bring_up(wanted),
+        Task::Simulate(arguments) => return simulate::main(&arguments),
+        Task::Replay(arguments) => return replay::main(&arguments),
         Task::Story { config: None } => Ok(story::play(&story::acting_defaults())),
         Task::Story { config: Some(file) } => config::read(&file).map(|policies| story::play(policies.base())),
         Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),

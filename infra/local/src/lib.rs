@@ -4,5 +4,7 @@ pub mod command_line;
 pub mod config;
 pub mod doctor;
 mod keys;
+pub mod replay;
+pub mod simulate;
 pub mod story;
 pub mod up;

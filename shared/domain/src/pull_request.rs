@@ -90,6 +90,9 @@ pub struct Record {
     /// Held by `/hold`. (Hold labels are in `labels`, and only people remove them.)
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
+    /// When a person last said `/hold` or `/resume`: a command that was under way for longer than a later one changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_said_at: Option<Timestamp>,
     /// A draft is watched, never remedied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,

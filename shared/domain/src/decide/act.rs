@@ -342,6 +342,9 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
             draft.enter(hop.state, implied.substatus, now);
         }
     }
+    if matches!(command, Command::Hold | Command::Resume) {
+        draft.record.hold_said_at = Some(draft.fact.occurred_at);
+    }
     match command {
         Command::Hold => {
             draft.record.hold = true;
@@ -385,6 +388,14 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
 /// Whether the person may, and whether it makes sense now.
 fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
     asked.permission.clone()?;
+    // A webhook that was lost is delivered again, perhaps after what the same person has said since.
+    let holds = matches!(asked.command, Command::Hold | Command::Resume);
+    if holds && draft.record.hold_said_at.is_some_and(|later| draft.fact.occurred_at < later) {
+        return Err(format!(
+            "`{}` came late: what was said after it stands. Say it again if it is still meant",
+            asked.command
+        ));
+    }
     is_possible(asked.command, &draft.record, draft.policy)
 }
 

@@ -71,6 +71,7 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         active_run: None,
         labels: described.labels.clone(),
         hold: false,
+        hold_said_at: None,
         draft: described.draft,
         size: described.size,
         blocked: None,

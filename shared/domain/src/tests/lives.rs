@@ -867,6 +867,28 @@ fn people_hold_and_resume() {
 }
 
 #[test]
+fn a_hold_that_was_delivered_after_the_later_resume_holds_nothing() {
+    let mut tale = Tale::at(State::PolicyPassed);
+    let held_at = tale.now;
+    tale.pass(20);
+    tale.command(Command::Resume);
+    tale.pass(6);
+    let asked = crate::event::Commanded {
+        command: Command::Hold,
+        source: crate::command::CommandSource::PrComment,
+        by: "danny".to_owned(),
+        permission: Ok(()),
+        run: crate::id::RunId::new("late"),
+        args: String::new(),
+    };
+    tale.tell_of(held_at, Happened::Commanded(Box::new(asked)));
+    assert_eq!((tale.outcome(), tale.record().hold), (Outcome::Refused, false));
+    assert!(tale.last().reason.starts_with("`/hold` came late"), "{}", tale.last().reason);
+    tale.command(Command::Hold);
+    assert!(tale.record().hold, "said again, it is meant");
+}
+
+#[test]
 fn a_policy_failure_keeps_its_detail_up_to_date() {
     let mut tale = Tale::at(State::PolicyFailed);
     let progressed_at = tale.record().progressed_at;

@@ -1,0 +1,148 @@
+//! What a pull request's remedies have cost, counted from the log alone: beside the record's own counts, so that one can be
+//! held against the other's limits.
+
+use std::collections::BTreeMap;
+
+use domain::event::{Event, EventKind};
+use domain::id::RunId;
+use domain::policy::Policy;
+use domain::state::{State, Strategy};
+use domain::transition;
+
+/// The strategy that a claim in the log is of.
+pub(crate) fn strategy_of(kind: EventKind) -> Option<Strategy> {
+    Strategy::ALL.into_iter().find(|strategy| domain::remedy::of(*strategy).event == kind)
+}
+
+/// A remedy under way, as far as the log says.
+#[derive(Debug, Clone)]
+struct Claim {
+    run: RunId,
+    strategy: Strategy,
+    accepted: bool,
+}
+
+/// The counts of one pull request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ledger {
+    claim: Option<Claim>,
+    counts: BTreeMap<Strategy, u32>,
+    lifetime: u32,
+}
+
+/// What an event of the log means for the vulnerability's own count of close-and-reopen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reopens {
+    Same,
+    OneMore,
+    OneLess,
+}
+
+impl Ledger {
+    /// Takes an event in. Answers what is exceeded, if anything, and what it means for the vulnerability.
+    pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, Reopens) {
+        if let Some(strategy) = strategy_of(event.kind) {
+            return self.claimed(event, strategy, policy);
+        }
+        let mut reopens = Reopens::Same;
+        match event.kind {
+            EventKind::RemediationAccepted => {
+                if let Some(claim) = self.claim.as_mut().filter(|claim| Some(&claim.run) == event.payload.run.as_ref())
+                {
+                    claim.accepted = true;
+                }
+            }
+            EventKind::RemediationEnded if event.payload.text.starts_with("dropped") => reopens = self.give_back(),
+            EventKind::RemediationEnded => self.claim = None,
+            // A person's own run takes the place of ours; closing for good does not.
+            EventKind::CommandReceived
+                if event.payload.run.is_some() && event.payload.name.as_deref() != Some("/cancel") =>
+            {
+                reopens = self.give_back();
+            }
+            _ if moves_head(event) => reopens = self.head_moved(),
+            _ => {}
+        }
+        self.resets(event);
+        (None, reopens)
+    }
+
+    fn claimed(&mut self, event: &Event, strategy: Strategy, policy: &Policy) -> (Option<String>, Reopens) {
+        let run = event.payload.run.clone().unwrap_or_else(|| RunId::new(event.id.as_str()));
+        self.claim = Some(Claim { run, strategy, accepted: false });
+        let count = self.counts.entry(strategy).or_default();
+        *count += 1;
+        self.lifetime += 1;
+        let (most, lifetime) = (policy.budget(strategy), policy.budgets.lifetime);
+        let wrong = if *count > most {
+            Some(format!("{strategy} was claimed {count} times, and {most} are allowed"))
+        } else if self.lifetime > lifetime {
+            Some(format!("{} remedies were claimed, and {lifetime} are allowed in a life", self.lifetime))
+        } else {
+            None
+        };
+        let reopens = if strategy == Strategy::CloseAndReopen { Reopens::OneMore } else { Reopens::Same };
+        (wrong, reopens)
+    }
+
+    /// What was never accepted has cost nothing.
+    fn give_back(&mut self) -> Reopens {
+        let Some(claim) = self.claim.take().filter(|claim| !claim.accepted) else { return Reopens::Same };
+        if let Some(count) = self.counts.get_mut(&claim.strategy) {
+            *count = count.saturating_sub(1);
+        }
+        self.lifetime = self.lifetime.saturating_sub(1);
+        if claim.strategy == Strategy::CloseAndReopen { Reopens::OneLess } else { Reopens::Same }
+    }
+
+    fn head_moved(&mut self) -> Reopens {
+        if self.claim.as_ref().is_some_and(|claim| claim.strategy == Strategy::BranchUpdate) {
+            return Reopens::Same;
+        }
+        self.counts.remove(&Strategy::BranchUpdate);
+        self.give_back()
+    }
+
+    /// Seed §14, under rule 9: only what others did resets, and a person who takes over resets everything.
+    fn resets(&mut self, event: &Event) {
+        let (Some(from), Some(to)) = (event.from, event.to) else {
+            // Another reason than before is an answer too, although the state is the same.
+            if event.kind == EventKind::PolicyFailed && !event.payload.text.contains("eparation of duties") {
+                self.counts.remove(&Strategy::RetriggerSodCheck);
+            }
+            return;
+        };
+        if from == State::NeedsIntervention || event.kind == EventKind::PrReopened {
+            self.counts.retain(|strategy, _| *strategy == Strategy::CloseAndReopen);
+            self.lifetime = 0;
+        }
+        if matches!(event.kind, EventKind::RemediationAccepted | EventKind::RemediationEnded) {
+            return;
+        }
+        let mut reached = vec![to];
+        if event.kind == EventKind::StateDriftCorrected {
+            reached.extend(transition::walk(from, to).unwrap_or_default().into_iter().map(|hop| hop.state));
+        }
+        self.counts.retain(|strategy, _| !reached.iter().any(|state| is_proof(*strategy, *state)));
+    }
+}
+
+/// Whether the event says that the pull request has another head now.
+fn moves_head(event: &Event) -> bool {
+    let missed = event.kind == EventKind::StateDriftCorrected
+        && event.payload.name.as_deref() == Some(EventKind::BranchUpdated.name());
+    missed || matches!(event.kind, EventKind::BranchUpdated | EventKind::PrReopened)
+}
+
+/// Whether reaching this state shows that the strategy has done its work.
+fn is_proof(strategy: Strategy, state: State) -> bool {
+    match strategy {
+        Strategy::Rebuild => state == State::ChecksPassed,
+        Strategy::BranchUpdate => matches!(state, State::Merging | State::Merged),
+        Strategy::RetriggerPolicyBot => matches!(state, State::PolicyPassed | State::PolicyFailed),
+        Strategy::RetriggerApproverBot => state == State::Approved,
+        Strategy::RetriggerAutomergeBot => state == State::Merged,
+        Strategy::RetriggerSodCheck => state == State::PolicyPassed,
+        Strategy::CloseAndReopen => false,
+    }
+}

@@ -1,0 +1,477 @@
+//! Who watches: every write to the tables and every deed outside is looked at in the moment it happens, and what must always
+//! hold is checked. What must hold in the end is in `ending`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::breaker::{Breaker, BreakerState};
+use domain::comment::Notice;
+use domain::event::{Event, EventKind};
+use domain::id::{PrId, RunId};
+use domain::policy::Policies;
+use domain::state::State;
+use jiff::Timestamp;
+use platform::rows;
+use platform::store::{Index, Key, Table, VERSION, Write, number_of, text_of};
+use serde_dynamo::{AttributeValue, Item};
+use serde_json::Value;
+use world::{Deed, Effect, Pr, World};
+
+use super::border::Function;
+use super::ledger::{Ledger, Reopens, strategy_of};
+
+/// What must not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wrong {
+    /// A pull request did not end.
+    Stuck,
+    /// Something acknowledged is neither in the log nor on the queue.
+    LostEvent,
+    /// Something was done twice.
+    DoubleEffect,
+    /// A budget was exceeded.
+    Budget,
+    /// The reconciler's remedy went out while the breaker was open.
+    Breaker,
+    /// A write did not raise the version by one.
+    Version,
+    /// Something was done on a head that is history.
+    OldHead,
+    /// A record that is not over has no date, or one that is over has one.
+    Date,
+    /// A row of the log was written over.
+    Overwritten,
+    /// Somebody else than the Car Bridge changed the outside.
+    Trespass,
+    /// The record and GitHub do not agree in the end.
+    Disagreement,
+    /// A person is needed, and nobody was told.
+    Untold,
+    /// An effect, a run or a message was left behind.
+    LeftBehind,
+    /// GitHub or Jenkins was asked something it does not know.
+    UnknownRequest,
+}
+
+impl Wrong {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stuck => "stuck",
+            Self::LostEvent => "lost_events",
+            Self::DoubleEffect => "double_effects",
+            Self::Budget => "budget_exceeded",
+            Self::Breaker => "acted_while_breaker_open",
+            Self::Version => "version_jumped",
+            Self::OldHead => "acted_on_old_head",
+            Self::Date => "without_due_date",
+            Self::Overwritten => "event_overwritten",
+            Self::Trespass => "acted_outside_bridge",
+            Self::Disagreement => "record_disagrees",
+            Self::Untold => "nobody_was_told",
+            Self::LeftBehind => "left_behind",
+            Self::UnknownRequest => "unknown_request",
+        }
+    }
+}
+
+/// Something that must not have happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// When.
+    pub at: Timestamp,
+    /// What kind.
+    pub what: Wrong,
+    /// In a sentence.
+    pub detail: String,
+}
+
+/// What a process is doing right now, as the watch needs it.
+#[derive(Debug, Clone)]
+pub(crate) struct Doing {
+    pub(crate) function: Function,
+    pub(crate) since: Timestamp,
+    /// The run it read last: the one it works on.
+    pub(crate) run: Option<RunId>,
+    /// Events it has written: the first row of each.
+    pub(crate) events: Vec<Key>,
+    /// Messages it has put onto the queue.
+    pub(crate) queued: Vec<u64>,
+}
+
+impl Doing {
+    pub(crate) fn new(function: Function) -> Self {
+        Self { function, since: Timestamp::MIN, run: None, events: Vec::new(), queued: Vec::new() }
+    }
+}
+
+/// What is known of a pull request's record.
+#[derive(Debug, Default)]
+struct Seen {
+    version: Option<i64>,
+    ttl: Option<i64>,
+    ledger: Ledger,
+    vulnerability: Option<String>,
+}
+
+/// What is known of a run.
+#[derive(Debug)]
+struct Claimed {
+    head: Option<String>,
+    human: bool,
+}
+
+/// A call for a person.
+#[derive(Debug, Clone)]
+pub struct Escalation {
+    /// Which pull request.
+    pub pr: PrId,
+    /// When.
+    pub at: Timestamp,
+    /// Why, as the log has it.
+    pub why: String,
+    /// Whether the world had a reason for it.
+    pub needless: bool,
+}
+
+/// A mail.
+#[derive(Debug)]
+struct Mail {
+    id: String,
+    at: Timestamp,
+    text: String,
+}
+
+/// The watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    policies: Policies,
+    prs: BTreeMap<PrId, Seen>,
+    runs: BTreeMap<RunId, Claimed>,
+    reopens: BTreeMap<String, u32>,
+    events: BTreeSet<Key>,
+    deeds: BTreeSet<String>,
+    sent: BTreeSet<String>,
+    mails: Vec<Mail>,
+    breaker: Vec<(Timestamp, BreakerState)>,
+    /// What was sent more than once under the same name.
+    pub(crate) repeated: u64,
+    /// Claims, by strategy.
+    pub(crate) remedies: BTreeMap<&'static str, u64>,
+    pub(crate) escalations: Vec<Escalation>,
+    pub(crate) violations: Vec<Violation>,
+    /// The whole log, if somebody wants it.
+    pub(crate) log: Option<Vec<Event>>,
+}
+
+/// Beyond this many nothing more is noted: the first ones tell.
+const MOST_VIOLATIONS: usize = 50;
+
+impl Watch {
+    pub(crate) fn new(policies: Policies, keeps_log: bool) -> Self {
+        Self {
+            policies,
+            prs: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            reopens: BTreeMap::new(),
+            events: BTreeSet::new(),
+            deeds: BTreeSet::new(),
+            sent: BTreeSet::new(),
+            mails: Vec::new(),
+            breaker: vec![(Timestamp::MIN, BreakerState::Closed)],
+            repeated: 0,
+            remedies: BTreeMap::new(),
+            escalations: Vec::new(),
+            violations: Vec::new(),
+            log: keeps_log.then(Vec::new),
+        }
+    }
+
+    pub(crate) fn wrong(&mut self, what: Wrong, at: Timestamp, detail: String) {
+        if self.violations.len() < MOST_VIOLATIONS {
+            self.violations.push(Violation { at, what, detail });
+        }
+    }
+
+    /// The tables were written. Answers lines for whoever reads along.
+    pub(crate) fn wrote(
+        &mut self,
+        writes: &[Write],
+        doing: &mut Doing,
+        at: Timestamp,
+        needs_a_person: impl Fn(&Pr) -> bool,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
+        for write in writes {
+            let Write::Put { key, item, .. } = write else { continue };
+            if key.table == Table::Events {
+                lines.extend(self.logged(key, item, doing, at, &needs_a_person));
+            } else if let Some(pr) = key.partition.strip_prefix("PR#") {
+                self.recorded(pr, item, at);
+            } else if let Some(run) = key.partition.strip_prefix("RUN#") {
+                self.runs.entry(RunId::new(run)).or_insert_with(|| claimed(item));
+            } else if key.partition == "BREAKER"
+                && let Ok(breaker) = rows::read::<Breaker>(key, item)
+            {
+                lines.push(format!("the breaker is {:?}", breaker.state));
+                self.breaker.push((at, breaker.state));
+            }
+        }
+        lines
+    }
+
+    /// A record was written.
+    fn recorded(&mut self, pr: &str, item: &Item, at: Timestamp) {
+        let Ok(id) = pr.parse::<PrId>() else { return };
+        let seen = self.prs.entry(id).or_default();
+        let version = number_of(item, VERSION);
+        // A record that was forgotten begins anew.
+        let known = seen.version.filter(|_| seen.ttl.is_none_or(|ttl| ttl > at.as_second()));
+        let expected = known.map_or(1, |version| version + 1);
+        seen.version = version;
+        seen.ttl = number_of(item, platform::store::TTL);
+        let state = text_of(item, Index::ByRepo.shape().2).and_then(|text| text.split('#').next()).unwrap_or("");
+        let is_over = [State::Merged, State::Closed].iter().any(|over| over.name() == state);
+        let is_due = text_of(item, Index::Due.shape().2).is_some();
+        if version != Some(expected) {
+            self.wrong(Wrong::Version, at, format!("{pr} was written as version {version:?} after {known:?}"));
+        }
+        if is_over == is_due {
+            self.wrong(Wrong::Date, at, format!("{pr} is {state}, and has {} date", if is_due { "a" } else { "no" }));
+        }
+    }
+
+    /// The log got an event.
+    fn logged(
+        &mut self,
+        key: &Key,
+        item: &Item,
+        doing: &mut Doing,
+        at: Timestamp,
+        needs_a_person: &impl Fn(&Pr) -> bool,
+    ) -> Option<String> {
+        if !self.events.insert(key.clone()) {
+            self.wrong(Wrong::Overwritten, at, format!("{key} was in the log already"));
+        }
+        let event: Event = match rows::read(key, item) {
+            Ok(event) => event,
+            Err(error) => {
+                self.wrong(Wrong::Overwritten, at, format!("{key} cannot be read: {error}"));
+                return None;
+            }
+        };
+        if event.hop == 0 {
+            doing.events.push(key.clone());
+        }
+        self.counted(&event, at);
+        if let Some(strategy) = strategy_of(event.kind) {
+            *self.remedies.entry(strategy.name()).or_default() += 1;
+            let run = event.payload.run.clone().unwrap_or_else(|| RunId::new("?"));
+            self.permitted(&run, doing, at, &format!("{strategy} of {} was claimed", event.pr));
+        }
+        if event.kind == EventKind::EscalatedNeedsIntervention {
+            let needless = !needs_a_person(&outside(&event.pr));
+            let why = format!("{} ({})", event.payload.text, event.payload.name.as_deref().unwrap_or(""));
+            self.escalations.push(Escalation { pr: event.pr.clone(), at, why, needless });
+        }
+        let line = line_of(&event);
+        if let Some(log) = &mut self.log {
+            log.push(event);
+        }
+        Some(line)
+    }
+
+    fn counted(&mut self, event: &Event, at: Timestamp) {
+        let seen = self.prs.entry(event.pr.clone()).or_default();
+        if event.kind == EventKind::PrOpened {
+            seen.vulnerability.clone_from(&event.payload.name);
+        }
+        let policy = self.policies.for_repo(&event.pr.repo);
+        let (exceeded, reopens) = seen.ledger.read(event, policy);
+        let most = policy.budgets.close_and_reopen;
+        let vulnerability = seen.vulnerability.clone().unwrap_or_else(|| event.pr.to_string());
+        if let Some(detail) = exceeded {
+            self.wrong(Wrong::Budget, at, format!("{}: {detail}", event.pr));
+        }
+        let count = self.reopens.entry(vulnerability.clone()).or_default();
+        match reopens {
+            Reopens::Same => {}
+            Reopens::OneMore => *count += 1,
+            Reopens::OneLess => *count = count.saturating_sub(1),
+        }
+        if reopens == Reopens::OneMore && *count > most {
+            let detail = format!("{vulnerability} was closed and asked for {count} times, and {most} are allowed");
+            self.wrong(Wrong::Budget, at, detail);
+        }
+    }
+
+    /// Whether the breaker let this run through at some time since its process began.
+    fn permitted(&mut self, run: &RunId, doing: &Doing, at: Timestamp, what: &str) {
+        let lets_through = |state: &BreakerState| match state {
+            BreakerState::Closed => true,
+            BreakerState::Open { .. } => false,
+            BreakerState::HalfOpen { probe, .. } => probe == run,
+        };
+        let last_before = self.breaker.iter().rposition(|(since, _)| *since <= doing.since).unwrap_or(0);
+        if !self.breaker[last_before..].iter().any(|(_, state)| lets_through(state)) {
+            self.wrong(Wrong::Breaker, at, format!("{what} by {run}"));
+        }
+    }
+
+    /// The outside was changed. Answers lines for whoever reads along.
+    pub(crate) fn did(&mut self, effects: &[Effect], doing: &Doing, world: &World, at: Timestamp) -> Vec<String> {
+        let mut lines = Vec::new();
+        for effect in effects.iter().filter(|effect| is_ours(effect)) {
+            let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
+            let run = doing.run.as_ref().map(ToString::to_string).unwrap_or_default();
+            lines.push(format!("does {:?} {pr} {} (run {run})", effect.deed, short(&effect.detail)));
+            if doing.function != Function::CarBridge {
+                let detail = format!("{} did {:?} {pr}", doing.function.name(), effect.deed);
+                self.wrong(Wrong::Trespass, at, detail);
+            }
+            self.once(effect, &pr, &run, at);
+            if is_remedy(effect.deed) {
+                self.in_order(effect, doing, world, at);
+            }
+        }
+        lines
+    }
+
+    /// No deed twice; what is sent under the same name may be, and is counted.
+    fn once(&mut self, effect: &Effect, pr: &str, run: &str, at: Timestamp) {
+        let name = match effect.deed {
+            Deed::BusEvent => {
+                let id = bus_detail(effect)["effect_id"].as_str().unwrap_or_default().to_owned();
+                self.repeated += u64::from(!self.sent.insert(format!("bus {id}")));
+                return;
+            }
+            Deed::Redelivered => {
+                self.repeated += u64::from(!self.sent.insert(format!("redelivery {}", effect.detail)));
+                return;
+            }
+            // Each comment of ours has a marker.
+            Deed::CommentCreated => {
+                let marker = effect.detail.rsplit("<!--").next().unwrap_or(&effect.detail);
+                format!("comment {pr} {marker}")
+            }
+            Deed::ReactionAdded | Deed::ReactionRemoved => format!("reaction {pr} {}", effect.detail),
+            Deed::BuildQueued | Deed::RepositoryScanned => format!("build {run}"),
+            Deed::BuildStopped | Deed::LabelAdded | Deed::LabelRemoved | Deed::CheckRerequested | Deed::JobsRerun => {
+                format!("{:?} {pr} {run} {}", effect.deed, effect.detail)
+            }
+            Deed::PullClosed | Deed::BranchUpdated => format!("{:?} {pr} {run}", effect.deed),
+            Deed::PullOpened
+            | Deed::PullReopened
+            | Deed::PullMerged
+            | Deed::PullEdited
+            | Deed::HeadPushed
+            | Deed::BasePushed
+            | Deed::CommentEdited
+            | Deed::ReviewSubmitted
+            | Deed::StatusPosted
+            | Deed::CheckRunCreated
+            | Deed::CheckRunUpdated
+            | Deed::IssueOpened
+            | Deed::IssueEdited
+            | Deed::IssuePinned => return,
+        };
+        if !self.deeds.insert(name.clone()) {
+            self.wrong(Wrong::DoubleEffect, at, name);
+        }
+    }
+
+    /// The breaker was closed, and the head is the one it was decided on.
+    fn in_order(&mut self, effect: &Effect, doing: &Doing, world: &World, at: Timestamp) {
+        let Some(run) = &doing.run else { return };
+        let what = format!("{:?} {}", effect.deed, effect.pr.as_ref().map(ToString::to_string).unwrap_or_default());
+        let Some(Claimed { head, human }) = self.runs.get(run) else { return };
+        let head = head.clone();
+        if !*human {
+            self.permitted(run, doing, at, &what);
+        }
+        let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| world.pull(pr))) else { return };
+        // An update is pushed onto the head it was decided on; everything else leaves it as it is.
+        let on = if effect.deed == Deed::BranchUpdated { 1 } else { 0 };
+        let now = pull.commits.iter().rev().nth(on).map(|sha| sha.as_ref());
+        if now != Some(head.as_str()) && pull.is_open() {
+            self.wrong(Wrong::OldHead, at, format!("{what} by {run} was decided on {head}, and the head is {now:?}"));
+        }
+    }
+
+    /// People got a mail.
+    pub(crate) fn mailed(&mut self, id: &str, notice: &Notice, at: Timestamp) {
+        self.repeated += u64::from(!self.sent.insert(format!("mail {id}")));
+        self.mails.push(Mail { id: id.to_owned(), at, text: format!("{}\n{}", notice.subject, notice.body) });
+    }
+
+    /// Whether people were told about this pull request since then.
+    pub(crate) fn told(&self, pr: &PrId, since: Timestamp) -> bool {
+        let (own, name) = (format!("{pr}#"), pr.to_string());
+        self.mails
+            .iter()
+            .filter(|mail| mail.at >= since)
+            .any(|mail| mail.id.starts_with(&own) || (mail.id.starts_with("digest-") && names(&mail.text, &name)))
+    }
+}
+
+/// Whether a text names this pull request, and not only one whose number begins with it.
+fn names(text: &str, pr: &str) -> bool {
+    text.match_indices(pr).any(|(at, _)| !text[at + pr.len()..].starts_with(|next: char| next.is_ascii_digit()))
+}
+
+/// The world's name of a pull request.
+pub(crate) fn outside(pr: &PrId) -> Pr {
+    Pr { repo: pr.repo.to_string(), number: pr.number }
+}
+
+fn claimed(item: &Item) -> Claimed {
+    let body = match item.get("body") {
+        Some(AttributeValue::M(body)) => Some(body),
+        Some(_) | None => None,
+    };
+    let text = |name: &str| match body.and_then(|body| body.get(name)) {
+        Some(AttributeValue::S(text)) => Some(text.clone()),
+        Some(_) | None => None,
+    };
+    Claimed { head: text("head_sha"), human: text("trigger").as_deref() != Some("reconciler") }
+}
+
+/// What Suture did, by whichever of its names.
+fn is_ours(effect: &Effect) -> bool {
+    matches!(effect.by.as_str(), "suture[bot]" | "jenkins:suture" | "bus" | "app")
+}
+
+/// What is done about a stuck pull request, and not only said.
+fn is_remedy(deed: Deed) -> bool {
+    matches!(
+        deed,
+        Deed::BusEvent
+            | Deed::BuildQueued
+            | Deed::BuildStopped
+            | Deed::BranchUpdated
+            | Deed::PullClosed
+            | Deed::LabelAdded
+            | Deed::LabelRemoved
+            | Deed::CheckRerequested
+            | Deed::JobsRerun
+    )
+}
+
+/// The detail of a bus event, as the world has written it down: its type, then its JSON.
+fn bus_detail(effect: &Effect) -> Value {
+    let json = effect.detail.split_once(' ').map_or("", |(_, json)| json);
+    serde_json::from_str(json).unwrap_or(Value::Null)
+}
+
+fn short(text: &str) -> String {
+    domain::event::cut(&text.replace('\n', " "), 100)
+}
+
+fn line_of(event: &Event) -> String {
+    let change = match (event.from, event.to) {
+        (Some(from), Some(to)) => format!(" {from} → {to}"),
+        _ => String::new(),
+    };
+    let anomaly = event.payload.anomaly.as_deref().map(|why| format!(" ANOMALY {why}")).unwrap_or_default();
+    format!("logs {} {}{change} {}{anomaly}", event.pr, event.kind, short(&event.payload.text))
+}

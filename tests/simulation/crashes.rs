@@ -1,0 +1,65 @@
+//! A process of each function is stopped before, after, and with the answer lost at every call that leaves it, one call per
+//! life; then life goes on. Everything converges, nothing is done twice, and nobody is called for it.
+
+use std::collections::BTreeMap;
+
+use local::simulate::{Function, Mishaps, Plot, Stop, Stopped, Wrong, play};
+
+/// One pull request to which exactly this happens.
+fn plot(faults: &str) -> Plot {
+    let mut mishaps = Mishaps::named(faults).unwrap();
+    mishaps.world.lives = 1.0;
+    Plot::new(11, 1, mishaps).unwrap()
+}
+
+/// Stops at every `stride`th call of every life. Answers how many points that were.
+fn walk(function: Function, lives: &[&str], stride: usize) -> BTreeMap<String, u64> {
+    let mut points = BTreeMap::new();
+    for faults in lives {
+        let plain = play(&plot(faults)).unwrap();
+        assert!(plain.outcome.is_good(), "{faults}: {:?}", plain.outcome.failed);
+        let calls = plain.calls.get(&function).copied().unwrap_or(0);
+        for call in (1..=calls).step_by(stride) {
+            for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
+                let stopped = play(&Plot { stop: Some(Stopped { function, call, how }), ..plot(faults) }).unwrap();
+                let at = format!("{faults}: {} stopped {how:?} call {call} of {calls}", function.name());
+                assert!(stopped.outcome.is_good(), "{at}: {:?}", stopped.outcome.failed);
+                assert_eq!(stopped.outcome.count(Wrong::DoubleEffect), 0, "{at}");
+                assert_eq!(stopped.outcome.escalated_needlessly, 0, "{at}: {:?}", stopped.outcome.needless);
+                *points.entry((*faults).to_owned()).or_default() += 1;
+            }
+        }
+    }
+    let total: u64 = points.values().sum();
+    println!("{}: {total} points: {points:?}", function.name());
+    points
+}
+
+const LIVES: [&str; 8] = [
+    "none",
+    "jenkins-deaf",
+    "agent-lost",
+    "policy-asleep",
+    "automerge-asleep",
+    "sod-timing",
+    "conflict,genie-asleep",
+    "real-test-failure",
+];
+
+#[test]
+fn the_webhook_function_may_stop_at_any_call() {
+    let points = walk(Function::Webhook, &LIVES[..3], 1);
+    assert!(points.values().sum::<u64>() > 300, "{points:?}");
+}
+
+#[test]
+fn the_car_bridge_may_stop_at_any_call() {
+    let points = walk(Function::CarBridge, &LIVES[1..7], 1);
+    assert!(points.values().sum::<u64>() > 150, "{points:?}");
+}
+
+#[test]
+fn the_reconciler_may_stop_at_any_of_many_calls() {
+    let points = walk(Function::Reconciler, &LIVES, 29);
+    assert!(points.values().sum::<u64>() > 150, "{points:?}");
+}

@@ -1,0 +1,64 @@
+//! What another configuration would have done to a history that the simulation wrote.
+
+use domain::policy::Policies;
+use local::replay::{Told, events_of, replay};
+use local::simulate::{Mishaps, Plot, play};
+
+/// A history in which bots sleep, agents die and tests fail.
+fn history() -> String {
+    let mut lines = Vec::new();
+    for seed in 1..6 {
+        let faults = "policy-asleep,approver-asleep,automerge-asleep,agent-lost,jenkins-deaf,real-test-failure";
+        let mut mishaps = Mishaps::named(faults).unwrap();
+        mishaps.world.lives = 1.0;
+        let plot = Plot { keeps_log: true, ..Plot::new(seed, 6, mishaps).unwrap() };
+        // Worlds have the same names for their repositories: each gets one of its own.
+        let log = play(&plot).unwrap().log;
+        lines.extend(
+            log.iter().map(|event| serde_json::to_string(event).unwrap().replace("acme/", &format!("acme-{seed}/"))),
+        );
+    }
+    // In any order.
+    lines.sort();
+    lines.join("\n")
+}
+
+fn told(config: &str) -> Told {
+    let policies = Policies::parse(config).unwrap();
+    replay(events_of(&history()).unwrap(), &policies)
+}
+
+#[test]
+fn the_same_configuration_would_have_done_the_same() {
+    let told = told("mode = \"act\"");
+    assert!(told.prs >= 30 && told.events > 300, "{told:?}");
+    assert!(told.recorded.values().sum::<u64>() >= 10, "{told:?}");
+    assert_eq!(told.recorded, told.would, "{}", told.table());
+    assert_eq!((told.escalated_less, told.escalated_more), (0, 0), "{}", told.table());
+    assert_eq!((told.sooner.len(), told.later.len()), (0, 0), "{}", told.table());
+}
+
+#[test]
+fn shorter_thresholds_heal_sooner_and_longer_ones_later() {
+    let short = told("mode = \"act\"\n[thresholds_minutes]\npolicy_passed = 5\nchecks_failed = 10\napproved = 3");
+    assert!(!short.sooner.is_empty() && short.later.is_empty(), "{}", short.table());
+    let median = short.json()["healed_sooner"]["median_minutes"].as_f64().unwrap();
+    assert!((3.0..60.0).contains(&median), "{median}");
+    let long = told("mode = \"act\"\n[thresholds_minutes]\npolicy_passed = 60\nchecks_failed = 120\napproved = 45");
+    assert!(long.sooner.is_empty(), "{}", long.table());
+    assert!(long.would.values().sum::<u64>() < long.recorded.values().sum(), "what ended before was left alone");
+}
+
+#[test]
+fn no_budget_means_a_person_instead_of_a_remedy() {
+    let told = told("mode = \"act\"\n[budgets]\nrebuild = 0\nretrigger_approver_bot = 0");
+    assert!(told.escalated_more > 0 && !told.would.contains_key("rebuild"), "{}", told.table());
+    assert!(told.difference()["rebuild"] < 0, "{}", told.table());
+}
+
+#[test]
+fn what_cannot_be_read_is_said_by_line() {
+    let wrong = events_of("\n{\"pr\": 7}").unwrap_err();
+    assert!(wrong.starts_with("line 2 is no event") && wrong.contains("/api/export/events"), "{wrong}");
+    assert!(events_of("\n\n").unwrap().is_empty());
+}

@@ -1,0 +1,62 @@
+//! Many seeds, the same seed twice, and each fault by itself.
+
+use local::simulate::{Inside, Mishaps, Outcome, Plot, Request, play, run};
+use world::Fault;
+
+fn mishaps(list: &str) -> Mishaps {
+    Mishaps::named(list).unwrap()
+}
+
+fn simulated(prs: u64, seeds: std::ops::Range<u64>, faults: &str) -> Outcome {
+    let request = Request { prs, seeds, mishaps: mishaps(faults), threads: 2 };
+    run(&request, |_, _| {}).unwrap().0
+}
+
+#[test]
+fn the_same_seed_makes_the_same_history_to_the_letter() {
+    for seed in 1..4 {
+        let plot = Plot { traced: true, ..Plot::new(seed, 4, mishaps("all")).unwrap() };
+        let (one, other) = (play(&plot).unwrap(), play(&plot).unwrap());
+        for (one, other) in one.trace.iter().zip(&other.trace) {
+            assert_eq!(one, other);
+        }
+        assert_eq!(one.trace.len(), other.trace.len());
+        assert_eq!(one.outcome.json(0.0).to_string(), other.outcome.json(0.0).to_string());
+        assert!(one.trace.len() > 100, "{}", one.trace.len());
+    }
+}
+
+#[test]
+fn threads_do_not_change_what_comes_of_it() {
+    let with = |threads| {
+        let request = Request { prs: 3, seeds: 1..7, mishaps: mishaps("all"), threads };
+        run(&request, |_, _| {}).unwrap().0
+    };
+    assert_eq!(with(1).json(0.0), with(3).json(0.0));
+}
+
+#[test]
+fn without_faults_everything_is_merged_and_nothing_is_done() {
+    let outcome = simulated(5, 1..11, "none");
+    assert_eq!((outcome.prs, outcome.merged), (50, 50), "{}", outcome.json(0.0));
+    assert!(outcome.is_good(), "{:?}", outcome.failed);
+    assert_eq!((outcome.escalated, outcome.repeated, outcome.killed), (0, 0, 0));
+}
+
+#[test]
+fn each_fault_by_itself_is_survived() {
+    let names = Fault::ALL.into_iter().map(Fault::name).chain(Inside::ALL.into_iter().map(Inside::name));
+    for name in names {
+        let outcome = simulated(4, 1..4, name);
+        assert!(outcome.is_good(), "{name}: {:?} {}", outcome.failed, outcome.json(0.0));
+        let needs = Fault::named(name).is_some_and(|fault| fault.needs_a_person().is_some());
+        assert!(needs || name == "people" || outcome.escalated == 0, "{name}: {:?}", outcome.needless);
+    }
+}
+
+#[test]
+fn all_faults_at_once_are_survived() {
+    let outcome = simulated(5, 1..41, "all");
+    assert!(outcome.is_good(), "{:?} {}", outcome.failed, outcome.json(0.0));
+    assert!(outcome.prs >= 200 && outcome.killed > 0 && outcome.remedies.len() >= 6, "{}", outcome.json(0.0));
+}
