@@ -880,6 +880,7 @@ fn a_hold_that_was_delivered_after_the_later_resume_holds_nothing() {
         permission: Ok(()),
         run: crate::id::RunId::new("late"),
         args: String::new(),
+        comment: None,
     };
     tale.tell_of(held_at, Happened::Commanded(Box::new(asked)));
     assert_eq!((tale.outcome(), tale.record().hold), (Outcome::Refused, false));

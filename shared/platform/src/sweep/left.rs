@@ -120,7 +120,8 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             // Somebody asked for a sweep, and the bus has not brought the wish yet; after a while it never will.
             Recovery::Resend if run.kind == RunKind::Sweep => {
                 if now < after(run.created_at, SWEEP_BEGINS) {
-                    return self.redate(rows::run_key(&run.id), RUN_AGAIN).await.map_err(EngineError::Store);
+                    let as_found = OnlyIf::Version(run.version);
+                    return self.redate(rows::run_key(&run.id), RUN_AGAIN, as_found).await.map_err(EngineError::Store);
                 }
                 let loaded = run.version;
                 let context = TransitionContext::new(Initiator::Timeout, now);
