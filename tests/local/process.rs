@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -35,6 +35,7 @@ pub(crate) struct Up {
     /// The key of the link it printed.
     pub(crate) key: String,
     said: Arc<Mutex<Vec<String>>>,
+    log: PathBuf,
 }
 
 impl Up {
@@ -51,7 +52,7 @@ impl Up {
                 heard.lock().expect("nobody panicked").push(line);
             }
         });
-        let mut up = Self { child, address: String::new(), key: String::new(), said };
+        let mut up = Self { child, address: String::new(), key: String::new(), said, log: data.join("suture.log") };
         let link = up.wait_for("the link", LIMIT, |up| {
             let said = up.said();
             let line = said.iter().find_map(|line| line.trim().strip_prefix("dashboard"))?;
@@ -68,6 +69,13 @@ impl Up {
         self.said.lock().expect("nobody panicked").clone()
     }
 
+    /// What it has printed and logged, for whoever looks into a failure.
+    fn everything(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let log: Vec<&str> = log.lines().rev().take(20).collect();
+        format!("{}\n{}", self.said().join("\n"), log.join("\n"))
+    }
+
     /// Waits until something is so.
     pub(crate) fn wait_for<T>(&self, what: &str, limit: Duration, look: impl Fn(&Self) -> Option<T>) -> T {
         let give_up = Instant::now() + limit;
@@ -75,7 +83,7 @@ impl Up {
             if let Some(found) = look(self) {
                 return found;
             }
-            assert!(Instant::now() < give_up, "no {what} within {limit:?}; it said:\n{}", self.said().join("\n"));
+            assert!(Instant::now() < give_up, "no {what} within {limit:?}; it said:\n{}", self.everything());
             thread::sleep(Duration::from_millis(100));
         }
     }

@@ -91,9 +91,10 @@ pub async fn run(wanted: Wanted, environment: &impl Environment) -> Result<(), R
         }
     };
     let door = Door::open(&place, environment)?;
+    let end = system::listen_for_the_end();
     let system = System::start(&place, outside, door).await?;
     system.greet(&address, &path, world.as_deref());
-    system.serve(&place, listener, &address, world).await;
+    system.serve(&place, listener, &address, world, end).await;
     Ok(())
 }
 

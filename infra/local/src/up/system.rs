@@ -107,7 +107,14 @@ impl System {
     }
 
     /// Everything runs until somebody says stop.
-    pub(super) async fn serve(mut self, place: &Place, listener: TcpListener, address: &str, world: Option<Arc<Demo>>) {
+    pub(super) async fn serve(
+        mut self,
+        place: &Place,
+        listener: TcpListener,
+        address: &str,
+        world: Option<Arc<Demo>>,
+        end: watch::Receiver<bool>,
+    ) {
         let (stop, stopped) = watch::channel(false);
         let mut beside = JoinSet::new();
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
@@ -129,7 +136,7 @@ impl System {
             }
             beside.spawn(Arc::clone(demo).live(address.to_owned()));
         }
-        self.until_told(place, world.as_deref()).await;
+        self.until_told(place, world.as_deref(), end).await;
         stop.send_replace(true);
         let _ = tokio::time::timeout(GRACE, async { while work.join_next().await.is_some() {} }).await;
         if let Some(demo) = world {
@@ -156,13 +163,12 @@ impl System {
     }
 
     /// What is to be done now and then, until Ctrl-C or SIGTERM.
-    async fn until_told(&self, place: &Place, world: Option<&Demo>) {
-        let mut told = Box::pin(told());
+    async fn until_told(&self, place: &Place, world: Option<&Demo>, mut end: watch::Receiver<bool>) {
         let mut broom = tokio::time::interval(BROOM_EVERY);
         let mut remember = tokio::time::interval(REMEMBER_EVERY);
         loop {
             tokio::select! {
-                () = &mut told => return,
+                _ = end.wait_for(|end| *end) => return,
                 _ = broom.tick() => {
                     if let Err(error) = self.tables.sweep(self.outside.clock.now()).await {
                         self.note(format!("expired rows could not be taken away: {error}"));
@@ -229,20 +235,32 @@ impl System {
     }
 }
 
-/// Ends when somebody wants this process to end.
-async fn told() {
+/// Whoever wants this process to end is heard from now on, and told to whoever listens.
+pub(super) fn listen_for_the_end() -> watch::Receiver<bool> {
+    let (told, end) = watch::channel(false);
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
+        // From here on neither ends the process by itself.
+        if let (Ok(mut interrupt), Ok(mut terminate)) =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        {
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                told.send_replace(true);
+            });
+            return end;
         }
     }
-    let _ = tokio::signal::ctrl_c().await;
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            told.send_replace(true);
+        }
+    });
+    end
 }
 
 /// The Car Bridge's hands: one message after the other.

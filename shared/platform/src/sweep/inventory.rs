@@ -134,6 +134,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     info!(pr = %pull.id, reason, "adopted: nobody had told us about it");
                     self.summary.lose("PR_OPENED");
                     adopted += 1;
+                    self.sweep.repos.tell(self.store(), repo, self.now()).await;
                     if let Err(error) = succession::link(self.engine(), &record, self.now()).await {
                         // Asked again when the replacement seems to be missing.
                         warn!(pr = %pull.id, %error, "it may replace another, which could not be told");
