@@ -1,2 +1,1 @@
 //! Seeds that once failed, each named for what went wrong.
-

@@ -14,7 +14,9 @@ fn history() -> String {
         let plot = Plot { keeps_log: true, ..Plot::new(seed, 6, mishaps).unwrap() };
         // Worlds have the same names for their repositories: each gets one of its own.
         let log = play(&plot).unwrap().log;
-        lines.extend(log.iter().map(|event| serde_json::to_string(event).unwrap().replace("acme/", &format!("acme-{seed}/"))));
+        lines.extend(
+            log.iter().map(|event| serde_json::to_string(event).unwrap().replace("acme/", &format!("acme-{seed}/"))),
+        );
     }
     // In any order.
     lines.sort();

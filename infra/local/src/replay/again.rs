@@ -61,8 +61,7 @@ fn record(pr: &PrId, at: Option<Timestamp>, policy: &Policy) -> Option<Record> {
         required_checks: Some(Vec::new()),
     };
     let what = Happened::Opened(described);
-    let fact =
-        Fact { id: EventId::new("replay"), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, what };
+    let fact = Fact { id: EventId::new("replay"), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, what };
     begin(policy, None, &fact, at).record
 }
 

@@ -56,8 +56,8 @@ fn read(arguments: &Arguments) -> Result<(Vec<Event>, Policies), String> {
     };
     let policies = Policies::parse(&text(&arguments.config)?)
         .map_err(|error| format!("{} cannot be used:\n{error}", arguments.config.display()))?;
-    let events = events_of(&text(&arguments.events)?)
-        .map_err(|why| format!("{}: {why}", arguments.events.display()))?;
+    let events =
+        events_of(&text(&arguments.events)?).map_err(|why| format!("{}: {why}", arguments.events.display()))?;
     Ok((events, policies))
 }
 

@@ -118,14 +118,18 @@ impl Told {
     /// A table.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = format!("{} pull requests, {} events\n\n{:<28}{:>10}{:>10}\n", self.prs, self.events, "", "recorded", "new");
+        let mut text = format!(
+            "{} pull requests, {} events\n\n{:<28}{:>10}{:>10}\n",
+            self.prs, self.events, "", "recorded", "new"
+        );
         for strategy in Strategy::ALL {
             let of = |counts: &BTreeMap<&str, u64>| counts.get(strategy.name()).copied().unwrap_or(0);
             let (was, would) = (of(&self.recorded), of(&self.would));
             text.push_str(&format!("{:<28}{was:>10}{would:>10}\n", strategy.name()));
         }
         text.push_str(&format!("{:<28}{:>10}{:>10}\n\n", "called a person", self.escalated, self.would_escalate));
-        let minutes = |all: &[f64]| median(all).map_or_else(String::new, |median| format!(", by {median:.0} min (median)"));
+        let minutes =
+            |all: &[f64]| median(all).map_or_else(String::new, |median| format!(", by {median:.0} min (median)"));
         text.push_str(&format!("healed sooner: {}{}\n", self.sooner.len(), minutes(&self.sooner)));
         text.push_str(&format!("healed later:  {}{}\n", self.later.len(), minutes(&self.later)));
         text.push_str(&format!(

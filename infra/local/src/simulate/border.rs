@@ -141,13 +141,8 @@ impl<S: Store> Scene<S> {
         if let Some(traced) = &self.traced {
             let passed = self.now().duration_since(self.start);
             let secs = passed.as_secs();
-            let stamp = format!(
-                "{:>3}:{:02}:{:02}.{:03}",
-                secs / 3600,
-                secs / 60 % 60,
-                secs % 60,
-                passed.subsec_millis()
-            );
+            let stamp =
+                format!("{:>3}:{:02}:{:02}.{:03}", secs / 3600, secs / 60 % 60, secs % 60, passed.subsec_millis());
             locked(traced).push(format!("{stamp}  {}", line()));
         }
     }

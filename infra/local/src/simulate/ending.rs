@@ -44,7 +44,9 @@ pub(crate) fn end_of<S: Store>(scene: &Scene<S>, pr: &Pr) -> Result<End, String>
     match (state, record) {
         (PullState::Merged, Some(record)) if record.state == State::Merged => Ok(End::Merged),
         (PullState::Closed, Some(record)) if record.state == State::Closed => closed(scene, pr, &record),
-        (PullState::Open, Some(record)) if record.state == State::NeedsIntervention => with_a_person(scene, pr, &record),
+        (PullState::Open, Some(record)) if record.state == State::NeedsIntervention => {
+            with_a_person(scene, pr, &record)
+        }
         (state @ (PullState::Merged | PullState::Closed | PullState::Open), Some(record)) => {
             let run = record.active_run.as_ref().map(|run| format!(", {} under way", run.strategy)).unwrap_or_default();
             let due = record.due_at.map(|at| at.to_string()).unwrap_or_default();

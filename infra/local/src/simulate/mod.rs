@@ -22,8 +22,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-pub use command::{Arguments, main};
 pub use border::{Function, Sabotage, Stop, Stopped};
+pub use command::{Arguments, main};
 pub use ending::End;
 pub use faults::{Inside, Mishaps};
 pub use play::{Played, Plot, play};

@@ -43,7 +43,13 @@ const UNHEARD_AFTER: SignedDuration = SignedDuration::from_mins(45);
 
 impl People {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { chance: Chance::new(seed, 2), plans: BTreeMap::new(), planned: 0, repaired: BTreeMap::new(), waiting: BTreeMap::new() }
+        Self {
+            chance: Chance::new(seed, 2),
+            plans: BTreeMap::new(),
+            planned: 0,
+            repaired: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        }
     }
 
     fn plan(&mut self, at: Timestamp, act: Act) {

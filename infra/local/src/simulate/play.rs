@@ -231,7 +231,8 @@ impl<S: Store + 'static> Play<S> {
     }
 
     fn tick(&mut self, now: Timestamp) -> bool {
-        let (come, wait): (Vec<_>, Vec<_>) = std::mem::take(&mut self.doubled).into_iter().partition(|(at, _)| *at <= now);
+        let (come, wait): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.doubled).into_iter().partition(|(at, _)| *at <= now);
         self.doubled = wait;
         for (_, event) in come {
             tokio::spawn(Arc::clone(&self.stage).reconcile(event));
@@ -313,7 +314,12 @@ impl<S: Store + 'static> Play<S> {
         let world = locked(&self.scene().world).next_event_at();
         let queue = locked(&self.scene().queue).next_at();
         let doubled = self.doubled.iter().map(|(at, _)| *at).min();
-        [world, queue, doubled, self.people.next_at()].into_iter().flatten().min().unwrap_or(self.next_tick).min(self.next_tick)
+        [world, queue, doubled, self.people.next_at()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(self.next_tick)
+            .min(self.next_tick)
     }
 
     /// Whether everything has ended, and nothing is under way.

@@ -106,7 +106,8 @@ impl Outcome {
     /// One object, as design §9 has it.
     #[must_use]
     pub fn json(&self, seconds: f64) -> Value {
-        let violations: BTreeMap<&str, u64> = self.violations.iter().map(|(what, count)| (what.name(), *count)).collect();
+        let violations: BTreeMap<&str, u64> =
+            self.violations.iter().map(|(what, count)| (what.name(), *count)).collect();
         json!({
             "seeds": self.seeds, "prs": self.prs, "merged": self.merged, "replaced": self.replaced, "closed": self.closed,
             "escalated": self.escalated, "escalated_needlessly": self.escalated_needlessly,

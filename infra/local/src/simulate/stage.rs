@@ -197,8 +197,7 @@ impl<S: Store + 'static> Stage<S> {
             Either::Left((done, _)) => Some(done),
             Either::Right((how, _)) => {
                 let why = if matches!(how, Either::Left(_)) { "died" } else { "took too long" };
-                self.scene
-                    .trace(|| format!("{} {}: {why}", border.process.function.name(), border.process.number));
+                self.scene.trace(|| format!("{} {}: {why}", border.process.function.name(), border.process.number));
                 self.killed.fetch_add(1, Ordering::Relaxed);
                 None
             }
@@ -319,9 +318,8 @@ impl<S: Store + 'static> Stage<S> {
         let work = car_bridge::handle(&instance.function, event, &log, || border.now());
         let answer = self.alive(&instance.border, BRIDGE_LIMIT, work).await;
         if let Some(answer) = answer {
-            let again = |id: u64| {
-                answer.batch_item_failures.iter().any(|failure| failure.item_identifier == id.to_string())
-            };
+            let again =
+                |id: u64| answer.batch_item_failures.iter().any(|failure| failure.item_identifier == id.to_string());
             for message in batch.iter().filter(|message| !again(message.id)) {
                 locked(&self.scene.queue).done(message.id);
             }
@@ -388,11 +386,9 @@ impl<S: Store + 'static> std::io::Write for Lines<S> {
         let Ok(json) = serde_json::from_slice::<Value>(bytes) else { return Ok(bytes.len()) };
         let said = match self.0.process.function {
             Function::Reconciler => told_of_sweep(&json),
-            Function::CarBridge | Function::Webhook => Some(format!(
-                "{} {}",
-                json["outcome"].as_str().unwrap_or(""),
-                json["reason"].as_str().unwrap_or("")
-            )),
+            Function::CarBridge | Function::Webhook => {
+                Some(format!("{} {}", json["outcome"].as_str().unwrap_or(""), json["reason"].as_str().unwrap_or("")))
+            }
         };
         if let Some(said) = said {
             let process = &self.0.process;
@@ -410,7 +406,20 @@ impl<S: Store + 'static> std::io::Write for Lines<S> {
 fn told_of_sweep(json: &Value) -> Option<String> {
     let quiet = json["due"].as_u64() == Some(0) && json["errors"].as_array().is_none_or(Vec::is_empty);
     let shown = |name: &str| json.get(name).filter(|value| **value != json!(0)).map(|value| format!("{name} {value}"));
-    let names = ["due", "verified", "drifted", "dispatched", "escalated", "skipped", "left", "resent", "expired", "errors", "error", "busy"];
+    let names = [
+        "due",
+        "verified",
+        "drifted",
+        "dispatched",
+        "escalated",
+        "skipped",
+        "left",
+        "resent",
+        "expired",
+        "errors",
+        "error",
+        "busy",
+    ];
     let text: Vec<String> = names.into_iter().filter_map(shown).collect();
     (!quiet).then(|| format!("sweeps: {}", text.join(", ")))
 }

@@ -407,9 +407,10 @@ impl Watch {
     /// Whether people were told about this pull request since then.
     pub(crate) fn told(&self, pr: &PrId, since: Timestamp) -> bool {
         let (own, name) = (format!("{pr}#"), pr.to_string());
-        self.mails.iter().filter(|mail| mail.at >= since).any(|mail| {
-            mail.id.starts_with(&own) || (mail.id.starts_with("digest-") && names(&mail.text, &name))
-        })
+        self.mails
+            .iter()
+            .filter(|mail| mail.at >= since)
+            .any(|mail| mail.id.starts_with(&own) || (mail.id.starts_with("digest-") && names(&mail.text, &name)))
     }
 }
 
