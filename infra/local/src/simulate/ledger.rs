@@ -45,23 +45,16 @@ impl Ledger {
             return self.claimed(event, strategy, policy);
         }
         let mut reopens = Reopens::Same;
-        match event.kind {
-            EventKind::RemediationAccepted => {
-                if let Some(claim) = self.claim.as_mut().filter(|claim| Some(&claim.run) == event.payload.run.as_ref())
-                {
-                    claim.accepted = true;
-                }
+        if event.kind == EventKind::RemediationAccepted {
+            if let Some(claim) = self.claim.as_mut().filter(|claim| Some(&claim.run) == event.payload.run.as_ref()) {
+                claim.accepted = true;
             }
-            EventKind::RemediationEnded if event.payload.text.starts_with("dropped") => reopens = self.give_back(),
-            EventKind::RemediationEnded => self.claim = None,
-            // A person's own run takes the place of ours; closing for good does not.
-            EventKind::CommandReceived
-                if event.payload.run.is_some() && event.payload.name.as_deref() != Some("/cancel") =>
-            {
-                reopens = self.give_back();
-            }
-            _ if moves_head(event) => reopens = self.head_moved(),
-            _ => {}
+        } else if event.kind == EventKind::RemediationEnded && !event.payload.text.starts_with("dropped") {
+            self.claim = None;
+        } else if event.kind == EventKind::RemediationEnded || gives_way(event) {
+            reopens = self.give_back();
+        } else if moves_head(event) {
+            reopens = self.head_moved();
         }
         self.resets(event);
         (None, reopens)
@@ -125,6 +118,13 @@ impl Ledger {
         }
         self.counts.retain(|strategy, _| !reached.iter().any(|state| is_proof(*strategy, *state)));
     }
+}
+
+/// Whether a person's own run takes the place of ours; closing for good does not.
+fn gives_way(event: &Event) -> bool {
+    event.kind == EventKind::CommandReceived
+        && event.payload.run.is_some()
+        && event.payload.name.as_deref() != Some("/cancel")
 }
 
 /// Whether the event says that the pull request has another head now.
