@@ -155,7 +155,9 @@ impl Stack {
     pub(crate) async fn until(&self, what: &str, within: Duration, mut is_so: impl AsyncFnMut(&Self) -> bool) {
         let give_up = Instant::now() + within;
         while !is_so(self).await {
-            assert!(Instant::now() < give_up, "not within {within:?}: {what}");
+            if Instant::now() >= give_up {
+                panic!("not within {within:?}: {what}\n{}", logs(Ministack::guarded().endpoint()));
+            }
             self.go_on().await;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -233,6 +235,16 @@ fn deploying(parameters: &[String]) -> Vec<String> {
 pub(crate) fn python(endpoint: &str, what: &str) -> String {
     let program = format!("import boto3, json\n{what}");
     run(Command::new(tools("sam").join("python")).args(["-c", &program]), endpoint)
+}
+
+/// What the functions wrote, for whoever has to find out why.
+fn logs(endpoint: &str) -> String {
+    let read = "logs = boto3.client('logs')\n\
+        for group in logs.describe_log_groups()['logGroups']:\n\
+        \x20   print('──', group['logGroupName'])\n\
+        \x20   events = logs.filter_log_events(logGroupName=group['logGroupName'])['events']\n\
+        \x20   print(*[event['message'].strip()[:600] for event in events[-25:]], sep='\\n')";
+    python(endpoint, read)
 }
 
 fn sam(folder: &Path, endpoint: &str, arguments: &[String]) -> String {

@@ -31,10 +31,13 @@ impl World {
                 Caller::Person(login) => Answer::ok(&user(login)),
                 Caller::App | Caller::Installation(_) => Answer::error(403, "Resource not accessible by integration"),
             },
-            ("GET", ["user", "repos"]) if matches!(caller, Caller::Person(_)) => {
-                let list = (0..self.github.repos.len()).map(|place| self.repo_json(RepoIx(place))).collect();
-                crate::surface::page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
-            }
+            ("GET", ["user", "repos"]) => match caller {
+                Caller::Person(_) => {
+                    let list = (0..self.github.repos.len()).map(|place| self.repo_json(RepoIx(place))).collect();
+                    crate::surface::page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
+                }
+                Caller::App | Caller::Installation(_) => Answer::error(403, "Resource not accessible by integration"),
+            },
             ("GET", ["installation", "repositories"]) => self.installation_repositories(asked, caller),
             (_, ["app", ..]) if *caller != Caller::App => only_app(),
             ("GET", ["app"]) => Answer::ok(&self.app_json()),
