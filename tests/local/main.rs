@@ -6,5 +6,6 @@ mod demo;
 mod doctor;
 mod killed;
 mod live;
+mod page;
 mod process;
 mod refusals;

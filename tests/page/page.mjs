@@ -43,7 +43,7 @@ function listen(page) {
   page.on('console', (message) => { if (['error', 'warning'].includes(message.type()) && ![...expectedStatus].some((status) => message.text().includes(status))) wrong.push(`console: ${message.text()}`); });
   page.on('pageerror', (error) => wrong.push(`script: ${error.message}`));
   page.on('request', (request) => { const url = request.url(); if (!url.startsWith(`${base}/`) && !url.startsWith('data:')) wrong.push(`another host was asked: ${url}`); });
-  page.on('response', async (response) => { if (bytes && response.url().startsWith(base)) { const body = await response.body().catch(() => null); bytes?.set(new URL(response.url()).pathname, body?.length ?? 0); } });
+  page.on('response', async (response) => { if (bytes && response.url().startsWith(base)) { const sizes = await response.request().sizes().catch(() => null); bytes?.set(new URL(response.url()).pathname, sizes?.responseBodySize ?? 0); } });
   return page.addInitScript(() => document.addEventListener('securitypolicyviolation', (event) => console.error(`CSP violation: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`)));
 }
 
