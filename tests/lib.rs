@@ -9,6 +9,7 @@
 
 pub mod faulty;
 pub mod fuse;
+pub mod lambda;
 pub mod rig;
 pub mod stage;
 

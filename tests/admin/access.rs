@@ -67,12 +67,10 @@ async fn each_route_is_open_to_its_role_and_closed_to_the_others() {
     let counter = Counter::new();
     furnished(&counter).await;
     for row in &ROUTES {
-        for who in [Who::Nobody, Who::Stranger, Who::Viewer, Who::Operator, Who::Admin, Who::ShopAdmin, Who::WebViewer] {
-            let answer = if row.post {
-                counter.post(who, row.path, row.body).await
-            } else {
-                counter.get(who, row.path).await
-            };
+        for who in [Who::Nobody, Who::Stranger, Who::Viewer, Who::Operator, Who::Admin, Who::ShopAdmin, Who::WebViewer]
+        {
+            let answer =
+                if row.post { counter.post(who, row.path, row.body).await } else { counter.get(who, row.path).await };
             let about_shop = row.path.contains("shop") && !row.path.contains("/api/reconciler");
             let expected = match who {
                 Who::Nobody | Who::Stranger => 401,
@@ -102,7 +100,9 @@ async fn what_is_for_everybody_asks_for_no_key() {
     let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     assert_eq!(page.header("content-security-policy"), policy);
     assert_eq!((page.header("x-content-type-options"), page.header("referrer-policy")), ("nosniff", "no-referrer"));
-    for (path, kind) in [("/assets/app.js", "text/javascript; charset=utf-8"), ("/assets/style.css", "text/css; charset=utf-8")] {
+    for (path, kind) in
+        [("/assets/app.js", "text/javascript; charset=utf-8"), ("/assets/style.css", "text/css; charset=utf-8")]
+    {
         let file = counter.get(Who::Nobody, path).await;
         assert_eq!((file.status, file.header("content-type")), (200, kind));
     }
@@ -128,7 +128,8 @@ async fn owasp_api1_nobody_reaches_another_scopes_objects() {
     assert_eq!(counter.get(Who::ShopAdmin, "/api/runs/run-1").await.status, 200);
     assert_eq!(counter.get(Who::WebViewer, "/api/runs/run-1").await.problem(), (404, "NOT_FOUND".to_owned()));
     assert_eq!(counter.post(Who::ShopAdmin, "/api/pr/web/1/command", r#"{"command":"/hold"}"#).await.status, 404);
-    let batch = r#"[{"repo":"acme/web","pr_number":1,"command":"/hold"},{"repo":"shop","pr_number":1,"command":"/hold"}]"#;
+    let batch =
+        r#"[{"repo":"acme/web","pr_number":1,"command":"/hold"},{"repo":"shop","pr_number":1,"command":"/hold"}]"#;
     let results = counter.post(Who::ShopAdmin, "/api/commands", batch).await.json();
     assert_eq!((&results["results"][0]["status"], &results["results"][1]["status"]), (&json!(404), &json!(202)));
     assert_eq!(counter.outlets().sent().iter().filter(|parcel| parcel.id.starts_with("cmd:")).count(), 1);
@@ -185,7 +186,10 @@ async fn owasp_api3_no_property_is_shown_or_set_that_is_not_meant_to_be() {
         r#"{"command":"/rebuild","source":"reconciler"}"#,
         r#"{"command":"/rebuild","run_id":"x"}"#,
     ] {
-        assert_eq!(counter.post(Who::Operator, "/api/pr/shop/1/command", body).await.problem(), (400, "BAD_JSON".to_owned()));
+        assert_eq!(
+            counter.post(Who::Operator, "/api/pr/shop/1/command", body).await.problem(),
+            (400, "BAD_JSON".to_owned())
+        );
     }
     counter.post(Who::Operator, "/api/pr/shop/1/command", r#"{"command":"/rebuild"}"#).await;
     let sent = format!("{:?}", counter.outlets().sent());
@@ -195,7 +199,8 @@ async fn owasp_api3_no_property_is_shown_or_set_that_is_not_meant_to_be() {
 /// API4: unrestricted resource consumption. A key has a limit per minute, and hears when to come back.
 #[tokio::test]
 async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
-    let policies = domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
+    let policies =
+        domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::counter::Options { policies, ..Default::default() };
     let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
     counter.hands.set(start() + jiff::SignedDuration::from_secs(18));
@@ -208,7 +213,9 @@ async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
     assert_eq!(counter.get(Who::Operator, "/api/circuit-breaker").await.status, 200, "others are not kept waiting");
     counter.hands.set(tests::minute(1));
     assert_eq!(counter.get(Who::Viewer, "/api/circuit-breaker").await.status, 200);
-    for (path, most) in [("/api/prs?limit=101", 100), ("/api/pr/shop/1/events?limit=201", 200), ("/api/runs?limit=101", 100)] {
+    for (path, most) in
+        [("/api/prs?limit=101", 100), ("/api/pr/shop/1/events?limit=201", 200), ("/api/runs?limit=101", 100)]
+    {
         let refused = counter.get(Who::Admin, path).await;
         counter.hands.set(counter_now(&counter) + jiff::SignedDuration::from_mins(1));
         assert_eq!(refused.problem(), (400, "BAD_QUERY".to_owned()));

@@ -83,7 +83,8 @@ async fn what_is_spent_held_escalated_or_only_observed_is_said() {
         at += 60;
         let claimed = claim(engine, &pr(1), &format!("run-{n}"), minute(at)).await;
         engine.apply(&claimed, minute(at)).await.unwrap();
-        let failed = RemedyNews::Failed { error: "Jenkins is gone".to_owned(), failure: domain::backoff::Failure::Unavailable };
+        let failed =
+            RemedyNews::Failed { error: "Jenkins is gone".to_owned(), failure: domain::backoff::Failure::Unavailable };
         let news = Happened::Remedy { run: RunId::new(format!("run-{n}")), news: failed };
         engine.apply(&fact(&pr(1), format!("n{n}"), minute(at + 1), news), minute(at + 1)).await.unwrap();
         at += 60;

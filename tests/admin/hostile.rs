@@ -93,7 +93,8 @@ async fn bodies_have_a_size_and_a_shape() {
     assert_eq!(unseen.problem().0, 401, "nobody's body is read");
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert_eq!(counter.post(Who::Admin, "/api/commands", &deep).await.problem(), (400, "BAD_JSON".to_owned()));
-    let not_utf8 = Request::builder().method("POST").uri(command).body(Bytes::from_static(&[b'{', 0xff, 0xfe])).unwrap();
+    let not_utf8 =
+        Request::builder().method("POST").uri(command).body(Bytes::from_static(&[b'{', 0xff, 0xfe])).unwrap();
     assert_eq!(counter.send(Who::Admin, not_utf8).await.problem(), (400, "BAD_JSON".to_owned()));
     let markup = counter.post(Who::Admin, command, r#"{"command":"<script>alert(1)</script>"}"#).await;
     assert_eq!((markup.problem().0, markup.header("x-content-type-options")), (400, "nosniff"));
@@ -139,14 +140,28 @@ async fn a_store_that_is_gone_is_a_503_that_names_nothing_inside() {
     let counter = Counter::on(Gone::default(), Options::default());
     for second in [0, 1] {
         counter.hands.set(tests::start() + jiff::SignedDuration::from_secs(second));
-        for path in ["/api/overview", "/api/prs", "/api/prs/stale", "/api/pr/shop/1/status", "/api/pr/shop/1/events",
-            "/api/pr/shop/1/explain", "/api/runs", "/api/runs/x", "/api/circuit-breaker", "/api/export/events"] {
+        for path in [
+            "/api/overview",
+            "/api/prs",
+            "/api/prs/stale",
+            "/api/pr/shop/1/status",
+            "/api/pr/shop/1/events",
+            "/api/pr/shop/1/explain",
+            "/api/runs",
+            "/api/runs/x",
+            "/api/circuit-breaker",
+            "/api/export/events",
+        ] {
             let answer = counter.get(Who::Admin, path).await;
             assert_eq!(answer.problem(), (503, "UNAVAILABLE".to_owned()), "{path}");
             assert!(!answer.text.contains("secret-host"), "{}", answer.text);
         }
-        for (path, body) in [("/api/pr/shop/1/command", r#"{"command":"/hold"}"#), ("/api/pause", ""),
-            ("/api/reconciler/run", ""), ("/api/commands", r#"[{"repo":"shop","pr_number":1,"command":"/hold"}]"#)] {
+        for (path, body) in [
+            ("/api/pr/shop/1/command", r#"{"command":"/hold"}"#),
+            ("/api/pause", ""),
+            ("/api/reconciler/run", ""),
+            ("/api/commands", r#"[{"repo":"shop","pr_number":1,"command":"/hold"}]"#),
+        ] {
             for name in [None, Some("k")] {
                 assert_eq!(counter.post_named(Who::Admin, path, body, name).await.problem().0, 503, "{path}");
             }

@@ -35,17 +35,30 @@ async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
     furnished(&counter).await;
     counter.hands.set(minute(35));
     let overview = counter.get(Who::Viewer, "/api/overview").await.json();
-    let states: Vec<&str> = overview["states"].as_array().unwrap().iter().map(|lane| lane["state"].as_str().unwrap()).collect();
+    let states: Vec<&str> =
+        overview["states"].as_array().unwrap().iter().map(|lane| lane["state"].as_str().unwrap()).collect();
     assert_eq!(states.len(), 12);
     assert_eq!((&lane(&overview, "CREATED")["count"], &lane(&overview, "CREATED")["stale"]), (&json!(2), &json!(2)));
-    assert_eq!(lane(&overview, "CREATED")["oldest"], json!({"repo": "acme/shop", "number": 2, "since": "2036-03-03T09:02:00Z"}));
-    assert_eq!((&lane(&overview, "CHECKS_FAILED")["stale"], &lane(&overview, "MERGED")["count"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        lane(&overview, "CREATED")["oldest"],
+        json!({"repo": "acme/shop", "number": 2, "since": "2036-03-03T09:02:00Z"})
+    );
+    assert_eq!(
+        (&lane(&overview, "CHECKS_FAILED")["stale"], &lane(&overview, "MERGED")["count"]),
+        (&json!(1), &json!(1))
+    );
     let repos = json!([{"repo": "acme/shop", "open": 2, "needs_person": 0, "stale": 2},
                        {"repo": "acme/web", "open": 1, "needs_person": 0, "stale": 1}]);
     assert_eq!(overview["repos"], repos);
     assert_eq!(overview["stuck"].as_array().unwrap().len(), 3);
-    assert_eq!((&overview["role"], &overview["key"], &overview["mode"]), (&json!("viewer"), &json!("viewer"), &json!("act")));
-    assert_eq!((&overview["breaker"]["state"], &overview["dlq"], &overview["last_sweep"]), (&json!("closed"), &json!(null), &json!(null)));
+    assert_eq!(
+        (&overview["role"], &overview["key"], &overview["mode"]),
+        (&json!("viewer"), &json!("viewer"), &json!("act"))
+    );
+    assert_eq!(
+        (&overview["breaker"]["state"], &overview["dlq"], &overview["last_sweep"]),
+        (&json!("closed"), &json!(null), &json!(null))
+    );
     healed(&counter).await;
     counter.hands.set(minute(46));
     let overview = counter.get(Who::Viewer, "/api/overview").await.json();
@@ -68,7 +81,10 @@ async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
     // Whoever sees one repository sees nothing of the other.
     let scoped = counter.get(Who::WebViewer, "/api/overview").await;
     assert!(!scoped.text.contains("shop"), "{}", scoped.text);
-    assert_eq!((&lane(&scoped.json(), "CREATED")["count"], &scoped.json()["days"][13]["opened"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&lane(&scoped.json(), "CREATED")["count"], &scoped.json()["days"][13]["opened"]),
+        (&json!(1), &json!(1))
+    );
 }
 
 #[tokio::test]
@@ -142,7 +158,8 @@ async fn lists_are_paged<S: Store + 'static>(store: S) {
     let mut after = String::new();
     loop {
         let page = counter.get(Who::Viewer, &format!("/api/pr/shop/3/events?limit=3{after}")).await.json();
-        events.extend(page["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned()));
+        events
+            .extend(page["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };
         after = format!("&after={next}");
     }
@@ -189,7 +206,10 @@ async fn a_status_says_where_it_stands<S: Store + 'static>(store: S) {
     furnished(&counter).await;
     counter.hands.set(minute(35));
     let status = counter.get(Who::Operator, "/api/pr/shop/1/status").await.json();
-    assert_eq!((&status["state"], &status["substatus"], &status["stale"]), (&json!("CHECKS_FAILED"), &json!("TRANSIENT"), &json!(true)));
+    assert_eq!(
+        (&status["state"], &status["substatus"], &status["stale"]),
+        (&json!("CHECKS_FAILED"), &json!("TRANSIENT"), &json!(true))
+    );
     assert_eq!(status["url"], "https://github.com/acme/shop/pull/1");
     let failed = json!({"name": "build", "required": true, "verdict": "failed", "at": "2036-03-03T09:03:00Z",
                         "failure": {"text": "connection reset", "transient_rule": "network"}});

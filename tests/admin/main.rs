@@ -4,6 +4,7 @@
 
 mod access;
 mod asking;
+mod binary;
 mod conform;
 mod counter;
 mod explaining;

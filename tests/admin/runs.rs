@@ -63,7 +63,11 @@ async fn only_what_awaits_approval_is_approved_or_rejected() {
     assert_eq!(counter.post(Who::Operator, "/api/runs/run-1/approve", "").await.problem().0, 403);
     let sent = counter.outlets().sent().len();
     let approved = counter.post(Who::Admin, "/api/runs/run-1/approve", "").await;
-    assert_eq!((approved.status, &approved.json()["state"]), (202, &json!("awaiting_approval")), "the Car Bridge lets it go");
+    assert_eq!(
+        (approved.status, &approved.json()["state"]),
+        (202, &json!("awaiting_approval")),
+        "the Car Bridge lets it go"
+    );
     let parcels = counter.outlets().sent();
     assert!(format!("{:?}", parcels[sent]).contains("command: Approve"), "{parcels:?}");
     let rejected = counter.post(Who::Operator, "/api/runs/run-1/reject", "").await;
@@ -83,7 +87,10 @@ async fn a_run_that_no_record_waits_for_ends_all_the_same() {
     let engine = counter.admin.engine();
     let news = RemedyNews::Dropped { why: "test".to_owned() };
     let before = engine.run(&RunId::new("run-1"), minute(20)).await.unwrap().unwrap();
-    engine.apply(&fact(&pr(2), "n", minute(20), Happened::Remedy { run: RunId::new("run-1"), news }), minute(20)).await.unwrap();
+    engine
+        .apply(&fact(&pr(2), "n", minute(20), Happened::Remedy { run: RunId::new("run-1"), news }), minute(20))
+        .await
+        .unwrap();
     let (key, item) = rows::run_row(&before, engine.policies().base()).unwrap();
     counter.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Always }], minute(20)).await.unwrap();
     let cancelled = counter.post(Who::Operator, "/api/runs/run-1/cancel", "").await;
@@ -129,8 +136,13 @@ async fn the_breaker_is_shown_and_reset() {
     }
     platform::breaker::evaluate(counter.store(), settings, minute(20)).await.unwrap().unwrap();
     let open = counter.get(Who::Viewer, "/api/circuit-breaker").await.json();
-    assert_eq!((&open["state"], &open["failure_rate_percent"], &open["failures"]), (&json!("open"), &json!(100), &json!(3)));
+    assert_eq!(
+        (&open["state"], &open["failure_rate_percent"], &open["failures"]),
+        (&json!("open"), &json!(100), &json!(3))
+    );
     assert_eq!(open["cooldown_until"], "2036-03-03T09:30:00Z");
+    // The rest of the minute in which it is reset counts for nothing.
+    counter.hands.set(minute(20) + jiff::SignedDuration::from_secs(30));
     let closed = counter.post(Who::Admin, "/api/circuit-breaker/reset", "").await.json();
     assert_eq!((&closed["state"], &closed["failures"]), (&json!("closed"), &json!(0)));
 }

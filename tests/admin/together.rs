@@ -53,7 +53,8 @@ fn messages(counter: &Shared) -> Vec<String> {
 #[tokio::test]
 async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_comes() {
     let (stage, counter, pr, path) = together().await;
-    let asked = counter.post(Who::Operator, &format!("{path}/command"), r#"{"command":"/hold","args":"a freeze"}"#).await;
+    let asked =
+        counter.post(Who::Operator, &format!("{path}/command"), r#"{"command":"/hold","args":"a freeze"}"#).await;
     assert_eq!(asked.status, 202, "{}", asked.text);
     let sent = messages(&counter);
     for n in 0..2 {
@@ -66,7 +67,10 @@ async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_come
     let status = counter.get(Who::Operator, &format!("{path}/status")).await.json();
     let received: Vec<&serde_json::Value> =
         status["history"].as_array().unwrap().iter().filter(|event| event["kind"] == "COMMAND_RECEIVED").collect();
-    assert_eq!((received.len(), &received[0]["by"], &received[0]["id"]), (1, &json!("operator"), &asked.json()["command_id"]));
+    assert_eq!(
+        (received.len(), &received[0]["by"], &received[0]["id"]),
+        (1, &json!("operator"), &asked.json()["command_id"])
+    );
     assert_eq!((&status["held"], &status["why"]), (&json!(true), &json!("Held by operator: a freeze.")));
     assert!(status["commands"].as_array().unwrap().iter().any(|command| command["command"] == "/resume"));
 }
