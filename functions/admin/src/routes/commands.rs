@@ -113,7 +113,6 @@ pub(crate) enum Taken {
 pub(crate) struct BatchItem {
     /// `owner/name`, or a bare name of the configured owner.
     repo: String,
-    #[schema(minimum = 1)]
     pr_number: u64,
     /// Such as `/rebuild`.
     command: String,
