@@ -134,8 +134,8 @@ async fn lists_are_paged<S: Store + 'static>(store: S) {
     let counter = Counter::on(store, Options::default());
     furnished(&counter).await;
     for n in 10..17 {
-        counter.hear(&opened(&pr(n), &format!("o{n}"), minute(5))).await;
-        counter.hear(&opened(&web(n), &format!("w{n}"), minute(5))).await;
+        counter.hear(&opened(&pr(n), format!("o{n}"), minute(5))).await;
+        counter.hear(&opened(&web(n), format!("w{n}"), minute(5))).await;
     }
     counter.hands.set(minute(20));
     for limit in [1, 2, 5, 100] {

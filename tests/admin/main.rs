@@ -1,9 +1,10 @@
 //! The admin function: who may see and do what, what is refused and how, what answers say, and what they cost.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
 
 mod access;
 mod asking;
+mod binary;
 mod conform;
 mod counter;
 mod explaining;

@@ -141,6 +141,8 @@ async fn the_breaker_is_shown_and_reset() {
         (&json!("open"), &json!(100), &json!(3))
     );
     assert_eq!(open["cooldown_until"], "2036-03-03T09:30:00Z");
+    // The rest of the minute in which it is reset counts for nothing.
+    counter.hands.set(minute(20) + jiff::SignedDuration::from_secs(30));
     let closed = counter.post(Who::Admin, "/api/circuit-breaker/reset", "").await.json();
     assert_eq!((&closed["state"], &closed["failures"]), (&json!("closed"), &json!(0)));
 }

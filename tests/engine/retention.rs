@@ -110,7 +110,7 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
     let (story, whole) = lookup::of_day(engine.store(), reading, minute(60)).await.unwrap();
     let log = lookup::events(engine.store(), &pr(1), false, None, 100, minute(60)).await.unwrap();
     println!("a typical life: {} events, {} of them in the story of their day", log.entries.len(), story.len());
-    assert_eq!((log.entries.len(), story.len(), whole), (13, 9, true));
+    assert_eq!((log.entries.len(), story.len(), whole), (12, 8, true));
 }
 
 #[tokio::test]

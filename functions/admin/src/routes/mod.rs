@@ -66,6 +66,7 @@ impl Modify for WithKey {
         operations::redrive,
         operations::export_events,
     ),
+    components(schemas(Problem)),
     modifiers(&WithKey)
 )]
 struct Api;
