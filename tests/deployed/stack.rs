@@ -293,6 +293,11 @@ async fn listen_to_bus(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, bus: &str) 
 /// A second subscription, which can be read, gets what goes out by mail.
 async fn listen_to_mails(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, topic: &str) -> String {
     let (url, arn) = fresh_queue(queue, "mails").await;
+    let policy = json!({"Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage", "Resource": arn
+    }]});
+    let allow = queue.set_queue_attributes().queue_url(&url).attributes(QueueAttributeName::Policy, policy.to_string());
+    allow.send().await.unwrap();
     let people = aws_sdk_sns::Client::new(aws);
     people.subscribe().topic_arn(topic).protocol("sqs").endpoint(arn).send().await.unwrap();
     url
