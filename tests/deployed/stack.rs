@@ -156,7 +156,7 @@ impl Stack {
         let give_up = Instant::now() + within;
         while !is_so(self).await {
             if Instant::now() >= give_up {
-                panic!("not within {within:?}: {what}\n{}", logs(Ministack::guarded().endpoint()));
+                panic!("not within {within:?}: {what}\n{}", self.logs());
             }
             self.go_on().await;
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -178,6 +178,11 @@ impl Stack {
             bodies.push(message.body.unwrap());
         }
         bodies
+    }
+
+    /// What the functions wrote, for whoever has to find out why.
+    pub(crate) fn logs(&self) -> String {
+        logs(Ministack::guarded().endpoint())
     }
 
     pub(crate) async fn mails(&self) -> Vec<String> {
@@ -237,7 +242,6 @@ pub(crate) fn python(endpoint: &str, what: &str) -> String {
     run(Command::new(tools("sam").join("python")).args(["-c", &program]), endpoint)
 }
 
-/// What the functions wrote, for whoever has to find out why.
 fn logs(endpoint: &str) -> String {
     let read = "logs = boto3.client('logs')\n\
         for group in logs.describe_log_groups()['logGroups']:\n\
@@ -293,6 +297,11 @@ async fn listen_to_bus(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, bus: &str) 
 /// A second subscription, which can be read, gets what goes out by mail.
 async fn listen_to_mails(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, topic: &str) -> String {
     let (url, arn) = fresh_queue(queue, "mails").await;
+    let policy = json!({"Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage", "Resource": arn
+    }]});
+    let allow = queue.set_queue_attributes().queue_url(&url).attributes(QueueAttributeName::Policy, policy.to_string());
+    allow.send().await.unwrap();
     let people = aws_sdk_sns::Client::new(aws);
     people.subscribe().topic_arn(topic).protocol("sqs").endpoint(arn).send().await.unwrap();
     url

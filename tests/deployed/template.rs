@@ -196,7 +196,8 @@ fn only_the_car_bridge_and_the_desk_speak_on_the_bus_and_only_their_own_words() 
     let spoken = |role: &str| -> BTreeSet<String> {
         let grants = grants(role);
         let Some(statements) = grants.get("events:PutEvents") else { return BTreeSet::new() };
-        let condition = &statements[0]["Condition"]["StringEquals"];
+        // The other branch is that of a local AWS.
+        let condition = &statements[0]["Condition"]["Fn::If"][2]["StringEquals"];
         assert_eq!(condition["events:source"], BUS_SOURCE, "{role}");
         let types = &condition["events:detail-type"];
         let types = types.as_array().cloned().unwrap_or_else(|| vec![types.clone()]);
@@ -232,6 +233,9 @@ fn times_fit_together() {
     let seconds = |name: &str, of: &str| property(name, of).as_i64().unwrap();
     let bridge = seconds("CarBridgeFunction", "Timeout");
     assert!(seconds("CommandQueue", "VisibilityTimeout") >= 6 * bridge);
+    let mapping = &property("CarBridgeFunction", "Events")["Commands"]["Properties"];
+    assert!(mapping["ScalingConfig"]["MaximumConcurrency"].as_i64().unwrap() >= 2);
+    assert_eq!(mapping["FunctionResponseTypes"], json!(["ReportBatchItemFailures"]));
     // bridge::runs::LEASE: a worker that has not come back by then is gone.
     assert!(bridge < 120, "a run is leased for two minutes");
     // sweep::READING: in its last minute a sweep reads nothing from GitHub.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::policy::{Policies, PolicyError};
 use http::Uri;
@@ -194,7 +195,11 @@ impl Clients {
     /// # Errors
     /// [`BadWiring`] if what is set is not usable.
     pub fn connect(vault: &Arc<Vault>) -> Result<Self, BadWiring> {
-        let (github, jenkins) = (github(&**vault)?, jenkins(&**vault)?);
+        Self::connect_with(vault, github::Settings::default())
+    }
+
+    fn connect_with(vault: &Arc<Vault>, settings: github::Settings) -> Result<Self, BadWiring> {
+        let (github, jenkins) = (github_with(&**vault, settings)?, jenkins(&**vault)?);
         let credentials = Renewal::new(vault, Timestamp::now, |vault| usable(credentials(vault)));
         let login = Renewal::new(vault, Timestamp::now, |vault| usable(login(vault)));
         github.renew_with(credentials.clone());
@@ -204,12 +209,15 @@ impl Clients {
         Ok(Self { github, jenkins, credentials, login })
     }
 
-    /// The same, for who can do without: nothing if no credentials for GitHub are set.
+    /// The same, for who has somebody waiting and can do without: nothing if no credentials for GitHub are set, and whether a
+    /// pull request can be merged is not waited for longer than a person, or API Gateway, would.
     ///
     /// # Errors
     /// [`BadWiring`] if what is set is not usable.
     pub fn connect_if_set(vault: &Arc<Vault>) -> Result<Option<Self>, BadWiring> {
-        match Self::connect(vault) {
+        let mergeable_pauses = [2, 4].map(Duration::from_secs).to_vec();
+        let hasty = github::Settings { repeats: 1, mergeable_pauses, ..github::Settings::default() };
+        match Self::connect_with(vault, hasty) {
             Ok(clients) => Ok(Some(clients)),
             Err(BadWiring::Missing("SUTURE_GITHUB_TOKEN")) => Ok(None),
             Err(error) => Err(error),
@@ -256,8 +264,11 @@ pub fn credentials(environment: &impl Environment) -> Result<Credentials, BadWir
 /// # Errors
 /// [`BadWiring`] if neither is set, or what is set is not usable.
 pub fn github(environment: &impl Environment) -> Result<GitHub, BadWiring> {
+    github_with(environment, github::Settings::default())
+}
+
+fn github_with(environment: &impl Environment, mut settings: github::Settings) -> Result<GitHub, BadWiring> {
     let credentials = credentials(environment)?;
-    let mut settings = github::Settings::default();
     if let Some(url) = environment.get("SUTURE_GITHUB_API_URL") {
         settings.base_url = address("SUTURE_GITHUB_API_URL", &url)?;
     }
