@@ -134,20 +134,19 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         match jenkins.find(&looking(hand.run.created_at)).await {
             Ok(Some(Found::Queued(_) | Found::Build(_))) => return Ok("a build is under way".to_owned()),
             Ok(None) => {}
-            Err(error) => return Err(self.stopped(error).await),
+            Err(error) => return Err(self.build_failed(hand, error).await),
         }
         let newest = jenkins.builds(&job).await;
         let newest = match newest {
             Ok(builds) => builds.into_iter().next(),
-            Err(error) => return Err(self.stopped(error).await),
+            Err(error) => return Err(self.build_failed(hand, error).await),
         };
         if let Some(running) = newest.as_ref().filter(|build| build.building) {
-            let stop_first = hand.command.args.as_deref() == Some(domain::command::CommandMessage::STOP_FIRST);
-            if !stop_first {
+            if !stops_first(hand) {
                 return Err(Stop::Drop(format!("build {} of this pull request is at work", running.build.number)));
             }
             if let Err(error) = jenkins.stop(&running.build).await {
-                return Err(self.stopped(error).await);
+                return Err(self.build_failed(hand, error).await);
             }
         }
         let sent = match (via, &newest) {
@@ -166,9 +165,19 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             // A job that Jenkins never made, because it missed the opening: its folder is scanned.
             Err(CallError::Gone { .. }) if via != RebuildVia::Rescan => match rescan(jenkins, &job).await {
                 Ok(()) => Ok(format!("Jenkins looks for {job}")),
-                Err(error) => Err(self.stopped(error).await),
+                Err(error) => Err(self.build_failed(hand, error).await),
             },
-            Err(error) => Err(self.stopped(error).await),
+            Err(error) => Err(self.build_failed(hand, error).await),
+        }
+    }
+
+    /// A build that we have stopped, now or before we were interrupted, looks as if a person had wanted it to end: another one
+    /// has to follow it, or somebody is called for our own doing.
+    async fn build_failed(&self, hand: &InHand<'_>, error: CallError) -> Stop {
+        if stops_first(hand) || hand.run.resume_count > 0 {
+            self.interrupted(error).await
+        } else {
+            self.stopped(error).await
         }
     }
 
@@ -351,6 +360,11 @@ const CALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 async fn rescan(jenkins: &Jenkins, job: &Job) -> Result<(), CallError> {
     let folder = job.parent().unwrap_or_else(|| job.clone());
     jenkins.rescan(&folder).await
+}
+
+/// Whether the build under way hangs, and is to be stopped before another one is started.
+fn stops_first(hand: &InHand<'_>) -> bool {
+    hand.command.args.as_deref() == Some(domain::command::CommandMessage::STOP_FIRST)
 }
 
 /// Whether a check run ended badly. One that is at work has no conclusion.
