@@ -22,9 +22,10 @@ fn people_see_the_real_thing_in_a_browser() {
     // What needs a person stays as it is while we look, and its checks may be run again.
     let (repo, number) = up.wait_for("somebody who is needed", Duration::from_secs(90), |up| {
         let overview = up.get("/api/overview");
-        let one = overview["needs_person"].as_array()?.iter().find(|one| {
-            one["why"].as_str().is_some_and(|why| why.contains("fail"))
-        })?;
+        let one = overview["needs_person"]
+            .as_array()?
+            .iter()
+            .find(|one| one["why"].as_str().is_some_and(|why| why.contains("fail")))?;
         Some((one["repo"].as_str()?.to_owned(), one["number"].as_u64()?))
     });
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("page/page.mjs");

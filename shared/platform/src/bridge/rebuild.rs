@@ -55,7 +55,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         // Ours, if it has begun since the claim: a message that came twice, or an answer that was lost.
         let found = match jenkins.find(&looking(hand.run.created_at)).await {
             Ok(found) => found,
-            Err(error) => return Err(self.stopped(error).await),
+            Err(error) => return Err(self.build_failed(hand, error).await),
         };
         match found {
             Some(Found::Queued(item)) => {
@@ -70,15 +70,14 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
         let newest = match jenkins.builds(&job).await {
             Ok(builds) => builds.into_iter().next(),
-            Err(error) => return Err(self.stopped(error).await),
+            Err(error) => return Err(self.build_failed(hand, error).await),
         };
         if let Some(running) = newest.as_ref().filter(|build| build.building) {
-            let stop_first = hand.command.args.as_deref() == Some(CommandMessage::STOP_FIRST);
-            if !stop_first {
+            if !stops_first(hand) {
                 return Err(Stop::Drop(format!("build {} of this pull request is at work", running.build.number)));
             }
             if let Err(error) = jenkins.stop(&running.build).await {
-                return Err(self.stopped(error).await);
+                return Err(self.build_failed(hand, error).await);
             }
         }
         let sent = match (via, &newest) {
@@ -97,14 +96,24 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             // A job that Jenkins never made, because it missed the opening: its folder is scanned.
             Err(CallError::Gone { .. }) if via != RebuildVia::Rescan => match rescan(jenkins, &job).await {
                 Ok(queued) => (queued, format!("Jenkins looks for {job}")),
-                Err(error) => return Err(self.stopped(error).await),
+                Err(error) => return Err(self.build_failed(hand, error).await),
             },
-            Err(error) => return Err(self.stopped(error).await),
+            Err(error) => return Err(self.build_failed(hand, error).await),
         };
         if let Some(item) = queued.item {
             self.follow(hand, Followed::Item(item, None)).await?;
         }
         Ok(what)
+    }
+
+    /// A build that we have stopped, now or before we were interrupted, looks as if a person had wanted it to end: another one
+    /// has to follow it, or somebody is called for our own doing.
+    async fn build_failed(&self, hand: &InHand<'_>, error: CallError) -> Stop {
+        if stops_first(hand) || hand.run.resume_count > 0 {
+            self.interrupted(error).await
+        } else {
+            self.stopped(error).await
+        }
     }
 
     /// Writes down what an order has become, and when somebody is to look at it again.
@@ -178,6 +187,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
 /// Whose check runs are asked for by their workflow run.
 const ACTIONS: &str = "github-actions";
+
+/// Whether the build under way hangs, and is to be stopped before another one is started.
+fn stops_first(hand: &InHand<'_>) -> bool {
+    hand.command.args.as_deref() == Some(CommandMessage::STOP_FIRST)
+}
 
 async fn rescan(jenkins: &Jenkins, job: &Job) -> Result<Queued, CallError> {
     let folder = job.parent().unwrap_or_else(|| job.clone());

@@ -82,7 +82,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Half done is worse than late: what is begun and may be repeated comes back with its message, and goes on where it was.
-    async fn interrupted(&self, error: CallError) -> Stop {
+    pub(super) async fn interrupted(&self, error: CallError) -> Stop {
         if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
     }
 

@@ -4,7 +4,8 @@
 //!
 //! `left` takes up what others left behind, `follow` looks after orders at Jenkins, `gate` asks whether anything may be started, `visit` looks at pull requests and
 //! `treat` at those that are stale, `failures` reads why a build failed, `inventory` finds pull requests nobody told us about,
-//! `notices` keeps mails from becoming a flood, `spare` leaves out what GitHub's limits do not allow.
+//! `notices` keeps mails from becoming a flood, `turn` brings one
+//! pull request of a base up to date at a time, `spare` leaves out what GitHub's limits do not allow.
 
 mod failures;
 mod flight;
@@ -18,6 +19,7 @@ mod spare;
 mod story;
 mod summary;
 mod treat;
+mod turn;
 mod visit;
 mod wish;
 
@@ -224,6 +226,7 @@ struct Pass<'a, S, O> {
     summary: Summary,
     gate: Option<Gate>,
     seen: observed::Week,
+    turns: turn::Turns,
     spent: Spending,
     rates: Rates,
     /// Jenkins did not answer: it is not asked after orders again in this sweep, or each would cost a timeout.
@@ -240,6 +243,7 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
             summary,
             gate: None,
             seen: observed::Week::default(),
+            turns: turn::Turns::default(),
             spent: sweep.store().spent().so_far(),
             rates: sweep.github.rates(),
             jenkins_is_silent: false,

@@ -26,6 +26,8 @@ pub enum Skip {
     Paused,
     /// Enough remedies are under way.
     Full,
+    /// Another pull request of the same base was brought up to date before it, and is to be merged first.
+    Turn,
     /// A remedy of this pull request is under way.
     UnderWay,
     /// Somebody else wrote the record meanwhile.
@@ -46,6 +48,7 @@ impl Skip {
             Self::Breaker => "breaker",
             Self::Paused => "paused",
             Self::Full => "full",
+            Self::Turn => "turn",
             Self::UnderWay => "under_way",
             Self::Overtaken => "overtaken",
             Self::NoAction => "no_action",

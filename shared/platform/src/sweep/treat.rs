@@ -94,6 +94,16 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             let visited = self.put_off(record, why, text, Some(until)).await?;
             return Ok((pr, visited, None));
         }
+        if strategy == Some(Strategy::BranchUpdate) {
+            match self.turn_of(&record, policy).await {
+                Ok(None) => {}
+                Ok(Some((text, until))) => {
+                    let visited = self.put_off(record, Skip::Turn, text, Some(until)).await?;
+                    return Ok((pr, visited, None));
+                }
+                Err(error) => return Ok((pr, self.lost(EngineError::Store(error))?, None)),
+            }
+        }
         let why = comment::diagnosis(&diagnosis);
         let (visited, what) = self.decide_on(record, diagnosis, vulnerability, strategy).await?;
         let shown = self.wish.dry_run || matches!(visited, Visited::WouldRemedy | Visited::WouldEscalate);
