@@ -256,11 +256,13 @@ async fn fetch(client: &Client, variable: &'static str, name: &str) -> Result<Ma
         .map_err(|_| BadSecret::NotJson { variable, secret })
 }
 
+type Make<T> = Arc<dyn Fn(&Vault) -> Option<T> + Send + Sync>;
+
 /// A way to what a secret has become, for one who uses it: a client whose credentials are not accepted, or whoever has work to
 /// do after a while. It answers once for each change. Its clones are one user.
 pub struct Renewal<T> {
     vault: Arc<Vault>,
-    make: Arc<dyn Fn(&Vault) -> Option<T> + Send + Sync>,
+    make: Make<T>,
     now: fn() -> Timestamp,
     /// The change that was told last.
     told: Arc<AtomicU64>,
