@@ -10,6 +10,7 @@ use domain::comment::Notice;
 use domain::route::DetailType;
 use domain::signals::Verdict;
 use platform::outlets::aws::{Addresses, AwsOutlets};
+use platform::outlets::dlq::{Dlq, DlqError};
 use platform::outlets::message::{Message, Unreadable};
 use platform::outlets::{Content, Outlets, Parcel};
 use tests::rig::{Canned, Ministack};
@@ -145,4 +146,25 @@ async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
     let broken = Message::from_json("{").unwrap_err();
     assert!(broken.to_string().starts_with("a message of type `unknown` cannot be read: EOF"), "{broken}");
     assert!(Message::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
+}
+
+#[tokio::test]
+async fn dead_messages_are_looked_at_without_being_taken_and_sent_back() {
+    let config = config(Ministack::shared().endpoint()).await;
+    let client = aws_sdk_sqs::Client::new(&config);
+    let ((dead, _), (alive, _)) = (queue(&client, "suture-test-dead").await, queue(&client, "suture-test-alive").await);
+    let dlq = Dlq::sqs(&config, dead.clone(), alive.clone());
+    assert_eq!(dlq.look().await.unwrap().messages, []);
+    for body in [r#"{"type":"riddle"}"#, "not even JSON"] {
+        client.send_message().queue_url(&dead).message_body(body).send().await.unwrap();
+    }
+    for _ in 0..2 {
+        let dump = dlq.look().await.unwrap();
+        assert_eq!((dump.messages.len(), dump.approximate_count), (2, 2), "{dump:?}");
+        assert!(dump.messages.iter().all(|dead| dead.sent_at.is_some() && !dead.reason().is_empty()));
+    }
+    assert_eq!(dlq.redrive().await.unwrap(), 2);
+    assert_eq!((dlq.count().await.unwrap(), received(&client, &alive, 2).await.len()), (0, 2));
+    let nowhere = Dlq::sqs(&config, "http://127.0.0.1:9/queue".to_owned(), alive);
+    assert!(matches!(nowhere.look().await, Err(DlqError::Unavailable(_))));
 }

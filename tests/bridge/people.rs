@@ -68,11 +68,12 @@ async fn status_and_explain_are_answered_in_a_comment() {
     stage.pass(1).await;
     let said = said(&stage, &pr);
     assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said[0].contains("**CREATED** for") && said[0].contains("Suture looks again at"), "{said:?}");
     assert!(
-        said[1].contains("Rule ") && said[1].contains("What Suture would do now: run the checks again"),
+        said[0].contains("**CREATED** for") && said[0].contains("Suture looks again with its next sweep."),
         "{said:?}"
     );
+    assert!(said[1].contains("Rule 9a") && said[1].contains("with the next sweep"), "{said:?}");
+    assert!(said[1].contains("- `/rebuild`: Runs the Jenkins build again."), "{said:?}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use domain::signals::Verdict;
 use domain::state::State;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
+use platform::lookup::DayReading;
 use platform::store::dynamo::tables::Names;
 use platform::store::memory::MemoryStore;
 use platform::store::{MOST_WRITES, OnlyIf, Store, Write};
@@ -104,6 +105,12 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
     }
     largest.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
     assert!(largest.iter().all(|(size, _)| *size <= 1024), "{largest:?}");
+    // What the index of the log by day costs: one write unit for each event of the story, since none is larger than 1 KB.
+    let reading = DayReading { day: rows::day_of(start()), backwards: false, most: 100 };
+    let (story, whole) = lookup::of_day(engine.store(), reading, minute(60)).await.unwrap();
+    let log = lookup::events(engine.store(), &pr(1), false, None, 100, minute(60)).await.unwrap();
+    println!("a typical life: {} events, {} of them in the story of their day", log.entries.len(), story.len());
+    assert_eq!((log.entries.len(), story.len(), whole), (12, 8, true));
 }
 
 #[tokio::test]

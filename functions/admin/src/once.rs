@@ -118,9 +118,11 @@ pub(crate) async fn once<S: Store, O: Outlets, F: Future<Output = Result<Answer,
 
 fn name(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = NAMES.iter().find_map(|name| headers.get(*name)) else { return Ok(None) };
-    let text = value.to_str().ok().map(str::trim).filter(|text| !text.is_empty() && text.len() <= LONGEST);
+    let plain = |text: &&str| (1..=LONGEST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let text = value.to_str().ok().filter(plain);
     let bad = || {
-        Problem::bad_request("BAD_IDEMPOTENCY_KEY", format!("The idempotency key is 1 to {LONGEST} ASCII characters."))
+        let detail = format!("The idempotency key is 1 to {LONGEST} visible ASCII characters, without spaces.");
+        Problem::bad_request("BAD_IDEMPOTENCY_KEY", detail)
     };
     text.map(|text| Some(text.to_owned())).ok_or_else(bad)
 }

@@ -154,8 +154,10 @@ pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
     if !tried.is_empty() {
         lines.push(format!("Tried so far: {}.", tried.join(", ")));
     }
-    if let Some(due_at) = record.due_at {
-        lines.push(format!("Suture looks again at {}.", time(due_at)));
+    match record.due_at {
+        Some(due_at) if due_at > now => lines.push(format!("Suture looks again at {}.", time(due_at))),
+        Some(_) => lines.push("Suture looks again with its next sweep.".to_owned()),
+        None => {}
     }
     lines.join("\n\n")
 }

@@ -79,7 +79,7 @@ async fn ask<S: Store, O: Outlets>(
 #[utoipa::path(
     post, path = "/api/pr/{repo}/{number}/command", params(PrParams, OnceParams), request_body = CommandBody,
     security(("key" = [])),
-    responses((status = 202, body = inline(Taken)), Problems)
+    responses((status = 202, description = "It is taken.", body = inline(Taken)), Problems)
 )]
 pub(crate) async fn command<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -113,7 +113,6 @@ pub(crate) enum Taken {
 pub(crate) struct BatchItem {
     /// `owner/name`, or a bare name of the configured owner.
     repo: String,
-    #[schema(minimum = 1)]
     pr_number: u64,
     /// Such as `/rebuild`.
     command: String,
@@ -144,7 +143,7 @@ pub(crate) struct BatchResults {
 /// Asks for up to 100 commands. One that is refused keeps none of the others from being taken.
 #[utoipa::path(
     post, path = "/api/commands", params(OnceParams), request_body = inline(Batch), security(("key" = [])),
-    responses((status = 207, body = BatchResults), (status = 202, body = Processing), Problems)
+    responses((status = 207, description = "One result for each.", body = BatchResults), (status = 202, description = "Somebody else is at it.", body = Processing), Problems)
 )]
 pub(crate) async fn commands<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,

@@ -89,7 +89,7 @@ fn items<S: Store, O: Outlets>(admin: &Admin<S, O>, records: &[Record]) -> Vec<I
 }
 
 /// Pull requests by repository, state and number; merged and closed ones for a day.
-#[utoipa::path(get, path = "/api/prs", params(PrsQuery), security(("key" = [])), responses((status = 200, body = ItemPage), Problems))]
+#[utoipa::path(get, path = "/api/prs", params(PrsQuery), security(("key" = [])), responses((status = 200, description = "Here it is.", body = ItemPage), Problems))]
 pub(crate) async fn prs<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -126,7 +126,7 @@ struct Place {
 }
 
 /// Pull requests that have been in their state for longer than is normal, the most urgent first.
-#[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, body = ItemPage), Problems))]
+#[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, description = "Here it is.", body = ItemPage), Problems))]
 pub(crate) async fn stale<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -149,18 +149,19 @@ pub(crate) async fn stale<S: Store + 'static, O: Outlets + 'static>(
 pub(crate) struct PrParams {
     /// A bare name (of the configured owner), or `owner%2Fname`.
     #[param(
+        example = "shop",
         min_length = 1,
         max_length = 201,
         pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$"
     )]
     repo: String,
     /// Its number.
-    #[param(minimum = 1, maximum = 999_999_999_999_999_u64)]
+    #[param(example = 1, minimum = 1, maximum = 999_999_999_999_999_u64)]
     number: u64,
 }
 
 /// Where a pull request stands: state, checks, budgets, history, runs, and what could be asked for now.
-#[utoipa::path(get, path = "/api/pr/{repo}/{number}/status", params(PrParams), security(("key" = [])), responses((status = 200, body = Status), Problems))]
+#[utoipa::path(get, path = "/api/pr/{repo}/{number}/status", params(PrParams), security(("key" = [])), responses((status = 200, description = "Here it is.", body = Status), Problems))]
 pub(crate) async fn status<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -194,7 +195,7 @@ enum Order {
 }
 
 /// The log of a pull request, page by page.
-#[utoipa::path(get, path = "/api/pr/{repo}/{number}/events", params(PrParams, EventsQuery), security(("key" = [])), responses((status = 200, body = EventPage), Problems))]
+#[utoipa::path(get, path = "/api/pr/{repo}/{number}/events", params(PrParams, EventsQuery), security(("key" = [])), responses((status = 200, description = "Here it is.", body = EventPage), Problems))]
 pub(crate) async fn events<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -221,7 +222,7 @@ pub(crate) struct ExplainQuery {
 }
 
 /// Why a pull request is where it is: the rule, its evidence, what comes next, what a person could do. Changes nothing.
-#[utoipa::path(get, path = "/api/pr/{repo}/{number}/explain", params(PrParams, ExplainQuery), security(("key" = [])), responses((status = 200, body = Explanation), Problems))]
+#[utoipa::path(get, path = "/api/pr/{repo}/{number}/explain", params(PrParams, ExplainQuery), security(("key" = [])), responses((status = 200, description = "Here it is.", body = Explanation), Problems))]
 pub(crate) async fn explain<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,

@@ -66,6 +66,7 @@ impl Modify for WithKey {
         operations::redrive,
         operations::export_events,
     ),
+    components(schemas(Problem)),
     modifiers(&WithKey)
 )]
 struct Api;
@@ -76,8 +77,11 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     Api::openapi()
 }
 
-/// All routes with their paths, described and not; the test compares this list with the description.
-pub(crate) fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<(&'static str, MethodRouter<Arc<Admin<S, O>>>)> {
+/// A path and what answers there.
+type Route<S, O> = (&'static str, MethodRouter<Arc<Admin<S, O>>>);
+
+/// All routes. What is not described is the dashboard's own, or another way to write a path that is.
+fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<Route<S, O>> {
     vec![
         ("/healthz", get(site::healthz)),
         ("/api/openapi.json", get(site::openapi)),

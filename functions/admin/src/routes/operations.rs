@@ -62,7 +62,7 @@ pub(crate) enum Sweeping {
 /// Asks for a sweep now.
 #[utoipa::path(
     post, path = "/api/reconciler/run", params(OnceParams), request_body = Option<ReconcileBody>, security(("key" = [])),
-    responses((status = 202, body = inline(Sweeping)), Problems)
+    responses((status = 202, description = "It is taken.", body = inline(Sweeping)), Problems)
 )]
 pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -86,7 +86,7 @@ pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
 }
 
 /// The circuit breaker.
-#[utoipa::path(get, path = "/api/circuit-breaker", security(("key" = [])), responses((status = 200, body = BreakerView), Problems))]
+#[utoipa::path(get, path = "/api/circuit-breaker", security(("key" = [])), responses((status = 200, description = "Here it is.", body = BreakerView), Problems))]
 pub(crate) async fn breaker<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     _caller: Viewer,
@@ -97,7 +97,7 @@ pub(crate) async fn breaker<S: Store + 'static, O: Outlets + 'static>(
 /// The trouble is over: the breaker closes, and counts from here.
 #[utoipa::path(
     post, path = "/api/circuit-breaker/reset", params(OnceParams), security(("key" = [])),
-    responses((status = 200, body = BreakerView), (status = 202, body = Processing), Problems)
+    responses((status = 200, description = "Here it is.", body = BreakerView), (status = 202, description = "Somebody else is at it.", body = Processing), Problems)
 )]
 pub(crate) async fn reset_breaker<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -142,7 +142,7 @@ pub(crate) struct PauseState {
 /// Stops all acting at once; Suture goes on watching.
 #[utoipa::path(
     post, path = "/api/pause", params(OnceParams), request_body = Option<PauseBody>, security(("key" = [])),
-    responses((status = 200, body = PauseState), (status = 202, body = Processing), Problems)
+    responses((status = 200, description = "Here it is.", body = PauseState), (status = 202, description = "Somebody else is at it.", body = Processing), Problems)
 )]
 pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -171,7 +171,7 @@ pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
 /// Lets Suture act again.
 #[utoipa::path(
     post, path = "/api/unpause", params(OnceParams), security(("key" = [])),
-    responses((status = 200, body = PauseState), (status = 202, body = Processing), Problems)
+    responses((status = 200, description = "Here it is.", body = PauseState), (status = 202, description = "Somebody else is at it.", body = Processing), Problems)
 )]
 pub(crate) async fn unpause<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -209,7 +209,7 @@ pub(crate) struct DeadMessages {
 }
 
 /// What is in the dead-letter queue, and why.
-#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, body = DeadMessages), Problems))]
+#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "Here it is.", body = DeadMessages), Problems))]
 pub(crate) async fn dlq<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Administrator(caller): Administrator,
@@ -245,7 +245,7 @@ pub(crate) enum Redriven {
 /// Sends what is in the dead-letter queue back to the command queue.
 #[utoipa::path(
     post, path = "/api/dlq/redrive", params(OnceParams), security(("key" = [])),
-    responses((status = 202, body = inline(Redriven)), Problems)
+    responses((status = 202, description = "It is taken.", body = inline(Redriven)), Problems)
 )]
 pub(crate) async fn redrive<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -287,7 +287,7 @@ struct ExportedEvent {
 /// more than fit, the header `x-next-from` says where to go on; the events of that moment come again.
 #[utoipa::path(
     get, path = "/api/export/events", params(ExportQuery), security(("key" = [])),
-    responses((status = 200, content_type = "application/x-ndjson", body = String), Problems)
+    responses((status = 200, description = "Here it is.", content_type = "application/x-ndjson", body = String), Problems)
 )]
 pub(crate) async fn export_events<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,

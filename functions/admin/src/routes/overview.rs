@@ -20,7 +20,7 @@ use crate::view::word;
 const LAST_SWEEPS: u32 = 10;
 
 /// Counts, what is stuck, what needs a person, what happened, the breaker, the last sweep. A key with a scope sees its own.
-#[utoipa::path(get, path = "/api/overview", security(("key" = [])), responses((status = 200, body = Overview), Problems))]
+#[utoipa::path(get, path = "/api/overview", security(("key" = [])), responses((status = 200, description = "Here it is.", body = Overview), Problems))]
 pub(crate) async fn overview<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,

@@ -41,7 +41,7 @@ pub(crate) struct RunsQuery {
 }
 
 /// Runs of a pull request, or sweeps, the newest first.
-#[utoipa::path(get, path = "/api/runs", params(RunsQuery), security(("key" = [])), responses((status = 200, body = RunPage), Problems))]
+#[utoipa::path(get, path = "/api/runs", params(RunsQuery), security(("key" = [])), responses((status = 200, description = "Here it is.", body = RunPage), Problems))]
 pub(crate) async fn runs<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -72,7 +72,7 @@ pub(crate) struct RunParams {
 }
 
 /// One run.
-#[utoipa::path(get, path = "/api/runs/{id}", params(RunParams), security(("key" = [])), responses((status = 200, body = RunView), Problems))]
+#[utoipa::path(get, path = "/api/runs/{id}", params(RunParams), security(("key" = [])), responses((status = 200, description = "Here it is.", body = RunView), Problems))]
 pub(crate) async fn run<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -86,7 +86,7 @@ pub(crate) async fn run<S: Store + 'static, O: Outlets + 'static>(
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) enum Changed {
-    Run(RunView),
+    Run(Box<RunView>),
     Processing(Processing),
 }
 
@@ -107,7 +107,7 @@ async fn change<S: Store + 'static, O: Outlets + 'static>(
 /// A run is not wanted any more: a remedy gives its budget back if it was not begun, a sweep stops between two stages.
 #[utoipa::path(
     post, path = "/api/runs/{id}/cancel", params(RunParams, OnceParams), security(("key" = [])),
-    responses((status = 202, body = inline(Changed)), Problems)
+    responses((status = 202, description = "It is taken.", body = inline(Changed)), Problems)
 )]
 pub(crate) async fn cancel<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -122,7 +122,7 @@ pub(crate) async fn cancel<S: Store + 'static, O: Outlets + 'static>(
 /// A remedy that awaits a person's agreement has it. Takes what `/approve` takes.
 #[utoipa::path(
     post, path = "/api/runs/{id}/approve", params(RunParams, OnceParams), security(("key" = [])),
-    responses((status = 202, body = inline(Changed)), Problems)
+    responses((status = 202, description = "It is taken.", body = inline(Changed)), Problems)
 )]
 pub(crate) async fn approve<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -137,7 +137,7 @@ pub(crate) async fn approve<S: Store + 'static, O: Outlets + 'static>(
 /// A remedy that awaits a person's agreement does not get it; Suture hands the pull request to a person.
 #[utoipa::path(
     post, path = "/api/runs/{id}/reject", params(RunParams, OnceParams), security(("key" = [])),
-    responses((status = 202, body = inline(Changed)), Problems)
+    responses((status = 202, description = "It is taken.", body = inline(Changed)), Problems)
 )]
 pub(crate) async fn reject<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,

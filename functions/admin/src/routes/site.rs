@@ -20,13 +20,13 @@ pub(crate) struct Health {
 }
 
 /// Whether the API is there. Asks nothing of the tables.
-#[utoipa::path(get, path = "/healthz", responses((status = 200, body = Health)))]
+#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "Here it is.", body = Health)))]
 pub(crate) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
 /// This description.
-#[utoipa::path(get, path = "/api/openapi.json", responses((status = 200, content_type = "application/json", body = Object)))]
+#[utoipa::path(get, path = "/api/openapi.json", responses((status = 200, description = "Here it is.", content_type = "application/json", body = Object)))]
 pub(crate) async fn openapi() -> impl IntoResponse {
     Json(super::openapi())
 }

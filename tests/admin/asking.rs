@@ -1,0 +1,188 @@
+//! What people want done: once for each name, and only what makes sense.
+
+use domain::command::{Command, CommandSource};
+use platform::outlets::message::Message;
+use platform::outlets::{Content, Parcel};
+use serde_json::json;
+use tests::{minute, pr};
+
+use crate::counter::{Counter, Who};
+use crate::furnished;
+
+const COMMAND: &str = "/api/pr/shop/1/command";
+const REBUILD: &str = r#"{"command":"/rebuild"}"#;
+
+fn commands(parcels: &[Parcel]) -> Vec<domain::command::CommandMessage> {
+    let command = |parcel: &Parcel| match &parcel.what {
+        Content::Queue { message: Message::Command(command), .. } => Some(command.clone()),
+        Content::Queue { .. } | Content::Bus { .. } | Content::People(_) => None,
+    };
+    parcels.iter().filter_map(command).collect()
+}
+
+#[tokio::test]
+async fn a_command_is_on_the_queue_before_it_is_answered() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let answer = counter.post(Who::Operator, COMMAND, r#"{"command":"/REBUILD","args":" flaky "}"#).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    let sent = commands(&counter.outlets().sent());
+    let [message] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!((message.command, message.source, message.pr()), (Command::Rebuild, CommandSource::AdminApi, pr(1)));
+    assert_eq!((message.requested_by.as_str(), message.args.as_deref()), ("operator", Some("flaky")));
+    let json = answer.json();
+    assert_eq!((&json["command_id"], &json["run_id"]), (&json!(message.command_id), &json!(message.command_id)));
+    assert_eq!(counter.post(Who::Operator, COMMAND, r#"{"command":"/hold"}"#).await.json()["run_id"], json!(null));
+    counter.outlets().set_down(true);
+    let down = counter.post(Who::Operator, COMMAND, REBUILD).await;
+    assert_eq!(down.problem(), (503, "UNAVAILABLE".to_owned()));
+    assert_eq!(down.header("retry-after"), "5");
+}
+
+#[tokio::test]
+async fn the_same_name_is_done_once_and_answered_alike() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let first = counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k1")).await;
+    let again = counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k1")).await;
+    assert_eq!((first.status, &first.text), (202, &again.text));
+    assert_eq!((first.header("idempotent-replayed"), again.header("idempotent-replayed")), ("", "true"));
+    assert_eq!(commands(&counter.outlets().sent()).len(), 1);
+    let other = counter.post_named(Who::Operator, COMMAND, r#"{"command":"/hold"}"#, Some("k1")).await;
+    assert_eq!(other.problem(), (409, "IDEMPOTENCY_CONFLICT".to_owned()));
+    let elsewhere = counter.post_named(Who::Operator, "/api/pr/shop/2/command", REBUILD, Some("k1")).await;
+    assert_eq!(elsewhere.problem(), (409, "IDEMPOTENCY_CONFLICT".to_owned()), "the path is part of the request");
+    let mine = counter.post_named(Who::Admin, COMMAND, REBUILD, Some("k1")).await;
+    assert_eq!(mine.status, 202, "names are each caller's own");
+    assert_ne!(mine.json()["command_id"], first.json()["command_id"]);
+    for bad in ["", "ü", "two words", &"x".repeat(201)] {
+        let answer = counter.post_named(Who::Operator, COMMAND, REBUILD, Some(bad)).await;
+        assert_eq!(answer.problem(), (400, "BAD_IDEMPOTENCY_KEY".to_owned()), "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_done_is_asked_for_again_under_the_same_name_and_is_the_same_command() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    counter.outlets().set_down(true);
+    assert_eq!(counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k2")).await.status, 503);
+    counter.outlets().set_down(false);
+    counter.hands.set(minute(21));
+    let done = counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k2")).await;
+    assert_eq!(done.status, 202, "{}", done.text);
+    let sent = commands(&counter.outlets().sent());
+    // The log tells a repetition by its id and its time; both are those of the first try.
+    assert_eq!((sent[0].timestamp, json!(sent[0].command_id)), (minute(20), done.json()["command_id"].clone()));
+}
+
+#[tokio::test]
+async fn while_somebody_works_on_it_the_answer_is_202() {
+    use platform::idempotency::{IdempotencyKey, begin};
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let whole = [COMMAND.as_bytes(), b"\n", REBUILD.as_bytes()].concat();
+    begin(counter.store(), &IdempotencyKey::api("operator", "k3"), &whole, minute(20)).await.unwrap();
+    let answer = counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k3")).await;
+    assert_eq!((answer.status, &answer.json()["status"]), (202, &json!("processing")));
+    assert_eq!(counter.outlets().sent(), []);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_with_what_would() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    for (path, body, status, code, said) in [
+        (COMMAND, r#"{"command":"/rebiuld"}"#, 400, "UNKNOWN_COMMAND", "did you mean `/rebuild`?"),
+        (COMMAND, r#"{"command":"rm -rf"}"#, 400, "UNKNOWN_COMMAND", "The commands are: `/rebuild`"),
+        (COMMAND, r#"{"command":"/merge"}"#, 409, "COMMAND_NOT_POSSIBLE", "What would work now: `/rebuild`"),
+        (COMMAND, r#"{"command":"/status"}"#, 400, "COMMAND_IS_A_QUESTION", "GET …/status"),
+        (COMMAND, r#"{"command":7}"#, 400, "BAD_JSON", "expected a string"),
+        (COMMAND, r#"{"command""#, 400, "BAD_JSON", "cannot be read"),
+        (COMMAND, "", 400, "BAD_JSON", "cannot be read"),
+        (COMMAND, "[]", 400, "BAD_JSON", "cannot be read"),
+        ("/api/pr/shop/3/command", REBUILD, 409, "COMMAND_NOT_POSSIBLE", "this one is merged"),
+        ("/api/pr/shop/99/command", REBUILD, 404, "NOT_FOUND", "acme/shop#99"),
+        ("/api/pr/nothing/1/command", REBUILD, 404, "NOT_FOUND", "acme/nothing#1"),
+        ("/api/reconciler/run", r#"{"pr_number":1}"#, 400, "BAD_REQUEST", "`pr_number` needs a `repo`"),
+        ("/api/reconciler/run", r#"{"repo":"shop","pr_number":99}"#, 404, "NOT_FOUND", "acme/shop#99"),
+        ("/api/reconciler/run", r#"{"dry":true}"#, 400, "BAD_JSON", "unknown field"),
+        ("/api/runs/none/cancel", "", 404, "NOT_FOUND", "no such run"),
+        ("/api/dlq/redrive", "", 404, "NO_DLQ", "SUTURE_DLQ_URL"),
+    ] {
+        let answer = counter.post(Who::Admin, path, body).await;
+        assert_eq!(answer.problem(), (status, code.to_owned()), "{path} {body} {}", answer.text);
+        assert!(answer.text.contains(said), "{path} {body} {}", answer.text);
+    }
+    assert_eq!(counter.outlets().sent(), []);
+}
+
+#[tokio::test]
+async fn while_paused_nothing_that_acts_is_taken_and_everybody_sees_why() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let paused = counter.post(Who::Admin, "/api/pause", r#"{"reason":"Jenkins moves"}"#).await.json();
+    assert_eq!(paused, json!({"paused": {"by": "admin (Jenkins moves)"}}));
+    let refused = counter.post(Who::Operator, COMMAND, REBUILD).await;
+    assert_eq!(refused.problem(), (409, "PAUSED".to_owned()));
+    assert_eq!(counter.post(Who::Operator, COMMAND, r#"{"command":"/hold"}"#).await.status, 202);
+    assert_eq!(counter.get(Who::Viewer, "/api/overview").await.json()["paused"]["by"], "admin (Jenkins moves)");
+    assert_eq!(counter.post(Who::Admin, "/api/unpause", "").await.json(), json!({"paused": null}));
+    assert_eq!(counter.post(Who::Operator, COMMAND, REBUILD).await.status, 202);
+}
+
+#[tokio::test]
+async fn a_hundred_commands_are_taken_and_a_hundred_and_one_are_not() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let batch = |count: usize| {
+        let item = |n: usize| match n % 4 {
+            0 => json!({"repo": "shop", "pr_number": 1, "command": "/rebuild"}),
+            1 => json!({"repo": "acme/web", "pr_number": 1, "command": "/hold", "args": "why"}),
+            2 => json!({"repo": "../etc", "pr_number": 1, "command": "/hold"}),
+            _ => json!({"repo": "shop", "pr_number": 1, "command": "/nonsense"}),
+        };
+        serde_json::to_string(&(0..count).map(item).collect::<Vec<_>>()).unwrap()
+    };
+    let answer = counter.post_named(Who::Operator, "/api/commands", &batch(100), Some("b1")).await;
+    assert_eq!(answer.status, 207);
+    let results = answer.json()["results"].as_array().unwrap().clone();
+    let of = |n: usize| (results[n]["status"].as_u64().unwrap(), results[n]["code"].as_str().unwrap_or("").to_owned());
+    assert_eq!(results.len(), 100);
+    assert_eq!([of(0).0, of(1).0, of(2).0, of(3).0], [202, 202, 400, 400]);
+    assert_eq!((of(2).1.as_str(), of(3).1.as_str()), ("BAD_REPO", "UNKNOWN_COMMAND"));
+    let sent = commands(&counter.outlets().sent());
+    let ids: std::collections::BTreeSet<_> = sent.iter().map(|message| message.command_id.clone()).collect();
+    assert_eq!((sent.len(), ids.len()), (50, 50), "each is a command of its own");
+    let again = counter.post_named(Who::Operator, "/api/commands", &batch(100), Some("b1")).await;
+    assert_eq!((again.text, counter.outlets().sent().len()), (answer.text, 50));
+    for count in [0, 101] {
+        let refused = counter.post(Who::Operator, "/api/commands", &batch(count)).await;
+        assert_eq!(refused.problem(), (400, "BAD_BATCH".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_is_pending_before_anybody_is_told_and_then_asked_for_on_the_bus() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let body = r#"{"repo":"shop","pr_number":1,"dry_run":true}"#;
+    let asked = counter.post_named(Who::Operator, "/api/reconciler/run", body, Some("s1")).await.json();
+    let id = asked["run_id"].as_str().unwrap();
+    let run = counter.get(Who::Viewer, &format!("/api/runs/{id}")).await.json();
+    assert_eq!(
+        (&run["state"], &run["kind"], &run["requested_by"]),
+        (&json!("pending"), &json!("sweep"), &json!("operator"))
+    );
+    let sent = counter.outlets().sent();
+    let [Parcel { what: Content::Bus { detail_type, detail }, .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!(detail_type.name(), "ReconcileRequested");
+    let detail: serde_json::Value = serde_json::from_str(detail).unwrap();
+    let said = json!({"repo": "acme/shop", "pr_number": 1, "dry_run": true, "run_id": id, "requested_by": "operator"});
+    assert_eq!(detail, said);
+    counter.outlets().set_down(true);
+    assert_eq!(counter.post(Who::Operator, "/api/reconciler/run", "").await.status, 503);
+    let runs = counter.get(Who::Viewer, "/api/runs").await.json();
+    let states: Vec<&str> = runs["runs"].as_array().unwrap().iter().map(|run| run["state"].as_str().unwrap()).collect();
+    assert_eq!(states.iter().filter(|state| **state == "cancelled").count(), 1, "nobody waits for what was not asked");
+}

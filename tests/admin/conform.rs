@@ -1,0 +1,97 @@
+//! The description is true: its copy in the repository is current, and schemathesis finds nothing that contradicts it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admin::router;
+use platform::outlets::dlq::{Dlq, Parked};
+
+use crate::counter::{Counter, Options, Who};
+use crate::furnished;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn the_description_in_the_repository_is_current() {
+    let path = root().join("docs/openapi.json");
+    let current = format!("{}\n", serde_json::to_string_pretty(&admin::openapi()).unwrap());
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    if current != committed {
+        // Not over the file itself: a test that mends what it checks would pass the second time.
+        std::fs::write(root().join("docs/openapi.json.new"), current).unwrap();
+        panic!("docs/openapi.json is out of date: review docs/openapi.json.new and move it there");
+    }
+}
+
+#[tokio::test]
+async fn every_described_path_answers_and_asks_for_its_key() {
+    let counter = Counter::new();
+    let described = serde_json::to_value(admin::openapi()).unwrap();
+    for (path, item) in described["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let path = path.replace("{repo}", "shop").replace("{number}", "1").replace("{id}", "x");
+            let request = http::Request::builder().method(method.to_uppercase().as_str()).uri(&path);
+            let answer = counter.send(Who::Nobody, request.body(bytes::Bytes::new()).unwrap()).await;
+            let expected = if operation.get("security").is_some() { 401 } else { 200 };
+            assert_eq!(answer.status, expected, "{method} {path}");
+        }
+    }
+}
+
+/// Serves the router on a free port until it is dropped.
+async fn serve(router: axum::Router) -> (String, tokio::task::JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let served = tokio::spawn(async move {
+        let _ = axum::serve(listener, router).await;
+    });
+    (address, served)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn schemathesis_finds_nothing() {
+    let policies =
+        domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 100000").unwrap();
+    let dlq = Dlq::Local(Arc::new(Parked::new(|_| {})));
+    let counter =
+        Counter::on(platform::store::memory::MemoryStore::new(), Options { policies, dlq, ..Options::default() });
+    furnished(&counter).await;
+    let (address, served) = serve(router(Arc::clone(&counter.admin))).await;
+    let tools = Command::new(root().join("scripts/python-tools")).arg("schemathesis").output().unwrap();
+    assert!(tools.status.success(), "{}", String::from_utf8_lossy(&tools.stderr));
+    let programs = PathBuf::from(String::from_utf8(tools.stdout).unwrap().trim());
+    let mut run = Command::new(programs.join("schemathesis"))
+        .args(["run", &format!("{address}/api/openapi.json")])
+        .args(["--header", &format!("Authorization: Bearer {}", counter.key(Who::Admin).unwrap())])
+        .args(["--max-examples", "25", "--seed", "7", "--workers", "2", "--phases", "examples,coverage,fuzzing"])
+        // A valid `after`, `repo` or run id is one that is there: what is well formed and unknown is refused, rightly.
+        .args(["--exclude-checks", "positive_data_acceptance"])
+        .args(["--request-timeout", "10", "--no-color"])
+        .current_dir(std::env::temp_dir())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let give_up = Instant::now() + Duration::from_secs(240);
+    let ended = loop {
+        if let Some(status) = run.try_wait().unwrap() {
+            break Some(status);
+        }
+        if Instant::now() >= give_up {
+            run.kill().unwrap();
+            break None;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    let output = run.wait_with_output().unwrap();
+    served.abort();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(ended.is_some_and(|status| status.success()), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!counter.lines.text().contains("\"level\":\"ERROR\""), "no answer was a 5xx");
+}

@@ -1,0 +1,197 @@
+//! The counter: the admin function on a store, with keys of every role, and requests made without sockets.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use admin::keys::{Keys, new_key};
+use admin::{Admin, Settings, router};
+use bytes::Bytes;
+use domain::command::Role;
+use domain::event::Fact;
+use domain::policy::Policies;
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use platform::clock::{Clock, Pause};
+use platform::engine::Engine;
+use platform::github::GitHub;
+use platform::outlets::dlq::Dlq;
+use platform::rows;
+use platform::store::Store;
+use platform::store::memory::MemoryStore;
+use platform::telemetry::Log;
+use serde_json::Value;
+use tests::{Remembering, Written, acting, start};
+use tower::ServiceExt as _;
+
+/// A time that a test sets.
+#[derive(Debug, Clone)]
+pub(crate) struct Hands(Arc<Mutex<Timestamp>>);
+
+impl Hands {
+    pub(crate) fn set(&self, at: Timestamp) {
+        *self.0.lock().unwrap() = at;
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().unwrap()
+    }
+
+    fn sleep(&self, _: Duration) -> Pause {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    Nobody,
+    Stranger,
+    Viewer,
+    Operator,
+    Admin,
+    /// An admin who sees `acme/shop` only.
+    ShopAdmin,
+    /// A viewer who sees `acme/web` only.
+    WebViewer,
+}
+
+pub(crate) struct Counter<S: Store + 'static> {
+    pub(crate) admin: Arc<Admin<S, Remembering>>,
+    pub(crate) hands: Hands,
+    pub(crate) lines: Written,
+    keys: Vec<(Who, String)>,
+}
+
+/// What was answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answered {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {} {}", self.status, self.text))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+
+    /// The code of a problem, which is one in every respect.
+    pub(crate) fn problem(&self) -> (u16, String) {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{} {}", self.status, self.text);
+        let json = self.json();
+        assert_eq!(json["status"], self.status);
+        assert_eq!(json["type"], "about:blank");
+        let detail = json["detail"].as_str().unwrap();
+        assert!(detail.ends_with(['.', '?', '!']) && detail.len() < 900, "{detail}");
+        (self.status, json["code"].as_str().unwrap().to_owned())
+    }
+}
+
+pub(crate) struct Options {
+    pub(crate) policies: Policies,
+    pub(crate) github: Option<GitHub>,
+    pub(crate) dlq: Dlq,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { policies: acting(), github: None, dlq: Dlq::None }
+    }
+}
+
+impl Counter<MemoryStore> {
+    pub(crate) fn new() -> Self {
+        Self::on(MemoryStore::new(), Options::default())
+    }
+}
+
+impl<S: Store + 'static> Counter<S> {
+    pub(crate) fn on(store: S, options: Options) -> Self {
+        let hands = Hands(Arc::new(Mutex::new(start())));
+        let lines = Written::default();
+        let mut keys = Vec::new();
+        let mut entries = Vec::new();
+        for (who, name, role, scope) in [
+            (Who::Viewer, "viewer", Role::Viewer, ""),
+            (Who::Operator, "operator", Role::Operator, ""),
+            (Who::Admin, "admin", Role::Admin, ""),
+            (Who::ShopAdmin, "shop-admin", Role::Admin, ":acme/shop"),
+            (Who::WebViewer, "web-viewer", Role::Viewer, ":acme/web"),
+        ] {
+            let (key, entry) = new_key(name, role).unwrap();
+            keys.push((who, key));
+            entries.push(format!("{entry}{scope}"));
+        }
+        let settings = Settings {
+            keys: Keys::parse(&entries.join(";")).unwrap(),
+            owner: Some("acme".to_owned()),
+            github: options.github,
+            jenkins: None,
+            dlq: options.dlq,
+            clock: Arc::new(hands.clone()),
+            log: Log::to(lines.clone()),
+        };
+        let engine = Engine::new(store, Remembering::default(), options.policies);
+        Self { admin: Arc::new(Admin::new(engine, settings)), hands, lines, keys }
+    }
+
+    pub(crate) fn key(&self, who: Who) -> Option<&str> {
+        match who {
+            Who::Nobody => None,
+            Who::Stranger => Some("suture_0000000000000000000000000000000000000000000000000000000000000000"),
+            known => self.keys.iter().find(|(one, _)| *one == known).map(|(_, key)| key.as_str()),
+        }
+    }
+
+    pub(crate) fn outlets(&self) -> &Remembering {
+        self.admin.engine().outlets()
+    }
+
+    pub(crate) fn store(&self) -> &S {
+        self.admin.engine().store()
+    }
+
+    /// A fact is heard, at its own time.
+    pub(crate) async fn hear(&self, fact: &Fact) {
+        let at = fact.occurred_at;
+        self.admin.engine().apply(fact, at).await.unwrap();
+        self.store().write(vec![rows::repo_known(&fact.pr.repo)], at).await.unwrap();
+    }
+
+    pub(crate) async fn send(&self, who: Who, request: Request<Bytes>) -> Answered {
+        let (mut parts, body) = request.into_parts();
+        if let Some(key) = self.key(who) {
+            parts.headers.insert("authorization", format!("Bearer {key}").parse().unwrap());
+        }
+        let request = Request::from_parts(parts, http_body_util::Full::new(body));
+        let answer = router(Arc::clone(&self.admin)).oneshot(request).await.unwrap();
+        let (parts, body) = answer.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Answered { status: parts.status.as_u16(), headers: parts.headers, text }
+    }
+
+    pub(crate) async fn get(&self, who: Who, path: &str) -> Answered {
+        self.send(who, Request::builder().uri(path).body(Bytes::new()).unwrap()).await
+    }
+
+    pub(crate) async fn post(&self, who: Who, path: &str, body: &str) -> Answered {
+        self.post_named(who, path, body, None).await
+    }
+
+    pub(crate) async fn post_named(&self, who: Who, path: &str, body: &str, name: Option<&str>) -> Answered {
+        let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
+        let request = match name {
+            Some(name) => request.header("idempotency-key", name),
+            None => request,
+        };
+        self.send(who, request.body(Bytes::from(body.to_owned())).unwrap()).await
+    }
+}

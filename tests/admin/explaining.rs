@@ -1,0 +1,116 @@
+//! Why: one sentence in each state, the rule and its evidence, and what GitHub shows, with nothing changed by it.
+
+use domain::event::{Happened, RemedyNews};
+use domain::id::RunId;
+use domain::policy::Policies;
+use platform::store::memory::MemoryStore;
+use serde_json::{Value, json};
+use tests::{claim, fact, minute, opened, pr, start};
+
+use crate::counter::{Counter, Options, Who};
+use crate::{flaky, furnished};
+
+async fn explain(counter: &Counter<MemoryStore>, number: u64, query: &str) -> Value {
+    let answer = counter.get(Who::Operator, &format!("/api/pr/shop/{number}/explain{query}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
+}
+
+/// A typical life, stopped after so many facts and looked at an hour after the last.
+async fn stopped_after(facts: usize) -> Value {
+    let counter = Counter::new();
+    let life = tests::typical_life(&pr(1));
+    for fact in &life[..facts] {
+        counter.hear(fact).await;
+    }
+    counter.hands.set(life[facts - 1].occurred_at + jiff::SignedDuration::from_hours(1));
+    explain(&counter, 1, "").await
+}
+
+#[tokio::test]
+async fn each_state_is_explained_in_one_sentence() {
+    let mut said = Vec::new();
+    for facts in [1, 2, 7, 8, 9, 10, 11, 12] {
+        let explained = stopped_after(facts).await;
+        let rule = explained["rule"]["number"].as_str().unwrap_or("–").to_owned();
+        let summary = explained["summary"].as_str().unwrap();
+        assert!(summary.ends_with('.') && summary.matches(". ").count() == 0, "{summary}");
+        assert!(explained["text"].as_str().unwrap().contains(summary));
+        let state = explained["state"].as_str().unwrap();
+        said.push(format!("{state} | {rule} {} | {summary}", explained["classification"].as_str().unwrap()));
+    }
+    let said = said.join("\n");
+    let expected = "\
+CREATED | 9a RETRY_CHECKS | No check has started yet; that has taken 1 h, and 5 min is normal.
+CHECKS_RUNNING | 9b NO_ACTION | Checks are running: `continuous-integration/jenkins/pr-merge`; that has taken 1 h, and 1 h is normal.
+CHECKS_PASSED | 5 RETRIGGER_POLICY_BOT | The checks are green, and Policy Bot has said nothing yet; that has taken 1 h, and 30 min is normal.
+POLICY_EVALUATING | 5 RETRIGGER_POLICY_BOT | Policy Bot is evaluating; that has taken 1 h, and 30 min is normal.
+POLICY_PASSED | 8 RETRIGGER_APPROVER_BOT | The policies are met, and Approver Bot has not approved yet; that has taken 1 h, and 15 min is normal.
+APPROVED | 9 RETRIGGER_MERGE | It is approved, and Automerge Bot has not merged it yet; that has taken 1 h, and 10 min is normal.
+MERGING | 9c RETRIGGER_MERGE | Automerge Bot is merging it; that has taken 1 h, and 5 min is normal.
+MERGED | – NO_ACTION | It is merged.";
+    assert_eq!(said, expected);
+}
+
+#[tokio::test]
+async fn an_explanation_has_evidence_the_next_action_budgets_and_what_a_person_could_do() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    counter.hands.set(minute(35));
+    let why = explain(&counter, 1, "").await;
+    assert_eq!((&why["rule"]["number"], &why["classification"]), (&json!("3"), &json!("RETRY_CHECKS")));
+    assert_eq!(why["evidence"], json!(["`build` failed, transient by rule `network`: connection reset"]));
+    let next = "Suture will run the checks again with the next sweep, unless GitHub shows something else.";
+    assert_eq!((&why["next_action"], &why["next_action_at"]), (&json!(next), &json!("2036-03-03T09:33:00Z")));
+    assert_eq!(why["would_have_matched"], "rule 11 (FALLTHROUGH)");
+    assert_eq!(why["you_can"][0], "`/rebuild`: Runs the Jenkins build again.");
+    assert_eq!((&why["live"], &why["live_error"]), (&json!(false), &json!(null)));
+    // A key without GitHub says so, and explains all the same.
+    let live = explain(&counter, 1, "?live=true").await;
+    assert_eq!((&live["live"], &live["classification"]), (&json!(false), &json!("RETRY_CHECKS")));
+    assert!(live["live_error"].as_str().unwrap().starts_with("GitHub could not be asked: "));
+}
+
+#[tokio::test]
+async fn what_is_spent_held_escalated_or_only_observed_is_said() {
+    let counter = Counter::new();
+    counter.hear(&opened(&pr(1), "d1", start())).await;
+    let engine = counter.admin.engine();
+    // Three rebuilds that did not work.
+    let mut at = 10;
+    for n in 1..=3 {
+        counter.hear(&flaky(&pr(1), &format!("f{n}"), at)).await;
+        at += 60;
+        let claimed = claim(engine, &pr(1), &format!("run-{n}"), minute(at)).await;
+        engine.apply(&claimed, minute(at)).await.unwrap();
+        let failed =
+            RemedyNews::Failed { error: "Jenkins is gone".to_owned(), failure: domain::backoff::Failure::Unavailable };
+        let news = Happened::Remedy { run: RunId::new(format!("run-{n}")), news: failed };
+        engine.apply(&fact(&pr(1), format!("n{n}"), minute(at + 1), news), minute(at + 1)).await.unwrap();
+        at += 60;
+    }
+    at += 600;
+    counter.hands.set(minute(at));
+    let spent = explain(&counter, 1, "").await;
+    assert_eq!((&spent["classification"], &spent["rule"]["number"]), (&json!("NEEDS_INTERVENTION"), &json!("3")));
+    assert_eq!(spent["evidence"][1], "Retry budget exhausted for rebuild (3/3)");
+    assert_eq!(spent["budgets"][0], json!({"strategy": "rebuild", "used": 3, "max": 3, "left": 0}));
+    let escalated = claim(engine, &pr(1), "run-9", minute(at)).await;
+    engine.apply(&escalated, minute(at)).await.unwrap();
+    let gave_up = explain(&counter, 1, "").await;
+    assert_eq!((&gave_up["state"], &gave_up["rule"]), (&json!("NEEDS_INTERVENTION"), &json!(null)));
+    assert_eq!(gave_up["summary"], "Suture gave up: Retry budget exhausted for rebuild (3/3).");
+    assert_eq!(gave_up["you_can"][0], "Fix the cause and push to the branch: Suture takes over again by itself.");
+    let overview = counter.get(Who::Viewer, "/api/overview").await.json();
+    assert_eq!((&overview["needs_person"][0]["number"], &overview["repos"][0]["needs_person"]), (&json!(1), &json!(1)));
+    let observing = Options { policies: Policies::default(), ..Options::default() };
+    let watcher = Counter::on(MemoryStore::new(), observing);
+    watcher.hear(&opened(&pr(1), "d1", start())).await;
+    watcher.hands.set(minute(60));
+    let watched = explain(&watcher, 1, "").await;
+    assert_eq!(watched["next_action"], "Suture would run the checks again, but only observes here.");
+    let would = claim(watcher.admin.engine(), &pr(1), "run-1", minute(60)).await;
+    watcher.admin.engine().apply(&would, minute(60)).await.unwrap();
+    let stale = watcher.get(Who::Viewer, "/api/prs/stale").await.json();
+    assert_eq!(stale["prs"][0]["number"], 1, "what is only watched, and due later, is stale all the same");
+}

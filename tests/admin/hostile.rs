@@ -1,0 +1,189 @@
+//! Whatever is sent, the answer is a problem with a sentence: never a 5xx, never a stack trace, never somebody else's names.
+
+use bytes::Bytes;
+use http::Request;
+use jiff::Timestamp;
+use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
+use serde_dynamo::Item;
+
+use crate::counter::{Counter, Options, Who};
+use crate::furnished;
+
+#[tokio::test]
+async fn paths_cannot_be_tricked() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let long = "x".repeat(5000);
+    for path in [
+        "/api/pr/../../etc/passwd/1/status".to_owned(),
+        "/api/pr/%2e%2e/1/status".to_owned(),
+        "/api/pr/acme%2F..%2Fshop/1/status".to_owned(),
+        "/api/pr/acme%2F%2Fshop/1/status".to_owned(),
+        "/api/pr/%2F/1/status".to_owned(),
+        "/api/pr/shop%00/1/status".to_owned(),
+        "/api/pr/shop/1%00/status".to_owned(),
+        "/api/pr/shop%23x/1/status".to_owned(),
+        "/api/pr/shop/0/status".to_owned(),
+        "/api/pr/shop/-1/status".to_owned(),
+        "/api/pr/shop/+1/status".to_owned(),
+        "/api/pr/shop/1e3/status".to_owned(),
+        "/api/pr/shop/99999999999999999999/status".to_owned(),
+        "/api/pr/shop/01x/status".to_owned(),
+        "/api/pr/%ff%fe/1/status".to_owned(),
+        format!("/api/pr/{long}/1/status"),
+        format!("/api/pr/shop/{long}/status"),
+        format!("/api/runs/{long}"),
+        "/api/runs/%00".to_owned(),
+        "/api/runs/..%2F..%2FPR%23acme%2Fshop%231".to_owned(),
+        "/assets/../main.rs".to_owned(),
+        "/assets/%2e%2e/index.html".to_owned(),
+        "//api/overview".to_owned(),
+        "/api/overview/".to_owned(),
+        "/API/overview".to_owned(),
+        "/api".to_owned(),
+    ] {
+        let answer = counter.get(Who::Admin, &path).await;
+        let (status, _) = answer.problem();
+        assert!((400..500).contains(&status), "{path}: {status}");
+        assert!(!answer.text.contains("passwd") && answer.text.len() < 1500, "{}", answer.text);
+    }
+    // One pull request has many spellings, and leading zeros are none of ours; case is GitHub's matter.
+    assert_eq!(counter.get(Who::Admin, "/api/pr/ACME/Shop/1/status").await.json()["repo"], "acme/shop");
+}
+
+#[tokio::test]
+async fn queries_cannot_be_tricked() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    for path in [
+        "/api/prs?state=checks_failed",
+        "/api/prs?state=X",
+        "/api/prs?limit=0",
+        "/api/prs?limit=-1",
+        "/api/prs?limit=9999999999999",
+        "/api/prs?after=%00",
+        "/api/prs?after=eyJsIjoicHJzIiwicCI6WyJhY21lL3Nob3AjMSIsIkNSRUFURUQiLDFdfQ",
+        "/api/prs?unknown=1",
+        "/api/prs?repo=..%2F..",
+        "/api/pr/shop/1/events?order=sideways",
+        "/api/pr/shop/1/explain?live=perhaps",
+        "/api/runs?repo=shop",
+        "/api/runs?number=1",
+        "/api/runs?after=eyJsIjoicnVucyIsInAiOiJub25lIn0",
+        "/api/export/events?from=yesterday",
+        "/api/export/events?from=2036-03-03T09:00:00Z&to=2036-03-01T09:00:00Z",
+        "/api/export/events?from=2020-01-01T00:00:00Z&to=2036-03-01T09:00:00Z",
+    ] {
+        let (status, code) = counter.get(Who::Admin, path).await.problem();
+        assert_eq!(status, 400, "{path}: {code}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_have_a_size_and_a_shape() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let command = "/api/pr/shop/1/command";
+    let huge = format!(r#"{{"command":"{}"}}"#, "x".repeat(300 * 1024));
+    assert_eq!(counter.post(Who::Admin, command, &huge).await.problem(), (413, "TOO_LARGE".to_owned()));
+    let told = Request::builder().method("POST").uri(command).header("content-length", "99999999999");
+    let answer = counter.send(Who::Admin, told.body(Bytes::new()).unwrap()).await;
+    assert_eq!(answer.problem().0, 413, "it is not even read");
+    let unseen = counter.post(Who::Nobody, command, &huge).await;
+    assert_eq!(unseen.problem().0, 401, "nobody's body is read");
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(counter.post(Who::Admin, "/api/commands", &deep).await.problem(), (400, "BAD_JSON".to_owned()));
+    let not_utf8 =
+        Request::builder().method("POST").uri(command).body(Bytes::from_static(&[b'{', 0xff, 0xfe])).unwrap();
+    assert_eq!(counter.send(Who::Admin, not_utf8).await.problem(), (400, "BAD_JSON".to_owned()));
+    let markup = counter.post(Who::Admin, command, r#"{"command":"<script>alert(1)</script>"}"#).await;
+    assert_eq!((markup.problem().0, markup.header("x-content-type-options")), (400, "nosniff"));
+}
+
+/// A store that is gone.
+#[derive(Debug, Default)]
+struct Gone(Spent);
+
+fn gone<T>() -> Result<T, StoreError> {
+    Err(StoreError::Unavailable("dispatch failure at secret-host.internal".to_owned()))
+}
+
+impl Store for Gone {
+    async fn get(&self, _: &Key, _: Timestamp) -> Result<Option<Item>, StoreError> {
+        gone()
+    }
+
+    async fn get_many(&self, _: &[Key], _: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
+        gone()
+    }
+
+    async fn write(&self, _: Vec<Write>, _: Timestamp) -> Result<(), StoreError> {
+        gone()
+    }
+
+    async fn count(&self, _: &Key, _: i64, _: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
+        // The limit is asked first; every second time it answers, so that what comes after it is asked too.
+        if now.as_second() % 2 == 0 { gone() } else { Ok(1) }
+    }
+
+    async fn query(&self, _: &Query, _: Timestamp) -> Result<Page, StoreError> {
+        gone()
+    }
+
+    fn spent(&self) -> &Spent {
+        &self.0
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_is_a_503_that_names_nothing_inside() {
+    let counter = Counter::on(Gone::default(), Options::default());
+    for second in [0, 1] {
+        counter.hands.set(tests::start() + jiff::SignedDuration::from_secs(second));
+        for path in [
+            "/api/overview",
+            "/api/prs",
+            "/api/prs/stale",
+            "/api/pr/shop/1/status",
+            "/api/pr/shop/1/events",
+            "/api/pr/shop/1/explain",
+            "/api/runs",
+            "/api/runs/x",
+            "/api/circuit-breaker",
+            "/api/export/events",
+        ] {
+            let answer = counter.get(Who::Admin, path).await;
+            assert_eq!(answer.problem(), (503, "UNAVAILABLE".to_owned()), "{path}");
+            assert!(!answer.text.contains("secret-host"), "{}", answer.text);
+        }
+        for (path, body) in [
+            ("/api/pr/shop/1/command", r#"{"command":"/hold"}"#),
+            ("/api/pause", ""),
+            ("/api/reconciler/run", ""),
+            ("/api/commands", r#"[{"repo":"shop","pr_number":1,"command":"/hold"}]"#),
+        ] {
+            for name in [None, Some("k")] {
+                assert_eq!(counter.post_named(Who::Admin, path, body, name).await.problem().0, 503, "{path}");
+            }
+        }
+    }
+    assert!(counter.lines.text().contains("secret-host"), "the log is told");
+    assert_eq!(counter.get(Who::Nobody, "/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn each_request_leaves_one_line_with_who_what_and_how_long() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    counter.get(Who::Viewer, "/api/pr/shop/1/status?x=1").await;
+    counter.get(Who::Nobody, "/no/such/path").await;
+    counter.post(Who::Operator, "/api/pr/shop/1/command", r#"{"command":"/merge"}"#).await;
+    let text = counter.lines.text();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!((&lines[0]["key"], &lines[0]["route"]), (&"viewer".into(), &"/api/pr/{repo}/{number}/status".into()));
+    assert_eq!((&lines[0]["status"], &lines[0]["method"]), (&200.into(), &"GET".into()));
+    assert!(lines[0]["ms"].is_u64());
+    assert_eq!((&lines[1]["route"], lines[1].get("key"), &lines[1]["status"]), (&"none".into(), None, &404.into()));
+    assert_eq!((&lines[2]["code"], &lines[2]["refused"]), (&"COMMAND_NOT_POSSIBLE".into(), &1.into()));
+}

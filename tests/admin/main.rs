@@ -1,0 +1,55 @@
+//! The admin function: who may see and do what, what is refused and how, what answers say, and what they cost.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
+
+mod access;
+mod asking;
+mod binary;
+mod conform;
+mod counter;
+mod explaining;
+mod hostile;
+mod looking;
+mod runs;
+mod speed;
+mod together;
+
+use domain::id::PrId;
+use domain::signals::{CheckKind, Failure, Renewal, Verdict};
+use platform::store::Store;
+use tests::{fact, minute, opened, pr, sha, start};
+
+use counter::Counter;
+
+/// `acme/web#<number>`.
+fn web(number: u64) -> PrId {
+    format!("acme/web#{number}").parse().unwrap()
+}
+
+/// A check of head `a` fails because of the network.
+fn flaky(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
+    let check = domain::signals::Check {
+        name: "build".to_owned(),
+        kind: CheckKind::Run,
+        verdict: Verdict::Failed,
+        id: Some(7),
+        started_at: Some(start()),
+        at: minute(minutes),
+        failure: Some(Failure { transient_rule: Some("network".to_owned()), text: "connection reset".to_owned() }),
+        renewal: Renewal::None,
+    };
+    fact(pr, id, minute(minutes), domain::event::Happened::Check { head: sha('a'), check })
+}
+
+/// Two repositories: `acme/shop` with #1 (failed), #2 (just opened) and #3 (merged), `acme/web` with #1 (just opened).
+async fn furnished<S: Store + 'static>(counter: &Counter<S>) {
+    counter.hear(&opened(&pr(1), "d1", start())).await;
+    counter.hear(&flaky(&pr(1), "d2", 3)).await;
+    counter.hear(&opened(&pr(2), "d3", minute(2))).await;
+    for mut fact in tests::typical_life(&pr(3)) {
+        fact.id = domain::id::EventId::new(format!("life-{}", fact.id));
+        counter.hear(&fact).await;
+    }
+    counter.hear(&opened(&web(1), "d5", minute(4))).await;
+    counter.hands.set(minute(20));
+}

@@ -1,0 +1,148 @@
+//! Runs that are taken back, approved and rejected; the dead-letter queue; the breaker.
+
+use std::sync::Arc;
+
+use domain::event::{Happened, RemedyNews};
+use domain::id::RunId;
+use domain::policy::Policies;
+use domain::run::{Initiator, RunState, TransitionContext};
+use platform::outlets::dlq::{Dead, Dlq, Parked};
+use platform::rows;
+use platform::store::memory::MemoryStore;
+use platform::store::{OnlyIf, Store as _, Write};
+use serde_json::json;
+use tests::{claim, fact, minute, pr};
+
+use crate::counter::{Counter, Options, Who};
+use crate::furnished;
+
+/// A rebuild of #2 is claimed.
+async fn claimed(counter: &Counter<MemoryStore>) {
+    let engine = counter.admin.engine();
+    let claim = claim(engine, &pr(2), "run-1", minute(20)).await;
+    engine.apply(&claim, minute(20)).await.unwrap();
+}
+
+/// The run is where the Car Bridge has left it.
+async fn moved(counter: &Counter<MemoryStore>, states: &[RunState]) {
+    let engine = counter.admin.engine();
+    let mut run = engine.run(&RunId::new("run-1"), minute(20)).await.unwrap().unwrap();
+    let loaded = run.version;
+    for state in states {
+        run = run.advance(*state, TransitionContext::new(Initiator::System, minute(20))).unwrap();
+    }
+    let (key, item) = rows::run_row(&run, engine.policies().base()).unwrap();
+    let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };
+    counter.store().write(vec![write], minute(20)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_that_is_cancelled_gives_its_budget_back() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    claimed(&counter).await;
+    let cancelled = counter.post(Who::Operator, "/api/runs/run-1/cancel", "").await;
+    assert_eq!((cancelled.status, &cancelled.json()["state"]), (202, &json!("cancelled")), "{}", cancelled.text);
+    let record = counter.admin.engine().load(&pr(2), minute(20)).await.unwrap().unwrap();
+    assert_eq!((record.active_run, record.retry_counts.rebuild, record.lifetime_remedies), (None, 0, 0));
+    let again = counter.post(Who::Operator, "/api/runs/run-1/cancel", "").await;
+    assert_eq!(again.problem(), (409, "RUN_TERMINAL_STATE".to_owned()));
+    assert_eq!(counter.post(Who::Viewer, "/api/runs/run-1/cancel", "").await.problem().0, 403);
+}
+
+#[tokio::test]
+async fn only_what_awaits_approval_is_approved_or_rejected() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    claimed(&counter).await;
+    for verb in ["approve", "reject"] {
+        let refused = counter.post(Who::Admin, &format!("/api/runs/run-1/{verb}"), "").await;
+        assert_eq!(refused.problem(), (409, "RUN_INVALID_TRANSITION".to_owned()), "{verb}");
+    }
+    moved(&counter, &[RunState::Running, RunState::AwaitingApproval]).await;
+    assert_eq!(counter.post(Who::Operator, "/api/runs/run-1/approve", "").await.problem().0, 403);
+    let sent = counter.outlets().sent().len();
+    let approved = counter.post(Who::Admin, "/api/runs/run-1/approve", "").await;
+    assert_eq!(
+        (approved.status, &approved.json()["state"]),
+        (202, &json!("awaiting_approval")),
+        "the Car Bridge lets it go"
+    );
+    let parcels = counter.outlets().sent();
+    assert!(format!("{:?}", parcels[sent]).contains("command: Approve"), "{parcels:?}");
+    let rejected = counter.post(Who::Operator, "/api/runs/run-1/reject", "").await;
+    assert_eq!((rejected.status, &rejected.json()["state"]), (202, &json!("failed")), "{}", rejected.text);
+    // Once rejected it is not tried again: the next sweep hands it to a person.
+    let next = claim(counter.admin.engine(), &pr(2), "run-2", minute(60 * 24)).await;
+    let applied = counter.admin.engine().apply(&next, minute(60 * 24)).await.unwrap();
+    assert!(applied.reason.contains("operator rejected it"), "{}", applied.reason);
+}
+
+#[tokio::test]
+async fn a_run_that_no_record_waits_for_ends_all_the_same() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    claimed(&counter).await;
+    // A person's command has overtaken it, and the run's own end was lost.
+    let engine = counter.admin.engine();
+    let news = RemedyNews::Dropped { why: "test".to_owned() };
+    let before = engine.run(&RunId::new("run-1"), minute(20)).await.unwrap().unwrap();
+    engine
+        .apply(&fact(&pr(2), "n", minute(20), Happened::Remedy { run: RunId::new("run-1"), news }), minute(20))
+        .await
+        .unwrap();
+    let (key, item) = rows::run_row(&before, engine.policies().base()).unwrap();
+    counter.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Always }], minute(20)).await.unwrap();
+    let cancelled = counter.post(Who::Operator, "/api/runs/run-1/cancel", "").await;
+    assert_eq!((cancelled.status, &cancelled.json()["state"]), (202, &json!("cancelled")), "{}", cancelled.text);
+}
+
+#[tokio::test]
+async fn a_sweep_that_has_not_begun_is_cancelled_at_once() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let asked = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
+    let path = format!("/api/runs/{}/cancel", asked["run_id"].as_str().unwrap());
+    assert_eq!(counter.post(Who::Operator, &path, "").await.json()["state"], "cancelled");
+    assert_eq!(counter.post(Who::Operator, &path, "").await.problem().1, "RUN_TERMINAL_STATE");
+}
+
+#[tokio::test]
+async fn dead_messages_are_shown_with_their_reason_and_sent_back() {
+    let parked = Arc::new(Parked::new(|_| {}));
+    let options = Options { dlq: Dlq::Local(Arc::clone(&parked)), ..Options::default() };
+    let counter = Counter::on(MemoryStore::new(), options);
+    let body = r#"{"type":"riddle"}"#.to_owned();
+    parked.park(Dead { id: "m1".to_owned(), sent_at: Some(minute(1)), receive_count: 5, body: body.clone() });
+    assert_eq!(counter.get(Who::Operator, "/api/dlq").await.problem().0, 403);
+    assert_eq!(counter.get(Who::ShopAdmin, "/api/dlq").await.problem().0, 403, "they name everybody's pull requests");
+    let dlq = counter.get(Who::Admin, "/api/dlq").await.json();
+    assert_eq!((&dlq["approximate_count"], &dlq["messages"][0]["body_excerpt"]), (&json!(1), &json!(body)));
+    assert!(dlq["messages"][0]["reason"].as_str().unwrap().contains("`type` is \"riddle\""));
+    assert_eq!(counter.get(Who::Viewer, "/api/overview").await.json()["dlq"], json!({"messages": 1}));
+    assert_eq!(counter.post(Who::Admin, "/api/dlq/redrive", "").await.json(), json!({"moved": 1}));
+    assert_eq!(counter.get(Who::Admin, "/api/dlq").await.json()["messages"], json!([]));
+}
+
+#[tokio::test]
+async fn the_breaker_is_shown_and_reset() {
+    let policies = Policies::parse("mode = \"act\"\nbreaker.minimum_actions = 1").unwrap();
+    let counter = Counter::on(MemoryStore::new(), Options { policies, ..Options::default() });
+    counter.hands.set(minute(20));
+    let settings = &counter.admin.engine().policies().base().breaker;
+    for n in 0..3 {
+        let run = RunId::new(format!("r{n}"));
+        platform::breaker::count(counter.store(), &run, platform::breaker::Ended::Failed, minute(20)).await.unwrap();
+    }
+    platform::breaker::evaluate(counter.store(), settings, minute(20)).await.unwrap().unwrap();
+    let open = counter.get(Who::Viewer, "/api/circuit-breaker").await.json();
+    assert_eq!(
+        (&open["state"], &open["failure_rate_percent"], &open["failures"]),
+        (&json!("open"), &json!(100), &json!(3))
+    );
+    assert_eq!(open["cooldown_until"], "2036-03-03T09:30:00Z");
+    // The rest of the minute in which it is reset counts for nothing.
+    counter.hands.set(minute(20) + jiff::SignedDuration::from_secs(30));
+    let closed = counter.post(Who::Admin, "/api/circuit-breaker/reset", "").await.json();
+    assert_eq!((&closed["state"], &closed["failures"]), (&json!("closed"), &json!(0)));
+}

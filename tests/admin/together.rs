@@ -1,0 +1,116 @@
+//! With the others: what is asked here is done by the Car Bridge, a sweep that was asked for is the reconciler's, and GitHub,
+//! when it is asked, changes nothing. In the pretended world.
+
+use std::sync::Arc;
+
+use domain::id::RunId;
+use domain::policy::Policies;
+use jiff::SignedDuration;
+use platform::bridge::Handled;
+use platform::clock::Clock;
+use platform::github::{Credentials, GitHub};
+use platform::outlets::message::Message;
+use platform::outlets::{Content, Parcel};
+use platform::store::memory::MemoryStore;
+use platform::sweep::{Scope, Sweep, Swept, Wish};
+use serde_json::json;
+use tests::stage::{Stage, Surface, WorldClock, look, transport};
+use world::{NewPull, Pr, Settings};
+
+use crate::counter::{Counter, Options, Who};
+
+type Shared = Counter<Arc<MemoryStore>>;
+
+fn github(stage: &Stage) -> GitHub {
+    let settings = Settings::default();
+    let token = settings.tokens.first().map(|(token, _)| token.clone()).unwrap();
+    let base_url = settings.api_url.parse().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&stage.world)));
+    let service = transport(&stage.world, Surface::GitHub, &stage.fuse);
+    let settings = platform::github::Settings { base_url, ..platform::github::Settings::default() };
+    GitHub::with_service(&Credentials::token(&token), settings, service, clock)
+}
+
+/// The stage with a pull request on it, and the admin function on the same store.
+async fn together() -> (Stage, Shared, Pr, String) {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    let options = Options { github: Some(github(&stage)), ..Options::default() };
+    let counter = Counter::on(Arc::clone(&stage.store), options);
+    counter.hands.set(stage.now());
+    let path = format!("/api/pr/{}/{}", pr.repo, pr.number);
+    (stage, counter, pr, path)
+}
+
+fn messages(counter: &Shared) -> Vec<String> {
+    let body = |parcel: Parcel| match parcel.what {
+        Content::Queue { message: Message::Command(command), .. } => Message::Command(command).to_json().ok(),
+        Content::Queue { .. } | Content::Bus { .. } | Content::People(_) => None,
+    };
+    counter.outlets().sent().into_iter().filter_map(body).collect()
+}
+
+#[tokio::test]
+async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_comes() {
+    let (stage, counter, pr, path) = together().await;
+    let asked =
+        counter.post(Who::Operator, &format!("{path}/command"), r#"{"command":"/hold","args":"a freeze"}"#).await;
+    assert_eq!(asked.status, 202, "{}", asked.text);
+    let sent = messages(&counter);
+    for n in 0..2 {
+        let handled = stage.bridge.handle(&format!("m{n}"), &sent[0]).await.unwrap();
+        assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
+    }
+    let record = stage.record(&pr).await;
+    assert!(record.hold);
+    assert_eq!(record.blocked.unwrap().reason, "held by operator: a freeze");
+    let status = counter.get(Who::Operator, &format!("{path}/status")).await.json();
+    let received: Vec<&serde_json::Value> =
+        status["history"].as_array().unwrap().iter().filter(|event| event["kind"] == "COMMAND_RECEIVED").collect();
+    assert_eq!(
+        (received.len(), &received[0]["by"], &received[0]["id"]),
+        (1, &json!("operator"), &asked.json()["command_id"])
+    );
+    assert_eq!((&status["held"], &status["why"]), (&json!(true), &json!("Held by operator: a freeze.")));
+    assert!(status["commands"].as_array().unwrap().iter().any(|command| command["command"] == "/resume"));
+}
+
+#[tokio::test]
+async fn a_sweep_that_was_asked_for_is_found_by_the_reconciler_under_its_name() {
+    let (stage, counter, ..) = together().await;
+    let asked = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
+    let id = asked["run_id"].as_str().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&stage.world)));
+    let policies = Policies::parse("mode = \"act\"").unwrap();
+    let (store, outside) = (Arc::clone(&stage.store), stage.outside.clone());
+    let sweep = Sweep::new(store, outside, policies, github(&stage), None, clock, vec![]);
+    let wish = Wish::requested(RunId::new(id), Scope::All, false, "here");
+    let deadline = stage.now() + SignedDuration::from_mins(5);
+    assert!(matches!(sweep.sweep(&wish, deadline).await.unwrap(), Swept::Done(_)));
+    assert_eq!(sweep.sweep(&wish, deadline).await.unwrap(), Swept::Repeated);
+    let run = counter.get(Who::Viewer, &format!("/api/runs/{id}")).await.json();
+    assert_eq!((&run["state"], &run["kind"]), (&json!("completed"), &json!("sweep")));
+    let overview = counter.get(Who::Viewer, "/api/overview").await.json();
+    assert_eq!(overview["last_sweep"]["run_id"], id);
+    // One whose wish was lost does not stay pending for ever: a later sweep says so.
+    let lost = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
+    look(&stage.world).advance(SignedDuration::from_mins(6));
+    let wish = Wish::requested(RunId::new("later"), Scope::All, false, "here");
+    let deadline = stage.now() + SignedDuration::from_mins(5);
+    assert!(matches!(sweep.sweep(&wish, deadline).await.unwrap(), Swept::Done(_)));
+    let run = counter.get(Who::Viewer, &format!("/api/runs/{}", lost["run_id"].as_str().unwrap())).await.json();
+    assert_eq!((&run["state"], &run["outcome"]), (&json!("failed"), &json!("never began")));
+}
+
+#[tokio::test]
+async fn github_is_asked_and_nothing_is_changed_by_it() {
+    let (stage, counter, pr, path) = together().await;
+    look(&stage.world).advance(SignedDuration::from_mins(1));
+    let before = stage.record(&pr).await;
+    let rows = stage.store.len();
+    counter.hands.set(stage.now());
+    let live = counter.get(Who::Viewer, &format!("{path}/explain?live=true")).await.json();
+    assert_eq!((&live["live"], &live["live_error"]), (&json!(true), &json!(null)), "{live}");
+    assert_eq!(stage.record(&pr).await, before);
+    assert!(stage.store.len() <= rows + 1, "only the limit of the key was counted");
+}
