@@ -97,13 +97,13 @@ impl Function {
     ///
     /// # Panics
     /// If it cannot be started within a minute.
-    pub async fn start<'a>(name: &str, environment: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub async fn start(name: &str, environment: &[(&str, &str)]) -> Self {
         let (front, back) = (free_port(), free_port());
         let process = Command::new(emulator())
             .args(["--runtime-interface-emulator-address", &format!("127.0.0.1:{front}")])
             .args(["--runtime-api-address", &format!("127.0.0.1:{back}")])
             .arg(&binaries()[name])
-            .envs(environment)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -37,7 +37,7 @@ async fn the_release_binary_answers_gateway_events() {
     let (key, entry) = new_key("ops", Role::Viewer).unwrap();
     let function = Function::start(
         "admin",
-        [
+        &[
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", "test"),
             ("AWS_SECRET_ACCESS_KEY", "test"),

@@ -74,7 +74,8 @@ impl Surroundings {
             ("AWS_SECRET_ACCESS_KEY", "test"),
             ("SUTURE_CONFIG", &config),
         ];
-        Function::start(binary, set.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(own)).await
+        let set: Vec<(&str, &str)> = set.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(own).collect();
+        Function::start(binary, &set).await
     }
 }
 

@@ -60,7 +60,7 @@ async fn the_release_binary_takes_gateway_events_end_to_end() {
     let store = dynamo.store_on(names.clone()).await;
     let function = Function::start(
         "webhook",
-        [
+        &[
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", "test"),
             ("AWS_SECRET_ACCESS_KEY", "test"),
