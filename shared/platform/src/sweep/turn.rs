@@ -32,9 +32,8 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         policy: &Policy,
     ) -> Result<Option<(String, Timestamp)>, StoreError> {
         let (now, base) = (self.now(), &record.base_branch);
-        let wait = |who: &str| {
-            Some((format!("{who} is brought up to date with `{base}` first"), after(now, TURN_AGAIN)))
-        };
+        let wait =
+            |who: &str| Some((format!("{who} is brought up to date with `{base}` first"), after(now, TURN_AGAIN)));
         if let Some(first) = self.on_its_way(record, policy).await? {
             return Ok(wait(&format!("#{}", first.number)));
         }
