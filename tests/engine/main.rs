@@ -148,6 +148,30 @@ async fn news_of_a_run_change_the_record_and_the_run_together() {
 }
 
 #[tokio::test]
+async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction() {
+    let engine = engine();
+    let claim = stuck(&engine).await;
+    engine.apply(&claim, minute(5)).await.unwrap();
+    let id = RunId::new("run-1");
+    let run = engine.run(&id, minute(5)).await.unwrap().unwrap();
+    let version = run.version;
+    let running = run.take_lease("bridge", minute(6), minute(7)).unwrap();
+    let running = running.advance(RunState::Running, TransitionContext::new(Initiator::System, minute(6))).unwrap();
+    let (key, item) = rows::run_row(&running, acting().base()).unwrap();
+    let write = Write::Put { key, item, only_if: OnlyIf::Version(version) };
+    engine.store().write(vec![write], minute(6)).await.unwrap();
+    // The answer of Jenkins was slow, and the build quick: its result is here first.
+    engine.apply(&check(&pr(1), "d5", "build", Verdict::Passed, minute(9)), minute(9)).await.unwrap();
+    let news = Happened::Remedy { run: id.clone(), news: RemedyNews::Accepted };
+    let applied = engine.apply(&fact(&pr(1), "n1", minute(10), news), minute(10)).await.unwrap();
+    assert_eq!(applied.outcome, Outcome::Applied, "{}", applied.reason);
+    let run = engine.run(&id, minute(10)).await.unwrap().unwrap();
+    assert_eq!((run.state, run.outcome.as_deref()), (RunState::Completed, Some("the checks passed")));
+    let record = engine.load(&pr(1), minute(10)).await.unwrap().unwrap();
+    assert_eq!((record.state, record.active_run), (State::ChecksPassed, None));
+}
+
+#[tokio::test]
 async fn a_record_that_cannot_be_read_is_named() {
     let engine = engine();
     let write =

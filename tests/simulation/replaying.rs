@@ -11,7 +11,9 @@ fn history() -> String {
         let faults = "policy-asleep,approver-asleep,automerge-asleep,agent-lost,jenkins-deaf,real-test-failure";
         let mut mishaps = Mishaps::named(faults).unwrap();
         mishaps.world.lives = 1.0;
-        let plot = Plot { keeps_log: true, ..Plot::new(seed, 6, mishaps).unwrap() };
+        // Each seed has a configuration of its own otherwise.
+        let policies = Policies::parse("mode = \"act\"").unwrap();
+        let plot = Plot { keeps_log: true, policies, ..Plot::new(seed, 6, mishaps).unwrap() };
         // Worlds have the same names for their repositories: each gets one of its own.
         let log = play(&plot).unwrap().log;
         lines.extend(

@@ -245,19 +245,33 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     /// The runs a decision changes, as they are to be. A run that cannot be changed that way any more is left alone: the
     /// record is what counts, and says so.
     async fn runs(&self, changes: &[RunChange], now: Timestamp) -> Result<Vec<RunWrite>, EngineError> {
-        let mut writes = Vec::new();
+        let mut writes: Vec<RunWrite> = Vec::new();
         for change in changes {
             match change {
                 RunChange::Open(run) => writes.push(RunWrite { run: (**run).clone(), loaded: None }),
                 RunChange::Accepted { id, .. } | RunChange::Ended { id, .. } => {
-                    let Some(run) = self.run(id, now).await? else {
-                        warn!(run = %id, "a run that is to be changed is not there");
-                        continue;
+                    // One decision may change a run twice: accepted, and proven by what had come before. That is one row,
+                    // and a transaction takes each row once.
+                    let known = writes.iter().position(|write| write.run.id == *id).map(|at| writes.remove(at));
+                    let RunWrite { run, loaded } = match known {
+                        Some(write) => write,
+                        None => match self.run(id, now).await? {
+                            Some(run) => RunWrite { loaded: Some(run.version), run },
+                            None => {
+                                warn!(run = %id, "a run that is to be changed is not there");
+                                continue;
+                            }
+                        },
                     };
-                    let loaded = Some(run.version);
-                    match changed(run, change, now) {
+                    let version = run.version;
+                    match changed(run.clone(), change, now) {
                         Ok(run) => writes.push(RunWrite { run, loaded }),
-                        Err(error) => warn!(run = %id, %error, "a run is left as it is"),
+                        Err(error) => {
+                            warn!(run = %id, %error, "a run is left as it is");
+                            if loaded != Some(version) {
+                                writes.push(RunWrite { run, loaded });
+                            }
+                        }
                     }
                 }
             }

@@ -19,6 +19,9 @@ const MOST_VISITS: usize = 50;
 /// A sweep that comes at the very end of a stretch may be what ended it.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
 
+/// A sweep may take this long: what it decided then, it had seen when it came.
+const SWEEP: SignedDuration = SignedDuration::from_mins(1);
+
 /// What would have been done in each stretch.
 pub(crate) fn decide(life: &Life, policy: &Policy) -> Vec<Vec<Done>> {
     // What observe mode would do is what it would do if it acted.
@@ -126,7 +129,7 @@ fn visits(record: &mut Record, stretch: &Stretch, policy: &Policy, reopens: &mut
     let mut from = stretch.since;
     for _ in 0..MOST_VISITS {
         let Some(at) = next_visit(record, stretch, policy, from).filter(|at| *at <= until) else { break };
-        from = later(at, SignedDuration::from_secs(1));
+        from = later(at, SWEEP);
         let live = live(stretch, at);
         let vulnerability = Vulnerability { close_and_reopen: *reopens, ..Vulnerability::default() };
         let case = Case { record, live: Some(&live), vulnerability: Some(&vulnerability), policy, now: at };
@@ -155,12 +158,13 @@ fn visits(record: &mut Record, stretch: &Stretch, policy: &Policy, reopens: &mut
     done
 }
 
-/// The first sweep at which this stretch is stale, or at which the log shows that somebody looked and found the base in the way.
+/// The first sweep at which this stretch is stale. If the base was in the way, nothing else was done until that was seen, and
+/// nobody knows whether it could have been seen earlier.
 fn next_visit(record: &Record, stretch: &Stretch, policy: &Policy, from: Timestamp) -> Option<Timestamp> {
-    let stale = record.stale_at(policy).map(|at| record.not_before.map_or(at, |not_before| at.max(not_before)));
-    let stale = stale.map(|at| slot(at.max(from), policy));
+    let stale = record.stale_at(policy).map(|at| record.not_before.map_or(at, |not_before| at.max(not_before)))?;
+    let stale = slot(stale.max(from), policy);
     let seen = stretch.done.iter().filter(|done| is_about_base(done) && done.at >= from).map(|done| done.at).min();
-    [stale, seen].into_iter().flatten().min()
+    Some(seen.map_or(stale, |seen| stale.max(seen)))
 }
 
 /// Sweeps come every so many minutes.
@@ -178,7 +182,7 @@ fn is_about_base(done: &Done) -> bool {
 
 /// What GitHub and Jenkins would have said, as far as what was decided shows it.
 fn live(stretch: &Stretch, at: Timestamp) -> Live {
-    let seen = |word: &str| stretch.done.iter().any(|done| done.rule.contains(word) && done.at <= at);
+    let seen = |word: &str| stretch.done.iter().any(|done| done.rule.contains(word) && done.at <= later(at, SWEEP));
     let gone = stretch.done.iter().any(|done| done.rule.contains("RUNNING TOO LONG"));
     Live {
         mergeable: if seen("CONFLICT") { Mergeable::Conflicting } else { Mergeable::Clean },

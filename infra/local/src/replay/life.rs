@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::event::{Event, EventKind};
 use domain::id::PrId;
 use domain::state::{State, Strategy};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// One pull request's life.
 #[derive(Debug, Clone)]
@@ -80,9 +80,9 @@ pub(crate) fn lives(events: Vec<Event>) -> Vec<Life> {
 }
 
 fn life(pr: PrId, mut events: Vec<Event>) -> Option<Life> {
-    events.sort_by_cached_key(Event::sort_key);
+    events.sort_by_cached_key(|event| (known_by(event.occurred_at), event.sort_key()));
     let mut life = Life { pr, stretches: Vec::new() };
-    for event in &events {
+    for event in &in_order(events) {
         if life.stretches.is_empty() {
             // A log may begin in the middle of a life: then it begins where the first change says it was.
             let state = event.from.unwrap_or(State::Created);
@@ -91,6 +91,37 @@ fn life(pr: PrId, mut events: Vec<Event>) -> Option<Life> {
         life.take(event);
     }
     (!life.stretches.is_empty()).then_some(life)
+}
+
+/// By when it had happened: GitHub's times are whole seconds, ours are not, and what we did within the same second came first.
+fn known_by(at: Timestamp) -> Timestamp {
+    if at.subsec_nanosecond() == 0 { at.saturating_add(SignedDuration::from_millis(999)).unwrap_or(at) } else { at }
+}
+
+/// Events of the same moment are put in order by the states they lead from and to.
+fn in_order(events: Vec<Event>) -> Vec<Event> {
+    let mut waiting = std::collections::VecDeque::from(events);
+    let mut ordered: Vec<Event> = Vec::new();
+    let mut state = None;
+    while let Some(first) = waiting.front() {
+        let at = known_by(first.occurred_at);
+        let fits = |event: &Event| event.hop == 0 && event.from.is_some() && event.from == state;
+        let same_moment = waiting.iter().take_while(|event| known_by(event.occurred_at) == at);
+        let place =
+            same_moment.clone().position(|event| event.from.is_none()).or_else(|| same_moment.clone().position(fits));
+        // A fact's further hops follow it.
+        let chosen = waiting.remove(place.unwrap_or(0));
+        let Some(chosen) = chosen else { break };
+        let id = chosen.id.clone();
+        state = chosen.to.or(state);
+        ordered.push(chosen);
+        while let Some(place) = waiting.iter().position(|event| event.id == id && known_by(event.occurred_at) == at) {
+            let Some(hop) = waiting.remove(place) else { break };
+            state = hop.to.or(state);
+            ordered.push(hop);
+        }
+    }
+    ordered
 }
 
 impl Stretch {
