@@ -74,7 +74,8 @@ impl Surroundings {
             ("AWS_SECRET_ACCESS_KEY", "test"),
             ("SUTURE_CONFIG", &config),
         ];
-        let set: Vec<(&str, &str)> = set.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(own).collect();
+        let set: Vec<(&str, &str)> =
+            set.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(own).collect();
         Function::start(binary, &set).await
     }
 }
