@@ -8,11 +8,12 @@ use tests::lambda::root;
 
 /// Which permission of a GitHub App each path needs, and for writes how much of it; by GitHub's documentation of permissions
 /// (REST API, 2022-11-28). `read` is part of `write`.
-const PATHS: [(&str, &str, &str); 20] = [
+const PATHS: [(&str, &str, &str); 21] = [
     ("check-runs", "checks", "write"),
     ("check-runs/{id}", "checks", "write"),
     ("check-suites/", "checks", "write"),
     ("commits/{head}/check-runs", "checks", "read"),
+    ("commits/{}/check-runs", "checks", "read"),
     ("actions/runs?", "actions", "read"),
     ("actions/runs/", "actions", "write"),
     ("/comments", "issues", "write"),
