@@ -12,7 +12,7 @@ use platform::http::Transport;
 use platform::telemetry::Log;
 use platform::wiring::{self, Process};
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
     let bridge = bridge().await?;

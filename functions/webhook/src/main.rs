@@ -7,7 +7,7 @@ use platform::telemetry::Log;
 use platform::wiring::{self, Process};
 use webhook::{Senders, Webhook};
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
     let webhook = webhook().await?;
