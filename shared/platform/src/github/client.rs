@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 use tracing::debug;
 
-use super::auth::{Credentials, Tokens};
+use super::auth::{Credentials, Speaker, Tokens};
 use super::limits::{Kept, Limits, Rates};
 use crate::clock::{Clock, SystemClock};
 use crate::http::{BoxError, CallError, Transport, lost, pauses, refusal, silent};
@@ -285,10 +285,10 @@ impl GitHub {
                 self.not_held()?;
             }
         }
-        let mut answer = self.exchange(ask).await?;
+        let (mut answer, token) = self.exchange(ask).await?;
         // A 401 did nothing over there, so even a write may be sent again.
-        if answer.status == StatusCode::UNAUTHORIZED && self.try_another_token(ask.who) {
-            answer = self.exchange(ask).await?;
+        if answer.status == StatusCode::UNAUTHORIZED && self.try_another_token(ask.who, token) {
+            (answer, _) = self.exchange(ask).await?;
         }
         if answer.status.is_success() {
             return Ok(answer);
@@ -303,9 +303,9 @@ impl GitHub {
         self.not_before().map_or(Ok(()), |until| Err(CallError::RateLimited { until }))
     }
 
-    /// Sends it and follows where GitHub says that the thing has moved.
-    async fn exchange(&self, ask: &Ask<'_>) -> Result<Answer, CallError> {
-        let crab = self.speaker(ask.who).await?;
+    /// Sends it and follows where GitHub says that the thing has moved. Answers by which token, too.
+    async fn exchange(&self, ask: &Ask<'_>) -> Result<(Answer, Option<u64>), CallError> {
+        let Speaker { crab, token } = self.speaker(ask.who).await?;
         let closed = || CallError::Unavailable { why: "the client is being closed".into(), may_have_happened: false };
         let _slot = self.0.slots.acquire().await.map_err(|_| closed())?;
         let mut path = ask.path.clone();
@@ -313,10 +313,10 @@ impl GitHub {
             let answer = self.send(&crab, ask, &path).await?;
             match moved_to(&answer) {
                 Some(there) if there != path => path = there,
-                Some(_) | None => return Ok(answer),
+                Some(_) | None => return Ok((answer, token)),
             }
         }
-        self.send(&crab, ask, &path).await
+        Ok((self.send(&crab, ask, &path).await?, token))
     }
 
     async fn send(&self, crab: &Octocrab, ask: &Ask<'_>, path: &str) -> Result<Answer, CallError> {
