@@ -171,6 +171,35 @@ async fn rule_9b_a_hung_build_is_stopped_first() {
 }
 
 #[tokio::test]
+async fn heads_of_one_base_are_brought_up_to_date_one_after_the_other() {
+    let strict = Repo { strict: true, ..Repo::new("acme/payments") };
+    let mut stage = Stage::new(Settings { repos: vec![strict], ..Settings::default() }, "");
+    let prs: Vec<Pr> = (0..5).map(|_| stage.open()).collect();
+    for pr in &prs {
+        heals(&mut stage, pr, 600).await;
+    }
+    // Each merge puts the others behind. All at once they would be built ten times, and some be given up.
+    let updates =
+        stage.with(|world| world.effects().iter().filter(|one| one.deed == world::Deed::BranchUpdated).count());
+    assert_eq!(updates, 4);
+}
+
+#[tokio::test]
+async fn a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = stage.open();
+    stage.with(|world| {
+        world.force(Fault::BuildHung, &pr);
+        // The first thing that is written about it is the order to stop.
+        world.force(Fault::AnswerLost, &pr);
+    });
+    heals(&mut stage, &pr, 300).await;
+    let stopped =
+        stage.with(|world| world.effects().iter().filter(|one| one.deed == world::Deed::BuildStopped).count());
+    assert_eq!((stopped, stage.record(&pr).await.lifetime_remedies), (1, 1));
+}
+
+#[tokio::test]
 async fn rule_9b_a_build_whose_report_was_lost_is_done_again() {
     let mut stage = Stage::new(Settings::default(), "");
     let (pr, rule, command) = struck(&mut stage, Some(Fault::ReportLost), 120).await;
