@@ -11,6 +11,7 @@ use crate::command::{Command, CommandSource};
 use crate::decide::RunEnd;
 use crate::diagnosis::Diagnosis;
 use crate::id::{EventId, PrId, RunId, Sha};
+use crate::remedy::FAILED_AGAIN;
 use crate::signals::{Approval, Check, MergeReport, PolicyReport};
 use crate::snapshot::Snapshot;
 use crate::state::{State, Strategy};
@@ -472,10 +473,12 @@ impl Event {
         self.to.is_some() || self.kind.is_notable()
     }
 
-    /// Whether it is the end of a remedy that was proven by the event it expected.
+    /// Whether it is the end of a remedy that helped: proven by the event it expected, and not by the same failure once more.
     #[must_use]
     pub fn is_healed(&self) -> bool {
-        self.kind == EventKind::RemediationEnded && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
+        self.kind == EventKind::RemediationEnded
+            && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
+            && self.payload.text != FAILED_AGAIN
     }
 }
 

@@ -94,6 +94,9 @@ pub fn wait(strategy: Strategy, policy: &Policy) -> SignedDuration {
     policy.threshold(state).unwrap_or(SignedDuration::ZERO)
 }
 
+/// How a rebuild ends that was done and changed nothing: it is over, but nothing is healed by it.
+pub const FAILED_AGAIN: &str = "the checks failed again";
+
 /// Whether what is known now proves the remedy under way, and how it ended. Read from the record, not from the fact at
 /// hand, so it is the same whether a webhook or the sweep brought the news.
 #[must_use]
@@ -117,7 +120,7 @@ pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
     Some(match run.strategy {
         Strategy::Rebuild => match record.signals.checks(required) {
             Checks::Passed => "the checks passed".to_owned(),
-            Checks::Failed(_) | Checks::Running | Checks::NotStarted => "the checks failed again".to_owned(),
+            Checks::Failed(_) | Checks::Running | Checks::NotStarted => FAILED_AGAIN.to_owned(),
         },
         Strategy::RetriggerPolicyBot | Strategy::RetriggerSodCheck => "Policy Bot answered".to_owned(),
         Strategy::RetriggerApproverBot => "the approval came".to_owned(),

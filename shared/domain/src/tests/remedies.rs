@@ -115,6 +115,9 @@ fn each_remedy_leads_to_its_post_action_state_and_is_proven_by_its_event() {
         tale.pass(1);
         prove(&mut tale);
         assert_eq!(tale.run_end(), Some((RunEnd::Completed, outcome)), "{state}");
+        // A rebuild that fails again is over, and nothing is healed by it: the dashboard counts by this.
+        let healed = tale.log.iter().filter(|event| event.is_healed()).count();
+        assert_eq!(healed, usize::from(outcome != "the checks failed again"), "{state}");
         assert_eq!(tale.record().active_run, None);
         assert_eq!(tale.record().signals.asked, None);
         assert_eq!(tale.record().last_remediation_at, Some(claimed_at));
