@@ -1,6 +1,7 @@
 //! Everything that waits. The domain decides; here its decisions are committed and what they ask for is done: the store,
 //! the engine loop, the ways in and the ways out. Nothing here decides what becomes of a pull request.
 
+pub mod aws;
 pub mod breaker;
 pub mod bridge;
 pub mod clock;

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 use tracing::error;
 
+use crate::aws;
 use crate::github::webhook::Own;
 use crate::github::webhook::signature::Secrets;
 use crate::github::{self, Credentials, GitHub};
@@ -156,7 +157,7 @@ pub fn addresses(environment: &impl Environment) -> Result<Addresses, BadWiring>
 /// [`BadWiring::Missing`].
 pub async fn on_aws(environment: &impl Environment) -> Result<(DynamoStore, AwsOutlets), BadWiring> {
     let (names, addresses) = (tables(environment)?, addresses(environment)?);
-    let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+    let config = aws::config(environment)?;
     let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config), names);
     Ok((store, AwsOutlets::new(&config, addresses)))
 }

@@ -1,0 +1,61 @@
+//! The webhook function without a network, for counting instructions (`scripts/bench`): takes deliveries from a file, one JSON
+//! object a line, and answers the first so many of them on a store in memory, or only checks their signatures.
+//!
+//!     pure FILE signature|whole COUNT SECRET
+
+#![expect(clippy::print_stdout, reason = "a program for the benchmarks")]
+
+use anyhow::{Context, bail};
+use domain::policy::Policies;
+use http::Request;
+use jiff::Timestamp;
+use platform::github::webhook::Own;
+use platform::github::webhook::signature::Secrets;
+use platform::outlets::{Outlets, Parcel, Undelivered};
+use platform::store::memory::MemoryStore;
+use platform::telemetry::Log;
+use serde_json::Value;
+use webhook::{Senders, Webhook};
+
+/// Takes everything.
+struct Nowhere;
+
+impl Outlets for Nowhere {
+    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+        parcels.iter().map(|_| Ok(())).collect()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, file, what, count, secret] = arguments.as_slice() else { bail!("pure FILE signature|whole COUNT SECRET") };
+    let count: usize = count.parse()?;
+    let secrets = Secrets::parse(secret)?;
+    let policies = Policies::parse(include_str!("../../../tests/bench/suture.toml"))?;
+    let senders = Senders { github: secrets.clone(), jenkins: None, bot: None };
+    let log = Log::to(std::io::sink());
+    let webhook = Webhook::new(MemoryStore::new(), Nowhere, policies, Own::default(), senders, log);
+    let now: Timestamp = "2026-11-16T09:00:00Z".parse()?;
+    // All of them are read, however few are answered: what is counted is the difference between two numbers of them.
+    let mut deliveries = Vec::new();
+    for line in std::fs::read_to_string(file)?.lines() {
+        let line: Value = serde_json::from_str(line)?;
+        let text = |name: &str| line[name].as_str().map(str::to_owned).with_context(|| format!("no `{name}`"));
+        let request = Request::builder().method("POST").uri("/webhook/github");
+        let request = request.header("x-github-event", text("event")?).header("x-github-delivery", text("id")?);
+        let (parts, ()) = request.header("x-hub-signature-256", text("signature")?).body(())?.into_parts();
+        deliveries.push((parts, text("signature")?, text("body")?));
+    }
+    let mut taken = 0;
+    for (parts, signature, body) in deliveries.iter().take(count) {
+        let good = match what.as_str() {
+            "signature" => secrets.check_signature(body.as_bytes(), Some(signature)).is_ok(),
+            "whole" => webhook.handle(parts, body.as_bytes(), now).await.status().is_success(),
+            other => bail!("`{other}` is neither `signature` nor `whole`"),
+        };
+        taken += usize::from(good);
+    }
+    println!("{taken}");
+    Ok(())
+}

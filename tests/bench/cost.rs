@@ -1,0 +1,320 @@
+//! What one pull request's life costs on AWS, from opened to merged: once as it should be, once with a remedy. The pretended world
+//! plays it in its own time; requests and capacity units are those DynamoDB's stand-in says, messages are counted as they leave.
+
+use std::sync::{Arc, Mutex};
+
+use domain::policy::Policies;
+use http::Request;
+use jiff::SignedDuration;
+use platform::bridge::{self, Bridge};
+use platform::clock::Clock;
+use platform::engine::Engine;
+use platform::github::webhook::Own;
+use platform::github::webhook::signature::Secrets;
+use platform::github::{Credentials, GitHub};
+use platform::jenkins::{Jenkins, Login};
+use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::store::dynamo::DynamoStore;
+use platform::store::{Spending, Store};
+use platform::sweep::{Scope, Sweep, Swept, Wish};
+use platform::telemetry::Log;
+use serde_json::{Value, json};
+use tests::fuse::Fuse;
+use tests::rig::Dynoxide;
+use tests::stage::{Outside, Surface, WorldClock, look, transport};
+use webhook::{Senders, Webhook};
+use world::{Fault, NewPull, PullState, Settings, World};
+
+use crate::webhooks::round;
+
+/// Prices in US dollars per million, us-east-1, as published in November 2026. Assumptions: on-demand capacity, no free tier.
+const PRICES: [(&str, f64); 8] = [
+    ("write units", 0.625),
+    ("read units", 0.125),
+    ("Lambda invocations", 0.20),
+    ("HTTP API requests", 1.00),
+    ("SQS requests", 0.40),
+    ("EventBridge events", 1.00),
+    ("SNS notices", 0.50),
+    ("log kilobytes", 0.50),
+];
+/// A GB-second of Lambda on x86, in dollars.
+const GB_SECOND: f64 = 0.000_016_666_7;
+/// What an invocation is assumed to wait for each of its requests, in milliseconds, and what it computes.
+const MS_PER_REQUEST: f64 = 5.0;
+const MS_OF_ITS_OWN: f64 = 2.0;
+/// The memory of a function, in GB.
+const GB: f64 = 0.125;
+/// What a webhook's line in the log takes, in kilobytes.
+const LOG_KB: f64 = 0.5;
+
+/// What leaves, counted.
+#[derive(Debug, Clone)]
+struct Counted {
+    outside: Outside,
+    left: Arc<Mutex<[u64; 3]>>,
+}
+
+impl Outlets for Counted {
+    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+        for parcel in parcels {
+            let place = match parcel.what {
+                Content::Queue { .. } => 0,
+                Content::Bus { .. } => 1,
+                Content::People(_) => 2,
+            };
+            self.left.lock().expect("nobody panicked")[place] += 1;
+        }
+        self.outside.send(parcels).await
+    }
+}
+
+/// What a life took.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Life {
+    pub(crate) name: &'static str,
+    pub(crate) webhooks: u64,
+    pub(crate) sweeps_that_saw_it: u64,
+    pub(crate) store_requests: u64,
+    pub(crate) units: f64,
+    messages: u64,
+    bus_events: u64,
+    notices: u64,
+    bridge_calls: u64,
+    pub(crate) github_requests: u64,
+    pub(crate) dollars_per_million: f64,
+    pub(crate) minutes: i64,
+}
+
+impl Life {
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "name": self.name, "webhooks": self.webhooks, "sweeps_that_saw_it": self.sweeps_that_saw_it,
+            "store_requests": self.store_requests, "capacity_units": round(self.units), "queue_messages": self.messages,
+            "bus_events": self.bus_events, "notices": self.notices, "bridge_invocations": self.bridge_calls,
+            "github_and_jenkins_requests": self.github_requests, "minutes_from_opened_to_merged": self.minutes,
+            "dollars_per_million_webhooks": round(self.dollars_per_million),
+        })
+    }
+
+    fn price(&mut self, written: f64, read: f64) {
+        let invocations = (self.webhooks + self.bridge_calls) as f64;
+        let ms = invocations * MS_OF_ITS_OWN + (self.store_requests + self.messages) as f64 * MS_PER_REQUEST;
+        let amounts = [
+            written,
+            read,
+            invocations,
+            self.webhooks as f64,
+            // Sent, received, deleted.
+            self.messages as f64 * 3.0,
+            self.bus_events as f64,
+            self.notices as f64,
+            invocations * LOG_KB,
+        ];
+        let dollars: f64 = PRICES.iter().zip(amounts).map(|((_, price), amount)| amount * price / 1e6).sum::<f64>()
+            + ms / 1000.0 * GB * GB_SECOND;
+        self.dollars_per_million = dollars / self.webhooks as f64 * 1e6;
+    }
+}
+
+/// The whole of Suture on one table, in the world's time; each function has its own account of what it spends.
+struct Play {
+    world: Arc<Mutex<World>>,
+    outside: Outside,
+    left: Arc<Mutex<[u64; 3]>>,
+    webhook: Webhook<Arc<DynamoStore>, Counted>,
+    bridge: Bridge<Arc<DynamoStore>, Counted>,
+    sweep: Sweep<Arc<DynamoStore>, Counted>,
+    stores: [Arc<DynamoStore>; 3],
+    life: Life,
+}
+
+impl Play {
+    async fn new(name: &'static str, dynamo: &Dynoxide) -> Self {
+        let settings = Settings { secondary_limits: false, ..Settings::default() };
+        let policies = Policies::parse("mode = \"act\"\nsweep.inventory_every = 100000").expect("a configuration");
+        let secrets = |text: &str| Secrets::parse(text).expect("a secret");
+        let senders = Senders {
+            github: secrets(&settings.webhook_secret),
+            jenkins: Some(secrets(&settings.jenkins_secret)),
+            bot: Some(secrets(&settings.bot_secret)),
+        };
+        let login = Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() };
+        let token = settings.tokens[0].0.clone();
+        let jenkins_url = settings.jenkins_url.parse().expect("an address");
+        let world = Arc::new(Mutex::new(World::new(3, settings)));
+        let fuse = Arc::new(Fuse::default());
+        let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&world)));
+        let to = |surface| transport(&world, surface, &fuse);
+        let github = GitHub::with_service(
+            &Credentials::token(&token),
+            platform::github::Settings::default(),
+            to(Surface::GitHub),
+            Arc::clone(&clock),
+        );
+        let jenkins = Jenkins::with_service(
+            login,
+            platform::jenkins::Settings::new(jenkins_url),
+            to(Surface::Jenkins),
+            Arc::clone(&clock),
+        );
+        let names = tests::rig::fresh_names();
+        let stores = [
+            Arc::new(dynamo.store_on(names.clone()).await),
+            Arc::new(dynamo.store_on(names.clone()).await),
+            Arc::new(dynamo.store_on(names).await),
+        ];
+        let outside = Outside::new(&world);
+        let left = Arc::<Mutex<[u64; 3]>>::default();
+        let outlets = Counted { outside: outside.clone(), left: Arc::clone(&left) };
+        let store = |n: usize| Arc::clone(&stores[n]);
+        let outer = bridge::World {
+            github: github.clone(),
+            jenkins: Some(jenkins.clone()),
+            http: to(Surface::GitHub),
+            clock: Arc::clone(&clock),
+        };
+        Self {
+            webhook: Webhook::new(
+                store(0),
+                outlets.clone(),
+                policies.clone(),
+                Own::default(),
+                senders,
+                Log::to(std::io::sink()),
+            ),
+            bridge: Bridge::new(Engine::new(store(1), outlets.clone(), policies.clone()), outer),
+            sweep: Sweep::new(store(2), outlets, policies, github, Some(jenkins), clock, Vec::new()),
+            world,
+            outside,
+            left,
+            stores,
+            life: Life { name, ..Life::default() },
+        }
+    }
+
+    fn spent(&self) -> Spending {
+        self.stores.iter().map(|store| store.spent().so_far()).fold(Spending::default(), |sum, one| Spending {
+            requests: sum.requests + one.requests,
+            units: sum.units + one.units,
+            ..sum
+        })
+    }
+
+    async fn hear(&mut self) {
+        let deliveries = look(&self.world).take_webhooks();
+        for delivery in deliveries {
+            let mut request = Request::builder().method("POST").uri("/webhook/github");
+            for (name, value) in &delivery.headers {
+                request = request.header(name, value);
+            }
+            let (parts, ()) = request.body(()).expect("a request").into_parts();
+            let now = look(&self.world).now();
+            let answer = self.webhook.handle(&parts, &delivery.body, now).await;
+            assert!(answer.status().is_success(), "{}", answer.body());
+            self.life.webhooks += 1;
+        }
+        while let Some((id, body)) = self.outside.take() {
+            let handled = self.bridge.handle(&format!("m{id}"), &body).await;
+            assert!(handled.is_ok(), "{handled:?}");
+            self.life.bridge_calls += 1;
+        }
+    }
+
+    /// A sweep as the schedule makes one each minute. Answers what it cost, and whether it had anything to do.
+    async fn tick(&mut self) -> (Spending, bool) {
+        let (before, now) = (self.stores[2].spent().so_far(), look(&self.world).now());
+        let wish = Wish::scheduled("sweep", now, &format!("p{}", now.as_second()));
+        let swept = self.sweep.sweep(&wish, now + SignedDuration::from_mins(5)).await.expect("a sweep");
+        let Swept::Done(summary) = swept else { panic!("{swept:?}") };
+        let after = self.stores[2].spent().so_far();
+        let cost = Spending {
+            requests: after.requests - before.requests,
+            units: after.units - before.units,
+            ..Spending::default()
+        };
+        (cost, summary.due > 0 || summary.delivered > 0 || summary.expired > 0 || summary.resent > 0)
+    }
+}
+
+/// What a sweep costs that finds nothing to do, and two lives.
+pub(crate) async fn lives() -> (Spending, Vec<Life>) {
+    let dynamo = Dynoxide::in_memory().await;
+    let mut play = Play::new("idle", &dynamo).await;
+    play.tick().await;
+    look(&play.world).advance(SignedDuration::from_mins(1));
+    let (idle, _) = play.tick().await;
+    let mut lives = Vec::new();
+    for (name, fault) in [("opened to merged", None), ("with one heal", Some(Fault::JenkinsDeaf))] {
+        lives.push(live(&dynamo, name, fault).await);
+    }
+    (idle, lives)
+}
+
+async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Life {
+    let mut play = Play::new(name, dynamo).await;
+    // The first sweep takes the inventory; it is a deployment's, not a life's.
+    play.tick().await;
+    let (before, asked) = (play.spent(), look(&play.world).requests());
+    let pr = look(&play.world).open_pr(NewPull::default());
+    if let Some(fault) = fault {
+        look(&play.world).force(fault, &pr);
+    }
+    let opened_at = look(&play.world).now();
+    let mut idle = Spending::default();
+    for _ in 0..600 {
+        let minute = look(&play.world).now() + SignedDuration::from_mins(1);
+        loop {
+            play.hear().await;
+            let next = look(&play.world).next_event_at().filter(|at| *at <= minute);
+            let Some(at) = next else { break };
+            look(&play.world).advance_to(at);
+        }
+        look(&play.world).advance_to(minute);
+        play.hear().await;
+        let (cost, worked) = play.tick().await;
+        if worked {
+            play.life.sweeps_that_saw_it += 1;
+        } else {
+            (idle.requests, idle.units) = (idle.requests + cost.requests, idle.units + cost.units);
+        }
+        play.hear().await;
+        let ended = look(&play.world).pull(&pr).is_some_and(|pull| pull.state != PullState::Open);
+        if ended {
+            break;
+        }
+    }
+    let merged = look(&play.world).pull(&pr).is_some_and(|pull| pull.state == PullState::Merged);
+    assert!(merged, "{name}: it was not merged in time");
+    let spent = play.spent();
+    let mut life = play.life.clone();
+    life.minutes = look(&play.world).now().duration_since(opened_at).as_mins();
+    // Sweeps that found nothing are paid by the minute, not by the pull request.
+    life.store_requests = spent.requests - before.requests - idle.requests;
+    life.units = spent.units - before.units - idle.units;
+    [life.messages, life.bus_events, life.notices] = *play.left.lock().expect("nobody panicked");
+    life.github_requests = look(&play.world).requests() - asked;
+    // Nearly all units are written ones; the few that are read are priced as if they were, which is too much.
+    let units = life.units;
+    life.price(units, 0.0);
+    life
+}
+
+/// What sweeping each minute costs in a month of 30 days, whatever is open.
+pub(crate) fn idle_dollars_per_month(idle: &Spending) -> f64 {
+    let sweeps = 30.0 * 24.0 * 60.0;
+    let ms = MS_OF_ITS_OWN + idle.requests as f64 * MS_PER_REQUEST;
+    let each = idle.units * PRICES[0].1 / 1e6 + PRICES[2].1 / 1e6 + LOG_KB * PRICES[7].1 / 1e6 + ms / 1000.0 * GB * GB_SECOND;
+    sweeps * each
+}
+
+/// The prices, as they are assumed.
+pub(crate) fn assumptions() -> Value {
+    let prices: serde_json::Map<String, Value> =
+        PRICES.iter().map(|(name, price)| ((*name).to_owned(), json!(price))).collect();
+    json!({
+        "region": "us-east-1", "as_of": "2026-11", "dollars_per_million": prices, "dollars_per_gb_second": GB_SECOND,
+        "ms_per_request": MS_PER_REQUEST, "ms_of_its_own": MS_OF_ITS_OWN, "memory_gb": GB,
+        "read_units_are_priced_as_written": true
+    })
+}
