@@ -12,7 +12,7 @@ use platform::http::Transport;
 use platform::secrets::Vault;
 use platform::wiring::{self, Clients};
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
     let vault = wiring::vault().await?;

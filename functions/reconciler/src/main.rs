@@ -11,7 +11,7 @@ use platform::wiring::{self, Clients, Environment};
 use reconciler::Moment;
 use serde_json::Value;
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
     let vault = wiring::vault().await?;

@@ -9,7 +9,7 @@ use platform::secrets::{Renewal, Vault};
 use platform::wiring;
 use webhook::{Senders, Webhook};
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
     let webhook = webhook(&wiring::vault().await?).await?;
