@@ -16,7 +16,7 @@ use platform::jenkins::{Jenkins, Login};
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::store::dynamo::DynamoStore;
 use platform::store::{Spending, Store};
-use platform::sweep::{Scope, Sweep, Swept, Wish};
+use platform::sweep::{Sweep, Swept, Wish};
 use platform::telemetry::Log;
 use serde_json::{Value, json};
 use tests::fuse::Fuse;
@@ -84,6 +84,8 @@ pub(crate) struct Life {
     pub(crate) github_requests: u64,
     pub(crate) dollars_per_million: f64,
     pub(crate) minutes: i64,
+    /// Requests and units of the webhook function, the Car Bridge and the reconciler, idle sweeps included.
+    by_function: [(u64, f64); 3],
 }
 
 impl Life {
@@ -94,6 +96,7 @@ impl Life {
             "bus_events": self.bus_events, "notices": self.notices, "bridge_invocations": self.bridge_calls,
             "github_and_jenkins_requests": self.github_requests, "minutes_from_opened_to_merged": self.minutes,
             "dollars_per_million_webhooks": round(self.dollars_per_million),
+            "requests_and_units_of_webhook_bridge_reconciler": self.by_function,
         })
     }
 
@@ -224,7 +227,7 @@ impl Play {
     /// A sweep as the schedule makes one each minute. Answers what it cost, and whether it had anything to do.
     async fn tick(&mut self) -> (Spending, bool) {
         let (before, now) = (self.stores[2].spent().so_far(), look(&self.world).now());
-        let wish = Wish::scheduled("sweep", now, &format!("p{}", now.as_second()));
+        let wish = Wish::scheduled("sweep", now, format!("p{}", now.as_second()));
         let swept = self.sweep.sweep(&wish, now + SignedDuration::from_mins(5)).await.expect("a sweep");
         let Swept::Done(summary) = swept else { panic!("{swept:?}") };
         let after = self.stores[2].spent().so_far();
@@ -256,6 +259,8 @@ async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Li
     // The first sweep takes the inventory; it is a deployment's, not a life's.
     play.tick().await;
     let (before, asked) = (play.spent(), look(&play.world).requests());
+    let each = |play: &Play| play.stores.each_ref().map(|store| store.spent().so_far());
+    let each_before = each(&play);
     let pr = look(&play.world).open_pr(NewPull::default());
     if let Some(fault) = fault {
         look(&play.world).force(fault, &pr);
@@ -294,6 +299,9 @@ async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Li
     life.units = spent.units - before.units - idle.units;
     [life.messages, life.bus_events, life.notices] = *play.left.lock().expect("nobody panicked");
     life.github_requests = look(&play.world).requests() - asked;
+    for (place, (then, now)) in each_before.iter().zip(each(&play)).enumerate() {
+        life.by_function[place] = (now.requests - then.requests, now.units - then.units);
+    }
     // Nearly all units are written ones; the few that are read are priced as if they were, which is too much.
     let units = life.units;
     life.price(units, 0.0);
@@ -304,7 +312,8 @@ async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Li
 pub(crate) fn idle_dollars_per_month(idle: &Spending) -> f64 {
     let sweeps = 30.0 * 24.0 * 60.0;
     let ms = MS_OF_ITS_OWN + idle.requests as f64 * MS_PER_REQUEST;
-    let each = idle.units * PRICES[0].1 / 1e6 + PRICES[2].1 / 1e6 + LOG_KB * PRICES[7].1 / 1e6 + ms / 1000.0 * GB * GB_SECOND;
+    let each =
+        idle.units * PRICES[0].1 / 1e6 + PRICES[2].1 / 1e6 + LOG_KB * PRICES[7].1 / 1e6 + ms / 1000.0 * GB * GB_SECOND;
     sweeps * each
 }
 

@@ -130,8 +130,7 @@ async fn stuck(programs: &Programs, tables: &Tables, world: &Mutex<World>, count
     let secrets = Secrets::parse(&Settings::default().webhook_secret).expect("a secret");
     let senders = Senders { github: secrets, jenkins: None, bot: None };
     let log = Log::to(std::io::sink());
-    let webhook =
-        Webhook::new(tables.store().await, Remembering::default(), policies, Own::default(), senders, log);
+    let webhook = Webhook::new(tables.store().await, Remembering::default(), policies, Own::default(), senders, log);
     let look = || world.lock().expect("nobody panicked");
     for _ in 0..count {
         let pr = look().open_pr(NewPull::default());
@@ -223,7 +222,8 @@ pub(crate) fn plot(costs: &[Cost]) -> String {
                 y(*limit) + 4.0
             ));
         }
-        let points: Vec<String> = costs.iter().map(|cost| format!("{:.1},{:.1}", x(cost.open), y(value(cost)))).collect();
+        let points: Vec<String> =
+            costs.iter().map(|cost| format!("{:.1},{:.1}", x(cost.open), y(value(cost)))).collect();
         svg.push_str(&format!("<polyline class=\"mark\" points=\"{}\"/>\n", points.join(" ")));
         for cost in costs {
             let amount = value(cost);

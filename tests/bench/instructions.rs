@@ -81,7 +81,9 @@ fn instructions(release: &Path, file: &Path, what: &str, count: usize) -> u64 {
     let said = String::from_utf8_lossy(&run.stderr).into_owned();
     assert_eq!(String::from_utf8_lossy(&run.stdout).trim(), count.to_string(), "not all were taken: {said}");
     let collected = said.lines().find_map(|line| line.split("Collected : ").nth(1));
-    collected.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("valgrind counted nothing: {said}"))
+    collected
+        .and_then(|number| number.trim().parse().ok())
+        .unwrap_or_else(|| panic!("valgrind counted nothing: {said}"))
 }
 
 /// As it is recorded: a number and a name a line.

@@ -46,7 +46,8 @@ struct Effort {
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the clone");
-    let release = PathBuf::from(std::env::var("SUTURE_BENCH_RELEASE").expect("SUTURE_BENCH_RELEASE: see scripts/bench"));
+    let release =
+        PathBuf::from(std::env::var("SUTURE_BENCH_RELEASE").expect("SUTURE_BENCH_RELEASE: see scripts/bench"));
     assert!(lambda::there(&release.join("webhook")), "{} has no binaries", release.display());
     let number = |name: &str, usual: u64| {
         let given = arguments.iter().find_map(|argument| argument.strip_prefix(&format!("--{name}=")));
@@ -140,8 +141,10 @@ async fn all(root: &Path, release: PathBuf, effort: Effort, wanted: &impl Fn(&st
     let programs = Programs { root: root.to_owned(), release, probot, python };
     let file = root.join("docs/bench.json");
     // What is not measured again is kept as it was.
-    let mut json: Value =
-        std::fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_else(|| json!({}));
+    let mut json: Value = std::fs::read_to_string(&file)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_else(|| json!({}));
     let mut table = Table::default();
     if wanted("sizes") {
         let sizes = sizes::weigh(&programs.release);
@@ -151,7 +154,8 @@ async fn all(root: &Path, release: PathBuf, effort: Effort, wanted: &impl Fn(&st
     if wanted("webhooks") {
         let measured = three(&programs, effort).await;
         let named = ["suture", "probot", "powertools"].into_iter().zip(&measured);
-        json["webhooks"] = named.map(|(name, figures)| (name.to_owned(), figures.json())).collect::<serde_json::Map<_, _>>().into();
+        json["webhooks"] =
+            named.map(|(name, figures)| (name.to_owned(), figures.json())).collect::<serde_json::Map<_, _>>().into();
         table.webhooks(&measured);
     }
     if wanted("instructions") {

@@ -82,7 +82,13 @@ impl Table {
         for cost in costs {
             let of = format!("sweep, {} open, {} stale", thousands(cost.open), thousands(cost.stale));
             let entries = cost.index_entries;
-            self.row(format!("{of}: index entries per stale"), show(entries), String::new(), "≤ 1.05", Some(entries <= 1.05));
+            self.row(
+                format!("{of}: index entries per stale"),
+                show(entries),
+                String::new(),
+                "≤ 1.05",
+                Some(entries <= 1.05),
+            );
             let asked = cost.github_requests;
             // One page holds 25: below that, one request is the least there is.
             let held = (cost.stale >= 25).then_some(asked <= 0.04);

@@ -2,7 +2,6 @@
 //! processor is not the functions', and is not counted. Beside it SQS, EventBridge and SNS, which take everything.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
@@ -21,8 +20,6 @@ pub(crate) struct Tables {
     elsewhere: Server,
     pub(crate) counts: Counts,
     pub(crate) names: Names,
-    /// What was put onto the queue, the bus and the topic.
-    pub(crate) sent: Arc<Mutex<Vec<String>>>,
 }
 
 /// The tables the peers keep.
@@ -44,15 +41,13 @@ impl Tables {
         }
         let seen = counts.clone();
         let relay = Server::relaying(dynamo.endpoint(), move |request, answer| count(&seen, request, answer));
-        let sent = Arc::<Mutex<Vec<String>>>::default();
-        let (kept, seen) = (Arc::clone(&sent), counts.clone());
+        let seen = counts.clone();
         let elsewhere = Server::answering(move |request| {
             let (name, answer) = take(&request);
             seen.add(&name, 1);
-            kept.lock().expect("nobody panicked").push(String::from_utf8_lossy(&request.body).into_owned());
             answer
         });
-        Self { dynamo, relay, elsewhere, counts, names, sent }
+        Self { dynamo, relay, elsewhere, counts, names }
     }
 
     /// A store that is not counted.
