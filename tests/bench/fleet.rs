@@ -3,9 +3,15 @@
 
 use std::collections::HashMap;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use domain::id::PrId;
 use domain::policy::Policies;
 use http::Request;
@@ -74,18 +80,25 @@ pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
     let jenkins = Server::relaying(&serving.jenkins_url, move |_, _| to_jenkins.add("Jenkins", 1));
     // The first sweep of a deployment lists everything there is; here that is nothing yet.
     let mut reconciler = start(programs, &tables, &github, &jenkins);
-    sweep_once(&mut reconciler);
+    sweep_once(&mut reconciler, false);
     stuck(programs, &tables, &world, stale, now).await;
     fresh(&tables, open - stale, now).await;
+    // GitHub works out whether something can be merged when it is first asked. These were opened two hours ago, so somebody has
+    // asked: a sweep that only looks.
+    let time = Time::passing(&world);
+    sweep_once(&mut reconciler, true);
     tables.counts.take();
     asked.take();
     let before = reconciler.cpu_ms();
-    let summary = sweep_once(&mut reconciler);
+    let summary = sweep_once(&mut reconciler, false);
     let cpu_ms = reconciler.cpu_ms() - before;
     let (counts, asked) = (tables.counts.take(), asked.take());
     assert_eq!(summary["verified"].as_u64(), Some(stale), "{summary}");
     let per = |count: u64| count as f64 / stale as f64;
-    let remedies = summary["remedies"].as_object().map(|remedies| remedies.values().filter_map(Value::as_u64).sum());
+    let remedies: u64 =
+        summary["dispatched"].as_object().into_iter().flat_map(|all| all.values()).filter_map(Value::as_u64).sum();
+    assert_eq!(remedies, stale, "each stale one gets its remedy: {summary}");
+    drop(time);
     serving.stop().await;
     Cost {
         open,
@@ -97,7 +110,7 @@ pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
         cpu_ms: cpu_ms / stale as f64,
         sweep_cpu_ms: cpu_ms,
         peak_mb: reconciler.peak_mb(),
-        claimed: remedies.unwrap_or(0),
+        claimed: remedies,
     }
 }
 
@@ -107,17 +120,48 @@ fn start(programs: &Programs, tables: &Tables, github: &Server, jenkins: &Server
     command
         .env("SUTURE_CONFIG", programs.root.join("tests/bench/suture.toml"))
         .env("SUTURE_GITHUB_API_URL", github.url())
-        .env("SUTURE_GITHUB_TOKEN", &settings.tokens[0].0)
-        .env("SUTURE_GITHUB_OWNER", "acme")
+        .env("SUTURE_GITHUB_APP_ID", settings.app_id.to_string())
+        .env("SUTURE_GITHUB_PRIVATE_KEY", private_key())
         .env("SUTURE_JENKINS_URL", jenkins.url())
         .env("SUTURE_JENKINS_USER", &settings.jenkins_user)
         .env("SUTURE_JENKINS_TOKEN", &settings.jenkins_token);
     Function::start(command.envs(tables.environment()))
 }
 
-fn sweep_once(reconciler: &mut Function) -> Value {
+/// A key made for this run; the pretended GitHub believes any.
+fn private_key() -> String {
+    let key = KeyPair::generate(KeySize::Rsa2048).expect("a key");
+    let der: Pkcs8V1Der<'_> = key.as_der().expect("a key");
+    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", BASE64_STANDARD.encode(der.as_ref()))
+}
+
+/// The world's time passes as ours does, until this is dropped.
+struct Time(Arc<AtomicBool>);
+
+impl Time {
+    fn passing(world: &Arc<Mutex<World>>) -> Self {
+        let (world, over) = (Arc::clone(world), Arc::new(AtomicBool::new(false)));
+        let time = Self(Arc::clone(&over));
+        std::thread::spawn(move || {
+            while !over.load(Ordering::SeqCst) {
+                world.lock().expect("nobody panicked").advance_to(Timestamp::now());
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        time
+    }
+}
+
+impl Drop for Time {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn sweep_once(reconciler: &mut Function, dry_run: bool) -> Value {
     let id = format!("bench-{}", Timestamp::now().as_nanosecond());
-    let event = json!({"id": id, "detail-type": "ReconcileRequested", "source": "suture", "detail": {}});
+    let event =
+        json!({"id": id, "detail-type": "ReconcileRequested", "source": "suture", "detail": {"dry_run": dry_run}});
     let answer = reconciler.invoke(&event.to_string());
     assert_eq!(answer["status"], "swept", "{answer}: {}", reconciler.output());
     answer["summary"].clone()
