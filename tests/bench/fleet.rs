@@ -70,6 +70,8 @@ pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
         secondary_limits: false,
         rate_limit: 1_000_000,
         graphql_limit: 1_000_000,
+        // A token is given in the world's past and used in its present.
+        token_secs: 24 * 3600,
         ..Settings::default()
     };
     let world = Arc::new(Mutex::new(World::new(7, settings)));

@@ -180,6 +180,19 @@ async fn an_app_gets_one_token_per_installation_and_renews_it_in_time() {
 }
 
 #[tokio::test]
+async fn several_who_are_refused_with_the_same_token_all_get_the_next() {
+    let made = made(&app(), gives_tokens());
+    made.github.pull(&pr(1)).await.unwrap();
+    // All four are sent with the first token, which nobody accepts for this one.
+    let nine = pr(9);
+    let pull = || made.github.pull(&nine);
+    let all = tokio::join!(pull(), pull(), pull(), pull());
+    assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok(), "{all:?}");
+    let exchanges = made.record.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
+    assert_eq!(exchanges, 2, "one more for all of them");
+}
+
+#[tokio::test]
 async fn a_token_that_is_not_accepted_any_more_is_replaced_even_for_a_write() {
     let made = made(&app(), gives_tokens());
     made.github.close(&pr(9)).await.unwrap();

@@ -83,6 +83,13 @@ impl Credentials {
 struct Token {
     crab: Octocrab,
     renew_at: Timestamp,
+    serial: u64,
+}
+
+/// Who speaks for us, and by which token, if it is one that can be replaced.
+pub(super) struct Speaker {
+    pub(super) crab: Octocrab,
+    pub(super) token: Option<u64>,
 }
 
 /// Installations by owner (in lower case, as GitHub compares them), and their tokens.
@@ -90,8 +97,8 @@ struct Token {
 pub(super) struct Tokens {
     installations: Mutex<BTreeMap<String, u64>>,
     tokens: Mutex<BTreeMap<u64, Token>>,
-    /// One at a time asks for a token; the others then find it.
-    asking: tokio::sync::Mutex<()>,
+    /// One at a time asks for a token; the others then find it. Counts the tokens.
+    asking: tokio::sync::Mutex<u64>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -103,32 +110,39 @@ impl Tokens {
         locked(&self.installations).get(&owner.to_ascii_lowercase()).copied()
     }
 
-    fn valid(&self, owner: &str, now: Timestamp) -> Option<Octocrab> {
+    fn valid(&self, owner: &str, now: Timestamp) -> Option<Speaker> {
         let id = self.installation(owner)?;
         let tokens = locked(&self.tokens);
-        tokens.get(&id).filter(|token| token.renew_at > now).map(|token| token.crab.clone())
+        let token = tokens.get(&id).filter(|token| token.renew_at > now)?;
+        Some(Speaker { crab: token.crab.clone(), token: Some(token.serial) })
     }
 
-    /// Forgets an owner's token, which GitHub did not accept. Whether there was one.
-    fn forget(&self, owner: &str) -> bool {
-        self.installation(owner).is_some_and(|id| locked(&self.tokens).remove(&id).is_some())
+    /// Forgets an owner's token, which GitHub did not accept. Of several who were refused with it, the first makes the others
+    /// a new one: what is there by now is none of their business.
+    fn forget(&self, owner: &str, refused: u64) {
+        if let Some(id) = self.installation(owner) {
+            let mut tokens = locked(&self.tokens);
+            if tokens.get(&id).is_some_and(|token| token.serial == refused) {
+                tokens.remove(&id);
+            }
+        }
     }
 }
 
 impl GitHub {
     /// The octocrab that speaks for us here.
-    pub(super) async fn speaker(&self, who: As<'_>) -> Result<Octocrab, CallError> {
+    pub(super) async fn speaker(&self, who: As<'_>) -> Result<Speaker, CallError> {
         let signed = self.signed();
         let owner = match who {
             As::Owner(owner) if signed.app_id.is_some() => owner,
-            As::Owner(_) | As::Ourselves => return Ok(signed.root.clone()),
+            As::Owner(_) | As::Ourselves => return Ok(Speaker { crab: signed.root.clone(), token: None }),
         };
-        if let Some(crab) = signed.tokens.valid(owner, self.clock().now()) {
-            return Ok(crab);
+        if let Some(speaker) = signed.tokens.valid(owner, self.clock().now()) {
+            return Ok(speaker);
         }
-        let _turn = signed.tokens.asking.lock().await;
-        if let Some(crab) = signed.tokens.valid(owner, self.clock().now()) {
-            return Ok(crab);
+        let mut serial = signed.tokens.asking.lock().await;
+        if let Some(speaker) = signed.tokens.valid(owner, self.clock().now()) {
+            return Ok(speaker);
         }
         let id = match signed.tokens.installation(owner) {
             Some(id) => id,
@@ -147,8 +161,9 @@ impl GitHub {
         })?;
         let crab = signed.root.user_access_token(token).map_err(|error| self.refused_token(&error))?;
         let renew_at = asked_at.saturating_add(USED_FOR).unwrap_or(Timestamp::MAX);
-        locked(&signed.tokens.tokens).insert(id, Token { crab: crab.clone(), renew_at });
-        Ok(crab)
+        *serial += 1;
+        locked(&signed.tokens.tokens).insert(id, Token { crab: crab.clone(), renew_at, serial: *serial });
+        Ok(Speaker { crab, token: Some(*serial) })
     }
 
     /// The listing speaks as the App itself and so does not come back here; the compiler has to be told by a box.
@@ -166,11 +181,14 @@ impl GitHub {
         })
     }
 
-    /// After a 401: whether another token may be tried.
-    pub(super) fn try_another_token(&self, who: As<'_>) -> bool {
-        match who {
-            As::Owner(owner) => self.signed().tokens.forget(owner),
-            As::Ourselves => false,
+    /// After a 401 with this token: whether another may be tried.
+    pub(super) fn try_another_token(&self, who: As<'_>, refused: Option<u64>) -> bool {
+        match (who, refused) {
+            (As::Owner(owner), Some(refused)) => {
+                self.signed().tokens.forget(owner, refused);
+                true
+            }
+            (As::Owner(_) | As::Ourselves, _) => false,
         }
     }
 

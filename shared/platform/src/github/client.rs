@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 use tracing::debug;
 
-use super::auth::{Credentials, Tokens};
+use super::auth::{Credentials, Speaker, Tokens};
 use super::limits::{Kept, Limits, Rates};
 use crate::clock::{Clock, SystemClock};
 use crate::http::{BoxError, CallError, Transport, lost, pauses, refusal, silent};
@@ -308,13 +308,16 @@ impl GitHub {
         let signed = self.signed();
         let mut answer = self.exchange(ask).await;
         // A 401 did nothing over there, so even a write may be sent again.
-        if unauthorized(&answer) && self.try_another_token(ask.who) {
+        if let Ok((first, token)) = &answer
+            && first.status == StatusCode::UNAUTHORIZED
+            && self.try_another_token(ask.who, *token)
+        {
             answer = self.exchange(ask).await;
         }
         if unauthorized(&answer) && self.renewed_since(&signed).await {
             answer = self.exchange(ask).await;
         }
-        let answer = answer?;
+        let (answer, _) = answer?;
         if answer.status.is_success() {
             return Ok(answer);
         }
@@ -328,9 +331,9 @@ impl GitHub {
         self.not_before().map_or(Ok(()), |until| Err(CallError::RateLimited { until }))
     }
 
-    /// Sends it and follows where GitHub says that the thing has moved.
-    async fn exchange(&self, ask: &Ask<'_>) -> Result<Answer, CallError> {
-        let crab = self.speaker(ask.who).await?;
+    /// Sends it and follows where GitHub says that the thing has moved. Answers by which token, too.
+    async fn exchange(&self, ask: &Ask<'_>) -> Result<(Answer, Option<u64>), CallError> {
+        let Speaker { crab, token } = self.speaker(ask.who).await?;
         let closed = || CallError::Unavailable { why: "the client is being closed".into(), may_have_happened: false };
         let _slot = self.0.slots.acquire().await.map_err(|_| closed())?;
         let mut path = ask.path.clone();
@@ -338,10 +341,10 @@ impl GitHub {
             let answer = self.send(&crab, ask, &path).await?;
             match moved_to(&answer) {
                 Some(there) if there != path => path = there,
-                Some(_) | None => return Ok(answer),
+                Some(_) | None => return Ok((answer, token)),
             }
         }
-        self.send(&crab, ask, &path).await
+        Ok((self.send(&crab, ask, &path).await?, token))
     }
 
     async fn send(&self, crab: &Octocrab, ask: &Ask<'_>, path: &str) -> Result<Answer, CallError> {
@@ -375,9 +378,9 @@ impl GitHub {
     }
 }
 
-fn unauthorized(answer: &Result<Answer, CallError>) -> bool {
+fn unauthorized(answer: &Result<(Answer, Option<u64>), CallError>) -> bool {
     match answer {
-        Ok(answer) => answer.status == StatusCode::UNAUTHORIZED,
+        Ok((answer, _)) => answer.status == StatusCode::UNAUTHORIZED,
         // The App's own key was not accepted when a token was asked for.
         Err(error) => matches!(error, CallError::Unauthorized { .. }),
     }
