@@ -225,7 +225,7 @@ async fn fresh(tables: &Tables, count: u64, now: Timestamp) {
 
 /// What grows and what does not, drawn: cost per stale pull request over the size of the fleet.
 pub(crate) fn plot(costs: &[Cost]) -> String {
-    let (width, height, left, top, row) = (720.0, 470.0, 150.0, 56.0, 96.0);
+    let (width, height, left, top, row) = (760.0, 470.0, 190.0, 56.0, 96.0);
     let x = |open: u64| left + ((open as f64).log10() - 2.0) / 3.0 * (width - left - 60.0);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"system-ui, sans-serif\" \
@@ -273,7 +273,7 @@ pub(crate) fn plot(costs: &[Cost]) -> String {
         svg.push_str(&format!("<polyline class=\"mark\" points=\"{}\"/>\n", points.join(" ")));
         for cost in costs {
             let amount = value(cost);
-            let shown = if amount >= 10.0 { format!("{amount:.0}") } else { format!("{amount:.3}") };
+            let shown = if amount >= 10.0 { format!("{amount:.0}") } else { format!("{amount:.2}") };
             svg.push_str(&format!(
                 "<circle class=\"dot\" cx=\"{0:.1}\" cy=\"{1:.1}\" r=\"3.5\"/><text x=\"{0:.1}\" y=\"{2:.1}\" text-anchor=\"middle\" \
                  font-size=\"11\">{shown}</text>\n",
