@@ -1,6 +1,6 @@
 //! What AWS's clients have to know: region, credentials, and where the services are. Lambda puts all of it into the environment, so
 //! it is taken from there and nowhere else; the SDK's own search through files, metadata services and role assumption would be
-//! a tenth of each function, and part of each cold start (ADR 0049).
+//! part of each function and of each cold start (ADR 0049).
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
 use aws_types::SdkConfig;
