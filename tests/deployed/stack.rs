@@ -185,6 +185,15 @@ impl Stack {
         logs(Ministack::guarded().endpoint())
     }
 
+    /// Every line that a function wrote.
+    pub(crate) fn lines(&self, function: &str) -> Vec<String> {
+        let read = format!(
+            "pages = boto3.client('logs').get_paginator('filter_log_events').paginate(logGroupName='/suture/suture/{function}')\n\
+             print(json.dumps([event['message'] for page in pages for event in page['events']]))"
+        );
+        serde_json::from_str(&python(Ministack::guarded().endpoint(), &read)).unwrap()
+    }
+
     pub(crate) async fn mails(&self) -> Vec<String> {
         self.take(&self.mails).await
     }

@@ -74,6 +74,7 @@ async fn the_deployed_stack_heals_pull_requests_and_calls_a_person_for_the_rest(
     let mail = &mails[0];
     assert!(mail.contains(&format!("{}#{}", broken.repo, broken.number)), "{mail}");
 
+    one_run_can_be_followed_through_all_logs(&stack, &flaky);
     the_desk_answers(&stack, &broken).await;
     a_person_asks(&stack, &broken).await;
     a_sweep_is_asked_for(&stack, &broken).await;
@@ -82,6 +83,19 @@ async fn the_deployed_stack_heals_pull_requests_and_calls_a_person_for_the_rest(
     let unknown = stack.world.lock().unwrap().unknown_requests().to_vec();
     assert!(unknown.is_empty(), "{unknown:?}");
     eprintln!("all of it took {:?}", began.elapsed());
+}
+
+/// From the sweep that decided over the message to the delivery that proved it.
+fn one_run_can_be_followed_through_all_logs(stack: &Stack, pr: &Pr) {
+    let json = |line: &String| serde_json::from_str::<serde_json::Value>(line).ok();
+    let bridge: Vec<serde_json::Value> = stack.lines("car-bridge").iter().filter_map(json).collect();
+    let rebuilt = bridge.iter().find(|line| line["pr"] == pr.number && line["command"] == "/rebuild");
+    let run = rebuilt.unwrap_or_else(|| panic!("{bridge:?}"))["run"].as_str().unwrap();
+    let decided = stack.lines("reconciler").iter().any(|line| line.contains(run) && line.contains("sweep-"));
+    assert!(decided, "the reconciler does not name {run}");
+    let webhook: Vec<serde_json::Value> = stack.lines("webhook").iter().filter_map(json).collect();
+    let proved = webhook.iter().find(|line| line["run"] == run).unwrap_or_else(|| panic!("no delivery names {run}"));
+    assert!(proved["delivery"].is_string() && proved["pr"] == pr.number, "{proved}");
 }
 
 /// The admin API behind the same gateway: for anyone, for a key, and not for anybody else.

@@ -10,7 +10,7 @@ use platform::engine::Engine;
 use platform::secrets::{Renewal, Vault};
 use platform::wiring::{self, Clients, Environment};
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
     let vault = wiring::vault().await?;
@@ -34,13 +34,13 @@ async fn admin(
     Admin<impl platform::store::Store + 'static + use<>, impl platform::outlets::Outlets + 'static + use<>>,
 > {
     let policies = wiring::policies(&**vault)?;
-    let (store, outlets) = wiring::on_aws(&**vault).await?;
+    let (store, outlets) = wiring::on_aws(&**vault)?;
     let settings = Settings {
         keys: wiring::keys(&**vault)?,
         owner: vault.get("SUTURE_GITHUB_OWNER"),
         github: clients.map(|clients| clients.github.clone()),
         jenkins: clients.and_then(|clients| clients.jenkins.clone()),
-        dlq: wiring::dlq(&**vault).await?,
+        dlq: wiring::dlq(&**vault)?,
         clock: Arc::new(SystemClock),
         log: wiring::log(&**vault),
     };

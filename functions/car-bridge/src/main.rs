@@ -32,7 +32,7 @@ async fn bridge(
     clients: &Clients,
 ) -> anyhow::Result<Bridge<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
     let policies = wiring::policies(vault)?;
-    let (store, outlets) = wiring::on_aws(vault).await?;
+    let (store, outlets) = wiring::on_aws(vault)?;
     let world = World {
         github: clients.github.clone(),
         jenkins: clients.jenkins.clone(),

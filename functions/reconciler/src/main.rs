@@ -34,7 +34,7 @@ async fn sweep(
     clients: &Clients,
 ) -> anyhow::Result<Sweep<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
     let policies = wiring::policies(vault)?;
-    let (store, outlets) = wiring::on_aws(vault).await?;
+    let (store, outlets) = wiring::on_aws(vault)?;
     let (github, jenkins) = (clients.github.clone(), clients.jenkins.clone());
     let owners = vault.get("SUTURE_GITHUB_OWNER").into_iter().collect();
     Ok(Sweep::new(store, outlets, policies, github, jenkins, Arc::new(SystemClock), owners))

@@ -26,7 +26,7 @@ async fn webhook(
 ) -> anyhow::Result<Webhook<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
     let policies = wiring::policies(&**vault)?;
     let senders = senders(vault)?;
-    let (store, outlets) = wiring::on_aws(&**vault).await?;
+    let (store, outlets) = wiring::on_aws(&**vault)?;
     let webhook = Webhook::new(store, outlets, policies, wiring::own(&**vault)?, senders, wiring::log(&**vault));
     Ok(webhook.renewing(Renewal::new(vault, Timestamp::now, renewed)))
 }

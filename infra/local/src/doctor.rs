@@ -419,7 +419,7 @@ async fn tables(chart: &mut Chart, environment: &impl Environment, now: Timestam
         return chart
             .ok("tables", "SUTURE_STATE_TABLE is not set: `cargo run -p local` keeps its own in its data directory");
     }
-    let store = match wiring::on_aws(environment).await {
+    let store = match wiring::on_aws(environment) {
         Ok((store, _)) => store,
         Err(bad) => return chart.fail("tables", bad.to_string()),
     };

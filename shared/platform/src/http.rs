@@ -1,7 +1,8 @@
-//! How requests leave, for the GitHub and the Jenkins client alike: one transport that is either real HTTPS or any tower
+//! How requests leave, for the clients of GitHub, Jenkins and AWS alike: one transport that is either real HTTPS or any tower
 //! service, a limit on time and size for every call, and errors named by what the caller can do about them. What the
 //! requests say is in `github` and `jenkins`.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -10,7 +11,7 @@ use domain::backoff::Failure;
 use domain::event::cut;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::HttpsConnectorBuilder;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -165,12 +166,7 @@ impl Transport {
     /// # Errors
     /// When the machine has no root certificates.
     pub fn https() -> Result<Self, BoxError> {
-        let mut tcp = HttpConnector::new();
-        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
-        tcp.set_nodelay(true);
-        tcp.enforce_http(false);
-        let connector =
-            HttpsConnectorBuilder::new().with_native_roots()?.https_or_http().enable_http1().wrap_connector(tcp);
+        let connector = connector()?;
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_FOR)
             .pool_timer(TokioTimer::new())
@@ -215,6 +211,20 @@ impl Transport {
             Err(_) => Err(silent(limit, writes)),
         }
     }
+}
+
+/// How connections are made. The machine's root certificates are read once: several clients of one process need them.
+fn connector() -> Result<HttpsConnector<HttpConnector>, BoxError> {
+    static MADE: OnceLock<HttpsConnector<HttpConnector>> = OnceLock::new();
+    if let Some(made) = MADE.get() {
+        return Ok(made.clone());
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.set_connect_timeout(Some(CONNECT_WITHIN));
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    let https = HttpsConnectorBuilder::new().with_native_roots()?.https_or_http().enable_http1().wrap_connector(tcp);
+    Ok(MADE.get_or_init(|| https).clone())
 }
 
 /// The first bytes of a body.

@@ -46,6 +46,9 @@ pub enum BadWiring {
         /// What went wrong.
         source: std::io::Error,
     },
+    /// No encrypted connection can be made.
+    #[error("no HTTPS: {0}. Install the machine's root certificates (ca-certificates)")]
+    NoHttps(String),
     /// The configuration is wrong.
     #[error("SUTURE_CONFIG: {0}")]
     Configuration(#[from] PolicyError),
@@ -132,10 +135,10 @@ pub fn keys(environment: &impl Environment) -> Result<Keys, BadWiring> {
 ///
 /// # Errors
 /// [`BadWiring::Missing`] if there is one, but no queue its messages came from.
-pub async fn dlq(environment: &impl Environment) -> Result<Dlq, BadWiring> {
+pub fn dlq(environment: &impl Environment) -> Result<Dlq, BadWiring> {
     let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(Dlq::None) };
     let queue = needed(environment, "SUTURE_COMMAND_QUEUE_URL")?;
-    let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+    let config = aws::config(environment)?;
     Ok(Dlq::sqs(&config, dead, queue))
 }
 
@@ -155,7 +158,7 @@ pub fn addresses(environment: &impl Environment) -> Result<Addresses, BadWiring>
 ///
 /// # Errors
 /// [`BadWiring::Missing`].
-pub async fn on_aws(environment: &impl Environment) -> Result<(DynamoStore, AwsOutlets), BadWiring> {
+pub fn on_aws(environment: &impl Environment) -> Result<(DynamoStore, AwsOutlets), BadWiring> {
     let (names, addresses) = (tables(environment)?, addresses(environment)?);
     let config = aws::config(environment)?;
     let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config), names);
@@ -167,7 +170,7 @@ pub async fn on_aws(environment: &impl Environment) -> Result<(DynamoStore, AwsO
 /// # Errors
 /// [`BadWiring::Secret`] says which is not to be had, and why.
 pub async fn vault() -> Result<Arc<Vault>, BadWiring> {
-    let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
+    let config = aws::config(&Process)?;
     let client = aws_sdk_secretsmanager::Client::new(&config);
     Ok(Arc::new(Vault::open(Process, client, Timestamp::now()).await?))
 }

@@ -131,7 +131,7 @@ impl Parked {
 impl Dlq {
     /// On SQS: the dead-letter queue, and the queue its messages came from.
     #[must_use]
-    pub fn sqs(config: &aws_config::SdkConfig, dead: String, queue: String) -> Self {
+    pub fn sqs(config: &aws_types::SdkConfig, dead: String, queue: String) -> Self {
         Self::Sqs(SqsDlq { client: Client::new(config), dead, queue })
     }
 
