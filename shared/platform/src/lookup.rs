@@ -110,6 +110,23 @@ pub async fn pull_requests<S: Store>(
     Ok(entries(store, store.query(&query, now).await?, rows::listed))
 }
 
+/// Pull requests of a repository in one state, the highest numbers first, at most so many.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn newest<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    state: State,
+    most: u32,
+    now: Timestamp,
+) -> Result<Vec<Listed>, StoreError> {
+    let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), most);
+    query.prefix = Some(format!("{state}#"));
+    query.backwards = true;
+    Ok(entries(store, store.query(&query, now).await?, rows::listed).entries)
+}
+
 /// Runs of a pull request, or sweeps, the newest first.
 ///
 /// # Errors

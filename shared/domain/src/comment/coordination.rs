@@ -111,7 +111,9 @@ pub fn urgent(why: Why) -> String {
 /// What a pull request is told that is given up for its issue.
 #[must_use]
 pub fn given_up(issue: u64, hours: u32) -> String {
-    format!("Its review failed and nobody fixed it within {hours} h. Closing it; CodeGenie is asked again for #{issue}.")
+    format!(
+        "Its review failed and nobody fixed it within {hours} h. Closing it; CodeGenie is asked again for #{issue}."
+    )
 }
 
 /// The title of the status issue.

@@ -231,7 +231,7 @@ pub fn plan<'s>(
         if let Some(count) = plan.counts.get_mut(stage as usize) {
             *count += 1;
         }
-        let known = plan.notice(issue, stage, now);
+        let known = plan.notice(issue, stage, own.every_minutes, now);
         match step(issue, &known, own, now) {
             Next::Nothing => {}
             Next::Wish(vulnerability) => {
@@ -281,17 +281,27 @@ fn step(issue: &Issue, known: &Remembered, settings: &Backlog, now: Timestamp) -
             Some(id) => Next::Wish(id.clone()),
         },
         (Stage::InProgress, Pull::None | Pull::Closed(_) | Pull::Merged(_)) => {
-            if late(settings.in_progress_hours) { Next::Do(What::Requeue(Why::NoPull)) } else { Next::Nothing }
+            if late(settings.in_progress_hours) {
+                Next::Do(What::Requeue(Why::NoPull))
+            } else {
+                Next::Nothing
+            }
         }
         (Stage::PrOpen | Stage::ReviewFailed, Pull::Merged(number)) => Next::Do(What::Done(number)),
-        (Stage::PrOpen | Stage::ReviewFailed, Pull::Closed(number)) => {
-            Next::Do(What::Requeue(Why::PullClosed(number)))
-        }
+        (Stage::PrOpen | Stage::ReviewFailed, Pull::Closed(number)) => Next::Do(What::Requeue(Why::PullClosed(number))),
         (Stage::PrOpen, Pull::Open { number, approved, .. }) => {
-            if late(settings.pr_open_hours) && !approved { urge(Why::NotApproved(number)) } else { Next::Nothing }
+            if late(settings.pr_open_hours) && !approved {
+                urge(Why::NotApproved(number))
+            } else {
+                Next::Nothing
+            }
         }
         (Stage::ReviewFailed, Pull::Open { number, taken, .. }) => {
-            if late(settings.review_failed_hours) && !taken { Next::Do(What::GiveUp(number)) } else { Next::Nothing }
+            if late(settings.review_failed_hours) && !taken {
+                Next::Do(What::GiveUp(number))
+            } else {
+                Next::Nothing
+            }
         }
         // A person has put the label there, or we have not heard of the pull request yet.
         (Stage::PrOpen | Stage::ReviewFailed, Pull::None) => Next::Nothing,
@@ -300,17 +310,19 @@ fn step(issue: &Issue, known: &Remembered, settings: &Backlog, now: Timestamp) -
 
 impl Plan {
     /// Remembers an issue as it is now, and answers what is known about it then.
-    fn notice(&mut self, issue: &Issue, stage: Stage, now: Timestamp) -> Remembered {
+    fn notice(&mut self, issue: &Issue, stage: Stage, every_minutes: u32, now: Timestamp) -> Remembered {
+        let unseen_for = SignedDuration::from_mins(2 * i64::from(every_minutes) + 5);
         let known = match self.memory.get(&issue.key()) {
-            Some(known) if known.stage == stage => Remembered { seen_at: now, ..known.clone() },
+            // One that was closed, or without its label, meanwhile begins anew: a person brought it back.
+            Some(known) if known.stage == stage && later(known.seen_at, unseen_for) > now => {
+                Remembered { seen_at: now, ..known.clone() }
+            }
             // CodeGenie has had its time since it was asked, not since the label was seen.
             Some(known) if stage == Stage::InProgress => {
                 let since = known.asked_at.unwrap_or(now);
                 Remembered { stage, since, requests: known.requests, asked_at: None, seen_at: now }
             }
-            Some(known) => {
-                Remembered { stage, since: now, requests: known.requests, asked_at: None, seen_at: now }
-            }
+            Some(known) => Remembered { stage, since: now, requests: known.requests, asked_at: None, seen_at: now },
             None => Remembered { stage, since: now, requests: 0, asked_at: None, seen_at: now },
         };
         if self.memory.len() < MOST_REMEMBERED || self.memory.contains_key(&issue.key()) {
@@ -384,8 +396,13 @@ mod tests {
 
     const ALL: May = May { ask: true, tidy: true };
 
+    /// Looks once an hour or less often.
+    fn seldom() -> Backlog {
+        Backlog { every_minutes: 1_440, ..Backlog::default() }
+    }
+
     fn planned(issues: &[Issue], memory: Memory, wip_limit: u32, now: Timestamp) -> Plan {
-        let settings = Backlog::default();
+        let settings = seldom();
         plan(issues, memory, |_| &settings, wip_limit, ALL, now)
     }
 
@@ -477,13 +494,31 @@ mod tests {
         let first = planned(&issues, Memory::new(), 10, hour(0));
         assert_eq!(whats(&first), [], "who labels an old issue gets a day, too");
         assert_eq!(whats(&planned(&issues, first.memory.clone(), 10, hour(23))), []);
-        let settings = Backlog::default();
+        let settings = seldom();
         let spare = May { ask: true, tidy: false };
         let scarce = plan(&issues, first.memory.clone(), |_| &settings, 10, spare, hour(24));
         assert_eq!(whats(&scarce), []);
         let late = planned(&issues, first.memory, 10, hour(24));
         assert_eq!(whats(&late), [(1, What::Reject)]);
         assert_eq!((late.steps[0].from, late.steps[0].since), (Stage::Discovered, hour(0)));
+    }
+
+    #[test]
+    fn what_a_person_brings_back_begins_anew() {
+        let settings = Backlog::default();
+        let one = [issue(1, &["pipeline/discovered"])];
+        let look = |memory, minute: i64| {
+            let now = hour(0) + SignedDuration::from_mins(minute);
+            plan(&one, memory, |_| &settings, 10, ALL, now)
+        };
+        let mut memory = Memory::new();
+        for minute in (0..24 * 60).step_by(5) {
+            memory = look(memory, minute).memory;
+        }
+        let rejected = look(memory, 24 * 60);
+        assert_eq!(whats(&rejected), [(1, What::Reject)]);
+        assert_eq!(whats(&look(rejected.memory.clone(), 24 * 60 + 14)), [(1, What::Reject)], "it is still there");
+        assert_eq!(whats(&look(rejected.memory, 24 * 60 + 15)), [], "it was closed, and is open again");
     }
 
     #[test]

@@ -292,7 +292,10 @@ impl Findings {
 
     fn backlog(&mut self, backlog: &Backlog) {
         if backlog.label_prefix.trim().is_empty() {
-            self.add("backlog.label_prefix", "must not be empty: every label called `approved` would be taken for ours");
+            self.add(
+                "backlog.label_prefix",
+                "must not be empty: every label called `approved` would be taken for ours",
+            );
         } else if is_peoples(&format!("{}hold", backlog.label_prefix)) {
             self.add("backlog.label_prefix", "must not be `suture/`: those labels are people's");
         }
@@ -306,7 +309,13 @@ impl Findings {
             ("pr_open_hours", backlog.pr_open_hours),
             ("review_failed_hours", backlog.review_failed_hours),
         ] {
-            self.number(&format!("backlog.{stage}"), hours, 1, 8_760, "an issue would be late the moment it gets there");
+            self.number(
+                &format!("backlog.{stage}"),
+                hours,
+                1,
+                8_760,
+                "an issue would be late the moment it gets there",
+            );
         }
         self.number("backlog.max_requests", backlog.max_requests, 1, 100, "nothing would ever be asked for");
     }
