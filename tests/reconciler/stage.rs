@@ -94,7 +94,8 @@ impl Trap {
         }
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         let set = *self.set.lock().unwrap();
-        if set.is_none() {
+        // The one it is stopped at is named as well.
+        if set.is_none_or(|(at, _)| at == call) {
             self.names.lock().unwrap().push(name());
         }
         match set {

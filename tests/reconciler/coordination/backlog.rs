@@ -41,6 +41,12 @@ fn slow(minutes: u64) -> Settings {
     Settings { timing: Timing { genie_ms, ..Timing::default() }, ..Settings::default() }
 }
 
+/// Jenkins takes its time, so that a test can say what will happen to a pull request that CodeGenie has opened.
+fn late_builds() -> Settings {
+    let timing = Timing { notice_ms: (600_000, 600_000), ..Timing::default() };
+    Settings { timing, ..Settings::default() }
+}
+
 #[tokio::test]
 async fn an_approved_issue_becomes_a_pull_request_and_is_closed_when_that_is_merged() {
     let mut stage = Stage::new(slow(20), CONFIG);
@@ -170,7 +176,7 @@ async fn what_nobody_approves_for_a_day_is_rejected_and_who_brings_it_back_is_ob
 
 #[tokio::test]
 async fn a_pull_request_nobody_approves_for_four_hours_makes_its_issue_urgent() {
-    let mut stage = Stage::new(Settings::default(), CONFIG);
+    let mut stage = Stage::new(late_builds(), CONFIG);
     let approved = issue(&stage, 1, &["pipeline/approved"]);
     stage.pass(4).await;
     let pr = pulls(&stage).remove(0);
@@ -186,21 +192,19 @@ async fn a_pull_request_nobody_approves_for_four_hours_makes_its_issue_urgent() 
 
 #[tokio::test]
 async fn a_failed_review_nobody_fixes_closes_the_pull_request_and_brings_the_issue_back() {
-    let mut stage = Stage::new(Settings::default(), CONFIG);
+    let mut stage = Stage::new(late_builds(), CONFIG);
     let approved = issue(&stage, 1, &["pipeline/approved"]);
     stage.pass(4).await;
     let pr = pulls(&stage).remove(0);
     // Held by a person: nobody else closes it.
     stage.with(|world| {
+        world.force(Fault::RealTestFailure, &pr);
         world.person_labels(&pr, "maria", "suture/hold");
         world.person_labels_issue(&approved, "maria", "pipeline/review-failed", true);
     });
     stage.pass(5 * 60).await;
     assert!(stage.with(|world| world.pull(&pr).unwrap().is_open()));
-    stage.with(|world| {
-        world.person_unlabels(&pr, "maria", "suture/hold");
-        world.force(Fault::AutomergeAsleep, &pr);
-    });
+    stage.with(|world| world.person_unlabels(&pr, "maria", "suture/hold"));
     stage.pass(12).await;
     assert!(stage.with(|world| !world.pull(&pr).unwrap().is_open()), "{:?}", labels(&stage, &approved));
     assert!(

@@ -41,6 +41,7 @@ fn requests(stage: &Stage) -> Vec<String> {
 /// Sweeps once, and carries out what it asks for, stopped at one of all calls; then the process is there again. Whether there was
 /// such a call.
 async fn stopped(stage: &mut Stage, at: usize, how: Stop) -> bool {
+    let _ = stage.trap.names();
     stage.trap.set(at, how);
     let now = stage.now();
     let wish = Wish::requested(RunId::new("stopped"), Scope::All, false, "the one that dies");

@@ -209,7 +209,7 @@ async fn the_end_of_a_watch_is_told_once_wherever_the_process_dies() {
             stage.pass(8).await;
             let told =
                 (stage.logged(&pr, EventKind::PostMergeVerified).await.len(), deeds(&stage, Deed::CommentCreated));
-            assert_eq!(told, (1, 1), "stopped {how:?} call {at}");
+            assert_eq!(told, (1, 1), "stopped {how:?} call {at}: {:?}", stage.trap.names().first());
             if !reached {
                 break;
             }

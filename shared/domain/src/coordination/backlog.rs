@@ -71,7 +71,7 @@ pub enum Pull {
         number: u64,
         /// Whether an approver has approved it.
         approved: bool,
-        /// Whether a person holds it, has it, or a remedy is under way: then it is nobody else's.
+        /// Whether a person holds it, it is a draft, or a remedy is under way: then it is not to be closed.
         taken: bool,
     },
     /// It was merged.

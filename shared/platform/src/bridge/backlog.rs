@@ -1,6 +1,8 @@
 //! Issues of the backlog: CodeGenie is asked for their pull requests, and they are moved, made urgent or closed. The issue is read
 //! again before anything is done to it: whatever a person did meanwhile wins, and people's labels are never touched.
 
+use std::slice::from_ref;
+
 use domain::coordination::{has, is_held, is_peoples};
 use domain::id::{PrId, RepoName};
 use domain::route::{DetailType, PullRequestAsk};
@@ -87,7 +89,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Some(Err(error)) => return Err(Again::Bus(error.to_string())),
             None => return Err(Again::Bus("the bus did not answer".to_owned())),
         }
-        self.relabel(&place, &issue, &[ask.in_progress.clone()], &[ask.approved.clone()]).await?;
+        self.relabel(&place, &issue, from_ref(&ask.in_progress), from_ref(&ask.approved)).await?;
         Ok(Handled::Done(format!("CodeGenie was asked for the pull request of {place}")))
     }
 

@@ -143,15 +143,13 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
     async fn pull_of(&self, pr: &PrId, stage: Stage) -> Result<Pull, Failed> {
         if let Some(record) = lookup::records(self.store(), std::slice::from_ref(pr), self.now()).await?.pop() {
             let number = pr.number;
-            return Ok(match record.state {
-                State::Merged => Pull::Merged(number),
-                State::Closed => Pull::Closed(number),
-                state => {
-                    let approved = matches!(state, State::Approved | State::Merging);
-                    let taken = !record.is_actionable() || record.active_run.is_some();
-                    Pull::Open { number, approved, taken }
-                }
-            });
+            if record.state.is_terminal() {
+                let merged = record.state == State::Merged;
+                return Ok(if merged { Pull::Merged(number) } else { Pull::Closed(number) });
+            }
+            let approved = matches!(record.state, State::Approved | State::Merging);
+            let taken = record.is_held() || record.draft || record.active_run.is_some();
+            return Ok(Pull::Open { number, approved, taken });
         }
         if !matches!(stage, Stage::PrOpen | Stage::ReviewFailed) {
             return Ok(Pull::None);
@@ -180,11 +178,11 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
                 in_progress: Stage::InProgress.label(settings),
             };
             told.asked += 1;
-            return self.send(effect, Chore::AskForPull { repo, ask }).await;
+            return self.send(effect, Chore::AskForPull { repo, ask: Box::new(ask) }).await;
         }
         let Some(tending) = tending(step, settings, self.now()) else { return Ok(()) };
         told.tended += 1;
-        self.send(tending.key.clone(), Chore::Tend { repo, tending }).await
+        self.send(tending.key.clone(), Chore::Tend { repo, tending: Box::new(tending) }).await
     }
 }
 

@@ -96,27 +96,27 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
     /// All steps, in order. Status is the last, and always reached while there is time.
     pub(crate) async fn coordinate(&self) -> (Coordinated, Failures) {
         let (mut told, mut failed) = (Coordinated::default(), Failures::new());
-        let acts = match guards::paused(self.store(), self.now()).await {
-            Ok(by) => by.is_none(),
-            // Whether somebody has stopped all acting is not known: nothing is begun until it is.
-            Err(error) => {
-                failed.push(("pause", error.to_string()));
-                false
-            }
-        };
-        if self.has_time("sentinel", &mut told) {
-            self.note("sentinel", Box::pin(self.sentinel(acts, &mut told)).await, &mut failed);
-        }
-        if !acts {
-            told.left_out.push("backlog: somebody has paused Suture, or that could not be read".to_owned());
-        } else if self.has_time("backlog", &mut told) {
-            let done = Box::pin(self.backlog(&mut told, &mut failed)).await;
-            self.note("backlog", done, &mut failed);
+        match guards::paused(self.store(), self.now()).await {
+            Ok(by) => self.act(by.is_none(), &mut told, &mut failed).await,
+            // Whether somebody has stopped all acting is not known: nothing is begun, and nothing judged, until it is.
+            Err(error) => failed.push(("pause", error.to_string())),
         }
         if self.has_time("status", &mut told) {
             self.note("status", Box::pin(self.status(&mut told)).await, &mut failed);
         }
         (told, failed)
+    }
+
+    async fn act(&self, acts: bool, told: &mut Coordinated, failed: &mut Failures) {
+        if self.has_time("sentinel", told) {
+            self.note("sentinel", Box::pin(self.sentinel(acts, told)).await, failed);
+        }
+        if !acts {
+            told.left_out.push("backlog: somebody has paused Suture".to_owned());
+        } else if self.has_time("backlog", told) {
+            let done = Box::pin(self.backlog(told, failed)).await;
+            self.note("backlog", done, failed);
+        }
     }
 
     fn note(&self, step: &'static str, done: Result<(), Failed>, failed: &mut Failures) {

@@ -182,7 +182,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
             kept: false,
             pin: false,
         };
-        Ok(Some((outage.key.clone(), Chore::Issue { repo, issue })))
+        Ok(Some((outage.key.clone(), Chore::Issue { repo, issue: Box::new(issue) })))
     }
 
     /// Below the issue of an outage that is over; closing it is a person's.

@@ -100,7 +100,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
             let pin = shown.settings.pin;
             let issue = OwnIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
             // Sent, then remembered: what was not sent is said by the next sweep, and what is said twice is written once.
-            self.send(id, Chore::Issue { repo, issue }).await?;
+            self.send(id, Chore::Issue { repo, issue: Box::new(issue) }).await?;
             kept::save(self.store(), &row, &Said { what, at: now }, version, after(now, REMEMBERED_FOR), now).await?;
             told.status += 1;
         }

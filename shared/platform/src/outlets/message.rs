@@ -63,21 +63,21 @@ pub enum Chore {
         /// In which repository.
         repo: RepoName,
         /// What it is, and how it is found again.
-        issue: OwnIssue,
+        issue: Box<OwnIssue>,
     },
     /// Ask CodeGenie for the pull request of an issue, and say so on it.
     AskForPull {
         /// In which repository.
         repo: RepoName,
         /// Which.
-        ask: PullAsk,
+        ask: Box<PullAsk>,
     },
     /// Move an issue of the backlog, or close it.
     Tend {
         /// In which repository.
         repo: RepoName,
         /// Which, and how.
-        tending: Tending,
+        tending: Box<Tending>,
     },
 }
 
@@ -302,7 +302,7 @@ mod tests {
             Chore::CheckRun { repo: repo.clone(), run, as_of: at() },
             Chore::Issue {
                 repo: repo.clone(),
-                issue: OwnIssue {
+                issue: Box::new(OwnIssue {
                     key: "status".to_owned(),
                     label: "suture/status".to_owned(),
                     labels: vec!["ops".to_owned()],
@@ -311,22 +311,22 @@ mod tests {
                     as_of: at(),
                     kept: true,
                     pin: true,
-                },
+                }),
             },
             Chore::AskForPull {
                 repo: repo.clone(),
-                ask: PullAsk {
+                ask: Box::new(PullAsk {
                     issue: 7,
                     vulnerability: "CVE-2026-1".to_owned(),
                     base_branch: "main".to_owned(),
                     effect: EffectId::new("backlog:acme/shop#7:1"),
                     approved: "pipeline/approved".to_owned(),
                     in_progress: "pipeline/in-progress".to_owned(),
-                },
+                }),
             },
             Chore::Tend {
                 repo,
-                tending: Tending {
+                tending: Box::new(Tending {
                     issue: 7,
                     key: "backlog:acme/shop#7:reject".to_owned(),
                     expects: "pipeline/discovered".to_owned(),
@@ -336,7 +336,7 @@ mod tests {
                     close: Some("not_planned".to_owned()),
                     close_pull: Some((8, "Given up.".to_owned())),
                     since: at(),
-                },
+                }),
             },
         ];
         for chore in chores {
