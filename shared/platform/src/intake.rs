@@ -107,6 +107,8 @@ pub struct One {
     pub tries: u32,
     /// The run this was the proof or the end of, or that it opened.
     pub run: Option<RunId>,
+    /// How long the run that this ended had lasted, in milliseconds.
+    pub ended_ms: Option<u64>,
     /// The commands that are on their way.
     pub commands: Vec<CommandId>,
 }
@@ -367,7 +369,7 @@ fn wait(place: u64, limit: u64, into_minute: u64) -> Duration {
 }
 
 fn one(pr: PrId, status: Status, reason: String) -> One {
-    One { pr, status, reason, change: None, tries: 0, run: None, commands: Vec::new() }
+    One { pr, status, reason, change: None, tries: 0, run: None, ended_ms: None, commands: Vec::new() }
 }
 
 fn applied_to(pr: PrId, applied: &Applied) -> One {
@@ -380,6 +382,7 @@ fn applied_to(pr: PrId, applied: &Applied) -> One {
         change: from.zip(to),
         tries: applied.tries,
         run: applied.events.iter().find_map(|event| event.payload.run.clone()),
+        ended_ms: applied.ended_ms.first().copied(),
         commands: Vec::new(),
     }
 }

@@ -211,7 +211,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         }
         let Decision { outcome, reason, record, events, .. } =
             decide(self.policies().for_repo(&fact.pr.repo), Some(record), fact, now);
-        Ok(Applied { outcome, reason, record, events, undelivered: 0, tries: 1 })
+        Ok(Applied { outcome, reason, record, events, undelivered: 0, tries: 1, ended_ms: Vec::new() })
     }
 
     /// What an error means for one pull request. A store that is gone is gone for all.
