@@ -11,7 +11,7 @@ use crate::command::{Command, CommandSource};
 use crate::decide::RunEnd;
 use crate::diagnosis::Diagnosis;
 use crate::id::{EventId, PrId, RunId, Sha};
-use crate::remedy::FAILED_AGAIN;
+use crate::remedy;
 use crate::signals::{Approval, Check, MergeReport, PolicyReport};
 use crate::snapshot::Snapshot;
 use crate::state::{State, Strategy};
@@ -422,7 +422,7 @@ impl EventKind {
     /// The strategy whose claim it is, if it is one.
     #[must_use]
     pub fn claims(self) -> Option<Strategy> {
-        Strategy::ALL.into_iter().find(|strategy| crate::remedy::of(*strategy).event == self)
+        Strategy::ALL.into_iter().find(|strategy| remedy::of(*strategy).event == self)
     }
 }
 
@@ -473,12 +473,12 @@ impl Event {
         self.to.is_some() || self.kind.is_notable()
     }
 
-    /// Whether it is the end of a remedy that helped: proven by the event it expected, and not by the same failure once more.
+    /// Whether it is the end of a remedy that helped: proven by the event it expected, and not by the failure it was to cure.
     #[must_use]
     pub fn is_healed(&self) -> bool {
         self.kind == EventKind::RemediationEnded
             && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
-            && self.payload.text != FAILED_AGAIN
+            && remedy::helped(&self.payload.text)
     }
 }
 

@@ -50,6 +50,8 @@ pub enum RunTrigger {
     Reconciler,
     /// A person's comment on the pull request.
     PrComment,
+    /// A button of Suture's check run.
+    CheckRun,
     /// A call of the admin API.
     AdminApi,
     /// The scheduler.

@@ -132,6 +132,7 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
         draft.vulnerability(VulnerabilityNews::CountReopen);
     }
     draft.log(fixed.event, None, payload);
+    draft.because = Some(comment::diagnosis(&found.diagnosis));
     draft.runs.push(RunChange::Open(Box::new(run)));
     if let Some(message) = message {
         draft.effect(EffectKind::Command(message));
@@ -196,6 +197,7 @@ fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision
     // Green checks do not resolve a conflict: what the base is in the way of, only GitHub's own word takes back.
     let until = if matches!(diagnosis.rule.number, "1" | "2") { Until::Mergeable } else { Until::Progress };
     draft.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, until, at: now });
+    draft.because = Some(comment::diagnosis(diagnosis));
     draft.effect(EffectKind::Notice(notice));
     draft.finish(Outcome::Applied, format!("escalated: {reason}"))
 }
@@ -312,6 +314,9 @@ fn ended(
     let name = Some(end.name().to_owned());
     let payload = Payload { run: Some(active.id.clone()), name, ..Payload::text(why) };
     draft.log(EventKind::RemediationEnded, change, payload);
+    if active.human {
+        draft.asked = Some(comment::check_run::came_to_nothing(active.strategy, why));
+    }
     remember(&mut draft.record);
     if !draft.record.state.is_terminal() {
         draft.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), draft.now);
@@ -331,6 +336,7 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
             ..Payload::text(&format!("refused: {why}"))
         };
         draft.log(EventKind::CommandReceived, None, payload);
+        draft.answer_button(asked, Err(&why));
         return draft.finish(Outcome::Refused, why);
     }
     let from = draft.record.state;
@@ -380,8 +386,9 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
         ..Payload::text("accepted")
     };
     draft.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
-    let still = draft.record.hold_label().filter(|_| command == Command::Resume);
-    let reason = still.map_or_else(|| format!("{command} by {} accepted", asked.by), comment::still_held);
+    let still = draft.record.hold_label().filter(|_| command == Command::Resume).map(comment::still_held);
+    draft.answer_button(asked, Ok(still.as_deref()));
+    let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", asked.by));
     draft.finish(Outcome::Applied, reason)
 }
 
@@ -438,6 +445,7 @@ fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
 fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
     let trigger = match asked.source {
         CommandSource::PrComment => RunTrigger::PrComment,
+        CommandSource::CheckRun => RunTrigger::CheckRun,
         CommandSource::AdminApi => RunTrigger::AdminApi,
         CommandSource::Reconciler => RunTrigger::Reconciler,
     };

@@ -19,8 +19,8 @@ pub use self::pattern::{BadPattern, Expression, Pattern, TextPattern};
 #[cfg(feature = "schema")]
 pub use self::schema::schema;
 pub use self::sections::{
-    ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, Mode, Ours, PolicyBot, Rebuild,
-    RebuildVia, Retention, Rules, Sweep, Thresholds, Wake, WakeUp,
+    ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, LivingCheck, Mode, Ours, PolicyBot,
+    Rebuild, RebuildVia, Retention, Rules, Sweep, Thresholds, Wake, WakeUp,
 };
 use crate::id::RepoName;
 use crate::state::{State, Strategy};
@@ -45,6 +45,8 @@ pub struct Policy {
     pub automerge_bot: AutomergeBot,
     /// How checks are run again.
     pub rebuild: Rebuild,
+    /// The check run that says how a pull request stands.
+    pub check_run: LivingCheck,
     /// How the bots are woken.
     pub wake: WakeUp,
     /// Which rules apply.
@@ -101,6 +103,12 @@ impl Policy {
             Strategy::RetriggerSodCheck => self.budgets.retrigger_sod_check,
             Strategy::CloseAndReopen => self.budgets.close_and_reopen,
         }
+    }
+
+    /// Whether this is the name of Suture's own check run, which it must never wait for.
+    #[must_use]
+    pub fn is_own_check(&self, name: &str) -> bool {
+        self.check_run.enabled && name == crate::comment::check_run::NAME
     }
 
     /// Whether a status context is Policy Bot's, and so a policy signal and never a check.

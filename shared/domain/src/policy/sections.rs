@@ -157,6 +157,14 @@ table! {
 }
 
 table! {
+    /// The living check run: one of Suture's own on each head, which says how the pull request stands. For GitHub Apps.
+    LivingCheck {
+        /// Whether there is one. Only where Suture acts: in observe mode it touches nothing.
+        enabled: bool = false,
+    }
+}
+
+table! {
     /// How the bots are woken; each by an event on the bus, unless said otherwise.
     WakeUp {
         /// Policy Bot.

@@ -28,6 +28,10 @@ pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
                 "must not be Policy Bot's own context: that is a policy, never a check, and would be awaited for ever";
             findings.add(format!("checks.required[{n}]"), sentence);
         }
+        if policy.is_own_check(name) {
+            let sentence = "must not be Suture's own check run: Suture would wait for itself for ever";
+            findings.add(format!("checks.required[{n}]"), sentence);
+        }
     }
     if policy.policy_bot.context_prefix.trim().is_empty() {
         findings.add("policy_bot.context_prefix", "must not be empty: every status would be taken for Policy Bot's");

@@ -53,7 +53,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn permission(&self, command: &CommandMessage) -> Result<Result<(), String>, Again> {
         match command.source {
             CommandSource::AdminApi | CommandSource::Reconciler => return Ok(Ok(())),
-            CommandSource::PrComment => {}
+            CommandSource::PrComment | CommandSource::CheckRun => {}
         }
         let pr = command.pr();
         let limit = self.engine.policies().for_repo(&pr.repo).limits.commands_per_person_per_hour;
@@ -188,10 +188,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(())
     }
 
-    /// One short answer on the pull request, once; who asked through the API reads it there.
+    /// One short answer on the pull request, once; who asked through the API reads it there, and who pressed a button finds it on
+    /// the check run.
     async fn answer(&self, command: &CommandMessage, text: &str) -> Result<(), Again> {
         match command.source {
-            CommandSource::AdminApi | CommandSource::Reconciler => return Ok(()),
+            CommandSource::AdminApi | CommandSource::CheckRun | CommandSource::Reconciler => return Ok(()),
             CommandSource::PrComment => {}
         }
         let marker = format!("suture:{}", command.command_id);

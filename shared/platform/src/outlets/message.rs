@@ -186,6 +186,8 @@ pub fn why_unreadable(body: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use domain::comment::check_run::Button;
+
     use super::*;
     use crate::github::CheckState;
 
@@ -203,6 +205,8 @@ mod tests {
             state: CheckState::InProgress,
             title: "Waiting for Policy Bot".to_owned(),
             summary: "Since 09:00.".to_owned(),
+            buttons: vec![Button::Hold],
+            completed_at: None,
         };
         let chores = [
             Chore::Redeliver { delivery: 7 },

@@ -109,6 +109,7 @@ payloads! {
     CheckRun {
         id: Soft<u64>,
         name: Text<'a>,
+        external_id: Text<'a>,
         head_sha: Text<'a>,
         status: Text<'a>,
         conclusion: Text<'a>,
@@ -120,7 +121,15 @@ payloads! {
         check_suite: Part<Suite<'a>>,
     }
     /// `check_run`.
-    CheckRunEvent { action: Text<'a>, check_run: Part<CheckRun<'a>>, repository: Part<Repository<'a>>, }
+    CheckRunEvent {
+        action: Text<'a>,
+        check_run: Part<CheckRun<'a>>,
+        requested_action: Part<Pressed<'a>>,
+        repository: Part<Repository<'a>>,
+        sender: Part<User<'a>>,
+    }
+    /// A button of a check run.
+    Pressed { identifier: Text<'a>, }
     /// `check_suite`.
     SuiteEvent { action: Text<'a>, check_suite: Part<Suite<'a>>, repository: Part<Repository<'a>>, }
     /// `status`.
