@@ -315,16 +315,17 @@ impl<S: Store + 'static> Border<S> {
 
     /// Writes, and shows what was written to the watch in the same moment.
     async fn written(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        let noted = locked(&self.scene.watch).digest(&writes);
         let kept = match self.scene.sabotage {
-            Some(Sabotage::StoreForgets(every)) => forget(&self.scene, writes.clone(), every),
-            Some(Sabotage::ActsTwice | Sabotage::QueueLoses(_) | Sabotage::MailLost) | None => writes.clone(),
+            Some(Sabotage::StoreForgets(every)) => forget(&self.scene, writes, every),
+            Some(Sabotage::ActsTwice | Sabotage::QueueLoses(_) | Sabotage::MailLost) | None => writes,
         };
         self.scene.store.write(kept, now).await?;
         let at = self.scene.now();
         let mut doing = locked(&self.process.doing);
         let mut watch = locked(&self.scene.watch);
         let needs_a_person = |pr: &world::Pr| locked(&self.scene.world).needs_a_person(pr).is_some();
-        for line in watch.wrote(&writes, &mut doing, at, needs_a_person) {
+        for line in watch.wrote(noted, &mut doing, at, needs_a_person) {
             self.trace(|| line);
         }
         Ok(())
