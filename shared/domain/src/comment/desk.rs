@@ -40,8 +40,7 @@ pub fn why(record: &Record, policy: &Policy, now: Timestamp) -> String {
         return format!("The label `{label}` holds it.");
     }
     if record.hold {
-        let reason = record.blocked.as_ref().map_or("a person holds it", |blocked| blocked.reason.as_str());
-        return sentence(reason);
+        return sentence(&super::blocked(record).unwrap_or_default());
     }
     if record.draft {
         return "It is a draft.".to_owned();
