@@ -524,7 +524,7 @@ impl Stage {
     /// Sweeps now, as the schedule would.
     pub(crate) async fn sweep_now(&mut self) -> Summary {
         let now = self.now();
-        let wish = regular("sweep", now);
+        let wish = regular(&format!("sweep-{}", self.summaries.len()), now);
         match self.sweep.sweep(&wish, now + PATIENCE).await.unwrap() {
             Swept::Done(summary) => {
                 self.summaries.push((*summary).clone());

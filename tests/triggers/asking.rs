@@ -57,7 +57,8 @@ async fn webhooks_that_look_odd_ask_for_their_pull_request_once() {
         stage.with(|world| world.advance(SignedDuration::from_secs(5)));
         stage.settle().await;
     }
-    assert!(!stage.logged(&pr, EventKind::Anomaly).await.is_empty(), "{:?}", stage.kinds(&pr).await);
+    let odd = stage.log(&pr).await.iter().filter(|event| event.payload.anomaly.is_some()).count();
+    assert!(odd > 1, "{:?}", stage.kinds(&pr).await);
     assert!(stage.record(&pr).await.due_at.unwrap() <= stage.now());
     let (first, second) = (stage.sweep_now().await, stage.sweep_now().await);
     assert_eq!((first.verified, second.verified), (1, 0), "{first:?}\n{second:?}");

@@ -87,7 +87,8 @@ async fn over_the_limit_a_push_is_answered_and_logged_and_the_schedule_does_its_
     assert_eq!(hear(&stage, "push", "d-1", &pushed(stage.now())).await["status"], "applied");
     stage.with(|world| world.advance(SignedDuration::from_secs(10)));
     assert_eq!(stage.sweep_now().await.requests, 1);
-    let over = hear(&stage, "push", "d-2", &pushed(stage.now())).await;
+    let now = stage.now();
+    let over = hear(&stage, "push", "d-2", &pushed(now)).await;
     assert_eq!(over["status"], "throttled_delayed", "{over}");
     assert!(over["reason"].as_str().unwrap().contains("left to the schedule"), "{over}");
     assert_eq!(request(&stage, &base()).await.unwrap().waiting(), None);
@@ -96,7 +97,7 @@ async fn over_the_limit_a_push_is_answered_and_logged_and_the_schedule_does_its_
     let healed = stage.until(180, async |stage| {
         let mut verified = Vec::new();
         for pr in &prs {
-            verified.push(stage.find(pr).await.is_none_or(|record| record.verified_at > Some(start())));
+            verified.push(stage.find(pr).await.is_none_or(|record| record.verified_at > Some(now)));
         }
         verified.into_iter().all(|one| one)
     });

@@ -8,7 +8,7 @@ use platform::guards;
 use world::{Deed, Fault, Pr, Settings, Timing};
 
 use crate::stage::{Stage, id};
-use crate::stale;
+use crate::{quiet, stale};
 
 fn is_remedy(event: &Event) -> bool {
     event.kind.name().starts_with("REMEDIATION_")
@@ -82,18 +82,27 @@ async fn every_hold_says_who_and_why_whatever_happens_meanwhile_and_resume_ends_
     assert_eq!(reason_now.as_deref(), Some("held by maria: release freeze"), "its checks went on, and it is still held");
     stage.pass(120).await;
     assert!(stage.log(&pr).await.iter().all(|event| !is_remedy(event)), "{:?}", stage.kinds(&pr).await);
-    // A label holds it too, and is shown; both have to go.
+    stage.with(|world| world.person_comments(&pr, "maria", "/resume"));
+    let merged = stage.until(180, async |stage| stage.state(&pr).await == Some(State::Merged)).await;
+    assert!(merged, "and Suture goes on: {:?}", stage.kinds(&pr).await);
+}
+
+#[tokio::test]
+async fn a_label_that_holds_is_the_reason_and_only_people_remove_it() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = quiet(&mut stage, 1).await.remove(0);
     stage.with(|world| world.person_labels(&pr, "maria", "suture/hold"));
     stage.pass(1).await;
     assert_eq!(reason(&stage, &pr).await.as_deref(), Some("the label `suture/hold` holds it"));
+    let record = stage.record(&pr).await;
+    let status = comment::status(&record, stage.policies.base(), stage.now());
+    assert!(status.contains("Waiting for a person: the label `suture/hold` holds it."), "{status}");
     stage.with(|world| world.person_comments(&pr, "maria", "/resume"));
     stage.pass(1).await;
     assert!(stage.record(&pr).await.is_held(), "only people remove labels");
     stage.with(|world| world.person_unlabels(&pr, "maria", "suture/hold"));
     stage.pass(1).await;
     assert_eq!((stage.record(&pr).await.is_held(), reason(&stage, &pr).await), (false, None));
-    let merged = stage.until(180, async |stage| stage.state(&pr).await == Some(State::Merged)).await;
-    assert!(merged, "and Suture goes on: {:?}", stage.kinds(&pr).await);
 }
 
 #[tokio::test]
@@ -106,7 +115,8 @@ async fn a_repository_has_so_many_builds_at_a_time_and_the_others_wait_instead_o
     stage.settle().await;
     let repo = &id(&prs[0]).repo;
     let holders = guards::slot_holders(&stage.store, repo, 2, stage.now()).await.unwrap();
-    let builds = stage.with(|world| world.effects().iter().filter(|one| one.deed == Deed::BuildQueued).count());
+    // What Jenkins never heard of is found by a scan of its repository.
+    let builds = stage.with(|world| world.effects_by("jenkins:suture").count());
     assert_eq!((holders.len(), builds), (2, 2), "two hold a slot, and only they build");
     // The other three were not refused and cost nothing: their date brings them back.
     stage.sweeping = true;

@@ -17,7 +17,7 @@ async fn a_request_that_fails_is_tried_again_three_times_with_backoff() {
     let mut stage = Stage::new(Settings::default(), "");
     let pr = quiet(&mut stage, 1).await.remove(0);
     let scope = Scope::One(id(&pr));
-    stage.trap.silence(Some("get 1 rows"));
+    stage.trap.silence(Some("get BREAKER"));
     let mut now = stage.now();
     for pause in [30, 60, 120] {
         let Swept::Done(summary) = stage.wish(&wish("r-1", scope.clone())).await else { panic!("no sweep") };
@@ -46,7 +46,7 @@ async fn one_that_fails_once_is_granted_by_the_next_sweep() {
     let mut stage = Stage::new(Settings::default(), "");
     let pr = quiet(&mut stage, 1).await.remove(0);
     let scope = Scope::One(id(&pr));
-    stage.trap.silence(Some("get 1 rows"));
+    stage.trap.silence(Some("get BREAKER"));
     stage.wish(&wish("r-1", scope.clone())).await;
     stage.trap.silence(None);
     assert_eq!(stage.sweep_now().await.requests, 0, "it is not due yet");
