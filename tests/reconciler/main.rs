@@ -15,6 +15,7 @@ mod overlap;
 mod rules;
 mod scale;
 mod scenes;
+#[expect(dead_code, reason = "the tests of triggers use the rest of it")]
 mod stage;
 mod waking;
 mod watching;

@@ -16,6 +16,7 @@ pub mod policy;
 pub mod priority;
 pub mod pull_request;
 pub mod remedy;
+pub mod request;
 pub mod route;
 pub mod run;
 pub mod signals;

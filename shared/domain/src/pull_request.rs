@@ -93,6 +93,9 @@ pub struct Record {
     /// When a person last said `/hold` or `/resume`: a command that was under way for longer than a later one changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_said_at: Option<Timestamp>,
+    /// Who holds it by `/hold`, and why. What happens to it meanwhile does not change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_reason: Option<String>,
     /// A draft is watched, never remedied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,

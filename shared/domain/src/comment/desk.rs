@@ -56,7 +56,7 @@ pub(super) fn stopped(record: &Record) -> Option<String> {
         return Some(format!("The label `{label}` holds it."));
     }
     if record.hold {
-        return Some(sentence(reason.unwrap_or("a person holds it")));
+        return super::blocked(record).map(|why| sentence(&why));
     }
     record.draft.then(|| "It is a draft.".to_owned())
 }

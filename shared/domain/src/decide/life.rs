@@ -72,6 +72,7 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         labels: described.labels.clone(),
         hold: false,
         hold_said_at: None,
+        hold_reason: None,
         draft: described.draft,
         size: described.size,
         blocked: None,

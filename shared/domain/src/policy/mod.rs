@@ -20,7 +20,7 @@ pub use self::pattern::{BadPattern, Expression, Pattern, TextPattern};
 pub use self::schema::schema;
 pub use self::sections::{
     ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, LivingCheck, Mode, Ours, PolicyBot,
-    Rebuild, RebuildVia, Retention, Rules, Sweep, Thresholds, Wake, WakeUp,
+    Rebuild, RebuildVia, Retention, Rules, Sweep, Thresholds, Triggers, Wake, WakeUp,
 };
 use crate::id::RepoName;
 use crate::state::{State, Strategy};
@@ -63,6 +63,8 @@ pub struct Policy {
     pub limits: Limits,
     /// The reconciler's regular pass.
     pub sweep: Sweep,
+    /// Requests to look at pull requests before the schedule would.
+    pub triggers: Triggers,
     /// How long things are kept.
     pub retention: Retention,
     /// Failures that are never worth a retry, by name; asked before `transient`.
@@ -223,6 +225,17 @@ mod tests {
         assert_eq!(policy.limits, limits);
         let sweep = Sweep { every_minutes: 1, concurrency: 8, max_prs: 500, inventory_every: 12 };
         assert_eq!(policy.sweep, sweep);
+        let triggers = Triggers {
+            quiet_secs: 10,
+            longest_wait_secs: 120,
+            per_repo_per_day: 100,
+            per_org_per_day: 1000,
+            at_once: 5,
+            retries: 3,
+            timeout_minutes: 10,
+            max_prs: 50,
+        };
+        assert_eq!(policy.triggers, triggers);
         assert_eq!(policy.retention, Retention { terminal_hours: 24, events_days: 90, runs_days: 30 });
     }
 

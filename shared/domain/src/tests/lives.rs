@@ -853,6 +853,7 @@ fn people_hold_and_resume() {
     tale.command(Command::Hold);
     assert!(tale.record().hold);
     assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny");
+    assert_eq!(crate::comment::blocked(tale.record()).as_deref(), Some("held by danny"));
     tale.pass(60);
     assert!(!tale.record().is_stale(&tale.policy, tale.now), "held pull requests are not called stale");
     assert_eq!(tale.sweep(tale.github()), None);

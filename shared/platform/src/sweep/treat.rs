@@ -20,7 +20,7 @@ use super::spare::{self, Work};
 use super::visit::{Stopped, Visited};
 use super::{Pass, Plan, Skip, after, flight, story};
 use crate::breaker;
-use crate::engine::{Applied, EngineError};
+use crate::engine::Applied;
 use crate::idempotency::hashed;
 use crate::jenkins::{Jenkins, Job, Looking};
 use crate::lookup;
@@ -81,7 +81,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         };
         let (mut diagnosis, vulnerability) = match self.examine(&record, live, policy).await {
             Ok(found) => found,
-            Err(error) => return Ok((pr, self.lost(EngineError::Store(error))?, None)),
+            Err(error) => return Ok((pr, self.lost(error)?, None)),
         };
         if unanswered {
             failures::doubt(&mut diagnosis, &record);
@@ -101,7 +101,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     let visited = self.put_off(record, Skip::Turn, text, Some(until)).await?;
                     return Ok((pr, visited, None));
                 }
-                Err(error) => return Ok((pr, self.lost(EngineError::Store(error))?, None)),
+                Err(error) => return Ok((pr, self.lost(error)?, None)),
             }
         }
         let why = comment::diagnosis(&diagnosis);
@@ -166,6 +166,10 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let run = self.run_for(&pr);
         let mut probing = false;
         if strategy.is_some() && !self.wish.dry_run {
+            // Before the claim takes a place among those under way, or the breaker's only probe.
+            if self.is_stopped().await {
+                return Ok((Visited::Skipped(Skip::Cancelled), String::new()));
+            }
             match self.permit(&run).await {
                 Ok(Permit::Allowed) => {}
                 Ok(Permit::Probe(_)) => probing = true,
@@ -174,12 +178,12 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     let visited = self.put_off(record, Skip::Breaker, text.clone(), Some(until)).await?;
                     return Ok((visited, text));
                 }
-                Err(error) => return Ok((self.lost(EngineError::Store(error))?, String::new())),
+                Err(error) => return Ok((self.lost(error)?, String::new())),
             }
         }
         let story = match self.story_for(&record, &diagnosis).await {
             Ok(story) => story,
-            Err(error) => return Ok((self.lost(EngineError::Store(error))?, String::new())),
+            Err(error) => return Ok((self.lost(error)?, String::new())),
         };
         let found = Diagnosed { diagnosis, run: run.clone(), vulnerability, story };
         let fact = self.fact(&pr, "diagnose", Happened::Diagnosed(Box::new(found)));
