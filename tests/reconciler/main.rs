@@ -5,6 +5,7 @@
 
 mod again;
 mod bounds;
+mod coordination;
 mod crashes;
 mod finding;
 mod living;

@@ -100,11 +100,17 @@ impl Trap {
         }
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         let set = *self.set.lock().unwrap();
-        if set.is_none() {
+        let named = if set.is_none() {
             let name = name();
             if self.silent.lock().unwrap().as_ref().is_some_and(|silent| name.contains(silent)) {
                 return (false, false);
             }
+            Some(name)
+        } else {
+            // The one it is stopped at is named as well.
+            set.filter(|(at, _)| *at == call).map(|_| name())
+        };
+        if let Some(name) = named {
             self.names.lock().unwrap().push(name);
         }
         match set {
@@ -326,6 +332,31 @@ impl Clock for WorldTime {
 /// Which webhooks never arrive, by their place among all that were sent.
 type Lost = Box<dyn FnMut(usize, &Delivery) -> bool>;
 
+/// The addresses that the sentinel asks: all are well but these.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// What an address answers; 0 is silence.
+    pub(crate) sick: BTreeMap<String, u16>,
+    /// Everything that was asked.
+    pub(crate) asked: Vec<String>,
+}
+
+fn to_health(health: &Arc<Mutex<Health>>, trap: &Arc<Trap>) -> Transport {
+    let (health, trap) = (Arc::clone(health), Arc::clone(trap));
+    Transport::with_service(tower::service_fn(move |request: Request<Bytes>| {
+        let url = request.uri().to_string();
+        let answer = through(&trap, format!("health {url}"), || {
+            let mut health = health.lock().unwrap();
+            health.asked.push(url.clone());
+            match health.sick.get(&url).copied().unwrap_or(200) {
+                0 => Err("nobody answers".into()),
+                status => Ok(Response::builder().status(status).body(Bytes::from_static(b"whatever")).unwrap()),
+            }
+        });
+        async move { answer }
+    }))
+}
+
 /// The whole of it.
 pub(crate) struct Stage {
     pub(crate) world: Arc<Mutex<World>>,
@@ -346,6 +377,8 @@ pub(crate) struct Stage {
     /// Whether it is swept every minute while time passes.
     pub(crate) sweeping: bool,
     pub(crate) summaries: Vec<Summary>,
+    /// What the sentinel asks.
+    pub(crate) health: Arc<Mutex<Health>>,
     bridge: Bridge<Trapped, Post>,
     pub(crate) webhook: Webhook<Trapped, Post>,
     post: Post,
@@ -404,6 +437,7 @@ impl Stage {
             http: nobody,
             clock: Arc::clone(&clock),
         };
+        let health = Arc::new(Mutex::new(Health::default()));
         let sweep = Sweep::new(
             store.clone(),
             post.clone(),
@@ -412,7 +446,8 @@ impl Stage {
             Some(jenkins.clone()),
             Arc::clone(&clock),
             Vec::new(),
-        );
+        )
+        .asking_through(to_health(&health, &trap));
         Self {
             bridge: Bridge::new(Engine::new(store.clone(), post.clone(), policies.clone()), outside),
             webhook: Webhook::new(
@@ -436,6 +471,7 @@ impl Stage {
             bridging: true,
             sweeping: true,
             summaries: Vec::new(),
+            health,
             post,
             lost: Box::new(|_, _| false),
             webhooks: 0,
@@ -457,6 +493,7 @@ impl Stage {
             Arc::clone(&self.clock),
             Vec::new(),
         )
+        .asking_through(to_health(&self.health, &self.trap))
     }
 
     /// What is on the queue is lost.

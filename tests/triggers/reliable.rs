@@ -79,7 +79,11 @@ async fn every_hold_says_who_and_why_whatever_happens_meanwhile_and_resume_ends_
     let approved = stage.until(90, async |stage| stage.state(&pr).await == Some(State::Approved)).await;
     assert!(approved, "{:?}", stage.kinds(&pr).await);
     let reason_now = reason(&stage, &pr).await;
-    assert_eq!(reason_now.as_deref(), Some("held by maria: release freeze"), "its checks went on, and it is still held");
+    assert_eq!(
+        reason_now.as_deref(),
+        Some("held by maria: release freeze"),
+        "its checks went on, and it is still held"
+    );
     stage.pass(120).await;
     assert!(stage.log(&pr).await.iter().all(|event| !is_remedy(event)), "{:?}", stage.kinds(&pr).await);
     stage.with(|world| world.person_comments(&pr, "maria", "/resume"));
@@ -107,7 +111,8 @@ async fn a_label_that_holds_is_the_reason_and_only_people_remove_it() {
 
 #[tokio::test]
 async fn a_repository_has_so_many_builds_at_a_time_and_the_others_wait_instead_of_being_refused() {
-    let mut stage = Stage::new(Settings::default(), "limits.rebuilds_in_flight_per_repo = 2\nlimits.remedies_in_flight = 100");
+    let mut stage =
+        Stage::new(Settings::default(), "limits.rebuilds_in_flight_per_repo = 2\nlimits.remedies_in_flight = 100");
     let prs = stale(&mut stage, 5).await;
     stage.sweep_now().await;
     assert_eq!(stage.commands().len(), 5, "all of them are claimed");
@@ -147,7 +152,10 @@ async fn the_request_for_a_fresh_pull_request_cannot_double() {
     }
     stage.pass(60).await;
     let (asked, opened) = stage.with(|world| {
-        let asked = world.effects().iter().filter(|one| one.deed == Deed::BusEvent && one.detail.contains("PullRequestRequested"));
+        let asked = world
+            .effects()
+            .iter()
+            .filter(|one| one.deed == Deed::BusEvent && one.detail.contains("PullRequestRequested"));
         (asked.count(), world.effects().iter().filter(|one| one.deed == Deed::PullOpened).count())
     });
     assert_eq!((asked, opened), (1, 2), "asked for once, and one replaces the other");

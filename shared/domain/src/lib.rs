@@ -8,6 +8,7 @@ pub mod breaker;
 pub mod budget;
 pub mod command;
 pub mod comment;
+pub mod coordination;
 pub mod decide;
 pub mod diagnosis;
 pub mod event;

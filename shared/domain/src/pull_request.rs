@@ -312,6 +312,12 @@ impl Record {
         self.state.is_live() && !self.is_held() && !self.draft
     }
 
+    /// Whether nothing but its merge is left: such ones go first (seed 004, step 4).
+    #[must_use]
+    pub fn is_merge_ready(&self) -> bool {
+        self.is_actionable() && matches!(self.state, State::Approved | State::Merging)
+    }
+
     /// Its place in the queue (seed 004).
     #[must_use]
     pub fn priority_score(&self, now: Timestamp) -> i64 {

@@ -132,12 +132,7 @@ async fn base_page<S: Store>(
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn has_base<S: Store>(
-    store: &S,
-    repo: &RepoName,
-    branch: &str,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: Timestamp) -> Result<bool, StoreError> {
     let mut after = None;
     loop {
         let page = base_page(store, repo, branch, after, now).await?;
@@ -173,6 +168,23 @@ pub async fn on_base<S: Store>(
     }
     found.sort_by_key(|record| record.id.number);
     Ok(found)
+}
+
+/// Pull requests of a repository in one state, the highest numbers first, at most so many.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn newest<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    state: State,
+    most: u32,
+    now: Timestamp,
+) -> Result<Vec<Listed>, StoreError> {
+    let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), most);
+    query.prefix = Some(format!("{state}#"));
+    query.backwards = true;
+    Ok(entries(store, store.query(&query, now).await?, rows::listed).entries)
 }
 
 /// Runs of a pull request, or sweeps, the newest first.

@@ -297,6 +297,7 @@ pub fn activity(event: &Event) -> Option<String> {
         },
         EventKind::PrClosed => "It was closed without a merge".to_owned(),
         EventKind::WouldRemedy | EventKind::WouldEscalate => format!("Suture {said}"),
+        EventKind::PostMergeVerified => format!("All is well after the merge: {said}"),
         EventKind::Anomaly => format!("Something could not be recorded: {said}"),
         EventKind::PrOpened
         | EventKind::PrReopened

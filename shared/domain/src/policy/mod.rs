@@ -2,6 +2,7 @@
 //! which repository has which; the tables are in `sections`, reading a file is in `load`, what is refused in `validate`.
 //! Where the file comes from is not known here.
 
+mod coordination;
 mod load;
 mod pattern;
 #[cfg(feature = "schema")]
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+pub use self::coordination::{Backlog, Coordination, Sentinel, Status};
 pub use self::load::{PolicyError, Problem};
 pub use self::pattern::{BadPattern, Expression, Pattern, TextPattern};
 #[cfg(feature = "schema")]
@@ -67,6 +69,14 @@ pub struct Policy {
     pub triggers: Triggers,
     /// How long things are kept.
     pub retention: Retention,
+    /// What goes first, and how much is under way at a time.
+    pub coordination: Coordination,
+    /// After a merge, is everything still up?
+    pub sentinel: Sentinel,
+    /// One issue that shows how things stand.
+    pub status: Status,
+    /// Issues that become pull requests.
+    pub backlog: Backlog,
     /// Failures that are never worth a retry, by name; asked before `transient`.
     pub never_transient: NeverTransientRules,
     /// Failures that are worth a retry, by name.

@@ -86,6 +86,8 @@ macro_rules! table {
     };
 }
 
+pub(super) use table;
+
 table! {
     /// Which pull requests are ours: any one of author, branch and label is enough.
     Ours {
@@ -348,7 +350,7 @@ table! {
     }
 }
 
-fn texts(items: &[&str]) -> Vec<String> {
+pub(super) fn texts(items: &[&str]) -> Vec<String> {
     items.iter().map(|&item| item.to_owned()).collect()
 }
 

@@ -1,8 +1,11 @@
 //! The Car Bridge: the only one that changes the outside world. It takes messages from the queue, carries out what was
 //! claimed or asked for, and tells the engine what became of it. `runs` takes a run from its message to its news,
-//! `remedies` and `rebuild` do what each strategy needs, `people` answers people, `chores` does small things. What is worth doing was decided before.
+//! `remedies` and `rebuild` do what each strategy needs, `people` answers people, `chores` does small things, `issues` and `backlog` those that
+//! concern issues. What is worth doing was decided before.
 
+mod backlog;
 mod chores;
+mod issues;
 mod people;
 mod rebuild;
 mod remedies;
@@ -17,6 +20,8 @@ use domain::event::{Actor, Fact, Happened};
 use domain::id::{EventId, PrId, RepoName, RunId};
 use jiff::Timestamp;
 use thiserror::Error;
+
+pub use self::issues::{Written, written};
 
 use crate::clock::Clock;
 use crate::engine::{Applied, Engine, EngineError};

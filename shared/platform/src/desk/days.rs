@@ -96,6 +96,12 @@ impl Day {
         }
         day
     }
+
+    fn sum(&self, caller: &Caller) -> DayCounts {
+        let mut sum = DayCounts::default();
+        self.counts.iter().filter(|(repo, _)| caller.sees(repo)).for_each(|(_, counts)| sum.add(counts));
+        sum
+    }
 }
 
 /// How long a state lasts.
@@ -132,15 +138,10 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let dates: Vec<Date> = (0..DAYS).rev().map(|back| today.saturating_sub(back.days())).collect();
         let days = try_join_all(dates.iter().map(|date| self.day(*date, today)));
         let (days, activity) = tokio::try_join!(days, self.activity(caller, today))?;
-        let sum = |day: &Day| {
-            let mut sum = DayCounts::default();
-            day.counts.iter().filter(|(repo, _)| caller.sees(repo)).for_each(|(_, counts)| sum.add(counts));
-            sum
-        };
         let from = days.len().saturating_sub(usize::try_from(DWELL_DAYS).unwrap_or(0));
         let hops = days[from..].iter().flat_map(|day| &day.hops).filter(|hop| caller.sees(&hop.pr.repo));
         let dwell = dwell(hops);
-        let days = dates.into_iter().zip(&days).map(|(date, day)| (date, sum(day))).collect();
+        let days = dates.into_iter().zip(&days).map(|(date, day)| (date, day.sum(caller))).collect();
         Ok(History { days, dwell, activity })
     }
 
@@ -154,9 +155,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         {
             return Ok(day);
         }
-        let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
-        let (events, _) = lookup::of_day(self.store(), reading, now).await?;
-        let day = Arc::new(Day::of(&events));
+        let day = Arc::new(read_day(self.store(), date, now).await?);
         let mut days = locked(&self.days);
         days.insert(date, (now, Arc::clone(&day)));
         days.retain(|date, _| *date >= today.saturating_sub(DAYS.days()));
@@ -215,6 +214,20 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     async fn whole_day(&self, day: Date) -> Result<(Vec<Event>, bool), StoreError> {
         lookup::of_day(self.store(), DayReading { day, backwards: false, most: u32::MAX }, self.now()).await
     }
+}
+
+async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<Day, StoreError> {
+    let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
+    let (events, _) = lookup::of_day(store, reading, now).await?;
+    Ok(Day::of(&events))
+}
+
+/// What has happened today, as this caller sees it: the last of the days at `/api/overview`.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn today<S: Store>(store: &S, caller: &Caller, now: Timestamp) -> Result<DayCounts, StoreError> {
+    Ok(read_day(store, rows::day_of(now), now).await?.sum(caller))
 }
 
 /// How long each live state lasted, from its beginning to its end, as far as both are known.

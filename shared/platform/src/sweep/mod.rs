@@ -6,7 +6,7 @@
 //! `treat` at those that are stale, `failures` reads why a build failed, `inventory` finds pull requests nobody told us about,
 //! `notices` keeps mails from becoming a flood, `turn` brings one
 //! pull request of a base up to date at a time, `spare` leaves out what GitHub's limits do not allow. `asked` grants requests:
-//! each is a pass of its own over what was asked for.
+//! each is a pass of its own over what was asked for. What goes beyond single pull requests is in `crate::coordination`.
 
 mod asked;
 mod failures;
@@ -17,7 +17,7 @@ mod inventory;
 mod left;
 mod notices;
 pub mod observed;
-mod spare;
+pub(crate) mod spare;
 mod story;
 mod summary;
 mod treat;
@@ -46,9 +46,11 @@ pub use self::wish::{Scope, Wish};
 use self::gate::Gate;
 use self::notices::Keeping;
 use crate::clock::Clock;
+use crate::coordination::{self, Beyond};
 use crate::engine::Engine;
 use crate::github::{GitHub, Rates};
 use crate::guards::{self, Lease};
+use crate::http::Transport;
 use crate::jenkins::Jenkins;
 use crate::lookup;
 use crate::outlets::Outlets;
@@ -103,6 +105,7 @@ pub struct Sweep<S, O> {
     clock: Arc<dyn Clock>,
     owners: Vec<String>,
     repos: repos::Told,
+    http: Option<Transport>,
 }
 
 impl<S: Store, O: Outlets> Sweep<S, O> {
@@ -118,7 +121,14 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         owners: Vec<String>,
     ) -> Self {
         let engine = Engine::new(store, Keeping::new(outlets), policies);
-        Self { engine, github, jenkins, clock, owners, repos: repos::Told::default() }
+        Self { engine, github, jenkins, clock, owners, repos: repos::Told::default(), http: None }
+    }
+
+    /// The same, able to ask the sentinel's health addresses.
+    #[must_use]
+    pub fn asking_through(mut self, http: Transport) -> Self {
+        self.http = Some(http);
+        self
     }
 
     /// Its store.
@@ -134,9 +144,11 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         // Boxed, here and below: one future made of all of these would be too large to be laid out, and to be moved.
         match wish.trigger {
             RunTrigger::Schedule => Box::pin(self.regular(wish, deadline)).await,
-            RunTrigger::AdminApi | RunTrigger::PrComment | RunTrigger::Webhook | RunTrigger::Reconciler => {
-                Box::pin(self.requested(wish, deadline)).await
-            }
+            RunTrigger::AdminApi
+            | RunTrigger::CheckRun
+            | RunTrigger::PrComment
+            | RunTrigger::Webhook
+            | RunTrigger::Reconciler => Box::pin(self.requested(wish, deadline)).await,
         }
     }
 
@@ -156,6 +168,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
             due.prs.retain(|pr| !seen.contains(pr));
             Box::pin(pass.pull_requests(due.prs)).await;
         }
+        Box::pin(pass.coordinate()).await;
         pass.finish().await;
         if let Err(error) = pass.close(run).await {
             pass.failed("summary", &error);
@@ -377,6 +390,28 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
         if everything && self.goes_on().await {
             let done = Box::pin(self.inventory()).await;
             self.note("inventory", done);
+        }
+    }
+
+    /// Beyond single pull requests, whatever became of the stages.
+    async fn coordinate(&mut self) {
+        let wanted = self.wish.scope == Scope::All && !self.wish.dry_run && !self.summary.cancelled;
+        if !wanted || !coordination::is_configured(self.policies()) {
+            return;
+        }
+        let beyond = Beyond {
+            engine: self.engine(),
+            github: &self.sweep.github,
+            http: self.sweep.http.as_ref(),
+            clock: &*self.sweep.clock,
+            deadline: self.deadline,
+            run: &self.wish.run,
+            breaker: &self.summary.breaker,
+        };
+        let (told, failed) = beyond.coordinate().await;
+        self.summary.coordination = Some(told);
+        for (step, why) in failed {
+            self.summary.fail(step, &why);
         }
     }
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::coordination::Coordinated;
 use crate::store::Spending;
 use crate::telemetry::Line;
 
@@ -141,6 +142,9 @@ pub struct Summary {
     /// What would be done, in a dry run or in observe mode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<Plan>,
+    /// What was done beyond single pull requests; `None` if nothing of it is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordination: Option<Coordinated>,
     /// What went wrong in a stage; the others went on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
@@ -247,6 +251,7 @@ impl Summary {
             .with("breaker", self.breaker.as_str())
             .with("partial", self.partial)
             .with_some("observed", self.observed.clone())
+            .with_some("coordination", self.coordination.as_ref().and_then(|done| serde_json::to_value(done).ok()))
             .with_some("stale", (!self.stale.is_empty()).then(|| self.stale.clone()))
             .with_some("errors", (!self.errors.is_empty()).then(|| self.errors.clone()))
             .with("store_units", self.store_units)

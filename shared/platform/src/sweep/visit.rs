@@ -76,7 +76,7 @@ impl From<StoreError> for Unsettled {
 }
 
 impl<S: Store, O: Outlets> Pass<'_, S, O> {
-    /// Visits pull requests, those of the highest rank first.
+    /// Visits pull requests: those that only have to be merged first, and of the others those of the highest rank.
     pub(super) async fn visit(&mut self, prs: Vec<PrId>) -> Result<(), StoreError> {
         if prs.is_empty() {
             return Ok(());
@@ -85,7 +85,8 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let mut records = lookup::records(self.store(), &prs, now).await?;
         self.missing(&prs, &records).await?;
         records.sort_by_cached_key(|record| {
-            (std::cmp::Reverse(record.priority_score(now)), record.due_at, record.id.clone())
+            let first = (record.is_merge_ready(), record.priority_score(now));
+            (std::cmp::Reverse(first), record.due_at, record.id.clone())
         });
         self.tell_repos(&records).await;
         let mut under_way = if self.wish.dry_run { 0 } else { flight::count(self.store(), now).await? };
