@@ -324,7 +324,11 @@ impl Request {
                 let patience = later(first_at, seconds(settings.longest_wait_secs));
                 later(now, seconds(settings.quiet_secs)).min(patience)
             }
-            RunTrigger::AdminApi | RunTrigger::PrComment | RunTrigger::Reconciler | RunTrigger::Schedule => now,
+            RunTrigger::AdminApi
+            | RunTrigger::CheckRun
+            | RunTrigger::PrComment
+            | RunTrigger::Reconciler
+            | RunTrigger::Schedule => now,
         };
         let waiting = Asked {
             run: ask.run.clone(),
