@@ -160,8 +160,7 @@ async fn every_request_is_one_that_github_describes() {
         );
         for seen in made.record.seen.lock().unwrap().iter() {
             for (header, value) in [("accept", "application/vnd.github+json"), ("user-agent", "suture")] {
-                let token_exchange = seen.path.ends_with("/access_tokens");
-                assert!(token_exchange || seen.headers.get(header).is_some_and(|given| given == value), "{seen:?}");
+                assert!(seen.headers.get(header).is_some_and(|given| given == value), "{seen:?}");
             }
             assert!(seen.headers.contains_key("authorization"), "{seen:?}");
         }

@@ -37,8 +37,6 @@ const WINDOW_SECS: i64 = 60;
 const SHORT_WAIT: Duration = Duration::from_secs(10);
 /// The queue can put nothing off for longer.
 const LONGEST_WAIT_SECS: u64 = 900;
-/// The version of a record that was just made.
-const FIRST: u64 = 1;
 
 /// What became of what was told, in one word; the words are those of the answer (design §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -306,12 +304,8 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             }
             match self.engine.apply_to(record, &fact, now).await {
                 Ok(applied) => {
-                    if applied.record.as_ref().is_some_and(|record| record.version == FIRST) {
-                        self.repos.tell(self.engine.store(), repo, now).await;
-                    }
-                    if let (Happened::Opened(_), Some(fresh)) = (&fact.what, &applied.record) {
-                        succession::link(&self.engine, fresh, now).await?;
-                    }
+                    self.repos.tell_of(self.engine.store(), &applied, now).await;
+                    succession::follow(&self.engine, &applied, now).await?;
                     each.push(applied_to(pr, &applied));
                 }
                 Err(EngineError::Contended { .. }) => {

@@ -25,7 +25,7 @@ use crate::store::{Store, StoreError};
 use crate::succession;
 
 /// The name under which the next inventory's time is kept.
-const INVENTORY: &str = "inventory";
+pub(super) const INVENTORY: &str = "inventory";
 /// GitHub redelivers webhooks for three days.
 const REDELIVERABLE: SignedDuration = SignedDuration::from_hours(72);
 /// A delivery that was asked for again is left alone for this long.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::backoff::Failure;
 use domain::breaker::ProbeOutcome;
 use domain::event::{Happened, RemedyNews};
-use domain::id::{EffectId, PrId, RunId};
+use domain::id::{EffectId, RunId};
 use domain::run::{Initiator, Recovery, Run, RunError, RunKind, RunState, RunTrigger, TransitionContext};
 use domain::state::Strategy;
 use futures_util::future::join_all;
@@ -192,13 +192,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let (RunKind::Remedy(Strategy::CloseAndReopen), Some(pr)) = (run.kind, &run.pr) else { return Ok(false) };
         let now = self.now();
         let Some(record) = self.engine().load(pr, now).await? else { return Ok(false) };
-        let Some(id) = &record.vulnerability_id else { return Ok(false) };
-        let row = lookup::vulnerability(self.store(), &pr.repo, &record.base_branch, id, now).await;
-        // All of them, not only those that are open: it may have been merged since.
-        let lineage = row.map_err(EngineError::Store)?.lineage;
-        let Some(fresh) = lineage.into_iter().rfind(|number| *number > pr.number) else { return Ok(false) };
-        let Some(fresh) = self.engine().load(&PrId::new(pr.repo.clone(), fresh), now).await? else { return Ok(false) };
-        Ok(succession::link(self.engine(), &fresh, now).await?.is_some_and(|replaced| replaced == *pr))
+        succession::find(self.engine(), &record, now).await
     }
 
     /// Only what Suture did by itself counts for the breaker.

@@ -4,7 +4,7 @@
 //!
 //! `left` takes up what others left behind, `follow` looks after orders at Jenkins, `gate` asks whether anything may be started, `visit` looks at pull requests and
 //! `treat` at those that are stale, `failures` reads why a build failed, `inventory` finds pull requests nobody told us about,
-//! `notices` keeps mails from becoming a flood, `turn` brings one
+//! `notices` keeps mails from becoming a flood, `idle` tells whether there is anything to do, `turn` brings one
 //! pull request of a base up to date at a time, `spare` leaves out what GitHub's limits do not allow. `asked` grants requests:
 //! each is a pass of its own over what was asked for. What goes beyond single pull requests is in `crate::coordination`.
 
@@ -13,6 +13,7 @@ mod failures;
 mod flight;
 mod follow;
 mod gate;
+mod idle;
 mod inventory;
 mod left;
 mod notices;
@@ -38,6 +39,7 @@ use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 use tracing::{error, warn};
 
+pub use self::idle::is_idle;
 pub use self::notices::MOST_SINGLE;
 pub use self::summary::{Plan, Skip, Summary};
 pub(crate) use self::treat::build_of;

@@ -21,6 +21,7 @@ use crate::lookup;
 use crate::outlets::Outlets;
 use crate::rows;
 use crate::store::{Store, StoreError};
+use crate::succession;
 
 /// Pull requests that are read from GitHub in one go: four queries of 25, and one for mergeability.
 const READ_AT_ONCE: usize = 100;
@@ -207,6 +208,12 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         };
         if let Some(drift) = applied.events.iter().find(|event| event.kind == EventKind::StateDriftCorrected) {
             info!(%pr, "{}", drift.payload.text);
+        }
+        if !self.wish.dry_run
+            && let Err(error) = succession::follow(self.engine(), &applied, self.now()).await
+        {
+            // Asked again when the replacement seems to be missing.
+            warn!(%pr, %error, "what has taken its place could not be told");
         }
         let policy = self.policies().for_repo(&pr.repo);
         let verified = match applied.record {
