@@ -7,6 +7,7 @@ mod again;
 mod bounds;
 mod crashes;
 mod finding;
+mod insight;
 mod living;
 mod mails;
 mod missed;

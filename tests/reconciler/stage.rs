@@ -445,6 +445,11 @@ impl Stage {
         )
     }
 
+    /// The world's time.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
     /// What is on the queue is lost.
     pub(crate) fn lose_the_queue(&self) {
         self.post.mail.lock().unwrap().queue.clear();
