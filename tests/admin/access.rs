@@ -25,8 +25,11 @@ const fn post(path: &'static str, body: &'static str, ok: u16, needs: Who, shop:
 }
 
 /// The routes. What `acme/shop`'s admin may is in the last column; `acme/web`'s viewer is tried on each too.
-const ROUTES: [Row; 25] = [
+const ROUTES: [Row; 28] = [
     get("/api/overview", Who::Viewer, 200),
+    get("/api/insights", Who::Viewer, 200),
+    get("/api/insights?repo=shop", Who::Viewer, 200),
+    get("/api/insights?repo=acme/web", Who::Viewer, 404),
     get("/api/prs", Who::Viewer, 200),
     get("/api/prs?repo=shop", Who::Viewer, 200),
     get("/api/prs?repo=acme/web", Who::Viewer, 404),

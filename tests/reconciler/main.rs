@@ -8,6 +8,7 @@ mod bounds;
 mod coordination;
 mod crashes;
 mod finding;
+mod insight;
 mod living;
 mod mails;
 mod missed;

@@ -496,6 +496,11 @@ impl Stage {
         .asking_through(to_health(&self.health, &self.trap))
     }
 
+    /// The world's time.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
     /// What is on the queue is lost.
     pub(crate) fn lose_the_queue(&self) {
         self.post.mail.lock().unwrap().queue.clear();

@@ -1,11 +1,12 @@
 //! Every sentence a person reads: in logs, mails, comments, the dashboard and the API. Pure functions of what is known;
 //! the templates that the seed quotes are kept literally. Nothing here decides anything. What sweeps say is in `sweep`,
 //! what the dashboard and the API say in `desk`, what the check run on a head says in `check_run`, what issues say in
-//! `coordination`.
+//! `coordination`, what the numbers suggest in `insight`.
 
 pub mod check_run;
 pub mod coordination;
 pub mod desk;
+pub mod insight;
 pub mod sweep;
 
 use std::fmt::Write as _;

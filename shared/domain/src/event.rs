@@ -514,6 +514,12 @@ pub struct Payload {
     /// Why this event did not change the state although it should have (seed §13 step 3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anomaly: Option<String>,
+    /// The transient rules that excused the red checks when a remedy was claimed, or a person called.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
+    /// A digest of what the red checks said then, numbers aside: the same once more is no accident.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 impl Payload {
@@ -701,6 +707,8 @@ mod tests {
                 by: Some("danny".to_owned()),
                 run: Some(RunId::new("run-1")),
                 anomaly: Some("why".to_owned()),
+                rules: vec!["network".to_owned()],
+                failure: Some("00ff".to_owned()),
             },
             ..event("2026-03-02T09:01:00.123456789Z")
         };

@@ -13,6 +13,7 @@ pub mod decide;
 pub mod diagnosis;
 pub mod event;
 pub mod id;
+pub mod insight;
 pub mod policy;
 pub mod priority;
 pub mod pull_request;

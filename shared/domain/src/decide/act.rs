@@ -9,6 +9,7 @@ use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, Vul
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{Commanded, Diagnosed, EventKind, Payload, RemedyNews, cut};
 use crate::id::{CommandId, RunId};
+use crate::insight;
 use crate::policy::{Mode, Policy};
 use crate::pull_request::{ActiveRun, Blocked, Dropped, Record, RefusedForGood, Until, later, seconds};
 use crate::remedy;
@@ -122,10 +123,13 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     run.expects = Some(fixed.expects.to_owned());
     run.said.args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
     let message = run.message();
+    let (rules, failure) = insight::failure_of(record, draft.policy);
     let payload = Payload {
         head: Some(record.head_sha.clone()),
         name: Some(found.diagnosis.rule.title.to_owned()),
         run: Some(found.run.clone()),
+        rules,
+        failure,
         ..Payload::text(&comment::diagnosis(&found.diagnosis))
     };
     if strategy == Strategy::CloseAndReopen {
@@ -186,9 +190,12 @@ fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision
     let notice = comment::escalation(&draft.record, diagnosis, &reason, &found.story, draft.policy, draft.now);
     let from = draft.record.state;
     let substatus = draft.record.substatus;
+    let (rules, failure) = insight::failure_of(&draft.record, draft.policy);
     let payload = Payload {
         head: Some(draft.record.head_sha.clone()),
         name: Some(diagnosis.rule.title.to_owned()),
+        rules,
+        failure,
         ..Payload::text(&reason)
     };
     draft.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);

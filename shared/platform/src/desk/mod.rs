@@ -30,7 +30,7 @@ use crate::store::{Store, StoreError};
 
 pub use self::asks::{Ask, Asked, SweepAsk};
 pub use self::counts::{Counted, Lane, count};
-pub use self::days::{DayCounts, Dwell, History, today};
+pub use self::days::{Advice, DayCounts, Dwell, History, today};
 pub use self::explain::Explained;
 pub use self::lists::{Filter, StalePlace};
 pub use self::runs::Verb;

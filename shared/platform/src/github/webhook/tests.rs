@@ -1,6 +1,6 @@
 //! What each event and action comes to, and what the odd ones do.
 
-use domain::command::Command;
+use domain::command::{Command, CommandSource};
 use domain::event::{Actor, Happened};
 use domain::policy::Policies;
 use domain::signals::{PolicyVerdict, Verdict};
@@ -287,6 +287,61 @@ fn suture_does_not_wait_for_itself() {
     assert!(matches!(news("check_suite", &theirs).what, Happened::ChecksRequested { .. }));
     // A completed suite may be faster than its last run: it counts for nothing.
     assert!(ignored("check_suite", &with(theirs, &[("action", json!("completed"))])).contains("report themselves"));
+}
+
+/// Somebody presses a button of our check run.
+fn press(changes: &[(&str, Value)]) -> Value {
+    let base = [
+        ("action", json!("requested_action")),
+        ("check_run.app.id", json!(77)),
+        ("check_run.external_id", json!("suture:acme/shop#42")),
+        ("requested_action", json!({"identifier": "hold"})),
+        ("sender", json!({"login": "danny"})),
+    ];
+    with(with(run("completed", json!("neutral")), &base), changes)
+}
+
+#[test]
+fn a_button_of_our_own_check_is_a_command() {
+    for (button, command) in
+        [("rebuild", "/rebuild"), ("hold", "/hold"), ("resume", "/resume"), ("explain", "/explain")]
+    {
+        let Reading::Told(told) = reading("check_run", &press(&[("requested_action.identifier", json!(button))]))
+        else {
+            panic!()
+        };
+        let [asked] = &told.commands[..] else { panic!("{told:?}") };
+        assert_eq!(
+            (asked.command.name(), asked.source, asked.requested_by.as_str()),
+            (command, CommandSource::CheckRun, "danny")
+        );
+        assert_eq!((asked.pr().to_string(), told.news.is_none()), ("acme/shop#42".to_owned(), true));
+        assert_eq!(asked.timestamp.to_string(), T1, "by what was seen: the same in every redelivery");
+        assert!(asked.command_id.as_str().starts_with("cmd:"), "{}", asked.command_id);
+    }
+}
+
+#[test]
+fn any_other_button_is_none_of_ours() {
+    for (changes, why) in [
+        (("check_run.app.id", json!(3)), "somebody else's check"),
+        (("check_run.external_id", json!("suture:acme/other#42")), "belongs to no pull request"),
+        (("check_run.external_id", json!("job/x#12")), "belongs to no pull request"),
+        (("check_run.external_id", json!(null)), "belongs to no pull request"),
+        (("requested_action.identifier", json!("merge")), "`merge` is no button"),
+        (("sender", json!({"login": "suture[bot]"})), "nobody pressed"),
+        (("sender", json!(null)), "nobody pressed"),
+    ] {
+        let found = ignored("check_run", &press(&[changes]));
+        assert!(found.contains(why), "{found}");
+    }
+    assert!(malformed("check_run", &press(&[("requested_action", json!(null))])).contains("requested_action"));
+    let timeless = [
+        ("check_run.completed_at", json!(null)),
+        ("check_run.started_at", json!(null)),
+        ("check_run.check_suite", json!(null)),
+    ];
+    assert!(malformed("check_run", &press(&timeless)).contains("completed_at"));
 }
 
 #[test]
