@@ -230,6 +230,15 @@ fn roles_name_what_they_may_do_and_to_what() {
 }
 
 #[test]
+fn who_counts_a_day_may_read_the_index_by_day() {
+    // The desk shows it, and the reconciler writes it into the status issue.
+    for role in ["AdminRole", "ReconcilerRole"] {
+        let lists = format!("{:?}", grants(role)["dynamodb:Query"]);
+        assert!(lists.contains("${EventsTable.Arn}/index/by_day"), "{role}: {lists}");
+    }
+}
+
+#[test]
 fn times_fit_together() {
     let seconds = |name: &str, of: &str| property(name, of).as_i64().unwrap();
     let bridge = seconds("CarBridgeFunction", "Timeout");

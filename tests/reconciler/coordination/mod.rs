@@ -8,12 +8,13 @@ mod scarce;
 mod sentinel;
 mod status;
 
+use domain::event::EventKind;
 use domain::id::RunId;
 use jiff::SignedDuration;
 use platform::sweep::{Scope, Wish};
-use world::{Deed, Issue, Pr, World};
+use world::{Deed, Issue, Pr, Repo, Settings, World};
 
-use crate::stage::{PATIENCE, Stage, Stop};
+use crate::stage::{On, PATIENCE, Stage, Stop};
 
 /// Who Suture is on GitHub.
 const SUTURE: &str = "suture[bot]";
@@ -53,4 +54,36 @@ async fn stopped(stage: &mut Stage, at: usize, how: Stop) -> bool {
     stage.with(|world| world.advance(PATIENCE + SignedDuration::from_secs(1)));
     stage.settle().await;
     reached
+}
+
+/// What is remembered between sweeps survives DynamoDB's own types.
+#[tokio::test]
+async fn all_of_it_on_dynoxide() {
+    let repos = vec![Repo::new("acme/payments"), Repo::new("acme/ops")];
+    let config = "status.repo = 'acme/ops'\nsentinel = { urls = ['https://shop.example/'], issue_repo = 'acme/ops' }\n\
+                  [repos.'acme/payments']\nbacklog.enabled = true";
+    let mut stage = On::Dynoxide.stage(Settings { repos, ..Settings::default() }, config).await;
+    let approved = stage.with(|world| {
+        world.person_writes_issue("acme/payments", "maria", "Repair CVE-2026-50001", &["pipeline/approved"])
+    });
+    let (early, late) = (stage.open(), stage.open());
+    stage.pass(2).await;
+    stage.with(|world| world.person_merges(&early, "maria"));
+    stage.pass(35).await;
+    assert_eq!(stage.logged(&early, EventKind::PostMergeVerified).await.len(), 1);
+    assert!(stage.with(|world| world.is_merged(&late)), "it was merged meanwhile, and is being watched");
+    stage.health.lock().unwrap().sick.insert("https://shop.example/".to_owned(), 502);
+    let fresh = stage.open();
+    stage.pass(1).await;
+    stage.with(|world| world.person_merges(&fresh, "maria"));
+    stage.pass(10).await;
+    let issues = stage.with(|world| ours(world));
+    let labels: Vec<&str> = issues.iter().map(|(_, issue)| issue.labels[0].as_str()).collect();
+    assert_eq!(labels, ["suture/status", "suture/sentinel"]);
+    assert!(issues[0].1.body.contains("- **Down since "), "{}", issues[0].1.body);
+    assert_eq!(requests(&stage), [format!("backlog:{approved}:1")]);
+    assert!(!stage.with(|world| world.issue(&approved).unwrap().open), "its pull request was merged");
+    let failed: Vec<String> = stage.summaries.iter().flat_map(|summary| summary.errors.clone()).collect();
+    assert_eq!(failed, Vec::<String>::new());
+    assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
 }

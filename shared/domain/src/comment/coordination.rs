@@ -101,7 +101,8 @@ pub fn urgent(why: Why) -> String {
     match why {
         Why::NotApproved(number) => format!("#{number} waits for its approval for too long: a person should look."),
         Why::AskedEnough(requests) => format!(
-            "CodeGenie was asked {requests} times and no pull request was merged. Suture asks no more: a person should look."
+            "CodeGenie was asked {requests} times and no pull request was merged. Suture asks no more: a person should look. \
+             Once its label has been off for a while, it begins anew."
         ),
         Why::NoPull => "No pull request came in time: a person should look.".to_owned(),
         Why::PullClosed(number) => format!("#{number} was closed: a person should look."),

@@ -75,7 +75,12 @@ pub enum Pull {
         taken: bool,
     },
     /// It was merged.
-    Merged(u64),
+    Merged {
+        /// Its number.
+        number: u64,
+        /// When.
+        at: Timestamp,
+    },
     /// It was closed without a merge.
     Closed(u64),
 }
@@ -264,13 +269,20 @@ fn step(issue: &Issue, known: &Remembered, settings: &Backlog, now: Timestamp) -
         let said = has(&issue.labels, &urgent_label(settings));
         if said { Next::Nothing } else { Next::Do(What::Urge(why)) }
     };
+    // A pull request that came and was merged between two looks.
+    let asked_at = known.asked_at.or((known.stage == Stage::InProgress).then_some(known.since));
+    if let (Pull::Merged { number, at }, Some(asked_at)) = (issue.pull, asked_at)
+        && at >= asked_at
+    {
+        return Next::Do(What::Done(number));
+    }
     match (known.stage, issue.pull) {
         (Stage::Discovered, _) => {
             let somebodys = issue.assigned || has(&issue.labels, LABEL_HUMAN);
             if late(settings.discovered_hours) && !somebodys { Next::Do(What::Reject) } else { Next::Nothing }
         }
         (Stage::Approved | Stage::InProgress, Pull::Open { number, .. }) => Next::Do(What::Opened(number)),
-        (Stage::Approved, Pull::None | Pull::Closed(_) | Pull::Merged(_)) => match &issue.vulnerability {
+        (Stage::Approved, Pull::None | Pull::Closed(_) | Pull::Merged { .. }) => match &issue.vulnerability {
             Some(_) if issue.abandoned || issue.assigned => Next::Nothing,
             // Without an id nobody could tell whether its pull request is there: asking might never end.
             None => Next::Nothing,
@@ -280,14 +292,14 @@ fn step(issue: &Issue, known: &Remembered, settings: &Backlog, now: Timestamp) -
             }
             Some(id) => Next::Wish(id.clone()),
         },
-        (Stage::InProgress, Pull::None | Pull::Closed(_) | Pull::Merged(_)) => {
+        (Stage::InProgress, Pull::None | Pull::Closed(_) | Pull::Merged { .. }) => {
             if late(settings.in_progress_hours) {
                 Next::Do(What::Requeue(Why::NoPull))
             } else {
                 Next::Nothing
             }
         }
-        (Stage::PrOpen | Stage::ReviewFailed, Pull::Merged(number)) => Next::Do(What::Done(number)),
+        (Stage::PrOpen | Stage::ReviewFailed, Pull::Merged { number, .. }) => Next::Do(What::Done(number)),
         (Stage::PrOpen | Stage::ReviewFailed, Pull::Closed(number)) => Next::Do(What::Requeue(Why::PullClosed(number))),
         (Stage::PrOpen, Pull::Open { number, approved, .. }) => {
             if late(settings.pr_open_hours) && !approved {
@@ -312,18 +324,17 @@ impl Plan {
     /// Remembers an issue as it is now, and answers what is known about it then.
     fn notice(&mut self, issue: &Issue, stage: Stage, every_minutes: u32, now: Timestamp) -> Remembered {
         let unseen_for = SignedDuration::from_mins(2 * i64::from(every_minutes) + 5);
-        let known = match self.memory.get(&issue.key()) {
-            // One that was closed, or without its label, meanwhile begins anew: a person brought it back.
-            Some(known) if known.stage == stage && later(known.seen_at, unseen_for) > now => {
-                Remembered { seen_at: now, ..known.clone() }
-            }
+        let fresh = Remembered { stage, since: now, requests: 0, asked_at: None, seen_at: now };
+        // One that was closed, or without its label, meanwhile begins anew: a person brought it back.
+        let known = self.memory.get(&issue.key()).filter(|known| later(known.seen_at, unseen_for) > now);
+        let known = match known {
+            None => fresh,
+            Some(known) if known.stage == stage => Remembered { seen_at: now, ..known.clone() },
             // CodeGenie has had its time since it was asked, not since the label was seen.
             Some(known) if stage == Stage::InProgress => {
-                let since = known.asked_at.unwrap_or(now);
-                Remembered { stage, since, requests: known.requests, asked_at: None, seen_at: now }
+                Remembered { since: known.asked_at.unwrap_or(now), requests: known.requests, ..fresh }
             }
-            Some(known) => Remembered { stage, since: now, requests: known.requests, asked_at: None, seen_at: now },
-            None => Remembered { stage, since: now, requests: 0, asked_at: None, seen_at: now },
+            Some(known) => Remembered { requests: known.requests, ..fresh },
         };
         if self.memory.len() < MOST_REMEMBERED || self.memory.contains_key(&issue.key()) {
             self.memory.insert(issue.key(), known.clone());
@@ -392,6 +403,10 @@ mod tests {
 
     fn open(number: u64) -> Pull {
         Pull::Open { number, approved: false, taken: false }
+    }
+
+    fn merged(number: u64, at: i64) -> Pull {
+        Pull::Merged { number, at: hour(at) }
     }
 
     const ALL: May = May { ask: true, tidy: true };
@@ -525,12 +540,23 @@ mod tests {
     fn a_pull_request_that_ends_ends_its_issue_or_brings_it_back() {
         let with = |number, pull| Issue { pull, ..issue(number, &["pipeline/pr-open"]) };
         let approved = Pull::Open { number: 14, approved: true, taken: false };
-        let issues = [with(1, Pull::Merged(11)), with(2, Pull::Closed(12)), with(3, open(13)), with(4, approved)];
+        let issues = [with(1, merged(11, -5)), with(2, Pull::Closed(12)), with(3, open(13)), with(4, approved)];
         let first = planned(&issues, Memory::new(), 10, hour(0));
         let closed = What::Requeue(Why::PullClosed(12));
         assert_eq!(whats(&first), [(1, What::Done(11)), (2, closed.clone())]);
         let late = planned(&issues, first.memory, 10, hour(4));
         assert_eq!(whats(&late)[2..], [(3, What::Urge(Why::NotApproved(13)))]);
+    }
+
+    #[test]
+    fn a_pull_request_that_came_and_went_between_two_looks_ends_its_issue() {
+        let mut one = [Issue { pull: merged(9, -1), ..issue(1, &["pipeline/approved"]) }];
+        let asked = planned(&one, Memory::new(), 10, hour(0));
+        assert_eq!(whats(&asked), [ask(1, 1)], "what was merged before it was approved is another story");
+        one[0].pull = merged(10, 1);
+        assert_eq!(whats(&planned(&one, asked.memory.clone(), 10, hour(1))), [(1, What::Done(10))]);
+        one[0].labels = vec!["pipeline/in-progress".to_owned()];
+        assert_eq!(whats(&planned(&one, asked.memory, 10, hour(1))), [(1, What::Done(10))]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ const SAME_LOOK: SignedDuration = SignedDuration::from_secs(30);
 /// Merges older than this are not judged any more; which of the younger ones were, is remembered.
 pub const LOOK_BACK: SignedDuration = SignedDuration::from_hours(24);
 /// Merges that are remembered at most, and that an issue names at most.
-const MOST_JUDGED: usize = 2_000;
+const MOST_JUDGED: usize = 1_000;
 const MOST_SUSPECTS: usize = 20;
 /// An issue that is not there yet is asked for again after this long.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_mins(5);
@@ -130,7 +130,7 @@ impl Watch {
     #[must_use]
     pub fn look(mut self, name: &str, look: &Look, merges: &[Merge], settings: &Sentinel, now: Timestamp) -> Looked {
         self.looked_at = Some(now);
-        self.judged.retain(|_, at| later(*at, LOOK_BACK.saturating_mul(2)) > now);
+        self.judged.retain(|_, at| later(*at, LOOK_BACK) > now);
         let (mut begun, mut ended, mut verified) = (false, false, Vec::new());
         match look {
             Look::Sick(what) => {
@@ -325,10 +325,10 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let merges: Vec<Merge> = (0..2_500).map(|n| merge(n + 1, -i64::try_from(n).unwrap() / 10 - 31)).collect();
+        let merges: Vec<Merge> = (0..1_500).map(|n| merge(n + 1, -i64::try_from(n).unwrap() / 10 - 31)).collect();
         let watch = Watch::default().look("shop", &Look::Well, &merges, &Sentinel::default(), minute(0)).watch;
         assert_eq!(watch.judged.len(), MOST_JUDGED);
-        let later = watch.look("shop", &Look::Well, &[], &Sentinel::default(), minute(4 * 24 * 60)).watch;
+        let later = watch.look("shop", &Look::Well, &[], &Sentinel::default(), minute(24 * 60)).watch;
         assert!(later.judged.is_empty());
     }
 }

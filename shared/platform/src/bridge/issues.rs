@@ -75,7 +75,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             return self.put_off(id, chore, until).await;
         }
         let done = self.write_issue(repo, issue).await;
-        // Not given back after a loss of connection: whether it was written shows when the message comes again.
         guards::give_lease(self.engine.store(), &name, id, self.now()).await?;
         match done {
             Ok(handled) => Ok(handled),

@@ -93,7 +93,13 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
             match self.list_issues(repo).await {
                 Ok(issues) => {
                     for (issue, stage) in issues {
-                        found.push(self.with_pull(repo, issue, stage).await?);
+                        let number = issue.number;
+                        match self.with_pull(repo, issue, stage).await {
+                            Ok(issue) => found.push(issue),
+                            // What is remembered of it still counts.
+                            Err(Failed::Call(error)) => failed.push(("backlog", format!("{repo}#{number}: {error}"))),
+                            Err(why) => return Err(why),
+                        }
                     }
                 }
                 Err(error) => {
@@ -145,7 +151,8 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
             let number = pr.number;
             if record.state.is_terminal() {
                 let merged = record.state == State::Merged;
-                return Ok(if merged { Pull::Merged(number) } else { Pull::Closed(number) });
+                let at = record.progressed_at;
+                return Ok(if merged { Pull::Merged { number, at } } else { Pull::Closed(number) });
             }
             let approved = matches!(record.state, State::Approved | State::Merging);
             let taken = record.is_held() || record.draft || record.active_run.is_some();
@@ -155,7 +162,9 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
             return Ok(Pull::None);
         }
         Ok(match self.github.pull(pr).await {
-            Ok(pull) if pull.merged => Pull::Merged(pr.number),
+            Ok(pull) if pull.merged => {
+                Pull::Merged { number: pr.number, at: pull.closed_at.unwrap_or_else(|| self.now()) }
+            }
             // Nothing is known of it but that it is open: it is nobody's to close.
             Ok(pull) if pull.open => Pull::Open { number: pr.number, approved: true, taken: true },
             Ok(_) => Pull::Closed(pr.number),

@@ -71,40 +71,48 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         if all.is_empty() || self.is_scarce(Work::Status, "status", told) {
             return Ok(());
         }
-        let now = self.now();
-        let mut counted: Option<Counted> = None;
+        let (mut counted, mut last) = (None, Ok(()));
         for shown in &all {
-            let row = Key::state(format!("STATUS#{}#{}", shown.repo, shown.key()));
-            let known: Option<Kept<Said>> = kept::load(self.store(), &row, now).await?;
-            let version = known.as_ref().map(|known| known.version);
-            let said = known.map(|known| known.what);
-            // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
-            let every = SignedDuration::from_mins(shown.settings.every_minutes.into());
-            let pause = every.saturating_sub(SignedDuration::from_secs(30));
-            if said.as_ref().is_some_and(|said| now < after(said.at, pause)) {
-                continue;
+            // One that cannot be written does not keep the others from it.
+            match self.show(shown, &mut counted).await {
+                Ok(sent) => told.status += u32::from(sent),
+                Err(why) => last = Err(why),
             }
-            let counted = match &mut counted {
-                Some(counted) => counted,
-                None => counted.insert(desk::count(self.store(), self.policies(), now).await?),
-            };
-            let body = words::status_body(&self.numbers(shown, counted).await?);
-            let what = hashed(&[&body]);
-            let same = said.is_some_and(|said| said.what == what && now < after(said.at, ASK_AGAIN));
-            if same || !self.acts_in(&shown.repo) {
-                continue;
-            }
-            let (repo, title) = (shown.repo.clone(), words::status_title(shown.name()));
-            let (key, label) = (shown.key(), LABEL.to_owned());
-            let id = format!("{key}-{repo}-{}", &what[..16]);
-            let pin = shown.settings.pin;
-            let issue = OwnIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
-            // Sent, then remembered: what was not sent is said by the next sweep, and what is said twice is written once.
-            self.send(id, Chore::Issue { repo, issue: Box::new(issue) }).await?;
-            kept::save(self.store(), &row, &Said { what, at: now }, version, after(now, REMEMBERED_FOR), now).await?;
-            told.status += 1;
         }
-        Ok(())
+        last
+    }
+
+    /// Asks for one status issue, if something else is to be said. Whether it was asked for.
+    async fn show(&self, shown: &Shown<'_>, counted: &mut Option<Counted>) -> Result<bool, Failed> {
+        let now = self.now();
+        let row = Key::state(format!("STATUS#{}#{}", shown.repo, shown.key()));
+        let known: Option<Kept<Said>> = kept::load(self.store(), &row, now).await?;
+        let version = known.as_ref().map(|known| known.version);
+        let said = known.map(|known| known.what);
+        // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
+        let every = SignedDuration::from_mins(shown.settings.every_minutes.into());
+        let pause = every.saturating_sub(SignedDuration::from_secs(30));
+        let just_said = said.as_ref().is_some_and(|said| now < after(said.at, pause));
+        if just_said || !self.acts_in(&shown.repo) {
+            return Ok(false);
+        }
+        let counted = match counted {
+            Some(counted) => counted,
+            None => counted.insert(desk::count(self.store(), self.policies(), now).await?),
+        };
+        let body = words::status_body(&self.numbers(shown, counted).await?);
+        let what = hashed(&[&body]);
+        if said.is_some_and(|said| said.what == what && now < after(said.at, ASK_AGAIN)) {
+            return Ok(false);
+        }
+        let (repo, title) = (shown.repo.clone(), words::status_title(shown.name()));
+        let (key, label, pin) = (shown.key(), LABEL.to_owned(), shown.settings.pin);
+        let id = format!("{key}-{repo}-{}", &what[..16]);
+        let issue = OwnIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
+        // Sent, then remembered: what was not sent is said by the next sweep, and what is said twice is written once.
+        self.send(id, Chore::Issue { repo, issue: Box::new(issue) }).await?;
+        kept::save(self.store(), &row, &Said { what, at: now }, version, after(now, REMEMBERED_FOR), now).await?;
+        Ok(true)
     }
 
     /// The status issues that are configured: one of the whole, and those of single repositories.
