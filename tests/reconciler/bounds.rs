@@ -171,7 +171,8 @@ async fn a_person_who_asks_for_everything_while_another_sweep_is_at_work_gets_it
     guards::take_lease(&stage.store, "sweep", "somebody", until, stage.now()).await.unwrap();
     let wish = Wish::requested(RunId::new("r-1"), Scope::All, false, "a");
     assert_eq!(stage.wish(&wish).await, Swept::Busy { by: "somebody".to_owned(), until });
-    let run = async |stage: &Stage| lookup::runs(&stage.store, &[RunId::new("r-1")], stage.now()).await.unwrap().remove(0);
+    let run =
+        async |stage: &Stage| lookup::runs(&stage.store, &[RunId::new("r-1")], stage.now()).await.unwrap().remove(0);
     assert_eq!(run(&stage).await.state, RunState::Pending);
     stage.with(|world| world.advance(SignedDuration::from_mins(2)));
     assert_eq!(stage.sweep_now().await.requests, 1);

@@ -77,7 +77,11 @@ async fn a_push_asks_for_all_that_is_open_on_its_base_and_the_conflict_is_found_
     assert_eq!(stage.sweep_now().await.requests, 0, "it is not quiet yet");
     stage.with(|world| world.advance(SignedDuration::from_secs(10)));
     let summary = stage.sweep_now().await;
-    assert_eq!((summary.requests, summary.verified), (1, 0), "the request looked, and nobody looked again: {summary:?}");
+    assert_eq!(
+        (summary.requests, summary.verified),
+        (1, 0),
+        "the request looked, and nobody looked again: {summary:?}"
+    );
     let asked = runs(&stage).await.remove(0);
     let found = summary_of(&asked).unwrap();
     assert_eq!((found.due, found.verified, found.left), (3, 3, 0), "{found:?}");

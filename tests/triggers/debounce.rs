@@ -38,7 +38,10 @@ async fn two_hundred_pushes_in_a_minute_leave_one_evaluation_for_each_pull_reque
     let asked = runs(&stage).await;
     let found: Vec<_> = asked.iter().filter_map(summary_of).collect();
     assert_eq!(asked.len(), 1, "{asked:?}");
-    println!("one evaluation stands for {} pushes; the others arrived out of order, and were superseded", found[0].stands_for);
+    println!(
+        "one evaluation stands for {} pushes; the others arrived out of order, and were superseded",
+        found[0].stands_for
+    );
     assert!((50..=200).contains(&found[0].stands_for), "{}", found[0].stands_for);
     let regular: u32 = stage.summaries.iter().rev().take(4).map(|summary| summary.verified).sum();
     assert_eq!((found[0].verified, regular), (12, 0), "twelve evaluations, one of each");
@@ -82,13 +85,18 @@ async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
         trigger: RunTrigger::AdminApi,
         requested_by: Some("maria".to_owned()),
     };
-    let take = async |ask| requests::ask(&stage.store, &stage.policies, (&scope, false), &ask, stage.now()).await.unwrap();
+    let take =
+        async |ask| requests::ask(&stage.store, &stage.policies, (&scope, false), &ask, stage.now()).await.unwrap();
     assert!(matches!(take(ask("first", 0)).await, Taken::Queued(_)));
     assert!(matches!(take(ask("second", 1)).await, Taken::Queued(_)));
     assert_eq!(take(ask("late", -5)).await, Taken::Superseded { by: RunId::new("second") });
     for name in ["first", "late"] {
         let run = run(&stage, name).await.unwrap();
-        assert_eq!((run.state, run.outcome.as_deref()), (RunState::Cancelled, Some("superseded by `second`")), "{name}");
+        assert_eq!(
+            (run.state, run.outcome.as_deref()),
+            (RunState::Cancelled, Some("superseded by `second`")),
+            "{name}"
+        );
         assert_eq!(run.due_at(), None);
     }
     assert_eq!(stage.wish(&wish("first", scope.clone())).await, Swept::Repeated);

@@ -39,7 +39,10 @@ async fn cancel_is_read_after_the_query_after_verification_and_before_each_claim
     }
     let [_, verified, claimed] = writes[..] else { panic!() };
     let breaker = (verified..claimed).find(|n| names[*n].contains("LIMIT#remedies")).unwrap();
-    assert!(names[verified + 1..breaker].iter().filter(|name| asks(name)).count() >= 2, "after verification, and before the claim: {names:#?}");
+    assert!(
+        names[verified + 1..breaker].iter().filter(|name| asks(name)).count() >= 2,
+        "after verification, and before the claim: {names:#?}"
+    );
 }
 
 /// It is cancelled after each of its calls in turn. What was not written by then, but for the one write that had asked just

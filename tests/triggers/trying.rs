@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use domain::run::RunState;
 use domain::request::Scope;
+use domain::run::RunState;
 use jiff::SignedDuration;
 use platform::sweep::{Swept, summary_of};
 use world::Settings;
@@ -98,7 +98,8 @@ async fn a_request_whose_worker_dies_is_taken_over() {
 
 #[tokio::test]
 async fn after_ten_minutes_it_ends_with_what_it_has() {
-    let mut stage = Stage::new(Settings::default(), "triggers.max_prs = 130\nlimits.webhooks_per_minute_per_repo = 10000");
+    let mut stage =
+        Stage::new(Settings::default(), "triggers.max_prs = 130\nlimits.webhooks_per_minute_per_repo = 10000");
     quiet(&mut stage, 130).await;
     // Four queries of 25 are one go: the second hundred would begin after nine and a half minutes.
     stage.slow_secs.store(140, Ordering::SeqCst);

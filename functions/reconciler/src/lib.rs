@@ -86,9 +86,7 @@ pub fn line(run: &RunId, swept: &Swept, now: Timestamp, ms: u64) -> Line {
     let said = || Line::new("reconciler", now).with("level", "INFO").with("run", run.as_str());
     match swept {
         Swept::Done(summary) => summary.line(run.as_str(), now, ms),
-        Swept::Busy { by, until } => {
-            said().with("by", by.as_str()).with("until", until.to_string()).count("busy", 1)
-        }
+        Swept::Busy { by, until } => said().with("by", by.as_str()).with("until", until.to_string()).count("busy", 1),
         Swept::Repeated => said().count("repeated", 1),
         Swept::Superseded { by } => said().with("by", by.as_str()).count("superseded", 1),
         Swept::LeftToSchedule(why) => said().with("why", why.as_str()).count("left_to_schedule", 1),

@@ -405,9 +405,7 @@ impl Request {
     #[must_use]
     pub fn cancel(&self, run: &RunId) -> Cancel {
         match self.standing_of(run) {
-            Some(Standing::Waiting) => {
-                Cancel::Removed(Box::new(Self { waiting: None, ..self.clone() }.touched()))
-            }
+            Some(Standing::Waiting) => Cancel::Removed(Box::new(Self { waiting: None, ..self.clone() }.touched())),
             Some(Standing::Running) => Cancel::Running,
             Some(Standing::Over) | None => Cancel::NotHere,
         }
@@ -575,7 +573,10 @@ mod tests {
         assert_eq!((asked.run.as_str(), asked.tries, overtaken), ("b", 1, Some(RunId::new("a"))));
         // And the dead one, if it was only slow, changes nothing any more.
         let (request, _) = begun(&newer, "i", 630);
-        assert_eq!(request.end(&RunId::new("a"), End::Done, PAUSES, &SETTINGS(), at(640)), (request.clone(), Then::Lost));
+        assert_eq!(
+            request.end(&RunId::new("a"), End::Done, PAUSES, &SETTINGS(), at(640)),
+            (request.clone(), Then::Lost)
+        );
     }
 
     #[test]

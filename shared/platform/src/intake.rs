@@ -268,13 +268,7 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         self.request(&Scope::All, id, at, now).await
     }
 
-    async fn request(
-        &self,
-        scope: &Scope,
-        id: &EventId,
-        at: Timestamp,
-        now: Timestamp,
-    ) -> Result<Taken, IntakeError> {
+    async fn request(&self, scope: &Scope, id: &EventId, at: Timestamp, now: Timestamp) -> Result<Taken, IntakeError> {
         // A delivery told again is the same request, and its name fits into an address.
         let run = RunId::new(format!("asked-{}", &hashed(&[id.as_str(), &scope.to_string()])[..20]));
         let ask = Ask { run: run.clone(), at, trigger: RunTrigger::Webhook, requested_by: None };

@@ -132,12 +132,7 @@ async fn base_page<S: Store>(
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn has_base<S: Store>(
-    store: &S,
-    repo: &RepoName,
-    branch: &str,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: Timestamp) -> Result<bool, StoreError> {
     let mut after = None;
     loop {
         let page = base_page(store, repo, branch, after, now).await?;

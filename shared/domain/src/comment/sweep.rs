@@ -46,7 +46,9 @@ pub fn superseded(by: &RunId) -> String {
 /// More requests than a day has room for.
 #[must_use]
 pub fn too_many_requests(whose: &str, limit: u32) -> String {
-    format!("{limit} requests for {whose} were taken today: this one is left to the schedule, which looks at what is due every minute")
+    format!(
+        "{limit} requests for {whose} were taken today: this one is left to the schedule, which looks at what is due every minute"
+    )
 }
 
 /// One mail instead of many: what is wrong with each, without its history.

@@ -232,7 +232,13 @@ impl Findings {
         self.number("triggers.per_org_per_day", triggers.per_org_per_day, 1, 1_000_000, none);
         self.number("triggers.at_once", at_once, 1, 100, "no request would ever begin");
         self.number("triggers.retries", retries, 0, 100, "");
-        self.number("triggers.timeout_minutes", timeout_minutes, 2, 1_440, "in its last minute nothing is read from GitHub");
+        self.number(
+            "triggers.timeout_minutes",
+            timeout_minutes,
+            2,
+            1_440,
+            "in its last minute nothing is read from GitHub",
+        );
         self.number("triggers.max_prs", max_prs, 1, 10_000, "no pull request would ever be looked at");
     }
 

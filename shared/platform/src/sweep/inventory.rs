@@ -44,8 +44,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let github = &self.sweep.github;
         // Who asks for everything, or has just installed us, does not wait for the next one's time.
         let regular = self.wish.trigger == RunTrigger::Schedule;
-        if github.not_before().is_some()
-            || (regular && guards::held_off(self.store(), INVENTORY, now).await?.is_some())
+        if github.not_before().is_some() || (regular && guards::held_off(self.store(), INVENTORY, now).await?.is_some())
         {
             return Ok(());
         }
