@@ -202,7 +202,9 @@ async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_c
         sweep(&stage, json!({"detail-type": "ReconcileRequested", "detail": detail})).await;
     }
     assert_eq!(counted(&lines, "left_to_schedule"), 1);
-    // Nobody carries the rebuild out: the budget of one is used up, and a person is called.
+    // Jenkins is down, and the rebuild fails: the budget of one is used up, and a person is called.
+    stage.jenkins_down.store(true, std::sync::atomic::Ordering::SeqCst);
+    stage.bridging = true;
     for _ in 0..200 {
         stage.with(|world| world.advance(SignedDuration::from_mins(3)));
         stage.settle().await;
