@@ -1,10 +1,13 @@
 //! What people want done: once for each name, and only what makes sense.
 
 use domain::command::{Command, CommandSource};
+use domain::request::Request;
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Parcel};
+use platform::rows;
+use platform::store::Store as _;
 use serde_json::json;
-use tests::{minute, pr};
+use tests::{minute, pr, start};
 
 use crate::counter::{Counter, Who};
 use crate::furnished;
@@ -106,6 +109,9 @@ async fn what_makes_no_sense_is_refused_with_what_would() {
         ("/api/pr/nothing/1/command", REBUILD, 404, "NOT_FOUND", "acme/nothing#1"),
         ("/api/reconciler/run", r#"{"pr_number":1}"#, 400, "BAD_REQUEST", "`pr_number` needs a `repo`"),
         ("/api/reconciler/run", r#"{"repo":"shop","pr_number":99}"#, 404, "NOT_FOUND", "acme/shop#99"),
+        ("/api/reconciler/run", r#"{"base":"main"}"#, 400, "BAD_REQUEST", "`base` needs a `repo`"),
+        ("/api/reconciler/run", r#"{"repo":"shop","base":""}"#, 400, "BAD_REQUEST", "1 to 255 bytes"),
+        ("/api/reconciler/run", r#"{"repo":"shop","pr_number":1,"base":"main"}"#, 400, "BAD_REQUEST", "not both"),
         ("/api/reconciler/run", r#"{"dry":true}"#, 400, "BAD_JSON", "unknown field"),
         ("/api/runs/none/cancel", "", 404, "NOT_FOUND", "no such run"),
         ("/api/dlq/redrive", "", 404, "NO_DLQ", "SUTURE_DLQ_URL"),
@@ -178,11 +184,15 @@ async fn a_sweep_is_pending_before_anybody_is_told_and_then_asked_for_on_the_bus
     let [Parcel { what: Content::Bus { detail_type, detail }, .. }] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(detail_type.name(), "ReconcileRequested");
     let detail: serde_json::Value = serde_json::from_str(detail).unwrap();
-    let said = json!({"repo": "acme/shop", "pr_number": 1, "dry_run": true, "run_id": id, "requested_by": "operator"});
+    let said = json!({"repo": "acme/shop", "pr_number": 1, "base": null, "dry_run": true, "run_id": id, "requested_by": "operator"});
     assert_eq!(detail, said);
+    // Without the bus it is durable all the same: its request has a date, and the next sweep finds it.
     counter.outlets().set_down(true);
-    assert_eq!(counter.post(Who::Operator, "/api/reconciler/run", "").await.status, 503);
-    let runs = counter.get(Who::Viewer, "/api/runs").await.json();
-    let states: Vec<&str> = runs["runs"].as_array().unwrap().iter().map(|run| run["state"].as_str().unwrap()).collect();
-    assert_eq!(states.iter().filter(|state| **state == "cancelled").count(), 1, "nobody waits for what was not asked");
+    let silent = counter.post(Who::Operator, "/api/reconciler/run", "").await;
+    assert_eq!(silent.status, 202);
+    let key = rows::request_key("all");
+    let row = counter.store().get(&key, start()).await.unwrap().unwrap();
+    let request: Request = rows::read(&key, &row).unwrap();
+    assert_eq!(request.waiting().unwrap().run.as_str(), silent.json()["run_id"]);
+    assert_eq!(request.due_at(), Some(start()));
 }

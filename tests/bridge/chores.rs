@@ -1,11 +1,11 @@
 //! Chores: small things to do on GitHub. However often one comes, it is done once.
 
-use domain::id::PrId;
-use jiff::SignedDuration;
+use domain::id::{EffectId, PrId, RepoName};
+use jiff::{SignedDuration, Timestamp};
 use platform::bridge::Handled;
 use platform::github::{CheckRun, CheckState, Reaction};
 use platform::guards;
-use platform::outlets::message::{Chore, Message};
+use platform::outlets::message::{Chore, Message, OwnIssue, PullAsk, Tending};
 use tests::fuse::Blow;
 use tests::stage::{Stage, look};
 use world::{Deed, NewPull, Pr};
@@ -111,11 +111,134 @@ fn run_id(stage: &Stage, pr: &Pr) -> u64 {
     look(&stage.world).check_runs(pr).iter().find(|run| run.name == "Suture").unwrap().id
 }
 
+fn own_issue(body: &str, as_of: Timestamp) -> OwnIssue {
+    OwnIssue {
+        key: "status".to_owned(),
+        label: "suture/status".to_owned(),
+        labels: vec!["ops".to_owned()],
+        title: "How things stand".to_owned(),
+        body: body.to_owned(),
+        as_of,
+        kept: true,
+        pin: true,
+    }
+}
+
+fn issue(stage: &Stage, labels: &[&str]) -> Pr {
+    look(&stage.world).person_writes_issue("", "maria", "Repair CVE-2026-50001", labels)
+}
+
+fn asking(stage: &Stage, repo: RepoName) -> Chore {
+    let issue = issue(stage, &["pipeline/approved"]);
+    let ask = PullAsk {
+        issue: issue.number,
+        vulnerability: "CVE-2026-50001".to_owned(),
+        base_branch: "main".to_owned(),
+        effect: EffectId::new(format!("backlog:{issue}:1")),
+        approved: "pipeline/approved".to_owned(),
+        in_progress: "pipeline/in-progress".to_owned(),
+    };
+    Chore::AskForPull { repo, ask: Box::new(ask) }
+}
+
+fn tending(stage: &Stage, repo: RepoName, since: Timestamp) -> Chore {
+    let issue = issue(stage, &["pipeline/discovered"]);
+    let tending = Tending {
+        issue: issue.number,
+        key: format!("backlog:{issue}:reject:1"),
+        expects: "pipeline/discovered".to_owned(),
+        add: vec!["pipeline/rejected".to_owned()],
+        remove: vec!["pipeline/discovered".to_owned(), "suture/hold".to_owned()],
+        comment: Some("Nobody said yes.".to_owned()),
+        close: Some("not_planned".to_owned()),
+        close_pull: None,
+        since,
+    };
+    Chore::Tend { repo, tending: Box::new(tending) }
+}
+
+#[tokio::test]
+async fn two_messages_at_once_write_one_issue() {
+    let (stage, _, id) = open().await;
+    let issue = Box::new(own_issue("All is well.", stage.now()));
+    let body = Message::Chore(Chore::Issue { repo: id.repo, issue }).to_json().unwrap();
+    let (one, other) = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m2", &body));
+    let both = [one.unwrap(), other.unwrap()];
+    assert!(both.iter().any(|handled| matches!(handled, Handled::Done(_))), "{both:?}");
+    look(&stage.world).advance(SignedDuration::from_mins(3));
+    stage.carry_out().await;
+    assert_eq!((done(&stage, Deed::IssueOpened), done(&stage, Deed::IssuePinned)), (1, 1), "{both:?}");
+}
+
+#[tokio::test]
+async fn an_issue_of_ours_is_edited_on_change_only_and_never_taken_back() {
+    let (stage, _, id) = open().await;
+    let chore = |body: &str, minute: i64| Chore::Issue {
+        repo: id.repo.clone(),
+        issue: Box::new(own_issue(body, tests::minute(minute))),
+    };
+    assert!(matches!(handled(&stage, &chore("All is well.", 1)).await, Handled::Done(_)));
+    assert!(matches!(handled(&stage, &chore("All is well.", 2)).await, Handled::Nothing(_)));
+    assert!(matches!(handled(&stage, &chore("Two are stuck.", 5)).await, Handled::Done(_)));
+    assert!(matches!(handled(&stage, &chore("One is stuck.", 4)).await, Handled::Nothing(_)), "it was overtaken");
+    let once = Chore::Issue {
+        repo: id.repo.clone(),
+        issue: Box::new(OwnIssue { kept: false, ..own_issue("Down.", tests::minute(9)) }),
+    };
+    assert!(matches!(handled(&stage, &once).await, Handled::Nothing(_)), "what is written once is written");
+    let world = look(&stage.world);
+    let ours: Vec<_> = world.issues().map(|(_, issue)| issue.clone()).collect();
+    assert_eq!((ours.len(), ours[0].pinned, ours[0].labels.len()), (1, true, 2));
+    assert!(ours[0].body.contains("Two are stuck.") && ours[0].body.ends_with("<!-- suture:status -->"), "{ours:?}");
+    drop(world);
+    assert_eq!((done(&stage, Deed::IssueEdited), done(&stage, Deed::IssuePinned)), (1, 1));
+}
+
+#[tokio::test]
+async fn an_issue_that_is_not_where_it_was_is_left_alone() {
+    let (stage, _, id) = open().await;
+    let (ask, tend) = (asking(&stage, id.repo.clone()), tending(&stage, id.repo.clone(), stage.now()));
+    let places: Vec<Pr> = look(&stage.world).issues().map(|(place, _)| place).collect();
+    {
+        let mut world = look(&stage.world);
+        world.person_labels_issue(&places[0], "maria", "suture/hold", true);
+        world.person_labels_issue(&places[1], "maria", "pipeline/approved", true);
+        world.person_labels_issue(&places[1], "maria", "pipeline/discovered", false);
+    }
+    for chore in [&ask, &tend] {
+        let left = handled(&stage, chore).await;
+        assert!(matches!(left, Handled::Nothing(_)), "{left:?}");
+    }
+    assert_eq!(look(&stage.world).effects_by("suture[bot]").count(), 0);
+    // And what a pull request is open for is not asked for, nor what a person has given up, nor while Suture is paused.
+    look(&stage.world).person_labels_issue(&places[0], "maria", "suture/hold", false);
+    guards::pause(&stage.store, "maria", stage.now()).await.unwrap();
+    assert!(matches!(handled(&stage, &ask).await, Handled::Nothing(_)));
+    guards::unpause(&stage.store, stage.now()).await.unwrap();
+    stage.opened(NewPull { vulnerability: Some("CVE-2026-50001".to_owned()), ..NewPull::default() }).await;
+    let left = handled(&stage, &ask).await;
+    assert!(matches!(&left, Handled::Nothing(why) if why.contains("is open for CVE-2026-50001")), "{left:?}");
+    assert_eq!(look(&stage.world).effects_by("bus").count(), 0);
+}
+
+#[tokio::test]
+async fn peoples_labels_are_not_touched_even_if_a_message_says_so() {
+    let (stage, _, id) = open().await;
+    let chore = tending(&stage, id.repo, stage.now());
+    let place = look(&stage.world).issues().next().unwrap().0;
+    look(&stage.world).person_labels_issue(&place, "maria", "suture/priority-p0", true);
+    assert!(matches!(handled(&stage, &chore).await, Handled::Done(_)));
+    let world = look(&stage.world);
+    let issue = world.issue(&place).unwrap();
+    assert_eq!((issue.open, issue.state_reason.as_deref()), (false, Some("not_planned")));
+    assert_eq!(issue.labels, ["suture/priority-p0", "pipeline/rejected"]);
+}
+
 /// The process dies, or loses the answer, at each call of each chore; then the message comes again.
 #[tokio::test(start_paused = true)]
 async fn every_call_of_every_chore_may_be_the_last() {
     let mut points = 0;
-    for what in ["react", "comment", "check run"] {
+    for what in ["react", "comment", "check run", "issue", "ask", "tend"] {
         for how in Blow::ALL {
             for call in 1.. {
                 let (stage, pr, id) = open().await;
@@ -130,6 +253,11 @@ async fn every_call_of_every_chore_may_be_the_last() {
                         let (marker, text) = ("suture:x".to_owned(), "Hello.".to_owned());
                         (Chore::Comment { pr: id, marker, text, since }, Deed::CommentCreated)
                     }
+                    "issue" => {
+                        (Chore::Issue { repo, issue: Box::new(own_issue("All is well.", since)) }, Deed::IssueOpened)
+                    }
+                    "ask" => (asking(&stage, repo), Deed::LabelAdded),
+                    "tend" => (tending(&stage, repo, since), Deed::CommentCreated),
                     _ => {
                         let run = Box::new(check_run(&stage, &pr, "Waiting", "for Policy Bot"));
                         (Chore::CheckRun { repo, run, as_of: since }, Deed::CheckRunCreated)

@@ -7,7 +7,7 @@ use domain::comment::check_run::Button;
 use domain::policy::Policy;
 use http::Request;
 use jiff::SignedDuration;
-use platform::github::{CheckRun, CheckState, Issue, IssueChange, NewPull, Reaction, Which};
+use platform::github::{CheckRun, CheckState, IssueChange, NewPull, Reaction, Which};
 use serde_json::{Value, json};
 use tests::{pr, sha, start};
 
@@ -66,7 +66,7 @@ fn least(request: &Request<bytes::Bytes>) -> Value {
         _ if path.contains("/check-runs") => json!({"id": 1}),
         _ if ends("/pulls") && !reads || path.contains("/pulls/") => pull(),
         _ if ends("/labels") || path.contains("/labels/") => json!([]),
-        _ if path.contains("/issues") && !reads => issue,
+        _ if ends("/issues/1") || path.contains("/issues") && !reads => issue,
         _ => json!([]),
     }
 }
@@ -123,10 +123,14 @@ async fn call_everything(made: &Made) -> Result<(), platform::http::CallError> {
     github.rerequest_check_suite(repo, 1).await?;
     github.workflow_runs(repo, &sha('a')).await?;
     github.rerun_failed_jobs(repo, 1).await?;
-    github.issues_labelled(repo, "suture/status").await?;
+    github.issues_labelled(repo, "suture/status", false).await?;
+    github.issues_labelled(repo, "suture/status", true).await?;
+    let issue = github.issue(repo, 1).await?;
     github.create_issue(repo, "Status", "All is well", &["suture/status"]).await?;
-    github.update_issue(repo, 1, &IssueChange { state: Some("closed".into()), ..IssueChange::default() }).await?;
-    let issue = Issue { number: 1, node_id: "I_1".into(), state: "open".into(), title: "t".into(), body: None };
+    for reason in ["completed", "not_planned"] {
+        let (state, state_reason) = (Some("closed".into()), Some(reason.into()));
+        github.update_issue(repo, 1, &IssueChange { state, state_reason, ..IssueChange::default() }).await?;
+    }
     github.pin_issue(repo, &issue).await?;
     github.open_pulls(repo, &Policy::default()).await?;
     github.repositories("acme").await?;
@@ -156,8 +160,7 @@ async fn every_request_is_one_that_github_describes() {
         );
         for seen in made.record.seen.lock().unwrap().iter() {
             for (header, value) in [("accept", "application/vnd.github+json"), ("user-agent", "suture")] {
-                let token_exchange = seen.path.ends_with("/access_tokens");
-                assert!(token_exchange || seen.headers.get(header).is_some_and(|given| given == value), "{seen:?}");
+                assert!(seen.headers.get(header).is_some_and(|given| given == value), "{seen:?}");
             }
             assert!(seen.headers.contains_key("authorization"), "{seen:?}");
         }

@@ -212,12 +212,27 @@ async fn check_runs_of_our_own_and_of_others() {
 async fn issues_are_written_found_and_pinned() {
     let stage = staged(world::Settings::default());
     let issue = stage.github.create_issue(&repo(), "Suture", "All is well", &["suture/status"]).await.unwrap();
-    let found = stage.github.issues_labelled(&repo(), "suture/status").await.unwrap();
+    opened(&stage);
+    let found = stage.github.issues_labelled(&repo(), "suture/status", false).await.unwrap();
     assert_eq!(found, std::slice::from_ref(&issue));
+    let ours = stage.github.issues_labelled(&repo(), "codegenie", true).await.unwrap();
+    assert_eq!(ours, [], "pull requests are no issues");
     let change = IssueChange { body: Some("Two are stuck".to_owned()), ..IssueChange::default() };
     let changed = stage.github.update_issue(&repo(), issue.number, &change).await.unwrap();
-    assert_eq!((changed.title.as_str(), changed.body.as_deref()), ("Suture", Some("Two are stuck")));
+    assert_eq!((changed.title.as_str(), changed.body.as_str()), ("Suture", "Two are stuck"));
     stage.github.pin_issue(&repo(), &issue).await.unwrap();
+    let (state, state_reason) = (Some("closed".to_owned()), Some("not_planned".to_owned()));
+    let closing = IssueChange { state, state_reason, ..IssueChange::default() };
+    assert!(!stage.github.update_issue(&repo(), issue.number, &closing).await.unwrap().is_open());
+    assert_eq!(stage.github.issues_labelled(&repo(), "suture/status", false).await.unwrap(), []);
+    assert_eq!(stage.github.issues_labelled(&repo(), "suture/status", true).await.unwrap().len(), 1);
+    let shown = stage.github.issue(&repo(), issue.number).await.unwrap();
+    assert_eq!(
+        (shown.labels.as_slice(), shown.assigned, shown.is_pull),
+        (&["suture/status".to_owned()][..], false, false)
+    );
+    let gone = stage.github.issue(&repo(), 999).await;
+    assert!(matches!(gone, Err(platform::http::CallError::Gone { .. })), "{gone:?}");
     all_known(&stage);
 }
 

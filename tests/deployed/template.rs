@@ -105,6 +105,7 @@ fn counted() -> BTreeMap<&'static str, BTreeSet<String>> {
         ("webhook", &["functions/webhook/src/line.rs"][..]),
         ("car-bridge", &["functions/car-bridge/src/lib.rs"]),
         ("reconciler", &["functions/reconciler/src/lib.rs", "shared/platform/src/sweep/summary.rs"]),
+        ("admin", &["functions/admin/src/lib.rs"]),
     ] {
         let text = source(paths);
         let mut metrics: BTreeSet<String> = BTreeSet::new();
@@ -225,6 +226,15 @@ fn roles_name_what_they_may_do_and_to_what() {
     // Anybody can reach these two: neither writes mails, and the ear does not read lists it does not need.
     for role in ["WebhookRole", "AdminRole"] {
         assert!(!grants(role).contains_key("sns:Publish"), "{role}");
+    }
+}
+
+#[test]
+fn who_counts_a_day_may_read_the_index_by_day() {
+    // The desk shows it, and the reconciler writes it into the status issue.
+    for role in ["AdminRole", "ReconcilerRole"] {
+        let lists = format!("{:?}", grants(role)["dynamodb:Query"]);
+        assert!(lists.contains("${EventsTable.Arn}/index/by_day"), "{role}: {lists}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod again;
 mod bounds;
+mod coordination;
 mod crashes;
 mod finding;
 mod insight;
@@ -16,6 +17,7 @@ mod overlap;
 mod rules;
 mod scale;
 mod scenes;
+#[expect(dead_code, reason = "the tests of triggers use the rest of it")]
 mod stage;
 mod waking;
 mod watching;

@@ -96,7 +96,7 @@ function drawExplain(s, x) {
   return [
     h('p.say', rich(x.summary)),
     h('p', h('b', 'Next: '), rich(x.next_action), x.next_action_at && [' (', when(x.next_action_at), ')']),
-    s.blocked_reason && !x.summary.includes(s.blocked_reason) && h('p', h('b', 'Given up because: '), rich(s.blocked_reason)),
+    s.blocked_reason && !x.summary.toLowerCase().includes(s.blocked_reason.toLowerCase()) && h('p', h('b', 'Given up because: '), rich(s.blocked_reason)),
     h('ul', x.evidence.filter((line) => !x.summary.includes(line)).map((line) => h('li', rich(line)))),
     h('p.hush', x.rule && `Rule ${x.rule.number}, ${x.rule.title.toLowerCase()}, says: ${words(x.classification).toLowerCase()}. `, x.would_have_matched && `Otherwise it would be ${x.would_have_matched}.`),
     h('p', button('live', 'Ask GitHub now'), ' ', h('span.hush', x.live_error ?? (x.live ? ['GitHub was asked ', when(new Date(x.got + it.skew).toISOString()), '.'] : 'This is from what Suture has recorded.'))),

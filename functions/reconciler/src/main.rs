@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
 use platform::clock::SystemClock;
+use platform::http::Transport;
 use platform::secrets::Vault;
 use platform::sweep::Sweep;
 use platform::wiring::{self, Clients, Environment};
@@ -37,5 +38,6 @@ async fn sweep(
     let (store, outlets) = wiring::on_aws(vault)?;
     let (github, jenkins) = (clients.github.clone(), clients.jenkins.clone());
     let owners = vault.get("SUTURE_GITHUB_OWNER").into_iter().collect();
-    Ok(Sweep::new(store, outlets, policies, github, jenkins, Arc::new(SystemClock), owners))
+    let http = Transport::https().map_err(|error| anyhow::anyhow!("no way out: {error}"))?;
+    Ok(Sweep::new(store, outlets, policies, github, jenkins, Arc::new(SystemClock), owners).asking_through(http))
 }

@@ -10,7 +10,7 @@ use crate::effects::Deed;
 use crate::faults::Fault;
 use crate::github::changes::Saying;
 use crate::github::commit::{CheckRun, Status, StatusState};
-use crate::github::model::{Comment, Issue, PullState, RepoIx, Review, ReviewState};
+use crate::github::model::{Comment, Issue, Numbered, PullState, RepoIx, Review, ReviewState};
 use crate::settings::Bot;
 use crate::world::{Pr, World};
 
@@ -166,6 +166,55 @@ impl World {
     pub fn person_unlabels(&mut self, pr: &Pr, login: &str, name: &str) {
         if let Some(ix) = self.ix(pr) {
             self.label(ix, name, false, login);
+        }
+    }
+
+    /// A person writes an issue; its name. An unknown repository means the first one.
+    pub fn person_writes_issue(&mut self, repo: &str, login: &str, title: &str, labels: &[&str]) -> Pr {
+        let repo = self.repo_ix(repo).unwrap_or(RepoIx(0));
+        let labels = labels.iter().map(|&label| label.to_owned()).collect();
+        let place = self.open_issue(repo, login, title, "", labels);
+        self.pr_named(repo, self.github.issues[place].number)
+    }
+
+    /// A person adds or removes a label of an issue.
+    pub fn person_labels_issue(&mut self, issue: &Pr, login: &str, name: &str, on: bool) {
+        if let Some(place) = self.issue_place(issue) {
+            self.label_issue(place, name, on, login);
+        }
+    }
+
+    /// A person closes an issue, or opens it again.
+    pub fn person_closes_issue(&mut self, issue: &Pr, login: &str, closed: bool) {
+        if let Some(place) = self.issue_place(issue) {
+            self.set_issue_open(place, !closed, None, login);
+        }
+    }
+
+    /// A person pins an issue.
+    pub fn person_pins_issue(&mut self, issue: &Pr) {
+        if let Some(place) = self.issue_place(issue) {
+            self.github.issues[place].pinned = true;
+        }
+    }
+
+    /// Somebody is assigned to an issue.
+    pub fn person_takes_issue(&mut self, issue: &Pr, login: &str) {
+        if let Some(place) = self.issue_place(issue) {
+            self.github.issues[place].assignees.push(login.to_owned());
+        }
+    }
+
+    /// An issue, as GitHub knows it.
+    #[must_use]
+    pub fn issue(&self, issue: &Pr) -> Option<&Issue> {
+        self.issue_place(issue).map(|place| &self.github.issues[place])
+    }
+
+    fn issue_place(&self, issue: &Pr) -> Option<usize> {
+        match self.github.numbered(self.repo_ix(&issue.repo)?, issue.number)? {
+            Numbered::Issue(place) => Some(place),
+            Numbered::Pull(_) => None,
         }
     }
 

@@ -57,6 +57,18 @@ pub enum BreakerState {
     },
 }
 
+impl BreakerState {
+    /// As summaries and the API name it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open { .. } => "open",
+            Self::HalfOpen { .. } => "half_open",
+        }
+    }
+}
+
 /// The breaker as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {

@@ -114,6 +114,12 @@ pub enum Happened {
         /// When, if that is known (the breaker's cooldown, GitHub's limit); otherwise after a growing pause.
         until: Option<Timestamp>,
     },
+    /// For so long after its merge all was well.
+    #[serde(skip)]
+    PostMergeVerified {
+        /// How long it was watched.
+        watched_minutes: u32,
+    },
     /// Close-and-reopen has brought about another pull request.
     #[serde(skip)]
     Linked(Link),
@@ -327,6 +333,8 @@ pub enum EventKind {
     WouldRemedy,
     /// Observe mode: a person would have been called.
     WouldEscalate,
+    /// All was well for a while after its merge.
+    PostMergeVerified,
     /// Something was heard that could not be recorded with its consequences; the payload says why.
     Anomaly,
 }
@@ -370,6 +378,7 @@ impl EventKind {
             Self::StateDriftCorrected => "STATE_DRIFT_CORRECTED",
             Self::WouldRemedy => "WOULD_REMEDY",
             Self::WouldEscalate => "WOULD_ESCALATE",
+            Self::PostMergeVerified => "POST_MERGE_VERIFIED",
             Self::Anomaly => "ANOMALY",
         }
     }
@@ -399,6 +408,7 @@ impl EventKind {
             | Self::StateDriftCorrected
             | Self::WouldRemedy
             | Self::WouldEscalate
+            | Self::PostMergeVerified
             | Self::Anomaly => true,
             Self::PrEdited
             | Self::BranchUpdated
@@ -641,7 +651,7 @@ mod tests {
             "STATE_DRIFT_CORRECTED",
         ];
         let names = names_in_json::<EventKind>();
-        assert_eq!(names.len(), 35);
+        assert_eq!(names.len(), 36);
         for name in &names {
             let kind: EventKind = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((kind.name(), kind.to_string()), (name.as_str(), name.clone()));

@@ -93,6 +93,9 @@ pub struct Record {
     /// When a person last said `/hold` or `/resume`: a command that was under way for longer than a later one changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_said_at: Option<Timestamp>,
+    /// Who holds it by `/hold`, and why. What happens to it meanwhile does not change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_reason: Option<String>,
     /// A draft is watched, never remedied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,
@@ -307,6 +310,12 @@ impl Record {
     #[must_use]
     pub fn is_actionable(&self) -> bool {
         self.state.is_live() && !self.is_held() && !self.draft
+    }
+
+    /// Whether nothing but its merge is left: such ones go first (seed 004, step 4).
+    #[must_use]
+    pub fn is_merge_ready(&self) -> bool {
+        self.is_actionable() && matches!(self.state, State::Approved | State::Merging)
     }
 
     /// Its place in the queue (seed 004).

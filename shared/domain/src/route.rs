@@ -165,6 +165,42 @@ pub struct BusDetail {
     pub effect_id: EffectId,
 }
 
+/// The `detail` of a request to CodeGenie for an issue that has no pull request yet: the same keys, null where there is nothing
+/// to name, and the issue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullRequestAsk {
+    /// Which repository.
+    pub repo: RepoName,
+    /// There is none to be replaced.
+    pub pr_number: Option<u64>,
+    /// Nor a commit it was decided on.
+    pub head_sha: Option<Sha>,
+    /// What the pull request is to fix.
+    pub vulnerability_id: Option<String>,
+    /// It is no step of a run.
+    pub run_id: Option<RunId>,
+    /// The same in every repetition.
+    pub effect_id: EffectId,
+    /// The issue it is for.
+    pub issue_number: u64,
+}
+
+impl PullRequestAsk {
+    /// The request for an issue.
+    #[must_use]
+    pub fn of_issue(repo: &RepoName, issue: u64, vulnerability: &str, effect: &EffectId) -> Self {
+        Self {
+            repo: repo.clone(),
+            pr_number: None,
+            head_sha: None,
+            vulnerability_id: Some(vulnerability.to_owned()),
+            run_id: None,
+            effect_id: effect.clone(),
+            issue_number: issue,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +275,12 @@ mod tests {
             )
         );
         assert_eq!(serde_json::from_str::<BusDetail>(&json).unwrap(), detail);
+        let repo = "acme/my-app".parse().unwrap();
+        let ask = PullRequestAsk::of_issue(&repo, 7, "CVE-2026-0001", &EffectId::new("backlog:acme/my-app#7:1"));
+        assert_eq!(
+            serde_json::to_string(&ask).unwrap(),
+            r#"{"repo":"acme/my-app","pr_number":null,"head_sha":null,"vulnerability_id":"CVE-2026-0001","run_id":null,"effect_id":"backlog:acme/my-app#7:1","issue_number":7}"#
+        );
         let bare = BusDetail { vulnerability_id: None, run_id: None, ..detail };
         let json = serde_json::to_string(&bare).unwrap();
         assert!(json.contains(r#""vulnerability_id":null,"run_id":null"#), "{json}");

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use domain::event::Event;
 use domain::id::{PrId, RepoName, RunId, Sha};
 use domain::pull_request::{Record, Vulnerability};
+use domain::request::Request;
 use domain::run::Run;
 use domain::state::State;
 use jiff::Timestamp;
@@ -109,6 +110,82 @@ pub async fn pull_requests<S: Store>(
     query.prefix = state.map(|state| format!("{state}#"));
     query.after = after;
     Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)))
+}
+
+/// Pull requests of a repository read at a time when a base is asked for.
+const PAGE: u32 = 100;
+
+/// One page of what is open on a base, by the index alone. Rows from before the index knew the base are among it.
+async fn base_page<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    branch: &str,
+    after: Option<Cursor>,
+    now: Timestamp,
+) -> Result<Listing<PrId>, StoreError> {
+    let page = pull_requests(store, repo, None, after, PAGE, now).await?;
+    let on_it = |base: &Option<String>| base.as_ref().is_none_or(|base| base == branch);
+    let open = page.entries.into_iter().filter(|listed| !listed.state.is_terminal() && on_it(&listed.base));
+    Ok(Listing { entries: open.map(|listed| listed.pr).collect(), next: page.next })
+}
+
+/// Whether anything of ours is open on a base.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: Timestamp) -> Result<bool, StoreError> {
+    let mut after = None;
+    loop {
+        let page = base_page(store, repo, branch, after, now).await?;
+        if !page.entries.is_empty() {
+            return Ok(true);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(false);
+        }
+    }
+}
+
+/// What is open on a base: the index says which, and only their records are read.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn on_base<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    branch: &str,
+    now: Timestamp,
+) -> Result<Vec<Record>, StoreError> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = base_page(store, repo, branch, after, now).await?;
+        let read = if page.entries.is_empty() { Vec::new() } else { records(store, &page.entries, now).await? };
+        found.extend(read.into_iter().filter(|record| record.base_branch == branch && !record.state.is_terminal()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    found.sort_by_key(|record| record.id.number);
+    Ok(found)
+}
+
+/// Pull requests of a repository in one state, the highest numbers first, at most so many.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn newest<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    state: State,
+    most: u32,
+    now: Timestamp,
+) -> Result<Vec<Listed>, StoreError> {
+    let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), most);
+    query.prefix = Some(format!("{state}#"));
+    query.backwards = true;
+    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)).entries)
 }
 
 /// Runs of a pull request, or sweeps, the newest first.
@@ -234,6 +311,15 @@ pub async fn records<S: Store>(store: &S, prs: &[PrId], now: Timestamp) -> Resul
 /// If the store cannot be read.
 pub async fn runs<S: Store>(store: &S, ids: &[RunId], now: Timestamp) -> Result<Vec<Run>, StoreError> {
     let keys: Vec<Key> = ids.iter().map(rows::run_key).collect();
+    read_many(store, &keys, now).await
+}
+
+/// Requests, in any order; what is not there or cannot be understood is left out.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn requests<S: Store>(store: &S, keys: &[String], now: Timestamp) -> Result<Vec<Request>, StoreError> {
+    let keys: Vec<Key> = keys.iter().map(|key| rows::request_key(key)).collect();
     read_many(store, &keys, now).await
 }
 

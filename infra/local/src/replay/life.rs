@@ -199,6 +199,7 @@ fn ended(event: &Event, to: State) -> Ended {
         | EventKind::StateDriftCorrected
         | EventKind::WouldRemedy
         | EventKind::WouldEscalate
+        | EventKind::PostMergeVerified
         | EventKind::Anomaly => Ended::Progress,
     }
 }

@@ -151,6 +151,7 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
         }
         EventKind::StateDriftCorrected => line("missed", Tone::Trouble, payload.text.clone()),
         EventKind::WouldRemedy | EventKind::WouldEscalate => line("observed", Tone::Trouble, payload.text.clone()),
+        EventKind::PostMergeVerified => line("verified", Tone::Good, payload.text.clone()),
         EventKind::Anomaly => line("anomaly", Tone::Alarm, payload.anomaly.clone().unwrap_or_default()),
         EventKind::PrEdited
         | EventKind::BranchUpdated
@@ -214,6 +215,7 @@ fn remedy_of(kind: EventKind) -> Option<Classification> {
         | EventKind::StateDriftCorrected
         | EventKind::WouldRemedy
         | EventKind::WouldEscalate
+        | EventKind::PostMergeVerified
         | EventKind::Anomaly => return None,
     })
 }

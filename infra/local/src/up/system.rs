@@ -215,7 +215,7 @@ impl System {
         let world = World {
             github: outside.github.clone(),
             jenkins: outside.jenkins.clone(),
-            http: Transport::https().unwrap_or_else(|_| Transport::with_service(tower::service_fn(no_way_out))),
+            http: way_out(),
             clock: Arc::clone(&outside.clock),
         };
         Bridge::new(self.engine(), world)
@@ -232,7 +232,13 @@ impl System {
             Arc::clone(&outside.clock),
             outside.owners.clone(),
         )
+        .asking_through(way_out())
     }
+}
+
+/// To whoever is called by an address of the configuration.
+fn way_out() -> Transport {
+    Transport::https().unwrap_or_else(|_| Transport::with_service(tower::service_fn(no_way_out)))
 }
 
 /// Whoever wants this process to end is heard from now on, and told to whoever listens.

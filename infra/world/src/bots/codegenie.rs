@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::clock::Happening;
 use crate::faults::Fault;
 use crate::github::changes::Opening;
-use crate::github::model::{PrIx, RepoIx};
+use crate::github::model::{PrIx, PullState, RepoIx};
 use crate::world::World;
 
 /// CodeGenie's login.
@@ -40,11 +40,12 @@ impl World {
         true
     }
 
-    /// Opens what was asked for, unless it is open already: asking twice does no harm.
+    /// Opens what was asked for, unless it is open already or repaired meanwhile: asking twice does no harm.
     pub(crate) fn genie_opens(&mut self, place: usize) {
         let Request { repo, vulnerability, replaces } = self.genie_requests[place].clone();
         let known = |ix: &PrIx| self.github.pull(*ix).vulnerability.as_deref() == Some(&vulnerability);
-        if self.open_pulls[repo.0].iter().any(known) {
+        let merged = |ix: &PrIx| self.github.pull(*ix).state == PullState::Merged && known(ix);
+        if self.open_pulls[repo.0].iter().any(known) || self.github.pulls_of(repo).any(|ix| merged(&ix)) {
             return;
         }
         let ix = self.genie_pull(repo, &vulnerability, replaces, LOGIN, false, false, Vec::new());

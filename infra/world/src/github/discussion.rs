@@ -141,6 +141,44 @@ impl World {
         }
     }
 
+    /// Adds or removes a label of an issue, which GitHub compares without case; the answer is whether it changed anything.
+    pub(crate) fn label_issue(&mut self, place: usize, name: &str, on: bool, by: &str) -> bool {
+        let now = self.now();
+        let issue = &mut self.github.issues[place];
+        let known = issue.labels.iter().position(|label| label.eq_ignore_ascii_case(name));
+        match (on, known) {
+            (true, None) => issue.labels.push(name.to_owned()),
+            (false, Some(known)) => {
+                issue.labels.remove(known);
+            }
+            (true, Some(_)) | (false, None) => return false,
+        }
+        issue.updated_at = now;
+        let (repo, number) = (issue.repo, issue.number);
+        let pr = self.pr_named(repo, number);
+        self.log(by, if on { Deed::LabelAdded } else { Deed::LabelRemoved }, Some(pr), None, name);
+        self.emit_issue(place, if on { "labeled" } else { "unlabeled" }, by);
+        true
+    }
+
+    /// Opens or closes an issue; the answer is whether it changed anything.
+    pub(crate) fn set_issue_open(&mut self, place: usize, open: bool, reason: Option<&str>, by: &str) -> bool {
+        let now = self.now();
+        let issue = &mut self.github.issues[place];
+        if issue.open == open {
+            return false;
+        }
+        issue.open = open;
+        issue.updated_at = now;
+        issue.state_reason = Some(reason.unwrap_or(if open { "reopened" } else { "completed" }).to_owned());
+        let action = if open { "reopened" } else { "closed" };
+        let (repo, number) = (issue.repo, issue.number);
+        let pr = self.pr_named(repo, number);
+        self.log(by, Deed::IssueEdited, Some(pr), None, action);
+        self.emit_issue(place, action, by);
+        true
+    }
+
     pub(crate) fn open_issue(&mut self, repo: RepoIx, by: &str, title: &str, body: &str, labels: Vec<String>) -> usize {
         let (now, id, place) = (self.now(), self.github.id(), self.github.issues.len());
         let node_id = format!("I_{id}");
@@ -157,7 +195,9 @@ impl World {
             user: by.to_owned(),
             open: true,
             pinned: false,
+            state_reason: None,
             labels,
+            assignees: Vec::new(),
             created_at: now,
             updated_at: now,
         });

@@ -202,6 +202,8 @@ impl World {
         json!({
             "id": issue.id, "node_id": issue.node_id, "number": issue.number, "title": issue.title, "body": issue.body,
             "user": user(&issue.user), "state": if issue.open { "open" } else { "closed" }, "locked": false,
+            "state_reason": issue.state_reason, "assignee": issue.assignees.first().map(|login| user(login)),
+            "assignees": issue.assignees.iter().map(|login| user(login)).collect::<Vec<_>>(),
             "labels": issue.labels.iter().map(|name| label(name)).collect::<Vec<_>>(), "comments": comments,
             "url": format!("{}/issues/{}", self.repo_url(issue.repo), issue.number),
             "html_url": format!("{}/issues/{}", self.repo_html(issue.repo), issue.number),

@@ -207,8 +207,12 @@ pub struct Issue {
     pub open: bool,
     /// Pinned?
     pub pinned: bool,
+    /// Why it was closed: `completed` or `not_planned`.
+    pub state_reason: Option<String>,
     /// Labels.
     pub labels: Vec<String>,
+    /// Logins of who is assigned.
+    pub assignees: Vec<String>,
     /// Written.
     pub created_at: Timestamp,
     /// Changed.

@@ -56,7 +56,7 @@ pub(super) fn stopped(record: &Record) -> Option<String> {
         return Some(format!("The label `{label}` holds it."));
     }
     if record.hold {
-        return Some(sentence(reason.unwrap_or("a person holds it")));
+        return super::blocked(record).map(|why| sentence(&why));
     }
     record.draft.then(|| "It is a draft.".to_owned())
 }
@@ -297,6 +297,7 @@ pub fn activity(event: &Event) -> Option<String> {
         },
         EventKind::PrClosed => "It was closed without a merge".to_owned(),
         EventKind::WouldRemedy | EventKind::WouldEscalate => format!("Suture {said}"),
+        EventKind::PostMergeVerified => format!("All is well after the merge: {said}"),
         EventKind::Anomaly => format!("Something could not be recorded: {said}"),
         EventKind::PrOpened
         | EventKind::PrReopened

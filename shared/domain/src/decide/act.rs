@@ -363,10 +363,12 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
             draft.record.hold = true;
             let state = draft.record.state;
             let reason = comment::held(&asked.by, &asked.args);
+            draft.record.hold_reason = Some(reason.clone());
             draft.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
         }
         Command::Resume => {
             draft.record.hold = false;
+            draft.record.hold_reason = None;
             draft.record.blocked = None;
             draft.record.doubt(format!("resumed by {}", asked.by), now);
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::RetryCounts;
+use crate::comment;
 use crate::decide::{
     Decision, Draft, HeadChange, Outcome, RunChange, RunEnd, VulnerabilityChange, VulnerabilityNews, nothing,
 };
@@ -34,6 +35,7 @@ pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decisi
         | Happened::BaseMoved { .. }
         | Happened::Verified(_)
         | Happened::Skipped { .. }
+        | Happened::PostMergeVerified { .. }
         | Happened::Linked(_)
         | Happened::Diagnosed(_)
         | Happened::Remedy { .. }
@@ -72,6 +74,7 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         labels: described.labels.clone(),
         hold: false,
         hold_said_at: None,
+        hold_reason: None,
         draft: described.draft,
         size: described.size,
         blocked: None,
@@ -109,6 +112,16 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
     draft.log(EventKind::PrOpened, None, payload);
     let reason = format!("{} is new", draft.record.id);
     draft.finish(Outcome::Applied, reason)
+}
+
+/// All was well after the merge: the log says so. One that is not merged cannot have been watched.
+pub(super) fn post_merge_verified(mut draft: Draft<'_>, watched_minutes: u32) -> Decision {
+    if draft.record.state != State::Merged {
+        return nothing(Outcome::Ignored, format!("{} is not merged", draft.record.id));
+    }
+    let text = comment::coordination::verified_event(watched_minutes);
+    draft.log(EventKind::PostMergeVerified, None, Payload::text(&text));
+    draft.finish(Outcome::Applied, text)
 }
 
 /// Required contexts, without Policy Bot's own, which is a policy and never a check (rule 6), and without Suture's own, which

@@ -212,6 +212,7 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
         Happened::Verified(snapshot) => verify::verified(draft, snapshot),
         Happened::Skipped { why, until } => verify::skipped(draft, why, *until),
         Happened::Linked(link) => life::linked(draft, *link),
+        Happened::PostMergeVerified { watched_minutes } => life::post_merge_verified(draft, *watched_minutes),
         Happened::Diagnosed(diagnosed) => act::diagnosed(draft, diagnosed),
         Happened::Remedy { run, news } => act::remedy_news(draft, run, news),
         Happened::Commanded(commanded) => act::commanded(draft, commanded),
@@ -229,10 +230,11 @@ pub fn set_aside(policy: &Policy, record: Record, fact: &Fact, why: &str, now: T
 }
 
 /// What a record that is over still hears: that it was reopened (any event of an open pull request says so, if it is newer
-/// than the closing), what its last remedy has brought about, and people, who get an answer.
+/// than the closing), what its last remedy and its merge have brought about, and people, who get an answer.
 fn listens(record: &Record, fact: &Fact) -> bool {
     match fact.what {
         Happened::Reopened(_) | Happened::Remedy { .. } | Happened::Linked(_) | Happened::Commanded(_) => true,
+        Happened::PostMergeVerified { .. } => record.state == State::Merged,
         Happened::Opened(_) | Happened::Edited(_) | Happened::HeadMoved { .. } => {
             record.state == State::Closed && fact.occurred_at > record.lifecycle_at
         }

@@ -409,7 +409,7 @@ mode = "act"
         line 27: transient.other.conclusions[0] must not be empty: no check concludes with nothing
         line 29: repos."acme/app".budgets.lifetime must be at least 3 (it is 2): budgets.rebuild alone allows 3, so the rest of it could never be used
         line 30: repos."acme/app".sweep must be a table, not a whole number
-        line 31: repos."acme/app".repos is not a known field: known here are `approver_bot`, `automerge_bot`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `limits`, `mode`, `never_transient`, `ours`, `policy`, `policy_bot`, `rebuild`, `retention`, `sweep`, `thresholds_minutes`, `transient`, `wake`
+        line 31: repos."acme/app".repos is not a known field: known here are `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `coordination`, `limits`, `mode`, `never_transient`, `ours`, `policy`, `policy_bot`, `rebuild`, `retention`, `sentinel`, `status`, `sweep`, `thresholds_minutes`, `transient`, `triggers`, `wake`
         line 32: repos.app cannot be: `app` is not a repository: expected `owner/name`
         "#);
     }

@@ -2,6 +2,7 @@
 //! which repository has which; the tables are in `sections`, reading a file is in `load`, what is refused in `validate`.
 //! Where the file comes from is not known here.
 
+mod coordination;
 mod load;
 mod pattern;
 #[cfg(feature = "schema")]
@@ -14,13 +15,14 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+pub use self::coordination::{Backlog, Coordination, Sentinel, Status};
 pub use self::load::{PolicyError, Problem};
 pub use self::pattern::{BadPattern, Expression, Pattern, TextPattern};
 #[cfg(feature = "schema")]
 pub use self::schema::schema;
 pub use self::sections::{
     ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, LivingCheck, Mode, Ours, PolicyBot,
-    Rebuild, RebuildVia, Retention, Rules, Sweep, Thresholds, Wake, WakeUp,
+    Rebuild, RebuildVia, Retention, Rules, Sweep, Thresholds, Triggers, Wake, WakeUp,
 };
 use crate::id::RepoName;
 use crate::state::{State, Strategy};
@@ -63,8 +65,18 @@ pub struct Policy {
     pub limits: Limits,
     /// The reconciler's regular pass.
     pub sweep: Sweep,
+    /// Requests to look at pull requests before the schedule would.
+    pub triggers: Triggers,
     /// How long things are kept.
     pub retention: Retention,
+    /// What goes first, and how much is under way at a time.
+    pub coordination: Coordination,
+    /// After a merge, is everything still up?
+    pub sentinel: Sentinel,
+    /// One issue that shows how things stand.
+    pub status: Status,
+    /// Issues that become pull requests.
+    pub backlog: Backlog,
     /// Failures that are never worth a retry, by name; asked before `transient`.
     pub never_transient: NeverTransientRules,
     /// Failures that are worth a retry, by name.
@@ -223,6 +235,17 @@ mod tests {
         assert_eq!(policy.limits, limits);
         let sweep = Sweep { every_minutes: 1, concurrency: 8, max_prs: 500, inventory_every: 12 };
         assert_eq!(policy.sweep, sweep);
+        let triggers = Triggers {
+            quiet_secs: 10,
+            longest_wait_secs: 120,
+            per_repo_per_day: 100,
+            per_org_per_day: 1000,
+            at_once: 5,
+            retries: 3,
+            timeout_minutes: 10,
+            max_prs: 50,
+        };
+        assert_eq!(policy.triggers, triggers);
         assert_eq!(policy.retention, Retention { terminal_hours: 24, events_days: 90, runs_days: 30 });
     }
 

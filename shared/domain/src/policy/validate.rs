@@ -3,7 +3,10 @@
 //! counts could overflow.
 
 use super::Policy;
-use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds, Wake};
+use super::coordination::{Backlog, Coordination, Sentinel, Status};
+use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds, Triggers, Wake};
+use crate::coordination::is_peoples;
+use crate::id::RepoName;
 use crate::state::Strategy;
 use crate::transient::TransientRule;
 
@@ -61,13 +64,19 @@ pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
             findings.add(format!("wake.{bot}_with"), "must say the label, the comment or the address to wake it with");
         }
     }
+    findings.wake_labels(policy);
     findings.thresholds(&policy.thresholds_minutes);
     findings.budgets(policy, &policy.budgets);
     findings.backoff(&policy.backoff);
     findings.breaker(&policy.breaker);
     findings.limits(&policy.limits);
     findings.sweep(&policy.sweep);
+    findings.triggers(&policy.triggers);
     findings.retention(&policy.retention);
+    findings.coordination(&policy.coordination);
+    findings.sentinel(&policy.sentinel, &policy.retention);
+    findings.status(&policy.status);
+    findings.backlog(&policy.backlog);
     for (name, rule) in &policy.never_transient.0 {
         findings.rule("never_transient", name, rule);
     }
@@ -226,6 +235,25 @@ impl Findings {
         );
     }
 
+    fn triggers(&mut self, triggers: &Triggers) {
+        let none = "no request would ever be taken";
+        let Triggers { quiet_secs, longest_wait_secs, at_once, retries, timeout_minutes, max_prs, .. } = *triggers;
+        self.number("triggers.quiet_secs", quiet_secs, 0, MOST_SECS, "");
+        self.number("triggers.longest_wait_secs", longest_wait_secs, quiet_secs, MOST_SECS, "it would never be quiet");
+        self.number("triggers.per_repo_per_day", triggers.per_repo_per_day, 1, 1_000_000, none);
+        self.number("triggers.per_org_per_day", triggers.per_org_per_day, 1, 1_000_000, none);
+        self.number("triggers.at_once", at_once, 1, 100, "no request would ever begin");
+        self.number("triggers.retries", retries, 0, 100, "");
+        self.number(
+            "triggers.timeout_minutes",
+            timeout_minutes,
+            2,
+            1_440,
+            "in its last minute nothing is read from GitHub",
+        );
+        self.number("triggers.max_prs", max_prs, 1, 10_000, "no pull request would ever be looked at");
+    }
+
     fn retention(&mut self, retention: &Retention) {
         let Retention { terminal_hours, events_days, runs_days } = *retention;
         let late = "a late webhook would open a merged pull request anew";
@@ -233,6 +261,96 @@ impl Findings {
         let duplicates = "GitHub redelivers webhooks for 3 days, and the event log is what tells a duplicate";
         self.number("retention.events_days", events_days, 3, MOST_DAYS, duplicates);
         self.number("retention.runs_days", runs_days, 1, MOST_DAYS, "an escalation could not say what was tried");
+    }
+
+    /// A label that wakes a bot is taken off and put on again; people's labels are theirs alone.
+    fn wake_labels(&mut self, policy: &Policy) {
+        let wake = &policy.wake;
+        for (bot, how, with) in [
+            ("policy_bot", wake.policy_bot, &wake.policy_bot_with),
+            ("sod_validator", wake.sod_validator, &wake.sod_validator_with),
+            ("approver_bot", wake.approver_bot, &wake.approver_bot_with),
+            ("automerge_bot", wake.automerge_bot, &wake.automerge_bot_with),
+        ] {
+            if how == Wake::Label && is_peoples(with) {
+                let field = format!("wake.{bot}_with");
+                self.add(field, "must not be a label by which people tell Suture what to do: it would be taken off");
+            }
+        }
+    }
+
+    fn coordination(&mut self, coordination: &Coordination) {
+        let Coordination { wip_limit, merge_batch } = *coordination;
+        let instead = "nothing would ever be asked for; that is backlog.enabled = false";
+        self.number("coordination.wip_limit", wip_limit, 1, 1_000, instead);
+        self.number("coordination.merge_batch", merge_batch, 0, 1_000, "");
+    }
+
+    fn sentinel(&mut self, sentinel: &Sentinel, retention: &Retention) {
+        for (n, url) in sentinel.urls.iter().enumerate() {
+            let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+            let host = host.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+            if host.is_empty() || url.contains(char::is_whitespace) {
+                self.add(format!("sentinel.urls[{n}]"), "must be an address like https://example.org/health");
+            }
+        }
+        self.repo("sentinel.issue_repo", &sentinel.issue_repo);
+        self.names("sentinel.labels", &sentinel.labels, "no label has an empty name");
+        let (watch, kept) = (sentinel.watch_minutes, retention.terminal_hours.saturating_mul(60));
+        self.number("sentinel.watch_minutes", watch, 1, 1_440, "nothing would ever be asked");
+        if kept > 0 && watch > kept.saturating_sub(10) {
+            let sentence = format!(
+                "must be at least ten minutes less than retention.terminal_hours, which is {kept} minutes (it is {watch}): a merge would be forgotten before it is judged"
+            );
+            self.add("sentinel.watch_minutes", sentence);
+        }
+        let blip = "a single answer that is late would be an outage, or none ever";
+        self.number("sentinel.failures_in_a_row", sentinel.failures_in_a_row, 1, 10, blip);
+        self.number("sentinel.timeout_secs", sentinel.timeout_secs, 1, 8, "no answer is that quick");
+    }
+
+    fn status(&mut self, status: &Status) {
+        self.repo("status.repo", &status.repo);
+        self.number("status.every_minutes", status.every_minutes, 1, 1_440, "every sweep would change it");
+    }
+
+    fn backlog(&mut self, backlog: &Backlog) {
+        if backlog.label_prefix.trim().is_empty() {
+            self.add(
+                "backlog.label_prefix",
+                "must not be empty: every label called `approved` would be taken for ours",
+            );
+        } else if is_peoples(&format!("{}hold", backlog.label_prefix)) {
+            self.add("backlog.label_prefix", "must not be `suture/`: those labels are people's");
+        }
+        if backlog.base_branch.trim().is_empty() {
+            self.add("backlog.base_branch", "must name a branch: no pull request could be told from another");
+        }
+        self.number("backlog.every_minutes", backlog.every_minutes, 1, 1_440, "every sweep would list all issues");
+        for (stage, hours) in [
+            ("discovered_hours", backlog.discovered_hours),
+            ("in_progress_hours", backlog.in_progress_hours),
+            ("pr_open_hours", backlog.pr_open_hours),
+            ("review_failed_hours", backlog.review_failed_hours),
+        ] {
+            self.number(
+                &format!("backlog.{stage}"),
+                hours,
+                1,
+                8_760,
+                "an issue would be late the moment it gets there",
+            );
+        }
+        self.number("backlog.max_requests", backlog.max_requests, 1, 100, "nothing would ever be asked for");
+    }
+
+    /// A repository, or nothing.
+    fn repo(&mut self, field: &str, name: &str) {
+        if !name.is_empty()
+            && let Err(bad) = name.parse::<RepoName>()
+        {
+            self.add(field, format!("cannot be: {bad}"));
+        }
     }
 
     fn rule(&mut self, list: &str, name: &str, rule: &TransientRule) {
@@ -289,9 +407,27 @@ mod tests {
             ("sweep.concurrency", 1, 100),
             ("sweep.max_prs", 1, 100_000),
             ("sweep.inventory_every", 1, 100_000),
+            ("triggers.longest_wait_secs", 10, 86_400),
+            ("triggers.per_repo_per_day", 1, 1_000_000),
+            ("triggers.per_org_per_day", 1, 1_000_000),
+            ("triggers.at_once", 1, 100),
+            ("triggers.retries", 0, 100),
+            ("triggers.timeout_minutes", 2, 1_440),
+            ("triggers.max_prs", 1, 10_000),
             ("retention.terminal_hours", 1, 87_600),
             ("retention.events_days", 3, 3_650),
             ("retention.runs_days", 1, 3_650),
+            ("coordination.wip_limit", 1, 1_000),
+            ("coordination.merge_batch", 0, 1_000),
+            ("sentinel.failures_in_a_row", 1, 10),
+            ("sentinel.timeout_secs", 1, 8),
+            ("status.every_minutes", 1, 1_440),
+            ("backlog.every_minutes", 1, 1_440),
+            ("backlog.discovered_hours", 1, 8_760),
+            ("backlog.in_progress_hours", 1, 8_760),
+            ("backlog.pr_open_hours", 1, 8_760),
+            ("backlog.review_failed_hours", 1, 8_760),
+            ("backlog.max_requests", 1, 100),
         ] {
             for legal in [least, most] {
                 assert_eq!(said(&format!("{field} = {legal}")), Vec::<String>::new());
@@ -310,6 +446,59 @@ mod tests {
                     "{said:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_request_waits_at_least_as_long_as_it_has_to_be_quiet() {
+        assert_eq!(said("triggers.quiet_secs = 0\ntriggers.longest_wait_secs = 0"), Vec::<String>::new());
+        assert_eq!(said("triggers.quiet_secs = 120"), Vec::<String>::new());
+        let message = "triggers.longest_wait_secs must be at least 121 (it is 120): it would never be quiet";
+        assert_eq!(said("triggers.quiet_secs = 121"), [message]);
+    }
+
+    #[test]
+    fn what_is_written_about_names_places_that_can_be() {
+        for (line, expected) in [
+            ("sentinel.urls = ['example.org']", "sentinel.urls[0] must be an address like https://example.org/health"),
+            ("sentinel.urls = ['https://']", "sentinel.urls[0] must be an address like https://example.org/health"),
+            ("sentinel.urls = ['https://a b']", "sentinel.urls[0] must be an address like https://example.org/health"),
+            (
+                "sentinel.issue_repo = 'ops'",
+                "sentinel.issue_repo cannot be: `ops` is not a repository: expected `owner/name`",
+            ),
+            ("status.repo = 'a/b/c'", "status.repo cannot be: `a/b/c` is not a repository: expected `owner/name`"),
+            ("sentinel.labels = ['']", "sentinel.labels[0] must not be empty: no label has an empty name"),
+            (
+                "backlog.label_prefix = ''",
+                "backlog.label_prefix must not be empty: every label called `approved` would be taken for ours",
+            ),
+            (
+                "backlog.label_prefix = 'Suture/'",
+                "backlog.label_prefix must not be `suture/`: those labels are people's",
+            ),
+            (
+                "backlog.base_branch = ''",
+                "backlog.base_branch must name a branch: no pull request could be told from another",
+            ),
+            (
+                "wake = { policy_bot = 'label', policy_bot_with = 'suture/Hold' }",
+                "wake.policy_bot_with must not be a label by which people tell Suture what to do: it would be taken off",
+            ),
+            (
+                "sentinel.watch_minutes = 51\nretention.terminal_hours = 1",
+                "sentinel.watch_minutes must be at least ten minutes less than retention.terminal_hours, which is 60 minutes (it is 51): a merge would be forgotten before it is judged",
+            ),
+        ] {
+            assert_eq!(said(line), [expected], "{line}");
+        }
+        for legal in [
+            "sentinel = { urls = ['https://shop.example/health?deep=1', 'http://10.0.0.1:8080'], issue_repo = 'acme/ops' }",
+            "status.repo = 'acme/ops'\nbacklog.enabled = true",
+            "wake = { policy_bot = 'comment', policy_bot_with = 'suture/hold' }",
+            "sentinel.watch_minutes = 50\nretention.terminal_hours = 1",
+        ] {
+            assert_eq!(said(legal), Vec::<String>::new(), "{legal}");
         }
     }
 

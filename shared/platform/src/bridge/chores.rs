@@ -35,7 +35,20 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             }
             Chore::Comment { pr, marker, text, since } => self.comment_chore(pr, marker, text, *since).await,
             Chore::CheckRun { repo, run, as_of } => self.show(repo, run, *as_of).await,
+            Chore::Issue { repo, issue } => return self.issue_chore(id, chore, repo, issue).await,
+            Chore::AskForPull { repo, ask } => return self.ask_chore(id, chore, repo, ask).await,
+            Chore::Tend { repo, tending } => return self.tend_chore(id, chore, repo, tending).await,
         };
+        self.chore_ended(id, chore, done).await
+    }
+
+    /// How a chore ended, by what the call said.
+    pub(super) async fn chore_ended(
+        &self,
+        id: &str,
+        chore: &Chore,
+        done: Result<Handled, CallError>,
+    ) -> Result<Handled, Again> {
         match done {
             Ok(handled) => Ok(handled),
             Err(error) => match error.until() {
@@ -50,7 +63,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// A chore has no date in the table: the queue brings it back. It is acknowledged only once its successor is there.
-    async fn put_off(&self, id: &str, chore: &Chore, until: Timestamp) -> Result<Handled, Again> {
+    pub(super) async fn put_off(&self, id: &str, chore: &Chore, until: Timestamp) -> Result<Handled, Again> {
         let secs = until.duration_since(self.now()).as_secs().max(1).unsigned_abs().min(LONGEST_DELAY_SECS);
         let Some(repo) = chore.repo().cloned().or_else(|| ERRANDS.parse().ok()) else {
             return Ok(Handled::Failed("it belongs to nobody".to_owned()));
@@ -100,12 +113,16 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 const DATE: &str = "<!-- suture:as-of ";
 const DATE_ENDS: &str = " -->\n";
 
-/// With the date of what it shows, so that a message that was overtaken on the queue does not take anything back.
-fn dated(run: &CheckRun, as_of: Timestamp) -> CheckRun {
-    let summary = format!("{DATE}{as_of}{DATE_ENDS}{}", run.summary);
-    CheckRun { summary, completed_at: Some(as_of), ..run.clone() }
+/// A text with the date of what it says.
+pub(super) fn dated_text(text: &str, as_of: Timestamp) -> String {
+    format!("{DATE}{as_of}{DATE_ENDS}{text}")
 }
 
-fn date_of(summary: &str) -> Option<Timestamp> {
+/// With the date of what it shows, so that a message that was overtaken on the queue does not take anything back.
+fn dated(run: &CheckRun, as_of: Timestamp) -> CheckRun {
+    CheckRun { summary: dated_text(&run.summary, as_of), completed_at: Some(as_of), ..run.clone() }
+}
+
+pub(super) fn date_of(summary: &str) -> Option<Timestamp> {
     summary.strip_prefix(DATE)?.split_once(" -->")?.0.parse().ok()
 }

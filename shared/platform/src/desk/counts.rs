@@ -126,49 +126,52 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         {
             return Ok(counted);
         }
-        let counted = Arc::new(self.count(now).await?);
+        let counted = Arc::new(count(self.store(), self.engine.policies(), now).await?);
         *locked(&self.counted) = Some((now, Arc::clone(&counted)));
         Ok(counted)
     }
+}
 
-    async fn count(&self, now: Timestamp) -> Result<Counted, StoreError> {
-        let repos = lookup::repos(self.store(), now).await?;
-        let names: Vec<&RepoName> = repos.iter().collect();
-        let mut listed = Vec::new();
-        for group in names.chunks(AT_ONCE) {
-            let lists = try_join_all(group.iter().map(|repo| self.entries(repo, now))).await?;
-            listed.extend(lists.into_iter().flatten());
-        }
-        let policies = self.engine.policies();
-        let longest = |mut entries: Vec<&Listed>| {
-            entries.sort_by_key(|entry| entry.since);
-            entries.into_iter().take(MOST_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
-        };
-        let late: Vec<&Listed> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
-        let late_ids: BTreeSet<PrId> = late.iter().map(|entry| entry.pr.clone()).collect();
-        let with_person = listed.iter().filter(|entry| entry.state == State::NeedsIntervention).collect();
-        let wanted: Vec<PrId> = longest(late).into_iter().chain(longest(with_person)).collect();
-        let read = lookup::records(self.store(), &wanted, now).await?;
-        let records: BTreeMap<PrId, Record> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
-        // Of those beyond the bound only the index is known, and it says that they are late.
-        let is_stale = |pr: &PrId| match records.get(pr) {
-            Some(record) => record.is_stale(policies.for_repo(&pr.repo), now),
-            None => !wanted.contains(pr),
-        };
-        let stale = late_ids.into_iter().filter(is_stale).collect();
-        Ok(Counted { repos, listed, records, stale })
+/// Counts what there is: for `/api/overview`, and for the status issue.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> Result<Counted, StoreError> {
+    let repos = lookup::repos(store, now).await?;
+    let names: Vec<&RepoName> = repos.iter().collect();
+    let mut listed = Vec::new();
+    for group in names.chunks(AT_ONCE) {
+        let lists = try_join_all(group.iter().map(|repo| entries(store, repo, now))).await?;
+        listed.extend(lists.into_iter().flatten());
     }
+    let longest = |mut entries: Vec<&Listed>| {
+        entries.sort_by_key(|entry| entry.since);
+        entries.into_iter().take(MOST_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
+    };
+    let late: Vec<&Listed> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
+    let late_ids: BTreeSet<PrId> = late.iter().map(|entry| entry.pr.clone()).collect();
+    let with_person = listed.iter().filter(|entry| entry.state == State::NeedsIntervention).collect();
+    let wanted: Vec<PrId> = longest(late).into_iter().chain(longest(with_person)).collect();
+    let read = lookup::records(store, &wanted, now).await?;
+    let records: BTreeMap<PrId, Record> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
+    // Of those beyond the bound only the index is known, and it says that they are late.
+    let is_stale = |pr: &PrId| match records.get(pr) {
+        Some(record) => record.is_stale(policies.for_repo(&pr.repo), now),
+        None => !wanted.contains(pr),
+    };
+    let stale = late_ids.into_iter().filter(is_stale).collect();
+    Ok(Counted { repos, listed, records, stale })
+}
 
-    async fn entries(&self, repo: &RepoName, now: Timestamp) -> Result<Vec<Listed>, StoreError> {
-        let mut found = Vec::new();
-        let mut cursor = None;
-        loop {
-            let page = lookup::pull_requests(self.store(), repo, None, cursor, PAGE, now).await?;
-            found.extend(page.entries);
-            cursor = page.next;
-            if cursor.is_none() || found.len() >= MOST_ENTRIES {
-                return Ok(found);
-            }
+async fn entries<S: Store>(store: &S, repo: &RepoName, now: Timestamp) -> Result<Vec<Listed>, StoreError> {
+    let mut found = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = lookup::pull_requests(store, repo, None, cursor, PAGE, now).await?;
+        found.extend(page.entries);
+        cursor = page.next;
+        if cursor.is_none() || found.len() >= MOST_ENTRIES {
+            return Ok(found);
         }
     }
 }

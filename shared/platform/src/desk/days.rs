@@ -86,6 +86,12 @@ impl Day {
         }
         Self { counts, traces: events.iter().filter_map(Trace::of).collect(), cut }
     }
+
+    fn sum(&self, caller: &Caller) -> DayCounts {
+        let mut sum = DayCounts::default();
+        self.counts.iter().filter(|(repo, _)| caller.sees(repo)).for_each(|(_, counts)| sum.add(counts));
+        sum
+    }
 }
 
 /// What the log of the last days suggests.
@@ -138,15 +144,10 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let dates = last_days(today);
         let days = try_join_all(dates.iter().map(|date| self.day(*date, today)));
         let (days, activity) = tokio::try_join!(days, self.activity(caller, today))?;
-        let sum = |day: &Day| {
-            let mut sum = DayCounts::default();
-            day.counts.iter().filter(|(repo, _)| caller.sees(repo)).for_each(|(_, counts)| sum.add(counts));
-            sum
-        };
         let from = days.len().saturating_sub(usize::try_from(DWELL_DAYS).unwrap_or(0));
         let traces = days[from..].iter().flat_map(|day| &day.traces).filter(|trace| caller.sees(&trace.pr.repo));
         let dwell = dwell(traces);
-        let days = dates.into_iter().zip(&days).map(|(date, day)| (date, sum(day))).collect();
+        let days = dates.into_iter().zip(&days).map(|(date, day)| (date, day.sum(caller))).collect();
         Ok(History { days, dwell, activity })
     }
 
@@ -178,9 +179,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         {
             return Ok(day);
         }
-        let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
-        let (events, whole) = lookup::of_day(self.store(), reading, now).await?;
-        let day = Arc::new(Day::of(&events, !whole));
+        let day = Arc::new(read_day(self.store(), date, now).await?);
         let mut days = locked(&self.days);
         days.insert(date, (now, Arc::clone(&day)));
         days.retain(|date, _| *date >= today.saturating_sub(DAYS.days()));
@@ -239,6 +238,20 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     async fn whole_day(&self, day: Date) -> Result<(Vec<Event>, bool), StoreError> {
         lookup::of_day(self.store(), DayReading { day, backwards: false, most: u32::MAX }, self.now()).await
     }
+}
+
+async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<Day, StoreError> {
+    let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
+    let (events, whole) = lookup::of_day(store, reading, now).await?;
+    Ok(Day::of(&events, !whole))
+}
+
+/// What has happened today, as this caller sees it: the last of the days at `/api/overview`.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn today<S: Store>(store: &S, caller: &Caller, now: Timestamp) -> Result<DayCounts, StoreError> {
+    Ok(read_day(store, rows::day_of(now), now).await?.sum(caller))
 }
 
 /// The days that are told, oldest first.

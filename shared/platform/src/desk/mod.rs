@@ -1,5 +1,5 @@
 //! The desk: what people ask, answered from the tables, and what they want done, put where it is taken from. It never acts:
-//! a command becomes a message for the Car Bridge, a sweep an event on the bus. `counts` and `lists` say what there is, `days`
+//! a command becomes a message for the Car Bridge, a sweep a request with a date. `counts` and `lists` say what there is, `days`
 //! what happened, `standing` and `explain` how one pull request is, `asks` and `runs` take what people want.
 
 mod asks;
@@ -29,8 +29,8 @@ use crate::outlets::{Outlets, Undelivered};
 use crate::store::{Store, StoreError};
 
 pub use self::asks::{Ask, Asked, SweepAsk};
-pub use self::counts::{Counted, Lane};
-pub use self::days::{Advice, DayCounts, Dwell, History};
+pub use self::counts::{Counted, Lane, count};
+pub use self::days::{Advice, DayCounts, Dwell, History, today};
 pub use self::explain::Explained;
 pub use self::lists::{Filter, StalePlace};
 pub use self::runs::Verb;
@@ -64,6 +64,9 @@ pub enum DeskError {
         /// In a sentence.
         why: String,
     },
+    /// There is no room for more of it now.
+    #[error("{0}")]
+    TooMany(String),
     /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),

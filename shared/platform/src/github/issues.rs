@@ -1,12 +1,13 @@
-//! Issues of our own: the status and the sentinel issue.
+//! Issues: our own (the status and the sentinel issue), and those of the backlog.
 
-use domain::id::RepoName;
+use domain::id::{PrId, RepoName};
 use http::Method;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::client::{GitHub, part};
 use super::graphql::PIN_ISSUE;
-use super::pulls::{owner, repo_path};
+use super::pulls::{issue_path, owner, repo_path};
 use crate::http::CallError;
 
 /// Issues of one label are read this far, 100 to a page.
@@ -14,6 +15,7 @@ const MOST_PAGES: usize = 10;
 
 /// An issue.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "Raw")]
 pub struct Issue {
     /// Its number.
     pub number: u64,
@@ -24,7 +26,68 @@ pub struct Issue {
     /// Title.
     pub title: String,
     /// Text.
-    pub body: Option<String>,
+    pub body: String,
+    /// Labels.
+    pub labels: Vec<String>,
+    /// Whether somebody is assigned.
+    pub assigned: bool,
+    /// When it was written.
+    pub created_at: Option<Timestamp>,
+    /// Whether it is a pull request, which GitHub lists among the issues.
+    pub is_pull: bool,
+}
+
+impl Issue {
+    /// Whether it is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state == "open"
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    number: u64,
+    node_id: String,
+    state: String,
+    title: String,
+    body: Option<String>,
+    #[serde(default)]
+    labels: Vec<RawLabel>,
+    #[serde(default)]
+    assignees: Option<Vec<serde_json::Value>>,
+    #[serde(default)]
+    created_at: Option<Timestamp>,
+    #[serde(default)]
+    pull_request: Option<serde_json::Value>,
+}
+
+/// GitHub writes a label either way.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawLabel {
+    Name(String),
+    Whole { name: Option<String> },
+}
+
+impl From<Raw> for Issue {
+    fn from(raw: Raw) -> Self {
+        let name = |label: RawLabel| match label {
+            RawLabel::Name(name) => Some(name),
+            RawLabel::Whole { name } => name,
+        };
+        Self {
+            number: raw.number,
+            node_id: raw.node_id,
+            state: raw.state,
+            title: raw.title,
+            body: raw.body.unwrap_or_default(),
+            labels: raw.labels.into_iter().filter_map(name).collect(),
+            assigned: raw.assignees.is_some_and(|assignees| !assignees.is_empty()),
+            created_at: raw.created_at,
+            is_pull: raw.pull_request.is_some(),
+        }
+    }
 }
 
 /// What to change about an issue; what is `None` stays.
@@ -39,16 +102,36 @@ pub struct IssueChange {
     /// `open` or `closed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// Why it is closed: `completed` or `not_planned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_reason: Option<String>,
 }
 
 impl GitHub {
-    /// The open issues with this label: the probe before one is created.
+    /// An issue.
+    ///
+    /// # Errors
+    /// See [`CallError`]; `Gone` if it was deleted.
+    pub async fn issue(&self, repo: &RepoName, number: u64) -> Result<Issue, CallError> {
+        self.read(owner(repo), issue_path(&PrId::new(repo.clone(), number), "")).await?.json()
+    }
+
+    /// The issues with this label, the newest first; also the closed ones, if it is asked for: the probe before one is created.
+    /// Pull requests are not among them.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn issues_labelled(&self, repo: &RepoName, label: &str) -> Result<Vec<Issue>, CallError> {
-        let path = repo_path(repo, &format!("issues?state=open&labels={}&per_page=100", part(label)));
-        self.read_all(owner(repo), path, MOST_PAGES, |page: Vec<Issue>| page).await
+    pub async fn issues_labelled(
+        &self,
+        repo: &RepoName,
+        label: &str,
+        closed_too: bool,
+    ) -> Result<Vec<Issue>, CallError> {
+        let state = if closed_too { "all" } else { "open" };
+        let path = repo_path(repo, &format!("issues?state={state}&labels={}&per_page=100", part(label)));
+        let mut issues = self.read_all(owner(repo), path, MOST_PAGES, |page: Vec<Issue>| page).await?;
+        issues.retain(|issue| !issue.is_pull);
+        Ok(issues)
     }
 
     /// Creates an issue.

@@ -2,7 +2,7 @@
 
 use domain::command::{CommandMessage, MessageVersion};
 use domain::event::Fact;
-use domain::id::{PrId, RepoName};
+use domain::id::{EffectId, PrId, RepoName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -58,6 +58,88 @@ pub enum Chore {
         /// When that was so.
         as_of: Timestamp,
     },
+    /// Write an issue of our own, once, or keep it up to date.
+    Issue {
+        /// In which repository.
+        repo: RepoName,
+        /// What it is, and how it is found again.
+        issue: Box<OwnIssue>,
+    },
+    /// Ask CodeGenie for the pull request of an issue, and say so on it.
+    AskForPull {
+        /// In which repository.
+        repo: RepoName,
+        /// Which.
+        ask: Box<PullAsk>,
+    },
+    /// Move an issue of the backlog, or close it.
+    Tend {
+        /// In which repository.
+        repo: RepoName,
+        /// Which, and how.
+        tending: Box<Tending>,
+    },
+}
+
+/// An issue of our own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnIssue {
+    /// The same in every repetition, and of no other issue: hidden in it, and looked for before it is written.
+    pub key: String,
+    /// The label all of its kind carry.
+    pub label: String,
+    /// Further labels it is given when it is written.
+    pub labels: Vec<String>,
+    /// Title.
+    pub title: String,
+    /// Text.
+    pub body: String,
+    /// When that was so.
+    pub as_of: Timestamp,
+    /// Whether it is changed when something else is to be said; otherwise it is written once.
+    pub kept: bool,
+    /// Whether it is pinned when it is written.
+    pub pin: bool,
+}
+
+/// A pull request that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullAsk {
+    /// The issue.
+    pub issue: u64,
+    /// The vulnerability.
+    pub vulnerability: String,
+    /// The branch it is to be merged into.
+    pub base_branch: String,
+    /// The same in every repetition.
+    pub effect: EffectId,
+    /// The label of an issue that may be asked for.
+    pub approved: String,
+    /// The label of one that was.
+    pub in_progress: String,
+}
+
+/// What to do to an issue of the backlog.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tending {
+    /// The issue.
+    pub issue: u64,
+    /// The same in every repetition.
+    pub key: String,
+    /// The label that it was decided on: without it somebody was faster.
+    pub expects: String,
+    /// Labels to put on.
+    pub add: Vec<String>,
+    /// Labels to take off.
+    pub remove: Vec<String>,
+    /// What to say.
+    pub comment: Option<String>,
+    /// Close it, for this reason of GitHub's.
+    pub close: Option<String>,
+    /// A pull request to close first, and what to say there.
+    pub close_pull: Option<(u64, String)>,
+    /// When it was decided.
+    pub since: Timestamp,
 }
 
 impl Chore {
@@ -66,7 +148,11 @@ impl Chore {
     pub fn repo(&self) -> Option<&RepoName> {
         match self {
             Self::Redeliver { .. } => None,
-            Self::React { repo, .. } | Self::CheckRun { repo, .. } => Some(repo),
+            Self::React { repo, .. }
+            | Self::CheckRun { repo, .. }
+            | Self::Issue { repo, .. }
+            | Self::AskForPull { repo, .. }
+            | Self::Tend { repo, .. } => Some(repo),
             Self::Comment { pr, .. } => Some(&pr.repo),
         }
     }
@@ -217,7 +303,45 @@ mod tests {
                 text: "All is well.".to_owned(),
                 since: at(),
             },
-            Chore::CheckRun { repo, run: Box::new(run), as_of: at() },
+            Chore::CheckRun { repo: repo.clone(), run: Box::new(run), as_of: at() },
+            Chore::Issue {
+                repo: repo.clone(),
+                issue: Box::new(OwnIssue {
+                    key: "status".to_owned(),
+                    label: "suture/status".to_owned(),
+                    labels: vec!["ops".to_owned()],
+                    title: "How things stand".to_owned(),
+                    body: "Well.".to_owned(),
+                    as_of: at(),
+                    kept: true,
+                    pin: true,
+                }),
+            },
+            Chore::AskForPull {
+                repo: repo.clone(),
+                ask: Box::new(PullAsk {
+                    issue: 7,
+                    vulnerability: "CVE-2026-1".to_owned(),
+                    base_branch: "main".to_owned(),
+                    effect: EffectId::new("backlog:acme/shop#7:1"),
+                    approved: "pipeline/approved".to_owned(),
+                    in_progress: "pipeline/in-progress".to_owned(),
+                }),
+            },
+            Chore::Tend {
+                repo,
+                tending: Box::new(Tending {
+                    issue: 7,
+                    key: "backlog:acme/shop#7:reject".to_owned(),
+                    expects: "pipeline/discovered".to_owned(),
+                    add: Vec::new(),
+                    remove: vec!["pipeline/discovered".to_owned()],
+                    comment: Some("Too old.".to_owned()),
+                    close: Some("not_planned".to_owned()),
+                    close_pull: Some((8, "Given up.".to_owned())),
+                    since: at(),
+                }),
+            },
         ];
         for chore in chores {
             let repo = chore.repo().cloned();

@@ -1,5 +1,17 @@
 //! What is left out when little is left of GitHub's hourly allowance: the least urgent first, so that what is nearly done
-//! still gets done (seed 004, "Error Handling").
+//! still gets done (seed 004, "Error Handling"). Its order, and what of ours each of its steps is:
+//!
+//! | seed 004 | here |
+//! |---|---|
+//! | Merge | waking Automerge Bot |
+//! | Review | waking Approver Bot, then Policy Bot and the SOD validator |
+//! | Fix (and Rebase) | running checks again, updating branches |
+//! | Build | closing and asking for a fresh pull request, then asking for those of the backlog |
+//! | Triage | issues of the backlog that lie around |
+//! | Scout | the inventory of what nobody told us about |
+//! | metrics | the status issue, then webhooks that are asked for again |
+//!
+//! The sentinel asks GitHub for nothing, and its issue is the Car Bridge's next request.
 
 use domain::state::Strategy;
 use jiff::Timestamp;
@@ -8,13 +20,16 @@ use crate::github::Rates;
 
 /// What costs GitHub's patience, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Work {
+pub(crate) enum Work {
     Merge,
     Approver,
     Policy,
     Rebuild,
     CloseAndReopen,
+    Build,
+    Triage,
     Inventory,
+    Status,
     Redelivery,
 }
 
@@ -38,14 +53,17 @@ impl Work {
             Self::Policy => 6,
             Self::Rebuild => 8,
             Self::CloseAndReopen => 10,
+            Self::Build => 12,
+            Self::Triage => 15,
             Self::Inventory => 20,
+            Self::Status => 25,
             Self::Redelivery => 30,
         }
     }
 }
 
 /// Until when this work is to be left out, if it is: the scarcer of the two allowances decides.
-pub(super) fn left_out_until(rates: &Rates, work: Work, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn left_out_until(rates: &Rates, work: Work, now: Timestamp) -> Option<Timestamp> {
     let scarce = |rate: &&crate::github::Rate| {
         rate.resets_at > now && u64::from(rate.remaining) * 100 < u64::from(rate.limit) * work.least_percent()
     };
@@ -77,13 +95,16 @@ mod tests {
         Some(Rate { limit: 5_000, remaining, resets_at: at(600) })
     }
 
-    const ALL: [Work; 7] = [
+    const ALL: [Work; 10] = [
         Work::Merge,
         Work::Approver,
         Work::Policy,
         Work::Rebuild,
         Work::CloseAndReopen,
+        Work::Build,
+        Work::Triage,
         Work::Inventory,
+        Work::Status,
         Work::Redelivery,
     ];
 
@@ -95,9 +116,11 @@ mod tests {
     #[test]
     fn work_is_left_out_one_kind_at_a_time_and_merging_last() {
         assert_eq!(done_with(1_500), ALL);
-        let counts: Vec<usize> =
-            [1_499, 999, 499, 399, 299, 199, 99].into_iter().map(|remaining| done_with(remaining).len()).collect();
-        assert_eq!(counts, [6, 5, 4, 3, 2, 1, 0]);
+        let edges = [1_499, 1_249, 999, 749, 599, 499, 399, 299, 199, 99];
+        for (left_out, remaining) in edges.into_iter().enumerate() {
+            assert_eq!(done_with(remaining), ALL[..9 - left_out], "with {remaining} left");
+            assert_eq!(done_with(remaining + 1), ALL[..10 - left_out], "with {} left", remaining + 1);
+        }
         assert_eq!(done_with(100), [Work::Merge]);
     }
 

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use domain::id::PrId;
 use domain::state::Strategy;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::coordination::Coordinated;
 use crate::store::Spending;
 use crate::telemetry::Line;
 
@@ -36,6 +38,8 @@ pub enum Skip {
     NoAction,
     /// The store did not take what was to be written.
     Store,
+    /// Somebody has cancelled the sweep before it was written.
+    Cancelled,
 }
 
 impl Skip {
@@ -53,6 +57,7 @@ impl Skip {
             Self::Overtaken => "overtaken",
             Self::NoAction => "no_action",
             Self::Store => "store",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -80,6 +85,13 @@ pub struct Summary {
     pub oldest_due_secs: u64,
     /// Of these, as many as this sweep did not get to; they are still due.
     pub left: u32,
+    /// Those that were too many for it, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// Requests that were granted in it.
+    pub requests: u32,
+    /// How many requests it stands for, itself included; 0 for the schedule's own.
+    pub stands_for: u32,
     /// Compared with GitHub.
     pub verified: u32,
     /// Corrected by that.
@@ -130,6 +142,9 @@ pub struct Summary {
     /// What would be done, in a dry run or in observe mode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<Plan>,
+    /// What was done beyond single pull requests; `None` if nothing of it is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordination: Option<Coordinated>,
     /// What went wrong in a stage; the others went on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
@@ -156,6 +171,13 @@ impl Summary {
 
     pub(super) fn lose(&mut self, what: &str) {
         *self.lost.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// Too many for this sweep: each counts, and as many as fit are named.
+    pub(super) fn leave_out(&mut self, prs: &[PrId]) {
+        self.left += u32::try_from(prs.len()).unwrap_or(u32::MAX);
+        let room = MOST_LISTED.saturating_sub(self.left_out.len());
+        self.left_out.extend(prs.iter().take(room).map(PrId::to_string));
     }
 
     pub(super) fn list_stale(&mut self, pr: String) {
@@ -229,11 +251,13 @@ impl Summary {
             .with("breaker", self.breaker.as_str())
             .with("partial", self.partial)
             .with_some("observed", self.observed.clone())
+            .with_some("coordination", self.coordination.as_ref().and_then(|done| serde_json::to_value(done).ok()))
             .with_some("stale", (!self.stale.is_empty()).then(|| self.stale.clone()))
             .with_some("errors", (!self.errors.is_empty()).then(|| self.errors.clone()))
             .with("store_units", self.store_units)
             .count("due", self.due.into())
             .count("left", self.left.into())
+            .count("requests", self.requests.into())
             .count("verified", self.verified.into())
             .count("drifted", self.drifted.into())
             .count("healthy", self.healthy.into())

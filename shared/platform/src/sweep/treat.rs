@@ -20,7 +20,7 @@ use super::spare::{self, Work};
 use super::visit::{Stopped, Visited};
 use super::{Pass, Plan, Skip, after, flight, story};
 use crate::breaker;
-use crate::engine::{Applied, EngineError};
+use crate::engine::Applied;
 use crate::idempotency::hashed;
 use crate::jenkins::{Jenkins, Job, Looking};
 use crate::lookup;
@@ -32,10 +32,20 @@ const FULL_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// Jenkins' clock and GitHub's may differ by this much.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
 
+/// What there is room for.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// Any remedy.
+    any: bool,
+    /// Waking Automerge Bot, in the sweep's batch.
+    merge: bool,
+}
+
 impl<S: Store, O: Outlets> Pass<'_, S, O> {
     /// Finds out what is wrong, in order; claims as long as there is room. Answers how many are under way then.
     pub(super) async fn diagnose(&mut self, stale: Vec<(Record, Live)>, mut under_way: u32) -> Result<u32, Stopped> {
         let limit = self.policies().base().limits.remedies_in_flight;
+        let mut merges_left = self.policies().base().coordination.merge_batch.saturating_sub(self.merges());
         let mut rest = stale.into_iter();
         loop {
             let group: Vec<(Record, Live)> = rest.by_ref().take(self.at_once()).collect();
@@ -47,8 +57,13 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                 return Ok(under_way);
             }
             let room = usize::try_from(limit.saturating_sub(under_way)).unwrap_or(usize::MAX);
-            let visits =
-                group.into_iter().enumerate().map(|(place, (record, live))| self.treat(record, live, place < room));
+            let mut visits = Vec::new();
+            for (place, (record, live)) in group.into_iter().enumerate() {
+                // All merges of a sweep are one batch: they end what is under way, and so need no room.
+                let in_batch = record.is_merge_ready() && merges_left > 0;
+                merges_left -= u32::from(in_batch);
+                visits.push(self.treat(record, live, Room { any: place < room, merge: in_batch }));
+            }
             for told in join_all(visits).await {
                 let (pr, visited, plan) = told?;
                 if matches!(visited, Visited::Dispatched(_)) {
@@ -66,8 +81,13 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         }
     }
 
+    /// Merges that this sweep has set going.
+    fn merges(&self) -> u32 {
+        self.summary.dispatched.get(&Strategy::RetriggerAutomergeBot.to_string()).copied().unwrap_or(0)
+    }
+
     /// One stale pull request.
-    async fn treat(&self, record: Record, live: Live, room: bool) -> Result<(PrId, Visited, Option<Plan>), Stopped> {
+    async fn treat(&self, record: Record, live: Live, room: Room) -> Result<(PrId, Visited, Option<Plan>), Stopped> {
         let pr = record.id.clone();
         let policy = self.policies().for_repo(&pr.repo);
         let acts = policy.mode == Mode::Act;
@@ -81,7 +101,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         };
         let (mut diagnosis, vulnerability) = match self.examine(&record, live, policy).await {
             Ok(found) => found,
-            Err(error) => return Ok((pr, self.lost(EngineError::Store(error))?, None)),
+            Err(error) => return Ok((pr, self.lost(error)?, None)),
         };
         if unanswered {
             failures::doubt(&mut diagnosis, &record);
@@ -101,7 +121,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     let visited = self.put_off(record, Skip::Turn, text, Some(until)).await?;
                     return Ok((pr, visited, None));
                 }
-                Err(error) => return Ok((pr, self.lost(EngineError::Store(error))?, None)),
+                Err(error) => return Ok((pr, self.lost(error)?, None)),
             }
         }
         let why = comment::diagnosis(&diagnosis);
@@ -112,13 +132,13 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
     }
 
     /// What keeps a remedy from being claimed now.
-    fn in_the_way(&self, strategy: Strategy, room: bool) -> Option<(Skip, String, Timestamp)> {
+    fn in_the_way(&self, strategy: Strategy, room: Room) -> Option<(Skip, String, Timestamp)> {
         let now = self.now();
         if let Some(until) = spare::left_out_until(&self.sweep.github.rates(), Work::of(strategy), now) {
             let text = format!("little is left of GitHub's rate limit, and {strategy} can wait");
             return Some((Skip::RateLimit, text, until));
         }
-        if !room {
+        if !(room.any || room.merge && strategy == Strategy::RetriggerAutomergeBot) {
             let text = "as many remedies are under way as `limits.remedies_in_flight` allows".to_owned();
             return Some((Skip::Full, text, after(now, FULL_AGAIN)));
         }
@@ -166,6 +186,10 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let run = self.run_for(&pr);
         let mut probing = false;
         if strategy.is_some() && !self.wish.dry_run {
+            // Before the claim takes a place among those under way, or the breaker's only probe.
+            if self.is_stopped().await {
+                return Ok((Visited::Skipped(Skip::Cancelled), String::new()));
+            }
             match self.permit(&run).await {
                 Ok(Permit::Allowed) => {}
                 Ok(Permit::Probe(_)) => probing = true,
@@ -174,12 +198,12 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     let visited = self.put_off(record, Skip::Breaker, text.clone(), Some(until)).await?;
                     return Ok((visited, text));
                 }
-                Err(error) => return Ok((self.lost(EngineError::Store(error))?, String::new())),
+                Err(error) => return Ok((self.lost(error)?, String::new())),
             }
         }
         let story = match self.story_for(&record, &diagnosis).await {
             Ok(story) => story,
-            Err(error) => return Ok((self.lost(EngineError::Store(error))?, String::new())),
+            Err(error) => return Ok((self.lost(error)?, String::new())),
         };
         let found = Diagnosed { diagnosis, run: run.clone(), vulnerability, story };
         let fact = self.fact(&pr, "diagnose", Happened::Diagnosed(Box::new(found)));

@@ -86,7 +86,7 @@ impl World {
         let found = self.github.repo(repo).numbers.iter().rev().copied().filter(|numbered| {
             let own = self.labels_of(*numbered);
             (state == "all" || is_open(*numbered) == (state == "open"))
-                && labels.iter().all(|name| own.iter().any(|label| label == name))
+                && labels.iter().all(|name| own.iter().any(|label| label.eq_ignore_ascii_case(name)))
                 && asked.param("creator").is_none_or(|login| creator(*numbered) == login)
         });
         let list = found.map(|numbered| self.issue_or_pull(numbered)).collect();
@@ -110,28 +110,28 @@ impl World {
                 return Answer::ok(&self.pull_as_issue(ix));
             }
         };
+        if let Some(state) = asked.text("state") {
+            self.set_issue_open(place, state == "open", asked.text("state_reason"), by);
+        }
         let now = self.now();
         let issue = &mut self.github.issues[place];
-        let was_open = issue.open;
-        issue.open = asked.text("state").map_or(was_open, |state| state == "open");
+        let mut edited = asked.json["labels"].is_array();
         for (field, given) in [(&mut issue.title, asked.text("title")), (&mut issue.body, asked.text("body"))] {
             if let Some(given) = given {
                 given.clone_into(field);
+                edited = true;
             }
         }
         if asked.json["labels"].is_array() {
             issue.labels = names(&asked.json["labels"]);
         }
-        issue.updated_at = now;
-        let action = match (was_open, issue.open) {
-            (true, false) => "closed",
-            (false, true) => "reopened",
-            (true, true) | (false, false) => "edited",
-        };
-        let (repo, number) = (issue.repo, issue.number);
-        let pr = self.pr_named(repo, number);
-        self.log(by, Deed::IssueEdited, Some(pr), None, action);
-        self.emit_issue(place, action, by);
+        if edited {
+            issue.updated_at = now;
+            let (repo, number) = (issue.repo, issue.number);
+            let pr = self.pr_named(repo, number);
+            self.log(by, Deed::IssueEdited, Some(pr), None, "edited");
+            self.emit_issue(place, "edited", by);
+        }
         Answer::ok(&self.issue_json(&self.github.issues[place]))
     }
 
@@ -142,7 +142,9 @@ impl World {
                 Numbered::Pull(ix) => {
                     self.label(ix, &name, true, by);
                 }
-                Numbered::Issue(place) => self.github.issues[place].labels.push(name),
+                Numbered::Issue(place) => {
+                    self.label_issue(place, &name, true, by);
+                }
             }
         }
         Answer::ok(&self.labels_of(numbered).iter().map(|name| label(name)).collect())
@@ -151,12 +153,7 @@ impl World {
     fn remove_label(&mut self, by: &str, numbered: Numbered, name: &str) -> Answer {
         let gone = match numbered {
             Numbered::Pull(ix) => self.label(ix, name, false, by),
-            Numbered::Issue(place) => {
-                let labels = &mut self.github.issues[place].labels;
-                let before = labels.len();
-                labels.retain(|label| label != name);
-                labels.len() < before
-            }
+            Numbered::Issue(place) => self.label_issue(place, name, false, by),
         };
         if !gone {
             return Answer::error(404, "Label does not exist");

@@ -48,6 +48,8 @@ payloads! {
     Listed { number: Soft<u64>, base: Part<ListedBase>, }
     /// A commit of which only the time matters.
     Commit { timestamp: Time, }
+    /// An installation of which only the time matters.
+    Installation { updated_at: Time, }
     /// An object of which only the presence matters.
     Presence {}
     /// An issue; a pull request is one with this link.
@@ -189,7 +191,7 @@ payloads! {
     /// `ping`.
     PingEvent { hook: Part<Hook<'a>>, }
     /// `installation` and the like.
-    InstallationEvent { action: Text<'a>, }
+    InstallationEvent { action: Text<'a>, installation: Part<Installation>, }
 }
 
 impl Part<Repository<'_>> {

@@ -513,7 +513,7 @@ fn a_ping_says_what_is_missing() {
     let some = ping(&["pull_request", "push"]);
     assert!(some.ends_with("status, check_run, check_suite, pull_request_review, issue_comment"), "{some}");
     assert_eq!(ignored("ping", &json!({})), "connected");
-    assert!(ignored("installation", &json!({"action": "created"})).contains("created"));
+    assert!(ignored("installation", &json!({"action": "deleted"})).contains("deleted"));
     assert!(
         ignored("merge_group", &json!({"action": "destroyed", "reason": "invalidated"}))
             .contains("destroyed invalidated")

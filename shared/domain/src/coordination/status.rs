@@ -1,0 +1,84 @@
+//! What the status issue shows: numbers only. The same ones are at `/api/overview`; how they are worded is in `comment`.
+
+use jiff::Timestamp;
+
+use crate::id::{PrId, RepoName};
+use crate::state::State;
+
+/// One state's pull requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    /// Which state.
+    pub state: State,
+    /// How many.
+    pub count: u64,
+    /// Of these, stale.
+    pub stale: u64,
+}
+
+/// One repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repo {
+    /// Which.
+    pub repo: RepoName,
+    /// Open pull requests.
+    pub open: u64,
+    /// Of these, with a person.
+    pub needs_person: u64,
+    /// Of these, stale.
+    pub stale: u64,
+}
+
+/// What happened today.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it; they are those of `/api/overview`")]
+pub struct Today {
+    pub opened: u32,
+    pub merged: u32,
+    pub healed: u32,
+    pub remedies: u32,
+    pub escalated: u32,
+}
+
+/// A pull request that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which.
+    pub pr: PrId,
+    /// Since when.
+    pub since: Timestamp,
+    /// Why.
+    pub why: String,
+}
+
+/// The backlog, by stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Issues {
+    pub discovered: u32,
+    pub approved: u32,
+    pub in_progress: u32,
+    pub pr_open: u32,
+    pub wip_limit: u32,
+}
+
+/// How things stand.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Numbers {
+    /// All twelve states.
+    pub states: Vec<Lane>,
+    /// Repositories, by name.
+    pub repos: Vec<Repo>,
+    /// What a person has, the longest waiting first.
+    pub needs_person: Vec<Waiting>,
+    /// What happened today, in UTC.
+    pub today: Today,
+    /// `closed`, `open` or `half_open`.
+    pub breaker: String,
+    /// Who has stopped all acting.
+    pub paused: Option<String>,
+    /// The backlog, if it is looked after.
+    pub backlog: Option<Issues>,
+    /// Outages that go on: since when, and what was seen.
+    pub outages: Vec<(Timestamp, String)>,
+}
