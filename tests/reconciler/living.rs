@@ -214,17 +214,12 @@ async fn however_a_process_dies_there_is_one_and_it_tells_the_truth() {
     let (stage, pr, names) = play(None).await;
     let expected = one(&stage, &pr);
     let mut points = 0;
-    for at in 0..names.len() {
+    for (at, name) in names.iter().enumerate() {
         for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
             let (stage, pr, _) = play(Some((at, how))).await;
             let found = one(&stage, &pr);
-            assert_eq!(
-                (&found.title, &found.conclusion),
-                (&expected.title, &expected.conclusion),
-                "{how:?} {}",
-                names[at]
-            );
-            assert_eq!(done(&stage, Deed::CheckRunCreated), 1, "{how:?} {}", names[at]);
+            assert_eq!((&found.title, &found.conclusion), (&expected.title, &expected.conclusion), "{how:?} {name}");
+            assert_eq!(done(&stage, Deed::CheckRunCreated), 1, "{how:?} {name}");
             points += 1;
         }
     }

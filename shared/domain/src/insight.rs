@@ -124,15 +124,15 @@ fn missed(event: &Event) -> Vec<EventKind> {
         let walk = event.from.zip(to).and_then(|(from, to)| transition::walk(from, to)).unwrap_or_default();
         walk.iter().map(|hop| hop.trigger.event()).collect()
     };
-    match event.kind {
-        EventKind::MergeSucceeded if event.from < Some(State::Approved) => hops(Some(State::Approved)),
-        EventKind::StateDriftCorrected => {
-            let ends = [EventKind::BranchUpdated, EventKind::PrClosed, EventKind::PrMerged, EventKind::MergeSucceeded];
-            let named = ends.into_iter().find(|kind| event.payload.name.as_deref() == Some(kind.name()));
-            named.map_or_else(|| hops(event.to), |kind| vec![kind])
-        }
-        _ => Vec::new(),
+    if event.kind == EventKind::MergeSucceeded && event.from < Some(State::Approved) {
+        return hops(Some(State::Approved));
     }
+    if event.kind != EventKind::StateDriftCorrected {
+        return Vec::new();
+    }
+    let ends = [EventKind::BranchUpdated, EventKind::PrClosed, EventKind::PrMerged, EventKind::MergeSucceeded];
+    let named = ends.into_iter().find(|kind| event.payload.name.as_deref() == Some(kind.name()));
+    named.map_or_else(|| hops(event.to), |kind| vec![kind])
 }
 
 /// What a remedy is claimed, or given up, about: the rules that excuse the red checks, and a digest of what they say. Numbers

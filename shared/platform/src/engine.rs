@@ -159,7 +159,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<Record>, EngineError> {
         let key = rows::record_key(pr);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
     }
 
     async fn attempt(
@@ -289,7 +289,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     pub async fn run(&self, id: &RunId, now: Timestamp) -> Result<Option<Run>, EngineError> {
         let key = rows::run_key(id);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
     }
 
     /// What an event left undelivered when it was applied.
@@ -310,7 +310,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     pub async fn undelivered(&self, id: &EffectId, now: Timestamp) -> Result<Option<Effect>, EngineError> {
         let key = rows::effect_key(id);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
     }
 
     /// Delivers an effect that was left behind; one that is not there any more has been delivered. Answers whether it is out.

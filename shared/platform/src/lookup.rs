@@ -50,8 +50,8 @@ fn understood<S: Store, T>(store: &S, read: Result<T, StoreError>) -> Option<T> 
     .ok()
 }
 
-fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, &Item) -> Result<T, StoreError>) -> Listing<T> {
-    let entries = page.rows.iter().filter_map(|(key, item)| understood(store, read(key, item))).collect();
+fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, Item) -> Result<T, StoreError>) -> Listing<T> {
+    let entries = page.rows.into_iter().filter_map(|(key, item)| understood(store, read(&key, item))).collect();
     Listing { entries, next: page.next }
 }
 
@@ -81,7 +81,8 @@ async fn due_shard<S: Store>(store: &S, shard: String, most: u32, now: Timestamp
     query.up_to = Some(rows::sortable(now));
     let mut found = Vec::new();
     loop {
-        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::due_entry);
+        let Listing { entries, next } =
+            entries(store, store.query(&query, now).await?, |key, item| rows::due_entry(key, &item));
         found.extend(entries);
         let wanted = most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
         match next {
@@ -108,7 +109,7 @@ pub async fn pull_requests<S: Store>(
     let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), limit);
     query.prefix = state.map(|state| format!("{state}#"));
     query.after = after;
-    Ok(entries(store, store.query(&query, now).await?, rows::listed))
+    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)))
 }
 
 /// Pull requests of a repository read at a time when a base is asked for.
@@ -184,7 +185,7 @@ pub async fn newest<S: Store>(
     let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), most);
     query.prefix = Some(format!("{state}#"));
     query.backwards = true;
-    Ok(entries(store, store.query(&query, now).await?, rows::listed).entries)
+    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)).entries)
 }
 
 /// Runs of a pull request, or sweeps, the newest first.
@@ -222,7 +223,7 @@ pub async fn events<S: Store>(
     now: Timestamp,
 ) -> Result<Listing<Event>, StoreError> {
     let query = Query { backwards, after, ..all_of(From::Log, pr.to_string(), limit) };
-    Ok(entries(store, store.query(&query, now).await?, rows::read))
+    Ok(entries(store, store.query(&query, now).await?, rows::take))
 }
 
 /// The repositories that have, or have had, pull requests of ours.
@@ -283,7 +284,7 @@ async fn day_part<S: Store>(
     query.backwards = reading.backwards;
     let mut found = Vec::new();
     loop {
-        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::read);
+        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::take);
         found.extend(entries);
         let wanted = reading.most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
         match next {
@@ -328,7 +329,7 @@ async fn read_many<S: Store, T: DeserializeOwned>(
     now: Timestamp,
 ) -> Result<Vec<T>, StoreError> {
     let found = store.get_many(keys, now).await?;
-    Ok(found.iter().filter_map(|(key, item)| understood(store, rows::read(key, item))).collect())
+    Ok(found.into_iter().filter_map(|(key, item)| understood(store, rows::take(&key, item))).collect())
 }
 
 /// The pull requests whose head this commit is or was: what says only a commit finds its pull request here.

@@ -150,8 +150,18 @@ pub(crate) fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError
 /// # Errors
 /// [`StoreError::Corrupt`] if it does not hold that.
 pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError> {
+    let mut copy = Item::default();
+    copy.inner_mut().extend(item.get(BODY).map(|body| (BODY.to_owned(), body.clone())));
+    take(key, copy)
+}
+
+/// The same of a row that nobody needs any more: nothing is copied.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it does not hold that.
+pub fn take<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, StoreError> {
     let corrupt = |why: String| StoreError::Corrupt(key.clone(), why);
-    let body = item.get(BODY).cloned().ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
+    let body = item.inner_mut().remove(BODY).ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
     serde_dynamo::from_attribute_value(body).map_err(|error| corrupt(error.to_string()))
 }
 

@@ -320,11 +320,10 @@ fn next(record: &Record, policy: &Policy) -> (String, Option<&'static str>) {
     }
     let due = record.stale_at(policy).unwrap_or(record.progressed_at);
     let found = classify(&Case { record, live: None, vulnerability: None, policy, now: due });
-    match found.classification {
-        Classification::NoAction => ("Suture looks again".to_owned(), Some("")),
-        other => {
-            let unless = ", unless GitHub or Jenkins shows something else then";
-            (format!("If nothing happens before, Suture will {}", action(other)), Some(unless))
-        }
+    if found.classification == Classification::NoAction {
+        return ("Suture looks again".to_owned(), Some(""));
     }
+    let does = action(found.classification);
+    let unless = ", unless GitHub or Jenkins shows something else then";
+    (format!("If nothing happens before, Suture will {does}"), Some(unless))
 }

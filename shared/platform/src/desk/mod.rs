@@ -93,6 +93,8 @@ pub struct Desk<S, O> {
     jenkins: Option<Jenkins>,
     counted: Mutex<Option<(Timestamp, Arc<Counted>)>>,
     days: Mutex<BTreeMap<Date, (Timestamp, Arc<days::Day>)>>,
+    /// Which vulnerability, on which base, a pull request was last seen to fix: then both rows are read at once.
+    fixes: Mutex<BTreeMap<PrId, (String, String)>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -106,7 +108,8 @@ fn after(at: Timestamp, by: SignedDuration) -> Timestamp {
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// A desk on this engine. Without GitHub nothing is explained live.
     pub fn new(engine: Engine<S, O>, clock: Arc<dyn Clock>, github: Option<GitHub>, jenkins: Option<Jenkins>) -> Self {
-        Self { engine, clock, github, jenkins, counted: Mutex::default(), days: Mutex::default() }
+        let (counted, days, fixes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { engine, clock, github, jenkins, counted, days, fixes }
     }
 
     /// Its engine.

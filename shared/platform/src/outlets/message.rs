@@ -54,7 +54,7 @@ pub enum Chore {
         /// In which repository.
         repo: RepoName,
         /// What it shows; found again by its `external_id`.
-        run: CheckRun,
+        run: Box<CheckRun>,
         /// When that was so.
         as_of: Timestamp,
     },
@@ -309,7 +309,7 @@ mod tests {
                 text: "All is well.".to_owned(),
                 since: at(),
             },
-            Chore::CheckRun { repo: repo.clone(), run, as_of: at() },
+            Chore::CheckRun { repo: repo.clone(), run: Box::new(run), as_of: at() },
             Chore::Issue {
                 repo: repo.clone(),
                 issue: Box::new(OwnIssue {

@@ -61,7 +61,7 @@ impl Parcel {
             },
             EffectKind::Notice(notice) => Content::People(notice.clone()),
             EffectKind::CheckRun { text, as_of } => {
-                let (repo, run) = (pr.repo.clone(), CheckRun::of(pr, &effect.head_sha, text));
+                let (repo, run) = (pr.repo.clone(), Box::new(CheckRun::of(pr, &effect.head_sha, text)));
                 let message = Message::Chore(Chore::CheckRun { repo: repo.clone(), run, as_of: *as_of });
                 Content::Queue { message, repo, delay: Duration::ZERO }
             }
