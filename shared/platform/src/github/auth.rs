@@ -245,8 +245,8 @@ impl GitHub {
 
 /// A token that nobody got to see has changed nothing: whoever asked for it may ask again.
 fn harmless(error: CallError) -> CallError {
-    match error {
-        CallError::Unavailable { why, .. } => CallError::Unavailable { why, may_have_happened: false },
-        other => other,
+    if let CallError::Unavailable { why, .. } = error {
+        return CallError::Unavailable { why, may_have_happened: false };
     }
+    error
 }
