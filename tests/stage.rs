@@ -30,7 +30,7 @@ use platform::store::memory::MemoryStore;
 use platform::telemetry::Log;
 use webhook::{Senders, Webhook};
 
-use world::{Faults, NewPull, Pr, Settings, Silence, Target, World};
+use world::{Delivery, Faults, NewPull, Pr, Settings, Silence, Target, World};
 
 use crate::fuse::{Blow, Fuse, FusedOutlets, FusedStore, dead};
 
@@ -322,22 +322,30 @@ impl Stage {
             if deliveries.is_empty() {
                 return;
             }
-            for delivery in deliveries {
-                let path = match delivery.target {
-                    Target::GitHub => "/webhook/github",
-                    Target::Jenkins => "/webhook/jenkins",
-                    Target::Bot => "/webhook/bot",
-                };
-                let mut request = Request::builder().method("POST").uri(path);
-                for (name, value) in &delivery.headers {
-                    request = request.header(name, value);
-                }
-                let (parts, ()) = request.body(()).expect("a request").into_parts();
-                let answer = self.webhook.handle(&parts, &delivery.body, self.now()).await;
-                assert!(answer.status().as_u16() < 500, "{}: {}", delivery.event, answer.body());
-                eprintln!("{} {} {:?} {}", self.now(), delivery.event, delivery.action, answer.body());
-                look(&self.world).webhook_answered(&delivery, answer.status().as_u16());
+            self.hear_these(deliveries).await;
+        }
+    }
+
+    /// Suture hears these.
+    ///
+    /// # Panics
+    /// If a webhook is answered with a server error.
+    pub async fn hear_these(&self, deliveries: Vec<Delivery>) {
+        for delivery in deliveries {
+            let path = match delivery.target {
+                Target::GitHub => "/webhook/github",
+                Target::Jenkins => "/webhook/jenkins",
+                Target::Bot => "/webhook/bot",
+            };
+            let mut request = Request::builder().method("POST").uri(path);
+            for (name, value) in &delivery.headers {
+                request = request.header(name, value);
             }
+            let (parts, ()) = request.body(()).expect("a request").into_parts();
+            let answer = self.webhook.handle(&parts, &delivery.body, self.now()).await;
+            assert!(answer.status().as_u16() < 500, "{}: {}", delivery.event, answer.body());
+            eprintln!("{} {} {:?} {}", self.now(), delivery.event, delivery.action, answer.body());
+            look(&self.world).webhook_answered(&delivery, answer.status().as_u16());
         }
     }
 

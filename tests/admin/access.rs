@@ -25,8 +25,11 @@ const fn post(path: &'static str, body: &'static str, ok: u16, needs: Who, shop:
 }
 
 /// The routes. What `acme/shop`'s admin may is in the last column; `acme/web`'s viewer is tried on each too.
-const ROUTES: [Row; 25] = [
+const ROUTES: [Row; 28] = [
     get("/api/overview", Who::Viewer, 200),
+    get("/api/insights", Who::Viewer, 200),
+    get("/api/insights?repo=shop", Who::Viewer, 200),
+    get("/api/insights?repo=acme/web", Who::Viewer, 404),
     get("/api/prs", Who::Viewer, 200),
     get("/api/prs?repo=shop", Who::Viewer, 200),
     get("/api/prs?repo=acme/web", Who::Viewer, 404),
@@ -221,6 +224,28 @@ async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
         assert_eq!(refused.problem(), (400, "BAD_QUERY".to_owned()));
         assert!(refused.text.contains(&most.to_string()));
     }
+}
+
+/// A status is counted while it is read: over the limit nobody gets it, and from then on nothing is read for them.
+#[tokio::test]
+async fn a_status_is_counted_like_everything_else() {
+    let policies =
+        domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
+    let options = crate::counter::Options { policies, ..Default::default() };
+    let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
+    furnished(&counter).await;
+    for _ in 0..3 {
+        assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/1/status").await.status, 200);
+    }
+    for nth in 0..3 {
+        let before = spent(&counter);
+        let refused = counter.get(Who::Viewer, "/api/pr/shop/1/status").await;
+        assert_eq!(refused.problem(), (429, "RATE_LIMITED".to_owned()));
+        assert!(nth == 0 || spent(&counter) - before == 1, "who is known to be over it costs one count");
+    }
+    counter.hands.set(tests::minute(21));
+    assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/1/status").await.status, 200);
+    assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/99/status").await.problem().0, 404);
 }
 
 fn counter_now(counter: &Counter<platform::store::memory::MemoryStore>) -> jiff::Timestamp {

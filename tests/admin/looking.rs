@@ -30,6 +30,33 @@ async fn healed<S: Store + 'static>(counter: &Counter<S>) {
     engine.apply(&passed, minute(45)).await.unwrap();
 }
 
+/// The vulnerability that was read together with the record is the one the record names, also when that has changed.
+#[tokio::test]
+async fn a_status_asked_for_again_costs_less_and_says_the_same() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let ask = async || {
+        let before = counter.store().spent().so_far().requests;
+        let mut status = counter.get(Who::Viewer, "/api/pr/shop/1/status").await.json();
+        status["version"].take();
+        (status, counter.store().spent().so_far().requests - before)
+    };
+    let ((first, cost), (second, later)) = (ask().await, ask().await);
+    assert_eq!((&first, cost), (&second, later + 1), "the record and its vulnerability at once");
+    let mut edited = opened(&pr(1), "d77", minute(15));
+    if let Happened::Opened(described) = edited.what.clone() {
+        let vulnerability_id = Some("CVE-2026-7777".to_owned());
+        edited.what = Happened::Edited(domain::event::Described { vulnerability_id, ..described });
+    }
+    counter.hear(&edited).await;
+    let (third, _) = ask().await;
+    assert_eq!(
+        (&third["vulnerability_id"], &first["vulnerability_id"]),
+        (&json!("CVE-2026-7777"), &json!("CVE-2026-1234"))
+    );
+    assert_eq!(third["budgets"], first["budgets"]);
+}
+
 async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
     let counter = Counter::on(store, Options::default());
     furnished(&counter).await;

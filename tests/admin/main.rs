@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
 
 mod access;
+mod advice;
 mod asking;
 mod binary;
 mod conform;

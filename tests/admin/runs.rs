@@ -104,7 +104,11 @@ async fn a_sweep_that_has_not_begun_is_cancelled_at_once() {
     let asked = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
     let path = format!("/api/runs/{}/cancel", asked["run_id"].as_str().unwrap());
     assert_eq!(counter.post(Who::Operator, &path, "").await.json()["state"], "cancelled");
-    assert_eq!(counter.post(Who::Operator, &path, "").await.problem().1, "RUN_TERMINAL_STATE");
+    // What is over is not wanted any more either: nothing to do.
+    let again = counter.post(Who::Operator, &path, "").await;
+    assert_eq!((again.status, &again.json()["state"]), (202, &json!("cancelled")));
+    // Whoever hears of it late does not begin it anew, and neither does who asks under the same name.
+    assert_eq!(counter.post(Who::Operator, "/api/runs/none/cancel", "").await.problem(), (404, "NOT_FOUND".to_owned()));
 }
 
 #[tokio::test]

@@ -35,6 +35,8 @@ fn check_run(stage: &Stage, pr: &Pr, title: &str, summary: &str) -> CheckRun {
         state: CheckState::Neutral,
         title: title.to_owned(),
         summary: summary.to_owned(),
+        buttons: Vec::new(),
+        completed_at: None,
     }
 }
 
@@ -73,7 +75,7 @@ async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
     let (stage, pr, id) = open().await;
     let chore = |title: &str, summary: &str, minute: i64| Chore::CheckRun {
         repo: id.repo.clone(),
-        run: check_run(&stage, &pr, title, summary),
+        run: Box::new(check_run(&stage, &pr, title, summary)),
         as_of: tests::minute(minute),
     };
     assert!(matches!(handled(&stage, &chore("Waiting", "for Policy Bot", 1)).await, Handled::Done(_)));
@@ -91,6 +93,18 @@ async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
     let world = look(&stage.world);
     let ours = world.check_runs(&pr).iter().find(|run| run.name == "Suture").unwrap();
     assert_eq!((ours.title.as_str(), ours.summary.chars().count()), ("Long", 65_535));
+}
+
+#[tokio::test]
+async fn without_an_app_there_is_no_check_run_and_no_call() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    stage.fuse.set(usize::MAX, Blow::Before);
+    let repo = Stage::id(&pr).repo;
+    let chore = Chore::CheckRun { repo, run: Box::new(check_run(&stage, &pr, "Waiting", "")), as_of: stage.now() };
+    let handled = handled(&stage, &chore).await;
+    assert!(matches!(&handled, Handled::Nothing(why) if why.contains("for GitHub Apps")), "{handled:?}");
+    assert_eq!(look(&stage.world).effects_by("suture[bot]").count(), 0);
 }
 
 fn run_id(stage: &Stage, pr: &Pr) -> u64 {
@@ -245,7 +259,7 @@ async fn every_call_of_every_chore_may_be_the_last() {
                     "ask" => (asking(&stage, repo), Deed::LabelAdded),
                     "tend" => (tending(&stage, repo, since), Deed::CommentCreated),
                     _ => {
-                        let run = check_run(&stage, &pr, "Waiting", "for Policy Bot");
+                        let run = Box::new(check_run(&stage, &pr, "Waiting", "for Policy Bot"));
                         (Chore::CheckRun { repo, run, as_of: since }, Deed::CheckRunCreated)
                     }
                 };

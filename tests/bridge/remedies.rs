@@ -231,6 +231,42 @@ async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
 }
 
 #[tokio::test]
+async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_closing_is_heard() {
+    let stage = Stage::quiet();
+    let pr = stage.opened(NewPull::default()).await;
+    stage.pass(1).await;
+    look(&stage.world).conflict(&pr);
+    look(&stage.world).person_comments(&pr, "maria", "/close-and-reopen");
+    let mut late = Vec::new();
+    let fresh = Pr { number: pr.number + 1, ..pr.clone() };
+    while stage.bridge.engine().load(&Stage::id(&fresh), stage.now()).await.unwrap().is_none() {
+        let next = look(&stage.world).next_event_at().expect("a fresh pull request");
+        look(&stage.world).advance_to(next);
+        let deliveries = look(&stage.world).take_webhooks();
+        let (closing, others) = deliveries.into_iter().partition(|one| one.action.as_deref() == Some("closed"));
+        late.extend::<Vec<world::Delivery>>(closing);
+        stage.hear_these(others).await;
+        stage.carry_out().await;
+    }
+    assert_eq!((late.len(), stage.record(&pr).await.state == State::Closed), (1, false));
+    stage.hear_these(late).await;
+    let (old, new) = (stage.record(&pr).await, stage.record(&fresh).await);
+    assert_eq!((old.state, old.replaced_by, old.active_run), (State::Closed, Some(fresh.number), None));
+    assert_eq!(new.replaces, Some(pr.number));
+}
+
+#[tokio::test]
+async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at_once() {
+    let stage = Stage::quiet();
+    let pr: PrId = "acme/quiet-corner#7".parse().unwrap();
+    let fact = Message::Fact(Box::new(tests::opened(&pr, "late-opening", stage.now())));
+    let handled = stage.bridge.handle("m1", &fact.to_json().unwrap()).await.unwrap();
+    assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
+    let repos = platform::lookup::repos(&stage.store, stage.now()).await.unwrap();
+    assert!(repos.contains(&pr.repo), "{repos:?}");
+}
+
+#[tokio::test]
 async fn poison_comes_back_with_a_reason_and_chores_are_done() {
     let stage = Stage::quiet();
     for (body, reason) in [

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use domain::comment::check_run::Button;
 use domain::policy::Policy;
 use http::Request;
 use jiff::SignedDuration;
@@ -81,6 +82,8 @@ async fn call_everything(made: &Made) -> Result<(), platform::http::CallError> {
         state: CheckState::InProgress,
         title: "Watching".to_owned(),
         summary: "All is well".to_owned(),
+        buttons: vec![Button::Rebuild, Button::Hold, Button::Explain],
+        completed_at: None,
     };
     github.pull(&pr).await?;
     github.pulls_of_branch(repo, "codegenie/fix", Which::Open).await?;
@@ -157,8 +160,7 @@ async fn every_request_is_one_that_github_describes() {
         );
         for seen in made.record.seen.lock().unwrap().iter() {
             for (header, value) in [("accept", "application/vnd.github+json"), ("user-agent", "suture")] {
-                let token_exchange = seen.path.ends_with("/access_tokens");
-                assert!(token_exchange || seen.headers.get(header).is_some_and(|given| given == value), "{seen:?}");
+                assert!(seen.headers.get(header).is_some_and(|given| given == value), "{seen:?}");
             }
             assert!(seen.headers.contains_key("authorization"), "{seen:?}");
         }

@@ -1,6 +1,7 @@
 //! What the GitHub client does to the simulated world, and what it reads there.
 
 use domain::command::Permission;
+use domain::comment::check_run::Button;
 use domain::id::{PrId, RepoName, Sha};
 use jiff::SignedDuration;
 use platform::github::{
@@ -192,6 +193,8 @@ async fn check_runs_of_our_own_and_of_others() {
         state: CheckState::InProgress,
         title: "Watching".to_owned(),
         summary: "x".repeat(70_000),
+        buttons: vec![Button::Rebuild, Button::Hold, Button::Explain],
+        completed_at: None,
     };
     let ours = stage.github.create_check_run(&id.repo, &run).await.unwrap();
     let done = CheckRun { state: CheckState::Neutral, summary: "done".to_owned(), ..run };

@@ -105,6 +105,7 @@ fn counted() -> BTreeMap<&'static str, BTreeSet<String>> {
         ("webhook", &["functions/webhook/src/line.rs"][..]),
         ("car-bridge", &["functions/car-bridge/src/lib.rs"]),
         ("reconciler", &["functions/reconciler/src/lib.rs", "shared/platform/src/sweep/summary.rs"]),
+        ("admin", &["functions/admin/src/lib.rs"]),
     ] {
         let text = source(paths);
         let mut metrics: BTreeSet<String> = BTreeSet::new();

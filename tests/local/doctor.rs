@@ -124,4 +124,13 @@ async fn without_anything_set_it_says_what_to_set() {
     command.env("SUTURE_GITHUB_API_URL", &serving.github_url);
     let (_, said) = told(command).await;
     assert!(line(&said, "credentials").starts_with("FAIL"), "{said}");
+    // Check runs are for Apps.
+    let folder = Folder::new();
+    let config = folder.path().join("suture.toml");
+    std::fs::write(&config, "[repos.\"acme/payments\"]\ncheck_run.enabled = true").expect("a file");
+    let mut command = program();
+    command.arg("doctor").arg("--config").arg(&config).envs([("SUTURE_GITHUB_OWNER", "acme")]);
+    command.env("SUTURE_GITHUB_TOKEN", &settings().tokens[0].0).env("SUTURE_GITHUB_API_URL", &serving.github_url);
+    let (_, said) = told(command).await;
+    assert!(line(&said, "check run ").starts_with("warn"), "{said}");
 }

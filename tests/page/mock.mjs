@@ -153,6 +153,21 @@ function overviewOf(system, role, now) {
   };
 }
 
+/** What the numbers suggest, with something worth a change. */
+const insightsOf = (now) => {
+  const stay = (repo, state, minutes, configured, suggested, advice) => ({ repo, state, count: 44, by_itself: suggested ? 41 : 3, p50_secs: minutes * 20, p95_secs: minutes * 50, p99_secs: minutes * 60, configured_minutes: configured, suggested_minutes: suggested, advice });
+  return {
+    now: iso(now), days: 14, partial: true, partial_reason: 'Of one day only the first 5000 events of each part were read: the numbers are of those.',
+    formulas: ['A suggested threshold is the p99 …', 'A rule is flagged when …'],
+    dwell: [stay(null, 'CHECKS_RUNNING', 66, 60, 83, 'Raise `thresholds_minutes.checks_running` from 60 to 83: it is stale before it has had its ordinary time (p99 1 h 6 min).'),
+      stay(null, 'APPROVED', 7, 10, 9, '`thresholds_minutes.approved` = 10 fits what was seen.'), stay('acme/shop', 'CHECKS_RUNNING', 66, 60, 83, 'Raise `thresholds_minutes.checks_running` from 60 to 83: …'),
+      stay('acme/web', 'CREATED', 1, 5, null, 'CREATED was left by itself 3 times: 20 are needed to suggest a threshold.')],
+    webhooks: [{ kind: 'CHECKS_PASSED', told: 120, missed: 3, loss_percent: 2.4 }, { kind: 'APPROVAL_GRANTED', told: 40, missed: 0, loss_percent: 0 }],
+    remedies: [{ strategy: 'rebuild', claimed: 12, healed: 8, failed_again: 3, failed: 0, dropped: 1, success_percent: 72.7 }],
+    rules: [{ rule: 'network', retries: 4, healed: 0, failed_again: 4, identical: 3, success_percent: 0, flagged: true, advice: '3 of 4 retries by rule `network` failed again with the same words: what it matches is no accident. Narrow its patterns, or set `transient.network.enabled = false`.' }],
+  };
+};
+
 function statusOf(one, system, role, now) {
   const { item } = one, failed = item.state === 'CHECKS_FAILED' || item.state === 'NEEDS_INTERVENTION', running = item.state === 'CHECKS_RUNNING', early = item.state === 'CREATED', far = STATES.indexOf(item.state) >= 4 && item.state !== 'NEEDS_INTERVENTION';
   const check = (name, verdict, failure = null, required = true) => ({ name, required, verdict, at: verdict === 'queued' ? null : item.since, failure });
@@ -230,6 +245,7 @@ export function handler() {
       if (at[4] === 'command' && method === 'POST') { const [status, said] = need(1) || command(system, one, body, now); const whole = status < 300 ? [status, said] : problem(status, said.code, said.detail); if (once) replays.set(once, whole); return whole; }
     }
     if (path === 'dlq') return need(2) || [200, { messages: Array.from({ length: system.dlq }, (_, i) => ({ id: `m${i}`, sent_at: iso(born - (i + 1) * 47 * MINUTE), reason: ['PR_NOT_FOUND: the record is gone', 'Jenkins answered 500 five times', null][i % 3], body_excerpt: `{"pr_number":${40 + i},"repo":"acme/shop","command":"/rebuild","source":"reconciler","command_id":"c-${i}`, receive_count: 5 })), approximate_count: system.dlq }];
+    if (path === 'insights') return [200, insightsOf(now)];
     if (method !== 'POST') return problem(404, 'NOT_FOUND', 'There is no such path.');
     if (path === 'dlq/redrive') { const moved = system.dlq; return need(2) || ((system.dlq = 0), [202, { moved }]); }
     if (path === 'pause') return need(2) || ((system.paused = { by: `ana-${role}`, reason: body.reason }), [200, { paused: system.paused }]);

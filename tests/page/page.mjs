@@ -394,6 +394,17 @@ if (given.mock) {
     await page.getByRole('button', { name: 'Sweep now' }).click();
     await sees('#note.on', 'sweep');
   });
+  await step('mock: what the numbers suggest is said, with its tables', async () => {
+    await page.goto(`${base}/#/`);
+    await page.getByRole('link', { name: 'What the numbers suggest' }).click();
+    await sees('#advice li', 'Raise thresholds_minutes.checks_running from 60 to 83');
+    await sees('#advice li', '3 of 4 retries by rule network');
+    await sees('.lead', 'only the first 5000 events');
+    await sees('#rules .stale', 'fails identically');
+    await sees('#heard tbody tr', '2.4 %');
+    await shot('insights');
+    await accessible('insights');
+  });
   await step('mock: dead letters are shown and sent again', async () => {
     await page.goto(`${base}/#/dlq`);
     await sees('#view tbody tr');

@@ -9,8 +9,8 @@ use domain::run::RunState;
 use domain::state::State;
 use jiff::SignedDuration;
 use platform::engine::Engine;
-use platform::sweep::{self, Scope, Swept, Wish, summary_of};
-use platform::{guards, lookup, rows};
+use platform::sweep::{Scope, Swept, Wish, summary_of};
+use platform::{guards, lookup, requests, rows};
 use world::{Fault, Pr, Settings, Timing};
 
 use crate::stage::{Stage, id};
@@ -70,7 +70,7 @@ async fn a_sweep_is_cancelled_between_two_stages() {
     let mut stage = Stage::new(Settings::default(), "");
     deaf(&mut stage, 3).await;
     let wish = Wish::requested(RunId::new("r-1"), Scope::All, false, "a");
-    sweep::cancel(&stage.store, &wish.run, stage.now()).await.unwrap();
+    requests::tell_to_stop(&stage.store, &wish.run, stage.now()).await.unwrap();
     let Swept::Done(summary) = stage.wish(&wish).await else { panic!("no sweep") };
     assert!(summary.cancelled && summary.verified == 0, "{summary:?}");
     let run = lookup::runs_of(&stage.store, None, None, 1, stage.now()).await.unwrap().entries.remove(0);
@@ -165,14 +165,18 @@ async fn only_what_was_asked_for_is_looked_at() {
 }
 
 #[tokio::test]
-async fn a_person_who_asks_while_another_sweep_is_at_work_is_told() {
-    let stage = Stage::new(Settings::default(), "");
+async fn a_person_who_asks_for_everything_while_another_sweep_is_at_work_gets_it_from_the_next() {
+    let mut stage = Stage::new(Settings::default(), "");
     let until = stage.now() + SignedDuration::from_mins(1);
     guards::take_lease(&stage.store, "sweep", "somebody", until, stage.now()).await.unwrap();
     let wish = Wish::requested(RunId::new("r-1"), Scope::All, false, "a");
     assert_eq!(stage.wish(&wish).await, Swept::Busy { by: "somebody".to_owned(), until });
-    let run = lookup::runs_of(&stage.store, None, None, 1, stage.now()).await.unwrap().entries.remove(0);
-    assert_eq!((run.state, run.outcome.as_deref()), (RunState::Cancelled, Some("another sweep is at work")));
+    let run =
+        async |stage: &Stage| lookup::runs(&stage.store, &[RunId::new("r-1")], stage.now()).await.unwrap().remove(0);
+    assert_eq!(run(&stage).await.state, RunState::Pending);
+    stage.with(|world| world.advance(SignedDuration::from_mins(2)));
+    assert_eq!(stage.sweep_now().await.requests, 1);
+    assert_eq!(run(&stage).await.state, RunState::Completed);
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ mod bounds;
 mod coordination;
 mod crashes;
 mod finding;
+mod insight;
+mod living;
 mod mails;
 mod missed;
 mod outage;
@@ -15,6 +17,7 @@ mod overlap;
 mod rules;
 mod scale;
 mod scenes;
+#[expect(dead_code, reason = "the tests of triggers use the rest of it")]
 mod stage;
 mod waking;
 mod watching;

@@ -9,7 +9,7 @@ use platform::sweep::{Scope, Swept, Wish};
 
 use crate::crashes::{Outcome, outcome};
 use crate::scenes::{Play, Scene, scene};
-use crate::stage::{PATIENCE, Stage, id};
+use crate::stage::{PATIENCE, Stage, id, regular};
 
 #[tokio::test]
 async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
@@ -36,15 +36,17 @@ async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
 
 #[tokio::test]
 async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
-    let Scene { stage, prs } = scene(Play::Everyday).await;
+    let Scene { mut stage, prs } = scene(Play::Everyday).await;
     let wish = |name: &str| Wish::requested(RunId::new(name), Scope::One(id(&prs[1])), false, name);
     let (one, other) = (wish("r-1"), wish("r-2"));
     let (one, other) = tokio::join!(stage.wish(&one), stage.wish(&other));
     let claims = |swept: &Swept| match swept {
         Swept::Done(summary) => summary.claims(),
-        Swept::Busy { .. } | Swept::Repeated => 0,
+        Swept::Busy { .. } | Swept::Repeated | Swept::Superseded { .. } | Swept::LeftToSchedule(_) => 0,
     };
-    assert_eq!(claims(&one) + claims(&other), 1, "{one:?}\n{other:?}");
+    assert!(claims(&one) + claims(&other) <= 1, "{one:?}\n{other:?}");
+    // The one that came second took the place of the first, and waits if that was under way: the next sweep grants it.
+    stage.sweep_now().await;
     let record = stage.record(&prs[1]).await;
     assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (1, 1));
 }
@@ -73,7 +75,7 @@ async fn both(play: Play, ahead: usize) -> Option<Outcome> {
         // The first one's lease is gone, as if it had outlived it.
         let lease = Write::Delete { key: Key::state("LEASE#sweep"), only_if: OnlyIf::Always };
         stage.store.store.write(vec![lease], now).await.unwrap();
-        let wish = Wish::requested(RunId::new("second"), Scope::All, false, "second");
+        let wish = regular("second", now);
         Some(other.sweep(&wish, now + PATIENCE).await.unwrap())
     };
     let (first, second) = tokio::join!(first, second);

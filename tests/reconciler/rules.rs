@@ -47,6 +47,8 @@ rules!(
     rule_11_what_no_rule_knows_is_a_persons,
     rule_0_nothing_is_done_while_github_does_not_know,
     required_checks_may_stand_in_a_ruleset,
+    heads_of_one_base_are_brought_up_to_date_one_after_the_other,
+    a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it,
     ],
     dynoxide: [
     rule_1_a_conflict_gets_a_fresh_pull_request,
@@ -210,6 +212,33 @@ async fn rule_9b_a_hung_build_is_stopped_first(on: On) {
     let text = stage.logged(&pr, EventKind::RemediationRebuild).await[0].payload.text.clone();
     assert!(text.contains("stopped first"), "{text}");
     heals(&mut stage, &pr, 120).await;
+}
+
+async fn heads_of_one_base_are_brought_up_to_date_one_after_the_other(on: On) {
+    let strict = Repo { strict: true, ..Repo::new("acme/payments") };
+    let mut stage = on.stage(Settings { repos: vec![strict], ..Settings::default() }, "").await;
+    let prs: Vec<Pr> = (0..5).map(|_| stage.open()).collect();
+    for pr in &prs {
+        heals(&mut stage, pr, 600).await;
+    }
+    // Each merge puts the others behind. All at once they would be built ten times, and some be given up.
+    let updates =
+        stage.with(|world| world.effects().iter().filter(|one| one.deed == world::Deed::BranchUpdated).count());
+    assert_eq!(updates, 4);
+}
+
+async fn a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
+    let pr = stage.open();
+    stage.with(|world| {
+        world.force(Fault::BuildHung, &pr);
+        // The first thing that is written about it is the order to stop.
+        world.force(Fault::AnswerLost, &pr);
+    });
+    heals(&mut stage, &pr, 300).await;
+    let stopped =
+        stage.with(|world| world.effects().iter().filter(|one| one.deed == world::Deed::BuildStopped).count());
+    assert_eq!((stopped, stage.record(&pr).await.lifetime_remedies), (1, 1));
 }
 
 async fn rule_9b_a_build_whose_report_was_lost_is_done_again(on: On) {

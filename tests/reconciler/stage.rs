@@ -30,7 +30,7 @@ use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::store::dynamo::DynamoStore;
 use platform::store::memory::MemoryStore;
 use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
-use platform::sweep::{Scope, Summary, Sweep, Swept, Wish};
+use platform::sweep::{Summary, Sweep, Swept, Wish};
 use platform::telemetry::Log;
 use serde_dynamo::Item;
 use tests::rig::Dynoxide;
@@ -58,6 +58,7 @@ pub(crate) struct Trap {
     set: Mutex<Option<(usize, Stop)>>,
     dead: AtomicBool,
     names: Mutex<Vec<String>>,
+    silent: Mutex<Option<String>>,
 }
 
 impl Trap {
@@ -65,6 +66,11 @@ impl Trap {
     pub(crate) fn set(&self, at: usize, how: Stop) {
         self.calls.store(0, Ordering::SeqCst);
         *self.set.lock().unwrap() = Some((at, how));
+    }
+
+    /// Calls whose name contains this are not answered, until somebody says otherwise.
+    pub(crate) fn silence(&self, what: Option<&str>) {
+        *self.silent.lock().unwrap() = what.map(str::to_owned);
     }
 
     /// The process is started again.
@@ -94,9 +100,18 @@ impl Trap {
         }
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         let set = *self.set.lock().unwrap();
-        // The one it is stopped at is named as well.
-        if set.is_none_or(|(at, _)| at == call) {
-            self.names.lock().unwrap().push(name());
+        let named = if set.is_none() {
+            let name = name();
+            if self.silent.lock().unwrap().as_ref().is_some_and(|silent| name.contains(silent)) {
+                return (false, false);
+            }
+            Some(name)
+        } else {
+            // The one it is stopped at is named as well.
+            set.filter(|(at, _)| *at == call).map(|_| name())
+        };
+        if let Some(name) = named {
+            self.names.lock().unwrap().push(name);
         }
         match set {
             Some((at, how)) if at == call => {
@@ -355,6 +370,8 @@ pub(crate) struct Stage {
     pub(crate) queries: Arc<AtomicUsize>,
     /// The GraphQL request, counted from the first, that meets a secondary limit.
     pub(crate) limited_at: Arc<AtomicUsize>,
+    /// How long each of them takes, in seconds of the world.
+    pub(crate) slow_secs: Arc<AtomicUsize>,
     /// Whether somebody carries out what is on the queue.
     pub(crate) bridging: bool,
     /// Whether it is swept every minute while time passes.
@@ -363,7 +380,7 @@ pub(crate) struct Stage {
     /// What the sentinel asks.
     pub(crate) health: Arc<Mutex<Health>>,
     bridge: Bridge<Trapped, Post>,
-    webhook: Webhook<Trapped, Post>,
+    pub(crate) webhook: Webhook<Trapped, Post>,
     post: Post,
     lost: Lost,
     webhooks: usize,
@@ -398,9 +415,10 @@ impl Stage {
         let jenkins_down = Arc::new(AtomicBool::new(false));
         let queries = Arc::new(AtomicUsize::new(0));
         let limited_at = Arc::new(AtomicUsize::new(0));
+        let slow_secs = Arc::new(AtomicUsize::new(0));
         let clock: Arc<dyn Clock> = Arc::new(WorldTime(Arc::clone(&world)));
         let github = {
-            let transport = to_github(&world, &trap, &queries, &limited_at);
+            let transport = to_github(&world, &trap, &queries, [&limited_at, &slow_secs]);
             GitHub::with_service(&tests::stage::app(), Settings::default(), transport, Arc::clone(&clock))
         };
         let jenkins = {
@@ -449,6 +467,7 @@ impl Stage {
             jenkins_down,
             queries,
             limited_at,
+            slow_secs,
             bridging: true,
             sweeping: true,
             summaries: Vec::new(),
@@ -477,9 +496,24 @@ impl Stage {
         .asking_through(to_health(&self.health, &self.trap))
     }
 
+    /// The world's time.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
     /// What is on the queue is lost.
     pub(crate) fn lose_the_queue(&self) {
         self.post.mail.lock().unwrap().queue.clear();
+    }
+
+    /// Whoever carries out what is on the queue.
+    pub(crate) fn bridge(&self) -> &Bridge<Trapped, Post> {
+        &self.bridge
+    }
+
+    /// A message comes once more.
+    pub(crate) fn again(&self, id: &str, message: &Message) {
+        self.post.mail.lock().unwrap().queue.push((id.to_owned(), message.clone()));
     }
 
     /// Which webhooks never arrive.
@@ -537,18 +571,15 @@ impl Stage {
     /// Sweeps now, as the schedule would.
     pub(crate) async fn sweep_now(&mut self) -> Summary {
         let now = self.now();
-        let wish = Wish::requested(
-            domain::id::RunId::new(format!("sweep-{}", now.as_millisecond())),
-            Scope::All,
-            false,
-            format!("process-{}", now.as_millisecond()),
-        );
+        let wish = regular(&format!("sweep-{}", self.summaries.len()), now);
         match self.sweep.sweep(&wish, now + PATIENCE).await.unwrap() {
             Swept::Done(summary) => {
                 self.summaries.push((*summary).clone());
                 *summary
             }
-            other @ (Swept::Busy { .. } | Swept::Repeated) => panic!("{other:?}"),
+            other @ (Swept::Busy { .. } | Swept::Repeated | Swept::Superseded { .. } | Swept::LeftToSchedule(_)) => {
+                panic!("{other:?}")
+            }
         }
     }
 
@@ -671,6 +702,12 @@ impl Stage {
     }
 }
 
+/// A tick of the schedule, named by its millisecond: tests sweep more often than once a minute.
+pub(crate) fn regular(name: &str, now: Timestamp) -> Wish {
+    let run = domain::id::RunId::new(format!("{name}-{}", now.as_millisecond()));
+    Wish { run, ..Wish::scheduled("sweep", now, format!("{name}-process-{}", now.as_millisecond())) }
+}
+
 /// Suture's name of a pull request of the world.
 pub(crate) fn id(pr: &Pr) -> PrId {
     pr.to_string().parse().unwrap()
@@ -680,14 +717,16 @@ fn to_github(
     world: &Arc<Mutex<World>>,
     trap: &Arc<Trap>,
     queries: &Arc<AtomicUsize>,
-    limited_at: &Arc<AtomicUsize>,
+    [limited_at, slow_secs]: [&Arc<AtomicUsize>; 2],
 ) -> Transport {
     let (world, trap) = (Arc::clone(world), Arc::clone(trap));
-    let (queries, limited_at) = (Arc::clone(queries), Arc::clone(limited_at));
+    let (queries, limited_at, slow_secs) = (Arc::clone(queries), Arc::clone(limited_at), Arc::clone(slow_secs));
     Transport::with_service(tower::service_fn(move |request: Request<Bytes>| {
         let path = request.uri().path().to_owned();
         if path == "/graphql" {
             let number = queries.fetch_add(1, Ordering::SeqCst) + 1;
+            let slow = i64::try_from(slow_secs.load(Ordering::SeqCst)).unwrap();
+            world.lock().unwrap().advance(SignedDuration::from_secs(slow));
             if number == limited_at.load(Ordering::SeqCst) {
                 world.lock().unwrap().force_request(world::Fault::ApiForbidden);
             }

@@ -3,25 +3,45 @@
 
 use std::collections::BTreeMap;
 
-use local::simulate::{Function, Mishaps, Plot, Stop, Stopped, Wrong, play};
+use jiff::SignedDuration;
+use local::simulate::{Button, Function, Mishaps, Plot, Stop, Stopped, Wrong, play};
 
-/// One pull request to which exactly this happens.
-fn plot(faults: &str) -> Plot {
+/// One pull request to which exactly this happens. Somebody sits at the dashboard if it is the admin function that is stopped.
+fn plot(faults: &str, function: Function) -> Plot {
     let mut mishaps = Mishaps::named(faults).unwrap();
     mishaps.world.lives = 1.0;
-    Plot::new(11, 1, mishaps).unwrap()
+    let presses = if function == Function::Admin { presses() } else { Vec::new() };
+    Plot { presses, ..Plot::new(11, 1, mishaps).unwrap() }
+}
+
+/// Every button, one after the other; what is stopped is let go again.
+fn presses() -> Vec<(SignedDuration, Button)> {
+    let buttons = [
+        (2, Button::Look),
+        (3, Button::Sweep),
+        (4, Button::Pause),
+        (6, Button::Unpause),
+        (8, Button::Command("/hold")),
+        (9, Button::Command("/resume")),
+        (40, Button::Command("/rebuild")),
+        (41, Button::CancelRun),
+        (45, Button::Command("/recheck-policy")),
+        (50, Button::ResetBreaker),
+    ];
+    buttons.into_iter().map(|(minutes, button)| (SignedDuration::from_mins(minutes), button)).collect()
 }
 
 /// Stops at every `stride`th call of every life. Answers how many points that were.
 fn walk(function: Function, lives: &[&str], stride: usize) -> BTreeMap<String, u64> {
     let mut points = BTreeMap::new();
     for faults in lives {
-        let plain = play(&plot(faults)).unwrap();
+        let plain = play(&plot(faults, function)).unwrap();
         assert!(plain.outcome.is_good(), "{faults}: {:?}", plain.outcome.failed);
         let calls = plain.calls.get(&function).copied().unwrap_or(0);
         for call in (1..=calls).step_by(stride) {
             for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
-                let stopped = play(&Plot { stop: Some(Stopped { function, call, how }), ..plot(faults) }).unwrap();
+                let stopped =
+                    play(&Plot { stop: Some(Stopped { function, call, how }), ..plot(faults, function) }).unwrap();
                 let at = format!("{faults}: {} stopped {how:?} call {call} of {calls}", function.name());
                 assert!(stopped.outcome.is_good(), "{at}: {:?}", stopped.outcome.failed);
                 assert_eq!(stopped.outcome.count(Wrong::DoubleEffect), 0, "{at}");
@@ -62,4 +82,10 @@ fn the_car_bridge_may_stop_at_any_call() {
 fn the_reconciler_may_stop_at_any_of_many_calls() {
     let points = walk(Function::Reconciler, &LIVES, 29);
     assert!(points.values().sum::<u64>() > 150, "{points:?}");
+}
+
+#[test]
+fn the_admin_function_may_stop_at_any_call() {
+    let points = walk(Function::Admin, &["none", "jenkins-deaf", "policy-asleep"], 1);
+    assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }

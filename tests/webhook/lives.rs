@@ -352,7 +352,7 @@ async fn a_pull_request_that_ceases_to_look_like_ours_is_still_followed() {
 }
 
 #[tokio::test]
-async fn a_push_to_a_base_reaches_all_that_are_based_on_it() {
+async fn a_push_to_a_base_is_one_request_for_all_that_are_based_on_it() {
     let ear = Ear::new(CONFIG);
     for number in 1..=3 {
         ear.expect(&pull(number, "opened", 'a', 0), "applied").await;
@@ -360,9 +360,18 @@ async fn a_push_to_a_base_reaches_all_that_are_based_on_it() {
     ear.expect(&pull(4, "opened", 'b', 0).with("/pull_request/base/ref", json!("release")), "applied").await;
     ear.expect(&merged(3, 5), "applied").await;
     ear.expect(&push("main", 6), "applied").await;
-    assert_eq!(ear.line()["prs"], json!([1, 2]));
-    assert!(ear.kinds(1).await.ends_with("BASE_MOVED") && ear.kinds(4).await == "PR_OPENED");
+    let run = ear.line()["run"].as_str().unwrap().to_owned();
+    let waiting = async |ear: &Ear| {
+        let request = platform::requests::load(ear.store(), "base:acme/shop#main", ear.now).await.unwrap();
+        request.unwrap().waiting().unwrap().clone()
+    };
+    assert_eq!((waiting(&ear).await.run.as_str(), waiting(&ear).await.at), (run.as_str(), tests::minute(6)));
+    assert_eq!(ear.kinds(1).await, "PR_OPENED", "they hear of it when it is quiet");
     ear.expect(&push("main", 6), "duplicate_ignored").await;
+    let older = ear.expect(&push("main", 5), "superseded").await;
+    assert_eq!(older.reason, format!("superseded by `{run}`"));
+    ear.expect(&push("main", 7), "applied").await;
+    assert_eq!((waiting(&ear).await.at, waiting(&ear).await.stands_for), (tests::minute(7), 2));
     ear.expect(&push("elsewhere", 7), "ignored").await;
 }
 

@@ -254,7 +254,7 @@ function drawDwell(dwell) {
     rows('Time in each state', ['State', h('span.sr', 'Picture'), 'Median', '95 %'], known.map((one) => h('tr', { key: one.state }, h('th', { scope: 'row' }, words(one.state)),
       h('td.pic', sketch('svg', 1000, 10, bar('rect.far', 0, 0, (one.p95_secs / top) * 1000, 10), bar('rect.mid', 0, 0, Math.max(3, (one.median_secs / top) * 1000), 10))),
       h('td.num', span(one.median_secs)), h('td.num', span(one.p95_secs))))),
-  ] : h('p.empty', 'No pull request has moved in the last 7 days.'));
+  ] : h('p.empty', 'No pull request has moved in the last 7 days.'), h('p', h('a', { href: '#/insights' }, 'What the numbers suggest')));
 }
 
 function drawControls(o) {
@@ -358,7 +358,7 @@ export async function go() {
   let parts = [];
   try { parts = place.split('/').map(decodeURIComponent); } catch { /* a broken address leads to the overview */ }
   const before = it.route, [name, owner, repo, number] = parts, route = { name: 'overview', query: new URLSearchParams(query), hash: location.hash };
-  if (name === 'prs' || name === 'dlq') route.name = name;
+  if (['prs', 'dlq', 'insights'].includes(name)) route.name = name;
   if (name === 'stale') Object.assign(route, { name: 'prs', stale: true });
   if (name === 'pr' && number) Object.assign(route, { name, at: `pr/${path(`${owner}/${repo}`)}/${encodeURIComponent(number)}`, pr: { repo: `${owner}/${repo}`, number } });
   it.route = route;

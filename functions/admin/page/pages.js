@@ -1,4 +1,4 @@
-// The other views (list, one pull request, dead letters) and everything people can ask for. Loaded when first needed, so that the
+// The other views (list, one pull request, dead letters, insights) and everything people can ask for. Loaded when first needed, so that the
 // first view stays small. What all views share is in app.js.
 
 import { $, ENDED, EVERY_MS, api, bar, button, draw, explainTrouble, go, h, it, many, may, now, own, pill, prLink, prTable, refresh, rich, rows, section, sketch, span, swatch, tags, tell, title, tone, utc, when, words } from './app.js';
@@ -11,6 +11,7 @@ export const views = {
   prs: { title: () => 'Pull requests · Suture', load: loadList, draw: drawList },
   pr: { title: ({ pr }) => `${pr.repo}#${pr.number} · Suture`, load: loadPr, draw: drawPr },
   dlq: { title: () => 'Dead letters · Suture', load: () => api('dlq'), draw: drawDlq },
+  insights: { title: () => 'What the numbers suggest · Suture', load: () => api('insights'), draw: drawInsights },
 };
 
 // ── List
@@ -95,7 +96,7 @@ function drawExplain(s, x) {
   return [
     h('p.say', rich(x.summary)),
     h('p', h('b', 'Next: '), rich(x.next_action), x.next_action_at && [' (', when(x.next_action_at), ')']),
-    s.blocked_reason && !x.summary.includes(s.blocked_reason) && h('p', h('b', 'Given up because: '), rich(s.blocked_reason)),
+    s.blocked_reason && !x.summary.toLowerCase().includes(s.blocked_reason.toLowerCase()) && h('p', h('b', 'Given up because: '), rich(s.blocked_reason)),
     h('ul', x.evidence.filter((line) => !x.summary.includes(line)).map((line) => h('li', rich(line)))),
     h('p.hush', x.rule && `Rule ${x.rule.number}, ${x.rule.title.toLowerCase()}, says: ${words(x.classification).toLowerCase()}. `, x.would_have_matched && `Otherwise it would be ${x.would_have_matched}.`),
     h('p', button('live', 'Ask GitHub now'), ' ', h('span.hush', x.live_error ?? (x.live ? ['GitHub was asked ', when(new Date(x.got + it.skew).toISOString()), '.'] : 'This is from what Suture has recorded.'))),
@@ -200,6 +201,30 @@ function drawDlq() {
     messages.length > 0 && h('p', { key: 'act' }, button('redrive', 'Send all again …')),
     messages.length > 0 && h('div', { key: 'list' }, rows('Dead letters', ['Sent', 'Why', 'Tried', 'Message'], messages.map((one) => h('tr', { key: one.id },
       h('td', when(one.sent_at)), h('td', one.reason ?? 'not known'), h('td.num', one.receive_count), h('td', h('code', one.body_excerpt)))))),
+  ];
+}
+
+// ── What the numbers suggest
+
+function drawInsights() {
+  const { days, partial_reason: cut, formulas, dwell, webhooks, remedies, rules } = it.data, share = (n) => (n == null ? '–' : `${n} %`);
+  const head = (text) => h('th', { scope: 'row' }, text), num = (...all) => all.map((n) => h('td.num', n));
+  const known = dwell.filter((one) => !one.repo || one.suggested_minutes != null);
+  const advice = [...known.filter((one) => one.suggested_minutes != null && !one.advice.includes('fits')).map((one) => `${one.repo ? `${own(one.repo)}: ` : ''}${one.advice}`), ...rules.map((one) => one.advice).filter(Boolean)];
+  return [
+    title('What the numbers suggest'),
+    h('p.lead', { key: 'lead' }, `From the log of the last ${days} days.${cut ? ` ${cut}` : ''}`),
+    section('advice', 'Worth a change', advice.length ? h('ul', advice.map((text) => h('li', { key: text }, rich(text)))) : h('p.empty', 'Nothing: the thresholds fit what was seen, and no rule fails identically.')),
+    section('stays', 'Time in each state', known.length ? rows('Time in each state', ['State', 'Where', 'Seen', 'By itself', 'Median', '95 %', '99 %', 'Threshold', 'Suggested'], known.map((one) => h('tr', { key: `${one.repo}${one.state}` },
+      head(words(one.state)), h('td', one.repo ? own(one.repo) : 'everywhere'), num(one.count, one.by_itself, span(one.p50_secs), span(one.p95_secs), span(one.p99_secs), `${one.configured_minutes} min`, one.suggested_minutes == null ? '–' : `${one.suggested_minutes} min`)))) : h('p.empty', 'No pull request has moved.'),
+    h('p.hush', formulas[0])),
+    section('heard', 'Webhooks that never came', webhooks.length ? rows('Webhooks that never came', ['What happened', 'Told by a webhook', 'Never told', 'Lost'], webhooks.map((one) => h('tr', { key: one.kind },
+      head(words(one.kind)), num(one.told, one.missed, share(one.loss_percent))))) : h('p.empty', 'Nothing has happened yet.')),
+    section('remedies', 'Remedies', remedies.length ? rows('Remedies', ['Remedy', 'Claimed', 'Healed', 'Failed again', 'Failed', 'Never done', 'Success'], remedies.map((one) => h('tr', { key: one.strategy },
+      head(words(one.strategy)), num(one.claimed, one.healed, one.failed_again, one.failed, one.dropped, share(one.success_percent))))) : h('p.empty', 'Suture has not had to do anything.')),
+    section('rules', 'Transient rules', rules.length ? rows('Transient rules', ['Rule', 'Retries', 'Healed', 'Failed again', 'Identically', 'Success'], rules.map((one) => h('tr', { key: one.rule },
+      h('th', { scope: 'row' }, h('code', one.rule), one.flagged && [' ', h('span.stale', 'fails identically')]), num(one.retries, one.healed, one.failed_again, one.identical, share(one.success_percent))))) : h('p.empty', 'No failure was retried.'),
+    h('p.hush', formulas[1])),
   ];
 }
 

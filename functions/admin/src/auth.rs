@@ -1,6 +1,7 @@
 //! Who asks. A handler names the role it needs in its signature, so none can forget to ask for it; a key that is wrong costs
 //! nothing but its hash, and one that asks too often is told when to come back.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::FromRequestParts;
@@ -36,19 +37,31 @@ impl KeyName {
 
 /// Somebody who may look.
 pub(crate) struct Viewer(pub(crate) Caller);
+/// Somebody who may look, whose request is counted while they are answered.
+pub(crate) struct Looker(pub(crate) Caller);
 /// Somebody who may give ordinary commands.
 pub(crate) struct Operator(pub(crate) Caller);
 /// Somebody who may do everything.
 pub(crate) struct Administrator(pub(crate) Caller);
 
 async fn caller<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>, needs: Role) -> Result<Caller, Problem> {
+    let caller = known(parts, admin).await?;
+    within_limit(admin, &caller).await?;
+    allowed(caller, needs)
+}
+
+/// Whose key it is.
+async fn known<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>) -> Result<Caller, Problem> {
     let shown = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = shown.and_then(bearer).ok_or_else(Problem::unauthorized)?;
     let caller = admin.caller(key).await.ok_or_else(Problem::unauthorized)?;
     if let Some(name) = parts.extensions.get::<KeyName>() {
         name.set(&caller.name);
     }
-    within_limit(admin, &caller).await?;
+    Ok(caller)
+}
+
+fn allowed(caller: Caller, needs: Role) -> Result<Caller, Problem> {
     if caller.role < needs {
         let detail =
             format!("This needs a key with the role {needs}, and yours is {}: ask somebody who has one.", caller.role);
@@ -61,6 +74,30 @@ async fn caller<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>, needs:
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, key) = header.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
+impl Looker {
+    /// Answers, and counts the request meanwhile: that is a write, and reading need not wait for it. Nobody over the limit gets
+    /// the answer; and who is known to be over it costs nothing.
+    pub(crate) async fn look<S: Store, O: Outlets, T, E>(
+        &self,
+        admin: &Admin<S, O>,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Problem>
+    where
+        Problem: From<E>,
+    {
+        let minute = admin.desk.now().as_second().div_euclid(STRETCH_SECS);
+        if admin.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&self.0.name) == Some(&minute) {
+            within_limit(admin, &self.0).await?;
+        }
+        let (counted, answer) = tokio::join!(within_limit(admin, &self.0), work);
+        if counted.is_err() {
+            admin.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(self.0.name.clone(), minute);
+        }
+        counted?;
+        Ok(answer?)
+    }
 }
 
 async fn within_limit<S: Store, O: Outlets>(admin: &Admin<S, O>, caller: &Caller) -> Result<(), Problem> {
@@ -87,6 +124,14 @@ macro_rules! guarded {
             }
         }
     };
+}
+
+impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>> for Looker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin<S, O>>) -> Result<Self, Problem> {
+        allowed(known(parts, admin).await?, Role::Viewer).map(Looker)
+    }
 }
 
 guarded!(Viewer, Role::Viewer);

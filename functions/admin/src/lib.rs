@@ -10,7 +10,8 @@ mod reading;
 mod routes;
 mod view;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -69,6 +70,8 @@ pub struct Admin<S, O> {
     owner: Option<String>,
     dlq: Dlq,
     log: Log,
+    /// Keys that were over their limit, and in which minute.
+    refused: Mutex<BTreeMap<String, i64>>,
 }
 
 impl<S: Store, O: Outlets> Admin<S, O> {
@@ -76,7 +79,7 @@ impl<S: Store, O: Outlets> Admin<S, O> {
     pub fn new(engine: Engine<S, O>, settings: Settings) -> Self {
         let Settings { keys, owner, github, jenkins, dlq, clock, log } = settings;
         let (desk, keys) = (Desk::new(engine, clock, github, jenkins), RwLock::new(Arc::new(keys)));
-        Self { desk, keys, renewal: None, owner, dlq, log }
+        Self { desk, keys, renewal: None, owner, dlq, log, refused: Mutex::default() }
     }
 
     /// Asks there for the keys when somebody shows one that is not known: it may have been added a moment ago.

@@ -99,6 +99,9 @@ impl From<DeskError> for Problem {
             DeskError::Forbidden(why) => Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", sentence(&why)),
             DeskError::Conflict { code, why } => Self::new(StatusCode::CONFLICT, code, sentence(&why)),
             DeskError::Invalid { code, why } => Self::bad_request(code, sentence(&why)),
+            DeskError::TooMany(why) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_REQUESTS_TODAY", sentence(&why))
+            }
             DeskError::Store(error) => error.into(),
             DeskError::Undelivered(error) => Self::unavailable(error),
         }

@@ -65,6 +65,10 @@ pub async fn handle<S: Store, O: Outlets>(
             json!({"status": "busy", "run_id": wish.run.as_str(), "by": by, "until": until.to_string()})
         }
         Swept::Repeated => json!({"status": "repeated", "run_id": wish.run.as_str()}),
+        Swept::Superseded { by } => {
+            json!({"status": "superseded", "run_id": wish.run.as_str(), "by": by.as_str()})
+        }
+        Swept::LeftToSchedule(why) => json!({"status": "left_to_schedule", "run_id": wish.run.as_str(), "why": why}),
     })
 }
 
@@ -79,16 +83,12 @@ fn refused(moment: &Moment<'_>, error: &impl std::fmt::Display) -> Line {
 /// The one line an invocation leaves in the log.
 #[must_use]
 pub fn line(run: &RunId, swept: &Swept, now: Timestamp, ms: u64) -> Line {
+    let said = || Line::new("reconciler", now).with("level", "INFO").with("run", run.as_str());
     match swept {
         Swept::Done(summary) => summary.line(run.as_str(), now, ms),
-        Swept::Busy { by, until } => Line::new("reconciler", now)
-            .with("level", "INFO")
-            .with("run", run.as_str())
-            .with("by", by.as_str())
-            .with("until", until.to_string())
-            .count("busy", 1),
-        Swept::Repeated => {
-            Line::new("reconciler", now).with("level", "INFO").with("run", run.as_str()).count("repeated", 1)
-        }
+        Swept::Busy { by, until } => said().with("by", by.as_str()).with("until", until.to_string()).count("busy", 1),
+        Swept::Repeated => said().count("repeated", 1),
+        Swept::Superseded { by } => said().with("by", by.as_str()).count("superseded", 1),
+        Swept::LeftToSchedule(why) => said().with("why", why.as_str()).count("left_to_schedule", 1),
     }
 }

@@ -44,6 +44,7 @@ struct Event {
 struct Detail {
     repo: Option<String>,
     pr_number: Option<u64>,
+    base: Option<String>,
     dry_run: bool,
     run_id: Option<String>,
     requested_by: Option<String>,
@@ -71,16 +72,21 @@ fn requested(event: Event, moment: &Moment<'_>) -> Result<Wish, Unclear> {
     let detail = event.detail.unwrap_or_default();
     let malformed = |error: domain::id::BadId| Unclear::Malformed(error.to_string());
     let repo: Option<RepoName> = detail.repo.as_deref().map(str::parse).transpose().map_err(malformed)?;
-    let scope = match (repo, detail.pr_number) {
-        (Some(repo), Some(number)) => Scope::One(PrId::new(repo, number)),
-        (Some(repo), None) => Scope::Repo(repo),
-        (None, None) => Scope::All,
-        (None, Some(number)) => return Err(Unclear::Malformed(format!("#{number} of which repository?"))),
+    let base = detail.base.filter(|base| !base.is_empty());
+    let scope = match (repo, detail.pr_number, base) {
+        (Some(repo), Some(number), _) => Scope::One(PrId::new(repo, number)),
+        (Some(repo), None, Some(base)) => Scope::Base(repo, base),
+        (Some(repo), None, None) => Scope::Repo(repo),
+        (None, None, None) => Scope::All,
+        (None, Some(number), _) => return Err(Unclear::Malformed(format!("#{number} of which repository?"))),
+        (None, None, Some(base)) => return Err(Unclear::Malformed(format!("`{base}` of which repository?"))),
     };
     // An event that comes twice has its id, and so is granted once.
     let run = detail.run_id.unwrap_or_else(|| format!("requested-{}", event.id.as_deref().unwrap_or(moment.request)));
     let mut wish = Wish::requested(RunId::new(run), scope, detail.dry_run, moment.request);
     wish.requested_by = detail.requested_by;
+    // An event of the bus says when it happened; whoever was told late is not newer for that.
+    wish.at = event.time.and_then(|time| time.parse().ok());
     Ok(wish)
 }
 
@@ -129,6 +135,11 @@ mod tests {
         assert_eq!(one.scope, Scope::One("acme/shop#7".parse().unwrap()));
         assert_eq!((one.dry_run, one.run.as_str(), one.requested_by.as_deref()), (true, "r-9", Some("ops")));
         assert_eq!(wish(json!({"repo": "acme/shop"})).scope, Scope::Repo("acme/shop".parse().unwrap()));
+        let base = wish(json!({"repo": "acme/shop", "base": "main"}));
+        assert_eq!((base.scope.to_string().as_str(), base.at), ("base:acme/shop#main", None));
+        let mut late = asked(json!({}));
+        late["time"] = json!("2036-03-03T09:01:00Z");
+        assert_eq!(wish_of(late, &moment()).unwrap().at, "2036-03-03T09:01:00Z".parse().ok());
     }
 
     #[test]
@@ -138,6 +149,8 @@ mod tests {
         assert!(say(json!("hello")).starts_with("the event cannot be read"));
         let nowhere = json!({"detail-type": "ReconcileRequested", "detail": {"pr_number": 7}});
         assert_eq!(say(nowhere), "the event cannot be read: #7 of which repository?");
+        let nowhere = json!({"detail-type": "ReconcileRequested", "detail": {"base": "main"}});
+        assert_eq!(say(nowhere), "the event cannot be read: `main` of which repository?");
         let bad = json!({"detail-type": "ReconcileRequested", "detail": {"repo": "shop"}});
         assert!(say(bad).contains("expected `owner/name`"));
     }

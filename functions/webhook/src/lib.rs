@@ -142,7 +142,8 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
                 seen.repo = Some(told.repo.to_string());
                 Ok(self.intake.take(&told, now).await?)
             }
-            Reading::Ignored(reason) => Ok(Taken { status: Status::Ignored, reason, each: Vec::new() }),
+            Reading::Installed { id, at } => Ok(self.intake.installed(&id, at.unwrap_or(now), now).await?),
+            Reading::Ignored(reason) => Ok(Taken::said(Status::Ignored, reason)),
             Reading::Malformed(why) => Err(Problem::malformed(why).into()),
         }
     }

@@ -56,7 +56,11 @@ pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> 
     // From the delivery to the command, and from the run to the delivery that proved it.
     let commands: Vec<&str> = taken.each.iter().flat_map(|one| &one.commands).map(CommandId::as_str).take(20).collect();
     line = line.with_some("commands", (!commands.is_empty()).then_some(commands));
-    line = line.with_some("run", taken.each.iter().find_map(|one| one.run.as_ref()).map(|run| run.as_str().to_owned()));
+    let run = taken.run.as_ref().or_else(|| taken.each.iter().find_map(|one| one.run.as_ref()));
+    line = line.with_some("run", run.map(|run| run.as_str().to_owned()));
+    if let Some(ms) = taken.each.iter().find_map(|one| one.ended_ms) {
+        line = line.gauge("run_ms", "Milliseconds", ms);
+    }
     let tries = taken.each.iter().map(|one| one.tries).max().filter(|tries| *tries > 1);
     line = line.with_some("tries", tries);
     // One delivery may concern several pull requests: each counts.

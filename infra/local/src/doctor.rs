@@ -157,6 +157,15 @@ async fn github(
         }
         None => {
             chart.warn("credentials", "GitHub accepts the token. An App would be better: only an App can ask for lost webhooks again, and its permissions can be checked");
+            if std::iter::once(policies.base())
+                .chain(policies.overrides().map(|(_, policy)| policy))
+                .any(|policy| policy.check_run.enabled)
+            {
+                chart.warn(
+                    "check run",
+                    "`check_run.enabled` shows nothing: check runs are for GitHub Apps, and Suture has a token",
+                );
+            }
             if owners.is_empty() {
                 chart
                     .fail("repositories", "a token does not say whose repositories are meant: set SUTURE_GITHUB_OWNER");

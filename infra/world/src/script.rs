@@ -74,6 +74,17 @@ impl World {
         Some(self.github.comments[place].id)
     }
 
+    /// A person presses a button of a check run on the head; whether there is such a button. Only a completed one shows any.
+    pub fn person_presses(&mut self, pr: &Pr, check: &str, button: &str, login: &str) -> bool {
+        let Some(ix) = self.ix(pr) else { return false };
+        let shows = |run: &&CheckRun| {
+            run.name == check && run.conclusion.is_some() && run.actions.iter().any(|action| action == button)
+        };
+        let Some(run) = self.check_runs(pr).iter().rfind(shows).cloned() else { return false };
+        self.emit_pressed(ix, &run, button, login);
+        true
+    }
+
     /// A person edits a comment.
     pub fn person_edits_comment(&mut self, pr: &Pr, id: u64, login: &str, text: &str) {
         if let Some(place) = self.repo_ix(&pr.repo).and_then(|repo| self.comment_place(repo, id)) {

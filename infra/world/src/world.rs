@@ -188,6 +188,11 @@ impl World {
         self.github.pulls.iter().enumerate().map(|(place, pull)| (self.name_of(PrIx(place)), pull))
     }
 
+    /// The names of all but so many of the oldest: what is new to somebody who has seen those.
+    pub fn pulls_after(&self, seen: usize) -> impl Iterator<Item = Pr> {
+        (seen..self.github.pulls.len()).map(|place| self.name_of(PrIx(place)))
+    }
+
     /// The highest number of any pull request or issue: what a world that comes after this one must not use again.
     #[must_use]
     pub fn last_number(&self) -> u64 {

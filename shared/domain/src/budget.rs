@@ -116,8 +116,9 @@ impl RetryCounts {
 fn is_reset_by(strategy: Strategy, state: State, substatus: Option<Substatus>) -> bool {
     match strategy {
         Strategy::Rebuild => state == State::ChecksPassed,
-        // Seed §14 says CHECKS_RUNNING, but that is what every branch update leads to: the budget would never bind.
-        Strategy::BranchUpdate => matches!(state, State::Merging | State::Merged),
+        // Seed §14 says CHECKS_RUNNING, but that is what every branch update leads to: the budget would never bind. Green
+        // checks show that the update was good; behind again after that, the base has moved, and that is nobody's fault.
+        Strategy::BranchUpdate => matches!(state, State::ChecksPassed | State::Merging | State::Merged),
         Strategy::RetriggerPolicyBot => matches!(state, State::PolicyPassed | State::PolicyFailed),
         Strategy::RetriggerApproverBot => state == State::Approved,
         // Seed §14 also says MERGING, but that is this strategy's own post-action state.
@@ -276,7 +277,7 @@ mod tests {
             // Seed §14 resets branch_update here; every branch update leads here.
             (State::ChecksRunning, &[]),
             (State::ChecksFailed, &[]),
-            (State::ChecksPassed, &[Rebuild]),
+            (State::ChecksPassed, &[Rebuild, BranchUpdate]),
             (State::PolicyEvaluating, &[]),
             (State::PolicyPassed, &[RetriggerPolicyBot, RetriggerSodCheck]),
             (State::Approved, &[RetriggerApproverBot]),

@@ -1,9 +1,12 @@
 //! Every sentence a person reads: in logs, mails, comments, the dashboard and the API. Pure functions of what is known;
 //! the templates that the seed quotes are kept literally. Nothing here decides anything. What sweeps say is in `sweep`,
-//! what the dashboard and the API say in `desk`, what issues say in `coordination`.
+//! what the dashboard and the API say in `desk`, what the check run on a head says in `check_run`, what issues say in
+//! `coordination`, what the numbers suggest in `insight`.
 
+pub mod check_run;
 pub mod coordination;
 pub mod desk;
+pub mod insight;
 pub mod sweep;
 
 use std::fmt::Write as _;
@@ -126,6 +129,22 @@ pub fn blocked_reason(diagnosis: &Diagnosis) -> String {
     }
 }
 
+/// Why automation stopped on a pull request: it was given up, a person holds it, or another one is in the way.
+#[must_use]
+pub fn blocked(record: &Record) -> Option<String> {
+    let said = || record.blocked.as_ref().map(|blocked| blocked.reason.clone());
+    if record.state == State::NeedsIntervention {
+        return said().or_else(|| Some("nobody wrote down why".to_owned()));
+    }
+    if let Some(label) = record.hold_label() {
+        return Some(format!("the label `{label}` holds it"));
+    }
+    if record.hold {
+        return record.hold_reason.clone().or_else(said).or_else(|| Some("a person holds it".to_owned()));
+    }
+    said()
+}
+
 /// Why `/cancel` closes a pull request, as a comment on it.
 #[must_use]
 pub fn abandoned(by: &str) -> String {
@@ -137,8 +156,8 @@ pub fn abandoned(by: &str) -> String {
 pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
     let since = duration(now.duration_since(record.progressed_at));
     let mut lines = vec![format!("**{}** for {since}, on {}.", record.state, record.head_sha.short())];
-    if let Some(blocked) = &record.blocked {
-        lines.push(format!("Waiting for a person: {}.", blocked.reason.trim_end_matches('.')));
+    if let Some(reason) = blocked(record) {
+        lines.push(format!("Waiting for a person: {}.", reason.trim_end_matches('.')));
     }
     if record.hold || record.hold_label().is_some() {
         lines.push("Held: Suture watches, but does nothing. `/resume` lets it go on.".to_owned());

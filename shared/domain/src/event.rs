@@ -11,7 +11,7 @@ use crate::command::{Command, CommandSource};
 use crate::decide::RunEnd;
 use crate::diagnosis::Diagnosis;
 use crate::id::{EventId, PrId, RunId, Sha};
-use crate::remedy::FAILED_AGAIN;
+use crate::remedy;
 use crate::signals::{Approval, Check, MergeReport, PolicyReport};
 use crate::snapshot::Snapshot;
 use crate::state::{State, Strategy};
@@ -432,7 +432,7 @@ impl EventKind {
     /// The strategy whose claim it is, if it is one.
     #[must_use]
     pub fn claims(self) -> Option<Strategy> {
-        Strategy::ALL.into_iter().find(|strategy| crate::remedy::of(*strategy).event == self)
+        Strategy::ALL.into_iter().find(|strategy| remedy::of(*strategy).event == self)
     }
 }
 
@@ -483,12 +483,12 @@ impl Event {
         self.to.is_some() || self.kind.is_notable()
     }
 
-    /// Whether it is the end of a remedy that helped: proven by the event it expected, and not by the same failure once more.
+    /// Whether it is the end of a remedy that helped: proven by the event it expected, and not by the failure it was to cure.
     #[must_use]
     pub fn is_healed(&self) -> bool {
         self.kind == EventKind::RemediationEnded
             && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
-            && self.payload.text != FAILED_AGAIN
+            && remedy::helped(&self.payload.text)
     }
 }
 
@@ -514,6 +514,12 @@ pub struct Payload {
     /// Why this event did not change the state although it should have (seed §13 step 3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anomaly: Option<String>,
+    /// The transient rules that excused the red checks when a remedy was claimed, or a person called.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
+    /// A digest of what the red checks said then, numbers aside: the same once more is no accident.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 impl Payload {
@@ -701,6 +707,8 @@ mod tests {
                 by: Some("danny".to_owned()),
                 run: Some(RunId::new("run-1")),
                 anomaly: Some("why".to_owned()),
+                rules: vec!["network".to_owned()],
+                failure: Some("00ff".to_owned()),
             },
             ..event("2026-03-02T09:01:00.123456789Z")
         };

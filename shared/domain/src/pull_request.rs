@@ -93,6 +93,9 @@ pub struct Record {
     /// When a person last said `/hold` or `/resume`: a command that was under way for longer than a later one changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_said_at: Option<Timestamp>,
+    /// Who holds it by `/hold`, and why. What happens to it meanwhile does not change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_reason: Option<String>,
     /// A draft is watched, never remedied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,
@@ -105,6 +108,9 @@ pub struct Record {
     /// What observe mode last said it would do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would: Option<String>,
+    /// What the check run on the head last showed, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<Shown>,
 
     /// Lives of this pull request: 1, and one more for each time it was reopened.
     pub generation: u32,
@@ -190,6 +196,26 @@ pub struct ActiveRun {
     /// Whether it has been asked for once more, because its proof did not come in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked_twice: bool,
+}
+
+/// What the check run on the head last showed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// On which commit.
+    pub head: Sha,
+    /// A digest of all it said but the times: as long as this stays, it is left alone.
+    pub digest: u64,
+    /// As of when. Each is later than the one before, whoever's clock decided it: the older of two never replaces the newer.
+    pub at: Timestamp,
+    /// The diagnosis behind what is being done, or was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+    /// What somebody asked for by a button, and what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+    /// Whether it explains itself in full, because somebody asked for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub explained: bool,
 }
 
 /// Remedies that were claimed and never done.

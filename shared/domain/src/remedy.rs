@@ -7,7 +7,7 @@ use crate::command::Command;
 use crate::event::EventKind;
 use crate::policy::Policy;
 use crate::pull_request::Record;
-use crate::signals::Checks;
+use crate::signals::{Checks, PolicyVerdict};
 use crate::state::{State, Strategy};
 
 /// What is fixed about a strategy.
@@ -94,8 +94,19 @@ pub fn wait(strategy: Strategy, policy: &Policy) -> SignedDuration {
     policy.threshold(state).unwrap_or(SignedDuration::ZERO)
 }
 
-/// How a rebuild ends that was done and changed nothing: it is over, but nothing is healed by it.
+/// How a rebuild ends that was done and changed nothing.
 pub const FAILED_AGAIN: &str = "the checks failed again";
+/// How it ends when Policy Bot was woken, and said no.
+pub const REJECTED_AGAIN: &str = "Policy Bot rejected it again";
+/// How it ends when Automerge Bot was woken, and could not merge.
+pub const NOT_MERGED: &str = "Automerge Bot tried to merge, and could not";
+
+/// Whether a remedy that ended this way has helped. One that was answered by the failure it was to cure is over, and proven to
+/// have been done, but nothing is healed by it.
+#[must_use]
+pub fn helped(outcome: &str) -> bool {
+    ![FAILED_AGAIN, REJECTED_AGAIN, NOT_MERGED].contains(&outcome)
+}
 
 /// Whether what is known now proves the remedy under way, and how it ended. Read from the record, not from the fact at
 /// hand, so it is the same whether a webhook or the sweep brought the news.
@@ -122,9 +133,15 @@ pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
             Checks::Passed => "the checks passed".to_owned(),
             Checks::Failed(_) | Checks::Running | Checks::NotStarted => FAILED_AGAIN.to_owned(),
         },
-        Strategy::RetriggerPolicyBot | Strategy::RetriggerSodCheck => "Policy Bot answered".to_owned(),
+        Strategy::RetriggerPolicyBot | Strategy::RetriggerSodCheck => match &record.signals.policy {
+            Some(report) if matches!(report.verdict, PolicyVerdict::Failed(_)) => REJECTED_AGAIN.to_owned(),
+            Some(_) | None => "Policy Bot answered".to_owned(),
+        },
         Strategy::RetriggerApproverBot => "the approval came".to_owned(),
-        Strategy::RetriggerAutomergeBot => "Automerge Bot tried to merge".to_owned(),
+        Strategy::RetriggerAutomergeBot => match &record.signals.merge {
+            Some(report) if report.failed => NOT_MERGED.to_owned(),
+            Some(_) | None => "Automerge Bot tried to merge".to_owned(),
+        },
         Strategy::BranchUpdate | Strategy::CloseAndReopen => return None,
     })
 }
@@ -134,7 +151,7 @@ mod tests {
     use super::*;
     use crate::id::RunId;
     use crate::pull_request::ActiveRun;
-    use crate::signals::{Check, MergeReport, PolicyVerdict, Verdict};
+    use crate::signals::{Check, MergeReport, Verdict};
     use crate::state::Substatus;
     use crate::tests::world::{Tale, acting, approved, merging, minutes, policy_says, run_of, sha};
 
@@ -271,7 +288,10 @@ mod tests {
     #[test]
     fn waking_policy_bot_is_proven_by_a_new_result() {
         for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
-            for verdict in [PolicyVerdict::Passed, PolicyVerdict::Failed(Substatus::SodFailure)] {
+            for (verdict, outcome) in [
+                (PolicyVerdict::Passed, "Policy Bot answered"),
+                (PolicyVerdict::Failed(Substatus::SodFailure), "Policy Bot rejected it again"),
+            ] {
                 let mut tale = under_way(State::PolicyFailed, strategy);
                 assert_eq!(proof_of(&tale), None, "the old result proves nothing");
                 let started = policy_says(PolicyVerdict::Evaluating, tale.now);
@@ -279,7 +299,8 @@ mod tests {
                 assert_eq!(proof_of(&tale), None, "a start proves nothing");
                 let result = policy_says(verdict, tale.now);
                 tale.record_mut().signals.note_policy(&result);
-                assert_eq!(proof_of(&tale).as_deref(), Some("Policy Bot answered"));
+                assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
+                assert_eq!(helped(outcome), verdict == PolicyVerdict::Passed);
             }
         }
     }
@@ -295,12 +316,15 @@ mod tests {
 
     #[test]
     fn waking_automerge_bot_is_proven_by_an_attempt_even_a_failed_one() {
-        for failed in [false, true] {
+        for (failed, outcome) in
+            [(false, "Automerge Bot tried to merge"), (true, "Automerge Bot tried to merge, and could not")]
+        {
             let mut tale = under_way(State::Approved, Strategy::RetriggerAutomergeBot);
             assert_eq!(proof_of(&tale), None);
             let report = MergeReport { failed, ..merging(tale.now) };
             tale.record_mut().signals.note_merge(&report);
-            assert_eq!(proof_of(&tale).as_deref(), Some("Automerge Bot tried to merge"));
+            assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
+            assert_eq!(helped(outcome), !failed);
         }
         // The attempt that was under way when the bot was woken is not the answer.
         assert_eq!(proof_of(&under_way(State::Merging, Strategy::RetriggerAutomergeBot)), None);

@@ -50,6 +50,8 @@ pub enum RunTrigger {
     Reconciler,
     /// A person's comment on the pull request.
     PrComment,
+    /// A button of Suture's check run.
+    CheckRun,
     /// A call of the admin API.
     AdminApi,
     /// The scheduler.
@@ -139,6 +141,9 @@ pub struct Run {
     /// The key under which it was asked for (design §6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// The request it belongs to: that has the date by which it is found again, and decides about its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
     /// How often it has changed.
     pub version: u64,
     /// A sweep that stopped at its deadline; what it missed is still due.
@@ -203,6 +208,7 @@ impl Run {
             completed_at: None,
             duration_ms: None,
             idempotency_key: None,
+            request: None,
             version: 0,
             partial: false,
             transitions: Vec::new(),
@@ -366,9 +372,13 @@ impl Run {
 
     /// When somebody has to look at it: a pending run a minute after it was last sent, a running one when its lease
     /// ends, a waiting one at its deadline, or earlier to look at its target (without lease or deadline: at once, so that
-    /// nothing strands). Approvals take as long as people do, and ended runs need nobody.
+    /// nothing strands). Approvals take as long as people do, ended runs need nobody, and the run of a request is its request's.
     #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {
+        // The request has the date.
+        if self.request.is_some() {
+            return None;
+        }
         match self.state {
             RunState::Pending => Some(self.updated_at.checked_add(RESEND_AFTER).unwrap_or(Timestamp::MAX)),
             RunState::Running => Some(self.lease_until.unwrap_or(self.updated_at)),

@@ -42,6 +42,8 @@ pub struct Applied {
     pub undelivered: usize,
     /// How often it was decided, 1 if nobody was in the way.
     pub tries: u32,
+    /// How long the runs that it ended had lasted, in milliseconds.
+    pub ended_ms: Vec<u64>,
 }
 
 /// Why a fact could not be applied. In each case nothing of it is written.
@@ -157,7 +159,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<Record>, EngineError> {
         let key = rows::record_key(pr);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
     }
 
     async fn attempt(
@@ -191,7 +193,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         now: Timestamp,
     ) -> Result<Try, EngineError> {
         let Some(after) = &decision.record else {
-            return Ok(Try::Done(Box::new(answer(decision, 0))));
+            return Ok(Try::Done(Box::new(answer(decision, &[], 0))));
         };
         let loaded = before.map(|record| record.version);
         let runs = self.runs(&decision.runs, now).await?;
@@ -199,7 +201,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         match self.store.write(writes.clone(), now).await {
             Ok(()) => {
                 let undelivered = self.deliver(&fact.pr, &decision.effects, now).await;
-                Ok(Try::Done(Box::new(answer(decision, undelivered))))
+                Ok(Try::Done(Box::new(answer(decision, &runs, undelivered))))
             }
             Err(StoreError::Refused(refused)) => self.refused(&decision, &writes, refused, now).await,
             Err(StoreError::Contended) => Ok(Try::Again(Known::Unread)),
@@ -229,6 +231,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
                 events: Vec::new(),
                 undelivered,
                 tries: 1,
+                ended_ms: Vec::new(),
             })));
         }
         let key = writes[rows::RECORD].key();
@@ -286,7 +289,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     pub async fn run(&self, id: &RunId, now: Timestamp) -> Result<Option<Run>, EngineError> {
         let key = rows::run_key(id);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
     }
 
     /// What an event left undelivered when it was applied.
@@ -307,7 +310,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     pub async fn undelivered(&self, id: &EffectId, now: Timestamp) -> Result<Option<Effect>, EngineError> {
         let key = rows::effect_key(id);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::read(&key, &item)).transpose().map_err(EngineError::Store)
+        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
     }
 
     /// Delivers an effect that was left behind; one that is not there any more has been delivered. Answers whether it is out.
@@ -350,9 +353,10 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 }
 
-fn answer(decision: Decision, undelivered: usize) -> Applied {
+fn answer(decision: Decision, runs: &[RunWrite], undelivered: usize) -> Applied {
     let Decision { outcome, reason, record, events, .. } = decision;
-    Applied { outcome, reason, record, events, undelivered, tries: 1 }
+    let ended_ms = runs.iter().filter_map(|write| write.run.duration_ms).collect();
+    Applied { outcome, reason, record, events, undelivered, tries: 1, ended_ms }
 }
 
 /// Full jitter, the same for the same delivery and try: those who met once do not meet again.

@@ -25,8 +25,8 @@ fn lease_key(name: &str) -> Key {
     Key::state(format!("LEASE#{name}"))
 }
 
-fn slot_key(repo: &RepoName, n: u32) -> Key {
-    Key::state(format!("SLOT#{repo}#{n}"))
+fn slot_keys(whose: &str, slots: u32) -> Vec<Key> {
+    (0..slots).map(|n| Key::state(format!("SLOT#{whose}#{n}"))).collect()
 }
 
 fn held(holder: &str, until: Timestamp) -> Item {
@@ -115,7 +115,22 @@ pub async fn take_slot<S: Store>(
     until: Timestamp,
     now: Timestamp,
 ) -> Result<Slot, StoreError> {
-    let keys: Vec<Key> = (0..slots).map(|n| slot_key(repo, n)).collect();
+    take_place(store, repo.as_str(), slots, holder, until, now).await
+}
+
+/// Takes one of the slots of anything that has a name, or prolongs one's own.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn take_place<S: Store>(
+    store: &S,
+    name: &str,
+    slots: u32,
+    holder: &str,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<Slot, StoreError> {
+    let keys = slot_keys(name, slots);
     let known = store.get_many(&keys, now).await?;
     let mine = known.iter().find(|(_, item)| text_of(item, HOLDER) == Some(holder)).map(|(key, _)| key.clone());
     let free = keys.iter().filter(|key| known.iter().all(|(taken, _)| taken != *key)).cloned();
@@ -140,7 +155,21 @@ pub async fn give_slot<S: Store>(
     holder: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let keys: Vec<Key> = (0..slots).map(|n| slot_key(repo, n)).collect();
+    give_place(store, repo.as_str(), slots, holder, now).await
+}
+
+/// Gives a slot of anything that has a name back.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub async fn give_place<S: Store>(
+    store: &S,
+    name: &str,
+    slots: u32,
+    holder: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let keys = slot_keys(name, slots);
     for (key, item) in store.get_many(&keys, now).await? {
         if text_of(&item, HOLDER) == Some(holder) {
             give(store, key, holder, now).await?;
@@ -190,9 +219,15 @@ pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Ti
     if held_off(store, name, now).await?.is_some_and(|known| known >= until) {
         return Ok(());
     }
+    store.write(vec![hold_off_write(name, until)], now).await
+}
+
+/// What tells all processes to wait, for whoever writes something else with it.
+#[must_use]
+pub(crate) fn hold_off_write(name: &str, until: Timestamp) -> Write {
     let mut item = held("everybody", until);
     item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));
-    store.write(vec![Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }], now).await
+    Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }
 }
 
 fn pause_key() -> Key {
@@ -236,7 +271,7 @@ pub async fn slot_holders<S: Store>(
     slots: u32,
     now: Timestamp,
 ) -> Result<Vec<String>, StoreError> {
-    let keys: Vec<Key> = (0..slots).map(|n| slot_key(repo, n)).collect();
+    let keys = slot_keys(repo.as_str(), slots);
     let rows = store.get_many(&keys, now).await?;
     Ok(rows.iter().filter_map(|(_, item)| text_of(item, HOLDER).map(str::to_owned)).collect())
 }

@@ -1,29 +1,35 @@
-//! What was told is taken in: its pull requests are found, and the facts go through the engine; orders go onto the queue.
+//! What was told is taken in: its pull requests are found, and the facts go through the engine; orders go onto the queue; what
+//! concerns a base branch or everything becomes a request, which a sweep grants when it is quiet.
 //! What is too much at once waits there too, so that nothing is dropped and nobody is kept waiting by a storm. Who may tell
 //! us something, and how they are answered, is not known here.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use domain::comment::sweep as words;
 use domain::decide::Outcome;
 use domain::event::{Fact, Happened};
-use domain::id::{CommandId, PrId, RepoName, RunId};
+use domain::id::{CommandId, EventId, PrId, RepoName, RunId};
 use domain::policy::Policies;
 use domain::pull_request::Record;
+use domain::request::{Ask, Scope};
+use domain::run::RunTrigger;
 use domain::state::State;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
 use crate::engine::{Applied, Engine, EngineError};
 use crate::github::webhook::{About, News, Told};
+use crate::idempotency::hashed;
 use crate::lookup;
 use crate::outlets::message::Message;
 use crate::outlets::{Content, Outlets, Parcel, Undelivered};
 use crate::repos;
+use crate::requests;
 use crate::store::{Key, Store, StoreError};
 use crate::succession;
 
-/// Facts of one message that are applied at once; a push to a busy base can concern hundreds of pull requests.
+/// Facts of one message that are applied at once; a commit can be the head of many pull requests.
 const MOST_AT_ONCE: usize = 50;
 /// The window of the limit.
 const WINDOW_SECS: i64 = 60;
@@ -31,10 +37,6 @@ const WINDOW_SECS: i64 = 60;
 const SHORT_WAIT: Duration = Duration::from_secs(10);
 /// The queue can put nothing off for longer.
 const LONGEST_WAIT_SECS: u64 = 900;
-/// The version of a record that was just made.
-const FIRST: u64 = 1;
-/// Pull requests read at a time when a base has moved.
-const PAGE: u32 = 100;
 
 /// What became of what was told, in one word; the words are those of the answer (design §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +92,16 @@ pub struct Taken {
     pub reason: String,
     /// For each pull request.
     pub each: Vec<One>,
+    /// The run of the request that it became.
+    pub run: Option<RunId>,
+}
+
+impl Taken {
+    /// Something that is about no pull request in particular.
+    #[must_use]
+    pub fn said(status: Status, reason: String) -> Self {
+        Self { status, reason, each: Vec::new(), run: None }
+    }
 }
 
 /// What became of it for one pull request.
@@ -107,6 +119,8 @@ pub struct One {
     pub tries: u32,
     /// The run this was the proof or the end of, or that it opened.
     pub run: Option<RunId>,
+    /// How long the run that this ended had lasted, in milliseconds.
+    pub ended_ms: Option<u64>,
     /// The commands that are on their way.
     pub commands: Vec<CommandId>,
 }
@@ -168,6 +182,9 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             each.push(self.commands(told, first.pr(), now).await?);
         }
         if let Some(news) = &told.news {
+            if let About::Base(branch) = &news.about {
+                return self.base_moved(&told.repo, branch, news, now).await;
+            }
             match self.hearers(&told.repo, news, now).await? {
                 Heard::By(hearers) => each.extend(self.facts(&told.repo, news, hearers, now).await?),
                 Heard::ByNobody(why) => nobody = Some(why),
@@ -202,14 +219,7 @@ impl<S: Store, O: Outlets> Intake<S, O> {
     /// cost a read, and count towards no limit.
     async fn hearers(&self, repo: &RepoName, news: &News, now: Timestamp) -> Result<Heard, IntakeError> {
         let numbers = match &news.about {
-            About::Base(branch) => {
-                let records = self.on_base(repo, branch, now).await?;
-                if records.is_empty() {
-                    return Ok(Heard::ByNobody(format!("no pull request of ours is based on `{branch}`")));
-                }
-                let hearer = |record: Record| Hearer { pr: record.id.clone(), record: Some(record) };
-                return Ok(Heard::By(records.into_iter().map(hearer).collect()));
-            }
+            About::Base(branch) => return Ok(Heard::ByNobody(format!("`{branch}` has moved"))),
             About::Head(head) => {
                 let numbers = lookup::by_head(self.engine.store(), repo, head, now).await?;
                 if numbers.is_empty() {
@@ -235,26 +245,44 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         Ok(Heard::By(hearers))
     }
 
-    /// The open pull requests on a base: the index says which, and only their records are read.
-    async fn on_base(&self, repo: &RepoName, branch: &str, now: Timestamp) -> Result<Vec<Record>, StoreError> {
-        let store = self.engine.store();
-        let mut records = Vec::new();
-        let mut after = None;
-        loop {
-            let page = lookup::pull_requests(store, repo, None, after, PAGE, now).await?;
-            let on_it = |base: &Option<String>| base.as_ref().is_none_or(|base| base == branch);
-            let open = page.entries.into_iter().filter(|listed| !listed.state.is_terminal() && on_it(&listed.base));
-            let prs: Vec<PrId> = open.map(|listed| listed.pr).collect();
-            let found = lookup::records(store, &prs, now).await?;
-            records
-                .extend(found.into_iter().filter(|record| record.base_branch == branch && !record.state.is_terminal()));
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
+    /// A base has moved: one request for all that is open on it, however often it moves until it is looked at.
+    async fn base_moved(
+        &self,
+        repo: &RepoName,
+        branch: &str,
+        news: &News,
+        now: Timestamp,
+    ) -> Result<Taken, IntakeError> {
+        if !lookup::has_base(self.engine.store(), repo, branch, now).await? {
+            return Ok(Taken::said(Status::Ignored, format!("no pull request of ours is based on `{branch}`")));
         }
-        records.sort_by_key(|record| record.id.number);
-        Ok(records)
+        let scope = Scope::Base(repo.clone(), branch.to_owned());
+        self.request(&scope, &news.id, news.occurred_at, now).await
+    }
+
+    /// Everything is to be looked at, and listed: somebody has installed us.
+    ///
+    /// # Errors
+    /// See [`IntakeError`].
+    pub async fn installed(&self, id: &EventId, at: Timestamp, now: Timestamp) -> Result<Taken, IntakeError> {
+        self.request(&Scope::All, id, at, now).await
+    }
+
+    async fn request(&self, scope: &Scope, id: &EventId, at: Timestamp, now: Timestamp) -> Result<Taken, IntakeError> {
+        // A delivery told again is the same request, and its name fits into an address.
+        let run = RunId::new(format!("asked-{}", &hashed(&[id.as_str(), &scope.to_string()])[..20]));
+        let ask = Ask { run: run.clone(), at, trigger: RunTrigger::Webhook, requested_by: None };
+        let taken = requests::ask(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
+        Ok(match taken {
+            requests::Taken::Queued(asked) => {
+                let secs = asked.due_at.duration_since(now).as_secs().max(0);
+                let reason = format!("{scope} is looked at in about {secs} s; {} are one request", asked.stands_for);
+                Taken { run: Some(run), ..Taken::said(Status::Applied, reason) }
+            }
+            requests::Taken::Known(_) => Taken::said(Status::Duplicate, format!("{id} was taken before")),
+            requests::Taken::Superseded { by } => Taken::said(Status::Superseded, words::superseded(&by)),
+            requests::Taken::OverLimit(why) => Taken::said(Status::Throttled, why),
+        })
     }
 
     /// Applies as many as may be applied now; the others wait on the queue.
@@ -276,12 +304,8 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             }
             match self.engine.apply_to(record, &fact, now).await {
                 Ok(applied) => {
-                    if applied.record.as_ref().is_some_and(|record| record.version == FIRST) {
-                        self.repos.tell(self.engine.store(), repo, now).await;
-                    }
-                    if let (Happened::Opened(_), Some(fresh)) = (&fact.what, &applied.record) {
-                        succession::link(&self.engine, fresh, now).await?;
-                    }
+                    self.repos.tell_of(self.engine.store(), &applied, now).await;
+                    succession::follow(&self.engine, &applied, now).await?;
                     each.push(applied_to(pr, &applied));
                 }
                 Err(EngineError::Contended { .. }) => {
@@ -367,7 +391,7 @@ fn wait(place: u64, limit: u64, into_minute: u64) -> Duration {
 }
 
 fn one(pr: PrId, status: Status, reason: String) -> One {
-    One { pr, status, reason, change: None, tries: 0, run: None, commands: Vec::new() }
+    One { pr, status, reason, change: None, tries: 0, run: None, ended_ms: None, commands: Vec::new() }
 }
 
 fn applied_to(pr: PrId, applied: &Applied) -> One {
@@ -380,6 +404,7 @@ fn applied_to(pr: PrId, applied: &Applied) -> One {
         change: from.zip(to),
         tries: applied.tries,
         run: applied.events.iter().find_map(|event| event.payload.run.clone()),
+        ended_ms: applied.ended_ms.first().copied(),
         commands: Vec::new(),
     }
 }
@@ -387,7 +412,7 @@ fn applied_to(pr: PrId, applied: &Applied) -> One {
 fn sum_up(each: Vec<One>, nobody: Option<String>) -> Taken {
     let Some(weightiest) = each.iter().map(|one| one.status).max() else {
         let reason = nobody.unwrap_or_else(|| "it says nothing".to_owned());
-        return Taken { status: Status::Ignored, reason, each };
+        return Taken::said(Status::Ignored, reason);
     };
     let reason = match each.as_slice() {
         [one] => one.reason.clone(),
@@ -397,7 +422,7 @@ fn sum_up(each: Vec<One>, nobody: Option<String>) -> Taken {
             domain::event::cut(&most.collect::<Vec<_>>().join("; "), 500)
         }
     };
-    Taken { status: weightiest, reason, each }
+    Taken { status: weightiest, reason, each, run: None }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod lookup;
 pub mod outlets;
 pub mod reports;
 pub mod repos;
+pub mod requests;
 pub mod rows;
 pub mod secrets;
 pub mod store;

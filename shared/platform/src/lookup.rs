@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use domain::event::Event;
 use domain::id::{PrId, RepoName, RunId, Sha};
 use domain::pull_request::{Record, Vulnerability};
+use domain::request::Request;
 use domain::run::Run;
 use domain::state::State;
 use jiff::Timestamp;
@@ -49,8 +50,8 @@ fn understood<S: Store, T>(store: &S, read: Result<T, StoreError>) -> Option<T> 
     .ok()
 }
 
-fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, &Item) -> Result<T, StoreError>) -> Listing<T> {
-    let entries = page.rows.iter().filter_map(|(key, item)| understood(store, read(key, item))).collect();
+fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, Item) -> Result<T, StoreError>) -> Listing<T> {
+    let entries = page.rows.into_iter().filter_map(|(key, item)| understood(store, read(&key, item))).collect();
     Listing { entries, next: page.next }
 }
 
@@ -80,7 +81,8 @@ async fn due_shard<S: Store>(store: &S, shard: String, most: u32, now: Timestamp
     query.up_to = Some(rows::sortable(now));
     let mut found = Vec::new();
     loop {
-        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::due_entry);
+        let Listing { entries, next } =
+            entries(store, store.query(&query, now).await?, |key, item| rows::due_entry(key, &item));
         found.extend(entries);
         let wanted = most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
         match next {
@@ -107,7 +109,66 @@ pub async fn pull_requests<S: Store>(
     let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), limit);
     query.prefix = state.map(|state| format!("{state}#"));
     query.after = after;
-    Ok(entries(store, store.query(&query, now).await?, rows::listed))
+    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)))
+}
+
+/// Pull requests of a repository read at a time when a base is asked for.
+const PAGE: u32 = 100;
+
+/// One page of what is open on a base, by the index alone. Rows from before the index knew the base are among it.
+async fn base_page<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    branch: &str,
+    after: Option<Cursor>,
+    now: Timestamp,
+) -> Result<Listing<PrId>, StoreError> {
+    let page = pull_requests(store, repo, None, after, PAGE, now).await?;
+    let on_it = |base: &Option<String>| base.as_ref().is_none_or(|base| base == branch);
+    let open = page.entries.into_iter().filter(|listed| !listed.state.is_terminal() && on_it(&listed.base));
+    Ok(Listing { entries: open.map(|listed| listed.pr).collect(), next: page.next })
+}
+
+/// Whether anything of ours is open on a base.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: Timestamp) -> Result<bool, StoreError> {
+    let mut after = None;
+    loop {
+        let page = base_page(store, repo, branch, after, now).await?;
+        if !page.entries.is_empty() {
+            return Ok(true);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(false);
+        }
+    }
+}
+
+/// What is open on a base: the index says which, and only their records are read.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn on_base<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    branch: &str,
+    now: Timestamp,
+) -> Result<Vec<Record>, StoreError> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = base_page(store, repo, branch, after, now).await?;
+        let read = if page.entries.is_empty() { Vec::new() } else { records(store, &page.entries, now).await? };
+        found.extend(read.into_iter().filter(|record| record.base_branch == branch && !record.state.is_terminal()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    found.sort_by_key(|record| record.id.number);
+    Ok(found)
 }
 
 /// Pull requests of a repository in one state, the highest numbers first, at most so many.
@@ -124,7 +185,7 @@ pub async fn newest<S: Store>(
     let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), most);
     query.prefix = Some(format!("{state}#"));
     query.backwards = true;
-    Ok(entries(store, store.query(&query, now).await?, rows::listed).entries)
+    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)).entries)
 }
 
 /// Runs of a pull request, or sweeps, the newest first.
@@ -162,7 +223,7 @@ pub async fn events<S: Store>(
     now: Timestamp,
 ) -> Result<Listing<Event>, StoreError> {
     let query = Query { backwards, after, ..all_of(From::Log, pr.to_string(), limit) };
-    Ok(entries(store, store.query(&query, now).await?, rows::read))
+    Ok(entries(store, store.query(&query, now).await?, rows::take))
 }
 
 /// The repositories that have, or have had, pull requests of ours.
@@ -223,7 +284,7 @@ async fn day_part<S: Store>(
     query.backwards = reading.backwards;
     let mut found = Vec::new();
     loop {
-        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::read);
+        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::take);
         found.extend(entries);
         let wanted = reading.most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
         match next {
@@ -253,13 +314,22 @@ pub async fn runs<S: Store>(store: &S, ids: &[RunId], now: Timestamp) -> Result<
     read_many(store, &keys, now).await
 }
 
+/// Requests, in any order; what is not there or cannot be understood is left out.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn requests<S: Store>(store: &S, keys: &[String], now: Timestamp) -> Result<Vec<Request>, StoreError> {
+    let keys: Vec<Key> = keys.iter().map(|key| rows::request_key(key)).collect();
+    read_many(store, &keys, now).await
+}
+
 async fn read_many<S: Store, T: DeserializeOwned>(
     store: &S,
     keys: &[Key],
     now: Timestamp,
 ) -> Result<Vec<T>, StoreError> {
     let found = store.get_many(keys, now).await?;
-    Ok(found.iter().filter_map(|(key, item)| understood(store, rows::read(key, item))).collect())
+    Ok(found.into_iter().filter_map(|(key, item)| understood(store, rows::take(&key, item))).collect())
 }
 
 /// The pull requests whose head this commit is or was: what says only a commit finds its pull request here.

@@ -9,8 +9,12 @@ use domain::id::RepoName;
 use jiff::Timestamp;
 use tracing::warn;
 
+use crate::engine::Applied;
 use crate::rows;
 use crate::store::Store;
+
+/// The version of a record that was just made.
+const FIRST: u64 = 1;
 
 /// The repositories this process has told the table of.
 #[derive(Debug, Default)]
@@ -26,6 +30,13 @@ impl Told {
         match store.write(vec![rows::repo_known(repo)], now).await {
             Ok(()) => _ = self.known().insert(repo.clone()),
             Err(error) => warn!(%repo, %error, "the list of repositories could not be written"),
+        }
+    }
+
+    /// Tells the table of the repository of a pull request that has just begun.
+    pub async fn tell_of<S: Store>(&self, store: &S, applied: &Applied, now: Timestamp) {
+        if let Some(record) = applied.record.as_ref().filter(|record| record.version == FIRST) {
+            self.tell(store, &record.id.repo, now).await;
         }
     }
 

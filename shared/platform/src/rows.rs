@@ -10,6 +10,7 @@ use domain::id::{EffectId, PrId, RepoName, RunId, Sha};
 use domain::policy::Policy;
 use domain::priority::Priority;
 use domain::pull_request::{Record, Vulnerability};
+use domain::request::Request;
 use domain::run::Run;
 use domain::state::State;
 use jiff::civil::Date;
@@ -64,6 +65,12 @@ pub fn vulnerability_key(repo: &RepoName, base: &str, id: &str) -> Key {
 #[must_use]
 pub fn run_key(id: &RunId) -> Key {
     Key::state(format!("RUN#{id}"))
+}
+
+/// A reconcile request, by what makes two of them the same.
+#[must_use]
+pub fn request_key(key: &str) -> Key {
+    Key::state(format!("REQ#{key}"))
 }
 
 /// An event of the log.
@@ -143,8 +150,18 @@ pub(crate) fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError
 /// # Errors
 /// [`StoreError::Corrupt`] if it does not hold that.
 pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError> {
+    let mut copy = Item::default();
+    copy.inner_mut().extend(item.get(BODY).map(|body| (BODY.to_owned(), body.clone())));
+    take(key, copy)
+}
+
+/// The same of a row that nobody needs any more: nothing is copied.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it does not hold that.
+pub fn take<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, StoreError> {
     let corrupt = |why: String| StoreError::Corrupt(key.clone(), why);
-    let body = item.get(BODY).cloned().ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
+    let body = item.inner_mut().remove(BODY).ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
     serde_dynamo::from_attribute_value(body).map_err(|error| corrupt(error.to_string()))
 }
 
@@ -170,6 +187,8 @@ pub enum Subject {
     Run(RunId),
     /// A pull request that wants attention.
     PullRequest(PrId),
+    /// A reconcile request that waits, or whose worker is gone.
+    Request(String),
 }
 
 impl Subject {
@@ -180,6 +199,7 @@ impl Subject {
             Self::Effect(id) => effect_key(id),
             Self::Run(id) => run_key(id),
             Self::PullRequest(pr) => record_key(pr),
+            Self::Request(key) => request_key(key),
         }
     }
 
@@ -189,6 +209,7 @@ impl Subject {
             "PR" => id.parse().ok().map(Self::PullRequest),
             "OUT" => Some(Self::Effect(EffectId::new(id))),
             "RUN" => Some(Self::Run(RunId::new(id))),
+            "REQ" => Some(Self::Request(id.to_owned())),
             _ => None,
         }
     }
@@ -262,7 +283,7 @@ pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
 pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
     match Subject::of(key) {
         Some(Subject::Run(id)) => Ok(id),
-        Some(Subject::Effect(_) | Subject::PullRequest(_)) | None => {
+        Some(Subject::Effect(_) | Subject::PullRequest(_) | Subject::Request(_)) | None => {
             Err(StoreError::Corrupt(key.clone(), "only runs are listed as runs".to_owned()))
         }
     }
@@ -352,6 +373,19 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     set_due(&key, &mut item, run.due_at());
     let kept = SignedDuration::from_hours(24 * i64::from(policy.retention.runs_days));
     set_ttl(&mut item, run.completed_at.map(|at| at.saturating_add(kept).unwrap_or(Timestamp::MAX)));
+    Ok((key, item))
+}
+
+/// The row of a request, with its date.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if it cannot be written down.
+pub fn request_row(request: &Request, now: Timestamp) -> Result<(Key, Item), StoreError> {
+    let key = request_key(&request.key());
+    let mut item = row(&key, request)?;
+    item.inner_mut().insert(VERSION.to_owned(), number(request.version));
+    set_due(&key, &mut item, request.due_at());
+    set_ttl(&mut item, request.ttl(now));
     Ok((key, item))
 }
 

@@ -1,16 +1,53 @@
-//! A fresh pull request takes the place of one that was closed for it: both are told. Asked when a pull request is opened, and
-//! again when a replacement seems to be missing, so that a crash in between leaves nothing unlinked.
+//! A fresh pull request takes the place of one that was closed for it: both are told. Asked when a pull request begins, when one
+//! is closed (the fresh one may have been heard of first), and again when a replacement seems to be missing, so that a crash
+//! in between leaves nothing unlinked.
 
-use domain::event::{Actor, Fact, Happened, Link};
+use domain::event::{Actor, EventKind, Fact, Happened, Link};
 use domain::id::{EventId, PrId};
 use domain::pull_request::Record;
-use domain::state::Strategy;
+use domain::state::{State, Strategy};
 use jiff::Timestamp;
 
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Applied, Engine, EngineError};
 use crate::lookup;
 use crate::outlets::Outlets;
 use crate::store::Store;
+
+/// What was just applied may have brought about a succession, from either side.
+///
+/// # Errors
+/// [`EngineError`]; asking again does no harm.
+pub async fn follow<S: Store, O: Outlets>(
+    engine: &Engine<S, O>,
+    applied: &Applied,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    let Some(record) = &applied.record else { return Ok(()) };
+    if applied.events.iter().any(|event| event.kind == EventKind::PrOpened) {
+        link(engine, record, now).await?;
+    } else if applied.events.iter().any(|event| event.to == Some(State::Closed)) {
+        find(engine, record, now).await?;
+    }
+    Ok(())
+}
+
+/// Looks for the one that has taken this one's place, if it waits for one, and links them. Answers whether there is one.
+///
+/// # Errors
+/// [`EngineError`]; asking again does no harm.
+pub async fn find<S: Store, O: Outlets>(
+    engine: &Engine<S, O>,
+    old: &Record,
+    now: Timestamp,
+) -> Result<bool, EngineError> {
+    let Some(id) = old.vulnerability_id.as_ref().filter(|_| awaits_replacement(old)) else { return Ok(false) };
+    let row = lookup::vulnerability(engine.store(), &old.id.repo, &old.base_branch, id, now).await;
+    // All of them, not only those that are open: it may have been merged since.
+    let lineage = row.map_err(EngineError::Store)?.lineage;
+    let Some(fresh) = lineage.into_iter().rfind(|number| *number > old.id.number) else { return Ok(false) };
+    let Some(fresh) = engine.load(&PrId::new(old.id.repo.clone(), fresh), now).await? else { return Ok(false) };
+    Ok(link(engine, &fresh, now).await?.is_some_and(|replaced| replaced == old.id))
+}
 
 /// Links a pull request that was opened with the one it replaces, if there is one that waits for it. Answers which.
 ///

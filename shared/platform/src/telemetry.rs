@@ -84,7 +84,7 @@ impl Line {
 
 /// Where lines go.
 pub struct Log {
-    writer: Mutex<Box<dyn Write + Send>>,
+    writer: Option<Mutex<Box<dyn Write + Send>>>,
     namespace: String,
 }
 
@@ -104,7 +104,13 @@ impl Log {
     /// To wherever.
     #[must_use]
     pub fn to(writer: impl Write + Send + 'static) -> Self {
-        Self { writer: Mutex::new(Box::new(writer)), namespace: NAMESPACE.to_owned() }
+        Self { writer: Some(Mutex::new(Box::new(writer))), namespace: NAMESPACE.to_owned() }
+    }
+
+    /// To nobody.
+    #[must_use]
+    pub fn nowhere() -> Self {
+        Self { writer: None, namespace: NAMESPACE.to_owned() }
     }
 
     /// Puts metrics into this namespace: two deployments in one account must not answer for each other.
@@ -115,9 +121,10 @@ impl Log {
 
     /// Writes a line. If that fails there is nobody to tell: the work itself was done.
     pub fn write(&self, line: &Line) {
+        let Some(writer) = &self.writer else { return };
         let mut text = line.to_json_in(&self.namespace);
         text.push('\n');
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = writer.write_all(text.as_bytes()).and_then(|()| writer.flush());
     }
 }

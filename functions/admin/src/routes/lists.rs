@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use crate::Admin;
-use crate::auth::Viewer;
+use crate::auth::{Looker, Viewer};
 use crate::cursor;
 use crate::problem::{Problem, Problems};
 use crate::reading::{Asked, PrPath, repo};
@@ -164,12 +164,12 @@ pub(crate) struct PrParams {
 #[utoipa::path(get, path = "/api/pr/{repo}/{number}/status", params(PrParams), security(("key" = [])), responses((status = 200, description = "Here it is.", body = Status), Problems))]
 pub(crate) async fn status<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Viewer(caller): Viewer,
+    looker: Looker,
     PrPath(pr): PrPath,
 ) -> Result<Json<Status>, Problem> {
-    let standing = admin.desk.standing(&caller, &pr).await?;
+    let standing = looker.look(&admin, admin.desk.standing(&looker.0, &pr)).await?;
     let policy = admin.desk.engine().policies().for_repo(&standing.record.id.repo);
-    Ok(Json(Status::of(&standing, policy, &caller, admin.desk.now())))
+    Ok(Json(Status::of(&standing, policy, &looker.0, admin.desk.now())))
 }
 
 /// Which events.

@@ -2,6 +2,7 @@
 //! first argument after the state is who may call it.
 
 mod commands;
+mod insights;
 mod lists;
 mod operations;
 mod overview;
@@ -45,6 +46,7 @@ impl Modify for WithKey {
         site::healthz,
         site::openapi,
         overview::overview,
+        insights::insights,
         lists::prs,
         lists::stale,
         lists::status,
@@ -90,6 +92,7 @@ fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<Route<S, O>> {
         ("/assets/pages.js", get(site::pages)),
         ("/assets/style.css", get(site::style)),
         ("/api/overview", get(overview::overview::<S, O>)),
+        ("/api/insights", get(insights::insights::<S, O>)),
         ("/api/prs", get(lists::prs::<S, O>)),
         ("/api/prs/stale", get(lists::stale::<S, O>)),
         ("/api/pr/{repo}/{number}/status", get(lists::status::<S, O>)),

@@ -30,6 +30,9 @@ use crate::view::overview::{BreakerView, Paused};
 /// Events that are exported at once: what a function may answer with has an end.
 const MOST_EXPORTED: usize = 8_000;
 
+/// The longest name of a branch: it becomes part of a key.
+const MOST_BRANCH: usize = 255;
+
 /// What to sweep; nothing said is everything that is due.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -39,6 +42,9 @@ pub(crate) struct ReconcileBody {
     /// This pull request only, due or not; needs `repo`.
     #[schema(minimum = 1)]
     pr_number: Option<u64>,
+    /// What is open on this base branch only, due or not; needs `repo`.
+    #[schema(min_length = 1, max_length = 255)]
+    base: Option<String>,
     /// Only say what would be done; see the run's summary.
     dry_run: bool,
 }
@@ -72,13 +78,17 @@ pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
     body: Body,
 ) -> Result<Response, Problem> {
     let asked: Option<ReconcileBody> = body.json_or_default()?;
-    let ReconcileBody { repo: name, pr_number, dry_run } = asked.unwrap_or_default();
+    let ReconcileBody { repo: name, pr_number, base, dry_run } = asked.unwrap_or_default();
+    if base.as_ref().is_some_and(|base| !(1..=MOST_BRANCH).contains(&base.len())) {
+        let detail = format!("`base` is a branch's name, 1 to {MOST_BRANCH} bytes.");
+        return Err(Problem::bad_request("BAD_REQUEST", detail));
+    }
     let named_repo = name.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
     once(&admin, &caller, &headers, (uri.path(), &body.0), |named| {
         let (desk, caller) = (&admin.desk, &caller);
         async move {
             let run = RunId::new(format!("requested-{}", named.part(0)));
-            let run = desk.sweep(caller, SweepAsk { run, repo: named_repo, number: pr_number, dry_run }).await?;
+            let run = desk.sweep(caller, SweepAsk { run, repo: named_repo, number: pr_number, base, dry_run }).await?;
             Answer::json(StatusCode::ACCEPTED, &Requested { run_id: run.to_string() })
         }
     })

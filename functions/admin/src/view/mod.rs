@@ -1,5 +1,6 @@
 //! What answers look like. Translation only: sentences come from the domain, facts from the record.
 
+pub(crate) mod insights;
 pub(crate) mod overview;
 pub(crate) mod pull_request;
 pub(crate) mod run;

@@ -366,7 +366,7 @@ impl Status {
             draft: record.draft,
             labels: record.labels.clone(),
             priority: PriorityView { name: priority(record), score: record.priority_score(now) },
-            blocked_reason: record.blocked.as_ref().map(|blocked| blocked.reason.clone()),
+            blocked_reason: comment::blocked(record),
             retry_counts: RetryCountsView {
                 rebuild: counts.rebuild,
                 branch_update: counts.branch_update,

@@ -2,11 +2,13 @@
 //! the watch at the very moment it takes effect.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use domain::id::RunId;
+use domain::policy::Policies;
 use domain::route::DetailType;
 use futures_util::FutureExt;
 use http::{Request, Response};
@@ -22,6 +24,7 @@ use world::World;
 
 use super::chance::Chance;
 use super::faults::{Inside, Mishaps};
+use super::play::Plot;
 use super::queue::{Queue, later};
 use super::watch::{Doing, Watch};
 
@@ -72,6 +75,7 @@ pub(crate) struct Scene<S> {
     pub(crate) queue: Mutex<Queue>,
     pub(crate) watch: Mutex<Watch>,
     pub(crate) mishaps: Mishaps,
+    pub(crate) policies: Policies,
     pub(crate) chance: Mutex<Chance>,
     /// What is asked of the reconciler on the bus.
     pub(crate) wishes: Mutex<Vec<String>>,
@@ -81,37 +85,32 @@ pub(crate) struct Scene<S> {
     /// Calls that have left each function's processes, and the one at which the process is stopped.
     pub(crate) calls: Mutex<BTreeMap<Function, u64>>,
     pub(crate) stop: Option<Stopped>,
+    /// Requests of all processes to the tables.
+    pub(crate) asked: AtomicU64,
     pub(crate) traced: Option<Mutex<Vec<String>>>,
     start: Timestamp,
     began: Instant,
 }
 
 impl<S: Store> Scene<S> {
-    #[expect(clippy::too_many_arguments, reason = "each is one thing that a scene has")]
-    pub(crate) fn new(
-        seed: u64,
-        world: World,
-        store: S,
-        watch: Watch,
-        mishaps: Mishaps,
-        sabotage: Option<Sabotage>,
-        stop: Option<Stopped>,
-        traced: bool,
-    ) -> Self {
+    /// What a plot begins with.
+    pub(crate) fn new(plot: &Plot, world: World, store: S) -> Self {
         Self {
             start: world.now(),
             world: Mutex::new(world),
             store,
             queue: Mutex::default(),
-            watch: Mutex::new(watch),
-            mishaps,
-            chance: Mutex::new(Chance::new(seed, 1)),
+            watch: Mutex::new(Watch::new(plot.policies.clone(), plot.keeps_log)),
+            mishaps: plot.mishaps.clone(),
+            policies: plot.policies.clone(),
+            chance: Mutex::new(Chance::new(plot.seed, 1)),
             wishes: Mutex::default(),
             changed: Notify::new(),
-            sabotage,
+            sabotage: plot.sabotage,
             calls: Mutex::default(),
-            stop,
-            traced: traced.then(Mutex::default),
+            stop: plot.stop,
+            asked: AtomicU64::new(0),
+            traced: plot.traced.then(Mutex::default),
             began: Instant::now(),
         }
     }
@@ -152,6 +151,12 @@ impl<S: Store> Scene<S> {
         self.store.get(key, self.now()).now_or_never()?.ok()?
     }
 
+    /// Whether no sweep has anything to do until then, read past all faults.
+    pub(crate) fn is_idle(&self, until: Timestamp) -> bool {
+        let idle = platform::sweep::is_idle(&self.store, self.policies.base(), until).now_or_never();
+        matches!(idle, Some(Ok(true)))
+    }
+
     /// One more call leaves a process of this function. Answers whether it is the one to stop at.
     fn stops(&self, function: Function) -> Option<Stop> {
         let mut calls = locked(&self.calls);
@@ -178,6 +183,7 @@ pub enum Function {
     Webhook,
     CarBridge,
     Reconciler,
+    Admin,
 }
 
 impl Function {
@@ -188,6 +194,7 @@ impl Function {
             Self::Webhook => "webhook",
             Self::CarBridge => "car-bridge",
             Self::Reconciler => "reconciler",
+            Self::Admin => "admin",
         }
     }
 }
@@ -290,6 +297,7 @@ impl<S: Store + 'static> Border<S> {
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         self.takes_ms(1, 8).await;
+        self.scene.asked.fetch_add(1, Ordering::Relaxed);
         if self.scene.happens(Inside::StoreThrottled, 3) {
             self.trace(|| format!("throttled: {}", name()));
             return Err(StoreError::Throttled);
@@ -315,16 +323,17 @@ impl<S: Store + 'static> Border<S> {
 
     /// Writes, and shows what was written to the watch in the same moment.
     async fn written(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        let noted = locked(&self.scene.watch).digest(&writes);
         let kept = match self.scene.sabotage {
-            Some(Sabotage::StoreForgets(every)) => forget(&self.scene, writes.clone(), every),
-            Some(Sabotage::ActsTwice | Sabotage::QueueLoses(_) | Sabotage::MailLost) | None => writes.clone(),
+            Some(Sabotage::StoreForgets(every)) => forget(&self.scene, writes, every),
+            Some(Sabotage::ActsTwice | Sabotage::QueueLoses(_) | Sabotage::MailLost) | None => writes,
         };
         self.scene.store.write(kept, now).await?;
         let at = self.scene.now();
         let mut doing = locked(&self.process.doing);
         let mut watch = locked(&self.scene.watch);
         let needs_a_person = |pr: &world::Pr| locked(&self.scene.world).needs_a_person(pr).is_some();
-        for line in watch.wrote(&writes, &mut doing, at, needs_a_person) {
+        for line in watch.wrote(noted, &mut doing, at, needs_a_person) {
             self.trace(|| line);
         }
         Ok(())

@@ -138,7 +138,7 @@ fn moves_head(event: &Event) -> bool {
 fn is_proof(strategy: Strategy, state: State) -> bool {
     match strategy {
         Strategy::Rebuild => state == State::ChecksPassed,
-        Strategy::BranchUpdate => matches!(state, State::Merging | State::Merged),
+        Strategy::BranchUpdate => matches!(state, State::ChecksPassed | State::Merging | State::Merged),
         Strategy::RetriggerPolicyBot => matches!(state, State::PolicyPassed | State::PolicyFailed),
         Strategy::RetriggerApproverBot => state == State::Approved,
         Strategy::RetriggerAutomergeBot => state == State::Merged,

@@ -3,11 +3,12 @@
 //!
 //! `play` lets one world run from its first pull request to its last; `stage` wires the functions' real code around it;
 //! `border` is where calls leave their processes, take time and fail; `watch` and `ledger` check what happens, `ending` what
-//! came of it; `people` are people; `report` counts.
+//! came of it; `people` are people, and press the dashboard's buttons at the `desk`; `report` counts.
 
 mod border;
 mod chance;
 mod command;
+mod desk;
 mod ending;
 mod faults;
 mod ledger;
@@ -24,6 +25,7 @@ use std::time::Instant;
 
 pub use border::{Function, Sabotage, Stop, Stopped};
 pub use command::{Arguments, main};
+pub use desk::Button;
 pub use ending::End;
 pub use faults::{Inside, Mishaps};
 pub use play::{Played, Plot, play};

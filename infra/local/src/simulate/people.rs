@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use world::{Deed, Pr, World};
 
 use super::chance::Chance;
+use super::desk::Button;
 use super::queue::later;
 
 /// Something somebody does.
@@ -23,6 +24,8 @@ pub(crate) enum Act {
     PushesBase(Pr),
     /// Asks for a sweep of this one.
     Sweeps(Pr),
+    /// Presses a button of the dashboard.
+    Presses(Pr, Button),
     /// Has read the mail, and repairs.
     Repairs(Pr),
 }
@@ -71,7 +74,7 @@ impl People {
         let at = later(now, wait);
         let pr = pr.clone();
         let who = *self.chance.pick(&["danny", "maria", "guest"]).unwrap_or(&"danny");
-        match self.chance.below(16) {
+        match self.chance.below(22) {
             0..=4 => {
                 const ASKS: [&str; 10] = [
                     "/status",
@@ -116,8 +119,47 @@ impl People {
                 self.plan(later(at, until), Act::Drafts(pr, false));
             }
             14 => self.plan(at, Act::PushesBase(pr)),
+            15..=20 => self.sit_down(at, pr),
             _ => self.plan(at, Act::Sweeps(pr)),
         }
+    }
+
+    /// Somebody sits down at the dashboard. What they stop they let go again.
+    fn sit_down(&mut self, at: Timestamp, pr: Pr) {
+        const BUTTONS: [Button; 12] = [
+            Button::Look,
+            Button::Sweep,
+            Button::CancelRun,
+            Button::ApproveRun,
+            Button::RejectRun,
+            Button::ResetBreaker,
+            Button::Command("/rebuild"),
+            Button::Command("/recheck-policy"),
+            Button::Command("/recheck-approval"),
+            Button::Command("/merge"),
+            Button::Command("/update-branch"),
+            Button::Command("/close-and-reopen"),
+        ];
+        let until = self.minutes(3, 60);
+        match self.chance.below(6) {
+            0 => {
+                self.plan(at, Act::Presses(pr.clone(), Button::Pause));
+                self.plan(later(at, until), Act::Presses(pr, Button::Unpause));
+            }
+            1 => {
+                self.plan(at, Act::Presses(pr.clone(), Button::Command("/hold")));
+                self.plan(later(at, until), Act::Presses(pr, Button::Command("/resume")));
+            }
+            _ => {
+                let button = *self.chance.pick(&BUTTONS).unwrap_or(&Button::Look);
+                self.plan(at, Act::Presses(pr, button));
+            }
+        }
+    }
+
+    /// Somebody is going to press this.
+    pub(crate) fn will_press(&mut self, at: Timestamp, pr: Pr, button: Button) {
+        self.plan(at, Act::Presses(pr, button));
     }
 
     /// A person was called: some come.
@@ -199,6 +241,7 @@ impl Act {
             | Self::Reopens(_)
             | Self::Drafts(..)
             | Self::Repairs(_)
+            | Self::Presses(..)
             | Self::Sweeps(_) => {}
         }
         None

@@ -1,8 +1,8 @@
 //! One world from its first pull request to its last: time passes, and everybody does what is theirs to do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use domain::event::Event;
 use domain::policy::{Policies, Wake};
@@ -15,18 +15,23 @@ use world::{Listening, Pr, Protection, Repo, Reports, Settings, World};
 
 use super::border::{Function, Sabotage, Scene, Stopped, locked};
 use super::chance::Chance;
+use super::desk::Button;
 use super::ending::{self, End};
 use super::faults::{Inside, Mishaps};
 use super::people::{Act, People};
 use super::queue::later;
 use super::report::Outcome;
 use super::stage::{self, Stage};
-use super::watch::{Watch, Wrong};
+use super::watch::Wrong;
 
 /// A pull request that has not ended so long after the last one was opened is stuck.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(96);
 /// Between two ticks of the schedule.
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+/// How far ahead of the true time a process may think it is, where clocks are off.
+const AHEAD: SignedDuration = SignedDuration::from_mins(2);
+/// One of so many sweeps that have nothing to do is done all the same.
+const IDLE_SWEEPS: u64 = 10;
 
 /// What to play.
 #[derive(Debug, Clone)]
@@ -47,6 +52,8 @@ pub struct Plot {
     pub sabotage: Option<Sabotage>,
     /// Where a process is stopped.
     pub stop: Option<Stopped>,
+    /// Buttons that somebody presses for the first pull request, so long after the beginning.
+    pub presses: Vec<(SignedDuration, Button)>,
 }
 
 impl Plot {
@@ -55,8 +62,9 @@ impl Plot {
     /// # Errors
     /// If the defaults cannot be read.
     pub fn new(seed: u64, prs: u64, mishaps: Mishaps) -> Result<Self, String> {
-        let policies = Policies::parse(&configuration(seed)).map_err(|error| error.to_string())?;
-        Ok(Self { seed, prs, mishaps, policies, traced: false, keeps_log: false, sabotage: None, stop: None })
+        let policies = read(configuration(seed))?;
+        let (traced, keeps_log, sabotage, stop, presses) = (false, false, None, None, Vec::new());
+        Ok(Self { seed, prs, mishaps, policies, traced, keeps_log, sabotage, stop, presses })
     }
 }
 
@@ -91,16 +99,22 @@ async fn played(plot: &Plot) -> Result<Played, String> {
     let mut world = World::new(plot.seed, settings.clone());
     world.schedule_prs(plot.prs, every);
     let last_opening = later(world.now(), every.saturating_mul(i32::try_from(plot.prs).unwrap_or(i32::MAX)));
-    let watch = Watch::new(plot.policies.clone(), plot.keeps_log);
-    let store = MemoryStore::new();
-    let (mishaps, sabotage) = (plot.mishaps.clone(), plot.sabotage);
-    let scene = Scene::new(plot.seed, world, store, watch, mishaps, sabotage, plot.stop, plot.traced);
+    let mut people = People::new(plot.seed);
+    for (after, button) in &plot.presses {
+        let first = Pr { repo: settings.repos[0].name.clone(), number: 1 };
+        people.will_press(later(world.now(), *after), first, *button);
+    }
+    let scene = Scene::new(plot, world, MemoryStore::new());
     let stage = Stage::new(scene, &settings, plot.policies.clone())?;
     let mut play = Play {
-        people: People::new(plot.seed),
+        people,
+        pressed: 0,
         stage,
         last_opening,
         next_tick: Timestamp::MIN,
+        idling: Chance::new(plot.seed, 5),
+        idle: 0,
+        looked_after: None,
         doubled: Vec::new(),
         known: 0,
         unsettled: BTreeSet::new(),
@@ -110,6 +124,18 @@ async fn played(plot: &Plot) -> Result<Played, String> {
     };
     play.run().await;
     Ok(play.outcome(plot).await)
+}
+
+/// Reads a configuration. Most worlds have the same one, and its patterns are compiled once for all of them.
+fn read(text: String) -> Result<Policies, String> {
+    static KNOWN: Mutex<BTreeMap<String, Policies>> = Mutex::new(BTreeMap::new());
+    let mut known = locked(&KNOWN);
+    if let Some(policies) = known.get(&text) {
+        return Ok(policies.clone());
+    }
+    let policies = Policies::parse(&text).map_err(|error| error.to_string())?;
+    known.insert(text, policies.clone());
+    Ok(policies)
 }
 
 /// A configuration of its own kind, mostly the defaults: what people change decides which code runs.
@@ -173,8 +199,15 @@ fn repo(name: &str, chance: &mut Chance) -> Repo {
 struct Play<S: Store + 'static> {
     stage: Arc<Stage<S>>,
     people: People,
+    /// Buttons that were pressed.
+    pressed: u64,
     last_opening: Timestamp,
     next_tick: Timestamp,
+    /// Which of the idle ticks are played all the same, and how many were not.
+    idling: Chance,
+    idle: u64,
+    /// Rows that had been written when somebody was last seen not to have ended.
+    looked_after: Option<u64>,
     /// Ticks that come once more.
     doubled: Vec<(Timestamp, Value)>,
     /// Pull requests that were looked at.
@@ -242,6 +275,11 @@ impl<S: Store + 'static> Play<S> {
         }
         let event = stage::tick(self.next_tick);
         self.next_tick = minute_after(now);
+        let ahead = if self.scene().mishaps.has(Inside::ClockSkewed) { AHEAD } else { SignedDuration::ZERO };
+        if self.scene().is_idle(later(now, ahead)) && self.idling.below(IDLE_SWEEPS) > 0 {
+            self.idle += 1;
+            return true;
+        }
         let scene = self.scene();
         if scene.happens(Inside::TickLost, 50) {
             scene.trace(|| "a tick of the schedule is lost".to_owned());
@@ -259,16 +297,11 @@ impl<S: Store + 'static> Play<S> {
 
     /// People do what they have planned.
     fn act(&mut self, now: Timestamp) {
-        if !self.scene().mishaps.has(Inside::People) {
+        if !self.scene().mishaps.has(Inside::People) && self.people.is_done() {
             return;
         }
-        let calls: Vec<Pr> = {
-            let watch = locked(&self.scene().watch);
-            watch.escalations[self.called..].iter().map(|one| super::watch::outside(&one.pr)).collect()
-        };
-        self.called += calls.len();
-        for pr in calls {
-            self.people.called(&pr, now);
+        if self.scene().mishaps.has(Inside::People) {
+            self.hear_calls(now);
         }
         for act in self.people.due(now) {
             self.scene().trace(|| format!("people: {act:?}"));
@@ -277,6 +310,11 @@ impl<S: Store + 'static> Play<S> {
                 let detail = json!({"repo": pr.repo, "pr_number": pr.number});
                 let wish = stage::wish(&format!("person-{}", self.wishes), detail);
                 tokio::spawn(Arc::clone(&self.stage).reconcile(wish));
+            }
+            if let Act::Presses(pr, button) = &act {
+                self.pressed += 1;
+                self.stage.pressing.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(Arc::clone(&self.stage).press(pr.clone(), *button, self.pressed));
             }
             let said = act.happen(&mut self.scene().world());
             self.people.wait_for(&act, said, now);
@@ -288,11 +326,23 @@ impl<S: Store + 'static> Play<S> {
         }
     }
 
+    /// Who was called may come.
+    fn hear_calls(&mut self, now: Timestamp) {
+        let calls: Vec<Pr> = {
+            let watch = locked(&self.scene().watch);
+            watch.escalations[self.called..].iter().map(|one| super::watch::outside(&one.pr)).collect()
+        };
+        self.called += calls.len();
+        for pr in calls {
+            self.people.called(&pr, now);
+        }
+    }
+
     /// Pull requests that were not there before, and what the world has done.
     fn meet_new_ones(&mut self, now: Timestamp) {
         let stage = Arc::clone(&self.stage);
         let world = locked(&stage.scene.world);
-        for (pr, _) in world.pulls().skip(self.known) {
+        for pr in world.pulls_after(self.known) {
             self.known += 1;
             if stage.scene.mishaps.has(Inside::People) {
                 self.people.hear_of(&pr, now);
@@ -324,12 +374,19 @@ impl<S: Store + 'static> Play<S> {
 
     /// Whether everything has ended, and nothing is under way.
     async fn is_over(&mut self, now: Timestamp) -> bool {
+        let written = Some(self.scene().store.spent().so_far().items_written);
+        if !self.unsettled.is_empty() && written == self.looked_after {
+            return false;
+        }
+        self.looked_after = written;
         let unsettled = std::mem::take(&mut self.unsettled);
         self.unsettled = unsettled.into_iter().filter(|pr| ending::end_of(self.scene(), pr).is_err()).collect();
         if now < self.last_opening || !self.unsettled.is_empty() || !self.people.is_done() {
             return false;
         }
-        let idle = self.stage.running.load(Ordering::Relaxed) <= 1 && locked(&self.scene().queue).len() == 0;
+        let pressing = self.stage.pressing.load(Ordering::Relaxed);
+        let idle =
+            pressing == 0 && self.stage.running.load(Ordering::Relaxed) <= 1 && locked(&self.scene().queue).len() == 0;
         if !idle || !ending::left_behind(self.scene()).await.iter().all(|key| key.starts_with("RUN#sweep")) {
             return false;
         }
@@ -368,7 +425,8 @@ impl<S: Store + 'static> Play<S> {
         outcome.sweeps = self.stage.swept.load(Ordering::Relaxed);
         outcome.killed = self.stage.killed.load(Ordering::Relaxed);
         outcome.github_requests = world.requests();
-        outcome.store_requests = scene.store.spent().so_far().requests;
+        outcome.idle_ticks = self.idle;
+        outcome.store_requests = scene.asked.load(Ordering::Relaxed);
         for violation in &watch.violations {
             scene.trace(|| format!("WRONG {}: {} (at {})", violation.what.name(), violation.detail, violation.at));
         }

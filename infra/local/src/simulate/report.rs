@@ -31,6 +31,8 @@ pub struct Outcome {
     pub killed: u64,
     /// Sweeps.
     pub sweeps: u64,
+    /// Minutes in which a sweep would have found nothing to do, and was left out.
+    pub idle_ticks: u64,
     /// Remedies claimed, by strategy.
     pub remedies: BTreeMap<&'static str, u64>,
     /// Requests to GitHub and Jenkins.
@@ -77,6 +79,7 @@ impl Outcome {
         self.dead_letters += other.dead_letters;
         self.killed += other.killed;
         self.sweeps += other.sweeps;
+        self.idle_ticks += other.idle_ticks;
         self.github_requests += other.github_requests;
         self.store_requests += other.store_requests;
         for (name, count) in other.remedies {
@@ -113,7 +116,8 @@ impl Outcome {
             "escalated": self.escalated, "escalated_needlessly": self.escalated_needlessly,
             "stuck": self.count(Wrong::Stuck), "lost_events": self.count(Wrong::LostEvent),
             "double_effects": self.count(Wrong::DoubleEffect), "repeated": self.repeated,
-            "dead_letters": self.dead_letters, "killed": self.killed, "sweeps": self.sweeps, "remedies": self.remedies,
+            "dead_letters": self.dead_letters, "killed": self.killed, "sweeps": self.sweeps,
+            "idle_ticks": self.idle_ticks, "remedies": self.remedies,
             "github_requests": self.github_requests, "store_requests": self.store_requests,
             "violations": violations, "failed_seeds": self.failed.keys().collect::<Vec<_>>(), "seconds": seconds,
         })
@@ -138,6 +142,7 @@ impl Outcome {
         row("messages set aside", self.dead_letters);
         row("processes that died", self.killed);
         row("sweeps", self.sweeps);
+        row("sweeps left out: nothing to do", self.idle_ticks);
         for (name, count) in &self.remedies {
             row(&format!("remedies: {name}"), *count);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
+use axum::Router;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use platform::github::webhook::signature::Secrets;
 use platform::github::{Credentials, GitHub};
 use platform::http::{BoxError, Transport};
 use platform::jenkins::{Jenkins, Login};
+use platform::keys::Keys;
 use platform::store::Store;
 use platform::sweep::Sweep;
 use platform::telemetry::Log;
@@ -48,8 +50,10 @@ const MOST_WORKERS: u64 = 4;
 const SWEEP_RETRIES: u32 = 2;
 
 /// How the functions are wired: what each process is built from.
-struct Wiring {
-    policies: Policies,
+pub(super) struct Wiring {
+    pub(super) policies: Policies,
+    /// Who gets in at the desk, and the key they show.
+    pub(super) door: (Keys, String),
     senders: Senders,
     own: Own,
     login: (String, String),
@@ -73,8 +77,11 @@ impl Wiring {
     fn new(settings: &Settings, policies: Policies) -> Result<Self, String> {
         let secrets = |text: &str| Secrets::parse(text).map_err(|error| error.to_string());
         let uri = |text: &str| text.parse::<http::Uri>().map_err(|error| error.to_string());
+        let made = crate::keys::make("ops", "admin", &[])?;
+        let door = (Keys::parse(&made.entry).map_err(|error| error.to_string())?, made.key);
         Ok(Self {
             policies,
+            door,
             senders: Senders {
                 github: secrets(&settings.webhook_secret)?,
                 jenkins: Some(secrets(&settings.jenkins_secret)?),
@@ -87,13 +94,13 @@ impl Wiring {
         })
     }
 
-    fn github<S: Store + 'static>(&self, border: &Border<S>) -> Result<GitHub, String> {
+    pub(super) fn github<S: Store + 'static>(&self, border: &Border<S>) -> Result<GitHub, String> {
         let settings =
             platform::github::Settings { base_url: self.api_url.clone(), ..platform::github::Settings::default() };
         Ok(GitHub::with_service(&app()?, settings, border.transport(Surface::GitHub), border.clock()))
     }
 
-    fn jenkins<S: Store + 'static>(&self, border: &Border<S>) -> Jenkins {
+    pub(super) fn jenkins<S: Store + 'static>(&self, border: &Border<S>) -> Jenkins {
         let login = Login::Token { user: self.login.0.clone(), token: self.login.1.clone() };
         let settings = platform::jenkins::Settings::new(self.jenkins_url.clone());
         Jenkins::with_service(login, settings, border.transport(Surface::Jenkins), border.clock())
@@ -101,7 +108,7 @@ impl Wiring {
 
     fn webhook<S: Store + 'static>(&self, border: &Border<S>) -> Webhook<Border<S>, Border<S>> {
         let (policies, own) = (self.policies.clone(), self.own.clone());
-        Webhook::new(border.clone(), border.clone(), policies, own, self.senders.clone(), nowhere())
+        Webhook::new(border.clone(), border.clone(), policies, own, self.senders.clone(), Log::nowhere())
     }
 
     fn bridge<S: Store + 'static>(&self, border: &Border<S>) -> Result<Bridge<Border<S>, Border<S>>, String> {
@@ -124,15 +131,10 @@ impl Wiring {
     }
 }
 
-/// Functions say what they do on their log; here nobody reads it.
-fn nowhere() -> Log {
-    Log::to(std::io::sink())
-}
-
 /// A process and the function it runs.
-struct Instance<S, F> {
-    border: Border<S>,
-    function: F,
+pub(super) struct Instance<S, F> {
+    pub(super) border: Border<S>,
+    pub(super) function: F,
 }
 
 /// Processes that wait for something to do.
@@ -141,10 +143,13 @@ type Idle<S, F> = Mutex<Vec<Instance<S, F>>>;
 /// The whole of it.
 pub(crate) struct Stage<S: Store + 'static> {
     pub(crate) scene: Arc<Scene<S>>,
-    wiring: Wiring,
+    pub(super) wiring: Wiring,
     webhooks: Idle<S, Webhook<Border<S>, Border<S>>>,
     bridges: Idle<S, Bridge<Border<S>, Border<S>>>,
     sweeps: Idle<S, Sweep<Border<S>, Border<S>>>,
+    pub(super) admins: Idle<S, Router>,
+    /// Buttons that somebody presses until there is an answer.
+    pub(crate) pressing: AtomicU64,
     started: AtomicU64,
     /// Invocations under way.
     pub(crate) running: AtomicU64,
@@ -164,6 +169,8 @@ impl<S: Store + 'static> Stage<S> {
             webhooks: Mutex::default(),
             bridges: Mutex::default(),
             sweeps: Mutex::default(),
+            admins: Mutex::default(),
+            pressing: AtomicU64::new(0),
             started: AtomicU64::new(0),
             running: AtomicU64::new(0),
             working: AtomicU64::new(0),
@@ -204,12 +211,12 @@ impl<S: Store + 'static> Stage<S> {
         }
     }
 
-    fn begins(&self, border: &Border<S>) {
+    pub(super) fn begins(&self, border: &Border<S>) {
         border.process.begins(self.scene.now());
         self.running.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn ends(&self) {
+    pub(super) fn ends(&self) {
         self.running.fetch_sub(1, Ordering::Relaxed);
         self.scene.changed.notify_one();
     }
@@ -332,7 +339,7 @@ impl<S: Store + 'static> Stage<S> {
     /// What a function says of itself, where the history is written down.
     fn reader(&self, border: &Border<S>) -> Log {
         if self.scene.traced.is_none() {
-            return nowhere();
+            return Log::nowhere();
         }
         Log::to(Lines(border.clone()))
     }
@@ -386,7 +393,7 @@ impl<S: Store + 'static> std::io::Write for Lines<S> {
         let Ok(json) = serde_json::from_slice::<Value>(bytes) else { return Ok(bytes.len()) };
         let said = match self.0.process.function {
             Function::Reconciler => told_of_sweep(&json),
-            Function::CarBridge | Function::Webhook => {
+            Function::CarBridge | Function::Webhook | Function::Admin => {
                 Some(format!("{} {}", json["outcome"].as_str().unwrap_or(""), json["reason"].as_str().unwrap_or("")))
             }
         };

@@ -116,9 +116,41 @@ struct Seen {
 
 /// What is known of a run.
 #[derive(Debug)]
-struct Claimed {
+pub(crate) struct Claimed {
     head: Option<String>,
     human: bool,
+}
+
+/// What is worth noting of a write.
+#[derive(Debug)]
+pub(crate) enum Noted {
+    Event(Key, Result<Box<Event>, String>),
+    Record(Row),
+    Run(RunId, Claimed),
+    Breaker(BreakerState),
+}
+
+/// A record's row, as far as its attributes tell.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pr: PrId,
+    version: Option<i64>,
+    ttl: Option<i64>,
+    is_over: bool,
+    is_due: bool,
+}
+
+impl Row {
+    fn of(pr: PrId, item: &Item) -> Self {
+        let state = text_of(item, Index::ByRepo.shape().2).and_then(|text| text.split('#').next()).unwrap_or("");
+        Self {
+            pr,
+            version: number_of(item, VERSION),
+            ttl: number_of(item, platform::store::TTL),
+            is_over: [State::Merged, State::Closed].iter().any(|over| over.name() == state),
+            is_due: text_of(item, Index::Due.shape().2).is_some(),
+        }
+    }
 }
 
 /// A call for a person.
@@ -193,51 +225,66 @@ impl Watch {
         }
     }
 
+    /// What is worth noting of what is about to be written.
+    pub(crate) fn digest(&self, writes: &[Write]) -> Vec<Noted> {
+        let noted = |write: &Write| {
+            let Write::Put { key, item, .. } = write else { return None };
+            if key.table == Table::Events {
+                let event = rows::read(key, item).map_err(|error| error.to_string());
+                return Some(Noted::Event(key.clone(), event.map(Box::new)));
+            }
+            if let Some(pr) = key.partition.strip_prefix("PR#") {
+                return Some(Noted::Record(Row::of(pr.parse().ok()?, item)));
+            }
+            if let Some(run) = key.partition.strip_prefix("RUN#") {
+                let id = RunId::new(run);
+                return (!self.runs.contains_key(&id)).then(|| Noted::Run(id, claimed(item)));
+            }
+            let breaker: Option<Breaker> = (key.partition == "BREAKER").then(|| rows::read(key, item).ok()).flatten();
+            breaker.map(|breaker| Noted::Breaker(breaker.state))
+        };
+        writes.iter().filter_map(noted).collect()
+    }
+
     /// The tables were written. Answers lines for whoever reads along.
     pub(crate) fn wrote(
         &mut self,
-        writes: &[Write],
+        noted: Vec<Noted>,
         doing: &mut Doing,
         at: Timestamp,
         needs_a_person: impl Fn(&Pr) -> bool,
     ) -> Vec<String> {
         let mut lines = Vec::new();
-        for write in writes {
-            let Write::Put { key, item, .. } = write else { continue };
-            if key.table == Table::Events {
-                lines.extend(self.logged(key, item, doing, at, &needs_a_person));
-            } else if let Some(pr) = key.partition.strip_prefix("PR#") {
-                self.recorded(pr, item, at);
-            } else if let Some(run) = key.partition.strip_prefix("RUN#") {
-                self.runs.entry(RunId::new(run)).or_insert_with(|| claimed(item));
-            } else if key.partition == "BREAKER"
-                && let Ok(breaker) = rows::read::<Breaker>(key, item)
-            {
-                lines.push(format!("the breaker is {:?}", breaker.state));
-                self.breaker.push((at, breaker.state));
+        for one in noted {
+            match one {
+                Noted::Event(key, event) => lines.extend(self.logged(&key, event, doing, at, &needs_a_person)),
+                Noted::Record(row) => self.recorded(&row, at),
+                Noted::Run(id, claimed) => {
+                    self.runs.entry(id).or_insert(claimed);
+                }
+                Noted::Breaker(state) => {
+                    lines.push(format!("the breaker is {state:?}"));
+                    self.breaker.push((at, state));
+                }
             }
         }
         lines
     }
 
     /// A record was written.
-    fn recorded(&mut self, pr: &str, item: &Item, at: Timestamp) {
-        let Ok(id) = pr.parse::<PrId>() else { return };
-        let seen = self.prs.entry(id).or_default();
-        let version = number_of(item, VERSION);
+    fn recorded(&mut self, row: &Row, at: Timestamp) {
+        let pr = &row.pr;
+        let seen = self.prs.entry(pr.clone()).or_default();
         // A record that was forgotten begins anew.
         let known = seen.version.filter(|_| seen.ttl.is_none_or(|ttl| ttl > at.as_second()));
         let expected = known.map_or(1, |version| version + 1);
-        seen.version = version;
-        seen.ttl = number_of(item, platform::store::TTL);
-        let state = text_of(item, Index::ByRepo.shape().2).and_then(|text| text.split('#').next()).unwrap_or("");
-        let is_over = [State::Merged, State::Closed].iter().any(|over| over.name() == state);
-        let is_due = text_of(item, Index::Due.shape().2).is_some();
-        if version != Some(expected) {
-            self.wrong(Wrong::Version, at, format!("{pr} was written as version {version:?} after {known:?}"));
+        (seen.version, seen.ttl) = (row.version, row.ttl);
+        if row.version != Some(expected) {
+            self.wrong(Wrong::Version, at, format!("{pr} was written as version {:?} after {known:?}", row.version));
         }
-        if is_over == is_due {
-            self.wrong(Wrong::Date, at, format!("{pr} is {state}, and has {} date", if is_due { "a" } else { "no" }));
+        if row.is_over == row.is_due {
+            let (over, due) = (if row.is_over { "over" } else { "not over" }, if row.is_due { "a" } else { "no" });
+            self.wrong(Wrong::Date, at, format!("{pr} is {over}, and has {due} date"));
         }
     }
 
@@ -245,7 +292,7 @@ impl Watch {
     fn logged(
         &mut self,
         key: &Key,
-        item: &Item,
+        event: Result<Box<Event>, String>,
         doing: &mut Doing,
         at: Timestamp,
         needs_a_person: &impl Fn(&Pr) -> bool,
@@ -253,8 +300,8 @@ impl Watch {
         if !self.events.insert(key.clone()) {
             self.wrong(Wrong::Overwritten, at, format!("{key} was in the log already"));
         }
-        let event: Event = match rows::read(key, item) {
-            Ok(event) => event,
+        let event = match event {
+            Ok(event) => *event,
             Err(error) => {
                 self.wrong(Wrong::Overwritten, at, format!("{key} cannot be read: {error}"));
                 return None;
@@ -474,4 +521,125 @@ fn line_of(event: &Event) -> String {
     };
     let anomaly = event.payload.anomaly.as_deref().map(|why| format!(" ANOMALY {why}")).unwrap_or_default();
     format!("logs {} {}{change} {}{anomaly}", event.pr, event.kind, short(&event.payload.text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_dynamo::AttributeValue;
+
+    use super::*;
+
+    fn watch() -> Watch {
+        let policies = Policies::parse("mode = \"act\"").unwrap();
+        Watch::new(policies, false)
+    }
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + secs).unwrap()
+    }
+
+    /// A record's row: version, state, whether it has a date.
+    fn record(version: u64, state: &str, due: bool) -> Vec<Write> {
+        let mut item = Item::default();
+        let mut set = |name: &str, value: AttributeValue| _ = item.inner_mut().insert(name.to_owned(), value);
+        set(VERSION, platform::store::number(version));
+        set(Index::ByRepo.shape().2, AttributeValue::S(format!("{state}#0000000001")));
+        if due {
+            set(Index::Due.shape().2, AttributeValue::S("2026-01-01T00:00:00.000Z".to_owned()));
+        }
+        let key = Key::state("PR#acme/shop#1");
+        vec![Write::Put { key, item, only_if: platform::store::OnlyIf::Always }]
+    }
+
+    fn event(id: &str, kind: EventKind, run: &str) -> Vec<Write> {
+        let event = Event {
+            pr: "acme/shop#1".parse().unwrap(),
+            occurred_at: at(0),
+            id: domain::id::EventId::new(id),
+            hop: 0,
+            kind,
+            source: domain::event::Actor::Reconciler,
+            from: None,
+            to: None,
+            payload: domain::event::Payload { run: Some(RunId::new(run)), ..domain::event::Payload::default() },
+            ttl: at(1_000_000),
+        };
+        let mut item = Item::default();
+        let body = serde_dynamo::to_attribute_value(&event).unwrap();
+        item.inner_mut().insert("body".to_owned(), body);
+        vec![Write::Put { key: rows::event_key(&event), item, only_if: platform::store::OnlyIf::Always }]
+    }
+
+    fn found(watch: &mut Watch, writes: &[Write]) -> Vec<Wrong> {
+        let mut doing = Doing { since: at(10), ..Doing::new(Function::Reconciler) };
+        let noted = watch.digest(writes);
+        watch.wrote(noted, &mut doing, at(20), |_| true);
+        watch.violations.drain(..).map(|violation| violation.what).collect()
+    }
+
+    #[test]
+    fn versions_rise_by_one() {
+        let mut watch = watch();
+        assert_eq!(found(&mut watch, &record(1, "CREATED", true)), []);
+        assert_eq!(found(&mut watch, &record(2, "CREATED", true)), []);
+        assert_eq!(found(&mut watch, &record(2, "CREATED", true)), [Wrong::Version]);
+        assert_eq!(found(&mut watch, &record(4, "CREATED", true)), [Wrong::Version]);
+    }
+
+    #[test]
+    fn what_is_not_over_has_a_date_and_what_is_over_has_none() {
+        let mut watch = watch();
+        assert_eq!(found(&mut watch, &record(1, "APPROVED", false)), [Wrong::Date]);
+        assert_eq!(found(&mut watch, &record(2, "NEEDS_INTERVENTION", true)), []);
+        assert_eq!(found(&mut watch, &record(3, "MERGED", true)), [Wrong::Date]);
+        assert_eq!(found(&mut watch, &record(4, "MERGED", false)), []);
+    }
+
+    #[test]
+    fn a_budget_that_is_exceeded_is_found_from_the_log() {
+        let mut watch = watch();
+        let claim = |n: u32| event(&format!("e{n}"), EventKind::RemediationRebuild, &format!("r{n}"));
+        for n in 1..=3 {
+            assert_eq!(found(&mut watch, &claim(n)), [], "{n}");
+        }
+        assert_eq!(found(&mut watch, &claim(4)), [Wrong::Budget]);
+    }
+
+    #[test]
+    fn an_event_that_is_written_again_is_found() {
+        let mut watch = watch();
+        let once = event("e1", EventKind::BaseMoved, "r");
+        assert_eq!(found(&mut watch, &once), []);
+        assert_eq!(found(&mut watch, &once), [Wrong::Overwritten]);
+    }
+
+    #[test]
+    fn a_claim_while_the_breaker_is_open_is_found_and_the_probe_is_not() {
+        let mut watch = watch();
+        let open = BreakerState::Open { since: at(0), cooldown_until: at(600), failure_rate_percent: 80 };
+        watch.breaker.push((at(0), open));
+        assert_eq!(found(&mut watch, &event("e1", EventKind::RemediationRebuild, "r1")), [Wrong::Breaker]);
+        let probe = RunId::new("r2");
+        let half = BreakerState::HalfOpen { probe, lease_until: at(900), since: at(0), failure_rate_percent: 80 };
+        watch.breaker.push((at(5), half));
+        assert_eq!(found(&mut watch, &event("e2", EventKind::RemediationBranchUpdate, "r2")), []);
+        assert_eq!(found(&mut watch, &event("e3", EventKind::RemediationBranchUpdate, "r3")), [Wrong::Breaker]);
+    }
+
+    #[test]
+    fn what_opened_while_it_was_under_way_is_no_trespass() {
+        let mut watch = watch();
+        let open = BreakerState::Open { since: at(15), cooldown_until: at(600), failure_rate_percent: 80 };
+        watch.breaker.push((at(15), open));
+        assert_eq!(found(&mut watch, &event("e1", EventKind::RemediationRebuild, "r1")), []);
+    }
+
+    #[test]
+    fn people_are_told_of_this_one_and_not_of_one_with_a_longer_number() {
+        let mut watch = watch();
+        let mail = Notice { subject: "two".to_owned(), body: "acme/shop#12 and acme/shop#3".to_owned() };
+        watch.mailed("digest-1", &mail, at(5));
+        let told = |number: u64| watch.told(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
+        assert_eq!((told(1), told(12), told(3)), (false, true, true));
+    }
 }

@@ -354,6 +354,7 @@ impl World {
             title: String::new(),
             summary: String::new(),
             text: String::new(),
+            actions: Vec::new(),
         }
     }
 }

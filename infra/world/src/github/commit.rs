@@ -81,6 +81,8 @@ pub struct CheckRun {
     pub summary: String,
     /// Details.
     pub text: String,
+    /// Identifiers of its buttons.
+    pub actions: Vec<String>,
 }
 
 /// What hangs on a commit.

@@ -1,5 +1,7 @@
 //! What stands in a webhook: shaped like GitHub's, with every field a tolerant reader could want.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -75,6 +77,17 @@ impl World {
         let own = json!({"action": action, "check_run": self.check_json(repo, sha, check)});
         let payload = self.envelope(repo, &format!("{}[bot]", check.app_slug), &own);
         self.emit("check_run", Some(action), pr, payload);
+    }
+
+    /// `check_run`, because somebody pressed one of its buttons.
+    pub(crate) fn emit_pressed(&mut self, ix: PrIx, check: &CheckRun, button: &str, by: &str) {
+        let (repo, sha) = (self.github.pull(ix).repo, Arc::clone(self.github.pull(ix).head()));
+        let own = json!({
+            "action": "requested_action", "check_run": self.check_json(repo, &sha, check),
+            "requested_action": {"identifier": button},
+        });
+        let payload = self.envelope(repo, by, &own);
+        self.emit("check_run", Some("requested_action"), Some(ix), payload);
     }
 
     pub(crate) fn emit_suite(&mut self, repo: RepoIx, sha: &Sha, suite_id: u64, slug: &str, action: &str) {

@@ -63,6 +63,8 @@ impl CommandMessage {
 pub enum CommandSource {
     /// A comment on the pull request.
     PrComment,
+    /// A button of Suture's check run.
+    CheckRun,
     /// The admin API.
     AdminApi,
     /// Our own reconciler.
@@ -75,6 +77,7 @@ impl CommandSource {
     pub fn name(self) -> &'static str {
         match self {
             Self::PrComment => "pr-comment",
+            Self::CheckRun => "check-run",
             Self::AdminApi => "admin-api",
             Self::Reconciler => "reconciler",
         }
@@ -84,7 +87,7 @@ impl CommandSource {
     #[must_use]
     pub fn is_human(self) -> bool {
         match self {
-            Self::PrComment | Self::AdminApi => true,
+            Self::PrComment | Self::CheckRun | Self::AdminApi => true,
             Self::Reconciler => false,
         }
     }
@@ -204,9 +207,10 @@ mod tests {
 
     #[test]
     fn sources_are_spelled_alike_everywhere_and_two_are_human() {
-        let sources = [CommandSource::PrComment, CommandSource::AdminApi, CommandSource::Reconciler];
-        assert_eq!(sources.map(CommandSource::name), ["pr-comment", "admin-api", "reconciler"]);
-        assert_eq!(sources.map(CommandSource::is_human), [true, true, false]);
+        let sources =
+            [CommandSource::PrComment, CommandSource::CheckRun, CommandSource::AdminApi, CommandSource::Reconciler];
+        assert_eq!(sources.map(CommandSource::name), ["pr-comment", "check-run", "admin-api", "reconciler"]);
+        assert_eq!(sources.map(CommandSource::is_human), [true, true, true, false]);
         for source in sources {
             assert_eq!(serde_json::to_string(&source).unwrap(), format!("\"{source}\""));
         }

@@ -19,7 +19,7 @@ const MAX_SENTENCE: usize = 400;
 /// Checks that one sentence names.
 const MAX_NAMES: usize = 3;
 
-fn sentence(text: &str) -> String {
+pub(super) fn sentence(text: &str) -> String {
     let text = text.trim().trim_end_matches('.');
     let mut letters = text.chars();
     let capital: String = letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default();
@@ -29,22 +29,8 @@ fn sentence(text: &str) -> String {
 /// What a pull request waits for, or what is wrong with it.
 #[must_use]
 pub fn why(record: &Record, policy: &Policy, now: Timestamp) -> String {
-    if let Some(over) = over(record) {
-        return over;
-    }
-    if record.state == State::NeedsIntervention {
-        let reason = record.blocked.as_ref().map_or("nobody wrote down why", |blocked| blocked.reason.as_str());
-        return sentence(&format!("Suture gave up: {reason}"));
-    }
-    if let Some(label) = record.hold_label() {
-        return format!("The label `{label}` holds it.");
-    }
-    if record.hold {
-        let reason = record.blocked.as_ref().map_or("a person holds it", |blocked| blocked.reason.as_str());
-        return sentence(reason);
-    }
-    if record.draft {
-        return "It is a draft.".to_owned();
+    if let Some(stopped) = stopped(record) {
+        return stopped;
     }
     let waits = waits_for(record, policy);
     let stale = record.is_stale(policy, now);
@@ -57,8 +43,26 @@ pub fn why(record: &Record, policy: &Policy, now: Timestamp) -> String {
     }
 }
 
+/// Why Suture does nothing about it: it is over, a person has it or holds it, or it is a draft.
+pub(super) fn stopped(record: &Record) -> Option<String> {
+    if let Some(over) = over(record) {
+        return Some(over);
+    }
+    let reason = record.blocked.as_ref().map(|blocked| blocked.reason.as_str());
+    if record.state == State::NeedsIntervention {
+        return Some(sentence(&format!("Suture gave up: {}", reason.unwrap_or("nobody wrote down why"))));
+    }
+    if let Some(label) = record.hold_label() {
+        return Some(format!("The label `{label}` holds it."));
+    }
+    if record.hold {
+        return super::blocked(record).map(|why| sentence(&why));
+    }
+    record.draft.then(|| "It is a draft.".to_owned())
+}
+
 /// How it ended, if it did.
-fn over(record: &Record) -> Option<String> {
+pub(super) fn over(record: &Record) -> Option<String> {
     let text = match (record.state, record.substatus) {
         (State::Merged, _) => "It is merged.".to_owned(),
         (State::Closed, Some(Substatus::Abandoned)) => "It was closed for good with `/cancel`.".to_owned(),
@@ -75,7 +79,7 @@ fn over(record: &Record) -> Option<String> {
 }
 
 /// What a live pull request waits for, without a full stop.
-fn waits_for(record: &Record, policy: &Policy) -> String {
+pub(super) fn waits_for(record: &Record, policy: &Policy) -> String {
     let signals = &record.signals;
     match record.state {
         State::Created => "no check has started yet".to_owned(),
@@ -127,33 +131,10 @@ pub fn next(record: &Record, policy: &Policy, now: Timestamp) -> String {
 /// The same, by a diagnosis that was made.
 #[must_use]
 pub fn next_by(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
-    if record.state.is_terminal() {
-        return "Suture is done with it.".to_owned();
+    if let Some(waits) = waits_for_others(record) {
+        return waits;
     }
-    if record.state == State::NeedsIntervention {
-        return "Suture only watches until a person pushes, merges, closes or says `/resume`.".to_owned();
-    }
-    if record.hold_label().is_some() {
-        return "Suture only watches until a person removes the label.".to_owned();
-    }
-    if record.hold {
-        return "Suture only watches until somebody says `/resume`.".to_owned();
-    }
-    if record.draft {
-        return "Suture only watches while it is a draft.".to_owned();
-    }
-    if let Some(run) = &record.active_run {
-        let what = doing(run.strategy);
-        return if run.accepted {
-            format!("Suture has asked to {what}, and waits for {}.", remedy::of(run.strategy).expects)
-        } else {
-            format!("Suture is about to {what}.")
-        };
-    }
-    let when = match record.due_at {
-        Some(at) if at > now => format!("at {}", time(at)),
-        Some(_) | None => "with the next sweep".to_owned(),
-    };
+    let when = when(record, now);
     if let Some(suspect) = &record.suspect {
         return sentence(&format!("Suture asks GitHub {when}, because {}", suspect.why));
     }
@@ -166,8 +147,40 @@ pub fn next_by(record: &Record, found: &Diagnosis, policy: &Policy, now: Timesta
     }
 }
 
+/// What comes next if that is not a matter of time: it is over, a person has it, or a remedy is under way.
+pub(super) fn waits_for_others(record: &Record) -> Option<String> {
+    let text = if record.state.is_terminal() {
+        "Suture is done with it."
+    } else if record.state == State::NeedsIntervention {
+        "Suture only watches until a person pushes, merges, closes or says `/resume`."
+    } else if record.hold_label().is_some() {
+        "Suture only watches until a person removes the label."
+    } else if record.hold {
+        "Suture only watches until somebody says `/resume`."
+    } else if record.draft {
+        "Suture only watches while it is a draft."
+    } else {
+        let run = record.active_run.as_ref()?;
+        let (what, expects) = (doing(run.strategy), remedy::of(run.strategy).expects);
+        return Some(if run.accepted {
+            format!("Suture has asked to {what}, and waits for {expects}.")
+        } else {
+            format!("Suture is about to {what}.")
+        });
+    };
+    Some(text.to_owned())
+}
+
+/// When Suture looks at it next, as in "Suture looks again …".
+pub(super) fn when(record: &Record, now: Timestamp) -> String {
+    match record.due_at {
+        Some(at) if at > now => format!("at {}", time(at)),
+        Some(_) | None => "with the next sweep".to_owned(),
+    }
+}
+
 /// What a strategy does, as in "Suture is about to …".
-fn doing(strategy: Strategy) -> &'static str {
+pub(super) fn doing(strategy: Strategy) -> &'static str {
     action(match strategy {
         Strategy::Rebuild => Classification::RetryChecks,
         Strategy::BranchUpdate => Classification::UpdateBranch,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::{MAX_BODY, Notice, duration, subject, time};
 use crate::event::{Event, cut};
+use crate::id::RunId;
 use crate::run::{Run, RunKind};
 
 /// Longest line of a mail's history, in characters.
@@ -34,6 +35,20 @@ pub fn event_line(event: &Event) -> String {
     let said = event.payload.text.trim();
     let said = if said.is_empty() { String::new() } else { format!(": {said}") };
     cut(&format!("{} {}{change}{said}", time(event.occurred_at), event.kind), MAX_LINE)
+}
+
+/// A request that something newer has taken the place of.
+#[must_use]
+pub fn superseded(by: &RunId) -> String {
+    format!("superseded by `{by}`")
+}
+
+/// More requests than a day has room for.
+#[must_use]
+pub fn too_many_requests(whose: &str, limit: u32) -> String {
+    format!(
+        "{limit} requests for {whose} were taken today: this one is left to the schedule, which looks at what is due every minute"
+    )
 }
 
 /// One mail instead of many: what is wrong with each, without its history.

@@ -9,6 +9,7 @@ use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, Vul
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{Commanded, Diagnosed, EventKind, Payload, RemedyNews, cut};
 use crate::id::{CommandId, RunId};
+use crate::insight;
 use crate::policy::{Mode, Policy};
 use crate::pull_request::{ActiveRun, Blocked, Dropped, Record, RefusedForGood, Until, later, seconds};
 use crate::remedy;
@@ -122,16 +123,20 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     run.expects = Some(fixed.expects.to_owned());
     run.said.args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
     let message = run.message();
+    let (rules, failure) = insight::failure_of(record, draft.policy);
     let payload = Payload {
         head: Some(record.head_sha.clone()),
         name: Some(found.diagnosis.rule.title.to_owned()),
         run: Some(found.run.clone()),
+        rules,
+        failure,
         ..Payload::text(&comment::diagnosis(&found.diagnosis))
     };
     if strategy == Strategy::CloseAndReopen {
         draft.vulnerability(VulnerabilityNews::CountReopen);
     }
     draft.log(fixed.event, None, payload);
+    draft.because = Some(comment::diagnosis(&found.diagnosis));
     draft.runs.push(RunChange::Open(Box::new(run)));
     if let Some(message) = message {
         draft.effect(EffectKind::Command(message));
@@ -185,9 +190,12 @@ fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision
     let notice = comment::escalation(&draft.record, diagnosis, &reason, &found.story, draft.policy, draft.now);
     let from = draft.record.state;
     let substatus = draft.record.substatus;
+    let (rules, failure) = insight::failure_of(&draft.record, draft.policy);
     let payload = Payload {
         head: Some(draft.record.head_sha.clone()),
         name: Some(diagnosis.rule.title.to_owned()),
+        rules,
+        failure,
         ..Payload::text(&reason)
     };
     draft.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
@@ -196,6 +204,7 @@ fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision
     // Green checks do not resolve a conflict: what the base is in the way of, only GitHub's own word takes back.
     let until = if matches!(diagnosis.rule.number, "1" | "2") { Until::Mergeable } else { Until::Progress };
     draft.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, until, at: now });
+    draft.because = Some(comment::diagnosis(diagnosis));
     draft.effect(EffectKind::Notice(notice));
     draft.finish(Outcome::Applied, format!("escalated: {reason}"))
 }
@@ -312,6 +321,9 @@ fn ended(
     let name = Some(end.name().to_owned());
     let payload = Payload { run: Some(active.id.clone()), name, ..Payload::text(why) };
     draft.log(EventKind::RemediationEnded, change, payload);
+    if active.human {
+        draft.asked = Some(comment::check_run::came_to_nothing(active.strategy, why));
+    }
     remember(&mut draft.record);
     if !draft.record.state.is_terminal() {
         draft.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), draft.now);
@@ -331,6 +343,7 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
             ..Payload::text(&format!("refused: {why}"))
         };
         draft.log(EventKind::CommandReceived, None, payload);
+        draft.answer_button(asked, Err(&why));
         return draft.finish(Outcome::Refused, why);
     }
     let from = draft.record.state;
@@ -350,10 +363,12 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
             draft.record.hold = true;
             let state = draft.record.state;
             let reason = comment::held(&asked.by, &asked.args);
+            draft.record.hold_reason = Some(reason.clone());
             draft.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
         }
         Command::Resume => {
             draft.record.hold = false;
+            draft.record.hold_reason = None;
             draft.record.blocked = None;
             draft.record.doubt(format!("resumed by {}", asked.by), now);
         }
@@ -380,8 +395,9 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
         ..Payload::text("accepted")
     };
     draft.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
-    let still = draft.record.hold_label().filter(|_| command == Command::Resume);
-    let reason = still.map_or_else(|| format!("{command} by {} accepted", asked.by), comment::still_held);
+    let still = draft.record.hold_label().filter(|_| command == Command::Resume).map(comment::still_held);
+    draft.answer_button(asked, Ok(still.as_deref()));
+    let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", asked.by));
     draft.finish(Outcome::Applied, reason)
 }
 
@@ -438,6 +454,7 @@ fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
 fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
     let trigger = match asked.source {
         CommandSource::PrComment => RunTrigger::PrComment,
+        CommandSource::CheckRun => RunTrigger::CheckRun,
         CommandSource::AdminApi => RunTrigger::AdminApi,
         CommandSource::Reconciler => RunTrigger::Reconciler,
     };

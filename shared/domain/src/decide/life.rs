@@ -74,10 +74,12 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         labels: described.labels.clone(),
         hold: false,
         hold_said_at: None,
+        hold_reason: None,
         draft: described.draft,
         size: described.size,
         blocked: None,
         would: None,
+        shown: None,
         generation: 1,
         replaces: None,
         replaced_by: None,
@@ -122,9 +124,11 @@ pub(super) fn post_merge_verified(mut draft: Draft<'_>, watched_minutes: u32) ->
     draft.finish(Outcome::Applied, text)
 }
 
-/// Required contexts, without Policy Bot's own, which is a policy and never a check (rule 6).
+/// Required contexts, without Policy Bot's own, which is a policy and never a check (rule 6), and without Suture's own, which
+/// says what Suture waits for.
 pub(super) fn required(policy: &Policy, contexts: &[String]) -> Vec<String> {
-    contexts.iter().filter(|name| !policy.is_policy_context(name)).cloned().collect()
+    let others = |name: &&String| !policy.is_policy_context(name) && !policy.is_own_check(name);
+    contexts.iter().filter(others).cloned().collect()
 }
 
 /// Labels, draft, branches and the like, as of the fact's time. Answers what changed, in words.

@@ -3,17 +3,19 @@
 //! commits its answer in one transaction. Suture's own deeds are facts too, so there is one place that changes a record.
 //!
 //! `life` opens, moves and ends pull requests; `reports` notes what checks and bots say; `verify` compares with GitHub;
-//! `act` claims remedies, follows them, escalates and obeys people.
+//! `act` claims remedies, follows them, escalates and obeys people; `show` keeps the check run on the head true.
 
 mod act;
 mod life;
 mod reports;
+mod show;
 mod verify;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::command::CommandMessage;
+use crate::comment::check_run::CheckText;
 use crate::comment::{self, Notice};
 use crate::event::{Event, EventKind, Fact, Happened, Payload};
 use crate::id::{EffectId, RunId, Sha};
@@ -87,6 +89,13 @@ pub enum EffectKind {
     Command(CommandMessage),
     /// Tell people.
     Notice(Notice),
+    /// Show on the head how it stands.
+    CheckRun {
+        /// What is shown.
+        text: CheckText,
+        /// When that was so: an older one never replaces it.
+        as_of: Timestamp,
+    },
 }
 
 /// What happens to a run.
@@ -268,6 +277,12 @@ struct Draft<'a> {
     runs: Vec<RunChange>,
     heads: Vec<HeadChange>,
     vulnerabilities: Vec<VulnerabilityChange>,
+    /// For the check run: the diagnosis that was acted on.
+    because: Option<String>,
+    /// For the check run: what became of what somebody asked for.
+    asked: Option<String>,
+    /// For the check run: somebody wants it explained.
+    explain: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -282,6 +297,9 @@ impl<'a> Draft<'a> {
             runs: Vec::new(),
             heads: Vec::new(),
             vulnerabilities: Vec::new(),
+            because: None,
+            asked: None,
+            explain: false,
         }
     }
 
@@ -341,6 +359,9 @@ impl<'a> Draft<'a> {
         self.record.dropped = None;
         self.record.refused = None;
         self.record.would = None;
+        if let Some(shown) = &mut self.record.shown {
+            (shown.asked, shown.explained) = (None, false);
+        }
     }
 
     /// The signals have changed: walks to the state they imply and logs each hop, or logs that there is no way. `own` and
@@ -450,6 +471,7 @@ impl<'a> Draft<'a> {
         self.log_proofs();
         self.record.version = self.record.version.saturating_add(1);
         self.record.due_at = self.record.attention_at(self.policy);
+        self.show();
         Decision {
             outcome,
             reason: reason.into(),

@@ -409,7 +409,7 @@ mode = "act"
         line 27: transient.other.conclusions[0] must not be empty: no check concludes with nothing
         line 29: repos."acme/app".budgets.lifetime must be at least 3 (it is 2): budgets.rebuild alone allows 3, so the rest of it could never be used
         line 30: repos."acme/app".sweep must be a table, not a whole number
-        line 31: repos."acme/app".repos is not a known field: known here are `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `checks`, `coordination`, `limits`, `mode`, `never_transient`, `ours`, `policy`, `policy_bot`, `rebuild`, `retention`, `sentinel`, `status`, `sweep`, `thresholds_minutes`, `transient`, `wake`
+        line 31: repos."acme/app".repos is not a known field: known here are `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `coordination`, `limits`, `mode`, `never_transient`, `ours`, `policy`, `policy_bot`, `rebuild`, `retention`, `sentinel`, `status`, `sweep`, `thresholds_minutes`, `transient`, `triggers`, `wake`
         line 32: repos.app cannot be: `app` is not a repository: expected `owner/name`
         "#);
     }
@@ -455,7 +455,7 @@ mode = "act"
             assert!(problems.starts_with(expected), "{text}: {problems}");
             assert_eq!(problems.lines().count(), 1, "{problems}");
         }
-        assert!(problems("zzz = 1").ends_with("`transient`, `wake`, `repos`"));
+        assert!(problems("zzz = 1").ends_with("`transient`, `triggers`, `wake`, `repos`"));
         // The nearest counts as meant only up to a quarter of its length, and one more.
         assert!(problems("mo = 1").contains("did you mean `mode`?"));
         assert!(problems("made_x = 1").contains("known here are"));

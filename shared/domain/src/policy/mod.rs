@@ -21,8 +21,8 @@ pub use self::pattern::{BadPattern, Expression, Pattern, TextPattern};
 #[cfg(feature = "schema")]
 pub use self::schema::schema;
 pub use self::sections::{
-    ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, Mode, Ours, PolicyBot, Rebuild,
-    RebuildVia, Retention, Rules, Sweep, Thresholds, Wake, WakeUp,
+    ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, LivingCheck, Mode, Ours, PolicyBot,
+    Rebuild, RebuildVia, Retention, Rules, Sweep, Thresholds, Triggers, Wake, WakeUp,
 };
 use crate::id::RepoName;
 use crate::state::{State, Strategy};
@@ -47,6 +47,8 @@ pub struct Policy {
     pub automerge_bot: AutomergeBot,
     /// How checks are run again.
     pub rebuild: Rebuild,
+    /// The check run that says how a pull request stands.
+    pub check_run: LivingCheck,
     /// How the bots are woken.
     pub wake: WakeUp,
     /// Which rules apply.
@@ -63,6 +65,8 @@ pub struct Policy {
     pub limits: Limits,
     /// The reconciler's regular pass.
     pub sweep: Sweep,
+    /// Requests to look at pull requests before the schedule would.
+    pub triggers: Triggers,
     /// How long things are kept.
     pub retention: Retention,
     /// What goes first, and how much is under way at a time.
@@ -111,6 +115,12 @@ impl Policy {
             Strategy::RetriggerSodCheck => self.budgets.retrigger_sod_check,
             Strategy::CloseAndReopen => self.budgets.close_and_reopen,
         }
+    }
+
+    /// Whether this is the name of Suture's own check run, which it must never wait for.
+    #[must_use]
+    pub fn is_own_check(&self, name: &str) -> bool {
+        self.check_run.enabled && name == crate::comment::check_run::NAME
     }
 
     /// Whether a status context is Policy Bot's, and so a policy signal and never a check.
@@ -225,6 +235,17 @@ mod tests {
         assert_eq!(policy.limits, limits);
         let sweep = Sweep { every_minutes: 1, concurrency: 8, max_prs: 500, inventory_every: 12 };
         assert_eq!(policy.sweep, sweep);
+        let triggers = Triggers {
+            quiet_secs: 10,
+            longest_wait_secs: 120,
+            per_repo_per_day: 100,
+            per_org_per_day: 1000,
+            at_once: 5,
+            retries: 3,
+            timeout_minutes: 10,
+            max_prs: 50,
+        };
+        assert_eq!(policy.triggers, triggers);
         assert_eq!(policy.retention, Retention { terminal_hours: 24, events_days: 90, runs_days: 30 });
     }
 

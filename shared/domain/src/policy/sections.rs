@@ -159,6 +159,14 @@ table! {
 }
 
 table! {
+    /// The living check run: one of Suture's own on each head, which says how the pull request stands. For GitHub Apps.
+    LivingCheck {
+        /// Whether there is one. Only where Suture acts: in observe mode it touches nothing.
+        enabled: bool = false,
+    }
+}
+
+table! {
     /// How the bots are woken; each by an event on the bus, unless said otherwise.
     WakeUp {
         /// Policy Bot.
@@ -305,6 +313,28 @@ table! {
         max_prs: u32 = 500,
         /// Every how many sweeps the open pull requests on GitHub are listed, to find those never heard of.
         inventory_every: u32 = 12,
+    }
+}
+
+table! {
+    /// Requests to look at pull requests before the schedule would: one, those of a base branch, or everything.
+    Triggers {
+        /// What webhooks ask for waits until nothing newer has come for this long; what people ask for does not wait.
+        quiet_secs: u32 = 10,
+        /// But it waits no longer than this, however often it is asked for.
+        longest_wait_secs: u32 = 120,
+        /// Requests taken for one repository per day (UTC), those that stand for one another counted once; more are left to the schedule.
+        per_repo_per_day: u32 = 100,
+        /// Requests taken for all repositories of one owner per day; everything is not counted.
+        per_org_per_day: u32 = 1000,
+        /// Requests worked on at the same time, over all repositories; of one repository it is one.
+        at_once: u32 = 5,
+        /// How often a request that went wrong is tried again.
+        retries: u32 = 3,
+        /// After this long a request ends with what it has: the rest is still due.
+        timeout_minutes: u32 = 10,
+        /// Pull requests visited by one request, the highest in rank first; the others are named and left to the schedule.
+        max_prs: u32 = 50,
     }
 }
 

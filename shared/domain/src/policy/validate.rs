@@ -4,7 +4,7 @@
 
 use super::Policy;
 use super::coordination::{Backlog, Coordination, Sentinel, Status};
-use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds, Wake};
+use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds, Triggers, Wake};
 use crate::coordination::is_peoples;
 use crate::id::RepoName;
 use crate::state::Strategy;
@@ -29,6 +29,10 @@ pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
         if policy.is_policy_context(name) {
             let sentence =
                 "must not be Policy Bot's own context: that is a policy, never a check, and would be awaited for ever";
+            findings.add(format!("checks.required[{n}]"), sentence);
+        }
+        if policy.is_own_check(name) {
+            let sentence = "must not be Suture's own check run: Suture would wait for itself for ever";
             findings.add(format!("checks.required[{n}]"), sentence);
         }
     }
@@ -67,6 +71,7 @@ pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
     findings.breaker(&policy.breaker);
     findings.limits(&policy.limits);
     findings.sweep(&policy.sweep);
+    findings.triggers(&policy.triggers);
     findings.retention(&policy.retention);
     findings.coordination(&policy.coordination);
     findings.sentinel(&policy.sentinel, &policy.retention);
@@ -230,6 +235,25 @@ impl Findings {
         );
     }
 
+    fn triggers(&mut self, triggers: &Triggers) {
+        let none = "no request would ever be taken";
+        let Triggers { quiet_secs, longest_wait_secs, at_once, retries, timeout_minutes, max_prs, .. } = *triggers;
+        self.number("triggers.quiet_secs", quiet_secs, 0, MOST_SECS, "");
+        self.number("triggers.longest_wait_secs", longest_wait_secs, quiet_secs, MOST_SECS, "it would never be quiet");
+        self.number("triggers.per_repo_per_day", triggers.per_repo_per_day, 1, 1_000_000, none);
+        self.number("triggers.per_org_per_day", triggers.per_org_per_day, 1, 1_000_000, none);
+        self.number("triggers.at_once", at_once, 1, 100, "no request would ever begin");
+        self.number("triggers.retries", retries, 0, 100, "");
+        self.number(
+            "triggers.timeout_minutes",
+            timeout_minutes,
+            2,
+            1_440,
+            "in its last minute nothing is read from GitHub",
+        );
+        self.number("triggers.max_prs", max_prs, 1, 10_000, "no pull request would ever be looked at");
+    }
+
     fn retention(&mut self, retention: &Retention) {
         let Retention { terminal_hours, events_days, runs_days } = *retention;
         let late = "a late webhook would open a merged pull request anew";
@@ -383,6 +407,13 @@ mod tests {
             ("sweep.concurrency", 1, 100),
             ("sweep.max_prs", 1, 100_000),
             ("sweep.inventory_every", 1, 100_000),
+            ("triggers.longest_wait_secs", 10, 86_400),
+            ("triggers.per_repo_per_day", 1, 1_000_000),
+            ("triggers.per_org_per_day", 1, 1_000_000),
+            ("triggers.at_once", 1, 100),
+            ("triggers.retries", 0, 100),
+            ("triggers.timeout_minutes", 2, 1_440),
+            ("triggers.max_prs", 1, 10_000),
             ("retention.terminal_hours", 1, 87_600),
             ("retention.events_days", 3, 3_650),
             ("retention.runs_days", 1, 3_650),
@@ -416,6 +447,14 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_request_waits_at_least_as_long_as_it_has_to_be_quiet() {
+        assert_eq!(said("triggers.quiet_secs = 0\ntriggers.longest_wait_secs = 0"), Vec::<String>::new());
+        assert_eq!(said("triggers.quiet_secs = 120"), Vec::<String>::new());
+        let message = "triggers.longest_wait_secs must be at least 121 (it is 120): it would never be quiet";
+        assert_eq!(said("triggers.quiet_secs = 121"), [message]);
     }
 
     #[test]

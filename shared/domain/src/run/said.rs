@@ -45,6 +45,7 @@ impl Run {
         };
         let source = match self.trigger {
             RunTrigger::PrComment => CommandSource::PrComment,
+            RunTrigger::CheckRun => CommandSource::CheckRun,
             RunTrigger::AdminApi => CommandSource::AdminApi,
             RunTrigger::Reconciler | RunTrigger::Schedule | RunTrigger::Webhook => CommandSource::Reconciler,
         };

@@ -555,7 +555,7 @@ fn drift_past_several_states_resets_what_each_proves() {
     tale.verify(github);
     let counts = tale.record().retry_counts;
     assert_eq!(tale.state(), State::PolicyPassed);
-    assert_eq!((counts.rebuild, counts.retrigger_policy_bot, counts.branch_update), (0, 0, 1));
+    assert_eq!((counts.rebuild, counts.retrigger_policy_bot, counts.branch_update), (0, 0, 0));
     assert_eq!(tale.record().lifetime_remedies, 4, "a life's count never changes by drift");
 }
 
@@ -879,6 +879,7 @@ fn people_hold_and_resume() {
     tale.command(Command::Hold);
     assert!(tale.record().hold);
     assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny");
+    assert_eq!(crate::comment::blocked(tale.record()).as_deref(), Some("held by danny"));
     tale.pass(60);
     assert!(!tale.record().is_stale(&tale.policy, tale.now), "held pull requests are not called stale");
     assert_eq!(tale.sweep(tale.github()), None);

@@ -6,5 +6,6 @@
 mod lives;
 mod properties;
 mod remedies;
+mod showing;
 mod table;
 pub(crate) mod world;

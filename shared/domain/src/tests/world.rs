@@ -330,13 +330,18 @@ impl Tale {
     }
 
     pub(crate) fn command(&mut self, command: Command) {
+        self.command_by(command, CommandSource::PrComment, Ok(()));
+    }
+
+    /// A command from somewhere, of somebody who may or may not.
+    pub(crate) fn command_by(&mut self, command: Command, source: CommandSource, permission: Result<(), String>) {
         let run = RunId::new(format!("human-{}", self.facts));
         let by = "danny".to_owned();
         self.tell(Happened::Commanded(Box::new(Commanded {
             command,
-            source: CommandSource::PrComment,
+            source,
             by,
-            permission: Ok(()),
+            permission,
             run,
             args: String::new(),
             comment: None,

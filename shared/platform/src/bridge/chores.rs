@@ -88,6 +88,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     /// Shows how a commit stands: a new check run, or ours changed, or nothing if it says so already.
     async fn show(&self, repo: &RepoName, run: &CheckRun, as_of: Timestamp) -> Result<Handled, CallError> {
         let github = &self.world.github;
+        if !github.is_app() {
+            return Ok(Handled::Nothing(
+                "check runs are for GitHub Apps, and Suture has a token: see [check_run]".to_owned(),
+            ));
+        }
         let Some(seen) = github.find_check_run(repo, run).await? else {
             let id = github.create_check_run(repo, &dated(run, as_of)).await?;
             return Ok(Handled::Done(format!("check run {id} shows: {}", run.title)));
@@ -115,7 +120,7 @@ pub(super) fn dated_text(text: &str, as_of: Timestamp) -> String {
 
 /// With the date of what it shows, so that a message that was overtaken on the queue does not take anything back.
 fn dated(run: &CheckRun, as_of: Timestamp) -> CheckRun {
-    CheckRun { summary: dated_text(&run.summary, as_of), ..run.clone() }
+    CheckRun { summary: dated_text(&run.summary, as_of), completed_at: Some(as_of), ..run.clone() }
 }
 
 pub(super) fn date_of(summary: &str) -> Option<Timestamp> {

@@ -31,6 +31,7 @@ use crate::http::{CallError, Transport};
 use crate::jenkins::Jenkins;
 use crate::outlets::Outlets;
 use crate::outlets::message::{Message, Unreadable};
+use crate::repos;
 use crate::store::{Store, StoreError};
 use crate::succession;
 
@@ -91,6 +92,7 @@ pub struct Bridge<S, O> {
     engine: Engine<S, O>,
     world: World,
     permissions: Mutex<Permissions>,
+    repos: repos::Told,
 }
 
 /// The name under which GitHub's waiting times are kept for all functions.
@@ -99,7 +101,7 @@ const GITHUB: &str = "github";
 impl<S: Store, O: Outlets> Bridge<S, O> {
     /// A Car Bridge on this engine, to this world.
     pub fn new(engine: Engine<S, O>, world: World) -> Self {
-        Self { engine, world, permissions: Mutex::default() }
+        Self { engine, world, permissions: Mutex::default(), repos: repos::Told::default() }
     }
 
     /// Its engine.
@@ -128,9 +130,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     /// A fact that had to wait.
     async fn heard(&self, fact: &Fact) -> Result<Handled, Again> {
         let applied = self.engine.apply(fact, self.now()).await?;
-        if let (Happened::Opened(_), Some(fresh)) = (&fact.what, &applied.record) {
-            succession::link(&self.engine, fresh, self.now()).await?;
-        }
+        self.repos.tell_of(self.engine.store(), &applied, self.now()).await;
+        succession::follow(&self.engine, &applied, self.now()).await?;
         Ok(match applied.outcome {
             Outcome::Applied | Outcome::Anomaly => Handled::Done(applied.reason),
             Outcome::Duplicate | Outcome::Ignored | Outcome::Superseded | Outcome::Refused => {

@@ -5,8 +5,10 @@ use domain::comment;
 use domain::decide::Outcome;
 use domain::diagnosis::{Case, classify};
 use domain::event::{Commanded, Happened};
-use domain::id::PrId;
+use domain::id::{PrId, RunId};
 use domain::pull_request::Record;
+use domain::request::{Ask, Scope};
+use domain::run::RunTrigger;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
@@ -15,9 +17,11 @@ use crate::engine::Applied;
 use crate::github::Reaction;
 use crate::guards;
 use crate::http::CallError;
+use crate::idempotency::hashed;
 use crate::lookup;
 use crate::outlets::message::Message;
 use crate::outlets::{Content, Outlets, Parcel};
+use crate::requests;
 use crate::store::Store;
 
 /// How long what GitHub says about somebody's permission is believed.
@@ -53,7 +57,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn permission(&self, command: &CommandMessage) -> Result<Result<(), String>, Again> {
         match command.source {
             CommandSource::AdminApi | CommandSource::Reconciler => return Ok(Ok(())),
-            CommandSource::PrComment => {}
+            CommandSource::PrComment | CommandSource::CheckRun => {}
         }
         let pr = command.pr();
         let limit = self.engine.policies().for_repo(&pr.repo).limits.commands_per_person_per_hour;
@@ -172,7 +176,22 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             None => None,
         };
         let case = Case { record, live: None, vulnerability: vulnerability.as_ref(), policy, now };
+        self.ask_to_look(command, now).await?;
         self.answer(command, &comment::explanation(record, &classify(&case), policy, now)).await
+    }
+
+    /// Who asks why may be right that something is odd: GitHub is asked about it before its date. The answer does not wait.
+    async fn ask_to_look(&self, command: &CommandMessage, now: Timestamp) -> Result<(), Again> {
+        let ask = Ask {
+            run: RunId::new(format!("explain-{}", &hashed(&[command.command_id.as_str()])[..20])),
+            at: command.timestamp,
+            trigger: RunTrigger::PrComment,
+            requested_by: Some(command.requested_by.clone()),
+        };
+        let scope = Scope::One(command.pr());
+        // Over the limit is said in the log; the schedule looks at it at its date.
+        requests::ask(self.engine.store(), self.engine.policies(), (&scope, false), &ask, now).await?;
+        Ok(())
     }
 
     /// Reactions are a courtesy: a comment that was deleted, or a limit, must not keep the command from being done.
@@ -188,10 +207,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(())
     }
 
-    /// One short answer on the pull request, once; who asked through the API reads it there.
+    /// One short answer on the pull request, once; who asked through the API reads it there, and who pressed a button finds it on
+    /// the check run.
     async fn answer(&self, command: &CommandMessage, text: &str) -> Result<(), Again> {
         match command.source {
-            CommandSource::AdminApi | CommandSource::Reconciler => return Ok(()),
+            CommandSource::AdminApi | CommandSource::CheckRun | CommandSource::Reconciler => return Ok(()),
             CommandSource::PrComment => {}
         }
         let marker = format!("suture:{}", command.command_id);

@@ -9,7 +9,7 @@ use domain::policy::RebuildVia;
 use super::remedies::Stop;
 use super::runs::{InHand, step};
 use super::{Again, Bridge};
-use crate::github::WorkflowRun;
+use crate::github::{WorkflowRun, shown_on};
 use crate::http::CallError;
 use crate::jenkins::{Followed, Found, Jenkins, Job, LOOK_AFTER, Looking, Queued};
 use crate::outlets::Outlets;
@@ -161,7 +161,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Ok(runs) => runs,
             Err(error) => return Err(self.stopped(error).await),
         };
-        let others = || runs.iter().filter(|run| run.app != ACTIONS);
+        let others = || runs.iter().filter(|run| run.app != ACTIONS && shown_on(&run.external_id).is_none());
         for run in others().filter(|run| ended_badly(run.conclusion.as_deref())) {
             asked += self.taken(github.rerequest_check_run(&repo, run.id).await).await?;
         }

@@ -403,7 +403,7 @@ const APPROVED: &str = "approved";
 
 /// Whether a person asked for it: such a run is neither counted nor blocked by the breaker.
 fn is_human(run: &Run) -> bool {
-    matches!(run.trigger, RunTrigger::PrComment | RunTrigger::AdminApi)
+    matches!(run.trigger, RunTrigger::PrComment | RunTrigger::CheckRun | RunTrigger::AdminApi)
 }
 
 fn needs_approval(run: &Run, policy: &Policy) -> bool {

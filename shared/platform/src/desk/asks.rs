@@ -1,16 +1,19 @@
 //! What people want done. A command is checked against the record as it is, so that nonsense is refused at once, and put
-//! onto the queue; the Car Bridge checks it again when it takes it. A sweep is asked for on the bus. When this answers, what
-//! was asked for is durable; asking again under the same name asks for the same.
+//! onto the queue; the Car Bridge checks it again when it takes it. A sweep is a request: a row with a date, and a word on the
+//! bus so that it begins at once. When this answers, what was asked for is durable; asking again under the same name asks for
+//! the same.
 
 use std::time::Duration;
 
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Requester};
 use domain::decide;
 use domain::id::{CommandId, PrId, RepoName, RunId};
+use domain::request::{self, Scope};
 use domain::route::DetailType;
-use domain::run::{Initiator, Run, RunTrigger, TransitionContext};
+use domain::run::RunTrigger;
 use jiff::Timestamp;
 use serde_json::json;
+use tracing::warn;
 
 use super::{Desk, DeskError};
 use crate::bridge::run_of;
@@ -18,8 +21,8 @@ use crate::guards;
 use crate::keys::Caller;
 use crate::outlets::message::Message;
 use crate::outlets::{Content, Outlets, Parcel, Undelivered};
-use crate::rows;
-use crate::store::{OnlyIf, Store, StoreError, Write};
+use crate::requests::{self, Taken};
+use crate::store::Store;
 
 /// A command that somebody gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub struct SweepAsk {
     pub repo: Option<RepoName>,
     /// Of one pull request only.
     pub number: Option<u64>,
+    /// Of what is open on one base branch only.
+    pub base: Option<String>,
     /// Only say what would be done.
     pub dry_run: bool,
 }
@@ -97,58 +102,64 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         answer.unwrap_or_else(|| Err(Undelivered("nobody answered".to_owned())))
     }
 
-    /// Asks for a sweep: its run is there, pending, before anybody is told.
+    /// Asks for a sweep: its request and its run are there, pending, before anybody is told.
     ///
     /// # Errors
     /// [`DeskError`]; nothing was asked for then.
     pub async fn sweep(&self, caller: &Caller, ask: SweepAsk) -> Result<RunId, DeskError> {
-        match (&ask.repo, ask.number) {
-            (Some(repo), Some(number)) => _ = self.record(caller, &PrId::new(repo.clone(), number)).await?,
-            (Some(repo), None) if !caller.sees(repo) => {
-                return Err(DeskError::NotFound(format!("Suture knows no repository {repo}")));
-            }
-            (None, Some(_)) => {
-                let why = "`pr_number` needs a `repo`".to_owned();
-                return Err(DeskError::Invalid { code: "BAD_REQUEST", why });
-            }
-            (None, None) if !caller.sees_all() => {
-                return Err(DeskError::Forbidden(
-                    "your key sees some repositories only: name one as `repo`".to_owned(),
-                ));
-            }
-            (Some(_) | None, None) => {}
-        }
+        let scope = self.scope(caller, &ask).await?;
         let now = self.now();
-        let mut run = Run::sweep(ask.run.clone(), RunTrigger::AdminApi, now);
-        run.requested_by = Some(caller.name.clone());
-        let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
-        match self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Absent }], now).await {
+        let asked = request::Ask {
+            run: ask.run.clone(),
+            at: now,
+            trigger: RunTrigger::AdminApi,
+            requested_by: Some(caller.name.clone()),
+        };
+        let wanted = (&scope, ask.dry_run);
+        match requests::ask(self.store(), self.engine.policies(), wanted, &asked, now).await? {
             // It was asked for before; whether the bus heard of it is not known, and hearing it twice does no harm.
-            Ok(()) | Err(StoreError::Refused(_)) => {}
-            Err(error) => return Err(error.into()),
+            Taken::Queued(_) | Taken::Known(_) => {}
+            // Its run says so.
+            Taken::Superseded { .. } => return Ok(ask.run),
+            Taken::OverLimit(why) => return Err(DeskError::TooMany(why)),
         }
+        let pr = match &scope {
+            Scope::One(pr) => Some(pr.number),
+            Scope::All | Scope::Repo(_) | Scope::Base(..) => None,
+        };
         let detail = json!({
-            "repo": ask.repo.as_ref().map(RepoName::as_str), "pr_number": ask.number, "dry_run": ask.dry_run,
+            "repo": scope.repo().map(RepoName::as_str), "pr_number": pr, "base": ask.base, "dry_run": ask.dry_run,
             "run_id": ask.run.as_str(), "requested_by": caller.name,
         });
         let what = Content::Bus { detail_type: DetailType::ReconcileRequested, detail: detail.to_string() };
         if let Err(error) = self.deliver(Parcel { id: ask.run.to_string(), what }).await {
-            self.never_began(run, &error.to_string()).await?;
-            return Err(error.into());
+            // The request has a date: the next sweep grants it.
+            warn!(run = %ask.run, %error, "a request waits for the schedule");
         }
         Ok(ask.run)
     }
 
-    /// The bus did not take it, so nobody is to wait for it.
-    async fn never_began(&self, run: Run, why: &str) -> Result<(), StoreError> {
-        let now = self.now();
-        let loaded = run.version;
-        let context = TransitionContext::new(Initiator::System, now);
-        let Ok(cancelled) = run.cancel(format!("it could not be asked for: {why}"), context) else { return Ok(()) };
-        let (key, item) = rows::run_row(&cancelled, self.engine.policies().base())?;
-        match self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Version(loaded) }], now).await {
-            Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
-            Err(error) => Err(error),
+    /// What is to be swept, as GitHub spells it, if they may ask for that.
+    async fn scope(&self, caller: &Caller, ask: &SweepAsk) -> Result<Scope, DeskError> {
+        let bad = |why: &str| DeskError::Invalid { code: "BAD_REQUEST", why: why.to_owned() };
+        match (&ask.repo, ask.number, &ask.base) {
+            (Some(_), Some(_), Some(_)) => Err(bad("give `pr_number` or `base`, not both")),
+            (Some(repo), Some(number), None) => {
+                Ok(Scope::One(self.record(caller, &PrId::new(repo.clone(), number)).await?.id))
+            }
+            (Some(repo), None, _) if !caller.sees(repo) => {
+                Err(DeskError::NotFound(format!("Suture knows no repository {repo}")))
+            }
+            (Some(repo), None, base) => {
+                let repo = self.spelled(repo).await?.unwrap_or_else(|| repo.clone());
+                Ok(base.clone().map_or(Scope::Repo(repo.clone()), |base| Scope::Base(repo, base)))
+            }
+            (None, Some(_), _) => Err(bad("`pr_number` needs a `repo`")),
+            (None, None, Some(_)) => Err(bad("`base` needs a `repo`")),
+            (None, None, None) if !caller.sees_all() => {
+                Err(DeskError::Forbidden("your key sees some repositories only: name one as `repo`".to_owned()))
+            }
+            (None, None, None) => Ok(Scope::All),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use domain::comment::desk as words;
 use domain::event::{Event, EventKind};
 use domain::id::{PrId, RepoName};
+use domain::insight::{self, Insights, Trace};
 use domain::state::State;
 use futures_util::future::try_join_all;
 use jiff::civil::Date;
@@ -68,33 +69,22 @@ impl DayCounts {
     }
 }
 
-/// A change of state.
-#[derive(Debug, Clone, PartialEq)]
-struct Hop {
-    pr: PrId,
-    at: Timestamp,
-    from: Option<State>,
-    to: State,
-}
-
 /// A day, as far as it is shown.
 #[derive(Debug, Default)]
 pub(super) struct Day {
     counts: BTreeMap<RepoName, DayCounts>,
-    hops: Vec<Hop>,
+    traces: Vec<Trace>,
+    /// Whether there was more than was read.
+    cut: bool,
 }
 
 impl Day {
-    fn of(events: &[Event]) -> Self {
-        let mut day = Self::default();
+    fn of(events: &[Event], cut: bool) -> Self {
+        let mut counts: BTreeMap<RepoName, DayCounts> = BTreeMap::new();
         for event in events {
-            day.counts.entry(event.pr.repo.clone()).or_default().note(event);
-            let opened = (event.kind == EventKind::PrOpened).then_some(State::Created);
-            if let Some(to) = event.to.or(opened) {
-                day.hops.push(Hop { pr: event.pr.clone(), at: event.occurred_at, from: event.from, to });
-            }
+            counts.entry(event.pr.repo.clone()).or_default().note(event);
         }
-        day
+        Self { counts, traces: events.iter().filter_map(Trace::of).collect(), cut }
     }
 
     fn sum(&self, caller: &Caller) -> DayCounts {
@@ -102,6 +92,22 @@ impl Day {
         self.counts.iter().filter(|(repo, _)| caller.sees(repo)).for_each(|(_, counts)| sum.add(counts));
         sum
     }
+}
+
+/// What the log of the last days suggests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// What it tells.
+    pub insights: Insights,
+    /// From how many days.
+    pub days: usize,
+    /// Of how many of these not everything was read.
+    pub cut_days: usize,
+}
+
+impl Advice {
+    /// Events of each of the four parts of a day that are read.
+    pub const MOST_A_DAY: u32 = MOST_A_DAY;
 }
 
 /// How long a state lasts.
@@ -135,14 +141,32 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     /// If the store cannot be read.
     pub async fn history(&self, caller: &Caller) -> Result<History, DeskError> {
         let today = rows::day_of(self.now());
-        let dates: Vec<Date> = (0..DAYS).rev().map(|back| today.saturating_sub(back.days())).collect();
+        let dates = last_days(today);
         let days = try_join_all(dates.iter().map(|date| self.day(*date, today)));
         let (days, activity) = tokio::try_join!(days, self.activity(caller, today))?;
         let from = days.len().saturating_sub(usize::try_from(DWELL_DAYS).unwrap_or(0));
-        let hops = days[from..].iter().flat_map(|day| &day.hops).filter(|hop| caller.sees(&hop.pr.repo));
-        let dwell = dwell(hops);
+        let traces = days[from..].iter().flat_map(|day| &day.traces).filter(|trace| caller.sees(&trace.pr.repo));
+        let dwell = dwell(traces);
         let days = dates.into_iter().zip(&days).map(|(date, day)| (date, day.sum(caller))).collect();
         Ok(History { days, dwell, activity })
+    }
+
+    /// What the log of the last days suggests, in the repository that was named or in all that this caller sees.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or there is no such repository for them.
+    pub async fn advice(&self, caller: &Caller, named: Option<&RepoName>) -> Result<Advice, DeskError> {
+        let repo = match named {
+            Some(_) => self.listed_repos(caller, named).await?.pop(),
+            None => None,
+        };
+        let today = rows::day_of(self.now());
+        let days = try_join_all(last_days(today).into_iter().map(|date| self.day(date, today))).await?;
+        let wanted =
+            |trace: &&Trace| caller.sees(&trace.pr.repo) && repo.as_ref().is_none_or(|repo| *repo == trace.pr.repo);
+        let traces = days.iter().flat_map(|day| &day.traces).filter(wanted);
+        let insights = insight::sum_up(traces, self.engine().policies());
+        Ok(Advice { insights, days: days.len(), cut_days: days.iter().filter(|day| day.cut).count() })
     }
 
     async fn day(&self, date: Date, today: Date) -> Result<Arc<Day>, StoreError> {
@@ -218,8 +242,8 @@ impl<S: Store, O: Outlets> Desk<S, O> {
 
 async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<Day, StoreError> {
     let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
-    let (events, _) = lookup::of_day(store, reading, now).await?;
-    Ok(Day::of(&events))
+    let (events, whole) = lookup::of_day(store, reading, now).await?;
+    Ok(Day::of(&events, !whole))
 }
 
 /// What has happened today, as this caller sees it: the last of the days at `/api/overview`.
@@ -230,17 +254,23 @@ pub async fn today<S: Store>(store: &S, caller: &Caller, now: Timestamp) -> Resu
     Ok(read_day(store, rows::day_of(now), now).await?.sum(caller))
 }
 
+/// The days that are told, oldest first.
+fn last_days(today: Date) -> Vec<Date> {
+    (0..DAYS).rev().map(|back| today.saturating_sub(back.days())).collect()
+}
+
 /// How long each live state lasted, from its beginning to its end, as far as both are known.
-fn dwell<'a>(hops: impl Iterator<Item = &'a Hop>) -> Vec<Dwell> {
-    let mut hops: Vec<&Hop> = hops.collect();
-    hops.sort_by_key(|hop| hop.at);
+fn dwell<'a>(traces: impl Iterator<Item = &'a Trace>) -> Vec<Dwell> {
+    let mut traces: Vec<&Trace> = traces.collect();
+    traces.sort_by_key(|trace| trace.at);
     let mut since: BTreeMap<&PrId, (State, Timestamp)> = BTreeMap::new();
     let mut spans: BTreeMap<State, Vec<u64>> = BTreeMap::new();
-    for hop in hops {
-        if let Some((state, at)) = since.insert(&hop.pr, (hop.to, hop.at))
-            && hop.from == Some(state)
+    for trace in traces {
+        let Some(to) = trace.to else { continue };
+        if let Some((state, at)) = since.insert(&trace.pr, (to, trace.at))
+            && trace.from == Some(state)
         {
-            let secs = u64::try_from(hop.at.duration_since(at).as_secs()).unwrap_or(0);
+            let secs = u64::try_from(trace.at.duration_since(at).as_secs()).unwrap_or(0);
             spans.entry(state).or_default().push(secs);
         }
     }
@@ -262,11 +292,20 @@ mod tests {
     #[test]
     fn a_state_lasts_from_its_beginning_to_its_end() {
         let at = |secs: i64| Timestamp::from_second(secs).unwrap();
-        let hop = |number: u64, secs: i64, from: Option<State>, to: State| Hop {
-            pr: PrId::new("acme/shop".parse().unwrap(), number),
-            at: at(secs),
-            from,
-            to,
+        let hop = |number: u64, secs: i64, from: Option<State>, to: State| {
+            let event = Event {
+                pr: PrId::new("acme/shop".parse().unwrap(), number),
+                occurred_at: at(secs),
+                id: domain::id::EventId::new("e"),
+                hop: 0,
+                kind: EventKind::ChecksStarted,
+                source: domain::event::Actor::GithubWebhook,
+                from,
+                to: Some(to),
+                payload: domain::event::Payload::default(),
+                ttl: at(secs),
+            };
+            Trace::of(&event).unwrap()
         };
         let hops = [
             hop(1, 0, None, State::Created),

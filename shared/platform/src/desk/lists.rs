@@ -36,7 +36,11 @@ pub struct StalePlace {
 
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// The repositories that are listed for this caller: all, or the one they named.
-    async fn listed_repos(&self, caller: &Caller, named: Option<&RepoName>) -> Result<Vec<RepoName>, DeskError> {
+    pub(super) async fn listed_repos(
+        &self,
+        caller: &Caller,
+        named: Option<&RepoName>,
+    ) -> Result<Vec<RepoName>, DeskError> {
         let known = lookup::repos(self.store(), self.now()).await?;
         let Some(named) = named else {
             return Ok(known.into_iter().filter(|repo| caller.sees(repo)).collect());

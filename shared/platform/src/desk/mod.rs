@@ -1,5 +1,5 @@
 //! The desk: what people ask, answered from the tables, and what they want done, put where it is taken from. It never acts:
-//! a command becomes a message for the Car Bridge, a sweep an event on the bus. `counts` and `lists` say what there is, `days`
+//! a command becomes a message for the Car Bridge, a sweep a request with a date. `counts` and `lists` say what there is, `days`
 //! what happened, `standing` and `explain` how one pull request is, `asks` and `runs` take what people want.
 
 mod asks;
@@ -30,7 +30,7 @@ use crate::store::{Store, StoreError};
 
 pub use self::asks::{Ask, Asked, SweepAsk};
 pub use self::counts::{Counted, Lane, count};
-pub use self::days::{DayCounts, Dwell, History, today};
+pub use self::days::{Advice, DayCounts, Dwell, History, today};
 pub use self::explain::Explained;
 pub use self::lists::{Filter, StalePlace};
 pub use self::runs::Verb;
@@ -64,6 +64,9 @@ pub enum DeskError {
         /// In a sentence.
         why: String,
     },
+    /// There is no room for more of it now.
+    #[error("{0}")]
+    TooMany(String),
     /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -90,6 +93,8 @@ pub struct Desk<S, O> {
     jenkins: Option<Jenkins>,
     counted: Mutex<Option<(Timestamp, Arc<Counted>)>>,
     days: Mutex<BTreeMap<Date, (Timestamp, Arc<days::Day>)>>,
+    /// Which vulnerability, on which base, a pull request was last seen to fix: then both rows are read at once.
+    fixes: Mutex<BTreeMap<PrId, (String, String)>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -103,7 +108,8 @@ fn after(at: Timestamp, by: SignedDuration) -> Timestamp {
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// A desk on this engine. Without GitHub nothing is explained live.
     pub fn new(engine: Engine<S, O>, clock: Arc<dyn Clock>, github: Option<GitHub>, jenkins: Option<Jenkins>) -> Self {
-        Self { engine, clock, github, jenkins, counted: Mutex::default(), days: Mutex::default() }
+        let (counted, days, fixes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { engine, clock, github, jenkins, counted, days, fixes }
     }
 
     /// Its engine.

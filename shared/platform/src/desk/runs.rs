@@ -1,5 +1,5 @@
 //! Runs: what is under way, and taking it back. A remedy's run is ended through its record, as everything that changes one;
-//! a sweep is asked to stop between two of its stages; an approval goes to the Car Bridge, which holds what waits for it.
+//! a sweep is asked to stop at its next stage, claim or write, and one that only waits is taken off; an approval goes to the Car Bridge, which holds what waits for it.
 
 use domain::backoff::Failure;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Requester};
@@ -11,9 +11,9 @@ use super::{Desk, DeskError};
 use crate::keys::Caller;
 use crate::lookup;
 use crate::outlets::Outlets;
+use crate::requests;
 use crate::rows;
 use crate::store::{Cursor, OnlyIf, Store, StoreError, Write};
-use crate::sweep;
 
 /// What may be done about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +84,10 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     pub async fn change_run(&self, caller: &Caller, id: &RunId, verb: Verb) -> Result<Run, DeskError> {
         let run = self.run(caller, id).await?;
         if run.state.is_terminal() {
+            // What is over cannot be unwanted, and nobody who cancels a sweep has to know how far it was.
+            if (verb, run.kind) == (Verb::Cancel, RunKind::Sweep) {
+                return Ok(run);
+            }
             return Err(refused(&RunError::TerminalState { run: run.id, state: run.state }));
         }
         match (verb, run.kind, run.pr.clone()) {
@@ -102,8 +106,12 @@ impl<S: Store, O: Outlets> Desk<S, O> {
                 let why = "closing for good is not taken back here: reopen the pull request on GitHub".to_owned();
                 return Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why });
             }
-            (Verb::Cancel, RunKind::Sweep, _) if run.state != RunState::Pending => {
-                sweep::cancel(self.store(), id, self.now()).await?;
+            (Verb::Cancel, RunKind::Sweep, _) => {
+                let (store, policies, now) = (self.store(), self.engine.policies(), self.now());
+                match &run.request {
+                    Some(key) => requests::cancel(store, policies, (key, id), &caller.name, now).await?,
+                    None => requests::tell_to_stop(store, id, now).await?,
+                }
             }
             (Verb::Cancel, RunKind::Remedy(_), Some(pr)) => {
                 let news = RemedyNews::Dropped { why: format!("{} cancelled it", caller.name) };

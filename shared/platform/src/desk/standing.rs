@@ -5,16 +5,20 @@ use domain::id::PrId;
 use domain::pull_request::{Record, Vulnerability};
 use domain::run::Run;
 
-use super::{Desk, DeskError};
+use super::{Desk, DeskError, locked};
 use crate::keys::Caller;
 use crate::lookup;
 use crate::outlets::Outlets;
-use crate::store::{Store, StoreError};
+use crate::rows;
+use crate::store::{Key, Store, StoreError};
 
 /// Events that are shown, the newest.
 const MOST_EVENTS: u32 = 50;
 /// Runs that are shown, the newest.
 const MOST_RUNS: u32 = 20;
+
+/// Pull requests whose vulnerability is remembered.
+const MOST_REMEMBERED: usize = 1_000;
 
 /// How a pull request stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,15 +53,43 @@ impl<S: Store, O: Outlets> Desk<S, O> {
 
     async fn side_by_side(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
         let (store, now) = (self.store(), self.now());
-        let record = async {
-            let record = self.record(caller, pr).await?;
-            let vulnerability = self.vulnerability(&record).await?;
-            Ok::<_, DeskError>((record, vulnerability))
-        };
+        let record = self.record_and_vulnerability(caller, pr);
         let events = async { Ok(lookup::events(store, pr, true, None, MOST_EVENTS, now).await?) };
         let runs = async { Ok(lookup::runs_of(store, Some(pr), None, MOST_RUNS, now).await?) };
         let ((record, vulnerability), events, runs) = tokio::try_join!(record, events, runs)?;
         Ok(Standing { record, vulnerability, events: events.entries, runs: runs.entries })
+    }
+
+    /// A page that is open asks again and again: which vulnerability it fixes is known from the last time, so its row is read
+    /// together with the record, and once more only if that has changed.
+    async fn record_and_vulnerability(
+        &self,
+        caller: &Caller,
+        pr: &PrId,
+    ) -> Result<(Record, Option<Vulnerability>), DeskError> {
+        let known = locked(&self.fixes).get(pr).cloned();
+        if let Some((base, id)) = known {
+            let (record, row) = (rows::record_key(pr), rows::vulnerability_key(&pr.repo, &base, &id));
+            let mut found = self.store().get_many(&[record.clone(), row.clone()], self.now()).await?;
+            let mut take = |key: &Key| found.iter().position(|(found, _)| found == key).map(|at| found.remove(at).1);
+            if let Some(item) = take(&record) {
+                let record: Record = rows::take(&record, item)?;
+                if (&record.base_branch, record.vulnerability_id.as_ref()) == (&base, Some(&id)) {
+                    let vulnerability = take(&row).as_ref().map(rows::vulnerability_of).unwrap_or_default();
+                    return Ok((record, Some(vulnerability)));
+                }
+            }
+        }
+        let record = self.record(caller, pr).await?;
+        let vulnerability = self.vulnerability(&record).await?;
+        let mut fixes = locked(&self.fixes);
+        if fixes.len() >= MOST_REMEMBERED {
+            fixes.clear();
+        }
+        if let Some(id) = &record.vulnerability_id {
+            fixes.insert(record.id.clone(), (record.base_branch.clone(), id.clone()));
+        }
+        Ok((record, vulnerability))
     }
 
     /// What is known about the vulnerability of a pull request, if it names one.

@@ -1,43 +1,70 @@
-//! Who we are to GitHub: somebody's token, or an App that gets a token per installation. Octocrab signs and exchanges;
-//! how long a token is used is counted here, by the client's clock.
+//! Who we are to GitHub: somebody's token, or an App that gets a token per installation. Octocrab signs; how long a token is
+//! used is counted here, by the client's clock.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ::http::Method;
 use jiff::{SignedDuration, Timestamp};
-use octocrab::auth::AppAuth;
-use octocrab::models::{AppId, InstallationId};
+use octocrab::auth::create_jwt;
+use octocrab::models::AppId;
 use octocrab::secrecy::SecretString;
-use octocrab::{AuthState, EncodingKey, Octocrab};
+use octocrab::{EncodingKey, Octocrab};
+use serde::Deserialize;
 use thiserror::Error;
 
-use super::client::{As, GitHub};
+use super::client::{As, Ask, GitHub, Kind};
+use crate::clock::{Clock, SystemClock};
 use crate::http::{self, CallError};
 
 /// GitHub's installation tokens live for an hour; they are renewed well before.
 const USED_FOR: SignedDuration = SignedDuration::from_mins(50);
+/// What the App signs for itself is good for nine minutes, by the machine's clock.
+const SIGNED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// What we show GitHub.
 #[derive(Clone)]
 pub enum Credentials {
     /// Somebody's token.
     Token(SecretString),
-    /// An App's id and private key.
-    App {
-        /// The App's id.
-        id: u64,
-        /// Its private key.
-        key: EncodingKey,
-    },
+    /// An App, shared by all who speak for it.
+    App(Arc<App>),
+}
+
+/// An App's id and private key, and what it last signed: reading the key and signing take longer than everything else we do
+/// about a request.
+pub struct App {
+    id: u64,
+    key: EncodingKey,
+    signed: Mutex<Option<(Timestamp, SecretString)>>,
+}
+
+impl App {
+    /// What shows GitHub that we are the App. Signed anew when the last one is getting old, by the machine's clock, which is
+    /// the one that octocrab writes into it.
+    fn bearer(&self) -> Result<SecretString, CallError> {
+        let now = SystemClock.now();
+        let mut signed = locked(&self.signed);
+        let is_fresh = |at: Timestamp| at <= now && now < at.saturating_add(SIGNED_FOR).unwrap_or(at);
+        if let Some((_, bearer)) = signed.as_ref().filter(|(at, _)| is_fresh(*at)) {
+            return Ok(bearer.clone());
+        }
+        let unsigned = |error: &dyn std::fmt::Display| CallError::Unauthorized {
+            message: format!("the App's key cannot sign: {error}"),
+        };
+        let bearer = SecretString::from(create_jwt(AppId(self.id), &self.key).map_err(|error| unsigned(&error))?);
+        *signed = Some((now, bearer.clone()));
+        Ok(bearer)
+    }
 }
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Token(_) => f.write_str("Token(…)"),
-            Self::App { id, .. } => write!(f, "App({id}, …)"),
+            Self::App(app) => write!(f, "App({}, …)", app.id),
         }
     }
 }
@@ -61,22 +88,29 @@ impl Credentials {
     pub fn app(id: u64, private_key_pem: &str) -> Result<Self, BadKey> {
         let pem = private_key_pem.replace("\\n", "\n");
         let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| BadKey(error.to_string()))?;
-        Ok(Self::App { id, key })
+        Ok(Self::App(Arc::new(App { id, key, signed: Mutex::default() })))
     }
 
     pub(super) fn app_id(&self) -> Option<u64> {
         match self {
             Self::Token(_) => None,
-            Self::App { id, .. } => Some(*id),
+            Self::App(app) => Some(app.id),
         }
     }
 
-    pub(super) fn state(&self) -> AuthState {
+    /// What is shown where we speak for ourselves.
+    fn bearer(&self) -> Result<SecretString, CallError> {
         match self {
-            Self::Token(token) => AuthState::AccessToken { token: token.clone() },
-            Self::App { id, key } => AuthState::App(AppAuth { app_id: AppId(*id), key: key.clone() }),
+            Self::Token(token) => Ok(token.clone()),
+            Self::App(app) => app.bearer(),
         }
     }
+}
+
+/// GitHub's answer to an App that asks for a token.
+#[derive(Deserialize)]
+struct Granted {
+    token: String,
 }
 
 #[derive(Clone)]
@@ -134,8 +168,8 @@ impl GitHub {
     pub(super) async fn speaker(&self, who: As<'_>) -> Result<Speaker, CallError> {
         let signed = self.signed();
         let owner = match who {
-            As::Owner(owner) if signed.app_id.is_some() => owner,
-            As::Owner(_) | As::Ourselves => return Ok(Speaker { crab: signed.root.clone(), token: None }),
+            As::Owner(owner) if signed.credentials.app_id().is_some() => owner,
+            As::Owner(_) | As::Ourselves => return Ok(Speaker { crab: self.ourselves()?, token: None }),
         };
         if let Some(speaker) = signed.tokens.valid(owner, self.clock().now()) {
             return Ok(speaker);
@@ -149,21 +183,37 @@ impl GitHub {
             None => self.find_installation(owner).await?,
         };
         let asked_at = self.clock().now();
-        let asked = signed.root.installation_and_token(InstallationId(id));
-        let limit = self.settings().call_limit;
-        let answer = tokio::time::timeout(limit, asked).await.map_err(|_| http::silent(limit, false))?;
-        let (_, token) = answer.map_err(|error| {
-            if matches!(&error, octocrab::Error::GitHub { source, .. } if source.status_code == 404) {
-                // Uninstalled, and perhaps installed again under another number.
-                locked(&signed.tokens.installations).clear();
-            }
-            self.refused_token(&error)
-        })?;
-        let crab = signed.root.user_access_token(token).map_err(|error| self.refused_token(&error))?;
+        let crab = self.speaking(self.new_token(id).await?)?;
         let renew_at = asked_at.saturating_add(USED_FOR).unwrap_or(Timestamp::MAX);
         *serial += 1;
         locked(&signed.tokens.tokens).insert(id, Token { crab: crab.clone(), renew_at, serial: *serial });
         Ok(Speaker { crab, token: Some(*serial) })
+    }
+
+    fn ourselves(&self) -> Result<Octocrab, CallError> {
+        self.speaking(self.signed().credentials.bearer()?)
+    }
+
+    /// An octocrab that shows this token.
+    fn speaking(&self, token: SecretString) -> Result<Octocrab, CallError> {
+        self.signed().root.user_access_token(token).map_err(|error| http::lost(&error, false))
+    }
+
+    /// Asks for a token of this installation.
+    async fn new_token(&self, installation: u64) -> Result<SecretString, CallError> {
+        let path = format!("/app/installations/{installation}/access_tokens");
+        let ask = Ask { who: As::Ourselves, kind: Kind::Write, method: Method::POST, path, body: None };
+        let answer = self.send(&self.ourselves()?, &ask, &ask.path).await.map_err(harmless)?;
+        if answer.status.is_success() {
+            return Ok(SecretString::from(answer.json::<Granted>()?.token));
+        }
+        let refused = http::refusal(answer.status, &answer.headers, &answer.body, self.clock().now(), false);
+        self.note_limit(&refused);
+        if matches!(refused, CallError::Gone { .. }) {
+            // Uninstalled, and perhaps installed again under another number.
+            locked(&self.signed().tokens.installations).clear();
+        }
+        Err(refused)
     }
 
     /// The listing speaks as the App itself and so does not come back here; the compiler has to be told by a box.
@@ -191,19 +241,12 @@ impl GitHub {
             (As::Owner(_) | As::Ourselves, _) => false,
         }
     }
+}
 
-    fn refused_token(&self, error: &octocrab::Error) -> CallError {
-        if let octocrab::Error::GitHub { source, .. } = error {
-            let none = ::http::HeaderMap::new();
-            let headers = source.headers.as_ref().unwrap_or(&none);
-            let now = self.clock().now();
-            let refused = http::refusal(source.status_code, headers, source.message.as_bytes(), now, false);
-            self.note_limit(&refused);
-            return refused;
-        }
-        if let octocrab::Error::JWT { source, .. } = error {
-            return CallError::Unauthorized { message: format!("the App's key cannot sign: {source}") };
-        }
-        http::lost(error, false)
+/// A token that nobody got to see has changed nothing: whoever asked for it may ask again.
+fn harmless(error: CallError) -> CallError {
+    if let CallError::Unavailable { why, .. } = error {
+        return CallError::Unavailable { why, may_have_happened: false };
     }
+    error
 }

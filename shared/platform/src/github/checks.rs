@@ -1,7 +1,8 @@
 //! Check runs of our own, and asking for those of others to run again.
 
+use domain::comment::check_run::{Button, CheckText, Mood, NAME};
 use domain::event::cut;
-use domain::id::{RepoName, Sha};
+use domain::id::{PrId, RepoName, Sha};
 use http::Method;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,13 @@ pub struct CheckRun {
     pub title: String,
     /// The text, Markdown; cut where GitHub would refuse it.
     pub summary: String,
+    /// What people can ask for with one click; GitHub shows at most three, and only once it is completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buttons: Vec<Button>,
+    /// When it was completed, if that is not when GitHub hears of it. A press of a button has no time of its own, and is dated
+    /// by this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
 }
 
 #[derive(Serialize)]
@@ -57,7 +65,23 @@ struct Body<'a> {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     conclusion: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<String>,
     output: Output<'a>,
+    actions: Vec<Action>,
+}
+
+#[derive(Serialize)]
+struct Action {
+    label: &'static str,
+    description: &'static str,
+    identifier: &'static str,
+}
+
+impl From<Button> for Action {
+    fn from(button: Button) -> Self {
+        Self { label: button.label(), description: button.description(), identifier: button.identifier() }
+    }
 }
 
 #[derive(Serialize)]
@@ -79,7 +103,35 @@ impl CheckState {
     }
 }
 
+/// How the names begin that Suture gives its own check runs.
+const OWN: &str = "suture:";
+
+/// The pull request whose living check run has this name; nothing if the name is not one of ours.
+#[must_use]
+pub fn shown_on(external_id: &str) -> Option<PrId> {
+    external_id.strip_prefix(OWN)?.parse().ok()
+}
+
 impl CheckRun {
+    /// The living check run of a pull request, on this head.
+    #[must_use]
+    pub fn of(pr: &PrId, head: &Sha, text: &CheckText) -> Self {
+        Self {
+            name: NAME.to_owned(),
+            head: head.clone(),
+            external_id: format!("{OWN}{pr}"),
+            state: match text.mood {
+                Mood::Quiet => CheckState::Neutral,
+                Mood::Person => CheckState::ActionRequired,
+                Mood::Done => CheckState::Success,
+            },
+            title: text.title.clone(),
+            summary: text.summary.clone(),
+            buttons: text.buttons.clone(),
+            completed_at: None,
+        }
+    }
+
     /// Whether this is what a check run shows already.
     #[must_use]
     pub fn is_shown_by(&self, seen: &CheckRunSeen) -> bool {
@@ -98,7 +150,9 @@ impl CheckRun {
             external_id: &self.external_id,
             status,
             conclusion,
+            completed_at: self.completed_at.filter(|_| conclusion.is_some()).map(|at| format!("{at:.0}")),
             output: Output { title: &self.title, summary: cut(&self.summary, MAX_TEXT) },
+            actions: self.buttons.iter().copied().map(Action::from).collect(),
         }
     }
 }
@@ -231,7 +285,9 @@ impl GitHub {
             check_runs: Vec<CheckRunSeen>,
         }
         let name = part(&run.name);
-        let path = repo_path(repo, &format!("commits/{}/check-runs?check_name={name}&per_page=100", run.head));
+        // All of them: two pull requests may share a head, and the newest of a name would hide the other's.
+        let query = format!("check_name={name}&filter=all&per_page=100");
+        let path = repo_path(repo, &format!("commits/{}/check-runs?{query}", run.head));
         let runs = self.read_all(owner(repo), path, MOST_PAGES, |page: Page| page.check_runs).await?;
         Ok(runs.into_iter().filter(|seen| seen.external_id == run.external_id).max_by_key(|seen| seen.id))
     }

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 
 use octocrab::service::middleware::base_uri::BaseUriLayer;
-use octocrab::{OctoBody, Octocrab, OctocrabBuilder};
+use octocrab::{AuthState, OctoBody, Octocrab, OctocrabBuilder};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -124,8 +124,9 @@ impl Answer {
 }
 
 pub(super) struct Signed {
+    /// Shows nothing: each request gets what it shows.
     pub(super) root: Octocrab,
-    pub(super) app_id: Option<u64>,
+    pub(super) credentials: Credentials,
     pub(super) tokens: Tokens,
 }
 
@@ -203,7 +204,7 @@ impl GitHub {
 
     /// The App's id, if we are one: its own check runs are not waited for.
     pub(super) fn app_id(&self) -> Option<u64> {
-        self.signed().app_id
+        self.signed().credentials.app_id()
     }
 
     /// What GitHub last said about its hourly limits.
@@ -347,7 +348,7 @@ impl GitHub {
         Ok((self.send(&crab, ask, &path).await?, token))
     }
 
-    async fn send(&self, crab: &Octocrab, ask: &Ask<'_>, path: &str) -> Result<Answer, CallError> {
+    pub(super) async fn send(&self, crab: &Octocrab, ask: &Ask<'_>, path: &str) -> Result<Answer, CallError> {
         let question = format!("{:?} {path}", ask.who);
         let kept = if ask.kind == Kind::Read { self.0.limits.kept(&question) } else { None };
         let request = request(ask, path, kept.as_ref().map(|kept| &kept.etag))?;
@@ -402,9 +403,9 @@ fn sign(credentials: &Credentials, transport: &Transport, base_url: &Uri) -> Sig
     let Ok(root) = OctocrabBuilder::new_empty()
         .with_service(service)
         .with_layer(&BaseUriLayer::new(base_url.clone()))
-        .with_auth(credentials.state())
+        .with_auth(AuthState::None)
         .build();
-    Signed { root, app_id: credentials.app_id(), tokens: Tokens::default() }
+    Signed { root, credentials: credentials.clone(), tokens: Tokens::default() }
 }
 
 fn request(ask: &Ask<'_>, path: &str, etag: Option<&HeaderValue>) -> Result<Request<OctoBody>, CallError> {

@@ -19,7 +19,7 @@ mod snapshots;
 
 pub use app::{App, FailedDelivery, Health, Hook, Installation};
 pub use auth::{BadKey, Credentials};
-pub use checks::{CheckRun, CheckRunSeen, CheckState, WorkflowRun};
+pub use checks::{CheckRun, CheckRunSeen, CheckState, WorkflowRun, shown_on};
 pub use client::{GitHub, Settings};
 pub use comments::{Comment, Reaction};
 pub use inventory::Listed;

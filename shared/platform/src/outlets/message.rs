@@ -1,6 +1,6 @@
 //! What is on the command queue: versioned JSON, told apart by `type`. What this build cannot read is not guessed at.
 
-use domain::command::{CommandMessage, MessageVersion};
+use domain::command::{Command, CommandMessage, MessageVersion};
 use domain::event::Fact;
 use domain::id::{EffectId, PrId, RepoName};
 use jiff::Timestamp;
@@ -54,7 +54,7 @@ pub enum Chore {
         /// In which repository.
         repo: RepoName,
         /// What it shows; found again by its `external_id`.
-        run: CheckRun,
+        run: Box<CheckRun>,
         /// When that was so.
         as_of: Timestamp,
     },
@@ -212,6 +212,12 @@ struct Errand {
 }
 
 impl Message {
+    /// Whether it ends with a request for a fresh pull request.
+    #[must_use]
+    pub fn asks_for_pull_request(&self) -> bool {
+        matches!(self, Self::Command(message) if message.command == Command::CloseAndReopen)
+    }
+
     /// As it goes onto the queue.
     ///
     /// # Errors
@@ -272,6 +278,8 @@ pub fn why_unreadable(body: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use domain::comment::check_run::Button;
+
     use super::*;
     use crate::github::CheckState;
 
@@ -289,6 +297,8 @@ mod tests {
             state: CheckState::InProgress,
             title: "Waiting for Policy Bot".to_owned(),
             summary: "Since 09:00.".to_owned(),
+            buttons: vec![Button::Hold],
+            completed_at: None,
         };
         let chores = [
             Chore::Redeliver { delivery: 7 },
@@ -299,7 +309,7 @@ mod tests {
                 text: "All is well.".to_owned(),
                 since: at(),
             },
-            Chore::CheckRun { repo: repo.clone(), run, as_of: at() },
+            Chore::CheckRun { repo: repo.clone(), run: Box::new(run), as_of: at() },
             Chore::Issue {
                 repo: repo.clone(),
                 issue: Box::new(OwnIssue {

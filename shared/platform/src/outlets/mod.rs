@@ -14,7 +14,8 @@ use domain::id::{PrId, RepoName};
 use domain::route::DetailType;
 use thiserror::Error;
 
-use self::message::Message;
+use self::message::{Chore, Message};
+use crate::github::CheckRun;
 
 /// Something to send.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,6 +60,11 @@ impl Parcel {
                 delay: Duration::ZERO,
             },
             EffectKind::Notice(notice) => Content::People(notice.clone()),
+            EffectKind::CheckRun { text, as_of } => {
+                let (repo, run) = (pr.repo.clone(), Box::new(CheckRun::of(pr, &effect.head_sha, text)));
+                let message = Message::Chore(Chore::CheckRun { repo: repo.clone(), run, as_of: *as_of });
+                Content::Queue { message, repo, delay: Duration::ZERO }
+            }
         };
         Self { id: effect.id.to_string(), what }
     }

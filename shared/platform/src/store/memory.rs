@@ -1,8 +1,7 @@
 //! The store in memory: for simulations, where millions of steps must not wait for anything, and for injecting what real
 //! tables do only on bad days. It passes the same contract suite as DynamoDB.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -10,7 +9,7 @@ use serde_dynamo::{AttributeValue, Item};
 
 use super::{
     COUNT, Change, Cursor, From, HOLDER, Index, Key, OnlyIf, Page, Query, Refused, Spent, Store, StoreError, TTL,
-    Table, VERSION, Write, is_expired, number, number_of, refuse_nonsense, text_of,
+    VERSION, Write, is_expired, number, number_of, refuse_nonsense, text_of,
 };
 
 /// Two tables and their indexes, in memory.
@@ -24,7 +23,7 @@ pub struct MemoryStore {
 struct Tables {
     rows: BTreeMap<Key, Item>,
     /// (index, partition, sort, row): kept beside the rows, so that a query reads only what it answers.
-    entries: BTreeMap<(Index, String, String, Key), ()>,
+    entries: BTreeSet<(Index, String, String, Key)>,
 }
 
 impl MemoryStore {
@@ -67,7 +66,7 @@ impl Tables {
     fn put(&mut self, key: &Key, item: Item) {
         self.remove(key);
         for (index, partition, sort) in entries_of(key, &item) {
-            self.entries.insert((index, partition, sort, key.clone()), ());
+            self.entries.insert((index, partition, sort, key.clone()));
         }
         self.rows.insert(key.clone(), item);
     }
@@ -211,24 +210,19 @@ impl Store for MemoryStore {
 
     async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
         let tables = self.tables();
-        let found: Vec<(String, &Key)> = match query.from {
+        // Nothing sorts between a text and the same text with this behind it.
+        let next_partition = format!("{}\0", query.partition);
+        let page = match query.from {
             From::Index(index) => {
-                let first = (index, query.partition.clone(), String::new(), Key::state(""));
-                tables
-                    .entries
-                    .range((Bound::Included(first), Bound::Unbounded))
-                    .take_while(|((of, partition, ..), ())| *of == index && *partition == query.partition)
-                    .map(|((_, _, sort, key), ())| (sort.clone(), key))
-                    .collect()
+                let first = |partition: &str| (index, partition.to_owned(), String::new(), Key::state(""));
+                let range = tables.entries.range(first(&query.partition)..first(&next_partition));
+                page_of(&tables, query, range.map(|(_, _, sort, key)| (sort.as_str(), key)), now)
             }
-            From::Log => tables
-                .rows
-                .range((Bound::Included(Key::event(query.partition.clone(), "")), Bound::Unbounded))
-                .take_while(|(key, _)| key.table == Table::Events && key.partition == query.partition)
-                .map(|(key, _)| (key.sort.clone(), key))
-                .collect(),
+            From::Log => {
+                let range = tables.rows.range(Key::event(query.partition.as_str(), "")..Key::event(next_partition, ""));
+                page_of(&tables, query, range.map(|(key, _)| (key.sort.as_str(), key)), now)
+            }
         };
-        let page = page_of(&tables, query, found, now);
         self.spent.request(page.rows.len(), 0);
         Ok(page)
     }
@@ -238,14 +232,28 @@ impl Store for MemoryStore {
     }
 }
 
-fn page_of(tables: &Tables, query: &Query, mut found: Vec<(String, &Key)>, now: Timestamp) -> Page {
+fn page_of<'a>(
+    tables: &Tables,
+    query: &Query,
+    found: impl DoubleEndedIterator<Item = (&'a str, &'a Key)>,
+    now: Timestamp,
+) -> Page {
+    let in_time = |sort: &str| query.up_to.as_ref().is_none_or(|last| sort <= last.as_str());
     if query.backwards {
-        found.reverse();
+        first_of(tables, query, found.rev().filter(|(sort, _)| in_time(sort)), now)
+    } else {
+        first_of(tables, query, found.take_while(|(sort, _)| in_time(sort)), now)
     }
-    let wanted = |sort: &str| {
-        query.prefix.as_ref().is_none_or(|prefix| sort.starts_with(prefix))
-            && query.up_to.as_ref().is_none_or(|last| sort <= last.as_str())
-    };
+}
+
+/// The first ones that are asked for, in the order they come in.
+fn first_of<'a>(
+    tables: &Tables,
+    query: &Query,
+    found: impl Iterator<Item = (&'a str, &'a Key)>,
+    now: Timestamp,
+) -> Page {
+    let wanted = |sort: &str| query.prefix.as_ref().is_none_or(|prefix| sort.starts_with(prefix));
     let follows = |sort: &str, key: &Key| {
         query.after.as_ref().is_none_or(|after| {
             let order = (sort, key).cmp(&(&after.sort, &after.key));
@@ -253,10 +261,10 @@ fn page_of(tables: &Tables, query: &Query, mut found: Vec<(String, &Key)>, now: 
         })
     };
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let mut matching = found.into_iter().filter(|(sort, key)| wanted(sort) && follows(sort, key));
-    let taken: Vec<(String, &Key)> = matching.by_ref().take(limit).collect();
+    let mut matching = found.filter(|(sort, key)| wanted(sort) && follows(sort, key));
+    let taken: Vec<(&str, &Key)> = matching.by_ref().take(limit).collect();
     let next = if matching.next().is_some() {
-        taken.last().map(|(sort, key)| Cursor { key: (*key).clone(), sort: sort.clone() })
+        taken.last().map(|(sort, key)| Cursor { key: (*key).clone(), sort: (*sort).to_owned() })
     } else {
         None
     };

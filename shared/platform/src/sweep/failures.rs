@@ -11,7 +11,7 @@ use domain::transient::{FailureClass, FailureSignals, classify};
 
 use super::Pass;
 use super::treat::{job_of, since_head};
-use crate::engine::EngineError;
+use super::visit::Unsettled;
 use crate::http::CallError;
 use crate::jenkins::{Found, Jenkins, Looking};
 use crate::outlets::Outlets;
@@ -36,7 +36,7 @@ fn is_jenkins(check: &Check) -> bool {
 
 impl<S: Store, O: Outlets> Pass<'_, S, O> {
     /// Reads the log of a build that failed for no known reason.
-    pub(super) async fn explain(&self, record: Record, policy: &Policy) -> Result<Explained, EngineError> {
+    pub(super) async fn explain(&self, record: Record, policy: &Policy) -> Result<Explained, Unsettled> {
         let unexplained = record.state == State::ChecksFailed && record.substatus != Some(Substatus::Transient);
         let Some(jenkins) = self.sweep.jenkins.as_ref().filter(|_| unexplained && record.active_run.is_none()) else {
             return Ok(Explained { record, unanswered: false });
@@ -72,7 +72,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         red: &[Check],
         log: &str,
         policy: &Policy,
-    ) -> Result<Explained, EngineError> {
+    ) -> Result<Explained, Unsettled> {
         for (place, check) in red.iter().enumerate() {
             let class = |text| classify(policy, &FailureSignals { conclusion: "error", source: &check.name, text });
             let FailureClass::Transient { rule } = class(log) else { continue };
@@ -83,7 +83,13 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             let head = record.head_sha.clone();
             let fact = self.fact(&record.id, &format!("log-{place}"), Happened::Check { head, check });
             let before = record.clone();
-            record = self.settle(record, &fact).await?.record.unwrap_or(before);
+            record = match self.settle(record, &fact).await?.record {
+                Some(record) => record,
+                // Another sweep has noted it meanwhile: what is known now counts, not what was read before. A failure that is
+                // excused by then would go to a person otherwise.
+                None if !self.wish.dry_run => self.engine().load(&before.id, self.now()).await?.unwrap_or(before),
+                None => before,
+            };
         }
         Ok(Explained { record, unanswered: false })
     }

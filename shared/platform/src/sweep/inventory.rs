@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use domain::event::{Actor, Happened};
 use domain::id::RepoName;
+use domain::run::RunTrigger;
 use domain::state::State;
 use jiff::SignedDuration;
 use tracing::{info, warn};
@@ -24,7 +25,7 @@ use crate::store::{Store, StoreError};
 use crate::succession;
 
 /// The name under which the next inventory's time is kept.
-const INVENTORY: &str = "inventory";
+pub(super) const INVENTORY: &str = "inventory";
 /// GitHub redelivers webhooks for three days.
 const REDELIVERABLE: SignedDuration = SignedDuration::from_hours(72);
 /// A delivery that was asked for again is left alone for this long.
@@ -41,7 +42,10 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
     pub(super) async fn inventory(&mut self) -> Result<(), StoreError> {
         let now = self.now();
         let github = &self.sweep.github;
-        if github.not_before().is_some() || guards::held_off(self.store(), INVENTORY, now).await?.is_some() {
+        // Who asks for everything, or has just installed us, does not wait for the next one's time.
+        let regular = self.wish.trigger == RunTrigger::Schedule;
+        if github.not_before().is_some() || (regular && guards::held_off(self.store(), INVENTORY, now).await?.is_some())
+        {
             return Ok(());
         }
         if spare::left_out_until(&github.rates(), Work::Inventory, now).is_some() {

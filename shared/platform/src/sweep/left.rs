@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::backoff::Failure;
 use domain::breaker::ProbeOutcome;
 use domain::event::{Happened, RemedyNews};
-use domain::id::{EffectId, PrId, RunId};
+use domain::id::{EffectId, RunId};
 use domain::run::{Initiator, Recovery, Run, RunError, RunKind, RunState, RunTrigger, TransitionContext};
 use domain::state::Strategy;
 use futures_util::future::join_all;
@@ -27,8 +27,6 @@ use crate::succession;
 pub(super) const EFFECT_AGAIN: SignedDuration = SignedDuration::from_mins(2);
 /// A run that was sent again comes back after this long.
 const RUN_AGAIN: SignedDuration = SignedDuration::from_mins(1);
-/// A sweep that was asked for begins within this, or never.
-const SWEEP_BEGINS: SignedDuration = SignedDuration::from_mins(5);
 /// A row nobody understands comes back after this long: a new version may understand it.
 const UNREADABLE_AGAIN: SignedDuration = SignedDuration::from_hours(1);
 
@@ -117,19 +115,6 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let now = self.now();
         match run.recover(now) {
             Recovery::Leave => Ok(()),
-            // Somebody asked for a sweep, and the bus has not brought the wish yet; after a while it never will.
-            Recovery::Resend if run.kind == RunKind::Sweep => {
-                if now < after(run.created_at, SWEEP_BEGINS) {
-                    let as_found = OnlyIf::Version(run.version);
-                    return self.redate(rows::run_key(&run.id), RUN_AGAIN, as_found).await.map_err(EngineError::Store);
-                }
-                let loaded = run.version;
-                let context = TransitionContext::new(Initiator::Timeout, now);
-                match run.fail("never began", "the wish for this sweep was lost: ask again", context) {
-                    Ok(failed) => self.put_run(&failed, loaded).await,
-                    Err(_) => Ok(()),
-                }
-            }
             Recovery::Resend => {
                 // Its new date first: a sweep that dies here costs a minute, two that meet send once.
                 let loaded = run.version;
@@ -207,13 +192,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let (RunKind::Remedy(Strategy::CloseAndReopen), Some(pr)) = (run.kind, &run.pr) else { return Ok(false) };
         let now = self.now();
         let Some(record) = self.engine().load(pr, now).await? else { return Ok(false) };
-        let Some(id) = &record.vulnerability_id else { return Ok(false) };
-        let row = lookup::vulnerability(self.store(), &pr.repo, &record.base_branch, id, now).await;
-        // All of them, not only those that are open: it may have been merged since.
-        let lineage = row.map_err(EngineError::Store)?.lineage;
-        let Some(fresh) = lineage.into_iter().rfind(|number| *number > pr.number) else { return Ok(false) };
-        let Some(fresh) = self.engine().load(&PrId::new(pr.repo.clone(), fresh), now).await? else { return Ok(false) };
-        Ok(succession::link(self.engine(), &fresh, now).await?.is_some_and(|replaced| replaced == *pr))
+        succession::find(self.engine(), &record, now).await
     }
 
     /// Only what Suture did by itself counts for the breaker.

@@ -4,14 +4,16 @@
 //!
 //! `left` takes up what others left behind, `follow` looks after orders at Jenkins, `gate` asks whether anything may be started, `visit` looks at pull requests and
 //! `treat` at those that are stale, `failures` reads why a build failed, `inventory` finds pull requests nobody told us about,
-//! `notices` keeps mails from becoming a flood, `turn` brings one
-//! pull request of a base up to date at a time, `spare` leaves out what GitHub's limits do not allow. What goes beyond
-//! single pull requests is in `crate::coordination`.
+//! `notices` keeps mails from becoming a flood, `idle` tells whether there is anything to do, `turn` brings one
+//! pull request of a base up to date at a time, `spare` leaves out what GitHub's limits do not allow. `asked` grants requests:
+//! each is a pass of its own over what was asked for. What goes beyond single pull requests is in `crate::coordination`.
 
+mod asked;
 mod failures;
 mod flight;
 mod follow;
 mod gate;
+mod idle;
 mod inventory;
 mod left;
 mod notices;
@@ -24,7 +26,9 @@ mod turn;
 mod visit;
 mod wish;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::comment::sweep as words;
 use domain::event::{Actor, Fact, Happened};
@@ -35,6 +39,7 @@ use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 use tracing::{error, warn};
 
+pub use self::idle::is_idle;
 pub use self::notices::MOST_SINGLE;
 pub use self::summary::{Plan, Skip, Summary};
 pub(crate) use self::treat::build_of;
@@ -52,6 +57,7 @@ use crate::jenkins::Jenkins;
 use crate::lookup;
 use crate::outlets::Outlets;
 use crate::repos;
+use crate::requests;
 use crate::rows::{self, DueEntry, Subject};
 use crate::store::{OnlyIf, Spending, Store, StoreError, Write};
 
@@ -63,8 +69,6 @@ const GITHUB: &str = "github";
 const RESERVE: SignedDuration = SignedDuration::from_secs(10);
 /// Pull requests are not read from GitHub when less than this is left: working out mergeability alone may take 30 s.
 const READING: SignedDuration = SignedDuration::from_secs(60);
-/// How long a wish to cancel is remembered; no sweep lasts longer.
-const CANCEL_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// How a wish ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +84,13 @@ pub enum Swept {
     },
     /// This very sweep was done before, or is under way.
     Repeated,
+    /// Something newer was asked for, and shows what this one would.
+    Superseded {
+        /// Its run.
+        by: RunId,
+    },
+    /// The day has no room for this request, in a sentence.
+    LeftToSchedule(String),
 }
 
 /// The sweep could not even begin.
@@ -127,78 +138,67 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         self.engine.store()
     }
 
-    /// Sweeps once, and ends before the deadline.
+    /// Sweeps once, and ends before the deadline: as the schedule wants it, or what somebody asks for.
     ///
     /// # Errors
     /// [`NoSweep`] if the store does not answer at all. What goes wrong later is in the summary.
     pub async fn sweep(&self, wish: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
+        // Boxed, here and below: one future made of all of these would be too large to be laid out, and to be moved.
+        match wish.trigger {
+            RunTrigger::Schedule => Box::pin(self.regular(wish, deadline)).await,
+            RunTrigger::AdminApi
+            | RunTrigger::CheckRun
+            | RunTrigger::PrComment
+            | RunTrigger::Webhook
+            | RunTrigger::Reconciler => Box::pin(self.requested(wish, deadline)).await,
+        }
+    }
+
+    async fn regular(&self, wish: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
         let now = self.clock.now();
-        // Who looks at one pull request, or only looks, is in nobody's way.
-        let alone = !wish.dry_run && !matches!(wish.scope, Scope::One(_));
-        if alone && let Lease::Taken { by, until } = self.lease(wish, deadline, now).await? {
-            self.busy(wish, &by, now).await?;
+        if let Lease::Taken { by, until } = self.lease(&wish.holder, deadline, now).await? {
             return Ok(Swept::Busy { by, until });
         }
         let Some(run) = self.open(wish, deadline, now).await? else {
-            if alone {
-                guards::give_lease(self.store(), LEASE, &wish.holder, now).await?;
-            }
+            guards::give_lease(self.store(), LEASE, &wish.holder, now).await?;
             return Ok(Swept::Repeated);
         };
         let mut pass = Pass::new(self, wish, deadline);
-        // Boxed, here and below: one future made of all of these would be too large to be laid out, and to be moved.
-        Box::pin(pass.stages()).await;
+        if let Some(mut due) = pass.find().await {
+            pass.left_behind(&due).await;
+            let seen = Box::pin(self.grant_due(&mut pass, std::mem::take(&mut due.requests))).await;
+            due.prs.retain(|pr| !seen.contains(pr));
+            Box::pin(pass.pull_requests(due.prs)).await;
+        }
         Box::pin(pass.coordinate()).await;
-        pass.finish(run).await;
-        let summary = pass.summary;
-        if alone && let Err(error) = guards::give_lease(self.store(), LEASE, &wish.holder, self.clock.now()).await {
+        pass.finish().await;
+        if let Err(error) = pass.close(run).await {
+            pass.failed("summary", &error);
+        }
+        self.give_lease(&wish.holder).await;
+        Ok(Swept::Done(Box::new(pass.summary)))
+    }
+
+    async fn lease(&self, holder: &str, deadline: Timestamp, now: Timestamp) -> Result<Lease, StoreError> {
+        guards::take_lease(self.store(), LEASE, holder, deadline, now).await
+    }
+
+    async fn give_lease(&self, holder: &str) {
+        if let Err(error) = guards::give_lease(self.store(), LEASE, holder, self.clock.now()).await {
             // It ends by itself at the deadline.
             warn!(%error, "the sweep's lease could not be given back");
         }
-        Ok(Swept::Done(Box::new(summary)))
-    }
-
-    async fn lease(&self, wish: &Wish, deadline: Timestamp, now: Timestamp) -> Result<Lease, StoreError> {
-        guards::take_lease(self.store(), LEASE, &wish.holder, deadline, now).await
     }
 
     /// Writes down that it begins; nothing if it has begun before.
     async fn open(&self, wish: &Wish, deadline: Timestamp, now: Timestamp) -> Result<Option<Run>, StoreError> {
         let run = begun(wish, deadline, now);
-        Ok(self.put_first(&run, now).await?.then_some(run))
-    }
-
-    /// Writes a sweep's run, if there is none of that name or only one that was asked for and has not begun. Answers
-    /// whether it did.
-    async fn put_first(&self, run: &Run, now: Timestamp) -> Result<bool, StoreError> {
-        let mut only_if = OnlyIf::Absent;
-        for _ in 0..2 {
-            let (key, item) = rows::run_row(run, self.engine.policies().base())?;
-            match self.store().write(vec![Write::Put { key: key.clone(), item, only_if }], now).await {
-                Ok(()) => return Ok(true),
-                Err(StoreError::Refused(mut refused)) => {
-                    let found = refused.pop().flatten().and_then(|refused| refused.found);
-                    let found: Option<Run> = found.map(|item| rows::read(&key, &item)).transpose()?;
-                    match found.filter(|found| found.state == RunState::Pending) {
-                        Some(asked_for) => only_if = OnlyIf::Version(asked_for.version),
-                        None => return Ok(false),
-                    }
-                }
-                Err(error) => return Err(error),
-            }
+        let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
+        match self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Absent }], now).await {
+            Ok(()) => Ok(Some(run)),
+            Err(StoreError::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(false)
-    }
-
-    /// A person who asked gets to know that it did not happen; the schedule asks again in a minute.
-    async fn busy(&self, wish: &Wish, by: &str, now: Timestamp) -> Result<(), StoreError> {
-        if wish.trigger == RunTrigger::Schedule {
-            return Ok(());
-        }
-        let run = begun(wish, now, now);
-        let context = TransitionContext::new(Initiator::System, now).because(format!("{by} is sweeping"));
-        let Ok(run) = run.cancel("another sweep is at work", context) else { return Ok(()) };
-        self.put_first(&run, now).await.map(drop)
     }
 }
 
@@ -211,18 +211,6 @@ fn begun(wish: &Wish, deadline: Timestamp, now: Timestamp) -> Run {
     let running = leased.and_then(|run| run.advance(RunState::Running, TransitionContext::new(Initiator::System, now)));
     // A run that was just made is free and pending, so neither can be refused.
     running.unwrap_or(run)
-}
-
-/// Asks a sweep to stop between two of its stages.
-///
-/// # Errors
-/// If the store cannot be written.
-pub async fn cancel<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
-    guards::hold_off(store, &format!("cancel-{run}"), after(now, CANCEL_FOR), now).await
-}
-
-async fn is_cancelled<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<bool, StoreError> {
-    Ok(guards::held_off(store, &format!("cancel-{run}"), now).await?.is_some())
 }
 
 /// When a moment is so much later.
@@ -243,6 +231,21 @@ struct Pass<'a, S, O> {
     rates: Rates,
     /// Jenkins did not answer: it is not asked after orders again in this sweep, or each would cost a timeout.
     jenkins_is_silent: bool,
+    /// Somebody has cancelled it.
+    stopped: AtomicBool,
+    /// The first stage that failed, and why.
+    broken: Option<String>,
+    /// Pull requests that were compared with GitHub.
+    visited: BTreeSet<PrId>,
+}
+
+/// What is due, by kind.
+#[derive(Debug, Default)]
+struct Due {
+    effects: Vec<EffectId>,
+    runs: Vec<RunId>,
+    requests: Vec<String>,
+    prs: Vec<PrId>,
 }
 
 impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
@@ -259,6 +262,9 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
             spent: sweep.store().spent().so_far(),
             rates: sweep.github.rates(),
             jenkins_is_silent: false,
+            stopped: AtomicBool::new(false),
+            broken: None,
+            visited: BTreeSet::new(),
         }
     }
 
@@ -310,33 +316,64 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
         if self.summary.cancelled || self.is_late() {
             return false;
         }
-        match is_cancelled(self.store(), &self.wish.run, self.now()).await {
-            Ok(cancelled) => self.summary.cancelled = cancelled,
-            // Who cannot be heard has not asked for anything.
-            Err(error) => warn!(%error, "whether the sweep is cancelled could not be read"),
-        }
+        self.summary.cancelled = self.hears_stop().await;
         !self.summary.cancelled
     }
 
-    /// All stages, in order. What goes wrong in one does not keep the next from being tried.
-    async fn stages(&mut self) {
-        let (effects, runs, prs) = match self.due().await {
-            Ok(due) => due,
+    /// Before each claim and each write of a request: whether somebody has cancelled it meanwhile. The regular sweep is
+    /// cancelled between its stages only: nobody waits for that one, and asking would cost a read for each write.
+    async fn is_stopped(&self) -> bool {
+        self.wish.trigger != RunTrigger::Schedule && self.hears_stop().await
+    }
+
+    async fn hears_stop(&self) -> bool {
+        if self.stopped.load(Ordering::Relaxed) {
+            return true;
+        }
+        match requests::is_told_to_stop(self.store(), &self.wish.run, self.now()).await {
+            Ok(stopped) => {
+                self.stopped.store(stopped, Ordering::Relaxed);
+                stopped
+            }
+            // Who cannot be heard has not asked for anything.
             Err(error) => {
-                self.failed("due", &error);
-                return;
-            }
-        };
-        if !self.wish.dry_run {
-            if self.goes_on().await {
-                let done = self.effects(&effects).await;
-                self.note("effects", done);
-            }
-            if self.goes_on().await {
-                let done = self.runs(&runs).await;
-                self.note("runs", done);
+                warn!(%error, "whether the sweep is cancelled could not be read");
+                false
             }
         }
+    }
+
+    /// All stages of a request.
+    async fn stages(&mut self) {
+        if let Some(due) = self.find().await {
+            self.left_behind(&due).await;
+            Box::pin(self.pull_requests(due.prs)).await;
+        }
+    }
+
+    /// What is due, or was asked for.
+    async fn find(&mut self) -> Option<Due> {
+        let due = self.due().await;
+        due.inspect_err(|error| self.failed("due", error)).ok()
+    }
+
+    /// What others left behind comes first. What goes wrong in one stage does not keep the next from being tried.
+    async fn left_behind(&mut self, due: &Due) {
+        if self.wish.dry_run || self.wish.scope != Scope::All {
+            return;
+        }
+        if self.goes_on().await {
+            let done = self.effects(&due.effects).await;
+            self.note("effects", done);
+        }
+        if self.goes_on().await {
+            let done = self.runs(&due.runs).await;
+            self.note("runs", done);
+        }
+    }
+
+    /// Then the pull requests.
+    async fn pull_requests(&mut self, prs: Vec<PrId>) {
         if !self.goes_on().await {
             return;
         }
@@ -389,25 +426,34 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
     fn failed(&mut self, stage: &str, error: &StoreError) {
         error!(run = %self.wish.run, stage, %error, "a stage of the sweep failed");
         self.summary.fail(stage, error);
+        self.broken.get_or_insert_with(|| format!("{stage}: {error}"));
     }
 
-    /// What is due: effects, runs, and pull requests. Each part of the index is read as far as all of them together may be
-    /// visited, and of that the highest in rank are chosen: the urgent are found among the late.
-    async fn due(&mut self) -> Result<(Vec<EffectId>, Vec<RunId>, Vec<PrId>), StoreError> {
+    /// What is due: effects, runs, requests, and pull requests. Each part of the index is read as far as all of them together
+    /// may be visited, and of that the highest in rank are chosen: the urgent are found among the late.
+    async fn due(&mut self) -> Result<Due, StoreError> {
         let most = self.policies().base().sweep.max_prs.max(1);
-        if let Scope::One(pr) = &self.wish.scope {
-            self.summary.due = 1;
-            return Ok((Vec::new(), Vec::new(), vec![pr.clone()]));
+        let wish = self.wish;
+        match &wish.scope {
+            Scope::One(pr) => {
+                self.summary.due = 1;
+                return Ok(Due { prs: vec![pr.clone()], ..Due::default() });
+            }
+            Scope::Base(repo, branch) => {
+                let prs = Box::pin(self.of_base(repo, branch)).await?;
+                return Ok(Due { prs, ..Due::default() });
+            }
+            Scope::All | Scope::Repo(_) => {}
         }
-        let due = lookup::due(self.store(), most, self.now()).await?;
-        let (mut effects, mut runs, mut prs) = (Vec::new(), Vec::new(), Vec::new());
-        for entry in due.entries {
+        let (mut due, mut prs) = (Due::default(), Vec::new());
+        for entry in lookup::due(self.store(), most, self.now()).await?.entries {
             match (&entry.subject, &self.wish.scope) {
-                (Subject::Effect(id), Scope::All) => effects.push(id.clone()),
-                (Subject::Run(id), Scope::All) => runs.push(id.clone()),
+                (Subject::Effect(id), Scope::All) => due.effects.push(id.clone()),
+                (Subject::Run(id), Scope::All) => due.runs.push(id.clone()),
+                (Subject::Request(key), Scope::All) => due.requests.push(key.clone()),
                 (Subject::PullRequest(pr), Scope::Repo(repo)) if pr.repo == *repo => prs.push(entry),
                 (Subject::PullRequest(_), Scope::All) => prs.push(entry),
-                (Subject::PullRequest(_) | Subject::Effect(_) | Subject::Run(_), _) => {}
+                (Subject::PullRequest(_) | Subject::Effect(_) | Subject::Run(_) | Subject::Request(_), _) => {}
             }
         }
         let now = self.now();
@@ -415,14 +461,20 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
         let oldest = prs.iter().map(|entry| now.duration_since(entry.due_at).as_secs()).max();
         self.summary.oldest_due_secs = u64::try_from(oldest.unwrap_or(0)).unwrap_or(0);
         prs.sort_by_key(|entry| (std::cmp::Reverse(rank(entry, now)), entry.due_at));
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        self.summary.left = u32::try_from(prs.len().saturating_sub(most)).unwrap_or(u32::MAX);
-        prs.truncate(most);
-        let chosen = prs.into_iter().filter_map(|entry| match entry.subject {
+        let ranked = prs.into_iter().filter_map(|entry| match entry.subject {
             Subject::PullRequest(pr) => Some(pr),
-            Subject::Effect(_) | Subject::Run(_) => None,
+            Subject::Effect(_) | Subject::Run(_) | Subject::Request(_) => None,
         });
-        Ok((effects, runs, chosen.collect()))
+        let most = self.wish.scope.repo().map_or(most, |repo| self.policies().for_repo(repo).triggers.max_prs);
+        due.prs = self.first_of(ranked.collect(), most);
+        Ok(due)
+    }
+
+    /// As many as may be visited. The others are counted and named: they are left to the schedule.
+    fn first_of(&mut self, mut ranked: Vec<PrId>, most: u32) -> Vec<PrId> {
+        let rest = ranked.split_off(ranked.len().min(usize::try_from(most.max(1)).unwrap_or(usize::MAX)));
+        self.summary.leave_out(&rest);
+        ranked
     }
 
     /// What others were told by GitHub holds for us.
@@ -448,8 +500,9 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
         Ok(())
     }
 
-    /// Every sweep ends with this, however far it came: mails, what GitHub said, the week, and the summary.
-    async fn finish(&mut self, run: Run) {
+    /// Every sweep ends with this, however far it came: mails, what GitHub said, and the week. The summary comes last.
+    async fn finish(&mut self) {
+        self.summary.cancelled |= self.stopped.load(Ordering::Relaxed);
         if !self.wish.dry_run {
             let released = self.release().await;
             self.note("mails", released);
@@ -467,16 +520,18 @@ impl<'a, S: Store, O: Outlets> Pass<'a, S, O> {
         }
         self.summary.github_points = spare::points(&self.rates, &self.sweep.github.rates());
         self.summary.spent(self.spent, self.store().spent().so_far());
-        if let Err(error) = self.close(run).await {
-            self.failed("summary", &error);
-        }
+    }
+
+    /// What it did, as the step of its run that holds it.
+    fn summed_up(&self, run: &Run, now: Timestamp) -> Step {
+        let json = serde_json::to_string(&self.summary).unwrap_or_default();
+        Step::started("summary", run.created_at).done(Some(json), now)
     }
 
     async fn close(&self, run: Run) -> Result<(), StoreError> {
         let now = self.now();
         let loaded = run.version;
-        let json = serde_json::to_string(&self.summary).unwrap_or_default();
-        let step = Step::started("summary", run.created_at).done(Some(json), now);
+        let step = self.summed_up(&run, now);
         let context = TransitionContext::new(Initiator::System, now);
         let id = run.id.clone();
         let ended = run.checkpoint(step).and_then(|run| {

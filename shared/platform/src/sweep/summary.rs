@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use domain::id::PrId;
 use domain::state::Strategy;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ pub enum Skip {
     NoAction,
     /// The store did not take what was to be written.
     Store,
+    /// Somebody has cancelled the sweep before it was written.
+    Cancelled,
 }
 
 impl Skip {
@@ -54,6 +57,7 @@ impl Skip {
             Self::Overtaken => "overtaken",
             Self::NoAction => "no_action",
             Self::Store => "store",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -81,6 +85,13 @@ pub struct Summary {
     pub oldest_due_secs: u64,
     /// Of these, as many as this sweep did not get to; they are still due.
     pub left: u32,
+    /// Those that were too many for it, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// Requests that were granted in it.
+    pub requests: u32,
+    /// How many requests it stands for, itself included; 0 for the schedule's own.
+    pub stands_for: u32,
     /// Compared with GitHub.
     pub verified: u32,
     /// Corrected by that.
@@ -93,6 +104,8 @@ pub struct Summary {
     pub dispatched: BTreeMap<String, u32>,
     /// Handed to people.
     pub escalated: u32,
+    /// Of these, because a budget or the lifetime cap is used up: a loop that ends here.
+    pub loop_blocked: u32,
     /// Left alone, by reason.
     pub skipped: BTreeMap<String, u32>,
     /// Observe mode: would have been remedied, and handed to people.
@@ -160,6 +173,13 @@ impl Summary {
 
     pub(super) fn lose(&mut self, what: &str) {
         *self.lost.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// Too many for this sweep: each counts, and as many as fit are named.
+    pub(super) fn leave_out(&mut self, prs: &[PrId]) {
+        self.left += u32::try_from(prs.len()).unwrap_or(u32::MAX);
+        let room = MOST_LISTED.saturating_sub(self.left_out.len());
+        self.left_out.extend(prs.iter().take(room).map(PrId::to_string));
     }
 
     pub(super) fn list_stale(&mut self, pr: String) {
@@ -239,11 +259,13 @@ impl Summary {
             .with("store_units", self.store_units)
             .count("due", self.due.into())
             .count("left", self.left.into())
+            .count("requests", self.requests.into())
             .count("verified", self.verified.into())
             .count("drifted", self.drifted.into())
             .count("healthy", self.healthy.into())
             .count("dispatched", self.claims().into())
             .count("escalated", self.escalated.into())
+            .count("loop_blocked", self.loop_blocked.into())
             .count("skipped", skipped.into())
             .count("resent", self.resent.into())
             .count("expired", self.expired.into())

@@ -20,7 +20,7 @@ use super::spare::{self, Work};
 use super::visit::{Stopped, Visited};
 use super::{Pass, Plan, Skip, after, flight, story};
 use crate::breaker;
-use crate::engine::{Applied, EngineError};
+use crate::engine::Applied;
 use crate::idempotency::hashed;
 use crate::jenkins::{Jenkins, Job, Looking};
 use crate::lookup;
@@ -101,7 +101,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         };
         let (mut diagnosis, vulnerability) = match self.examine(&record, live, policy).await {
             Ok(found) => found,
-            Err(error) => return Ok((pr, self.lost(EngineError::Store(error))?, None)),
+            Err(error) => return Ok((pr, self.lost(error)?, None)),
         };
         if unanswered {
             failures::doubt(&mut diagnosis, &record);
@@ -121,7 +121,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     let visited = self.put_off(record, Skip::Turn, text, Some(until)).await?;
                     return Ok((pr, visited, None));
                 }
-                Err(error) => return Ok((pr, self.lost(EngineError::Store(error))?, None)),
+                Err(error) => return Ok((pr, self.lost(error)?, None)),
             }
         }
         let why = comment::diagnosis(&diagnosis);
@@ -186,6 +186,10 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let run = self.run_for(&pr);
         let mut probing = false;
         if strategy.is_some() && !self.wish.dry_run {
+            // Before the claim takes a place among those under way, or the breaker's only probe.
+            if self.is_stopped().await {
+                return Ok((Visited::Skipped(Skip::Cancelled), String::new()));
+            }
             match self.permit(&run).await {
                 Ok(Permit::Allowed) => {}
                 Ok(Permit::Probe(_)) => probing = true,
@@ -194,20 +198,21 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     let visited = self.put_off(record, Skip::Breaker, text.clone(), Some(until)).await?;
                     return Ok((visited, text));
                 }
-                Err(error) => return Ok((self.lost(EngineError::Store(error))?, String::new())),
+                Err(error) => return Ok((self.lost(error)?, String::new())),
             }
         }
         let story = match self.story_for(&record, &diagnosis).await {
             Ok(story) => story,
-            Err(error) => return Ok((self.lost(EngineError::Store(error))?, String::new())),
+            Err(error) => return Ok((self.lost(error)?, String::new())),
         };
+        let spent = diagnosis.overridden.is_some();
         let found = Diagnosed { diagnosis, run: run.clone(), vulnerability, story };
         let fact = self.fact(&pr, "diagnose", Happened::Diagnosed(Box::new(found)));
         let (visited, what) = match self.settle(record, &fact).await {
-            Ok(applied) => (outcome_of(&applied, &run), applied.reason),
+            Ok(applied) => (outcome_of(&applied, &run, spent), applied.reason),
             Err(error) => (self.lost(error)?, String::new()),
         };
-        if matches!(visited, Visited::Dispatched(_) | Visited::Escalated) {
+        if matches!(visited, Visited::Dispatched(_) | Visited::Escalated { .. }) {
             // What ties the sweep to the run, and the run to what the Car Bridge does about it.
             info!(%pr, sweep = %self.wish.run, event = %fact.id, run = %run, what, "decided");
         }
@@ -255,7 +260,11 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         match visited {
             Visited::WouldRemedy => _ = self.seen.would_remedy.insert(pr.to_string()),
             Visited::WouldEscalate => _ = self.seen.would_escalate.insert(pr.to_string()),
-            Visited::Healthy | Visited::Ended | Visited::Dispatched(_) | Visited::Escalated | Visited::Skipped(_) => {}
+            Visited::Healthy
+            | Visited::Ended
+            | Visited::Dispatched(_)
+            | Visited::Escalated { .. }
+            | Visited::Skipped(_) => {}
         }
     }
 }
@@ -268,7 +277,7 @@ pub(crate) async fn build_of(jenkins: &Jenkins, record: &Record, policy: &Policy
 }
 
 /// What became of a diagnosis.
-fn outcome_of(applied: &Applied, run: &RunId) -> Visited {
+fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> Visited {
     let logged = |kind: EventKind| applied.events.iter().any(|event| event.kind == kind);
     let Some(record) = &applied.record else {
         let skip = if applied.outcome == Outcome::Duplicate { Skip::NoAction } else { Skip::Overtaken };
@@ -278,7 +287,7 @@ fn outcome_of(applied: &Applied, run: &RunId) -> Visited {
         return Visited::Dispatched(active.strategy);
     }
     if logged(EventKind::EscalatedNeedsIntervention) {
-        return Visited::Escalated;
+        return Visited::Escalated { spent };
     }
     // What observe mode has said before it does not say again, but it still means it.
     match record.would.as_deref() {

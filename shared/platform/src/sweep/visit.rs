@@ -21,6 +21,7 @@ use crate::lookup;
 use crate::outlets::Outlets;
 use crate::rows;
 use crate::store::{Store, StoreError};
+use crate::succession;
 
 /// Pull requests that are read from GitHub in one go: four queries of 25, and one for mergeability.
 const READ_AT_ONCE: usize = 100;
@@ -30,7 +31,10 @@ pub(super) enum Visited {
     Healthy,
     Ended,
     Dispatched(Strategy),
-    Escalated,
+    /// Handed to a person; `spent` if only because a budget or the lifetime is used up.
+    Escalated {
+        spent: bool,
+    },
     WouldRemedy,
     WouldEscalate,
     Skipped(Skip),
@@ -46,6 +50,7 @@ enum Verified {
 
 /// One visit's result, for the summary.
 struct Told {
+    pr: PrId,
     verified: Verified,
     events: Vec<Event>,
     asked: bool,
@@ -53,6 +58,26 @@ struct Told {
 
 /// A store error that is about more than one pull request.
 pub(super) type Stopped = StoreError;
+
+/// Why nothing was written.
+pub(super) enum Unsettled {
+    /// The engine could not.
+    Engine(EngineError),
+    /// Somebody has cancelled the sweep.
+    Cancelled,
+}
+
+impl From<EngineError> for Unsettled {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<StoreError> for Unsettled {
+    fn from(error: StoreError) -> Self {
+        Self::Engine(EngineError::Store(error))
+    }
+}
 
 impl<S: Store, O: Outlets> Pass<'_, S, O> {
     /// Visits pull requests: those that only have to be merged first, and of the others those of the highest rank.
@@ -84,6 +109,11 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                 return Ok(());
             }
             let stale = self.verify(chunk).await?;
+            if !self.goes_on().await {
+                // Stale, and still due: whoever is next looks again.
+                self.summary.left += u32::try_from(stale.len() + rest.len()).unwrap_or(u32::MAX);
+                return Ok(());
+            }
             under_way = self.diagnose(stale, under_way).await?;
         }
     }
@@ -130,6 +160,9 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             for told in join_all(visits).await {
                 let told = told?;
                 self.summary.verified += u32::from(told.asked);
+                if told.asked {
+                    self.visited.insert(told.pr);
+                }
                 self.count_events(&told.events);
                 match told.verified {
                     Verified::Over(visited) => self.count(&visited),
@@ -163,7 +196,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
                     warn!(%pr, %unread, "GitHub does not accept our credentials");
                 }
                 let visited = self.put_off(record, why, unread.to_string(), unread.until()).await?;
-                return Ok(Told { verified: Verified::Over(visited), events: Vec::new(), asked: false });
+                return Ok(Told { pr, verified: Verified::Over(visited), events: Vec::new(), asked: false });
             }
         };
         let live = snapshot.live;
@@ -173,11 +206,17 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             Ok(applied) => applied,
             Err(error) => {
                 let visited = self.lost(error)?;
-                return Ok(Told { verified: Verified::Over(visited), events: Vec::new(), asked: true });
+                return Ok(Told { pr, verified: Verified::Over(visited), events: Vec::new(), asked: true });
             }
         };
         if let Some(drift) = applied.events.iter().find(|event| event.kind == EventKind::StateDriftCorrected) {
             info!(%pr, "{}", drift.payload.text);
+        }
+        if !self.wish.dry_run
+            && let Err(error) = succession::follow(self.engine(), &applied, self.now()).await
+        {
+            // Asked again when the replacement seems to be missing.
+            warn!(%pr, %error, "what has taken its place could not be told");
         }
         let policy = self.policies().for_repo(&pr.repo);
         let verified = match applied.record {
@@ -186,7 +225,7 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             Some(record) if record.is_stale(policy, self.now()) => Verified::Stale(Box::new(record), live),
             Some(_) => Verified::Over(Visited::Healthy),
         };
-        Ok(Told { verified, events: applied.events, asked: true })
+        Ok(Told { pr, verified, events: applied.events, asked: true })
     }
 
     /// Not now: the pull request comes back when it is said, or after a growing pause.
@@ -205,18 +244,25 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
     }
 
     /// Applies a fact, or in a dry run only finds out what would follow from it.
-    pub(super) async fn settle(&self, record: Record, fact: &Fact) -> Result<Applied, EngineError> {
+    pub(super) async fn settle(&self, record: Record, fact: &Fact) -> Result<Applied, Unsettled> {
+        if self.is_stopped().await {
+            return Err(Unsettled::Cancelled);
+        }
         let now = self.now();
         if !self.wish.dry_run {
-            return self.engine().apply_to(Some(record), fact, now).await;
+            return Ok(self.engine().apply_to(Some(record), fact, now).await?);
         }
         let Decision { outcome, reason, record, events, .. } =
             decide(self.policies().for_repo(&fact.pr.repo), Some(record), fact, now);
-        Ok(Applied { outcome, reason, record, events, undelivered: 0, tries: 1 })
+        Ok(Applied { outcome, reason, record, events, undelivered: 0, tries: 1, ended_ms: Vec::new() })
     }
 
     /// What an error means for one pull request. A store that is gone is gone for all.
-    pub(super) fn lost(&self, error: EngineError) -> Result<Visited, Stopped> {
+    pub(super) fn lost(&self, error: impl Into<Unsettled>) -> Result<Visited, Stopped> {
+        let error = match error.into() {
+            Unsettled::Engine(error) => error,
+            Unsettled::Cancelled => return Ok(Visited::Skipped(Skip::Cancelled)),
+        };
         match error {
             EngineError::Contended { .. } => Ok(Visited::Skipped(Skip::Overtaken)),
             EngineError::Store(error @ (StoreError::Unavailable(_) | StoreError::Throttled)) => Err(error),
@@ -233,7 +279,10 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             Visited::Healthy => self.summary.healthy += 1,
             Visited::Ended => self.summary.ended += 1,
             Visited::Dispatched(strategy) => self.summary.dispatch(*strategy),
-            Visited::Escalated => self.summary.escalated += 1,
+            Visited::Escalated { spent } => {
+                self.summary.escalated += 1;
+                self.summary.loop_blocked += u32::from(*spent);
+            }
             Visited::WouldRemedy => self.summary.would_remedy += 1,
             Visited::WouldEscalate => self.summary.would_escalate += 1,
             Visited::Skipped(why) => self.summary.skip(*why),

@@ -1,21 +1,11 @@
 //! What is asked of a sweep: by a schedule's tick, or by somebody. The same wish has the same name, and is granted once.
 
-use domain::id::{PrId, RepoName, RunId};
+use domain::id::RunId;
+pub use domain::request::Scope;
 use domain::run::RunTrigger;
 use jiff::Timestamp;
 
 use crate::idempotency::IdempotencyKey;
-
-/// What a sweep is to look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
-    /// Everything that is due.
-    All,
-    /// What is due in one repository.
-    Repo(RepoName),
-    /// One pull request, due or not.
-    One(PrId),
-}
 
 /// What is asked of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +24,8 @@ pub struct Wish {
     pub scope: Scope,
     /// Only say what would be done.
     pub dry_run: bool,
+    /// When what it is about happened, if that is known: of two requests for the same the newer counts.
+    pub at: Option<Timestamp>,
 }
 
 impl Wish {
@@ -49,6 +41,7 @@ impl Wish {
             key: Some(IdempotencyKey::scheduler(schedule, minute).as_str().to_owned()),
             scope: Scope::All,
             dry_run: false,
+            at: Some(slot),
         }
     }
 
@@ -56,6 +49,6 @@ impl Wish {
     #[must_use]
     pub fn requested(run: RunId, scope: Scope, dry_run: bool, holder: impl Into<String>) -> Self {
         let trigger = RunTrigger::AdminApi;
-        Self { run, holder: holder.into(), trigger, requested_by: None, key: None, scope, dry_run }
+        Self { run, holder: holder.into(), trigger, requested_by: None, key: None, scope, dry_run, at: None }
     }
 }

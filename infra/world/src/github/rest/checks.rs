@@ -174,6 +174,23 @@ impl World {
     }
 }
 
+/// At most three, each with a short label, description and identifier.
+fn buttons(actions: &[Value]) -> Result<Vec<String>, &'static str> {
+    let short = |action: &Value, field: &str, most: usize| {
+        action[field].as_str().is_some_and(|text| !text.is_empty() && text.chars().count() <= most)
+    };
+    if actions.len() > 3 {
+        return Err("actions exceeds a maximum of 3");
+    }
+    let fits = |action: &Value| {
+        short(action, "label", 20) && short(action, "description", 40) && short(action, "identifier", 20)
+    };
+    if !actions.iter().all(fits) {
+        return Err("actions: label, description and identifier are required, of at most 20, 40 and 20 characters");
+    }
+    Ok(actions.iter().filter_map(|action| action["identifier"].as_str()).map(str::to_owned).collect())
+}
+
 /// Takes over what the request says about a check run.
 fn fill(check: &mut CheckRun, asked: &Asked, now: jiff::Timestamp) -> Result<(), &'static str> {
     let take = |field: &mut String, given: Option<&str>| {
@@ -193,10 +210,13 @@ fn fill(check: &mut CheckRun, asked: &Asked, now: jiff::Timestamp) -> Result<(),
         }
         take(field, given);
     }
+    if let Some(actions) = asked.json["actions"].as_array() {
+        check.actions = buttons(actions)?;
+    }
     if let Some(conclusion) = asked.text("conclusion") {
         check.conclusion = Some(conclusion.to_owned());
         "completed".clone_into(&mut check.status);
-        check.completed_at = Some(now);
+        check.completed_at = asked.text("completed_at").and_then(|at| at.parse().ok()).or(Some(now));
     } else if check.status == "completed" && check.conclusion.is_none() {
         return Err("conclusion is required when status is completed");
     }

@@ -1,8 +1,10 @@
 //! `check_run`, `check_suite` and `status`: what checks and Policy Bot say about a commit. Which pull request that is, a
 //! check of the same repository names itself; a check of a fork and a status do not.
 
+use domain::command::{CommandMessage, CommandSource, MessageVersion};
+use domain::comment::check_run::Button;
 use domain::event::{Actor, Happened};
-use domain::id::{RepoName, Sha};
+use domain::id::{CommandId, RepoName, Sha};
 use domain::policy::Policy;
 use domain::signals::{CheckKind, Verdict};
 use jiff::Timestamp;
@@ -11,10 +13,12 @@ use super::payload::{CheckRun, CheckRunEvent, Listed, Repository, StatusEvent, S
 use super::soft::{Many, Part};
 use super::words::{self, Reported};
 use super::{About, News, NoFact, Reader, Told};
+use crate::github::shown_on;
 
 pub(super) fn run(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
     match event.action.text() {
         "created" | "completed" | "" => {}
+        "requested_action" => return pressed(reader, event),
         "rerequested" => return Err(NoFact::ignored("a check is to run again: its new run reports itself")),
         other => return Err(NoFact::Ignored(format!("`check_run.{}` reports nothing", domain::event::cut(other, 50)))),
     }
@@ -29,6 +33,43 @@ pub(super) fn run(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told
     let (what, at) = report_of_run(policy, run, &head)?;
     let about = about(&event.repository, &run.pull_requests, head);
     Ok(told(reader, repo, about, at, what))
+}
+
+/// Somebody pressed a button of Suture's own check run: that is a command, and whether they may give it is found out by the
+/// Car Bridge, as ever. GitHub does not say when it was; it is dated by what they saw, which a redelivery says alike.
+fn pressed(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+    let repo = event.repository.name()?;
+    let run = event.check_run.needed("check_run")?;
+    if !reader.own.is_app(run.app.0.as_ref().and_then(|app| app.id.0)) {
+        return Err(NoFact::ignored("a button of somebody else's check"));
+    }
+    let pr = shown_on(run.external_id.text()).filter(|pr| pr.repo == repo);
+    let pr = pr.ok_or_else(|| NoFact::ignored("a button of a check run that belongs to no pull request"))?;
+    let identifier = event.requested_action.needed("requested_action")?.identifier.text();
+    let button = Button::named(identifier).ok_or_else(|| {
+        NoFact::Ignored(format!("`{}` is no button that Suture knows", domain::event::cut(identifier, 30)))
+    })?;
+    let by = event.sender.login();
+    if by.is_empty() || reader.own.is_login(by) {
+        return Err(NoFact::ignored("a button that nobody pressed"));
+    }
+    let suite = run.check_suite.0.as_ref();
+    let at = run.completed_at.0.max(suite.and_then(|suite| suite.updated_at.0)).or(run.started_at.0);
+    let command = CommandMessage {
+        v: MessageVersion,
+        pr_number: pr.number,
+        repo: repo.clone(),
+        command: button.command(),
+        source: CommandSource::CheckRun,
+        requested_by: by.to_owned(),
+        timestamp: at.ok_or_else(|| NoFact::missing("check_run.completed_at"))?,
+        command_id: CommandId::new(format!("cmd:{}#1", reader.id)),
+        run_id: None,
+        head_sha: None,
+        args: None,
+        comment: None,
+    };
+    Ok(Told { repo, news: None, commands: vec![command] })
 }
 
 fn report_of_run(policy: &Policy, run: &CheckRun<'_>, head: &Sha) -> Result<(Happened, Timestamp), NoFact> {

@@ -57,6 +57,13 @@ impl Own {
 pub enum Reading {
     /// Something that concerns us, perhaps.
     Told(Box<Told>),
+    /// Somebody has installed us, or given us more repositories: everything is to be looked at.
+    Installed {
+        /// What makes it one request.
+        id: EventId,
+        /// When, if it says so.
+        at: Option<Timestamp>,
+    },
     /// Nothing that concerns us, and why.
     Ignored(String),
     /// It cannot be understood, and why.
@@ -150,6 +157,13 @@ pub fn read(delivery: &Delivery<'_>, policies: &Policies, own: &Own) -> Reading 
         return Reading::Malformed(why);
     }
     let reader = Reader { id: delivery.id, policies, own };
+    if let "installation" | "installation_repositories" | "installation_target" = delivery.event {
+        return match parse(delivery.body) {
+            Ok(event) => repository::installation(&reader, &event),
+            Err(NoFact::Ignored(why)) => Reading::Ignored(why),
+            Err(NoFact::Malformed(why)) => Reading::Malformed(why),
+        };
+    }
     match translate(&reader, delivery) {
         Ok(told) => Reading::Told(Box::new(told)),
         Err(NoFact::Ignored(why)) => Reading::Ignored(why),
@@ -168,9 +182,6 @@ fn translate(reader: &Reader<'_>, delivery: &Delivery<'_>) -> Result<Told, NoFac
         "push" => repository::push(reader, &parse(delivery.body)?),
         "merge_group" => Err(repository::merge_group(&parse(delivery.body)?)),
         "ping" => Err(repository::ping(&parse(delivery.body)?)),
-        "installation" | "installation_repositories" | "installation_target" => {
-            Err(repository::installation(&parse(delivery.body)?))
-        }
         other => {
             // Whatever it is, it must be JSON: anything else is a webhook that was set up wrongly, and somebody should know.
             parse::<serde::de::IgnoredAny>(delivery.body)?;

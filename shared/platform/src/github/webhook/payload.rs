@@ -48,6 +48,8 @@ payloads! {
     Listed { number: Soft<u64>, base: Part<ListedBase>, }
     /// A commit of which only the time matters.
     Commit { timestamp: Time, }
+    /// An installation of which only the time matters.
+    Installation { updated_at: Time, }
     /// An object of which only the presence matters.
     Presence {}
     /// An issue; a pull request is one with this link.
@@ -109,6 +111,7 @@ payloads! {
     CheckRun {
         id: Soft<u64>,
         name: Text<'a>,
+        external_id: Text<'a>,
         head_sha: Text<'a>,
         status: Text<'a>,
         conclusion: Text<'a>,
@@ -120,7 +123,15 @@ payloads! {
         check_suite: Part<Suite<'a>>,
     }
     /// `check_run`.
-    CheckRunEvent { action: Text<'a>, check_run: Part<CheckRun<'a>>, repository: Part<Repository<'a>>, }
+    CheckRunEvent {
+        action: Text<'a>,
+        check_run: Part<CheckRun<'a>>,
+        requested_action: Part<Pressed<'a>>,
+        repository: Part<Repository<'a>>,
+        sender: Part<User<'a>>,
+    }
+    /// A button of a check run.
+    Pressed { identifier: Text<'a>, }
     /// `check_suite`.
     SuiteEvent { action: Text<'a>, check_suite: Part<Suite<'a>>, repository: Part<Repository<'a>>, }
     /// `status`.
@@ -180,7 +191,7 @@ payloads! {
     /// `ping`.
     PingEvent { hook: Part<Hook<'a>>, }
     /// `installation` and the like.
-    InstallationEvent { action: Text<'a>, }
+    InstallationEvent { action: Text<'a>, installation: Part<Installation>, }
 }
 
 impl Part<Repository<'_>> {

@@ -3,7 +3,7 @@
 use domain::event::{Actor, Happened};
 
 use super::payload::{InstallationEvent, MergeGroupEvent, PingEvent, PushEvent};
-use super::{About, News, NoFact, Reader, Told};
+use super::{About, News, NoFact, Reader, Reading, Told};
 
 /// What Suture wants to hear of.
 const EVENTS: [&str; 7] =
@@ -55,7 +55,13 @@ pub(super) fn ping(event: &PingEvent<'_>) -> NoFact {
     })
 }
 
-pub(super) fn installation(event: &InstallationEvent<'_>) -> NoFact {
-    let action = domain::event::cut(event.action.text(), 50);
-    NoFact::Ignored(format!("installation {action}: the next inventory finds the pull requests of its repositories"))
+/// Only what gives us something to look at is a reason to look.
+pub(super) fn installation(reader: &Reader<'_>, event: &InstallationEvent<'_>) -> Reading {
+    match event.action.text() {
+        "created" | "added" | "unsuspend" | "new_permissions_accepted" => {
+            let at = event.installation.0.as_ref().and_then(|installation| installation.updated_at.0);
+            Reading::Installed { id: reader.event_id(), at }
+        }
+        other => Reading::Ignored(format!("installation {}: nothing new to look at", domain::event::cut(other, 50))),
+    }
 }

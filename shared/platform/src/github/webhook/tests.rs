@@ -1,7 +1,8 @@
 //! What each event and action comes to, and what the odd ones do.
 
-use domain::command::Command;
+use domain::command::{Command, CommandSource};
 use domain::event::{Actor, Happened};
+use domain::id::EventId;
 use domain::policy::Policies;
 use domain::signals::{PolicyVerdict, Verdict};
 use domain::state::Substatus;
@@ -26,7 +27,7 @@ fn reading(event: &str, payload: &Value) -> Reading {
 fn told(event: &str, payload: &Value) -> Told {
     match reading(event, payload) {
         Reading::Told(told) => *told,
-        other @ (Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+        other @ (Reading::Installed { .. } | Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
     }
 }
 
@@ -39,7 +40,7 @@ fn news(event: &str, payload: &Value) -> News {
 fn ignored(event: &str, payload: &Value) -> String {
     match reading(event, payload) {
         Reading::Ignored(why) => why,
-        other @ (Reading::Told(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+        other @ (Reading::Told(_) | Reading::Installed { .. } | Reading::Malformed(_)) => panic!("{other:?}"),
     }
 }
 
@@ -47,7 +48,7 @@ fn ignored(event: &str, payload: &Value) -> String {
 fn malformed(event: &str, payload: &Value) -> String {
     match reading(event, payload) {
         Reading::Malformed(why) => why,
-        other @ (Reading::Told(_) | Reading::Ignored(_)) => panic!("{other:?}"),
+        other @ (Reading::Told(_) | Reading::Installed { .. } | Reading::Ignored(_)) => panic!("{other:?}"),
     }
 }
 
@@ -289,6 +290,61 @@ fn suture_does_not_wait_for_itself() {
     assert!(ignored("check_suite", &with(theirs, &[("action", json!("completed"))])).contains("report themselves"));
 }
 
+/// Somebody presses a button of our check run.
+fn press(changes: &[(&str, Value)]) -> Value {
+    let base = [
+        ("action", json!("requested_action")),
+        ("check_run.app.id", json!(77)),
+        ("check_run.external_id", json!("suture:acme/shop#42")),
+        ("requested_action", json!({"identifier": "hold"})),
+        ("sender", json!({"login": "danny"})),
+    ];
+    with(with(run("completed", json!("neutral")), &base), changes)
+}
+
+#[test]
+fn a_button_of_our_own_check_is_a_command() {
+    for (button, command) in
+        [("rebuild", "/rebuild"), ("hold", "/hold"), ("resume", "/resume"), ("explain", "/explain")]
+    {
+        let Reading::Told(told) = reading("check_run", &press(&[("requested_action.identifier", json!(button))]))
+        else {
+            panic!()
+        };
+        let [asked] = &told.commands[..] else { panic!("{told:?}") };
+        assert_eq!(
+            (asked.command.name(), asked.source, asked.requested_by.as_str()),
+            (command, CommandSource::CheckRun, "danny")
+        );
+        assert_eq!((asked.pr().to_string(), told.news.is_none()), ("acme/shop#42".to_owned(), true));
+        assert_eq!(asked.timestamp.to_string(), T1, "by what was seen: the same in every redelivery");
+        assert!(asked.command_id.as_str().starts_with("cmd:"), "{}", asked.command_id);
+    }
+}
+
+#[test]
+fn any_other_button_is_none_of_ours() {
+    for (changes, why) in [
+        (("check_run.app.id", json!(3)), "somebody else's check"),
+        (("check_run.external_id", json!("suture:acme/other#42")), "belongs to no pull request"),
+        (("check_run.external_id", json!("job/x#12")), "belongs to no pull request"),
+        (("check_run.external_id", json!(null)), "belongs to no pull request"),
+        (("requested_action.identifier", json!("merge")), "`merge` is no button"),
+        (("sender", json!({"login": "suture[bot]"})), "nobody pressed"),
+        (("sender", json!(null)), "nobody pressed"),
+    ] {
+        let found = ignored("check_run", &press(&[changes]));
+        assert!(found.contains(why), "{found}");
+    }
+    assert!(malformed("check_run", &press(&[("requested_action", json!(null))])).contains("requested_action"));
+    let timeless = [
+        ("check_run.completed_at", json!(null)),
+        ("check_run.started_at", json!(null)),
+        ("check_run.check_suite", json!(null)),
+    ];
+    assert!(malformed("check_run", &press(&timeless)).contains("completed_at"));
+}
+
 #[test]
 fn unknown_words_are_no_verdict() {
     assert!(ignored("check_run", &run("dreaming", json!(null))).contains("dreaming"));
@@ -458,11 +514,30 @@ fn a_ping_says_what_is_missing() {
     let some = ping(&["pull_request", "push"]);
     assert!(some.ends_with("status, check_run, check_suite, pull_request_review, issue_comment"), "{some}");
     assert_eq!(ignored("ping", &json!({})), "connected");
-    assert!(ignored("installation", &json!({"action": "created"})).contains("created"));
+    assert!(ignored("installation", &json!({"action": "deleted"})).contains("deleted"));
     assert!(
         ignored("merge_group", &json!({"action": "destroyed", "reason": "invalidated"}))
             .contains("destroyed invalidated")
     );
+}
+
+#[test]
+fn an_installation_says_when_everything_is_to_be_looked_at() {
+    for (event, action) in [
+        ("installation", "created"),
+        ("installation", "unsuspend"),
+        ("installation", "new_permissions_accepted"),
+        ("installation_repositories", "added"),
+    ] {
+        let payload = json!({"action": action, "installation": {"updated_at": T1}});
+        let installed = Reading::Installed { id: EventId::new("d-1"), at: T1.parse().ok() };
+        assert_eq!(reading(event, &payload), installed, "{event} {action}");
+        let silent = Reading::Installed { id: EventId::new("d-1"), at: None };
+        assert_eq!(reading(event, &json!({"action": action})), silent);
+    }
+    for action in ["deleted", "suspend", "removed", ""] {
+        ignored("installation", &json!({"action": action}));
+    }
 }
 
 #[test]

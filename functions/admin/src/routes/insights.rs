@@ -1,0 +1,38 @@
+//! What the numbers suggest.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use platform::outlets::Outlets;
+use platform::store::Store;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::Admin;
+use crate::auth::Viewer;
+use crate::problem::{Problem, Problems};
+use crate::reading::{Asked, repo};
+use crate::view::insights::Insights;
+
+/// Of which repository.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InsightsQuery {
+    /// Of this repository only: `owner/name`, or a bare name of the configured owner.
+    repo: Option<String>,
+}
+
+/// How long states last and which thresholds that suggests, how many changes no webhook told of, which remedies and which transient
+/// rules help: of the last 14 days, from the log. A key with a scope sees its own.
+#[utoipa::path(get, path = "/api/insights", params(InsightsQuery), security(("key" = [])), responses((status = 200, description = "Here it is.", body = Insights), Problems))]
+pub(crate) async fn insights<S: Store + 'static, O: Outlets + 'static>(
+    State(admin): State<Arc<Admin<S, O>>>,
+    Viewer(caller): Viewer,
+    Asked(query): Asked<InsightsQuery>,
+) -> Result<Json<Insights>, Problem> {
+    let named = query.repo.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
+    let advice = admin.desk.advice(&caller, named.as_ref()).await?;
+    Ok(Json(Insights::of(&advice, admin.desk.now())))
+}

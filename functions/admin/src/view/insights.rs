@@ -1,0 +1,164 @@
+//! What the numbers suggest, as it is shown.
+
+use domain::comment::insight as words;
+use domain::insight::{Heard, RuleRecord, Stay, Tally, percent};
+use domain::state::Strategy;
+use jiff::Timestamp;
+use platform::desk::Advice;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What the numbers suggest.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Insights {
+    now: Timestamp,
+    /// Of the last so many days.
+    days: usize,
+    /// Whether there was more in the log than was read.
+    partial: bool,
+    /// If so, what is missing.
+    partial_reason: Option<String>,
+    /// How a threshold is suggested, and how a rule is flagged.
+    formulas: [&'static str; 2],
+    /// How long states last: in all repositories first (`repo` is null), then in each; only what was seen.
+    dwell: Vec<StayView>,
+    /// How changes became known, by kind.
+    webhooks: Vec<HeardView>,
+    /// What became of automatic remedies, by strategy.
+    remedies: Vec<RemedyView>,
+    /// What retries by each transient rule brought.
+    rules: Vec<RuleView>,
+}
+
+impl Insights {
+    pub(crate) fn of(advice: &Advice, now: Timestamp) -> Self {
+        let Advice { insights, days, cut_days } = advice;
+        let partial = *cut_days > 0;
+        Self {
+            now,
+            days: *days,
+            partial,
+            partial_reason: partial.then(|| words::partial(*cut_days, Advice::MOST_A_DAY)),
+            formulas: [words::FORMULA, words::FLAG],
+            dwell: insights.stays.iter().map(StayView::from).collect(),
+            webhooks: insights.heard.iter().map(HeardView::from).collect(),
+            remedies: insights.remedies.iter().map(|(strategy, tally)| RemedyView::of(*strategy, tally)).collect(),
+            rules: insights.rules.iter().map(RuleView::from).collect(),
+        }
+    }
+}
+
+/// How long a state lasts, and which threshold that suggests.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Stay)]
+struct StayView {
+    /// Null: in all that are seen.
+    repo: Option<String>,
+    state: &'static str,
+    /// How often it was left.
+    count: usize,
+    /// How often of these without Suture or a person.
+    by_itself: usize,
+    p50_secs: u64,
+    p95_secs: u64,
+    p99_secs: u64,
+    configured_minutes: u64,
+    /// Null: not enough was seen.
+    suggested_minutes: Option<u64>,
+    /// In one sentence.
+    advice: String,
+}
+
+impl From<&Stay> for StayView {
+    fn from(stay: &Stay) -> Self {
+        Self {
+            repo: stay.repo.as_ref().map(ToString::to_string),
+            state: stay.state.name(),
+            count: stay.count,
+            by_itself: stay.by_itself,
+            p50_secs: stay.p50_secs,
+            p95_secs: stay.p95_secs,
+            p99_secs: stay.p99_secs,
+            configured_minutes: stay.configured_minutes,
+            suggested_minutes: stay.suggested_minutes,
+            advice: words::advice(stay),
+        }
+    }
+}
+
+/// How changes of one kind became known.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Heard)]
+struct HeardView {
+    kind: &'static str,
+    /// By a webhook.
+    told: u64,
+    /// Found out by a sweep, or overtaken by the merge, because no webhook had told.
+    missed: u64,
+    loss_percent: f64,
+}
+
+impl From<&Heard> for HeardView {
+    fn from(heard: &Heard) -> Self {
+        let Heard { kind, told, missed } = *heard;
+        Self { kind: kind.name(), told, missed, loss_percent: percent(missed, told + missed).unwrap_or(0.0) }
+    }
+}
+
+/// What became of one strategy's remedies.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RemedyRecord)]
+struct RemedyView {
+    strategy: String,
+    claimed: u64,
+    /// Proven by the event they expected.
+    healed: u64,
+    /// Answered by the failure they were to cure.
+    failed_again: u64,
+    /// Could not be done, or were never proven.
+    failed: u64,
+    /// Never done, or overtaken.
+    dropped: u64,
+    /// Of those that were done and are over; null if there are none.
+    success_percent: Option<f64>,
+}
+
+impl RemedyView {
+    fn of(strategy: Strategy, tally: &Tally) -> Self {
+        let Tally { claimed, helped, failed_again, failed, dropped } = *tally;
+        let success_percent = tally.success_percent();
+        Self { strategy: strategy.to_string(), claimed, healed: helped, failed_again, failed, dropped, success_percent }
+    }
+}
+
+/// What retries by one transient rule brought.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RuleRecord)]
+struct RuleView {
+    rule: String,
+    retries: u64,
+    healed: u64,
+    failed_again: u64,
+    /// Failed again with the same words, numbers aside.
+    identical: u64,
+    success_percent: Option<f64>,
+    /// Its retries fail identically: what it matches is no accident.
+    flagged: bool,
+    /// In one sentence, if it is flagged.
+    advice: Option<String>,
+}
+
+impl From<&RuleRecord> for RuleView {
+    fn from(rule: &RuleRecord) -> Self {
+        Self {
+            rule: rule.rule.clone(),
+            retries: rule.tally.claimed,
+            healed: rule.tally.helped,
+            failed_again: rule.tally.failed_again,
+            identical: rule.identical,
+            success_percent: rule.tally.success_percent(),
+            flagged: rule.is_flagged(),
+            advice: words::rule_advice(rule),
+        }
+    }
+}

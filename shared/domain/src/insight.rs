@@ -1,0 +1,582 @@
+//! What the log tells about the pipeline and about Suture itself: how long states last and which thresholds that suggests, how
+//! many changes no webhook told of, which remedies and which transient rules help. Pure sums over traces of events; reading them
+//! is the desk's, wording them `comment::insight`'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::backoff::seed_of;
+use crate::event::{Actor, Event, EventKind};
+use crate::id::{PrId, RepoName, RunId};
+use crate::policy::{Policies, Policy};
+use crate::pull_request::Record;
+use crate::state::{State, Strategy};
+use crate::transition;
+
+/// A threshold is suggested only from so many stays that ended by themselves.
+pub const ENOUGH: usize = 20;
+/// What is suggested is the longest ordinary stay and a quarter more.
+const MARGIN_PERCENT: u64 = 125;
+/// A rule is flagged from so many identical failures on …
+const FLAGGED_FROM: u64 = 2;
+/// … if they are at least this share of the retries that are over, in percent.
+const FLAGGED_PERCENT: u64 = 50;
+
+/// What insights need of one event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// Whose.
+    pub pr: PrId,
+    /// When.
+    pub at: Timestamp,
+    /// What kind.
+    pub kind: EventKind,
+    /// The state left, if the state changed.
+    pub from: Option<State>,
+    /// The state reached, if the state changed; an opened pull request is in CREATED.
+    pub to: Option<State>,
+    /// Whether a sweep found it out.
+    swept: bool,
+    /// The run that was claimed or is over.
+    run: Option<RunId>,
+    /// How the run ended.
+    end: Option<End>,
+    /// The transient rules that excused what had failed.
+    rules: Vec<String>,
+    /// What had failed, as a digest.
+    failure: Option<String>,
+    /// What no webhook had told when this happened.
+    missed: Vec<EventKind>,
+}
+
+/// How a remedy ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Its proof came, and it helped.
+    Helped,
+    /// It was done, and answered by the failure it was to cure.
+    FailedAgain,
+    /// It could not be done, or its proof never came.
+    Failed,
+    /// It was never done, or something else came in between.
+    Dropped,
+}
+
+impl Trace {
+    /// What of this event is worth keeping, if anything is.
+    #[must_use]
+    pub fn of(event: &Event) -> Option<Self> {
+        let opened = (event.kind == EventKind::PrOpened).then_some(State::Created);
+        let to = event.to.or(opened);
+        let end = (event.kind == EventKind::RemediationEnded).then(|| end_of(event));
+        let drift = event.kind == EventKind::StateDriftCorrected;
+        if to.is_none() && end.is_none() && !drift && event.kind.claims().is_none() {
+            return None;
+        }
+        let payload = &event.payload;
+        Some(Self {
+            pr: event.pr.clone(),
+            at: event.occurred_at,
+            kind: event.kind,
+            from: event.from,
+            to,
+            swept: event.source == Actor::Reconciler,
+            run: payload.run.clone(),
+            end,
+            rules: payload.rules.clone(),
+            failure: payload.failure.clone(),
+            missed: missed(event),
+        })
+    }
+
+    /// Whether the pipeline made this change. What Suture or a person brought about, or a sweep found out late, says nothing
+    /// about how long the pipeline takes.
+    fn by_itself(&self) -> bool {
+        !matches!(
+            self.kind,
+            EventKind::RemediationAccepted
+                | EventKind::RemediationEnded
+                | EventKind::EscalatedNeedsIntervention
+                | EventKind::CommandReceived
+                | EventKind::StateDriftCorrected
+        )
+    }
+
+    fn strategy(&self) -> Option<Strategy> {
+        self.kind.claims()
+    }
+}
+
+fn end_of(event: &Event) -> End {
+    match event.payload.name.as_deref() {
+        Some("completed") if event.is_healed() => End::Helped,
+        Some("completed") => End::FailedAgain,
+        Some("failed") => End::Failed,
+        Some(_) | None => End::Dropped,
+    }
+}
+
+/// What no webhook had told when this happened: what a drift correction found out (the hops between the two states, a push, or
+/// the end), or what Automerge Bot's merge has overtaken, since it merges nothing that is not approved.
+fn missed(event: &Event) -> Vec<EventKind> {
+    let hops = |to: Option<State>| {
+        let walk = event.from.zip(to).and_then(|(from, to)| transition::walk(from, to)).unwrap_or_default();
+        walk.iter().map(|hop| hop.trigger.event()).collect()
+    };
+    if event.kind == EventKind::MergeSucceeded && event.from < Some(State::Approved) {
+        return hops(Some(State::Approved));
+    }
+    if event.kind != EventKind::StateDriftCorrected {
+        return Vec::new();
+    }
+    let ends = [EventKind::BranchUpdated, EventKind::PrClosed, EventKind::PrMerged, EventKind::MergeSucceeded];
+    let named = ends.into_iter().find(|kind| event.payload.name.as_deref() == Some(kind.name()));
+    named.map_or_else(|| hops(event.to), |kind| vec![kind])
+}
+
+/// What a remedy is claimed, or given up, about: the rules that excuse the red checks, and a digest of what they say. Numbers
+/// differ from one build to the next, so they do not count.
+#[must_use]
+pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<String>) {
+    if record.state != State::ChecksFailed {
+        return (Vec::new(), None);
+    }
+    let (mut rules, mut text) = (BTreeSet::new(), String::new());
+    for check in record.signals.failed_checks(record.required(policy)) {
+        let failure = check.failure.as_ref();
+        rules.extend(failure.and_then(|failure| failure.transient_rule.clone()));
+        let said = failure.map(|failure| failure.text.as_str()).unwrap_or_default();
+        text.push_str(&check.name);
+        text.extend(said.chars().filter(|c| !c.is_ascii_digit()));
+        text.push('\n');
+    }
+    (rules.into_iter().collect(), Some(format!("{:016x}", seed_of(&text, 0))))
+}
+
+/// How long a state lasts, in one repository or in all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stay {
+    /// Where; nowhere in particular means everywhere.
+    pub repo: Option<RepoName>,
+    /// Which state.
+    pub state: State,
+    /// How often it was left.
+    pub count: usize,
+    /// How often of these without Suture or a person.
+    pub by_itself: usize,
+    /// In the middle, in seconds.
+    pub p50_secs: u64,
+    /// For all but one in twenty.
+    pub p95_secs: u64,
+    /// For all but one in a hundred.
+    pub p99_secs: u64,
+    /// The threshold that is configured.
+    pub configured_minutes: u64,
+    /// The threshold that the stays that ended by themselves suggest, if there were enough.
+    pub suggested_minutes: Option<u64>,
+}
+
+/// How changes of one kind became known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// Which kind.
+    pub kind: EventKind,
+    /// By a webhook.
+    pub told: u64,
+    /// By a sweep, or never, because no webhook had told.
+    pub missed: u64,
+}
+
+/// What became of remedies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// All that were claimed.
+    pub claimed: u64,
+    /// That helped.
+    pub helped: u64,
+    /// That were answered by the failure they were to cure.
+    pub failed_again: u64,
+    /// That could not be done, or were never proven.
+    pub failed: u64,
+    /// That were never done, or overtaken.
+    pub dropped: u64,
+}
+
+impl Tally {
+    fn note(&mut self, end: Option<End>) {
+        self.claimed += 1;
+        match end {
+            Some(End::Helped) => self.helped += 1,
+            Some(End::FailedAgain) => self.failed_again += 1,
+            Some(End::Failed) => self.failed += 1,
+            Some(End::Dropped) => self.dropped += 1,
+            None => {}
+        }
+    }
+
+    /// Those that were done, and are over.
+    #[must_use]
+    pub fn over(&self) -> u64 {
+        self.helped + self.failed_again + self.failed
+    }
+
+    /// How many of these helped, in percent; unknown if none is over.
+    #[must_use]
+    pub fn success_percent(&self) -> Option<f64> {
+        percent(self.helped, self.over())
+    }
+}
+
+/// What the retries of one transient rule brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleRecord {
+    /// Which rule.
+    pub rule: String,
+    /// What became of them.
+    pub tally: Tally,
+    /// How many failed again with the same words, numbers aside.
+    pub identical: u64,
+}
+
+impl RuleRecord {
+    /// Whether its retries fail identically: then what it excuses is no accident.
+    #[must_use]
+    pub fn is_flagged(&self) -> bool {
+        self.identical >= FLAGGED_FROM && self.identical * 100 >= self.tally.over() * FLAGGED_PERCENT
+    }
+}
+
+/// Everything that the log tells.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Insights {
+    /// How long states last: everywhere first, then by repository; only what was seen.
+    pub stays: Vec<Stay>,
+    /// How changes became known, by kind.
+    pub heard: Vec<Heard>,
+    /// What became of remedies, by strategy.
+    pub remedies: Vec<(Strategy, Tally)>,
+    /// What the retries of each transient rule brought.
+    pub rules: Vec<RuleRecord>,
+}
+
+/// `part` of `all` in percent, to one decimal; unknown if there are none.
+#[must_use]
+pub fn percent(part: u64, all: u64) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "counts of events, far below what a float holds exactly")]
+    (all > 0).then(|| (part as f64 * 1000.0 / all as f64).round() / 10.0)
+}
+
+/// Sums up traces, given in the order of the log.
+#[must_use]
+pub fn sum_up<'a>(traces: impl IntoIterator<Item = &'a Trace>, policies: &Policies) -> Insights {
+    let mut by_pr: BTreeMap<&PrId, Vec<&Trace>> = BTreeMap::new();
+    for trace in traces {
+        by_pr.entry(&trace.pr).or_default().push(trace);
+    }
+    let mut sums = Sums::default();
+    for (pr, traces) in &mut by_pr {
+        traces.sort_by_key(|trace| trace.at);
+        sums.stays(&pr.repo, traces);
+        sums.heard(traces);
+        sums.remedies(traces);
+    }
+    sums.told(policies)
+}
+
+/// How long a stay was, and whether it ended by itself.
+type Stays = Vec<(u64, bool)>;
+
+#[derive(Default)]
+struct Sums {
+    stays: BTreeMap<(Option<RepoName>, State), Stays>,
+    heard: BTreeMap<EventKind, (u64, u64)>,
+    remedies: BTreeMap<Strategy, Tally>,
+    rules: BTreeMap<String, (Tally, u64)>,
+}
+
+impl Sums {
+    /// From when each state was entered to when it was left, as far as both are known.
+    fn stays(&mut self, repo: &RepoName, traces: &[&Trace]) {
+        let mut since: Option<(State, Timestamp, bool)> = None;
+        for trace in traces {
+            if let (Some(_), Some((_, _, helped))) = (trace.strategy(), &mut since) {
+                *helped = true;
+            }
+            let Some(to) = trace.to else { continue };
+            if let Some((state, at, helped)) = since
+                && trace.from == Some(state)
+                && state.is_live()
+            {
+                let secs = u64::try_from(trace.at.duration_since(at).as_secs()).unwrap_or(0);
+                for place in [None, Some(repo.clone())] {
+                    self.stays.entry((place, state)).or_default().push((secs, trace.by_itself() && !helped));
+                }
+            }
+            since = Some((to, trace.at, false));
+        }
+    }
+
+    /// A change is told by a webhook, or found out otherwise. What Suture did itself is neither.
+    fn heard(&mut self, traces: &[&Trace]) {
+        for trace in traces {
+            for kind in &trace.missed {
+                self.heard.entry(*kind).or_default().1 += 1;
+            }
+            if trace.kind == EventKind::PrOpened && trace.swept {
+                self.heard.entry(trace.kind).or_default().1 += 1;
+            } else if trace.to.is_some() && trace.by_itself() {
+                self.heard.entry(trace.kind).or_default().0 += 1;
+            }
+        }
+    }
+
+    /// Each claim with the end of its run; and, if it failed again, with what the next look at it found.
+    fn remedies(&mut self, traces: &[&Trace]) {
+        for (n, claim) in traces.iter().enumerate() {
+            let Some(strategy) = claim.strategy() else { continue };
+            let later = &traces[n + 1..];
+            let end =
+                later.iter().find(|trace| trace.end.is_some() && trace.run == claim.run).and_then(|trace| trace.end);
+            self.remedies.entry(strategy).or_default().note(end);
+            let next_look = later.iter().find(|trace| trace.failure.is_some());
+            let identical =
+                end == Some(End::FailedAgain) && next_look.is_some_and(|next| next.failure == claim.failure);
+            for rule in claim.rules.iter().filter(|_| strategy == Strategy::Rebuild) {
+                let (tally, same) = self.rules.entry(rule.clone()).or_default();
+                tally.note(end);
+                *same += u64::from(identical);
+            }
+        }
+    }
+
+    fn told(self, policies: &Policies) -> Insights {
+        let stay = |((repo, state), stays): ((Option<RepoName>, State), Stays)| {
+            let policy = repo.as_ref().map_or(policies.base(), |repo| policies.for_repo(repo));
+            stay(repo, state, &stays, policy)
+        };
+        let heard = |(kind, (told, missed)): (EventKind, (u64, u64))| Heard { kind, told, missed };
+        let rule = |(rule, (tally, identical)): (String, (Tally, u64))| RuleRecord { rule, tally, identical };
+        Insights {
+            stays: self.stays.into_iter().filter_map(stay).collect(),
+            heard: self.heard.into_iter().map(heard).collect(),
+            remedies: self.remedies.into_iter().collect(),
+            rules: self.rules.into_iter().map(rule).collect(),
+        }
+    }
+}
+
+fn stay(repo: Option<RepoName>, state: State, stays: &Stays, policy: &Policy) -> Option<Stay> {
+    let configured = policy.threshold(state)?;
+    let mut all: Vec<u64> = stays.iter().map(|(secs, _)| *secs).collect();
+    all.sort_unstable();
+    let mut ordinary: Vec<u64> = stays.iter().filter(|(_, by_itself)| *by_itself).map(|(secs, _)| *secs).collect();
+    ordinary.sort_unstable();
+    let suggested = (ordinary.len() >= ENOUGH).then(|| suggested_minutes(at_percent(&ordinary, 99)));
+    Some(Stay {
+        repo,
+        state,
+        count: all.len(),
+        by_itself: ordinary.len(),
+        p50_secs: at_percent(&all, 50),
+        p95_secs: at_percent(&all, 95),
+        p99_secs: at_percent(&all, 99),
+        configured_minutes: u64::try_from(configured.as_secs() / 60).unwrap_or(0),
+        suggested_minutes: suggested,
+    })
+}
+
+/// The value that this share of all is not greater than (nearest rank); 0 if there are none.
+fn at_percent(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(0)
+}
+
+fn suggested_minutes(p99_secs: u64) -> u64 {
+    (p99_secs.saturating_mul(MARGIN_PERCENT)).div_ceil(100 * 60).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::RemedyNews;
+    use crate::id::EventId;
+    use crate::policy::Policies;
+    use crate::signals::{PolicyVerdict, Verdict};
+    use crate::tests::world::Tale;
+
+    fn insights(log: &[Event]) -> Insights {
+        let traces: Vec<Trace> = log.iter().filter_map(Trace::of).collect();
+        sum_up(&traces, &Policies::default())
+    }
+
+    /// The logs of several pull requests, one after the other.
+    fn renumbered(logs: impl IntoIterator<Item = Vec<Event>>) -> Vec<Event> {
+        let of = |(number, log): (u64, Vec<Event>)| {
+            log.into_iter().map(move |event| Event {
+                pr: PrId::new(event.pr.repo.clone(), number),
+                payload: crate::event::Payload {
+                    run: event.payload.run.as_ref().map(|run| RunId::new(format!("{number}-{run}"))),
+                    ..event.payload.clone()
+                },
+                id: EventId::new(format!("{number}-{}", event.id)),
+                ..event
+            })
+        };
+        (1..).zip(logs).flat_map(of).collect()
+    }
+
+    fn stay_in(insights: &Insights, state: State) -> &Stay {
+        insights.stays.iter().find(|stay| stay.repo.is_none() && stay.state == state).unwrap()
+    }
+
+    #[test]
+    fn states_last_from_their_beginning_to_their_end_everywhere_and_by_repository() {
+        let told = insights(&Tale::at(State::Merged).log);
+        let everywhere: Vec<_> = told.stays.iter().filter(|stay| stay.repo.is_none()).collect();
+        let states: Vec<State> = everywhere.iter().map(|stay| stay.state).collect();
+        assert_eq!(states.len(), 7, "{states:?}");
+        assert!(everywhere.iter().all(|stay| (stay.count, stay.by_itself, stay.p50_secs) == (1, 1, 60)));
+        let here: Vec<_> = told.stays.iter().filter(|stay| stay.repo.is_some()).collect();
+        assert_eq!((here.len(), here[0].repo.as_ref().unwrap().as_str()), (7, "acme/my-app"));
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_seen() {
+        let hundred: Vec<u64> = (1..=100).collect();
+        assert_eq!([50, 95, 99].map(|percent| at_percent(&hundred, percent)), [50, 95, 99]);
+        assert_eq!([50, 95, 99].map(|percent| at_percent(&[7], percent)), [7, 7, 7]);
+        assert_eq!([50, 95, 99].map(|percent| at_percent(&[1, 9], percent)), [1, 9, 9]);
+        assert_eq!(at_percent(&[], 99), 0);
+    }
+
+    #[test]
+    fn a_threshold_is_suggested_from_what_ended_by_itself_if_that_is_enough() {
+        let lasting = |secs: i64| {
+            let mut tale = Tale::at(State::ChecksRunning);
+            tale.now += jiff::SignedDuration::from_secs(secs);
+            tale.check("build", Verdict::Passed);
+            tale.log
+        };
+        let nineteen = insights(&renumbered((1..20).map(|n| lasting(n * 60))));
+        let stay = stay_in(&nineteen, State::ChecksRunning);
+        assert_eq!((stay.count, stay.suggested_minutes, stay.configured_minutes), (19, None, 60));
+        // 20 min at p99, and a quarter more; with the minute the story itself takes.
+        let twenty = insights(&renumbered((1..=20).map(|n| lasting(n * 60 - 60))));
+        let stay = stay_in(&twenty, State::ChecksRunning);
+        assert_eq!((stay.count, stay.by_itself, stay.p99_secs, stay.suggested_minutes), (20, 20, 1200, Some(25)));
+        assert_eq!([0, 1, 48, 49, 3600].map(suggested_minutes), [1, 1, 1, 2, 75]);
+    }
+
+    #[test]
+    fn what_suture_brought_about_says_nothing_about_the_pipeline() {
+        let mut tale = Tale::at(State::ChecksFailed);
+        tale.pass(40);
+        tale.sweep(tale.github());
+        tale.news(RemedyNews::Accepted);
+        tale.pass(5);
+        tale.rerun("build", Verdict::Passed, 8);
+        let told = insights(&tale.log);
+        let failed = stay_in(&told, State::ChecksFailed);
+        assert_eq!((failed.count, failed.by_itself, failed.p50_secs), (1, 0, 2400));
+        let rebuilt = told.stays.iter().find(|stay| stay.repo.is_none() && stay.state == State::ChecksRunning).unwrap();
+        assert_eq!((rebuilt.count, rebuilt.by_itself), (2, 2), "the build it asked for took its own time");
+        assert_eq!(told.remedies.len(), 1);
+        let (strategy, tally) = told.remedies[0];
+        assert_eq!((strategy, tally.claimed, tally.helped), (Strategy::Rebuild, 1, 1));
+        assert_eq!((tally.success_percent(), Tally::default().success_percent()), (Some(100.0), None));
+    }
+
+    #[test]
+    fn a_change_is_told_by_a_webhook_or_found_out_by_a_sweep() {
+        let mut tale = Tale::at(State::ChecksRunning);
+        tale.pass(5);
+        let mut github = tale.github();
+        github.signals.note_check(&crate::tests::world::run_of("build", Verdict::Passed, tale.now), 250);
+        github.signals.note_policy(&crate::tests::world::policy_says(PolicyVerdict::Passed, tale.now));
+        tale.verify(github);
+        assert_eq!(tale.state(), State::PolicyPassed);
+        tale.pass(1);
+        tale.approve();
+        let told = insights(&tale.log);
+        let of = |kind: EventKind| {
+            let heard = told.heard.iter().find(|heard| heard.kind == kind);
+            heard.map_or((0, 0), |heard| (heard.told, heard.missed))
+        };
+        assert_eq!(of(EventKind::PrOpened), (1, 0));
+        assert_eq!(of(EventKind::ChecksStarted), (1, 0));
+        assert_eq!((of(EventKind::ChecksPassed), of(EventKind::PolicyPassed)), ((0, 1), (0, 1)));
+        assert_eq!(of(EventKind::ApprovalGranted), (1, 0));
+        assert_eq!(of(EventKind::StateDriftCorrected), (0, 0));
+        assert_eq!((percent(1, 8), percent(0, 3), percent(0, 0)), (Some(12.5), Some(0.0), None));
+    }
+
+    #[test]
+    fn missed_pushes_and_ends_count_as_what_they_were() {
+        let mut tale = Tale::at(State::Approved);
+        let mut github = tale.github();
+        github.described.head = crate::tests::world::sha('b');
+        github.signals = crate::signals::Signals::default();
+        tale.verify(github);
+        tale.pass(1);
+        let mut merged = tale.github();
+        merged.life = crate::snapshot::Life::Merged { at: tale.now, by: None, by_automerge_bot: true };
+        tale.verify(merged);
+        assert_eq!(tale.state(), State::Merged);
+        let told = insights(&tale.log);
+        let missed: Vec<_> = told.heard.iter().filter(|heard| heard.missed > 0).map(|heard| heard.kind).collect();
+        assert_eq!(missed, [EventKind::BranchUpdated, EventKind::MergeSucceeded]);
+        // An approval nobody told of, and then the merge.
+        let mut tale = Tale::at(State::PolicyPassed);
+        tale.tell(crate::event::Happened::Merged { by: None, by_automerge_bot: true });
+        let told = insights(&tale.log);
+        let approval = told.heard.iter().find(|heard| heard.kind == EventKind::ApprovalGranted).unwrap();
+        assert_eq!((approval.told, approval.missed), (0, 1));
+        let mut by_hand = Tale::at(State::PolicyPassed);
+        by_hand.tell(crate::event::Happened::Merged { by: Some("maria".to_owned()), by_automerge_bot: false });
+        assert!(insights(&by_hand.log).heard.iter().all(|heard| heard.missed == 0), "people need no approval");
+    }
+
+    /// A build that fails by this rule with these words, and is run again as often as there are words.
+    fn retried(words: &[&str]) -> Vec<Event> {
+        let mut tale = Tale::at(State::ChecksRunning);
+        tale.fail("build", Some("network"), words[0]);
+        for (n, said) in (8..).zip(words) {
+            tale.pass(60);
+            tale.sweep(tale.github());
+            tale.news(RemedyNews::Accepted);
+            tale.pass(5);
+            let failure = crate::tests::world::failed_because(Some("network"), words.get(n - 7).unwrap_or(said));
+            let mut check = crate::tests::world::run_of("build", Verdict::Failed, tale.now);
+            (check.id, check.failure) = (Some(n as u64), failure);
+            tale.tell(crate::event::Happened::Check { head: tale.head.clone(), check });
+        }
+        tale.pass(60);
+        tale.sweep(tale.github());
+        tale.log
+    }
+
+    #[test]
+    fn a_rule_whose_retries_fail_identically_is_flagged() {
+        let told = insights(&retried(&["reset by 10.0.0.1:443", "reset by 10.0.0.7:443", "reset by 10.0.0.9:443"]));
+        let [rule] = &told.rules[..] else { panic!("{:?}", told.rules) };
+        assert_eq!((rule.rule.as_str(), rule.tally.claimed, rule.tally.failed_again), ("network", 3, 3));
+        assert_eq!((rule.identical, rule.is_flagged()), (3, true), "numbers aside");
+        assert_eq!(rule.tally.success_percent(), Some(0.0));
+        let told = insights(&retried(&["reset", "refused", "unreachable"]));
+        // What the third retry said is what was given up about: the same words.
+        assert_eq!((told.rules[0].identical, told.rules[0].is_flagged()), (1, false));
+        let healed = |mut rule: RuleRecord| {
+            rule.tally.helped += 4;
+            rule.is_flagged()
+        };
+        let rule =
+            RuleRecord { rule: "x".to_owned(), tally: Tally { failed_again: 3, ..Tally::default() }, identical: 3 };
+        assert!(rule.is_flagged() && !healed(rule), "it mostly helps");
+    }
+
+    #[test]
+    fn nothing_happened_is_nothing_told() {
+        assert_eq!(insights(&[]), Insights::default());
+    }
+}

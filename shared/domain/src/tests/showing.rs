@@ -1,0 +1,270 @@
+//! The living check run: what it says in the life of a pull request, and that it says it once.
+
+use crate::command::{Command, CommandSource};
+use crate::comment::check_run::{Button, CheckText, Mood, NAME};
+use crate::decide::EffectKind;
+use crate::event::{Described, Happened, RemedyNews};
+use crate::signals::{PolicyVerdict, Verdict};
+use crate::state::{State, Substatus};
+use crate::tests::world::{Tale, described, minutes, start};
+
+/// A story whose check run lives.
+fn living() -> Tale {
+    let mut tale = Tale::new();
+    tale.policy.check_run.enabled = true;
+    tale.tell(Happened::Opened(described(&tale.head.clone())));
+    tale
+}
+
+/// What the last decision has the check run show.
+fn shown(tale: &Tale) -> Option<CheckText> {
+    let texts: Vec<CheckText> = tale
+        .last()
+        .effects
+        .iter()
+        .filter_map(|effect| match &effect.what {
+            EffectKind::CheckRun { text, as_of } => {
+                assert_eq!(effect.head_sha, tale.record().head_sha);
+                assert_eq!(Some(*as_of), tale.record().shown.as_ref().map(|shown| shown.at));
+                Some(text.clone())
+            }
+            EffectKind::Command(_) | EffectKind::Notice(_) => None,
+        })
+        .collect();
+    assert!(texts.len() <= 1, "one check run, one text");
+    texts.into_iter().next()
+}
+
+fn press(tale: &mut Tale, button: Button, permission: Result<(), String>) -> String {
+    tale.pass(1);
+    tale.command_by(button.command(), CommandSource::CheckRun, permission);
+    shown(tale).map(|text| text.summary).unwrap_or_default()
+}
+
+fn stuck_in_failure() -> Tale {
+    let mut tale = living();
+    tale.pass(1);
+    tale.check("build", Verdict::Running);
+    tale.pass(1);
+    tale.fail("build", Some("timeout"), "timed out after 60 min");
+    tale
+}
+
+#[test]
+fn a_life_with_one_remedy_is_told_step_by_step() {
+    let mut tale = living();
+    let mut told = vec![shown(&tale)];
+    type Step = fn(&mut Tale);
+    let steps: [(i64, Step); 12] = [
+        (1, |tale| tale.check("build", Verdict::Running)),
+        (5, |tale| tale.fail("build", Some("timeout"), "timed out after 60 min")),
+        (31, |tale| _ = tale.sweep(tale.github())),
+        (0, |tale| tale.news(RemedyNews::Accepted)),
+        (1, |tale| tale.rerun("build", Verdict::Running, 8)),
+        (5, |tale| tale.rerun("build", Verdict::Passed, 8)),
+        (1, |tale| tale.policy_bot(PolicyVerdict::Evaluating)),
+        (1, |tale| tale.policy_bot(PolicyVerdict::Passed)),
+        (1, |tale| tale.approve()),
+        (1, |tale| tale.merge_attempt()),
+        (1, |tale| tale.tell(Happened::Merged { by: None, by_automerge_bot: true })),
+        (1, |tale| tale.command(Command::Status)),
+    ];
+    for (pause, step) in steps {
+        tale.pass(pause);
+        step(&mut tale);
+        told.push(shown(&tale));
+    }
+    let page = |text: &CheckText| format!("{:?}: {}\n{}\n{:?}", text.mood, text.title, text.summary, text.buttons);
+    let pages: Vec<String> = told.iter().map(|text| text.as_ref().map_or("(nothing new)".to_owned(), page)).collect();
+    insta::assert_snapshot!(pages.join("\n\n==========\n\n"));
+}
+
+#[test]
+fn it_is_off_unless_it_is_wanted_and_where_suture_only_observes() {
+    for (enabled, observes) in [(false, false), (true, true)] {
+        let mut tale = Tale::new();
+        tale.policy.check_run.enabled = enabled;
+        if observes {
+            tale.policy.mode = crate::policy::Mode::Observe;
+        }
+        tale.tell(Happened::Opened(described(&tale.head.clone())));
+        tale.check("build", Verdict::Running);
+        assert_eq!((shown(&tale), tale.record().shown.clone()), (None, None));
+    }
+    // What was over before it was switched on is left alone.
+    let mut tale = Tale::at(State::Merged);
+    tale.policy.check_run.enabled = true;
+    tale.command(Command::Status);
+    assert_eq!(shown(&tale), None);
+}
+
+#[test]
+fn times_alone_are_nothing_new() {
+    let mut tale = living();
+    tale.check("build", Verdict::Running);
+    assert!(shown(&tale).is_some());
+    let due = tale.record().due_at;
+    for (n, what) in [
+        // GitHub agrees, could not be asked, was asked again: only the date moves.
+        Happened::Verified(Box::new(tale.github())),
+        Happened::Skipped { why: "GitHub is slow".to_owned(), until: None },
+        Happened::Skipped { why: "the breaker is open".to_owned(), until: Some(start() + minutes(600)) },
+        Happened::BaseMoved { base: "main".to_owned() },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        tale.pass(1);
+        tale.tell(what);
+        assert!(tale.last().record.is_some(), "{n}: it is written");
+        assert_eq!(shown(&tale), None, "{n}");
+    }
+    assert_ne!(tale.record().due_at, due);
+    // One of many checks, while others are at work.
+    for check in ["lint", "scan", "docs"] {
+        tale.check(check, Verdict::Running);
+        assert_eq!(shown(&tale), None, "{check}");
+    }
+    tale.check("lint", Verdict::Passed);
+    assert_eq!(shown(&tale), None);
+    tale.fail("scan", None, "3 tests failed");
+    assert!(shown(&tale).is_some_and(|text| text.summary.contains("3 tests failed")));
+}
+
+#[test]
+fn the_newer_of_two_texts_has_the_later_date_whoevers_clock_decided_it() {
+    let mut tale = living();
+    let mut last = tale.record().shown.clone().unwrap().at;
+    tale.check("build", Verdict::Running);
+    assert!(tale.record().shown.as_ref().unwrap().at > last, "within one moment");
+    last = tale.record().shown.clone().unwrap().at;
+    tale.now -= minutes(5);
+    tale.check("build", Verdict::Passed);
+    assert!(shown(&tale).is_some() && tale.record().shown.as_ref().unwrap().at > last, "a clock that is slow");
+}
+
+#[test]
+fn a_new_head_gets_its_own() {
+    let mut tale = living();
+    tale.check("build", Verdict::Running);
+    assert!(shown(&tale).is_some());
+    tale.pass(1);
+    tale.push('b', false);
+    assert!(shown(&tale).is_some_and(|text| text.summary.contains("on bbbbbbb")));
+}
+
+#[test]
+fn a_person_who_is_needed_sees_it_and_what_was_found() {
+    let mut tale = living();
+    tale.check("build", Verdict::Running);
+    tale.fail("build", None, "3 tests failed");
+    tale.pass(31);
+    tale.sweep(tale.github());
+    let text = shown(&tale).unwrap();
+    assert_eq!(
+        (tale.state(), text.mood, text.title.as_str()),
+        (State::NeedsIntervention, Mood::Person, "A person is needed")
+    );
+    assert!(
+        text.summary.contains("Rule 4 (CHECKS FAILED — PERSISTENT): `build` failed: 3 tests failed."),
+        "{}",
+        text.summary
+    );
+    assert_eq!(text.buttons, [Button::Rebuild, Button::Resume, Button::Explain]);
+    tale.pass(1);
+    tale.push('b', false);
+    let text = shown(&tale).unwrap();
+    assert_eq!((text.mood, text.summary.contains("Rule 4")), (Mood::Quiet, false), "{}", text.summary);
+}
+
+#[test]
+fn a_button_is_a_command_and_its_answer_stands_on_the_check_run() {
+    let mut tale = stuck_in_failure();
+    let held = press(&mut tale, Button::Hold, Ok(()));
+    assert!(tale.record().hold && held.contains("**Asked:** danny asked for `/hold`."), "{held}");
+    assert!(shown(&tale).unwrap().buttons.contains(&Button::Resume));
+    let resumed = press(&mut tale, Button::Resume, Ok(()));
+    assert!(!tale.record().hold && resumed.contains("danny asked for `/resume`."), "{resumed}");
+    let refused = press(&mut tale, Button::Rebuild, Err("`/rebuild` needs write permission".to_owned()));
+    assert!(refused.contains("and Suture refused: `/rebuild` needs write permission."), "{refused}");
+    assert_eq!(tale.record().active_run, None);
+    let asked = press(&mut tale, Button::Rebuild, Ok(()));
+    assert!(asked.contains("Suture is about to run the checks again."), "{asked}");
+    assert!(tale.record().active_run.as_ref().is_some_and(|run| run.human));
+    tale.news(RemedyNews::Dropped { why: "a build is under way".to_owned() });
+    let text = shown(&tale).unwrap().summary;
+    assert!(
+        text.contains("**Asked:** Suture was asked to run the checks again: dropped: a build is under way."),
+        "{text}"
+    );
+    // Said on the pull request since: what the button brought is history.
+    tale.command(Command::Hold);
+    assert!(shown(&tale).is_some_and(|text| !text.summary.contains("**Asked:**")));
+}
+
+#[test]
+fn an_explanation_is_given_as_often_as_it_is_asked_for() {
+    let mut tale = stuck_in_failure();
+    for _ in 0..2 {
+        let text = press(&mut tale, Button::Explain, Ok(()));
+        for part in ["danny asked for `/explain`.", "Rule 3 (CHECKS FAILED — TRANSIENT)", "- `/rebuild`: "] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    tale.pass(1);
+    tale.rerun("build", Verdict::Running, 8);
+    let text = shown(&tale).unwrap().summary;
+    assert!(!text.contains("`/explain`") && !text.contains("Rule 3"), "that state is over: {text}");
+}
+
+#[test]
+fn suture_does_not_wait_for_its_own_check() {
+    let required = |tale: &Tale| tale.record().required_checks.clone();
+    let described = |tale: &Tale| Described {
+        required_checks: Some(vec![NAME.to_owned(), "build".to_owned()]),
+        ..described(&tale.head)
+    };
+    let mut tale = Tale::new();
+    tale.policy.check_run.enabled = true;
+    tale.tell(Happened::Opened(described(&tale)));
+    assert_eq!(required(&tale), ["build"]);
+    let mut github = tale.github();
+    github.required_checks = Some(vec![NAME.to_owned(), "build".to_owned()]);
+    tale.verify(github);
+    assert_eq!(required(&tale), ["build"]);
+    tale.check("build", Verdict::Passed);
+    assert_eq!(tale.state(), State::ChecksPassed);
+    // Without a check run of ours that name is somebody else's.
+    let mut other = Tale::new();
+    other.tell(Happened::Opened(described(&other)));
+    assert_eq!(required(&other), ["suture", "build"]);
+    let wrong = crate::policy::Policies::parse("check_run.enabled = true\nchecks.required = ['suture']").unwrap_err();
+    assert!(wrong.to_string().contains("Suture would wait for itself"), "{wrong}");
+}
+
+#[test]
+fn buttons_fit_where_github_puts_them() {
+    for identifier in ["rebuild", "hold", "resume", "explain"] {
+        let button = Button::named(identifier).unwrap();
+        assert!(button.label().len() <= 20 && button.description().len() <= 40, "{identifier}");
+        assert_eq!((button.identifier(), button.command().name()), (identifier, format!("/{identifier}").as_str()));
+    }
+    assert_eq!(Button::named("merge"), None);
+}
+
+#[test]
+fn what_policy_bot_says_no_to_again_is_shown_with_its_words() {
+    let mut tale = living();
+    tale.check("build", Verdict::Passed);
+    tale.pass(1);
+    let mut report = crate::tests::world::policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), tale.now);
+    report.text = "needs two reviewers".to_owned();
+    tale.tell(Happened::Policy { head: tale.head.clone(), report });
+    let text = shown(&tale).unwrap();
+    assert!(
+        text.summary.contains("Policy Bot rejected it (OTHER_POLICY_FAILURE): needs two reviewers."),
+        "{}",
+        text.summary
+    );
+    assert!(text.summary.contains("If nothing happens before, Suture will call a person at "), "{}", text.summary);
+}

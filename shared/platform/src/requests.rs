@@ -1,0 +1,414 @@
+//! Reconcile requests (seed 003): taking one, and what becomes of it. A request is a row with a date, like everything else: there
+//! is no second queue. What a request means is the domain's; here are the rows it is written to, always together with the
+//! run that people see, and the limits of a day.
+
+use std::time::Duration;
+
+use domain::backoff::seed_of;
+use domain::comment::sweep as words;
+use domain::id::RunId;
+use domain::policy::{Policies, Triggers};
+use domain::pull_request::pauses;
+use domain::request::{Answer, Ask, Asked, Begin, Cancel, End, Queued, Request, Scope, Standing, Then};
+use domain::run::{Initiator, Run, RunError, RunState, RunTrigger, TransitionContext};
+use jiff::{SignedDuration, Timestamp};
+use tracing::info;
+
+use crate::guards;
+use crate::rows;
+use crate::store::{OnlyIf, Store, StoreError, Write};
+
+/// How often one is tried to be written before whoever asks is told that others are in the way.
+const TRIES: u32 = 8;
+/// The first pause between these is up to this long, and each further one up to twice as long.
+const PAUSE_MS: u64 = 5;
+/// The limits are those of a day.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// How long a wish to cancel is remembered; no sweep lasts longer.
+const CANCEL_FOR: SignedDuration = SignedDuration::from_hours(1);
+
+/// What became of an ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// It waits for its time.
+    Queued(Box<Asked>),
+    /// This very one was taken before.
+    Known(Standing),
+    /// Something newer shows what this one would.
+    Superseded {
+        /// By which run.
+        by: RunId,
+    },
+    /// The day has no room for it, in a sentence; what is due is left to the schedule.
+    OverLimit(String),
+}
+
+/// The settings that hold for a scope.
+fn settings_of<'a>(policies: &'a Policies, scope: &Scope) -> &'a Triggers {
+    let policy = scope.repo().map_or(policies.base(), |repo| policies.for_repo(repo));
+    &policy.triggers
+}
+
+/// A request, if there is one.
+///
+/// # Errors
+/// If the store cannot be read, or the row not be understood.
+pub async fn load<S: Store>(store: &S, key: &str, now: Timestamp) -> Result<Option<Request>, StoreError> {
+    let key = rows::request_key(key);
+    let item = store.get(&key, now).await?;
+    item.map(|item| rows::read(&key, &item)).transpose()
+}
+
+/// Somebody asks for a scope. When this answers, the request is durable, or the answer says why there is none.
+///
+/// # Errors
+/// If the store cannot be read or written, or others write the same request all the time.
+pub async fn ask<S: Store>(
+    store: &S,
+    policies: &Policies,
+    (scope, dry_run): (&Scope, bool),
+    ask: &Ask,
+    now: Timestamp,
+) -> Result<Taken, StoreError> {
+    let key = Request::key_of(scope, dry_run);
+    // What was promised and is over, cancelled for instance, is not begun anew by whoever hears of it late.
+    let promised = if ask.trigger == RunTrigger::AdminApi { run_of(store, &ask.run, now).await? } else { None };
+    if promised.is_some_and(|run| run.state.is_terminal()) {
+        return Ok(Taken::Known(Standing::Over));
+    }
+    let mut counted = false;
+    for attempt in 1..=TRIES {
+        let known = load(store, &key, now).await?;
+        let loaded = known.as_ref().map(|request| request.version);
+        let request = known.unwrap_or_else(|| Request::new(scope.clone(), dry_run));
+        let queued = match request.ask(ask, settings_of(policies, scope), now) {
+            Answer::Queued(queued) => queued,
+            Answer::Known(standing) => return Ok(Taken::Known(standing)),
+            Answer::Superseded { by } => {
+                say_superseded(store, policies, (&key, ask), &by, now).await?;
+                return Ok(Taken::Superseded { by });
+            }
+        };
+        if queued.is_first && !counted {
+            if let Some(why) = over_limit(store, policies, scope, now).await? {
+                info!(request = key, run = %ask.run, why, "a request is left to the schedule");
+                return Ok(Taken::OverLimit(why));
+            }
+            counted = true;
+        }
+        let writes = queue_writes(store, policies, &queued, loaded, now).await?;
+        match store.write(writes, now).await {
+            Ok(()) => return Ok(queued.request.waiting().map_or(Taken::Known(Standing::Waiting), queued_as)),
+            Err(StoreError::Refused(_) | StoreError::Contended) => pause(ask.run.as_str(), attempt).await,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Contended)
+}
+
+fn queued_as(asked: &Asked) -> Taken {
+    Taken::Queued(Box::new(asked.clone()))
+}
+
+/// Full jitter, the same for the same run and attempt.
+async fn pause(name: &str, attempt: u32) {
+    let window = PAUSE_MS << attempt.min(6);
+    tokio::time::sleep(Duration::from_millis(seed_of(name, attempt) % window)).await;
+}
+
+/// Counts one more request of today, and says if that is one too many. Everything is exempt: it is rare, and asked for when
+/// much is wrong.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn over_limit<S: Store>(
+    store: &S,
+    policies: &Policies,
+    scope: &Scope,
+    now: Timestamp,
+) -> Result<Option<String>, StoreError> {
+    let Some(repo) = scope.repo() else { return Ok(None) };
+    let (of_repo, of_org) = (settings_of(policies, scope).per_repo_per_day, policies.base().triggers.per_org_per_day);
+    for (whose, limit) in [(repo.as_str(), of_repo), (repo.owner(), of_org)] {
+        if guards::count_in(store, &format!("requests#{whose}"), DAY, now).await? > i64::from(limit) {
+            return Ok(Some(words::too_many_requests(whose, limit)));
+        }
+    }
+    Ok(None)
+}
+
+fn put(request: &Request, loaded: Option<u64>, now: Timestamp) -> Result<Write, StoreError> {
+    let (key, item) = rows::request_row(request, now)?;
+    Ok(Write::Put { key, item, only_if: loaded.map_or(OnlyIf::Absent, OnlyIf::Version) })
+}
+
+fn put_run(run: &Run, loaded: Option<u64>, policies: &Policies) -> Result<Write, StoreError> {
+    let (key, item) = rows::run_row(run, policies.base())?;
+    Ok(Write::Put { key, item, only_if: loaded.map_or(OnlyIf::Absent, OnlyIf::Version) })
+}
+
+async fn run_of<S: Store>(store: &S, id: &RunId, now: Timestamp) -> Result<Option<Run>, StoreError> {
+    let key = rows::run_key(id);
+    store.get(&key, now).await?.map(|item| rows::read(&key, &item)).transpose()
+}
+
+/// The run of a request, before anybody is at it.
+fn pending(key: &str, run: &RunId, trigger: RunTrigger, requested_by: Option<&str>, now: Timestamp) -> Run {
+    let mut run = Run::sweep(run.clone(), trigger, now);
+    run.requested_by = requested_by.map(str::to_owned);
+    run.request = Some(key.to_owned());
+    run
+}
+
+/// The request itself, the run that was promised, the run that is superseded by it, and word to the one under way: all or none.
+async fn queue_writes<S: Store>(
+    store: &S,
+    policies: &Policies,
+    queued: &Queued,
+    loaded: Option<u64>,
+    now: Timestamp,
+) -> Result<Vec<Write>, StoreError> {
+    let request = &queued.request;
+    let mut writes = vec![put(request, loaded, now)?];
+    let Some(asked) = request.waiting() else { return Ok(writes) };
+    if asked.is_promised() {
+        let run = pending(&request.key(), &asked.run, asked.trigger, asked.requested_by.as_deref(), now);
+        writes.push(put_run(&run, None, policies)?);
+    }
+    if let Some(replaced) = queued.replaced.as_ref().filter(|replaced| replaced.is_promised() || replaced.tries > 0) {
+        writes.extend(cancelled(store, policies, &replaced.run, words::superseded(&asked.run), now).await?);
+    }
+    if let Some(run) = &queued.cancel {
+        writes.push(guards::hold_off_write(&cancel_name(run), later(now, CANCEL_FOR)));
+    }
+    Ok(writes)
+}
+
+/// A run that is there, and is not wanted any more.
+async fn cancelled<S: Store>(
+    store: &S,
+    policies: &Policies,
+    run: &RunId,
+    why: String,
+    now: Timestamp,
+) -> Result<Option<Write>, StoreError> {
+    let Some(run) = run_of(store, run, now).await? else { return Ok(None) };
+    let loaded = run.version;
+    match run.cancel(why, TransitionContext::new(Initiator::System, now)) {
+        Ok(run) => put_run(&run, Some(loaded), policies).map(Some),
+        // It has ended already.
+        Err(_) => Ok(None),
+    }
+}
+
+/// Who was promised a run sees that something newer takes its place.
+async fn say_superseded<S: Store>(
+    store: &S,
+    policies: &Policies,
+    (key, ask): (&str, &Ask),
+    by: &RunId,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    info!(request = key, run = %ask.run, %by, "a request is superseded by a newer one");
+    if ask.trigger != RunTrigger::AdminApi {
+        return Ok(());
+    }
+    let run = pending(key, &ask.run, ask.trigger, ask.requested_by.as_deref(), now);
+    let context = TransitionContext::new(Initiator::System, now);
+    let Ok(run) = run.cancel(words::superseded(by), context) else { return Ok(()) };
+    match store.write(vec![put_run(&run, None, policies)?], now).await {
+        Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.saturating_add(by).unwrap_or(Timestamp::MAX)
+}
+
+fn cancel_name(run: &RunId) -> String {
+    format!("cancel-{run}")
+}
+
+/// Asks a sweep to stop at its next stage boundary, claim or write.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn tell_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
+    guards::hold_off(store, &cancel_name(run), later(now, CANCEL_FOR), now).await
+}
+
+/// Whether somebody has asked a sweep to stop.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn is_told_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<bool, StoreError> {
+    Ok(guards::held_off(store, &cancel_name(run), now).await?.is_some())
+}
+
+/// Somebody does not want a run of a request any more: what waits is taken off, what is under way is told, and what is over
+/// stays as it is.
+///
+/// # Errors
+/// If the store cannot be read or written, or others write the same request all the time.
+pub async fn cancel<S: Store>(
+    store: &S,
+    policies: &Policies,
+    (key, run): (&str, &RunId),
+    by: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    for attempt in 1..=TRIES {
+        let Some(request) = load(store, key, now).await? else { return Ok(()) };
+        let removed = match request.cancel(run) {
+            Cancel::Removed(removed) => removed,
+            Cancel::Running => return tell_to_stop(store, run, now).await,
+            Cancel::NotHere => return Ok(()),
+        };
+        let mut writes = vec![put(&removed, Some(request.version), now)?];
+        writes.extend(cancelled(store, policies, run, format!("{by} cancelled it"), now).await?);
+        match store.write(writes, now).await {
+            Ok(()) => return Ok(()),
+            Err(StoreError::Refused(_) | StoreError::Contended) => pause(run.as_str(), attempt).await,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Contended)
+}
+
+/// A request that has begun.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Begun {
+    pub(crate) request: Request,
+    pub(crate) asked: Asked,
+    pub(crate) run: Run,
+}
+
+/// Whether one could begin.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum MayBegin {
+    Yes(Box<Begun>),
+    /// Somebody is at it, or it waits for its time.
+    Later {
+        by: String,
+        until: Timestamp,
+    },
+    /// Nothing waits, or what waited is over.
+    No,
+}
+
+/// Begins with what waits under a key: the request and its run, in one write.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub(crate) async fn begin<S: Store>(
+    store: &S,
+    policies: &Policies,
+    request: &Request,
+    (holder, until): (&str, Timestamp),
+    now: Timestamp,
+) -> Result<MayBegin, StoreError> {
+    let settings = settings_of(policies, &request.scope);
+    let (next, asked, overtaken) = match request.begin(holder, until, settings, now) {
+        Begin::Begun { request, asked, overtaken } => (request, asked, overtaken),
+        Begin::GivenUp { request: next, asked } => {
+            let error = asked.error.clone().unwrap_or_else(|| "whoever worked on it was gone each time".to_owned());
+            let mut writes = vec![put(&next, Some(request.version), now)?];
+            writes.extend(failed(store, policies, &asked.run, &error, now).await?);
+            return written(store, writes, now).await.map(|_| MayBegin::No);
+        }
+        Begin::Busy { by, until } => return Ok(MayBegin::Later { by, until }),
+        Begin::NotYet { until } => return Ok(MayBegin::Later { by: "its own date".to_owned(), until }),
+        Begin::Nothing => return Ok(MayBegin::No),
+    };
+    let known = run_of(store, &asked.run, now).await?;
+    let loaded = known.as_ref().map(|run| run.version);
+    let by = asked.requested_by.as_deref();
+    let run = known.unwrap_or_else(|| pending(&next.key(), &asked.run, asked.trigger, by, now));
+    let mut writes = Vec::new();
+    let run = match under_way(run, holder, until, now) {
+        Ok(run) => run,
+        // Its run is over: so is the request.
+        Err(_) => {
+            let (over, _) = next.end(&asked.run, End::Cancelled, pauses(policies.base()), settings, now);
+            writes.push(put(&over, Some(request.version), now)?);
+            return written(store, writes, now).await.map(|_| MayBegin::No);
+        }
+    };
+    writes.push(put(&next, Some(request.version), now)?);
+    writes.push(put_run(&run, loaded, policies)?);
+    if let Some(lost) = overtaken {
+        writes.extend(cancelled(store, policies, &lost, words::superseded(&asked.run), now).await?);
+    }
+    if written(store, writes, now).await? {
+        return Ok(MayBegin::Yes(Box::new(Begun { request: *next, asked: *asked, run })));
+    }
+    Ok(MayBegin::Later { by: "somebody who was faster".to_owned(), until: now })
+}
+
+/// Whether it was written; if not, somebody was faster.
+async fn written<S: Store>(store: &S, writes: Vec<Write>, now: Timestamp) -> Result<bool, StoreError> {
+    match store.write(writes, now).await {
+        Ok(()) => Ok(true),
+        Err(StoreError::Refused(_) | StoreError::Contended) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The run, with its worker. One that is tried again runs already: its last worker has let go of it, or is gone.
+fn under_way(mut run: Run, holder: &str, until: Timestamp, now: Timestamp) -> Result<Run, RunError> {
+    (run.lease_until, run.lease_holder) = (None, None);
+    let run = run.take_lease(holder, now, until)?;
+    if run.state == RunState::Running {
+        return Ok(run);
+    }
+    run.advance(RunState::Running, TransitionContext::new(Initiator::System, now))
+}
+
+async fn failed<S: Store>(
+    store: &S,
+    policies: &Policies,
+    run: &RunId,
+    error: &str,
+    now: Timestamp,
+) -> Result<Option<Write>, StoreError> {
+    let Some(run) = run_of(store, run, now).await? else { return Ok(None) };
+    let loaded = run.version;
+    match run.fail("given up", error, TransitionContext::new(Initiator::Timeout, now)) {
+        Ok(run) => put_run(&run, Some(loaded), policies).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A visit has ended: the request and its run are written together. `close` makes the run what it is to be.
+///
+/// # Errors
+/// If the store cannot be read or written.
+pub(crate) async fn end<S: Store>(
+    store: &S,
+    policies: &Policies,
+    begun: &Begun,
+    end: End<'_>,
+    close: impl Fn(Run, &Then) -> Option<Run>,
+    now: Timestamp,
+) -> Result<Then, StoreError> {
+    let settings = settings_of(policies, &begun.request.scope);
+    let pauses = pauses(policies.base());
+    for attempt in 1..=TRIES {
+        let Some(request) = load(store, &begun.request.key(), now).await? else { return Ok(Then::Lost) };
+        let (next, then) = request.end(&begun.asked.run, end, pauses, settings, now);
+        if then == Then::Lost {
+            return Ok(then);
+        }
+        let mut writes = vec![put(&next, Some(request.version), now)?];
+        if let Some(run) = close(begun.run.clone(), &then) {
+            writes.push(put_run(&run, Some(begun.run.version), policies)?);
+        }
+        match store.write(writes, now).await {
+            Ok(()) => return Ok(then),
+            Err(StoreError::Refused(_) | StoreError::Contended) => pause(begun.asked.run.as_str(), attempt).await,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Contended)
+}

@@ -1,0 +1,120 @@
+//! What the numbers suggest: the route, its scopes, and how far it reads.
+
+use domain::event::{Happened, RemedyNews};
+use domain::id::RunId;
+use domain::signals::Verdict;
+use platform::store::memory::MemoryStore;
+use platform::store::{Key, OnlyIf, Query, Store, Write};
+use serde_json::{Value, json};
+use tests::rig::Dynoxide;
+use tests::{check, claim, fact, minute, pr};
+
+use crate::counter::{Counter, Options, Who};
+use crate::furnished;
+
+fn find<'a>(list: &'a Value, field: &str, value: &str) -> &'a Value {
+    let found = list.as_array().unwrap().iter().find(|one| one[field] == value);
+    found.unwrap_or_else(|| panic!("no {value} in {list}"))
+}
+
+async fn the_numbers_are_told_with_their_formulas<S: Store + 'static>(store: S) {
+    let counter = Counter::on(store, Options::default());
+    furnished(&counter).await;
+    let engine = counter.admin.engine();
+    let claimed = claim(engine, &pr(1), "run-1", minute(40)).await;
+    engine.apply(&claimed, minute(40)).await.unwrap();
+    let news = Happened::Remedy { run: RunId::new("run-1"), news: RemedyNews::Accepted };
+    engine.apply(&fact(&pr(1), "n1", minute(41), news), minute(41)).await.unwrap();
+    let mut passed = check(&pr(1), "d9", "build", Verdict::Passed, minute(45));
+    if let Happened::Check { check, .. } = &mut passed.what {
+        check.id = Some(8);
+    }
+    engine.apply(&passed, minute(45)).await.unwrap();
+    counter.hands.set(minute(60));
+    let told = counter.get(Who::Viewer, "/api/insights").await.json();
+    assert_eq!((&told["days"], &told["partial"], &told["partial_reason"]), (&json!(14), &json!(false), &json!(null)));
+    let formulas = told["formulas"].as_array().unwrap();
+    assert!(formulas[0].as_str().unwrap().contains("p99") && formulas[1].as_str().unwrap().contains("same words"));
+    let failed = find(&told["dwell"], "state", "CHECKS_FAILED");
+    assert_eq!((&failed["repo"], &failed["count"], &failed["by_itself"]), (&json!(null), &json!(1), &json!(0)));
+    assert_eq!((&failed["p50_secs"], &failed["p99_secs"]), (&json!(38 * 60), &json!(38 * 60)));
+    assert_eq!((&failed["configured_minutes"], &failed["suggested_minutes"]), (&json!(30), &json!(null)));
+    assert!(failed["advice"].as_str().unwrap().contains("20 are needed"), "{failed}");
+    let opened = find(&told["webhooks"], "kind", "PR_OPENED");
+    assert_eq!((&opened["told"], &opened["missed"], &opened["loss_percent"]), (&json!(4), &json!(0), &json!(0.0)));
+    let rebuild = json!({"strategy": "rebuild", "claimed": 1, "healed": 1, "failed_again": 0, "failed": 0, "dropped": 0,
+                         "success_percent": 100.0});
+    assert_eq!(told["remedies"], json!([rebuild]));
+    let network = json!({"rule": "network", "retries": 1, "healed": 1, "failed_again": 0, "identical": 0,
+                         "success_percent": 100.0, "flagged": false, "advice": null});
+    assert_eq!(told["rules"], json!([network]));
+}
+
+#[tokio::test]
+async fn the_numbers_are_told_with_their_formulas_on_memory() {
+    the_numbers_are_told_with_their_formulas(MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn the_numbers_are_told_with_their_formulas_on_dynoxide() {
+    let rig = Dynoxide::in_memory().await;
+    the_numbers_are_told_with_their_formulas(rig.store().await).await;
+}
+
+#[tokio::test]
+async fn a_scope_sees_its_own_numbers_and_no_others() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let web = counter.get(Who::WebViewer, "/api/insights").await;
+    assert!(!web.text.contains("shop"), "{}", web.text);
+    assert_eq!(find(&web.json()["webhooks"], "kind", "PR_OPENED")["told"], 1);
+    let shop = counter.get(Who::Viewer, "/api/insights?repo=shop").await.json();
+    assert_eq!(find(&shop["webhooks"], "kind", "PR_OPENED")["told"], 3);
+    assert!(shop["dwell"].as_array().unwrap().iter().all(|stay| stay["repo"] != "acme/web"));
+    for (who, path) in
+        [(Who::WebViewer, "/api/insights?repo=acme/shop"), (Who::Viewer, "/api/insights?repo=acme/nowhere")]
+    {
+        assert_eq!(counter.get(who, path).await.problem().0, 404, "{path}");
+    }
+    assert_eq!(counter.get(Who::Viewer, "/api/insights?repo=a/b/c").await.problem(), (400, "BAD_REPO".to_owned()));
+    assert_eq!(counter.get(Who::Viewer, "/api/insights?days=3").await.problem(), (400, "BAD_QUERY".to_owned()));
+}
+
+/// A day with more events than are read says so, and costs no more than the others.
+#[tokio::test]
+async fn a_day_that_is_too_busy_is_read_in_part_and_says_so() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let (store, now) = (counter.store(), minute(20));
+    let query = Query {
+        from: platform::store::From::Log,
+        partition: pr(3).to_string(),
+        prefix: None,
+        up_to: None,
+        backwards: false,
+        limit: 1,
+        after: None,
+    };
+    let (_, item) = store.query(&query, now).await.unwrap().rows.remove(0);
+    let copies: Vec<Write> = (0..5_100)
+        .map(|n| Write::Put {
+            key: Key::event(pr(3).to_string(), format!("2036-03-03T09:10:00.000Z#copy-{n:05}#0")),
+            item: item.clone(),
+            only_if: OnlyIf::Always,
+        })
+        .collect();
+    for chunk in copies.chunks(100) {
+        store.write(chunk.to_vec(), now).await.unwrap();
+    }
+    let before = store.spent().so_far().requests;
+    let told = counter.get(Who::Viewer, "/api/insights").await.json();
+    let asked = store.spent().so_far().requests - before;
+    assert_eq!(told["partial"], true);
+    let why = "Of one day only the first 5000 events of each part were read: the numbers are of those.";
+    assert_eq!(told["partial_reason"], why);
+    // Fourteen days of four parts, and what the key costs.
+    assert!(asked <= 14 * 4 + 10, "{asked} requests");
+    counter.get(Who::Viewer, "/api/insights").await.json();
+    let again = store.spent().so_far().requests - before - asked;
+    assert!(again <= 12, "a day that was read is not read again at once: {again}");
+}

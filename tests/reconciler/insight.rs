@@ -1,0 +1,131 @@
+//! What the log suggests after some days in the pretended world: thresholds, lost webhooks, remedies and rules that help or do not.
+
+use domain::command::Role;
+use domain::event::EventKind;
+use domain::insight::{Insights, Stay};
+use domain::state::{State, Strategy};
+use platform::desk::Desk;
+use platform::engine::Engine;
+use platform::keys::{Caller, Keys, new_key};
+use world::{Fault, NewPull, Pr, Repo, Settings};
+
+use crate::stage::Stage;
+
+fn caller(scope: &str) -> Caller {
+    let (key, entry) = new_key("looker", Role::Viewer).unwrap();
+    Keys::parse(&format!("{entry}{scope}")).unwrap().caller(&key).unwrap()
+}
+
+async fn insights(stage: &Stage, scope: &str) -> Insights {
+    let engine = Engine::new(stage.store.clone(), tests::Remembering::default(), stage.policies.clone());
+    let desk = Desk::new(engine, stage.clock(), None, None);
+    let advice = desk.advice(&caller(scope), None).await.unwrap();
+    assert_eq!((advice.days, advice.cut_days), (14, 0));
+    advice.insights
+}
+
+fn stay<'a>(insights: &'a Insights, repo: Option<&str>, state: State) -> &'a Stay {
+    let here = |stay: &&Stay| stay.repo.as_ref().map(|repo| repo.as_str()) == repo && stay.state == state;
+    insights.stays.iter().find(here).unwrap_or_else(|| panic!("{state} in {repo:?}: {:?}", insights.stays))
+}
+
+/// So many pull requests, one after the other, until they are merged or with a person.
+async fn lives(stage: &mut Stage, count: usize, repo: &str, fault: Option<Fault>) -> Vec<Pr> {
+    let mut prs = Vec::new();
+    for _ in 0..count {
+        let pr = stage.with(|world| world.open_pr(NewPull { repo: repo.to_owned(), ..NewPull::default() }));
+        if let Some(fault) = fault {
+            stage.with(|world| world.force(fault, &pr));
+        }
+        stage.pass(3).await;
+        prs.push(pr);
+    }
+    let done = async |stage: &Stage| {
+        for pr in &prs {
+            let state = stage.state(pr).await;
+            if !matches!(state, Some(State::Merged | State::NeedsIntervention)) {
+                return false;
+            }
+        }
+        true
+    };
+    assert!(stage.until(600, done).await);
+    prs
+}
+
+#[tokio::test]
+async fn thresholds_are_suggested_by_state_and_repository_from_what_ended_by_itself() {
+    let repos = vec![Repo::new("acme/payments"), Repo::new("acme/web")];
+    let mut stage = Stage::new(Settings { repos, ..Settings::default() }, "");
+    lives(&mut stage, 24, "acme/payments", None).await;
+    lives(&mut stage, 2, "acme/web", None).await;
+    lives(&mut stage, 1, "acme/payments", Some(Fault::AgentLost)).await;
+    let told = insights(&stage, "").await;
+    let running = stay(&told, Some("acme/payments"), State::ChecksRunning);
+    assert!(running.count >= 25 && running.p50_secs > 0, "{running:?}");
+    assert!(running.p50_secs <= running.p95_secs && running.p95_secs <= running.p99_secs, "{running:?}");
+    let suggested = running.suggested_minutes.unwrap();
+    assert_eq!(running.configured_minutes, 60);
+    assert!(suggested >= 1 && suggested <= (running.p99_secs * 125).div_ceil(6_000).max(1), "{running:?}");
+    assert_eq!(stay(&told, Some("acme/web"), State::ChecksRunning).suggested_minutes, None, "two are not enough");
+    let everywhere = stay(&told, None, State::ChecksRunning);
+    assert_eq!(everywhere.count, running.count + stay(&told, Some("acme/web"), State::ChecksRunning).count);
+    // The one that a rebuild took out of CHECKS_FAILED did not leave it by itself.
+    let failed = stay(&told, Some("acme/payments"), State::ChecksFailed);
+    assert_eq!((failed.count, failed.by_itself), (1, 0), "{failed:?}");
+    let scoped = insights(&stage, ":acme/web").await;
+    assert!(scoped.stays.iter().all(|stay| stay.repo.as_ref().is_none_or(|repo| repo.as_str() == "acme/web")));
+    assert_eq!(stay(&scoped, None, State::ChecksRunning).count, 2, "nobody sees another scope's numbers");
+}
+
+#[tokio::test]
+async fn webhooks_that_never_came_are_counted_by_kind() {
+    let mut stage = Stage::new(Settings::default(), "");
+    // Every third approval and every fourth merge are never told.
+    let (mut reviews, mut ends) = (0, 0);
+    stage.lose(move |_, delivery| {
+        let closed = delivery.event == "pull_request" && delivery.action.as_deref() == Some("closed");
+        reviews += usize::from(delivery.event == "pull_request_review");
+        ends += usize::from(closed);
+        (delivery.event == "pull_request_review" && reviews % 3 == 0) || (closed && ends % 4 == 0)
+    });
+    let prs = lives(&mut stage, 12, "acme/payments", None).await;
+    let mut corrected = 0;
+    for pr in &prs {
+        corrected += stage.logged(pr, EventKind::StateDriftCorrected).await.len();
+    }
+    assert!(corrected >= 3, "a sweep found the merges out");
+    let told = insights(&stage, "").await;
+    let of = |kind: EventKind| {
+        let heard = told.heard.iter().find(|heard| heard.kind == kind).unwrap();
+        (heard.told, heard.missed)
+    };
+    assert_eq!(of(EventKind::ApprovalGranted).0, 8);
+    assert!(
+        (3..=4).contains(&of(EventKind::ApprovalGranted).1),
+        "all but one whose merge was lost too: {:?}",
+        told.heard
+    );
+    assert_eq!(of(EventKind::MergeSucceeded), (9, 3));
+    assert_eq!((of(EventKind::PrOpened), of(EventKind::ChecksPassed)), ((12, 0), (12, 0)));
+}
+
+#[tokio::test]
+async fn remedies_and_rules_are_counted_by_what_they_brought() {
+    let config =
+        "[never_transient.test-failure]\nenabled = false\n[transient.any-test]\npatterns = ['Tests run: [0-9]+']";
+    let mut stage = Stage::new(Settings::default(), config);
+    lives(&mut stage, 4, "acme/payments", Some(Fault::AgentLost)).await;
+    lives(&mut stage, 2, "acme/payments", Some(Fault::RealTestFailure)).await;
+    lives(&mut stage, 2, "acme/payments", Some(Fault::PolicyAsleep)).await;
+    let told = insights(&stage, "").await;
+    let of = |strategy: Strategy| told.remedies.iter().find(|(one, _)| *one == strategy).unwrap().1;
+    let rebuilds = of(Strategy::Rebuild);
+    assert_eq!((rebuilds.claimed, rebuilds.helped, rebuilds.failed_again), (10, 4, 6), "{rebuilds:?}");
+    assert_eq!(rebuilds.success_percent(), Some(40.0));
+    assert_eq!(of(Strategy::RetriggerPolicyBot).success_percent(), Some(100.0));
+    let rule = |name: &str| told.rules.iter().find(|rule| rule.rule == name).unwrap();
+    let (lost, test) = (rule("agent-lost"), rule("any-test"));
+    assert_eq!((lost.tally.helped, lost.identical, lost.is_flagged()), (4, 0, false), "{lost:?}");
+    assert_eq!((test.tally.failed_again, test.identical, test.is_flagged()), (6, 6, true), "{test:?}");
+}

@@ -1,0 +1,159 @@
+//! Many who ask for the same: the newest by event time wins, the others say that they are superseded, and what is under way
+//! stops at its next stage boundary.
+
+use domain::event::EventKind;
+use domain::id::RunId;
+use domain::request::Scope;
+use domain::run::{RunState, RunTrigger};
+use jiff::SignedDuration;
+use platform::requests::{self, Taken};
+use platform::sweep::{Swept, Wish, summary_of};
+use serde_json::json;
+use world::Settings;
+
+use crate::stage::{PATIENCE, Stage, id};
+use crate::{base, hear, push, quiet, request, run, runs, wish};
+
+#[tokio::test]
+async fn two_hundred_pushes_in_a_minute_leave_one_evaluation_for_each_pull_request() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let prs = quiet(&mut stage, 12).await;
+    for n in 0..200 {
+        push(&stage);
+        stage.with(|world| world.advance(SignedDuration::from_millis(300)));
+        stage.settle().await;
+        if n == 100 {
+            // The schedule's tick comes in between.
+            assert_eq!(stage.sweep_now().await.requests, 0);
+        }
+    }
+    // A person's push lands in the same second as the last, and the webhooks under way arrive.
+    stage.with(|world| world.advance(SignedDuration::from_secs(11)));
+    stage.settle().await;
+    for _ in 0..3 {
+        stage.sweep_now().await;
+        stage.with(|world| world.advance(SignedDuration::from_mins(1)));
+        stage.settle().await;
+    }
+    let asked = runs(&stage).await;
+    let found: Vec<_> = asked.iter().filter_map(summary_of).collect();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    println!(
+        "one evaluation stands for {} pushes; the others arrived out of order, and were superseded",
+        found[0].stands_for
+    );
+    assert!((50..=200).contains(&found[0].stands_for), "{}", found[0].stands_for);
+    let regular: u32 = stage.summaries.iter().rev().take(4).map(|summary| summary.verified).sum();
+    assert_eq!((found[0].verified, regular), (12, 0), "twelve evaluations, one of each");
+    for pr in &prs {
+        assert_eq!(stage.logged(pr, EventKind::BaseMoved).await.len(), 1, "{pr}");
+    }
+    let request = request(&stage, &base()).await.unwrap();
+    assert_eq!((request.due_at(), request.waiting()), (None, None), "and nobody waits any more");
+}
+
+#[tokio::test]
+async fn the_newest_by_event_time_wins_and_the_older_say_so() {
+    let mut stage = Stage::new(Settings::default(), "");
+    quiet(&mut stage, 1).await;
+    let (scope, now) = (base(), stage.now());
+    let pushed = |secs: i64| {
+        let at = now.as_second() + secs;
+        let Scope::Base(repo, branch) = &scope else { panic!() };
+        json!({"ref": format!("refs/heads/{branch}"), "deleted": false,
+               "repository": {"full_name": repo.as_str(), "pushed_at": at}})
+    };
+    assert_eq!(hear(&stage, "push", "d-5", &pushed(5)).await["status"], "applied");
+    let older = hear(&stage, "push", "d-3", &pushed(3)).await;
+    assert_eq!(older["status"], "superseded");
+    assert!(older["reason"].as_str().unwrap().starts_with("superseded by `asked-"), "{older}");
+    assert_eq!(hear(&stage, "push", "d-9", &pushed(9)).await["status"], "applied");
+    assert_eq!(hear(&stage, "push", "d-5", &pushed(5)).await["status"], "superseded", "told again, it is older still");
+    let request = request(&stage, &scope).await.unwrap();
+    let waiting = request.waiting().unwrap();
+    assert_eq!((waiting.at.as_second(), waiting.stands_for), (now.as_second() + 9, 2));
+}
+
+#[tokio::test]
+async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = quiet(&mut stage, 1).await.remove(0);
+    let scope = Scope::One(id(&pr));
+    let ask = |name: &str, secs: i64| domain::request::Ask {
+        run: RunId::new(name),
+        at: stage.now() + SignedDuration::from_secs(secs),
+        trigger: RunTrigger::AdminApi,
+        requested_by: Some("maria".to_owned()),
+    };
+    let take =
+        async |ask| requests::ask(&stage.store, &stage.policies, (&scope, false), &ask, stage.now()).await.unwrap();
+    assert!(matches!(take(ask("first", 0)).await, Taken::Queued(_)));
+    assert!(matches!(take(ask("second", 1)).await, Taken::Queued(_)));
+    assert_eq!(take(ask("late", -5)).await, Taken::Superseded { by: RunId::new("second") });
+    for name in ["first", "late"] {
+        let run = run(&stage, name).await.unwrap();
+        assert_eq!(
+            (run.state, run.outcome.as_deref()),
+            (RunState::Cancelled, Some("superseded by `second`")),
+            "{name}"
+        );
+        assert_eq!(run.due_at(), None);
+    }
+    assert_eq!(stage.wish(&wish("first", scope.clone())).await, Swept::Repeated);
+    assert!(matches!(stage.wish(&wish("second", scope.clone())).await, Swept::Done(_)));
+}
+
+/// A newer request comes while the first is under way, after each of its calls in turn: the first stops, the second is granted,
+/// and nothing is done twice.
+#[tokio::test]
+async fn one_under_way_is_cancelled_by_a_newer_one_at_its_next_stage_boundary() {
+    let (mut stopped, mut finished) = (0, 0);
+    for ahead in (6..).step_by(2) {
+        let mut stage = Stage::new(Settings::default(), "");
+        let pr = quiet(&mut stage, 1).await.remove(0);
+        stage.trap.count();
+        let (scope, now) = (Scope::One(id(&pr)), stage.now());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let first = async {
+            let swept = stage.sweep.sweep(&wish("first", scope.clone()), now + PATIENCE).await.unwrap();
+            over.store(true, std::sync::atomic::Ordering::SeqCst);
+            swept
+        };
+        let second = async {
+            while stage.trap.so_far() < ahead {
+                if over.load(std::sync::atomic::Ordering::SeqCst) {
+                    return false;
+                }
+                tokio::task::yield_now().await;
+            }
+            let newer = Wish { at: Some(now + SignedDuration::from_secs(1)), ..wish("second", scope.clone()) };
+            let swept = stage.sweep.sweep(&newer, now + PATIENCE).await.unwrap();
+            assert!(matches!(swept, Swept::Busy { .. } | Swept::Done(_)), "{swept:?}");
+            true
+        };
+        let (swept, came) = tokio::join!(first, second);
+        if !came {
+            break;
+        }
+        let first = run(&stage, "first").await.unwrap();
+        let superseded = match swept {
+            Swept::Done(summary) => summary.cancelled,
+            // It had not begun yet.
+            Swept::Busy { .. } | Swept::Repeated | Swept::Superseded { .. } => true,
+            Swept::LeftToSchedule(why) => panic!("{why}"),
+        };
+        if superseded {
+            stopped += 1;
+            assert_eq!(first.state, RunState::Cancelled);
+            assert!(first.outcome.unwrap().starts_with("superseded by `second`"));
+        } else {
+            finished += 1;
+            assert_eq!(first.state, RunState::Completed);
+        }
+        stage.with(|world| world.advance(SignedDuration::from_mins(1)));
+        stage.sweep_now().await;
+        assert_eq!(run(&stage, "second").await.unwrap().state, RunState::Completed, "after {ahead} calls");
+    }
+    println!("a newer request came at {} moments: {stopped} times the older one stopped", stopped + finished);
+    assert!(stopped > 3, "{stopped} {finished}");
+}

@@ -1,0 +1,103 @@
+//! Seeds 003 and 002 in the simulated world, sentence by sentence: who may ask for a look before the schedule takes one, what
+//! becomes of many who ask for the same, what keeps requests within bounds, how they are stopped; and what makes Suture
+//! reliable when the same thing is told twice, too often or in vain.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
+
+mod asking;
+mod bounds;
+mod debounce;
+mod reliable;
+mod speed;
+#[expect(dead_code, reason = "the reconciler's own tests use the rest of it")]
+#[path = "../reconciler/stage.rs"]
+mod stage;
+mod stopping;
+mod trying;
+
+use domain::id::RunId;
+use domain::request::{Request, Scope};
+use domain::run::Run;
+use platform::github::webhook::signature::sign;
+use platform::sweep::Wish;
+use platform::{lookup, requests};
+use serde_json::Value;
+use world::{Fault, Pr, Settings};
+
+use crate::stage::Stage;
+
+/// So many pull requests whose builds hang: open, healthy for an hour, and of no interest to any sweep.
+async fn quiet(stage: &mut Stage, count: usize) -> Vec<Pr> {
+    let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
+    settled(stage, &prs).await;
+    prs
+}
+
+/// Nothing about them is due any more.
+async fn settled(stage: &mut Stage, prs: &[Pr]) {
+    for pr in prs {
+        stage.with(|world| world.force(Fault::BuildHung, pr));
+    }
+    stage.pass(5).await;
+    stage.sweeping = false;
+    assert_eq!(stage.sweep_now().await.due, 0, "nothing is due");
+    stage.trap.names();
+}
+
+/// So many pull requests whose checks never started: stale.
+async fn stale(stage: &mut Stage, count: usize) -> Vec<Pr> {
+    stage.sweeping = false;
+    let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
+    for pr in &prs {
+        stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
+    }
+    stage.pass(2).await;
+    stage.sweep_now().await;
+    stage.pass(6).await;
+    stage.bridging = false;
+    stage.trap.names();
+    prs
+}
+
+/// The first repository's base branch.
+fn base() -> Scope {
+    let repo = Settings::default().repos[0].clone();
+    Scope::Base(repo.name.parse().unwrap(), repo.base)
+}
+
+/// Somebody pushes to it.
+fn push(stage: &Stage) {
+    stage.with(|world| world.push_base(&Settings::default().repos[0].name));
+}
+
+/// GitHub delivers something; answers what is answered.
+async fn hear(stage: &Stage, event: &str, delivery: &str, payload: &Value) -> Value {
+    let body = payload.to_string();
+    let request = http::Request::builder()
+        .method("POST")
+        .uri("/webhook/github")
+        .header("x-hub-signature-256", sign(&Settings::default().webhook_secret, body.as_bytes()))
+        .header("x-github-event", event)
+        .header("x-github-delivery", delivery);
+    let (parts, ()) = request.body(()).unwrap().into_parts();
+    let answer = stage.webhook.handle(&parts, body.as_bytes(), stage.now()).await;
+    serde_json::from_str(answer.body()).unwrap()
+}
+
+async fn request(stage: &Stage, scope: &Scope) -> Option<Request> {
+    requests::load(&stage.store.store, &Request::key_of(scope, false), stage.now()).await.unwrap()
+}
+
+async fn run(stage: &Stage, id: &str) -> Option<Run> {
+    lookup::runs(&stage.store.store, &[RunId::new(id)], stage.now()).await.unwrap().pop()
+}
+
+/// The runs of requests that have begun, the newest first.
+async fn runs(stage: &Stage) -> Vec<Run> {
+    let runs = lookup::runs_of(&stage.store.store, None, None, 500, stage.now()).await.unwrap().entries;
+    runs.into_iter().filter(|run| run.request.is_some()).collect()
+}
+
+fn wish(name: &str, scope: Scope) -> Wish {
+    Wish::requested(RunId::new(name), scope, false, format!("process of {name}"))
+}

@@ -1,0 +1,47 @@
+//! How long it takes to ask, to look at the limits and to hear a cancellation, on DynamoDB in this process, through the client
+//! that production uses. (`cargo test --test triggers speed -- --nocapture` prints it.)
+
+use std::time::{Duration, Instant};
+
+use domain::id::{PrId, RunId};
+use domain::request::{Ask, Scope};
+use domain::run::RunTrigger;
+use platform::requests;
+use tests::rig::Dynoxide;
+use tests::{acting, start};
+
+/// So often each.
+const TIMES: u64 = 60;
+
+fn figures(name: &str, limit_ms: u64, mut took: Vec<Duration>) {
+    took.sort_unstable();
+    let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
+    let p95 = took[took.len() * 95 / 100];
+    println!("{name}: median {median:.1?}, p95 {p95:.1?}, worst {worst:.1?} (at most {limit_ms} ms)");
+    // The machine may be busy with something else now and then; half of them may not.
+    assert!(median <= Duration::from_millis(limit_ms), "{name}: {median:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asking_takes_a_moment() {
+    let rig = Dynoxide::in_memory().await;
+    let (store, policies) = (rig.store().await, acting());
+    let scope = |number| Scope::One(PrId::new("acme/shop".parse().unwrap(), number));
+    let (mut enqueue, mut limits, mut cancels) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 1..=TIMES {
+        let run = RunId::new(format!("r-{number}"));
+        let ask = Ask { run: run.clone(), at: start(), trigger: RunTrigger::AdminApi, requested_by: None };
+        let began = Instant::now();
+        requests::ask(&store, &policies, (&scope(number), false), &ask, start()).await.unwrap();
+        enqueue.push(began.elapsed());
+        let began = Instant::now();
+        requests::over_limit(&store, &policies, &scope(number), start()).await.unwrap();
+        limits.push(began.elapsed());
+        let began = Instant::now();
+        assert!(!requests::is_told_to_stop(&store, &run, start()).await.unwrap());
+        cancels.push(began.elapsed());
+    }
+    figures("enqueue", 100, enqueue);
+    figures("limit check", 10, limits);
+    figures("cancel check", 5, cancels);
+}

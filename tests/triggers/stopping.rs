@@ -1,0 +1,142 @@
+//! Cancelling: what waits is taken off, what is over stays, what nobody knows is not found, and what is under way stops at the
+//! next of many places. It is never a failure, and never a try.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use domain::id::RunId;
+use domain::request::Scope;
+use domain::run::RunState;
+use platform::requests;
+use platform::sweep::Swept;
+use world::Settings;
+
+use crate::stage::{PATIENCE, Stage, id};
+use crate::{base, request, run, stale, wish};
+
+/// The calls of a request for a stale pull request, by name, in order.
+async fn calls(scope: impl Fn(&world::Pr) -> Scope) -> Vec<String> {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = stale(&mut stage, 1).await.remove(0);
+    let Swept::Done(summary) = stage.wish(&wish("r-1", scope(&pr))).await else { panic!("no sweep") };
+    assert_eq!(summary.claims(), 1, "{summary:?}");
+    stage.trap.names()
+}
+
+#[tokio::test]
+async fn cancel_is_read_after_the_query_after_verification_and_before_each_claim_and_each_write() {
+    let asks = |name: &String| name == "get LIMIT#cancel-r-1";
+    let names = calls(|_| base()).await;
+    let place = |what: &str| {
+        names.iter().position(|name| name.contains(what)).unwrap_or_else(|| panic!("{what} in {names:#?}"))
+    };
+    let (query, github) = (place("query acme/"), place("GitHub POST /graphql"));
+    assert!(names[query..github].iter().any(asks), "after the query: {names:#?}");
+    // Every write to a pull request follows upon the question; nothing comes in between.
+    let writes: Vec<usize> = (0..names.len()).filter(|n| names[*n].starts_with("write PR#")).collect();
+    assert_eq!(writes.len(), 3, "the base, the verification and the claim: {names:#?}");
+    for write in &writes {
+        assert!(asks(&names[write - 1]), "before {}: {names:#?}", names[*write]);
+    }
+    let [_, verified, claimed] = writes[..] else { panic!() };
+    let breaker = (verified..claimed).find(|n| names[*n].contains("LIMIT#remedies")).unwrap();
+    assert!(
+        names[verified + 1..breaker].iter().filter(|name| asks(name)).count() >= 2,
+        "after verification, and before the claim: {names:#?}"
+    );
+}
+
+/// It is cancelled after each of its calls in turn. What was not written by then, but for the one write that had asked just
+/// before, is never written.
+#[tokio::test]
+async fn a_request_under_way_stops_wherever_it_is() {
+    let (mut removed, mut cancelled, mut completed) = (0, 0, 0);
+    for ahead in 6.. {
+        let mut stage = Stage::new(Settings::default(), "");
+        let pr = stale(&mut stage, 1).await.remove(0);
+        stage.trap.count();
+        let now = stage.now();
+        let (over, at) = (AtomicBool::new(false), AtomicBool::new(false));
+        let sweeping = async {
+            let swept = stage.sweep.sweep(&wish("r-1", base()), now + PATIENCE).await.unwrap();
+            over.store(true, Ordering::SeqCst);
+            swept
+        };
+        let cancelling = async {
+            while stage.trap.so_far() < ahead && !over.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+            }
+            if over.load(Ordering::SeqCst) {
+                return 0;
+            }
+            at.store(true, Ordering::SeqCst);
+            let before = stage.trap.names().len();
+            let request = (&*format!("{}", base()), &RunId::new("r-1"));
+            requests::cancel(&stage.store.store, &stage.policies, request, "maria", now).await.unwrap();
+            before
+        };
+        let (swept, _) = tokio::join!(sweeping, cancelling);
+        if !at.load(Ordering::SeqCst) {
+            break;
+        }
+        let names = stage.trap.names();
+        let late: Vec<&String> = names.iter().filter(|name| name.starts_with("write PR#")).collect();
+        let Swept::Done(summary) = swept else {
+            // It had not begun: it was taken off.
+            removed += 1;
+            let run = run(&stage, "r-1").await.unwrap();
+            assert_eq!((run.state, run.outcome.as_deref()), (RunState::Cancelled, Some("maria cancelled it")));
+            assert_eq!(late, Vec::<&String>::new());
+            continue;
+        };
+        let (run, record) = (run(&stage, "r-1").await.unwrap(), stage.record(&pr).await);
+        if summary.cancelled {
+            cancelled += 1;
+            assert!(late.len() <= 1, "after {ahead} calls: {late:?}");
+            assert_eq!((run.state, run.error), (RunState::Cancelled, None), "no failure");
+        } else {
+            completed += 1;
+            assert_eq!(run.state, RunState::Completed, "it was over before it could hear");
+        }
+        // No attempt either: a remedy that was not claimed cost nothing, and the schedule goes on from here.
+        let claimed = record.active_run.is_some();
+        assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (u32::from(claimed), u32::from(claimed)));
+        let request = request(&stage, &base()).await.unwrap();
+        assert_eq!((request.due_at(), request.waiting(), request.running()), (None, None, None));
+        stage.with(|world| world.advance(jiff::SignedDuration::from_mins(1)));
+        let next = stage.sweep_now().await;
+        assert_eq!((next.claims(), next.expired), (u32::from(!claimed), 0), "after {ahead} calls: {next:?}");
+        assert_eq!(next.breaker, "closed");
+    }
+    println!(
+        "a request was cancelled after each call: {removed} times before it began, {cancelled} times under way; {completed} times it was over"
+    );
+    assert!(removed > 0 && cancelled > 10, "{removed} {cancelled}");
+}
+
+#[tokio::test]
+async fn one_that_waits_is_taken_off_and_never_begins() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = stale(&mut stage, 1).await.remove(0);
+    let scope = Scope::One(id(&pr));
+    // The slot of its repository is taken: it waits.
+    let repo_slot = format!("requests:{}", scope.repo().unwrap());
+    let until = stage.now() + jiff::SignedDuration::from_mins(1);
+    platform::guards::take_place(&stage.store, &repo_slot, 1, "somebody", until, stage.now()).await.unwrap();
+    assert!(matches!(stage.wish(&wish("r-1", scope.clone())).await, Swept::Busy { .. }));
+    assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Pending);
+    let cancel = async |stage: &Stage| {
+        let request = (&*scope.to_string(), &RunId::new("r-1"));
+        requests::cancel(&stage.store, &stage.policies, request, "maria", stage.now()).await.unwrap();
+    };
+    cancel(&stage).await;
+    let run_of = run(&stage, "r-1").await.unwrap();
+    assert_eq!((run_of.state, run_of.outcome.as_deref()), (RunState::Cancelled, Some("maria cancelled it")));
+    assert_eq!(request(&stage, &scope).await.unwrap().due_at(), None);
+    stage.with(|world| world.advance(jiff::SignedDuration::from_mins(2)));
+    assert_eq!(stage.wish(&wish("r-1", scope.clone())).await, Swept::Repeated, "the bus told of it late");
+    // Once more, and for one that is over: nothing happens.
+    let version = request(&stage, &scope).await.unwrap().version;
+    cancel(&stage).await;
+    assert_eq!(request(&stage, &scope).await.unwrap().version, version);
+    assert_eq!(stage.sweep_now().await.requests, 0);
+}

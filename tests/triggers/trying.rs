@@ -1,0 +1,121 @@
+//! Requests that go wrong: tried again three times with growing pauses, taken over from a worker that died, and ended with what
+//! they have when their time is up.
+
+use std::sync::atomic::Ordering;
+
+use domain::request::Scope;
+use domain::run::RunState;
+use jiff::SignedDuration;
+use platform::sweep::{Swept, summary_of};
+use world::Settings;
+
+use crate::stage::{PATIENCE, Stage, Stop, id};
+use crate::{base, quiet, request, run, wish};
+
+#[tokio::test]
+async fn a_request_that_fails_is_tried_again_three_times_with_backoff() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = quiet(&mut stage, 1).await.remove(0);
+    let scope = Scope::One(id(&pr));
+    stage.trap.silence(Some("get BREAKER"));
+    let mut now = stage.now();
+    for pause in [30, 60, 120] {
+        let Swept::Done(summary) = stage.wish(&wish("r-1", scope.clone())).await else { panic!("no sweep") };
+        assert_eq!(summary.errors.len(), 1, "{summary:?}");
+        let due = request(&stage, &scope).await.unwrap().due_at().unwrap();
+        assert_eq!(due, now + SignedDuration::from_secs(pause));
+        assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Running, "it is not over");
+        stage.with(|world| world.advance_to(due - SignedDuration::from_secs(1)));
+        assert!(matches!(stage.wish(&wish("r-1", scope.clone())).await, Swept::Busy { .. }), "not before");
+        stage.with(|world| world.advance_to(due));
+        now = due;
+    }
+    stage.wish(&wish("r-1", scope.clone())).await;
+    let failed = run(&stage, "r-1").await.unwrap();
+    assert_eq!((failed.state, failed.outcome.as_deref()), (RunState::Failed, Some("given up")));
+    assert!(failed.error.as_deref().unwrap().contains("nobody answers"), "{failed:?}");
+    assert_eq!(failed.steps.iter().filter(|step| step.name.starts_with("try-")).count(), 3);
+    assert_eq!(request(&stage, &scope).await.unwrap().due_at(), None);
+    // What it was about has its own date, and lost nothing.
+    stage.trap.silence(None);
+    assert!(stage.record(&pr).await.due_at.is_some());
+}
+
+#[tokio::test]
+async fn one_that_fails_once_is_granted_by_the_next_sweep() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = quiet(&mut stage, 1).await.remove(0);
+    let scope = Scope::One(id(&pr));
+    stage.trap.silence(Some("get BREAKER"));
+    stage.wish(&wish("r-1", scope.clone())).await;
+    stage.trap.silence(None);
+    assert_eq!(stage.sweep_now().await.requests, 0, "it is not due yet");
+    stage.with(|world| world.advance(SignedDuration::from_secs(30)));
+    assert_eq!(stage.sweep_now().await.requests, 1);
+    let done = run(&stage, "r-1").await.unwrap();
+    assert_eq!((done.state, summary_of(&done).unwrap().verified), (RunState::Completed, 1));
+}
+
+/// The process dies at each of its calls, and whoever comes next takes the request over: it is done, or it is nowhere.
+#[tokio::test]
+async fn a_request_whose_worker_dies_is_taken_over() {
+    let mut deaths = 0;
+    for call in 0.. {
+        let mut stage = Stage::new(Settings::default(), "");
+        let prs = quiet(&mut stage, 2).await;
+        stage.trap.set(call, Stop::After);
+        let now = stage.now();
+        let swept = stage.sweep.sweep(&wish("r-1", base()), now + PATIENCE).await;
+        let died = stage.trap.so_far() > call;
+        stage.trap.revive();
+        if !died {
+            assert!(matches!(swept, Ok(Swept::Done(_))), "{swept:?}");
+            break;
+        }
+        deaths += 1;
+        stage.with(|world| world.advance(PATIENCE + SignedDuration::from_secs(1)));
+        for _ in 0..4 {
+            stage.sweep_now().await;
+            stage.with(|world| world.advance(SignedDuration::from_mins(2)));
+        }
+        let (run, request) = (run(&stage, "r-1").await, request(&stage, &base()).await);
+        match (run, request) {
+            // It died before anything was written: whoever asked was not told that it was taken.
+            (None, None) => assert!(call < 5, "{call}"),
+            (run, request) => {
+                assert_eq!(run.map(|run| run.state), Some(RunState::Completed), "call {call}");
+                assert_eq!(request.map(|request| request.due_at()), Some(None), "call {call}");
+                for pr in &prs {
+                    let kinds = stage.kinds(pr).await;
+                    assert_eq!(kinds.get("BASE_MOVED"), Some(&1), "call {call}: heard of once, {kinds:?}");
+                }
+            }
+        }
+    }
+    println!("a request's worker died at each of {deaths} calls");
+    assert!(deaths > 15, "{deaths}");
+}
+
+#[tokio::test]
+async fn after_ten_minutes_it_ends_with_what_it_has() {
+    let mut stage =
+        Stage::new(Settings::default(), "triggers.max_prs = 130\nlimits.webhooks_per_minute_per_repo = 10000");
+    quiet(&mut stage, 130).await;
+    // Four queries of 25 are one go: the second hundred would begin after nine and a half minutes.
+    stage.slow_secs.store(140, Ordering::SeqCst);
+    let began = stage.now();
+    let swept = stage.sweep.sweep(&wish("r-1", base()), began + SignedDuration::from_hours(1)).await.unwrap();
+    let Swept::Done(summary) = swept else { panic!("{swept:?}") };
+    assert!(summary.partial, "{summary:?}");
+    assert_eq!((summary.due, summary.verified, summary.left), (130, 100, 30));
+    let took = stage.now().duration_since(began);
+    assert!(took <= SignedDuration::from_mins(10), "{took:#}");
+    let ended = run(&stage, "r-1").await.unwrap();
+    assert_eq!((ended.state, ended.partial), (RunState::Completed, true));
+    assert!(ended.outcome.unwrap().starts_with("stopped in time: 130 due, 100 verified"));
+    assert_eq!(request(&stage, &base()).await.unwrap().due_at(), None, "it is over");
+    // What it missed is due, and the schedule's.
+    stage.slow_secs.store(0, Ordering::SeqCst);
+    let next = stage.sweep_now().await;
+    assert_eq!((next.due, next.verified), (30, 30), "{next:?}");
+}
