@@ -7,7 +7,7 @@ use platform::outlets::{Content, Parcel};
 use platform::rows;
 use platform::store::Store as _;
 use serde_json::json;
-use tests::{minute, pr, start};
+use tests::{minute, pr};
 
 use crate::counter::{Counter, Who};
 use crate::furnished;
@@ -191,8 +191,48 @@ async fn a_sweep_is_pending_before_anybody_is_told_and_then_asked_for_on_the_bus
     let silent = counter.post(Who::Operator, "/api/reconciler/run", "").await;
     assert_eq!(silent.status, 202);
     let key = rows::request_key("all");
-    let row = counter.store().get(&key, start()).await.unwrap().unwrap();
+    let row = counter.store().get(&key, minute(20)).await.unwrap().unwrap();
     let request: Request = rows::read(&key, &row).unwrap();
     assert_eq!(request.waiting().unwrap().run.as_str(), silent.json()["run_id"]);
-    assert_eq!(request.due_at(), Some(start()));
+    assert_eq!(request.due_at(), Some(minute(20)));
+}
+
+#[tokio::test]
+async fn who_asks_twice_for_the_same_is_granted_once_and_the_first_run_says_so() {
+    let counter = Counter::new();
+    furnished(&counter).await;
+    let body = r#"{"repo":"SHOP","pr_number":1}"#;
+    let ask = async || {
+        counter.post(Who::Operator, "/api/reconciler/run", body).await.json()["run_id"].as_str().unwrap().to_owned()
+    };
+    let first = ask().await;
+    counter.hands.set(minute(21));
+    let second = ask().await;
+    let run = async |id: &str| counter.get(Who::Viewer, &format!("/api/runs/{id}")).await.json();
+    assert_eq!(run(&first).await["outcome"], json!(format!("superseded by `{second}`")));
+    assert_eq!((&run(&first).await["state"], &run(&second).await["state"]), (&json!("cancelled"), &json!("pending")));
+    // A base branch is another thing, and so is a dry run.
+    let base = counter.post(Who::Operator, "/api/reconciler/run", r#"{"repo":"shop","base":"main"}"#).await.json();
+    let dry =
+        counter.post(Who::Operator, "/api/reconciler/run", r#"{"repo":"shop","pr_number":1,"dry_run":true}"#).await;
+    assert_eq!((dry.status, &run(&second).await["state"]), (202, &json!("pending")));
+    assert_eq!(run(base["run_id"].as_str().unwrap()).await["state"], "pending");
+    let row = platform::requests::load(counter.store(), "base:acme/shop#main", minute(21)).await.unwrap().unwrap();
+    assert_eq!(row.waiting().unwrap().requested_by.as_deref(), Some("operator"));
+}
+
+#[tokio::test]
+async fn over_the_limit_of_the_day_a_request_is_refused_and_everything_is_not() {
+    let policies = domain::policy::Policies::parse("mode = \"act\"\ntriggers.per_repo_per_day = 2").unwrap();
+    let options = crate::counter::Options { policies, ..crate::counter::Options::default() };
+    let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
+    furnished(&counter).await;
+    let ask = async |body: &str| counter.post(Who::Operator, "/api/reconciler/run", body).await;
+    assert_eq!(ask(r#"{"repo":"shop","pr_number":1}"#).await.status, 202);
+    assert_eq!(ask(r#"{"repo":"shop","pr_number":1}"#).await.status, 202, "it stands for the one that waits");
+    assert_eq!(ask(r#"{"repo":"shop","base":"main"}"#).await.status, 202);
+    let refused = ask(r#"{"repo":"shop"}"#).await;
+    assert_eq!(refused.problem(), (429, "TOO_MANY_REQUESTS_TODAY".to_owned()));
+    assert!(refused.text.contains("left to the schedule"), "{}", refused.text);
+    assert_eq!(ask("{}").await.status, 202, "everything is exempt");
 }

@@ -36,7 +36,7 @@ async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
 
 #[tokio::test]
 async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
-    let Scene { stage, prs } = scene(Play::Everyday).await;
+    let Scene { mut stage, prs } = scene(Play::Everyday).await;
     let wish = |name: &str| Wish::requested(RunId::new(name), Scope::One(id(&prs[1])), false, name);
     let (one, other) = (wish("r-1"), wish("r-2"));
     let (one, other) = tokio::join!(stage.wish(&one), stage.wish(&other));
@@ -44,7 +44,9 @@ async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
         Swept::Done(summary) => summary.claims(),
         Swept::Busy { .. } | Swept::Repeated | Swept::Superseded { .. } | Swept::LeftToSchedule(_) => 0,
     };
-    assert_eq!(claims(&one) + claims(&other), 1, "{one:?}\n{other:?}");
+    assert!(claims(&one) + claims(&other) <= 1, "{one:?}\n{other:?}");
+    // The one that came second took the place of the first, and waits if that was under way: the next sweep grants it.
+    stage.sweep_now().await;
     let record = stage.record(&prs[1]).await;
     assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (1, 1));
 }

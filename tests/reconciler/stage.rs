@@ -506,6 +506,11 @@ impl Stage {
         self.post.mail.lock().unwrap().queue.clear();
     }
 
+    /// Whoever carries out what is on the queue.
+    pub(crate) fn bridge(&self) -> &Bridge<Trapped, Post> {
+        &self.bridge
+    }
+
     /// A message comes once more.
     pub(crate) fn again(&self, id: &str, message: &Message) {
         self.post.mail.lock().unwrap().queue.push((id.to_owned(), message.clone()));

@@ -53,9 +53,13 @@ fn each_fault_by_itself_is_survived() {
     }
 }
 
+/// Small worlds in which everything may go wrong: nothing is lost, doubled or stuck, and nobody is called for nothing.
 #[test]
-fn all_faults_at_once_are_survived() {
-    let outcome = simulated(5, 1..41, "all");
+fn a_thousand_small_worlds_are_survived() {
+    let outcome = simulated(3, 1..1_001, "all");
+    println!("{}", outcome.json(0.0));
     assert!(outcome.is_good(), "{:?} {}", outcome.failed, outcome.json(0.0));
-    assert!(outcome.prs >= 200 && outcome.killed > 0 && outcome.remedies.len() >= 6, "{}", outcome.json(0.0));
+    assert_eq!(outcome.escalated_needlessly, 0, "{:?}", outcome.needless);
+    assert!(outcome.seeds == 1_000 && outcome.prs >= 3_000 && outcome.killed > 0, "{}", outcome.json(0.0));
+    assert_eq!(outcome.remedies.len(), 7, "every strategy was needed: {}", outcome.json(0.0));
 }

@@ -1,13 +1,19 @@
 //! Seed 002, sentence by sentence, in the simulated world.
 
+use domain::command::{Command, CommandMessage};
 use domain::comment;
 use domain::event::{Event, EventKind};
+use domain::id::RunId;
 use domain::state::State;
 use jiff::SignedDuration;
 use platform::guards;
+use platform::outlets::message::Message;
+use platform::telemetry::Log;
+use reconciler::Moment;
+use serde_json::{Value, json};
 use world::{Deed, Fault, Pr, Settings, Timing};
 
-use crate::stage::{Stage, id};
+use crate::stage::{PATIENCE, Stage, id};
 use crate::{quiet, stale};
 
 fn is_remedy(event: &Event) -> bool {
@@ -159,4 +165,60 @@ async fn the_request_for_a_fresh_pull_request_cannot_double() {
         (asked.count(), world.effects().iter().filter(|one| one.deed == Deed::PullOpened).count())
     });
     assert_eq!((asked, opened), (1, 2), "asked for once, and one replaces the other");
+}
+
+/// What a function said of itself.
+fn counted(lines: &tests::Written, name: &str) -> u64 {
+    let text = lines.text();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| is_metric(line, name)).filter_map(|line| line[name].as_u64()).sum()
+}
+
+fn is_metric(line: &Value, name: &str) -> bool {
+    let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array();
+    metrics.is_some_and(|metrics| metrics.iter().any(|metric| metric["Name"] == name))
+}
+
+/// The counters of seed 002 §8 that the reconciler and the Car Bridge keep, each counted by something that happens;
+/// `docs/operations.md` maps the names. Those of the webhook function are in `tests/webhook/counted.rs`.
+#[tokio::test]
+async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_counted() {
+    let config = "budgets.rebuild = 1\nlimits.remedies_in_flight = 1\ntriggers.per_repo_per_day = 1";
+    let mut stage = Stage::new(Settings::default(), config);
+    let prs = stale(&mut stage, 2).await;
+    let lines = tests::Written::default();
+    let log = Log::to(lines.clone());
+    let sweep = async |stage: &Stage, event: Value| {
+        let now = stage.now();
+        let moment = Moment { request: "r", now, deadline: now + PATIENCE };
+        reconciler::handle(&stage.sweep, event, &moment, &log).await.unwrap()
+    };
+    let tick = |stage: &Stage| json!({"schedule": "sweep", "slot": stage.now().to_string()});
+    sweep(&stage, tick(&stage)).await;
+    assert_eq!((counted(&lines, "dispatched"), counted(&lines, "skipped")), (1, 1), "one retry, and one has no room");
+    // Two requests of one repository: the second is one too many for the day.
+    for pr in &prs {
+        let detail = json!({"repo": id(pr).repo.as_str(), "pr_number": pr.number, "run_id": format!("r-{pr}")});
+        sweep(&stage, json!({"detail-type": "ReconcileRequested", "detail": detail})).await;
+    }
+    assert_eq!(counted(&lines, "left_to_schedule"), 1);
+    // Jenkins is down, and the rebuild fails: the budget of one is used up, and a person is called.
+    stage.jenkins_down.store(true, std::sync::atomic::Ordering::SeqCst);
+    stage.bridging = true;
+    for _ in 0..200 {
+        stage.with(|world| world.advance(SignedDuration::from_mins(3)));
+        stage.settle().await;
+        sweep(&stage, tick(&stage)).await;
+        if counted(&lines, "loop_blocked") > 0 {
+            break;
+        }
+    }
+    assert!(counted(&lines, "loop_blocked") > 0, "{:?}", stage.kinds(&prs[0]).await);
+    assert!(counted(&lines, "loop_blocked") <= counted(&lines, "escalated"));
+    // A message of close-and-reopen whose run is not there (any more) asks for nothing, and is counted.
+    let (_, Message::Command(rebuild)) = stage.sent().remove(0) else { panic!() };
+    let message = CommandMessage { command: Command::CloseAndReopen, run_id: Some(RunId::new("gone")), ..rebuild };
+    let body = Message::Command(message).to_json().unwrap();
+    car_bridge::handle_one(stage.bridge(), "m", &body, &log, || stage.now()).await.unwrap();
+    assert_eq!((counted(&lines, "nothing"), counted(&lines, "pr_create_skipped")), (1, 1));
 }

@@ -119,3 +119,30 @@ async fn after_ten_minutes_it_ends_with_what_it_has() {
     let next = stage.sweep_now().await;
     assert_eq!((next.due, next.verified), (30, 30), "{next:?}");
 }
+
+#[tokio::test]
+async fn one_that_github_could_not_be_asked_about_is_tried_again() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = quiet(&mut stage, 1).await.remove(0);
+    let (scope, now) = (Scope::One(id(&pr)), stage.now());
+    let until = now + SignedDuration::from_secs(20);
+    platform::guards::hold_off(&stage.store, "github", until, now).await.unwrap();
+    stage.wish(&wish("r-1", scope.clone())).await;
+    assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Running, "it is not over");
+    stage.with(|world| world.advance(SignedDuration::from_secs(30)));
+    assert_eq!(stage.sweep_now().await.requests, 1);
+    let done = run(&stage, "r-1").await.unwrap();
+    assert_eq!((done.state, summary_of(&done).unwrap().verified), (RunState::Completed, 1));
+}
+
+#[tokio::test]
+async fn a_sweep_that_is_about_to_end_begins_with_nothing_it_cannot_look_at() {
+    let mut stage = Stage::new(Settings::default(), "");
+    let pr = quiet(&mut stage, 1).await.remove(0);
+    let (scope, now) = (Scope::One(id(&pr)), stage.now());
+    let swept = stage.sweep.sweep(&wish("r-1", scope.clone()), now + SignedDuration::from_secs(70)).await.unwrap();
+    assert!(matches!(&swept, Swept::Busy { by, .. } if by == "the end of this sweep"), "{swept:?}");
+    let waiting = request(&stage, &scope).await.unwrap();
+    assert_eq!(waiting.waiting().unwrap().tries, 0);
+    assert_eq!(stage.sweep_now().await.requests, 1, "the next one has time");
+}

@@ -86,7 +86,7 @@ async fn only_so_many_are_in_progress_and_the_urgent_come_first() {
 
 #[tokio::test]
 async fn what_is_a_persons_is_left_alone() {
-    let mut stage = Stage::new(Settings::default(), CONFIG);
+    let mut stage = Stage::new(Settings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
     let held = issue(&stage, 1, &["pipeline/approved", "suture/hold"]);
     let ignored = issue(&stage, 2, &["pipeline/approved", "suture/ignore"]);
     let taken = issue(&stage, 3, &["pipeline/approved"]);
@@ -94,7 +94,7 @@ async fn what_is_a_persons_is_left_alone() {
     let nameless =
         stage.with(|world| world.person_writes_issue("", "maria", "Something is slow", &["pipeline/approved"]));
     let mine = issue(&stage, 4, &["pipeline/discovered", "source/human"]);
-    stage.pass(26 * 60).await;
+    stage.pass(90).await;
     assert_eq!((requests(&stage).len(), pulls(&stage).len()), (0, 0));
     for issue in [&held, &ignored, &taken, &nameless, &mine] {
         assert!(is_open(&stage, issue), "{issue}");
@@ -150,7 +150,7 @@ async fn it_is_not_asked_for_for_ever() {
     let last = said(&stage, &approved).pop().unwrap();
     assert!(last.starts_with("CodeGenie was asked 3 times and no pull request was merged."), "{last}");
     let comments = said(&stage, &approved).len();
-    stage.pass(12 * 60).await;
+    stage.pass(4 * 60).await;
     assert_eq!((requests(&stage).len(), said(&stage, &approved).len()), (3, comments));
 }
 
@@ -185,7 +185,7 @@ async fn a_pull_request_nobody_approves_for_four_hours_makes_its_issue_urgent() 
     assert!(!labels(&stage, &approved).contains(&"pipeline/urgent".to_owned()));
     stage.pass(70).await;
     assert_eq!(labels(&stage, &approved), ["pipeline/pr-open", "pipeline/urgent"]);
-    stage.pass(600).await;
+    stage.pass(120).await;
     let urgent = said(&stage, &approved).iter().filter(|said| said.contains("a person should look")).count();
     assert_eq!(urgent, 1);
 }
@@ -229,7 +229,7 @@ async fn a_request_is_one_pull_request_wherever_the_process_dies() {
             stage.pass(1).await;
             let reached = stopped(&mut stage, at, how).await;
             stage.sweeping = true;
-            stage.pass(60).await;
+            stage.pass(40).await;
             let place = format!("stopped {how:?} call {at}");
             let asked: BTreeSet<String> = requests(&stage).into_iter().collect();
             assert_eq!(asked, BTreeSet::from([format!("backlog:{approved}:1")]), "{place}");

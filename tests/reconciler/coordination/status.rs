@@ -105,7 +105,7 @@ async fn it_is_one_issue_wherever_the_process_dies() {
             stage.pass(2).await;
             let reached = stopped(&mut stage, at, how).await;
             stage.sweeping = true;
-            stage.pass(70).await;
+            stage.pass(30).await;
             let issues = stage.with(|world| ours(world));
             assert_eq!(issues.len(), 1, "stopped {how:?} call {at}: {issues:?}");
             assert!(issues[0].1.pinned && issues[0].1.body.contains("| MERGED | 1 |"), "stopped {how:?} call {at}");

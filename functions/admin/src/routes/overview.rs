@@ -75,7 +75,9 @@ async fn last_sweep<S: Store, O: Outlets>(
     caller: &Caller,
 ) -> Result<Option<SweepView>, StoreError> {
     let runs = lookup::runs_of(admin.desk.engine().store(), None, None, LAST_SWEEPS, admin.desk.now()).await?;
-    let ended = runs.entries.iter().find_map(|run| {
+    // A request for less than everything says nothing about how sweeps are doing.
+    let mut whole = runs.entries.iter().filter(|run| run.request.as_deref().is_none_or(|key| key == "all"));
+    let ended = whole.find_map(|run| {
         let summary = sweep::summary_of(run).filter(|summary| !summary.dry_run)?;
         Some(SweepView::of(run, summary, caller))
     });

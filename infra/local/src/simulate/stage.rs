@@ -275,6 +275,8 @@ impl<S: Store + 'static> Stage<S> {
         let queued = || !doing.queued.is_empty() && doing.queued.iter().all(|id| queue.has(*id) || queue.was_done(*id));
         let kept = match status.as_str() {
             Some("applied" | "anomaly") => logged(),
+            // Too many of a day are left to the schedule: whatever it did to pull requests is found when they are due.
+            Some("throttled_delayed") if delivery.event == "push" => true,
             Some("throttled_delayed" | "command_queued") => queued(),
             Some("ignored" | "duplicate_ignored" | "superseded") => true,
             Some(_) | None => false,

@@ -93,7 +93,7 @@ pub(crate) struct Doing {
     pub(crate) since: Timestamp,
     /// The run it read last: the one it works on.
     pub(crate) run: Option<RunId>,
-    /// Events it has written: the first row of each.
+    /// Events it has written, the first row of each, and requests.
     pub(crate) events: Vec<Key>,
     /// Messages it has put onto the queue.
     pub(crate) queued: Vec<u64>,
@@ -127,6 +127,7 @@ pub(crate) enum Noted {
     Event(Key, Result<Box<Event>, String>),
     Record(Row),
     Run(RunId, Claimed),
+    Request(Key),
     Breaker(BreakerState),
 }
 
@@ -240,6 +241,9 @@ impl Watch {
                 let id = RunId::new(run);
                 return (!self.runs.contains_key(&id)).then(|| Noted::Run(id, claimed(item)));
             }
+            if key.partition.starts_with("REQ#") {
+                return Some(Noted::Request(key.clone()));
+            }
             let breaker: Option<Breaker> = (key.partition == "BREAKER").then(|| rows::read(key, item).ok()).flatten();
             breaker.map(|breaker| Noted::Breaker(breaker.state))
         };
@@ -262,6 +266,8 @@ impl Watch {
                 Noted::Run(id, claimed) => {
                     self.runs.entry(id).or_insert(claimed);
                 }
+                // What a push says is kept in its request until a sweep grants that.
+                Noted::Request(key) => doing.events.push(key),
                 Noted::Breaker(state) => {
                     lines.push(format!("the breaker is {state:?}"));
                     self.breaker.push((at, state));

@@ -495,7 +495,7 @@ mod tests {
         let enough = planned(&one, memory, 10, hour(now));
         assert_eq!(whats(&enough), [(1, What::Urge(Why::AskedEnough(3)))]);
         one[0].labels.push("pipeline/urgent".to_owned());
-        assert_eq!(whats(&planned(&one, enough.memory, 10, hour(now + 50))), []);
+        assert_eq!(whats(&planned(&one, enough.memory, 10, hour(now + 20))), []);
     }
 
     #[test]

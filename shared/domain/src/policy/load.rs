@@ -455,7 +455,7 @@ mode = "act"
             assert!(problems.starts_with(expected), "{text}: {problems}");
             assert_eq!(problems.lines().count(), 1, "{problems}");
         }
-        assert!(problems("zzz = 1").ends_with("`transient`, `wake`, `repos`"));
+        assert!(problems("zzz = 1").ends_with("`transient`, `triggers`, `wake`, `repos`"));
         // The nearest counts as meant only up to a quarter of its length, and one more.
         assert!(problems("mo = 1").contains("did you mean `mode`?"));
         assert!(problems("made_x = 1").contains("known here are"));

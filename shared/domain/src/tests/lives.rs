@@ -5,6 +5,7 @@ use super::world::{Tale, described, minutes, policy_says, run_of, sha, start, st
 use crate::command::Command;
 use crate::decide::{HeadChange, Outcome, RunChange, RunEnd, VulnerabilityNews};
 use crate::event::{ClosedBecause, Described, EventKind, Happened, RemedyNews};
+use crate::pull_request::Record;
 use crate::signals::{Approval, Check, MergeReport, PolicyReport, PolicyVerdict, Renewal, Verdict};
 use crate::snapshot::Life;
 use crate::state::{State, Strategy, Substatus};
@@ -253,6 +254,31 @@ fn a_head_that_comes_back_is_asked_about() {
     tale.push('a', false);
     assert_eq!(tale.record().due_at, Some(tale.now));
     assert_eq!(tale.record().past_heads, [sha('b')]);
+}
+
+#[test]
+fn all_being_well_after_a_merge_is_logged_and_changes_nothing_else() {
+    let verified = || Happened::PostMergeVerified { watched_minutes: 30 };
+    for state in State::ALL {
+        let mut tale = Tale::at(if state.is_terminal() { State::Approved } else { state });
+        if state == State::Merged {
+            tale.tell(Happened::Merged { by: None, by_automerge_bot: true });
+        } else if state == State::Closed {
+            tale.tell(Happened::Closed { by: None, why: None });
+        }
+        let (before, logged) = (tale.record().clone(), tale.log.len());
+        tale.pass(30);
+        tale.tell(verified());
+        if state == State::Merged {
+            assert_eq!(tale.record(), &Record { version: before.version + 1, ..before });
+            let last = tale.log.last().unwrap();
+            assert_eq!((tale.log.len(), last.kind, last.to), (logged + 1, EventKind::PostMergeVerified, None));
+            assert_eq!(last.payload.text, "healthy for 30 min after the merge");
+            assert!(last.is_of_the_day(), "the story of its day has it");
+        } else {
+            assert_eq!((tale.record(), tale.log.len()), (&before, logged), "{state}");
+        }
+    }
 }
 
 #[test]

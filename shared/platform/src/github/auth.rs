@@ -244,9 +244,9 @@ impl GitHub {
 }
 
 /// A token that nobody got to see has changed nothing: whoever asked for it may ask again.
-fn harmless(error: CallError) -> CallError {
-    match error {
-        CallError::Unavailable { why, .. } => CallError::Unavailable { why, may_have_happened: false },
-        other => other,
+fn harmless(mut error: CallError) -> CallError {
+    if let CallError::Unavailable { may_have_happened, .. } = &mut error {
+        *may_have_happened = false;
     }
+    error
 }

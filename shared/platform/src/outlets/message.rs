@@ -1,6 +1,6 @@
 //! What is on the command queue: versioned JSON, told apart by `type`. What this build cannot read is not guessed at.
 
-use domain::command::{CommandMessage, MessageVersion};
+use domain::command::{Command, CommandMessage, MessageVersion};
 use domain::event::Fact;
 use domain::id::{EffectId, PrId, RepoName};
 use jiff::Timestamp;
@@ -212,6 +212,12 @@ struct Errand {
 }
 
 impl Message {
+    /// Whether it ends with a request for a fresh pull request.
+    #[must_use]
+    pub fn asks_for_pull_request(&self) -> bool {
+        matches!(self, Self::Command(message) if message.command == Command::CloseAndReopen)
+    }
+
     /// As it goes onto the queue.
     ///
     /// # Errors

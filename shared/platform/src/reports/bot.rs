@@ -173,7 +173,7 @@ mod tests {
     fn without_a_name_of_its_own_it_is_known_by_what_it_says() {
         let id_of = |value: &Value| match read_value(value) {
             Reading::Told(told) => told.news.unwrap().id,
-            other @ (Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+            other @ (Reading::Installed { .. } | Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
         };
         let mut nameless = report("policy-bot", "passed");
         nameless["id"] = Value::Null;

@@ -8,14 +8,14 @@ use domain::comment::sweep as words;
 use domain::event::{Actor, Fact, Happened};
 use domain::id::{EventId, PrId, RepoName, RunId};
 use domain::pull_request::Record;
-use domain::request::{Ask, End, Request, Standing, Then};
+use domain::request::{Ask, End, Request, Scope, Standing, Then};
 use domain::run::{Initiator, Run, Step, TransitionContext};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tracing::{info, warn};
 
 use super::visit::Stopped;
-use super::{NoSweep, Pass, Summary, Sweep, Swept, Wish, after};
+use super::{NoSweep, Pass, READING, RESERVE, Summary, Sweep, Swept, Wish, after};
 use crate::engine::EngineError;
 use crate::guards::{self, Lease, Slot};
 use crate::lookup;
@@ -144,6 +144,10 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         let policy = request.scope.repo().map_or(policies.base(), |repo| policies.for_repo(repo));
         let patience = SignedDuration::from_mins(i64::from(policy.triggers.timeout_minutes));
         let until = deadline.min(after(now, patience));
+        if after(now, READING + RESERVE) >= until {
+            // It would end before it could look at anything, and pass for granted.
+            return Ok(Granted::Later { by: "the end of this sweep".to_owned(), until: deadline });
+        }
         let room = match self.take_room(request, holder, until, within_sweep).await? {
             Ok(room) => room,
             Err(later) => return Ok(later),
@@ -175,6 +179,10 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         pass.summary.stands_for = asked.stands_for;
         Box::pin(pass.stages()).await;
         pass.finish().await;
+        if matches!(request.scope, Scope::One(_)) && pass.visited.is_empty() && pass.summary.left > 0 {
+            // What is not due is not found by the schedule: it is tried again.
+            pass.broken.get_or_insert_with(|| "GitHub could not be asked".to_owned());
+        }
         let end = match &pass.broken {
             _ if pass.summary.cancelled => End::Cancelled,
             Some(error) => End::Failed(error),

@@ -83,7 +83,13 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             let head = record.head_sha.clone();
             let fact = self.fact(&record.id, &format!("log-{place}"), Happened::Check { head, check });
             let before = record.clone();
-            record = self.settle(record, &fact).await?.record.unwrap_or(before);
+            record = match self.settle(record, &fact).await?.record {
+                Some(record) => record,
+                // Another sweep has noted it meanwhile: what is known now counts, not what was read before. A failure that is
+                // excused by then would go to a person otherwise.
+                None if !self.wish.dry_run => self.engine().load(&before.id, self.now()).await?.unwrap_or(before),
+                None => before,
+            };
         }
         Ok(Explained { record, unanswered: false })
     }

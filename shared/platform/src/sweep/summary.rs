@@ -104,6 +104,8 @@ pub struct Summary {
     pub dispatched: BTreeMap<String, u32>,
     /// Handed to people.
     pub escalated: u32,
+    /// Of these, because a budget or the lifetime cap is used up: a loop that ends here.
+    pub loop_blocked: u32,
     /// Left alone, by reason.
     pub skipped: BTreeMap<String, u32>,
     /// Observe mode: would have been remedied, and handed to people.
@@ -263,6 +265,7 @@ impl Summary {
             .count("healthy", self.healthy.into())
             .count("dispatched", self.claims().into())
             .count("escalated", self.escalated.into())
+            .count("loop_blocked", self.loop_blocked.into())
             .count("skipped", skipped.into())
             .count("resent", self.resent.into())
             .count("expired", self.expired.into())

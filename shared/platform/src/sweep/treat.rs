@@ -205,13 +205,14 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             Ok(story) => story,
             Err(error) => return Ok((self.lost(error)?, String::new())),
         };
+        let spent = diagnosis.overridden.is_some();
         let found = Diagnosed { diagnosis, run: run.clone(), vulnerability, story };
         let fact = self.fact(&pr, "diagnose", Happened::Diagnosed(Box::new(found)));
         let (visited, what) = match self.settle(record, &fact).await {
-            Ok(applied) => (outcome_of(&applied, &run), applied.reason),
+            Ok(applied) => (outcome_of(&applied, &run, spent), applied.reason),
             Err(error) => (self.lost(error)?, String::new()),
         };
-        if matches!(visited, Visited::Dispatched(_) | Visited::Escalated) {
+        if matches!(visited, Visited::Dispatched(_) | Visited::Escalated { .. }) {
             // What ties the sweep to the run, and the run to what the Car Bridge does about it.
             info!(%pr, sweep = %self.wish.run, event = %fact.id, run = %run, what, "decided");
         }
@@ -259,7 +260,11 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         match visited {
             Visited::WouldRemedy => _ = self.seen.would_remedy.insert(pr.to_string()),
             Visited::WouldEscalate => _ = self.seen.would_escalate.insert(pr.to_string()),
-            Visited::Healthy | Visited::Ended | Visited::Dispatched(_) | Visited::Escalated | Visited::Skipped(_) => {}
+            Visited::Healthy
+            | Visited::Ended
+            | Visited::Dispatched(_)
+            | Visited::Escalated { .. }
+            | Visited::Skipped(_) => {}
         }
     }
 }
@@ -272,7 +277,7 @@ pub(crate) async fn build_of(jenkins: &Jenkins, record: &Record, policy: &Policy
 }
 
 /// What became of a diagnosis.
-fn outcome_of(applied: &Applied, run: &RunId) -> Visited {
+fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> Visited {
     let logged = |kind: EventKind| applied.events.iter().any(|event| event.kind == kind);
     let Some(record) = &applied.record else {
         let skip = if applied.outcome == Outcome::Duplicate { Skip::NoAction } else { Skip::Overtaken };
@@ -282,7 +287,7 @@ fn outcome_of(applied: &Applied, run: &RunId) -> Visited {
         return Visited::Dispatched(active.strategy);
     }
     if logged(EventKind::EscalatedNeedsIntervention) {
-        return Visited::Escalated;
+        return Visited::Escalated { spent };
     }
     // What observe mode has said before it does not say again, but it still means it.
     match record.would.as_deref() {

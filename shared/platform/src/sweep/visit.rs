@@ -31,7 +31,10 @@ pub(super) enum Visited {
     Healthy,
     Ended,
     Dispatched(Strategy),
-    Escalated,
+    /// Handed to a person; `spent` if only because a budget or the lifetime is used up.
+    Escalated {
+        spent: bool,
+    },
     WouldRemedy,
     WouldEscalate,
     Skipped(Skip),
@@ -276,7 +279,10 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             Visited::Healthy => self.summary.healthy += 1,
             Visited::Ended => self.summary.ended += 1,
             Visited::Dispatched(strategy) => self.summary.dispatch(*strategy),
-            Visited::Escalated => self.summary.escalated += 1,
+            Visited::Escalated { spent } => {
+                self.summary.escalated += 1;
+                self.summary.loop_blocked += u32::from(*spent);
+            }
             Visited::WouldRemedy => self.summary.would_remedy += 1,
             Visited::WouldEscalate => self.summary.would_escalate += 1,
             Visited::Skipped(why) => self.summary.skip(*why),

@@ -2,6 +2,7 @@
 
 use domain::command::{Command, CommandSource};
 use domain::event::{Actor, Happened};
+use domain::id::EventId;
 use domain::policy::Policies;
 use domain::signals::{PolicyVerdict, Verdict};
 use domain::state::Substatus;
@@ -26,7 +27,7 @@ fn reading(event: &str, payload: &Value) -> Reading {
 fn told(event: &str, payload: &Value) -> Told {
     match reading(event, payload) {
         Reading::Told(told) => *told,
-        other @ (Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+        other @ (Reading::Installed { .. } | Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
     }
 }
 
@@ -39,7 +40,7 @@ fn news(event: &str, payload: &Value) -> News {
 fn ignored(event: &str, payload: &Value) -> String {
     match reading(event, payload) {
         Reading::Ignored(why) => why,
-        other @ (Reading::Told(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+        other @ (Reading::Told(_) | Reading::Installed { .. } | Reading::Malformed(_)) => panic!("{other:?}"),
     }
 }
 
@@ -47,7 +48,7 @@ fn ignored(event: &str, payload: &Value) -> String {
 fn malformed(event: &str, payload: &Value) -> String {
     match reading(event, payload) {
         Reading::Malformed(why) => why,
-        other @ (Reading::Told(_) | Reading::Ignored(_)) => panic!("{other:?}"),
+        other @ (Reading::Told(_) | Reading::Installed { .. } | Reading::Ignored(_)) => panic!("{other:?}"),
     }
 }
 
@@ -518,6 +519,25 @@ fn a_ping_says_what_is_missing() {
         ignored("merge_group", &json!({"action": "destroyed", "reason": "invalidated"}))
             .contains("destroyed invalidated")
     );
+}
+
+#[test]
+fn an_installation_says_when_everything_is_to_be_looked_at() {
+    for (event, action) in [
+        ("installation", "created"),
+        ("installation", "unsuspend"),
+        ("installation", "new_permissions_accepted"),
+        ("installation_repositories", "added"),
+    ] {
+        let payload = json!({"action": action, "installation": {"updated_at": T1}});
+        let installed = Reading::Installed { id: EventId::new("d-1"), at: T1.parse().ok() };
+        assert_eq!(reading(event, &payload), installed, "{event} {action}");
+        let silent = Reading::Installed { id: EventId::new("d-1"), at: None };
+        assert_eq!(reading(event, &json!({"action": action})), silent);
+    }
+    for action in ["deleted", "suspend", "removed", ""] {
+        ignored("installation", &json!({"action": action}));
+    }
 }
 
 #[test]
