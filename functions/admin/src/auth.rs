@@ -43,6 +43,8 @@ pub(crate) struct Looker(pub(crate) Caller);
 pub(crate) struct Operator(pub(crate) Caller);
 /// Somebody who may do everything.
 pub(crate) struct Administrator(pub(crate) Caller);
+/// Somebody who may do everything, everywhere.
+pub(crate) struct Everywhere(pub(crate) Caller);
 
 async fn caller<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>, needs: Role) -> Result<Caller, Problem> {
     let caller = known(parts, admin).await?;
@@ -131,6 +133,20 @@ impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin<S, O>>) -> Result<Self, Problem> {
         allowed(known(parts, admin).await?, Role::Viewer).map(Looker)
+    }
+}
+
+/// What concerns every repository is for keys that see every repository.
+impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>> for Everywhere {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin<S, O>>) -> Result<Self, Problem> {
+        let caller = caller(parts, admin, Role::Admin).await?;
+        if caller.sees_all() {
+            return Ok(Self(caller));
+        }
+        let detail = "This concerns every repository, and your key sees some only: ask somebody whose key sees all.";
+        Err(Problem::new(StatusCode::FORBIDDEN, "FORBIDDEN", detail))
     }
 }
 

@@ -1,7 +1,6 @@
 //! What is asked twice under one name is done once (design §6): the answer is remembered and given again.
 
-use std::future::Future;
-
+use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::id::CommandId;
@@ -15,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::Admin;
 use crate::problem::Problem;
+use crate::reading::Body;
 
 /// The headers that name a request, the first that is there counts.
 const NAMES: [&str; 3] = ["idempotency-key", "x-idempotency-key", "x-request-id"];
@@ -31,14 +31,14 @@ pub(crate) struct Processing {
 }
 
 /// An answer that can be given again.
-pub(crate) struct Answer {
+struct Answer {
     status: StatusCode,
     body: String,
 }
 
 impl Answer {
     /// This, as JSON.
-    pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Result<Self, Problem> {
+    fn json<T: Serialize>(status: StatusCode, body: &T) -> Result<Self, Problem> {
         let body = serde_json::to_string(body).map_err(Problem::unavailable)?;
         Ok(Self { status, body })
     }
@@ -68,14 +68,43 @@ impl Named {
     }
 }
 
-/// Does the work once for each name. What was refused may be asked again under the same name; what was done is answered with
-/// what was answered then.
-pub(crate) async fn once<S: Store, O: Outlets, F: Future<Output = Result<Answer, Problem>>>(
+/// Something that somebody wants done: how they named it, where they asked for it, and what they said.
+pub(crate) struct Wish {
+    headers: HeaderMap,
+    path: String,
+    pub(crate) body: Body,
+}
+
+impl<St: Send + Sync> FromRequest<St> for Wish {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &St) -> Result<Self, Problem> {
+        let (headers, path) = (request.headers().clone(), request.uri().path().to_owned());
+        Ok(Self { headers, path, body: Body::from_request(request, state).await? })
+    }
+}
+
+impl Wish {
+    /// Does the work once for each name, and answers with what it brought. What was refused may be asked again under the same
+    /// name; what was done is answered with what was answered then.
+    pub(crate) async fn once<S: Store, O: Outlets, T: Serialize>(
+        &self,
+        admin: &Admin<S, O>,
+        caller: &Caller,
+        status: StatusCode,
+        work: impl AsyncFnOnce(Named) -> Result<T, Problem>,
+    ) -> Result<Response, Problem> {
+        let done = async |named: Named| Answer::json(status, &work(named).await?);
+        once(admin, caller, &self.headers, (&self.path, &self.body.0), done).await
+    }
+}
+
+async fn once<S: Store, O: Outlets>(
     admin: &Admin<S, O>,
     caller: &Caller,
     headers: &HeaderMap,
     request: (&str, &[u8]),
-    work: impl FnOnce(Named) -> F,
+    work: impl AsyncFnOnce(Named) -> Result<Answer, Problem>,
 ) -> Result<Response, Problem> {
     let (store, now) = (admin.desk.engine().store(), admin.desk.now());
     let Some(name) = name(headers)? else {

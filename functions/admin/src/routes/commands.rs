@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use domain::command::{ARGS_MAX_CHARS, Command};
 use domain::event::cut;
@@ -20,9 +20,9 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 use super::lists::PrParams;
 use crate::Admin;
 use crate::auth::Operator;
-use crate::once::{Answer, Named, Processing, once};
+use crate::once::{Named, Processing, Wish};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Body, PrPath, repo};
+use crate::reading::{PrPath, repo};
 
 /// Most commands at once.
 const MOST_AT_ONCE: usize = 100;
@@ -85,16 +85,11 @@ pub(crate) async fn command<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     PrPath(pr): PrPath,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    let asked: CommandBody = body.json()?;
-    once(&admin, &caller, &headers, (uri.path(), &body.0), |named| {
-        let (admin, caller) = (&admin, &caller);
-        async move { Answer::json(StatusCode::ACCEPTED, &ask(admin, caller, pr, asked, (&named, 0)).await?) }
-    })
-    .await
+    let asked: CommandBody = wish.body.json()?;
+    let taken = async |named: Named| ask(&admin, &caller, pr, asked, (&named, 0)).await;
+    wish.once(&admin, &caller, StatusCode::ACCEPTED, taken).await
 }
 
 /// On the queue, or being put there by somebody else.
@@ -148,24 +143,19 @@ pub(crate) struct BatchResults {
 pub(crate) async fn commands<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    let Batch(items) = body.json()?;
+    let Batch(items) = wish.body.json()?;
     if items.is_empty() || items.len() > MOST_AT_ONCE {
         let detail = format!("{} commands cannot be taken at once: send 1 to {MOST_AT_ONCE}.", items.len());
         return Err(Problem::bad_request("BAD_BATCH", detail));
     }
-    once(&admin, &caller, &headers, (uri.path(), &body.0), |named| {
-        let (admin, caller) = (&admin, &caller);
-        async move {
-            let mut results = Vec::with_capacity(items.len());
-            for (n, item) in items.into_iter().enumerate() {
-                results.push(one_of_many(admin, caller, item, (&named, n)).await?);
-            }
-            Answer::json(StatusCode::MULTI_STATUS, &BatchResults { results })
+    wish.once(&admin, &caller, StatusCode::MULTI_STATUS, async |named| {
+        let mut results = Vec::with_capacity(items.len());
+        for (n, item) in items.into_iter().enumerate() {
+            results.push(one_of_many(&admin, &caller, item, (&named, n)).await?);
         }
+        Ok(BatchResults { results })
     })
     .await
 }

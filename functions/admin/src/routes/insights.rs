@@ -21,6 +21,7 @@ use crate::view::insights::Insights;
 #[serde(deny_unknown_fields)]
 pub(crate) struct InsightsQuery {
     /// Of this repository only: `owner/name`, or a bare name of the configured owner.
+    #[param(max_length = 140, pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$")]
     repo: Option<String>,
 }
 

@@ -38,6 +38,7 @@ pub(crate) struct PrsQuery {
     #[param(inline)]
     state: Option<StateName>,
     /// Of this repository only: `owner/name`, or a bare name of the configured owner.
+    #[param(max_length = 140, pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$")]
     repo: Option<String>,
     /// The `next` of the page before.
     after: Option<String>,
@@ -109,6 +110,7 @@ pub(crate) async fn prs<S: Store + 'static, O: Outlets + 'static>(
 #[serde(deny_unknown_fields)]
 pub(crate) struct StaleQuery {
     /// Of this repository only.
+    #[param(max_length = 140, pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$")]
     repo: Option<String>,
     /// The `next` of the page before.
     after: Option<String>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use domain::event::{Payload, cut};
 use domain::id::RunId;
@@ -20,10 +20,10 @@ use utoipa::{IntoParams, ToSchema};
 use super::commands::OnceParams;
 use super::overview::read_breaker;
 use crate::Admin;
-use crate::auth::{Administrator, Operator, Viewer};
-use crate::once::{Answer, Processing, once};
+use crate::auth::{Administrator, Everywhere, Operator, Viewer};
+use crate::once::{Processing, Wish};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, Body, repo};
+use crate::reading::{Asked, repo};
 use crate::view::EventView;
 use crate::view::overview::{BreakerView, Paused};
 
@@ -73,24 +73,19 @@ pub(crate) enum Sweeping {
 pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    let asked: Option<ReconcileBody> = body.json_or_default()?;
+    let asked: Option<ReconcileBody> = wish.body.json_or_default()?;
     let ReconcileBody { repo: name, pr_number, base, dry_run } = asked.unwrap_or_default();
     if base.as_ref().is_some_and(|base| !(1..=MOST_BRANCH).contains(&base.len())) {
         let detail = format!("`base` is a branch's name, 1 to {MOST_BRANCH} bytes.");
         return Err(Problem::bad_request("BAD_REQUEST", detail));
     }
     let named_repo = name.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
-    once(&admin, &caller, &headers, (uri.path(), &body.0), |named| {
-        let (desk, caller) = (&admin.desk, &caller);
-        async move {
-            let run = RunId::new(format!("requested-{}", named.part(0)));
-            let run = desk.sweep(caller, SweepAsk { run, repo: named_repo, number: pr_number, base, dry_run }).await?;
-            Answer::json(StatusCode::ACCEPTED, &Requested { run_id: run.to_string() })
-        }
+    wish.once(&admin, &caller, StatusCode::ACCEPTED, async |named| {
+        let run = RunId::new(format!("requested-{}", named.part(0)));
+        let ask = SweepAsk { run, repo: named_repo, number: pr_number, base, dry_run };
+        Ok(Requested { run_id: admin.desk.sweep(&caller, ask).await?.to_string() })
     })
     .await
 }
@@ -111,28 +106,14 @@ pub(crate) async fn breaker<S: Store + 'static, O: Outlets + 'static>(
 )]
 pub(crate) async fn reset_breaker<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Administrator(caller): Administrator,
-    headers: HeaderMap,
-    uri: Uri,
+    Everywhere(caller): Everywhere,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    everywhere(&caller)?;
-    once(&admin, &caller, &headers, (uri.path(), &[]), |_| {
-        let admin = &admin;
-        async move {
-            breakers::reset(admin.desk.engine().store(), admin.desk.now()).await?;
-            Answer::json(StatusCode::OK, &read_breaker(admin).await?)
-        }
+    wish.once(&admin, &caller, StatusCode::OK, async |_| {
+        breakers::reset(admin.desk.engine().store(), admin.desk.now()).await?;
+        Ok(read_breaker(&admin).await?)
     })
     .await
-}
-
-/// What concerns every repository is for keys that see every repository.
-fn everywhere(caller: &platform::keys::Caller) -> Result<(), Problem> {
-    if caller.sees_all() {
-        return Ok(());
-    }
-    let detail = "This concerns every repository, and your key sees some only: ask somebody whose key sees all.";
-    Err(Problem::new(StatusCode::FORBIDDEN, "FORBIDDEN", detail))
 }
 
 /// Why.
@@ -156,24 +137,18 @@ pub(crate) struct PauseState {
 )]
 pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Administrator(caller): Administrator,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
+    Everywhere(caller): Everywhere,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    everywhere(&caller)?;
-    let asked: Option<PauseBody> = body.json_or_default()?;
+    let asked: Option<PauseBody> = wish.body.json_or_default()?;
     let reason = asked.unwrap_or_default().reason.unwrap_or_default();
     let by = match reason.trim() {
         "" => caller.name.clone(),
         why => cut(&format!("{} ({why})", caller.name), Payload::MAX_TEXT),
     };
-    once(&admin, &caller, &headers, (uri.path(), &body.0), |_| {
-        let desk = &admin.desk;
-        async move {
-            guards::pause(desk.engine().store(), &by, desk.now()).await?;
-            Answer::json(StatusCode::OK, &PauseState { paused: Some(Paused { by }) })
-        }
+    wish.once(&admin, &caller, StatusCode::OK, async |_| {
+        guards::pause(admin.desk.engine().store(), &by, admin.desk.now()).await?;
+        Ok(PauseState { paused: Some(Paused { by }) })
     })
     .await
 }
@@ -185,17 +160,12 @@ pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
 )]
 pub(crate) async fn unpause<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Administrator(caller): Administrator,
-    headers: HeaderMap,
-    uri: Uri,
+    Everywhere(caller): Everywhere,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    everywhere(&caller)?;
-    once(&admin, &caller, &headers, (uri.path(), &[]), |_| {
-        let desk = &admin.desk;
-        async move {
-            guards::unpause(desk.engine().store(), desk.now()).await?;
-            Answer::json(StatusCode::OK, &PauseState { paused: None })
-        }
+    wish.once(&admin, &caller, StatusCode::OK, async |_| {
+        guards::unpause(admin.desk.engine().store(), admin.desk.now()).await?;
+        Ok(PauseState { paused: None })
     })
     .await
 }
@@ -222,9 +192,8 @@ pub(crate) struct DeadMessages {
 #[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "Here it is.", body = DeadMessages), Problems))]
 pub(crate) async fn dlq<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Administrator(caller): Administrator,
+    _caller: Everywhere,
 ) -> Result<Json<DeadMessages>, Problem> {
-    everywhere(&caller)?;
     let dump = admin.dlq.look().await?;
     let message = |dead: &platform::outlets::dlq::Dead| DeadMessage {
         id: dead.id.clone(),
@@ -259,16 +228,11 @@ pub(crate) enum Redriven {
 )]
 pub(crate) async fn redrive<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Administrator(caller): Administrator,
-    headers: HeaderMap,
-    uri: Uri,
+    Everywhere(caller): Everywhere,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    everywhere(&caller)?;
-    once(&admin, &caller, &headers, (uri.path(), &[]), |_| {
-        let dlq = &admin.dlq;
-        async move { Answer::json(StatusCode::ACCEPTED, &Moved { moved: dlq.redrive().await? }) }
-    })
-    .await
+    let redrive = async |_| Ok(Moved { moved: admin.dlq.redrive().await? });
+    wish.once(&admin, &caller, StatusCode::ACCEPTED, redrive).await
 }
 
 /// Which stretch of time.

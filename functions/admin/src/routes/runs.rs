@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::Response;
 use domain::id::{PrId, RunId};
 use platform::desk::Verb;
@@ -18,7 +18,7 @@ use super::commands::OnceParams;
 use crate::Admin;
 use crate::auth::{Administrator, Operator, Viewer};
 use crate::cursor;
-use crate::once::{Answer, Processing, once};
+use crate::once::{Processing, Wish};
 use crate::problem::{Problem, Problems};
 use crate::reading::{Asked, RunPath, repo};
 use crate::view::run::{RunPage, RunView};
@@ -29,6 +29,7 @@ use crate::view::run::{RunPage, RunView};
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunsQuery {
     /// Of the pull request `number` of this repository; without both: sweeps.
+    #[param(max_length = 140, pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$")]
     repo: Option<String>,
     /// See `repo`.
     #[param(minimum = 1, maximum = 999_999_999_999_999_u64)]
@@ -93,15 +94,11 @@ pub(crate) enum Changed {
 async fn change<S: Store + 'static, O: Outlets + 'static>(
     admin: &Admin<S, O>,
     caller: &Caller,
-    (headers, uri): (&HeaderMap, &Uri),
-    id: RunId,
-    verb: Verb,
+    wish: &Wish,
+    (id, verb): (RunId, Verb),
 ) -> Result<Response, Problem> {
-    once(admin, caller, headers, (uri.path(), &[]), |_| async move {
-        let run = admin.desk.change_run(caller, &id, verb).await?;
-        Answer::json(StatusCode::ACCEPTED, &RunView::of(&run, caller))
-    })
-    .await
+    let changed = async |_| Ok(RunView::of(&admin.desk.change_run(caller, &id, verb).await?, caller));
+    wish.once(admin, caller, StatusCode::ACCEPTED, changed).await
 }
 
 /// A run is not wanted any more: a remedy gives its budget back if it was not begun, a sweep stops between two stages.
@@ -113,10 +110,9 @@ pub(crate) async fn cancel<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     RunPath(id): RunPath,
-    headers: HeaderMap,
-    uri: Uri,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    change(&admin, &caller, (&headers, &uri), id, Verb::Cancel).await
+    change(&admin, &caller, &wish, (id, Verb::Cancel)).await
 }
 
 /// A remedy that awaits a person's agreement has it. Takes what `/approve` takes.
@@ -128,10 +124,9 @@ pub(crate) async fn approve<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Administrator(caller): Administrator,
     RunPath(id): RunPath,
-    headers: HeaderMap,
-    uri: Uri,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    change(&admin, &caller, (&headers, &uri), id, Verb::Approve).await
+    change(&admin, &caller, &wish, (id, Verb::Approve)).await
 }
 
 /// A remedy that awaits a person's agreement does not get it; Suture hands the pull request to a person.
@@ -143,8 +138,7 @@ pub(crate) async fn reject<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     RunPath(id): RunPath,
-    headers: HeaderMap,
-    uri: Uri,
+    wish: Wish,
 ) -> Result<Response, Problem> {
-    change(&admin, &caller, (&headers, &uri), id, Verb::Reject).await
+    change(&admin, &caller, &wish, (id, Verb::Reject)).await
 }

@@ -4,9 +4,9 @@
 use std::io::Write as _;
 
 use domain::comment;
-use domain::decide::RunEnd;
 use domain::diagnosis::Classification;
 use domain::event::{Event, EventKind, cut};
+use domain::remedy;
 use domain::run::{Run, RunKind, RunState};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -142,7 +142,7 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
         EventKind::PrClosed => line("closed", Tone::Plain, with(&payload.text)),
         EventKind::PrLinked => line("linked", Tone::Plain, payload.text.clone()),
         // Told when its run is written.
-        EventKind::RemediationEnded if payload.name.as_deref() == Some(RunEnd::Completed.name()) => return Vec::new(),
+        EventKind::RemediationEnded if event.is_healed() => return Vec::new(),
         EventKind::RemediationEnded => line("no use", Tone::Trouble, payload.text.clone()),
         EventKind::EscalatedNeedsIntervention => line("escalated", Tone::Alarm, payload.text.clone()),
         EventKind::CommandReceived => {
@@ -225,6 +225,8 @@ fn healed(at: Timestamp, run: &Run) -> Option<Line> {
     let (RunKind::Remedy(strategy), RunState::Completed, Some(pr)) = (run.kind, run.state, &run.pr) else {
         return None;
     };
+    // What was answered by the failure it was to cure is told as `no use`, by its event.
+    run.outcome.as_deref().is_none_or(remedy::helped).then_some(())?;
     let took = SignedDuration::from_millis(i64::try_from(run.duration_ms?).unwrap_or(0));
     let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} came"));
     let text = format!("{strategy} worked within {}{proof}", comment::duration(took));
@@ -233,6 +235,7 @@ fn healed(at: Timestamp, run: &Run) -> Option<Line> {
 
 #[cfg(test)]
 mod tests {
+    use domain::decide::RunEnd;
     use domain::event::{Actor, Payload};
     use domain::id::{EventId, PrId, RunId};
     use domain::run::RunTrigger;
@@ -282,6 +285,8 @@ mod tests {
         let named = |name: &str| Payload { name: Some(name.to_owned()), ..Payload::text("the build is gone") };
         assert!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Completed.name()))).is_empty());
         assert_eq!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Failed.name()))).len(), 1);
+        let again = Payload { name: named(RunEnd::Completed.name()).name, ..Payload::text(remedy::FAILED_AGAIN) };
+        assert_eq!(shown(&event(EventKind::RemediationEnded, again)).len(), 1, "done, and of no use");
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let kind = RunKind::Remedy(Strategy::Rebuild);
         let mut run = Run::on(RunId::new("r"), pr, None, kind, RunTrigger::Reconciler, at());
@@ -289,6 +294,8 @@ mod tests {
         run.state = RunState::Completed;
         run.duration_ms = Some(360_000);
         run.expects = Some("new results of the checks".to_owned());
+        let useless = Run { outcome: Some(remedy::FAILED_AGAIN.to_owned()), ..run.clone() };
+        assert!(shown(&News::Run { at: at(), run: Box::new(useless) }).is_empty());
         assert_eq!(
             shown(&News::Run { at: at(), run: Box::new(run) }),
             ["09:41:07  shop#7              healed     rebuild worked within 6 min: new results of the checks came"]
