@@ -5,13 +5,15 @@ use domain::backoff::Failure;
 use domain::command::CommandMessage;
 use domain::id::Sha;
 use domain::policy::RebuildVia;
+use domain::run::Run;
+use jiff::Timestamp;
 
 use super::remedies::Stop;
 use super::runs::{InHand, step};
 use super::{Again, Bridge};
 use crate::github::{WorkflowRun, shown_on};
 use crate::http::CallError;
-use crate::jenkins::{Followed, Found, Jenkins, Job, LOOK_AFTER, Looking, Queued};
+use crate::jenkins::{CLOCKS_APART, Followed, Found, Jenkins, Job, LOOK_AFTER, Looking, Queued};
 use crate::outlets::Outlets;
 use crate::rows;
 use crate::store::{Store, StoreError};
@@ -53,7 +55,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let commit = head_of(hand);
         let looking = |since| Looking { job: &job, commit: by_commit.then_some(&commit), since };
         // Ours, if it has begun since the claim: a message that came twice, or an answer that was lost.
-        let found = match jenkins.find(&looking(hand.run.created_at)).await {
+        let found = match jenkins.find(&looking(ours_since(&hand.run))).await {
             Ok(found) => found,
             Err(error) => return Err(self.build_failed(hand, error).await),
         };
@@ -193,6 +195,15 @@ fn stops_first(hand: &InHand<'_>) -> bool {
     hand.command.args.as_deref() == Some(CommandMessage::STOP_FIRST)
 }
 
+/// Since when a build is ours. Whoever takes over from a worker that died allows for clocks: the claim's date is the sweep's, the
+/// build's is Jenkins', and an order that is not recognised is given twice.
+fn ours_since(run: &Run) -> Timestamp {
+    if run.resume_count == 0 {
+        return run.created_at;
+    }
+    run.created_at.saturating_sub(CLOCKS_APART).unwrap_or(Timestamp::MIN)
+}
+
 async fn rescan(jenkins: &Jenkins, job: &Job) -> Result<Queued, CallError> {
     let folder = job.parent().unwrap_or_else(|| job.clone());
     // A scan is no build: there is no item of ours to follow.
@@ -214,4 +225,24 @@ fn job_of(hand: &InHand<'_>) -> Job {
     let branch = hand.record.branch.replace('/', "%2F");
     let path = hand.policy.rebuild.job.replace("{owner}", pr.repo.owner()).replace("{repo}", pr.repo.name());
     Job::new(&path.replace("{number}", &pr.number.to_string()).replace("{branch}", &branch))
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::RunId;
+    use domain::run::RunTrigger;
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    /// The simulation's seeds 41 and 705 of three pull requests: the sweep's clock was two minutes ahead of Jenkins', so that
+    /// the build which a dead worker had ordered seemed older than its claim, was stopped, and ordered again.
+    #[test]
+    fn a_build_ordered_by_a_dead_worker_was_not_known_again_by_another_clock() {
+        let claimed_at = Timestamp::from_second(1_800_000_000).unwrap();
+        let mut run = Run::sweep(RunId::new("run-1"), RunTrigger::Schedule, claimed_at);
+        assert_eq!(ours_since(&run), claimed_at, "nobody can have ordered anything before");
+        run.resume_count = 1;
+        assert_eq!(ours_since(&run), claimed_at - SignedDuration::from_mins(3));
+    }
 }

@@ -3,7 +3,7 @@
 use domain::id::Sha;
 use domain::snapshot::Build;
 use http::Uri;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::names::{BuildRef, Job};
@@ -165,6 +165,9 @@ impl RawBuild {
         }
     }
 }
+
+/// Our clocks and Jenkins' may differ by this much.
+pub const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(3);
 
 impl Looking<'_> {
     fn fits(&self, at: Timestamp, revisions: &[String]) -> bool {

@@ -6,7 +6,7 @@ mod followed;
 mod names;
 mod orders;
 
-pub use builds::{BuildState, Found, Looking, QueueItem};
+pub use builds::{BuildState, CLOCKS_APART, Found, Looking, QueueItem};
 pub use followed::{Followed, LOOK_AFTER, NotFollowed};
 pub use names::{BuildRef, Job};
 pub use orders::Queued;

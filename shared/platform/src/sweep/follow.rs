@@ -10,7 +10,7 @@ use tracing::warn;
 use super::treat::job_of;
 use super::{Pass, after};
 use crate::engine::EngineError;
-use crate::jenkins::{Followed, Found, Jenkins, LOOK_AFTER, Looking};
+use crate::jenkins::{CLOCKS_APART, Followed, Found, Jenkins, LOOK_AFTER, Looking};
 use crate::outlets::Outlets;
 use crate::store::Store;
 
@@ -77,7 +77,8 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let Some(record) = self.engine().load(pr, self.now()).await? else { return Ok(Seen::Forgotten) };
         let policy = self.policies().for_repo(&pr.repo);
         let commit = run.head_sha.as_ref().filter(|_| !policy.rebuild.sha_parameter.is_empty());
-        let looking = Looking { job: &job_of(&record, policy), commit, since: run.created_at };
+        let since = run.created_at.saturating_sub(CLOCKS_APART).unwrap_or(Timestamp::MIN);
+        let looking = Looking { job: &job_of(&record, policy), commit, since };
         Ok(match jenkins.find(&looking).await {
             Ok(Some(Found::Build(build))) => Seen::Build(build.build.number),
             Ok(Some(Found::Queued(item))) => Seen::Waits(item.why),
