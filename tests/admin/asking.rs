@@ -104,6 +104,8 @@ async fn what_makes_no_sense_is_refused_with_what_would() {
         (COMMAND, r#"{"command""#, 400, "BAD_JSON", "cannot be read"),
         (COMMAND, "", 400, "BAD_JSON", "cannot be read"),
         (COMMAND, "[]", 400, "BAD_JSON", "cannot be read"),
+        (COMMAND, "[\"/rebuild\"]", 400, "BAD_JSON", "it is a list"),
+        ("/api/pause", "[]", 400, "BAD_JSON", "it is a list"),
         ("/api/pr/shop/3/command", REBUILD, 409, "COMMAND_NOT_POSSIBLE", "this one is merged"),
         ("/api/pr/shop/99/command", REBUILD, 404, "NOT_FOUND", "acme/shop#99"),
         ("/api/pr/nothing/1/command", REBUILD, 404, "NOT_FOUND", "acme/nothing#1"),

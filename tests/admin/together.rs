@@ -124,7 +124,7 @@ async fn the_status_issue_shows_the_numbers_of_the_overview() {
     let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&stage.world)));
     let (store, outside) = (Arc::clone(&stage.store), stage.outside.clone());
     let sweep = Sweep::new(store, outside, policies, github(&stage), None, clock, vec![]);
-    let wish = Wish::requested(RunId::new("status"), Scope::All, false, "here");
+    let wish = Wish::scheduled("sweep", stage.now(), "here");
     let Swept::Done(summary) = sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(5)).await.unwrap() else {
         panic!("no sweep")
     };

@@ -124,8 +124,16 @@ impl Body {
         })
     }
 
-    /// The JSON in it; nothing at all is the same as `{}`.
-    pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
-        if self.0.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { self.json() }
+    /// The object in it. A list of its fields' values would be read as well, and nobody means that.
+    pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        if self.0.trim_ascii_start().starts_with(b"[") {
+            return Err(Problem::bad_request("BAD_JSON", "The body cannot be read: it is a list, expected an object."));
+        }
+        self.json()
+    }
+
+    /// The object in it; nothing at all is the same as `{}`.
+    pub(crate) fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
+        if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { self.object() }
     }
 }

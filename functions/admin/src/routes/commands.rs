@@ -87,7 +87,7 @@ pub(crate) async fn command<S: Store + 'static, O: Outlets + 'static>(
     PrPath(pr): PrPath,
     wish: Wish,
 ) -> Result<Response, Problem> {
-    let asked: CommandBody = wish.body.json()?;
+    let asked: CommandBody = wish.body.object()?;
     let taken = async |named: Named| ask(&admin, &caller, pr, asked, (&named, 0)).await;
     wish.once(&admin, &caller, StatusCode::ACCEPTED, taken).await
 }

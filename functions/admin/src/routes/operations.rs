@@ -75,7 +75,7 @@ pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
     Operator(caller): Operator,
     wish: Wish,
 ) -> Result<Response, Problem> {
-    let asked: Option<ReconcileBody> = wish.body.json_or_default()?;
+    let asked: Option<ReconcileBody> = wish.body.object_or_default()?;
     let ReconcileBody { repo: name, pr_number, base, dry_run } = asked.unwrap_or_default();
     if base.as_ref().is_some_and(|base| !(1..=MOST_BRANCH).contains(&base.len())) {
         let detail = format!("`base` is a branch's name, 1 to {MOST_BRANCH} bytes.");
@@ -140,7 +140,7 @@ pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
     Everywhere(caller): Everywhere,
     wish: Wish,
 ) -> Result<Response, Problem> {
-    let asked: Option<PauseBody> = wish.body.json_or_default()?;
+    let asked: Option<PauseBody> = wish.body.object_or_default()?;
     let reason = asked.unwrap_or_default().reason.unwrap_or_default();
     let by = match reason.trim() {
         "" => caller.name.clone(),
