@@ -1,9 +1,11 @@
 //! The benchmarks: Suture beside what people would write instead, in one run, as one table and as JSON. `scripts/bench` sets up
 //! what this needs and runs it. What must hold is a limit or a ratio; absolute times are only context.
 //!
-//!     bench all                    everything; writes docs/bench.json, the plot, and the recorded instructions
-//!     bench check                  what cannot flake, against its limits
-//!     bench instructions           only instructions, against what is recorded; `record` instead writes them down
+//! ```text
+//! bench all                    everything; writes docs/bench.json, the plot, and the recorded instructions
+//! bench check                  what cannot flake, against its limits
+//! bench instructions           only instructions, against what is recorded; `record` instead writes them down
+//! ```
 
 #![expect(
     clippy::expect_used,
