@@ -196,9 +196,12 @@ await step('the keyboard: /, Escape, ?, g p, g o, the skip link', async () => {
   await shot('shortcuts', false);
   await page.keyboard.press('Escape');
   await page.locator('#help').waitFor({ state: 'hidden' });
-  await page.keyboard.press('g');
-  await page.keyboard.press('p');
-  await page.waitForURL(/#\/prs$/);
+  // The second key has to come within a moment of the first: on a machine that stutters, once more.
+  for (let tries = 3; tries > 0 && !/#\/prs$/.test(page.url()); tries -= 1) {
+    await page.keyboard.press('g');
+    await page.keyboard.press('p');
+    await page.waitForURL(/#\/prs$/, { timeout: 3_000 }).catch((late) => { if (tries === 1) throw late; });
+  }
   await sees('.prs tbody tr');
   await page.keyboard.press('g');
   await page.keyboard.press('o');
