@@ -157,6 +157,29 @@ fn tending(stage: &Stage, repo: RepoName, since: Timestamp) -> Chore {
     Chore::Tend { repo, tending: Box::new(tending) }
 }
 
+/// The simulation's seed 435 of five pull requests: neither worker found the comment that the other was about to write.
+#[tokio::test]
+async fn one_message_with_two_workers_at_once_was_said_twice() {
+    let (stage, pr, id) = open().await;
+    let (since, head) = (stage.now(), check_run(&stage, &pr, "Waiting", "for Policy Bot"));
+    let issue = Box::new(own_issue("All is well.", stage.now()));
+    let chores = [
+        Chore::Comment { pr: id.clone(), marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
+        Chore::CheckRun { repo: id.repo.clone(), run: Box::new(head), as_of: since },
+        Chore::Issue { repo: id.repo, issue },
+    ];
+    for (chore, deed) in chores.iter().zip([Deed::CommentCreated, Deed::CheckRunCreated, Deed::IssueOpened]) {
+        let body = Message::Chore(chore.clone()).to_json().unwrap();
+        let both = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m1", &body));
+        assert_eq!(done(&stage, deed), 1, "{deed:?}: {both:?}");
+        // The one that was sent away comes back, and finds it.
+        look(&stage.world).advance(SignedDuration::from_mins(3));
+        stage.carry_out().await;
+        assert!(matches!(stage.bridge.handle("m1", &body).await, Ok(Handled::Nothing(_))));
+        assert_eq!(done(&stage, deed), 1, "{deed:?}");
+    }
+}
+
 #[tokio::test]
 async fn two_messages_at_once_write_one_issue() {
     let (stage, _, id) = open().await;
@@ -212,9 +235,9 @@ async fn an_issue_that_is_not_where_it_was_is_left_alone() {
     assert_eq!(look(&stage.world).effects_by("suture[bot]").count(), 0);
     // And what a pull request is open for is not asked for, nor what a person has given up, nor while Suture is paused.
     look(&stage.world).person_labels_issue(&places[0], "maria", "suture/hold", false);
-    guards::pause(&stage.store, "maria", stage.now()).await.unwrap();
+    guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
     assert!(matches!(handled(&stage, &ask).await, Handled::Nothing(_)));
-    guards::unpause(&stage.store, stage.now()).await.unwrap();
+    guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
     stage.opened(NewPull { vulnerability: Some("CVE-2026-50001".to_owned()), ..NewPull::default() }).await;
     let left = handled(&stage, &ask).await;
     assert!(matches!(&left, Handled::Nothing(why) if why.contains("is open for CVE-2026-50001")), "{left:?}");

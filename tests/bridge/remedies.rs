@@ -125,11 +125,11 @@ async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
     let stage = Stage::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     stage.claimed(&pr, "run-1").await;
-    guards::pause(&stage.store, "ops", stage.now()).await.unwrap();
+    guards::pause(&stage.store, "ops", stage.now(), stage.now()).await.unwrap();
     let handled = stage.carry_out().await;
     assert_eq!(handled, [Ok(Handled::Refused("ops has paused Suture".to_owned()))]);
     assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "given back");
-    guards::unpause(&stage.store, stage.now()).await.unwrap();
+    guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
     for n in 0..6 {
         let run = RunId::new(format!("other-{n}"));
         platform::breaker::count(&stage.store, &run, platform::breaker::Ended::Failed, stage.now()).await.unwrap();

@@ -82,11 +82,11 @@ async fn a_sweep_is_cancelled_between_two_stages() {
 async fn while_a_person_has_paused_suture_nothing_is_claimed() {
     let mut stage = Stage::new(Settings::default(), "");
     deaf(&mut stage, 2).await;
-    guards::pause(&stage.store, "maria", stage.now()).await.unwrap();
+    guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
     let summary = stage.sweep_now().await;
     assert_eq!((summary.verified, summary.claims(), summary.skipped["paused"]), (2, 0, 2), "{summary:?}");
     assert_eq!(summary.stale.len(), 2);
-    guards::unpause(&stage.store, stage.now()).await.unwrap();
+    guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
     stage.pass(6).await;
     assert_eq!(stage.sweep_now().await.claims(), 2);
 }

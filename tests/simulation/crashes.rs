@@ -20,10 +20,10 @@ fn presses() -> Vec<(SignedDuration, Button)> {
         (2, Button::Look),
         (3, Button::Sweep),
         (4, Button::Pause),
+        // Whoever repeats a request repeats it for five minutes: a pause may come again after this, and changes nothing.
+        (6, Button::Unpause),
         (8, Button::Command("/hold")),
         (9, Button::Command("/resume")),
-        // Whoever repeats a request repeats it for five minutes; by then nobody repeats that one any more.
-        (16, Button::Unpause),
         (40, Button::Command("/rebuild")),
         (41, Button::CancelRun),
         (45, Button::Command("/recheck-policy")),

@@ -1,7 +1,9 @@
 //! Leases, slots and counters.
 
 use jiff::SignedDuration;
-use platform::guards::{Lease, Slot, count_in, give_lease, give_slot, held_off, hold_off, take_lease, take_slot};
+use platform::guards::{
+    Lease, Slot, count_in, give_lease, give_slot, held_off, hold_off, pause, paused, take_lease, take_slot, unpause,
+};
 use platform::store::Store;
 use tests::{minute, pr, start};
 
@@ -26,6 +28,20 @@ pub(crate) async fn a_lease_is_never_shorter_than_asked(store: &impl Store) {
     let just_before = start() + SignedDuration::from_millis(10_400);
     assert_ne!(take_lease(store, "sweep", "b", half(20), just_before).await.unwrap(), Lease::Held);
     assert_eq!(take_lease(store, "sweep", "b", half(20), half(11)).await.unwrap(), Lease::Held);
+}
+
+pub(crate) async fn a_pause_that_was_repeated_undid_a_later_unpause(store: &impl Store) {
+    let maria = Some("maria".to_owned());
+    assert_eq!(pause(store, "maria", start(), start()).await.unwrap(), maria);
+    assert_eq!(paused(store, start()).await.unwrap(), maria);
+    assert_eq!(unpause(store, minute(1), minute(1)).await.unwrap(), None);
+    assert_eq!(paused(store, minute(1)).await.unwrap(), None);
+    assert_eq!(pause(store, "maria", start(), minute(6)).await.unwrap(), None, "it is an old request");
+    assert_eq!(paused(store, minute(6)).await.unwrap(), None);
+    let danny = Some("danny".to_owned());
+    assert_eq!(pause(store, "danny", minute(7), minute(7)).await.unwrap(), danny);
+    assert_eq!(unpause(store, minute(1), minute(8)).await.unwrap(), danny, "so is this");
+    assert_eq!(paused(store, minute(8)).await.unwrap(), danny);
 }
 
 pub(crate) async fn two_slots_are_two(store: &impl Store) {

@@ -5,7 +5,7 @@ use domain::id::RepoName;
 use jiff::{SignedDuration, Timestamp};
 use serde_dynamo::{AttributeValue, Item};
 
-use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, Write, number, number_of, text_of};
+use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION, Write, number, number_of, text_of};
 
 /// Whether one got it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +29,15 @@ fn slot_keys(whose: &str, slots: u32) -> Vec<Key> {
     (0..slots).map(|n| Key::state(format!("SLOT#{whose}#{n}"))).collect()
 }
 
+/// A time as a `ttl`.
+fn whole_second(until: Timestamp) -> AttributeValue {
+    number(until.as_second() + i64::from(until.subsec_nanosecond() > 0))
+}
+
 fn held(holder: &str, until: Timestamp) -> Item {
     let mut item = Item::default();
-    let whole = until.as_second() + i64::from(until.subsec_nanosecond() > 0);
     item.inner_mut().insert(HOLDER.to_owned(), AttributeValue::S(holder.to_owned()));
-    item.inner_mut().insert(TTL.to_owned(), number(whole));
+    item.inner_mut().insert(TTL.to_owned(), whole_second(until));
     item
 }
 
@@ -230,8 +234,18 @@ pub(crate) fn hold_off_write(name: &str, until: Timestamp) -> Write {
     Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }
 }
 
+/// That nobody has stopped Suture is remembered this long: longer than a request of the API is known by its name.
+const REPEATED_FOR: SignedDuration = SignedDuration::from_hours(25);
+const SAID_AT: &str = "said_at";
+/// Whoever is overtaken this often has not been heard.
+const SWITCH_ATTEMPTS: usize = 8;
+
 fn pause_key() -> Key {
     Key::state("PAUSE")
+}
+
+fn who_paused(row: &Item) -> Option<String> {
+    text_of(row, HOLDER).map(str::to_owned)
 }
 
 /// Who has stopped Suture from acting, if anybody has.
@@ -239,26 +253,62 @@ fn pause_key() -> Key {
 /// # Errors
 /// If the store cannot be read.
 pub async fn paused<S: Store>(store: &S, now: Timestamp) -> Result<Option<String>, StoreError> {
-    let row = store.get(&pause_key(), now).await?;
-    Ok(row.map(|item| text_of(&item, HOLDER).unwrap_or("somebody").to_owned()))
+    Ok(store.get(&pause_key(), now).await?.and_then(|row| who_paused(&row)))
 }
 
-/// Stops all acting at once, until somebody lets it go on.
+/// Stops all acting at once, until somebody lets it go on. Answers who has stopped it now: a request that is repeated, or comes
+/// late, undoes nothing that was said after it.
 ///
 /// # Errors
-/// If the store cannot be written.
-pub async fn pause<S: Store>(store: &S, by: &str, now: Timestamp) -> Result<(), StoreError> {
-    let mut item = Item::default();
-    item.inner_mut().insert(HOLDER.to_owned(), AttributeValue::S(by.to_owned()));
-    store.write(vec![Write::Put { key: pause_key(), item, only_if: OnlyIf::Always }], now).await
+/// If the store cannot be read or written.
+pub async fn pause<S: Store>(
+    store: &S,
+    by: &str,
+    said_at: Timestamp,
+    now: Timestamp,
+) -> Result<Option<String>, StoreError> {
+    switch(store, Some(by), said_at, now).await
 }
 
-/// Lets Suture act again.
+/// Lets Suture act again, unless somebody has stopped it after this was said. Answers who has stopped it now.
 ///
 /// # Errors
-/// If the store cannot be written.
-pub async fn unpause<S: Store>(store: &S, now: Timestamp) -> Result<(), StoreError> {
-    store.write(vec![Write::Delete { key: pause_key(), only_if: OnlyIf::Always }], now).await
+/// If the store cannot be read or written.
+pub async fn unpause<S: Store>(store: &S, said_at: Timestamp, now: Timestamp) -> Result<Option<String>, StoreError> {
+    switch(store, None, said_at, now).await
+}
+
+/// The last word stands, by when it was said and not by when it arrived.
+async fn switch<S: Store>(
+    store: &S,
+    by: Option<&str>,
+    said_at: Timestamp,
+    now: Timestamp,
+) -> Result<Option<String>, StoreError> {
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        let row = store.get(&pause_key(), now).await?;
+        let last = row.as_ref().and_then(|row| number_of(row, SAID_AT));
+        if let Some(row) = row.as_ref().filter(|_| last > Some(said_at.as_millisecond())) {
+            return Ok(who_paused(row));
+        }
+        let version = row.as_ref().and_then(|row| number_of(row, VERSION)).and_then(|it| u64::try_from(it).ok());
+        let (name, value) = match by {
+            Some(by) => (HOLDER, AttributeValue::S(by.to_owned())),
+            None => (TTL, whole_second(now.saturating_add(REPEATED_FOR).unwrap_or(now))),
+        };
+        let mut item = Item::default();
+        item.inner_mut().insert(VERSION.to_owned(), number(version.unwrap_or(0) + 1));
+        item.inner_mut().insert(SAID_AT.to_owned(), number(said_at.as_millisecond()));
+        item.inner_mut().insert(name.to_owned(), value);
+        let only_if = version.map_or(OnlyIf::Absent, OnlyIf::Version);
+        match store.write(vec![Write::Put { key: pause_key(), item, only_if }], now).await {
+            Ok(()) => return Ok(by.map(str::to_owned)),
+            Err(StoreError::Refused(_)) if tried < SWITCH_ATTEMPTS => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Who holds a repository's slots.

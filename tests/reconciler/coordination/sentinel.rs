@@ -153,11 +153,11 @@ async fn where_suture_only_watches_nothing_is_written() {
 async fn while_a_person_has_paused_suture_no_issue_is_written_and_later_it_is() {
     let mut stage = Stage::new(with_ops(), CONFIG);
     merged(&mut stage).await;
-    platform::guards::pause(&stage.store, "maria", stage.now()).await.unwrap();
+    platform::guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
     is_sick(&stage, 500);
     stage.pass(10).await;
     assert_eq!(stage.with(|world| ours(world)).len(), 0);
-    platform::guards::unpause(&stage.store, stage.now()).await.unwrap();
+    platform::guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
     stage.pass(3).await;
     assert_eq!(stage.with(|world| ours(world)).len(), 1);
 }

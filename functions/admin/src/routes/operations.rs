@@ -146,9 +146,9 @@ pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
         "" => caller.name.clone(),
         why => cut(&format!("{} ({why})", caller.name), Payload::MAX_TEXT),
     };
-    wish.once(&admin, &caller, StatusCode::OK, async |_| {
-        guards::pause(admin.desk.engine().store(), &by, admin.desk.now()).await?;
-        Ok(PauseState { paused: Some(Paused { by }) })
+    wish.once(&admin, &caller, StatusCode::OK, async |named| {
+        let by = guards::pause(admin.desk.engine().store(), &by, named.at, admin.desk.now()).await?;
+        Ok(PauseState { paused: by.map(|by| Paused { by }) })
     })
     .await
 }
@@ -163,9 +163,9 @@ pub(crate) async fn unpause<S: Store + 'static, O: Outlets + 'static>(
     Everywhere(caller): Everywhere,
     wish: Wish,
 ) -> Result<Response, Problem> {
-    wish.once(&admin, &caller, StatusCode::OK, async |_| {
-        guards::unpause(admin.desk.engine().store(), admin.desk.now()).await?;
-        Ok(PauseState { paused: None })
+    wish.once(&admin, &caller, StatusCode::OK, async |named| {
+        let by = guards::unpause(admin.desk.engine().store(), named.at, admin.desk.now()).await?;
+        Ok(PauseState { paused: by.map(|by| Paused { by }) })
     })
     .await
 }

@@ -206,7 +206,6 @@ fn ended(event: &Event, to: State) -> Ended {
 
 /// What an event says was done. What observe mode would have done was not.
 fn what_of(event: &Event) -> Option<What> {
-    let claimed = Strategy::ALL.into_iter().find(|strategy| domain::remedy::of(*strategy).event == event.kind);
     let escalated = event.kind == EventKind::EscalatedNeedsIntervention;
-    claimed.map(What::Remedy).or_else(|| escalated.then_some(What::Escalation))
+    event.kind.claims().map(What::Remedy).or_else(|| escalated.then_some(What::Escalation))
 }

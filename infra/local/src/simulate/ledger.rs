@@ -9,11 +9,6 @@ use domain::policy::Policy;
 use domain::state::{State, Strategy};
 use domain::transition;
 
-/// The strategy that a claim in the log is of.
-pub(crate) fn strategy_of(kind: EventKind) -> Option<Strategy> {
-    Strategy::ALL.into_iter().find(|strategy| domain::remedy::of(*strategy).event == kind)
-}
-
 /// A remedy under way, as far as the log says.
 #[derive(Debug, Clone)]
 struct Claim {
@@ -41,7 +36,7 @@ pub(crate) enum Reopens {
 impl Ledger {
     /// Takes an event in. Answers what is exceeded, if anything, and what it means for the vulnerability.
     pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, Reopens) {
-        if let Some(strategy) = strategy_of(event.kind) {
+        if let Some(strategy) = event.kind.claims() {
             return self.claimed(event, strategy, policy);
         }
         let mut reopens = Reopens::Same;

@@ -17,7 +17,7 @@ use serde_json::Value;
 use world::{Deed, Effect, Pr, World};
 
 use super::border::Function;
-use super::ledger::{Ledger, Reopens, strategy_of};
+use super::ledger::{Ledger, Reopens};
 
 /// What must not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -317,7 +317,7 @@ impl Watch {
             doing.events.push(key.clone());
         }
         self.counted(&event, at);
-        if let Some(strategy) = strategy_of(event.kind) {
+        if let Some(strategy) = event.kind.claims() {
             *self.remedies.entry(strategy.name()).or_default() += 1;
             let run = event.payload.run.clone().unwrap_or_else(|| RunId::new("?"));
             self.permitted(&run, doing, at, &format!("{strategy} of {} was claimed", event.pr));

@@ -4,7 +4,6 @@
 use std::io::Write as _;
 
 use domain::comment;
-use domain::diagnosis::Classification;
 use domain::event::{Event, EventKind, cut};
 use domain::remedy;
 use domain::run::{Run, RunKind, RunState};
@@ -126,10 +125,10 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
     let payload = &event.payload;
     let by = payload.by.as_deref().map_or_else(String::new, |by| format!("by {by}"));
     let line = |word, tone, text: String| Line { at, name: short(&event.pr), word, tone, text };
-    if let Some(remedy) = remedy_of(event.kind) {
+    if let Some(strategy) = event.kind.claims() {
         return vec![
             line("stuck", Tone::Trouble, payload.text.clone()),
-            line("remedy", Tone::Work, format!("Suture will {}", comment::action(remedy))),
+            line("remedy", Tone::Work, format!("Suture will {}", comment::desk::doing(strategy))),
         ];
     }
     let with = |text: &str| [by.as_str(), text].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(", ");
@@ -177,47 +176,6 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
         | EventKind::RemediationCloseAndReopen => return Vec::new(),
     };
     vec![one]
-}
-
-fn remedy_of(kind: EventKind) -> Option<Classification> {
-    Some(match kind {
-        EventKind::RemediationBranchUpdate => Classification::UpdateBranch,
-        EventKind::RemediationRebuild => Classification::RetryChecks,
-        EventKind::RemediationRetriggerPolicy => Classification::RetriggerPolicyBot,
-        EventKind::RemediationRetriggerSod => Classification::RetriggerSodCheck,
-        EventKind::RemediationRetriggerApprover => Classification::RetriggerApproverBot,
-        EventKind::RemediationRetriggerMerge => Classification::RetriggerMerge,
-        EventKind::RemediationCloseAndReopen => Classification::CloseAndReopen,
-        EventKind::PrOpened
-        | EventKind::PrClosed
-        | EventKind::PrMerged
-        | EventKind::PrReopened
-        | EventKind::PrEdited
-        | EventKind::BranchUpdated
-        | EventKind::BaseMoved
-        | EventKind::PrLinked
-        | EventKind::ChecksStarted
-        | EventKind::CheckReported
-        | EventKind::ChecksPassed
-        | EventKind::ChecksFailed
-        | EventKind::PolicyStarted
-        | EventKind::PolicyPassed
-        | EventKind::PolicyFailed
-        | EventKind::ApprovalGranted
-        | EventKind::ApprovalDismissed
-        | EventKind::MergeAttempted
-        | EventKind::MergeSucceeded
-        | EventKind::MergeFailed
-        | EventKind::RemediationAccepted
-        | EventKind::RemediationEnded
-        | EventKind::EscalatedNeedsIntervention
-        | EventKind::CommandReceived
-        | EventKind::StateDriftCorrected
-        | EventKind::WouldRemedy
-        | EventKind::WouldEscalate
-        | EventKind::PostMergeVerified
-        | EventKind::Anomaly => return None,
-    })
 }
 
 /// A remedy that was proven by the event it expected.

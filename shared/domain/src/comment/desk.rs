@@ -180,7 +180,8 @@ pub(super) fn when(record: &Record, now: Timestamp) -> String {
 }
 
 /// What a strategy does, as in "Suture is about to …".
-pub(super) fn doing(strategy: Strategy) -> &'static str {
+#[must_use]
+pub fn doing(strategy: Strategy) -> &'static str {
     action(match strategy {
         Strategy::Rebuild => Classification::RetryChecks,
         Strategy::BranchUpdate => Classification::UpdateBranch,

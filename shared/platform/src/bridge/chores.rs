@@ -94,6 +94,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             ));
         }
         let Some(seen) = github.find_check_run(repo, run).await? else {
+            self.be_first(&format!("check-run-{repo}-{}-{}", run.external_id, run.head)).await?;
             let id = github.create_check_run(repo, &dated(run, as_of)).await?;
             return Ok(Handled::Done(format!("check run {id} shows: {}", run.title)));
         };

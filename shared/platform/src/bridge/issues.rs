@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::chores::{date_of, dated_text};
-use super::{Again, Bridge, Handled};
+use super::{AT_WORK, Again, Bridge, Handled};
 use crate::github::{Issue, IssueChange};
 use crate::guards::{self, Lease};
 use crate::http::CallError;
@@ -18,8 +18,6 @@ use crate::outlets::Outlets;
 use crate::outlets::message::{Chore, OwnIssue};
 use crate::store::{Key, Store, StoreError};
 
-/// Whoever dies over an issue is in nobody's way for longer than this.
-const AT_WORK: SignedDuration = SignedDuration::from_mins(2);
 /// The row is kept this long after it was last needed; then GitHub is asked again.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// The longest text GitHub takes, less the date and the key.
@@ -71,11 +69,12 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let now = self.now();
         let name = format!("issue-{repo}-{}", issue.key);
         let until = now.saturating_add(AT_WORK).unwrap_or(now);
-        if let Lease::Taken { until, .. } = guards::take_lease(self.engine.store(), &name, id, until, now).await? {
+        let worker = self.worker(id);
+        if let Lease::Taken { until, .. } = guards::take_lease(self.engine.store(), &name, &worker, until, now).await? {
             return self.put_off(id, chore, until).await;
         }
         let done = self.write_issue(repo, issue).await;
-        guards::give_lease(self.engine.store(), &name, id, self.now()).await?;
+        guards::give_lease(self.engine.store(), &name, &worker, self.now()).await?;
         match done {
             Ok(handled) => Ok(handled),
             Err(Again::Call(error)) => self.chore_ended(id, chore, Err(error)).await,

@@ -12,13 +12,14 @@ mod remedies;
 mod runs;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use domain::command::{CommandMessage, Permission};
 use domain::decide::Outcome;
 use domain::event::{Actor, Fact, Happened};
 use domain::id::{EventId, PrId, RepoName, RunId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
 pub use self::issues::{Written, written};
@@ -26,7 +27,7 @@ pub use self::issues::{Written, written};
 use crate::clock::Clock;
 use crate::engine::{Applied, Engine, EngineError};
 use crate::github::GitHub;
-use crate::guards;
+use crate::guards::{self, Lease};
 use crate::http::{CallError, Transport};
 use crate::jenkins::Jenkins;
 use crate::outlets::Outlets;
@@ -34,6 +35,9 @@ use crate::outlets::message::{Message, Unreadable};
 use crate::repos;
 use crate::store::{Store, StoreError};
 use crate::succession;
+
+/// Whoever dies over something that is written once is in nobody's way for longer than this.
+const AT_WORK: SignedDuration = SignedDuration::from_mins(2);
 
 /// What became of a message that is done with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +97,7 @@ pub struct Bridge<S, O> {
     world: World,
     permissions: Mutex<Permissions>,
     repos: repos::Told,
+    turns: AtomicU64,
 }
 
 /// The name under which GitHub's waiting times are kept for all functions.
@@ -101,7 +106,7 @@ const GITHUB: &str = "github";
 impl<S: Store, O: Outlets> Bridge<S, O> {
     /// A Car Bridge on this engine, to this world.
     pub fn new(engine: Engine<S, O>, world: World) -> Self {
-        Self { engine, world, permissions: Mutex::default(), repos: repos::Told::default() }
+        Self { engine, world, permissions: Mutex::default(), repos: repos::Told::default(), turns: AtomicU64::new(0) }
     }
 
     /// Its engine.
@@ -138,6 +143,25 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 Handled::Nothing(applied.reason)
             }
         })
+    }
+
+    /// A name that no other worker has, not even one that handles the same message at the same moment.
+    fn worker(&self, id: &str) -> String {
+        format!("{id}@{}#{}", self.now(), self.turns.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Before something is written that must be there once, and was not found: one message may be with two workers at the same moment,
+    /// and neither finds yet what the other is about to write. It is not given back, since whoever comes later finds what was
+    /// written.
+    async fn be_first(&self, what: &str) -> Result<(), CallError> {
+        let now = self.now();
+        let until = now.saturating_add(AT_WORK).unwrap_or(now);
+        let why = match guards::take_lease(self.engine.store(), what, &self.worker("once"), until, now).await {
+            Ok(Lease::Held) => return Ok(()),
+            Ok(Lease::Taken { .. }) => "another worker is writing it".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(CallError::Unavailable { why, may_have_happened: false })
     }
 
     /// Until when GitHub must not be called, by what any of the functions was told.
