@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use platform::outlets::{Outlets, Parcel, Undelivered};
@@ -18,11 +19,14 @@ pub enum Blow {
     After,
     /// The call is made, but its answer is lost; the process goes on.
     AnswerLost,
+    /// The call is made so late that others have come by meanwhile.
+    Late,
 }
 
 impl Blow {
-    /// All three.
+    /// Those after which the message comes again.
     pub const ALL: [Self; 3] = [Self::Before, Self::After, Self::AnswerLost];
+    const EVERY: [Self; 4] = [Self::Before, Self::After, Self::AnswerLost, Self::Late];
 }
 
 /// Counts external calls, and blows at one of them.
@@ -57,13 +61,18 @@ impl Fuse {
     pub fn next(&self) -> Option<Blow> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         let blows = call == self.at.load(Ordering::SeqCst);
-        blows.then(|| Blow::ALL[self.how.load(Ordering::SeqCst)])
+        blows.then(|| Blow::EVERY[self.how.load(Ordering::SeqCst)])
     }
 }
 
 /// Never comes back: the process is dead.
 pub async fn dead<T>() -> T {
     std::future::pending().await
+}
+
+/// As long as somebody else needs for all of their work. (Tests with late calls run on a paused clock.)
+pub async fn late() {
+    tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
 /// A store behind a fuse.
@@ -87,6 +96,10 @@ impl<S: Store> FusedStore<S> {
             Some(Blow::AnswerLost) => {
                 let _ = call.await;
                 Err(StoreError::Unavailable("the answer was lost".to_owned()))
+            }
+            Some(Blow::Late) => {
+                late().await;
+                call.await
             }
         }
     }
@@ -139,6 +152,10 @@ impl<O: Outlets> Outlets for FusedOutlets<O> {
             Some(Blow::AnswerLost) => {
                 self.outlets.send(parcels).await;
                 parcels.iter().map(|_| Err(Undelivered("the answer was lost".to_owned()))).collect()
+            }
+            Some(Blow::Late) => {
+                late().await;
+                self.outlets.send(parcels).await
             }
         }
     }

@@ -32,7 +32,7 @@ use webhook::{Senders, Webhook};
 
 use world::{Delivery, Faults, NewPull, Pr, Settings, Silence, Target, World};
 
-use crate::fuse::{Blow, Fuse, FusedOutlets, FusedStore, dead};
+use crate::fuse::{Blow, Fuse, FusedOutlets, FusedStore, dead, late};
 
 /// The world, shared by all who look at it.
 pub type Shared = Arc<Mutex<World>>;
@@ -102,12 +102,17 @@ pub fn transport(world: &Shared, surface: Surface, fuse: &Arc<Fuse>) -> Transpor
             if blow == Some(Blow::Before) {
                 return dead().await;
             }
+            if blow == Some(Blow::Late) {
+                late().await;
+            }
             let answer: Result<Response<Bytes>, Silence> = match surface {
                 Surface::GitHub => look(&world).github(request),
                 Surface::Jenkins => look(&world).jenkins(request),
             };
             match blow {
-                None | Some(Blow::Before) => answer.map_err(|silence| -> BoxError { format!("{silence:?}").into() }),
+                None | Some(Blow::Before | Blow::Late) => {
+                    answer.map_err(|silence| -> BoxError { format!("{silence:?}").into() })
+                }
                 Some(Blow::After) => dead().await,
                 Some(Blow::AnswerLost) => Err("the answer was lost".into()),
             }

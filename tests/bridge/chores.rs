@@ -173,7 +173,7 @@ async fn one_message_with_two_workers_at_once_was_said_twice() {
         let both = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m1", &body));
         assert_eq!(done(&stage, deed), 1, "{deed:?}: {both:?}");
         // The one that was sent away comes back, and finds it.
-        look(&stage.world).advance(SignedDuration::from_mins(3));
+        look(&stage.world).advance(SignedDuration::from_mins(7));
         stage.carry_out().await;
         assert!(matches!(stage.bridge.handle("m1", &body).await, Ok(Handled::Nothing(_))));
         assert_eq!(done(&stage, deed), 1, "{deed:?}");
@@ -188,7 +188,7 @@ async fn two_messages_at_once_write_one_issue() {
     let (one, other) = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m2", &body));
     let both = [one.unwrap(), other.unwrap()];
     assert!(both.iter().any(|handled| matches!(handled, Handled::Done(_))), "{both:?}");
-    look(&stage.world).advance(SignedDuration::from_mins(3));
+    look(&stage.world).advance(SignedDuration::from_mins(7));
     stage.carry_out().await;
     assert_eq!((done(&stage, Deed::IssueOpened), done(&stage, Deed::IssuePinned)), (1, 1), "{both:?}");
 }
@@ -294,7 +294,7 @@ async fn every_call_of_every_chore_may_be_the_last() {
                     if matches!(handled, Ok(Ok(_))) {
                         break;
                     }
-                    look(&stage.world).advance(SignedDuration::from_mins(6));
+                    look(&stage.world).advance(SignedDuration::from_mins(7));
                 }
                 if stage.fuse.calls() < call {
                     break;
@@ -320,7 +320,7 @@ async fn what_github_does_not_want_now_waits_on_the_queue_and_is_not_lost() {
     assert_eq!(done(&stage, Deed::CommentCreated), 0);
     let (_, waiting) = stage.outside.take().expect("it is on the queue again");
     assert_eq!(Message::from_json(&waiting), Ok(Message::Chore(chore)));
-    look(&stage.world).advance(SignedDuration::from_mins(6));
+    look(&stage.world).advance(SignedDuration::from_mins(7));
     assert!(matches!(stage.bridge.handle("m2", &waiting).await, Ok(Handled::Done(_))));
     assert_eq!(done(&stage, Deed::CommentCreated), 1);
 }

@@ -36,8 +36,9 @@ use crate::repos;
 use crate::store::{Store, StoreError};
 use crate::succession;
 
-/// Whoever dies over something that is written once is in nobody's way for longer than this.
-const AT_WORK: SignedDuration = SignedDuration::from_mins(2);
+/// A worker that has not come back by then is gone: longer than a function may run (two minutes), even if its clock is two minutes
+/// behind and that of whoever comes next two minutes ahead.
+const AT_WORK: SignedDuration = SignedDuration::from_mins(6);
 
 /// What became of a message that is done with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use domain::pull_request::Record;
 use domain::remedy;
 use domain::run::{Initiator, Run, RunError, RunKind, RunState, RunTrigger, Step, StepStatus, TransitionContext};
 use domain::state::Strategy;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tracing::info;
 
 use super::remedies::Stop;
-use super::{Again, Bridge, Handled};
+use super::{AT_WORK, Again, Bridge, Handled};
 use crate::breaker::{self, Ended};
 use crate::engine::EngineError;
 use crate::guards::{self, Slot};
@@ -23,9 +23,6 @@ use crate::outlets::Outlets;
 use crate::rows;
 use crate::store::{OnlyIf, Store, StoreError, Write};
 use crate::succession;
-
-/// A worker that has not come back by then is gone; longer than a function may run.
-const LEASE: SignedDuration = SignedDuration::from_mins(2);
 
 /// A run in hand: leased, and written down as often as it changes.
 pub(super) struct InHand<'a> {
@@ -60,8 +57,9 @@ enum Ready {
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
     /// Carries out what a sweep has claimed, or what a person's command has opened a run for.
-    pub(super) async fn carry_out(&self, holder: &str, command: &CommandMessage) -> Result<Handled, Again> {
+    pub(super) async fn carry_out(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
         let (pr, run_id) = (command.pr(), super::run_of(command));
+        let holder = &self.worker(id);
         let now = self.now();
         let Some(run) = self.engine.run(&run_id, now).await? else {
             return Ok(Handled::Nothing(format!("run {run_id} is not there any more")));
@@ -187,13 +185,12 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     /// it: the run's date brings it back.
     async fn take(&self, run: Run, holder: &str, first: &'static str) -> Result<Result<Run, String>, Again> {
         let now = self.now();
-        let until = now.saturating_add(LEASE).unwrap_or(Timestamp::MAX);
+        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::System, now);
-        let left_behind = run.lease_holder.as_deref() == Some(holder) || run.is_orphaned(now);
         let taken = match run.state {
             // Without a checkpoint nothing was done: the first one is written together with the lease.
-            RunState::Running if left_behind && !run.steps.is_empty() => {
+            RunState::Running if run.is_orphaned(now) && !run.steps.is_empty() => {
                 run.resume(holder, now, until).map(|(run, _)| run)
             }
             RunState::Running => run.take_lease(holder, now, until),
@@ -218,6 +215,15 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             },
             Err(error @ (RunError::Leased { .. } | RunError::TerminalState { .. })) => Ok(Err(error.to_string())),
             Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    /// The message will come again, and whoever gets it then need not wait until the lease is over. If this cannot be written, they wait.
+    async fn let_go(&self, run: &Run) {
+        let Some(holder) = &run.lease_holder else { return };
+        let now = self.now();
+        if let Ok(free) = run.clone().take_lease(holder, now, now) {
+            let _ = self.write(&free, run.version).await;
         }
     }
 
@@ -253,7 +259,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 info!(%pr, run = %run.id, what, "carried out");
                 Ok(Handled::Done(what))
             }
-            Err(Stop::Again(again)) => Err(again),
+            Err(Stop::Again(again)) => {
+                self.let_go(run).await;
+                Err(again)
+            }
             Err(Stop::Drop(why)) => {
                 self.free_slot(hand).await?;
                 self.dropped(&pr, run, &why).await
@@ -332,7 +341,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let now = self.now();
         let loaded = run.version;
         let context = || TransitionContext::new(Initiator::Policy, now).because("policy.approval_required");
-        let until = now.saturating_add(LEASE).unwrap_or(Timestamp::MAX);
+        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
         let asked = run
             .take_lease(holder, now, until)
             .and_then(|run| run.advance(RunState::Running, context()))
@@ -359,7 +368,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::Approval, now).by(by);
-        let until = now.saturating_add(LEASE).unwrap_or(Timestamp::MAX);
+        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
         let approved = run.advance(RunState::Running, context).and_then(|run| run.take_lease(APPROVED, now, until));
         match approved {
             Ok(run) => {
