@@ -6,10 +6,13 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::Value;
-use tests::lambda::root;
+use tests::lambda::{FUNCTIONS, root};
 
 /// Only these may speak with AWS; functions do it through the platform.
 const MAY_USE_AWS: [&str; 3] = ["platform", "local", "tests"];
+
+/// What functions may compile each in a way of its own: little is built on these.
+const FEW_DEPEND_ON: [&str; 2] = ["aws_lambda_events", "tower-http"];
 
 fn metadata() -> &'static Value {
     static METADATA: OnceLock<Value> = OnceLock::new();
@@ -94,4 +97,28 @@ fn deny_toml_bans_the_same() {
     for user in MAY_USE_AWS {
         assert!(text.contains(&format!("\"{user}\"")), "{user}");
     }
+}
+
+/// SAM builds one function after the other, each by itself. A crate that has other features in one of them is compiled again there,
+/// and so is everything that is built on it: with `bytes` that was nearly all.
+#[test]
+fn functions_share_what_they_compile() {
+    let mut seen: BTreeMap<String, BTreeMap<String, &str>> = BTreeMap::new();
+    for function in FUNCTIONS {
+        let told = Command::new(env!("CARGO"))
+            .args(["tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe"])
+            .args(["--target", "aarch64-unknown-linux-gnu", "--format", "{p} [{f}]", "--package", function])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        for line in String::from_utf8(told.stdout).unwrap().lines() {
+            let (package, features) = line.split_once(" [").unwrap();
+            seen.entry(package.to_owned()).or_default().insert(features.to_owned(), function);
+        }
+    }
+    assert!(seen.keys().any(|package| package.starts_with("aws-sdk-dynamodb v")), "{:?}", seen.keys());
+    let few = |package: &str| FEW_DEPEND_ON.iter().any(|name| package.starts_with(&format!("{name} v")));
+    seen.retain(|package, features| features.len() > 1 && !few(package));
+    assert!(seen.is_empty(), "give these the same features in the workspace's Cargo.toml: {seen:#?}");
 }
