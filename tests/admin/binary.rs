@@ -27,6 +27,8 @@ fn gateway_event(path: &str, key: Option<&str>) -> Value {
     })
 }
 
+/// After a change to a function, its release binary is built here first: that takes minutes, and is why this program at times
+/// runs for so much longer than it does otherwise. `SUTURE_PROFILE=dev` saves them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_release_binary_answers_gateway_events() {
     let dynamo = Dynoxide::in_memory().await;

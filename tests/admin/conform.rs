@@ -67,9 +67,10 @@ async fn schemathesis_finds_nothing() {
     let mut run = Command::new(programs.join("schemathesis"))
         .args(["run", &format!("{address}/api/openapi.json")])
         .args(["--header", &format!("Authorization: Bearer {}", counter.key(Who::Admin).unwrap())])
-        .args(["--max-examples", "25", "--seed", "7", "--workers", "2", "--phases", "examples,coverage,fuzzing"])
-        // A valid `after`, `repo` or run id is one that is there: what is well formed and unknown is refused, rightly.
-        .args(["--exclude-checks", "positive_data_acceptance"])
+        // One worker: Python 3.11 loses count when two threads parse at once (`AST constructor recursion depth mismatch`), and
+        // only one asks the same in every run. Nothing of an earlier run is tried again either.
+        .args(["--max-examples", "25", "--seed", "7", "--workers", "1", "--phases", "examples,coverage,fuzzing"])
+        .args(["--checks", "all", "--generation-database", "none"])
         .args(["--request-timeout", "10", "--no-color"])
         .current_dir(std::env::temp_dir())
         .stdin(Stdio::null())
@@ -77,7 +78,8 @@ async fn schemathesis_finds_nothing() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let give_up = Instant::now() + Duration::from_secs(240);
+    // It takes ten seconds. (`--max-time` is no bound but a goal: whoever gives it one keeps it busy that long.)
+    let give_up = Instant::now() + Duration::from_secs(120);
     let ended = loop {
         if let Some(status) = run.try_wait().unwrap() {
             break Some(status);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use domain::id::RunId;
 use domain::policy::Policies;
+use domain::state::State;
 use jiff::SignedDuration;
 use platform::bridge::Handled;
 use platform::clock::Clock;
@@ -14,8 +15,8 @@ use platform::outlets::{Content, Parcel};
 use platform::store::memory::MemoryStore;
 use platform::sweep::{Scope, Sweep, Swept, Wish};
 use serde_json::json;
-use tests::stage::{Stage, Surface, WorldClock, look, transport};
-use world::{NewPull, Pr, Settings};
+use tests::stage::{Outside, Stage, Surface, WorldClock, look, transport};
+use world::{Fault, NewPull, Pr, Settings};
 
 use crate::counter::{Counter, Options, Who};
 
@@ -40,6 +41,13 @@ async fn together() -> (Stage, Shared, Pr, String) {
     counter.hands.set(stage.now());
     let path = format!("/api/pr/{}/{}", pr.repo, pr.number);
     (stage, counter, pr, path)
+}
+
+/// The reconciler on the same store.
+fn sweep(stage: &Stage, config: &str) -> Sweep<Arc<MemoryStore>, Outside> {
+    let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&stage.world)));
+    let (store, outside) = (Arc::clone(&stage.store), stage.outside.clone());
+    Sweep::new(store, outside, Policies::parse(config).unwrap(), github(stage), None, clock, vec![])
 }
 
 fn messages(counter: &Shared) -> Vec<String> {
@@ -75,15 +83,42 @@ async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_come
     assert!(status["commands"].as_array().unwrap().iter().any(|command| command["command"] == "/resume"));
 }
 
+/// The procedure for what was given up: a person says `/resume` by the API, and Suture takes it back with fresh budgets.
+#[tokio::test]
+async fn what_was_given_up_is_taken_back_by_the_api() {
+    let (stage, counter, pr, path) = together().await;
+    look(&stage.world).force(Fault::RealTestFailure, &pr);
+    let sweep = sweep(&stage, "mode = \"act\"");
+    let mut minutes = 0;
+    while stage.record(&pr).await.state != State::NeedsIntervention {
+        assert!(minutes < 300, "{:?}", stage.record(&pr).await);
+        (minutes, _) = (minutes + 5, stage.pass(5).await);
+        let wish = Wish::scheduled("sweep", stage.now(), "here");
+        sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(4)).await.unwrap();
+        stage.carry_out().await;
+    }
+    counter.hands.set(stage.now());
+    let status = counter.get(Who::Operator, &format!("{path}/status")).await.json();
+    assert!(status["blocked_reason"].as_str().is_some_and(|why| why.contains("failed")), "{status}");
+    let asked = counter.post(Who::Operator, &format!("{path}/command"), r#"{"command":"/resume"}"#).await;
+    assert_eq!(asked.status, 202, "{}", asked.text);
+    let sent = messages(&counter);
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    let handled = stage.bridge.handle("m-resume", &sent[0]).await.unwrap();
+    assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
+    let record = stage.record(&pr).await;
+    assert_eq!((record.state, record.blocked), (State::ChecksFailed, None));
+    assert_eq!(record.retry_counts, domain::budget::RetryCounts::default());
+    let status = counter.get(Who::Operator, &format!("{path}/status")).await.json();
+    assert_eq!(status["blocked_reason"], json!(null), "{status}");
+}
+
 #[tokio::test]
 async fn a_sweep_that_was_asked_for_is_found_by_the_reconciler_under_its_name() {
     let (stage, counter, ..) = together().await;
     let asked = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
     let id = asked["run_id"].as_str().unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&stage.world)));
-    let policies = Policies::parse("mode = \"act\"").unwrap();
-    let (store, outside) = (Arc::clone(&stage.store), stage.outside.clone());
-    let sweep = Sweep::new(store, outside, policies, github(&stage), None, clock, vec![]);
+    let sweep = sweep(&stage, "mode = \"act\"");
     let wish = Wish::requested(RunId::new(id), Scope::All, false, "here");
     let deadline = stage.now() + SignedDuration::from_mins(5);
     assert!(matches!(sweep.sweep(&wish, deadline).await.unwrap(), Swept::Done(_)));
@@ -120,10 +155,7 @@ async fn the_status_issue_shows_the_numbers_of_the_overview() {
     stage.pass(3).await;
     look(&stage.world).person_merges(&pr, "maria");
     stage.pass(40).await;
-    let policies = Policies::parse("mode = \"act\"\nstatus.repo = 'acme/payments'").unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&stage.world)));
-    let (store, outside) = (Arc::clone(&stage.store), stage.outside.clone());
-    let sweep = Sweep::new(store, outside, policies, github(&stage), None, clock, vec![]);
+    let sweep = sweep(&stage, "mode = \"act\"\nstatus.repo = 'acme/payments'");
     let wish = Wish::scheduled("sweep", stage.now(), "here");
     let Swept::Done(summary) = sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(5)).await.unwrap() else {
         panic!("no sweep")

@@ -208,6 +208,20 @@ async fn heads_are_compared_only_where_being_behind_matters() {
     assert_eq!((read.live.strict, read.live.behind_by, compared(&stage)), (false, Some(1), 1));
 }
 
+/// A merge leaves every other pull request of a strict base behind: asking about each of them was most of what a sweep sent.
+#[tokio::test]
+async fn heads_of_one_base_are_compared_together() {
+    let stage = in_repo(Repo { strict: true, ..Repo::new("acme/payments") });
+    let prs: Vec<world::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    stage.with(|world| world.push_base("acme/payments"));
+    stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
+    let (before, asked) = (stage.record.count(), queries(&stage));
+    let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
+    let behind = |(_, read): &(PrId, Result<Snapshot, Unread>)| read.as_ref().unwrap().live.behind_by == Some(1);
+    assert!(all.iter().all(behind), "{all:?}");
+    assert_eq!((stage.record.count() - before, queries(&stage) - asked), (4, 4), "two to read, two to compare");
+}
+
 #[tokio::test]
 async fn closed_merged_and_gone() {
     let stage = staged(world::Settings::default());
@@ -403,6 +417,29 @@ async fn where_rules_are_hidden_the_contexts_themselves_say_whether_they_are_req
     assert_eq!(read.required_checks, Some(vec!["ci".to_owned()]));
     assert_eq!(read.signals.checks.len(), 2);
     assert_eq!(made.record.count(), 2);
+}
+
+#[tokio::test]
+async fn a_head_that_cannot_be_compared_with_the_others_is_compared_alone() {
+    let made = made(&token(), |request| {
+        let path = request.uri().path();
+        if path.contains("/compare/") {
+            return Ok(says(200, &json!({"behind_by": 3}).to_string()));
+        }
+        let ids = asked(&request);
+        if ids.is_empty() {
+            let errors =
+                json!([{"type": "NOT_FOUND", "path": ["repository", "ref", "h1"], "message": "no such commit"}]);
+            let compared = json!({"h0": {"behindBy": 2}, "h1": null});
+            return Ok(says(200, &json!({"data": {"repository": {"ref": compared}}, "errors": errors}).to_string()));
+        }
+        let nodes: Vec<Value> = ids.iter().map(|id| node(id)).collect();
+        Ok(says(200, &json!({"data": {"nodes": nodes}}).to_string()))
+    });
+    let policies = Policies::parse("[checks]\nbehind = 'always'").unwrap();
+    let all = made.github.snapshots(&wanted(2), &policies).await;
+    let behind: Vec<_> = all.iter().map(|(_, read)| read.as_ref().unwrap().live.behind_by).collect();
+    assert_eq!((behind, made.record.count()), (vec![Some(2), Some(3)], 3));
 }
 
 #[tokio::test]

@@ -111,6 +111,26 @@ async fn what_is_wrong_is_said_with_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn repositories_that_get_issues_must_be_there() {
+    let settings = settings();
+    let (_world, serving) = served(settings.clone()).await;
+    let folder = Folder::new();
+    let config = folder.path().join("suture.toml");
+    let text = "status.repo = \"acme/payments\"\nsentinel.issue_repo = \"acme/paymnets\"";
+    std::fs::write(&config, text).expect("a file");
+    let mut command = well(&serving, &settings);
+    command.arg("--config").arg(&config);
+    let (code, said) = told(command).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(line(&said, "status.repo").starts_with("ok"), "{said}");
+    let wrong = line(&said, "sentinel.issue_repo");
+    assert!(
+        wrong.starts_with("FAIL") && wrong.contains("`acme/paymnets`") && wrong.contains("is the name right"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_anything_set_it_says_what_to_set() {
     let mut command = program();
     command.arg("doctor");

@@ -106,8 +106,10 @@ function drawExplain(s, x) {
 function drawCommands(s) {
   // What these two would answer on the pull request is this page.
   const mine = s.commands.filter(({ command, role }) => command !== '/status' && command !== '/explain' && may(role)), { follow } = it;
+  // A command with a button is not listed as a sentence as well.
+  const said = (it.data.explain.you_can ?? []).filter((line) => !mine.some(({ command }) => line.startsWith(`\`${command}\`:`)));
   return [
-    it.data.explain.you_can?.length > 0 && h('ul', it.data.explain.you_can.map((line) => h('li', rich(line)))),
+    said.length > 0 && h('ul', said.map((line) => h('li', rich(line)))),
     mine.length > 0 && h('ul.cmds', mine.map(({ command, help, destructive }) => h('li', { key: command },
       h(`button${destructive ? '.danger' : ''}`, { 'data-do': 'command', 'data-command': command, 'data-help': help, 'data-destructive': destructive }, command, destructive && ' …'), h('span.hush', rich(help))))),
     !mine.length && h('p.empty', ENDED.includes(s.state) ? 'It has ended: there is nothing to do.' : may('operator') ? 'No command applies now.' : 'Your key is a viewer key: it can only look. Commands need an operator key.'),

@@ -182,7 +182,7 @@ pub(crate) enum Problems {
     /// It is not there, or not for this key.
     #[response(status = 404, content_type = "application/problem+json")]
     NotFound(Problem),
-    /// It does not make sense now.
+    /// It is well formed, and does not make sense as things are; `code` says why.
     #[response(status = 409, content_type = "application/problem+json")]
     Conflict(Problem),
     /// The body is too large.

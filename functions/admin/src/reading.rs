@@ -10,15 +10,48 @@ use axum::http::request::Parts;
 use domain::id::{PrId, RepoName, RunId};
 use platform::outlets::Outlets;
 use platform::store::Store;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
 
 use crate::Admin;
 use crate::problem::Problem;
 
 /// The largest body that is read.
 pub(crate) const MAX_BODY_BYTES: usize = 256 * 1024;
-/// The longest name of a run.
+/// The longest name of a run, in characters.
 const MAX_RUN_ID: usize = 300;
+/// The highest number of a pull request that is looked for: 15 digits, which every JSON reader keeps exactly.
+const MAX_NUMBER: u64 = 999_999_999_999_999;
+
+/// `owner/name`, or a bare name of the configured owner. Each part has 1 to 100 characters, and is neither `.` nor `..`.
+#[derive(Debug, ToSchema)]
+#[schema(
+    pattern = r"^(([A-Za-z0-9_\-][A-Za-z0-9_.\-]{0,99}|\.[A-Za-z0-9_\-][A-Za-z0-9_.\-]{0,98}|\.\.[A-Za-z0-9_.\-]{1,98})/)?([A-Za-z0-9_\-][A-Za-z0-9_.\-]{0,99}|\.[A-Za-z0-9_\-][A-Za-z0-9_.\-]{0,98}|\.\.[A-Za-z0-9_.\-]{1,98})$"
+)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct RepoText(String);
+
+/// The name of a run: 1 to 300 characters, none of which is a control character.
+#[derive(Debug, ToSchema)]
+#[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]{1,300}$")]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct RunText(String);
+
+/// The number of a pull request.
+#[derive(Debug, Clone, Copy, ToSchema)]
+#[schema(minimum = 1, maximum = 999_999_999_999_999_u64)]
+pub(crate) struct PrNumber(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for PrNumber {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(from)?;
+        // JSON has one kind of numbers, and some who write it write 7 as 7.0. In Rust a whole float is written as digits only.
+        let whole = number.as_u64().or_else(|| number.as_f64()?.to_string().parse().ok());
+        let fits = whole.filter(|whole| (1..=MAX_NUMBER).contains(whole));
+        fits.map(Self).ok_or_else(|| D::Error::custom(format!("{number} is not the number of a pull request")))
+    }
+}
 
 /// The pull request of the path: `{repo}/{number}` or `{owner}/{repo}/{number}`.
 pub(crate) struct PrPath(pub(crate) PrId);
@@ -38,9 +71,10 @@ pub(crate) fn repo(text: &str, owner: Option<&str>) -> Result<RepoName, Problem>
     })
 }
 
-fn number(text: &str) -> Result<u64, Problem> {
+/// The number of a pull request, in digits and nothing else.
+pub(crate) fn number(text: &str) -> Result<u64, Problem> {
     let digits = !text.is_empty() && text.len() <= 15 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|number| digits && *number > 0);
+    let number = text.parse().ok().filter(|number| digits && (1..=MAX_NUMBER).contains(number));
     number.ok_or_else(|| Problem::bad_request("BAD_NUMBER", "That is not the number of a pull request."))
 }
 
@@ -71,7 +105,7 @@ impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>
         let named = path_parts(parts, admin).await?;
         let id = named.get("id").map(String::as_str).unwrap_or_default();
         let plain = |c: char| !c.is_control();
-        if id.is_empty() || id.len() > MAX_RUN_ID || !id.chars().all(plain) {
+        if !(1..=MAX_RUN_ID).contains(&id.chars().count()) || !id.chars().all(plain) {
             return Err(Problem::bad_request("BAD_RUN", "That is not the name of a run."));
         }
         Ok(Self(RunId::new(id)))

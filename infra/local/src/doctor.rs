@@ -1,5 +1,6 @@
 //! `doctor`: looks at everything Suture needs from others, and says what to fix. It only reads.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use domain::id::RepoName;
@@ -172,7 +173,30 @@ async fn github(
             }
         }
     }
+    written_to(chart, &github, policies).await;
     repositories(chart, &github, policies, &owners).await
+}
+
+/// The repositories that get issues of ours: a name with a slip in it would be found out by a sweep, at night.
+async fn written_to(chart: &mut Chart, github: &GitHub, policies: &Policies) {
+    let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
+    let settings = |policy: &Policy| {
+        [("status.repo", policy.status.repo.clone()), ("sentinel.issue_repo", policy.sentinel.issue_repo.clone())]
+    };
+    let named: BTreeSet<(&str, String)> = all.flat_map(settings).filter(|(_, repo)| !repo.is_empty()).collect();
+    for (setting, repo) in named {
+        let seen = match repo.parse::<RepoName>() {
+            Ok(repo) => github.default_branch(&repo).await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match seen {
+            Ok(_) => chart.ok(setting, format!("issues are kept in {repo}")),
+            Err(error) => chart.fail(
+                setting,
+                format!("`{repo}` cannot be read ({error}): is the name right, and the App installed there?"),
+            ),
+        }
+    }
 }
 
 fn permissions(chart: &mut Chart, app: &App, policies: &Policies) {

@@ -13,7 +13,7 @@ use platform::keys::Caller;
 use platform::outlets::Outlets;
 use platform::store::Store;
 use serde::{Deserialize, Serialize};
-use utoipa::openapi::schema::{ArrayBuilder, Schema};
+use utoipa::openapi::schema::{ArrayBuilder, Object, ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
@@ -22,7 +22,7 @@ use crate::Admin;
 use crate::auth::Operator;
 use crate::once::{Named, Processing, Wish};
 use crate::problem::{Problem, Problems};
-use crate::reading::{PrPath, repo};
+use crate::reading::{PrNumber, PrPath, repo};
 
 /// Most commands at once.
 const MOST_AT_ONCE: usize = 100;
@@ -34,18 +34,25 @@ const MOST_AT_ONCE: usize = 100;
 pub(crate) struct OnceParams {
     /// The same name and the same request: done once, and answered alike for a day. Also `X-Idempotency-Key`, `X-Request-ID`.
     #[param(rename = "Idempotency-Key", required = false, min_length = 1, max_length = 200, pattern = "^[!-~]+$")]
-    idempotency_key: Option<String>,
+    idempotency_key: String,
 }
 
 /// A command.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommandBody {
-    /// Such as `/rebuild`.
-    #[schema(example = "/rebuild")]
+    /// What is to be done.
+    #[schema(schema_with = doable)]
     command: String,
     /// What else there is to say, such as the reason of a `/hold`.
     args: Option<String>,
+}
+
+/// All commands but those that only ask: they have routes of their own.
+fn doable() -> Object {
+    let asks = |command: &Command| matches!(command, Command::Status | Command::Explain);
+    let names = Command::ALL.into_iter().filter(|command| !asks(command)).map(Command::name);
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).examples(["/rebuild"]).build()
 }
 
 /// It is on the queue.
@@ -102,13 +109,14 @@ pub(crate) enum Taken {
     Processing(Processing),
 }
 
-/// One of many commands.
+/// One of many commands. What its repository and its command are is looked at for each: its own result says what is wrong.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchItem {
     /// `owner/name`, or a bare name of the configured owner.
     repo: String,
-    pr_number: u64,
+    #[schema(inline)]
+    pr_number: PrNumber,
     /// Such as `/rebuild`.
     command: String,
     args: Option<String>,
@@ -184,7 +192,7 @@ async fn one_of_many<S: Store, O: Outlets>(
     item: BatchItem,
     place: (&Named, usize),
 ) -> Result<BatchResult, Problem> {
-    let BatchItem { repo: name, pr_number, command, args } = item;
+    let BatchItem { repo: name, pr_number: PrNumber(pr_number), command, args } = item;
     let asked = async {
         let repo = repo(&name, admin.owner.as_deref())?;
         ask(admin, caller, PrId::new(repo, pr_number), CommandBody { command, args }, place).await

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use crate::Admin;
 use crate::auth::Viewer;
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, repo};
+use crate::reading::{Asked, RepoText, repo};
 use crate::view::insights::Insights;
 
 /// Of which repository.
@@ -21,7 +21,7 @@ use crate::view::insights::Insights;
 #[serde(deny_unknown_fields)]
 pub(crate) struct InsightsQuery {
     /// Of this repository only: `owner/name`, or a bare name of the configured owner.
-    #[param(max_length = 140, pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$")]
+    #[param(inline, value_type = Option<RepoText>)]
     repo: Option<String>,
 }
 

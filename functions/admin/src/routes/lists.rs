@@ -16,9 +16,9 @@ use utoipa::IntoParams;
 
 use crate::Admin;
 use crate::auth::{Looker, Viewer};
-use crate::cursor;
+use crate::cursor::{self, PlaceText};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, PrPath, repo};
+use crate::reading::{Asked, PrNumber, PrPath, RepoText, repo};
 use crate::view::pull_request::{Explanation, Item, ItemPage, Status};
 use crate::view::{EventPage, EventView};
 
@@ -38,9 +38,10 @@ pub(crate) struct PrsQuery {
     #[param(inline)]
     state: Option<StateName>,
     /// Of this repository only: `owner/name`, or a bare name of the configured owner.
-    #[param(max_length = 140, pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$")]
+    #[param(inline, value_type = Option<RepoText>)]
     repo: Option<String>,
     /// The `next` of the page before.
+    #[param(inline, value_type = Option<PlaceText>)]
     after: Option<String>,
     /// How many, 50 unless said otherwise.
     #[param(minimum = 1, maximum = 100)]
@@ -110,9 +111,10 @@ pub(crate) async fn prs<S: Store + 'static, O: Outlets + 'static>(
 #[serde(deny_unknown_fields)]
 pub(crate) struct StaleQuery {
     /// Of this repository only.
-    #[param(max_length = 140, pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$")]
+    #[param(inline, value_type = Option<RepoText>)]
     repo: Option<String>,
     /// The `next` of the page before.
+    #[param(inline, value_type = Option<PlaceText>)]
     after: Option<String>,
     /// How many, 50 unless said otherwise.
     #[param(minimum = 1, maximum = 100)]
@@ -150,16 +152,11 @@ pub(crate) async fn stale<S: Store + 'static, O: Outlets + 'static>(
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct PrParams {
     /// A bare name (of the configured owner), or `owner%2Fname`.
-    #[param(
-        example = "shop",
-        min_length = 1,
-        max_length = 201,
-        pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$"
-    )]
-    repo: String,
+    #[param(inline, example = "shop")]
+    repo: RepoText,
     /// Its number.
-    #[param(example = 1, minimum = 1, maximum = 999_999_999_999_999_u64)]
-    number: u64,
+    #[param(inline, example = 1)]
+    number: PrNumber,
 }
 
 /// Where a pull request stands: state, checks, budgets, history, runs, and what could be asked for now.
@@ -180,6 +177,7 @@ pub(crate) async fn status<S: Store + 'static, O: Outlets + 'static>(
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
     /// The `next` of the page before.
+    #[param(inline, value_type = Option<PlaceText>)]
     after: Option<String>,
     /// `asc`: the oldest first; `desc`: the newest first.
     #[param(inline)]

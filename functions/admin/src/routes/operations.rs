@@ -15,6 +15,7 @@ use platform::outlets::Outlets;
 use platform::store::Store;
 use platform::{breaker as breakers, guards};
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
 use super::commands::OnceParams;
@@ -23,30 +24,90 @@ use crate::Admin;
 use crate::auth::{Administrator, Everywhere, Operator, Viewer};
 use crate::once::{Processing, Wish};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, repo};
+use crate::reading::{Asked, PrNumber, RepoText, repo};
 use crate::view::EventView;
 use crate::view::overview::{BreakerView, Paused};
 
 /// Events that are exported at once: what a function may answer with has an end.
 const MOST_EXPORTED: usize = 8_000;
 
-/// The longest name of a branch: it becomes part of a key.
+/// The longest name of a branch, in characters: it becomes part of a key, which has room for 2048 bytes.
 const MOST_BRANCH: usize = 255;
 
 /// What to sweep; nothing said is everything that is due.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ReconcileBody {
-    /// Of this repository only.
     repo: Option<String>,
-    /// This pull request only, due or not; needs `repo`.
-    #[schema(minimum = 1)]
-    pr_number: Option<u64>,
-    /// What is open on this base branch only, due or not; needs `repo`.
-    #[schema(min_length = 1, max_length = 255)]
+    pr_number: Option<PrNumber>,
     base: Option<String>,
-    /// Only say what would be done; see the run's summary.
     dry_run: bool,
+}
+
+/// What to sweep; nothing said is everything that is due. What goes together is one of three kinds.
+#[derive(ToSchema)]
+#[schema(as = ReconcileBody)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) enum SweepBody {
+    Due(SweepDue),
+    One(SweepOne),
+    Base(SweepBase),
+}
+
+/// What is due.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct SweepDue {
+    /// Of this repository only.
+    repo: Option<RepoText>,
+    #[serde(default)]
+    #[schema(schema_with = nothing)]
+    pr_number: (),
+    #[serde(default)]
+    #[schema(schema_with = nothing)]
+    base: (),
+    /// Only say what would be done; see the run's summary.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// One pull request, due or not.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct SweepOne {
+    repo: RepoText,
+    #[schema(inline)]
+    pr_number: PrNumber,
+    #[serde(default)]
+    #[schema(schema_with = nothing)]
+    base: (),
+    /// Only say what would be done; see the run's summary.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What is open on a base branch, due or not.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct SweepBase {
+    repo: RepoText,
+    #[serde(default)]
+    #[schema(schema_with = nothing)]
+    pr_number: (),
+    #[schema(min_length = 1, max_length = 255)]
+    base: String,
+    /// Only say what would be done; see the run's summary.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Left out, or null.
+fn nothing() -> Object {
+    ObjectBuilder::new().schema_type(Type::Null).build()
 }
 
 /// A sweep that was asked for.
@@ -67,7 +128,7 @@ pub(crate) enum Sweeping {
 
 /// Asks for a sweep now.
 #[utoipa::path(
-    post, path = "/api/reconciler/run", params(OnceParams), request_body = Option<ReconcileBody>, security(("key" = [])),
+    post, path = "/api/reconciler/run", params(OnceParams), request_body = Option<SweepBody>, security(("key" = [])),
     responses((status = 202, description = "It is taken.", body = inline(Sweeping)), Problems)
 )]
 pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
@@ -77,14 +138,14 @@ pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
 ) -> Result<Response, Problem> {
     let asked: Option<ReconcileBody> = wish.body.object_or_default()?;
     let ReconcileBody { repo: name, pr_number, base, dry_run } = asked.unwrap_or_default();
-    if base.as_ref().is_some_and(|base| !(1..=MOST_BRANCH).contains(&base.len())) {
-        let detail = format!("`base` is a branch's name, 1 to {MOST_BRANCH} bytes.");
+    if base.as_ref().is_some_and(|base| !(1..=MOST_BRANCH).contains(&base.chars().count())) {
+        let detail = format!("`base` is a branch's name, 1 to {MOST_BRANCH} characters.");
         return Err(Problem::bad_request("BAD_REQUEST", detail));
     }
     let named_repo = name.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
     wish.once(&admin, &caller, StatusCode::ACCEPTED, async |named| {
         let run = RunId::new(format!("requested-{}", named.part(0)));
-        let ask = SweepAsk { run, repo: named_repo, number: pr_number, base, dry_run };
+        let ask = SweepAsk { run, repo: named_repo, number: pr_number.map(|PrNumber(number)| number), base, dry_run };
         Ok(Requested { run_id: admin.desk.sweep(&caller, ask).await?.to_string() })
     })
     .await

@@ -17,40 +17,59 @@ use utoipa::{IntoParams, ToSchema};
 use super::commands::OnceParams;
 use crate::Admin;
 use crate::auth::{Administrator, Operator, Viewer};
-use crate::cursor;
+use crate::cursor::{self, PlaceText};
 use crate::once::{Processing, Wish};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, RunPath, repo};
+use crate::reading::{Asked, PrNumber, RepoText, RunPath, RunText, number, repo};
 use crate::view::run::{RunPage, RunView};
 
 /// Which runs.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunsQuery {
-    /// Of the pull request `number` of this repository; without both: sweeps.
-    #[param(max_length = 140, pattern = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)?$")]
     repo: Option<String>,
-    /// See `repo`.
-    #[param(minimum = 1, maximum = 999_999_999_999_999_u64)]
-    number: Option<u64>,
-    /// The `next` of the page before.
+    number: Option<String>,
     after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// The same, for the description: a pull request is both of its parts or none, which two parameters could not say.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct RunsParams {
+    /// Of this pull request, as `repo=…&number=…`; without it: sweeps.
+    #[param(inline, style = Form, explode)]
+    pr: Option<PrOf>,
+    /// The `next` of the page before.
+    #[param(inline)]
+    after: Option<PlaceText>,
     /// How many, 20 unless said otherwise.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
 
+/// A pull request: both or none.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its description is used")]
+struct PrOf {
+    #[schema(inline)]
+    repo: RepoText,
+    #[schema(inline)]
+    number: PrNumber,
+}
+
 /// Runs of a pull request, or sweeps, the newest first.
-#[utoipa::path(get, path = "/api/runs", params(RunsQuery), security(("key" = [])), responses((status = 200, description = "Here it is.", body = RunPage), Problems))]
+#[utoipa::path(get, path = "/api/runs", params(RunsParams), security(("key" = [])), responses((status = 200, description = "Here it is.", body = RunPage), Problems))]
 pub(crate) async fn runs<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
     Asked(query): Asked<RunsQuery>,
 ) -> Result<Json<RunPage>, Problem> {
     let limit = cursor::limit(query.limit, 20, 100)?;
-    let pr = match (query.repo.as_deref(), query.number) {
-        (Some(text), Some(number)) => Some(PrId::new(repo(text, admin.owner.as_deref())?, number)),
+    let pr = match (query.repo.as_deref(), query.number.as_deref()) {
+        (Some(name), Some(digits)) => Some(PrId::new(repo(name, admin.owner.as_deref())?, number(digits)?)),
         (None, None) => None,
         (Some(_), None) | (None, Some(_)) => {
             return Err(Problem::bad_request("BAD_QUERY", "Give both `repo` and `number`, or neither (for sweeps)."));
@@ -68,8 +87,8 @@ pub(crate) async fn runs<S: Store + 'static, O: Outlets + 'static>(
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct RunParams {
     /// Its name.
-    #[param(min_length = 1, max_length = 300)]
-    id: String,
+    #[param(inline)]
+    id: RunText,
 }
 
 /// One run.

@@ -85,6 +85,8 @@ pub(crate) struct Scene<S> {
     /// Calls that have left each function's processes, and the one at which the process is stopped.
     pub(crate) calls: Mutex<BTreeMap<Function, u64>>,
     pub(crate) stop: Option<Stopped>,
+    /// When a process of each function died last.
+    died: Mutex<BTreeMap<Function, Timestamp>>,
     /// Requests of all processes to the tables.
     pub(crate) asked: AtomicU64,
     pub(crate) traced: Option<Mutex<Vec<String>>>,
@@ -109,6 +111,7 @@ impl<S: Store> Scene<S> {
             sabotage: plot.sabotage,
             calls: Mutex::default(),
             stop: plot.stop,
+            died: Mutex::default(),
             asked: AtomicU64::new(0),
             traced: plot.traced.then(Mutex::default),
             began: Instant::now(),
@@ -169,6 +172,16 @@ impl<S: Store> Scene<S> {
     pub(crate) fn happens(&self, fault: Inside, per_mille: u64) -> bool {
         let per_mille = per_mille * u64::from(self.mishaps.times);
         self.mishaps.has(fault) && locked(&self.chance).happens(per_mille.min(300))
+    }
+
+    /// Whether another process of this function may die already.
+    fn may_die(&self, function: Function) -> bool {
+        let (now, mut died) = (self.now(), locked(&self.died));
+        let recently = died.get(&function).is_some_and(|last| now.duration_since(*last) < DEATHS_APART);
+        if !recently {
+            died.insert(function, now);
+        }
+        !recently
     }
 
     fn between(&self, low: u64, high: u64) -> u64 {
@@ -256,6 +269,8 @@ impl<S> std::fmt::Debug for Border<S> {
 
 /// One of so many calls ends its process.
 const KILLED_PER_MILLE: u64 = 3;
+/// Machines break by the hour, not by the call: the sweep of a large fleet makes hundreds of calls, and none would ever end.
+const DEATHS_APART: SignedDuration = SignedDuration::from_mins(10);
 
 impl<S: Store + 'static> Border<S> {
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
@@ -275,7 +290,8 @@ impl<S: Store + 'static> Border<S> {
     fn stop(&self, what: impl FnOnce() -> String) -> Option<Stop> {
         let told = self.scene.stops(self.process.function);
         let by_chance = || {
-            let dies = self.scene.happens(Inside::ProcessKilled, KILLED_PER_MILLE);
+            let dies = self.scene.happens(Inside::ProcessKilled, KILLED_PER_MILLE)
+                && self.scene.may_die(self.process.function);
             dies.then(|| if self.scene.between(0, 1) == 0 { Stop::Before } else { Stop::After })
         };
         let stop = told.or_else(by_chance);

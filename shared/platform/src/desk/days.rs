@@ -218,7 +218,8 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let mut day = rows::day_of(from);
         if to < from || day.saturating_add(MOST_EXPORTED_DAYS.days()) < last {
             let why = format!("`from` must be before `to`, and at most {MOST_EXPORTED_DAYS} days before it");
-            return Err(DeskError::Invalid { code: "BAD_RANGE", why });
+            // Each of the two is fine; it is together that they are not.
+            return Err(DeskError::Conflict { code: "BAD_RANGE", why });
         }
         let mut found: Vec<Event> = Vec::new();
         while day <= last {

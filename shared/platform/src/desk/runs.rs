@@ -64,7 +64,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             // The place is the run's own: one of another list is no place in this one.
             Some(id) => {
                 let run = self.engine.run(id, self.now()).await?.filter(|run| run.pr == pr && Self::shows(caller, run));
-                let run = run.ok_or_else(|| DeskError::Invalid {
+                let run = run.ok_or_else(|| DeskError::Conflict {
                     code: "BAD_CURSOR",
                     why: "`after` is no place in this list: begin without it".to_owned(),
                 })?;

@@ -1,6 +1,6 @@
 //! GraphQL as GitHub speaks it: 200 with errors, and partial data with nulls. Octocrab's own call throws the data away when
-//! there are errors, so answers are read here. The documents are static files in `queries/`, held against GitHub's
-//! published schema by a test.
+//! there are errors, so answers are read here. The documents are static files in `queries/` but for one, held against
+//! GitHub's published schema by a test.
 
 use http::Method;
 use serde::de::DeserializeOwned;
@@ -22,6 +22,23 @@ pub(super) const OPEN_PULL_REQUESTS: &str = include_str!("queries/open_pull_requ
 pub(super) const ADD_REACTION: &str = include_str!("queries/add_reaction.graphql");
 /// Pins an issue.
 pub(super) const PIN_ISSUE: &str = include_str!("queries/pin_issue.graphql");
+
+/// Compares so many heads `h0`, `h1`, … with one base. The only document that is made and not written: `compare` cannot vary over
+/// a list. It costs one point, however many they are.
+#[must_use]
+pub fn comparisons(heads: usize) -> String {
+    use std::fmt::Write as _;
+    let mut document = "query Comparisons($owner: String!, $name: String!, $base: String!".to_owned();
+    for head in 0..heads {
+        let _ = write!(document, ", $h{head}: String!");
+    }
+    document.push_str(") { repository(owner: $owner, name: $name) { ref(qualifiedName: $base) {");
+    for head in 0..heads {
+        let _ = write!(document, " h{head}: compare(headRef: $h{head}) {{ behindBy }}");
+    }
+    document.push_str(" } } rateLimit { cost remaining resetAt } }");
+    document
+}
 
 /// What GraphQL complains about.
 #[derive(Debug, Clone, Deserialize)]

@@ -22,6 +22,7 @@ pub use auth::{BadKey, Credentials};
 pub use checks::{CheckRun, CheckRunSeen, CheckState, WorkflowRun, shown_on};
 pub use client::{GitHub, Settings};
 pub use comments::{Comment, Reaction};
+pub use graphql::comparisons;
 pub use inventory::Listed;
 pub use issues::{Issue, IssueChange};
 pub use limits::{Rate, Rates};

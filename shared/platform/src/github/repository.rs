@@ -1,12 +1,13 @@
 //! What a repository says about people and branches: who may write, what a base requires, how far a head lags behind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::command::Permission;
 use domain::id::{RepoName, Sha};
 use serde::Deserialize;
 
-use super::client::{GitHub, part};
+use super::client::{As, GitHub, part};
+use super::graphql::{Graph, comparisons};
 use super::pulls::{owner, repo_path};
 use crate::http::CallError;
 
@@ -101,6 +102,43 @@ impl GitHub {
         // Only the first page lists files, which can be megabytes; the counts are on every page.
         let path = repo_path(repo, &format!("compare/{}...{head}?per_page=1&page=2", part(base)));
         Ok(self.read(owner(repo), path).await?.json::<Comparison>()?.behind_by)
+    }
+
+    /// How many commits of the base each of these heads lacks, in one question. None where GitHub does not find the head among the
+    /// repository's own commits.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub(super) async fn all_behind_by(
+        &self,
+        repo: &RepoName,
+        base: &str,
+        heads: &[&Sha],
+    ) -> Result<Vec<Option<u32>>, CallError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            repository: Option<Repository>,
+        }
+        #[derive(Deserialize)]
+        struct Repository {
+            #[serde(rename = "ref")]
+            base: Option<BTreeMap<String, Option<Comparison>>>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Comparison {
+            behind_by: u32,
+        }
+        let (owner, name) = (repo.owner(), repo.name());
+        let mut variables: BTreeMap<String, String> =
+            heads.iter().enumerate().map(|(place, head)| (format!("h{place}"), head.to_string())).collect();
+        let given = [("owner", owner), ("name", name), ("base", &format!("refs/heads/{base}"))];
+        variables.extend(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let graph: Graph<Answer> = self.query(As::Owner(owner), &comparisons(heads.len()), variables, true).await?;
+        let found = graph.data.and_then(|data| data.repository).and_then(|repository| repository.base);
+        let mut found = found.unwrap_or_default();
+        let behind_by = |place| found.remove(&format!("h{place}")).flatten().map(|one: Comparison| one.behind_by);
+        Ok((0..heads.len()).map(behind_by).collect())
     }
 
     /// What a branch requires, by its protection and by rulesets. Whichever of the two we may not see is left out.

@@ -7,7 +7,7 @@ mod reading;
 
 use std::collections::BTreeMap;
 
-use domain::id::{PrId, Sha};
+use domain::id::{PrId, RepoName, Sha};
 use domain::policy::Policies;
 use domain::snapshot::Snapshot;
 use futures_util::future::join_all;
@@ -108,7 +108,7 @@ impl GitHub {
             readings.into_iter().map(|one| one.unwrap_or_else(|| Err(partial("it was left out".to_owned())))).collect();
         join_all(prs.iter().zip(&mut readings).map(|((pr, _), reading)| self.read_further(pr, reading))).await;
         self.settle_mergeability(prs, &mut readings).await;
-        join_all(prs.iter().zip(&mut readings).map(|((pr, _), reading)| self.compare(pr, reading, policies))).await;
+        self.compare(prs, &mut readings, policies).await;
         let own_app = self.app_id();
         prs.iter()
             .zip(readings)
@@ -246,17 +246,58 @@ impl GitHub {
         }
     }
 
-    async fn compare(&self, pr: &PrId, reading: &mut Read, policies: &Policies) {
-        let Ok(known) = reading else { return };
-        if !known.needs_comparison(policies.for_repo(&pr.repo)) {
-            return;
+    /// How far heads lag behind, where that matters and nothing read so far says it: those of one base together, and by themselves
+    /// what that leaves open, such as a head in a fork.
+    async fn compare(&self, prs: &[(PrId, String)], readings: &mut [Read], policies: &Policies) {
+        let mut bases: BTreeMap<(&RepoName, String), Vec<(usize, Sha)>> = BTreeMap::new();
+        for (place, ((pr, _), reading)) in prs.iter().zip(readings.iter()).enumerate() {
+            let known = reading.as_ref().ok().filter(|known| known.needs_comparison(policies.for_repo(&pr.repo)));
+            let Some(known) = known else { continue };
+            let Ok(head) = known.pull.head_ref_oid.parse::<Sha>() else { continue };
+            bases.entry((&pr.repo, known.pull.base_ref_name.clone())).or_default().push((place, head));
         }
-        let Ok(head) = known.pull.head_ref_oid.parse::<Sha>() else { return };
-        match self.behind_by(&pr.repo, &known.pull.base_ref_name, &head).await {
-            Ok(behind_by) => known.behind_by = Some(behind_by),
-            Err(CallError::Gone { message }) => *reading = Err(partial(format!("nothing to compare: {message}"))),
-            Err(error) => *reading = Err(Unread::Failed(error)),
+        let groups =
+            bases.iter().flat_map(|(base, heads)| heads.chunks(self.settings().batch.max(1)).map(move |it| (base, it)));
+        let compared = join_all(groups.map(|((repo, base), heads)| self.compare_group(repo, base, heads))).await;
+        for (place, behind_by) in compared.into_iter().flatten() {
+            match (behind_by, &mut readings[place]) {
+                (Ok(behind_by), Ok(known)) => known.behind_by = Some(behind_by),
+                (Err(unread), reading) => *reading = Err(unread),
+                (Ok(_), Err(_)) => {}
+            }
         }
+    }
+
+    async fn compare_group(
+        &self,
+        repo: &RepoName,
+        base: &str,
+        heads: &[(usize, Sha)],
+    ) -> Vec<(usize, Result<u32, Unread>)> {
+        let together = match heads {
+            [_] => Ok(vec![None]),
+            several => self.all_behind_by(repo, base, &several.iter().map(|(_, head)| head).collect::<Vec<_>>()).await,
+        };
+        let together = match together {
+            Ok(together) => together,
+            // Whoever may not be asked now is not asked for each of them either.
+            Err(error) if error.until().is_some() => {
+                return heads.iter().map(|(place, _)| (*place, Err(Unread::Failed(error.clone())))).collect();
+            }
+            Err(_) => vec![None; heads.len()],
+        };
+        join_all(heads.iter().zip(together).map(|((place, head), known)| async move {
+            let behind_by = match known {
+                Some(behind_by) => Ok(behind_by),
+                None => match self.behind_by(repo, base, head).await {
+                    Ok(behind_by) => Ok(behind_by),
+                    Err(CallError::Gone { message }) => Err(partial(format!("nothing to compare: {message}"))),
+                    Err(error) => Err(Unread::Failed(error)),
+                },
+            };
+            (*place, behind_by)
+        }))
+        .await
     }
 }
 

@@ -208,6 +208,9 @@ impl Answering<'_> {
         let world = self.world;
         let named = |ix: &PrIx| world.github.pull(*ix).head_ref == wanted || **world.github.pull(*ix).head() == *wanted;
         let Some(ix) = head.filter(named).or_else(|| world.github.pulls_of(repo).rev().find(named)) else {
+            let message = format!("Could not resolve to a Ref or Commit with the name {wanted}.");
+            self.errors
+                .push(json!({"type": "NOT_FOUND", "path": ["repository", "ref", field.key], "message": message}));
             return Value::Null;
         };
         let (behind, ahead) = (world.github.behind_by(ix), world.github.pull(ix).commits.len());
