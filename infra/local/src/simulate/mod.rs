@@ -109,5 +109,7 @@ pub fn again(request: &Request, seed: u64) -> String {
     let Request { prs, mishaps, .. } = request;
     let times = if mishaps.times == 1 { String::new() } else { format!(" --times {}", mishaps.times) };
     let faults = &mishaps.text;
-    format!("cargo run --profile simulate -p local -- simulate --prs {prs} --seeds {seed} --faults {faults}{times} --trace")
+    format!(
+        "cargo run --profile simulate -p local -- simulate --prs {prs} --seeds {seed} --faults {faults}{times} --trace"
+    )
 }
