@@ -21,12 +21,14 @@ pub enum Blow {
     AnswerLost,
     /// The call is made so late that others have come by meanwhile.
     Late,
+    /// The call does not get through; the process goes on.
+    Unmade,
 }
 
 impl Blow {
     /// Those after which the message comes again.
     pub const ALL: [Self; 3] = [Self::Before, Self::After, Self::AnswerLost];
-    const EVERY: [Self; 4] = [Self::Before, Self::After, Self::AnswerLost, Self::Late];
+    const EVERY: [Self; 5] = [Self::Before, Self::After, Self::AnswerLost, Self::Late, Self::Unmade];
 }
 
 /// Counts external calls, and blows at one of them.
@@ -101,6 +103,7 @@ impl<S: Store> FusedStore<S> {
                 late().await;
                 call.await
             }
+            Some(Blow::Unmade) => Err(StoreError::Unavailable("it did not get through".to_owned())),
         }
     }
 }
@@ -156,6 +159,9 @@ impl<O: Outlets> Outlets for FusedOutlets<O> {
             Some(Blow::Late) => {
                 late().await;
                 self.outlets.send(parcels).await
+            }
+            Some(Blow::Unmade) => {
+                parcels.iter().map(|_| Err(Undelivered("it did not get through".to_owned()))).collect()
             }
         }
     }

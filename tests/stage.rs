@@ -105,12 +105,15 @@ pub fn transport(world: &Shared, surface: Surface, fuse: &Arc<Fuse>) -> Transpor
             if blow == Some(Blow::Late) {
                 late().await;
             }
+            if blow == Some(Blow::Unmade) {
+                return Err("it did not get through".into());
+            }
             let answer: Result<Response<Bytes>, Silence> = match surface {
                 Surface::GitHub => look(&world).github(request),
                 Surface::Jenkins => look(&world).jenkins(request),
             };
             match blow {
-                None | Some(Blow::Before | Blow::Late) => {
+                None | Some(Blow::Before | Blow::Late | Blow::Unmade) => {
                     answer.map_err(|silence| -> BoxError { format!("{silence:?}").into() })
                 }
                 Some(Blow::After) => dead().await,

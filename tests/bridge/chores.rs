@@ -180,6 +180,41 @@ async fn one_message_with_two_workers_at_once_was_said_twice() {
     }
 }
 
+/// A lease that was kept after a failure kept the next try from saying anything: five tries later the message was dead.
+#[tokio::test]
+async fn what_could_not_be_said_may_be_tried_again_at_once() {
+    let mut points = 0;
+    for kind in 0..3 {
+        for call in 1.. {
+            let (stage, pr, id) = open().await;
+            let (since, head) = (stage.now(), check_run(&stage, &pr, "Waiting", "for Policy Bot"));
+            let issue = Box::new(own_issue("All is well.", stage.now()));
+            let (chore, deed) = match kind {
+                0 => (
+                    Chore::Comment { pr: id, marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
+                    Deed::CommentCreated,
+                ),
+                1 => (Chore::CheckRun { repo: id.repo, run: Box::new(head), as_of: since }, Deed::CheckRunCreated),
+                _ => (Chore::Issue { repo: id.repo, issue }, Deed::IssueOpened),
+            };
+            let body = Message::Chore(chore).to_json().unwrap();
+            stage.fuse.set(call, Blow::Unmade);
+            let first = stage.bridge.handle("m1", &body).await;
+            if stage.fuse.calls() < call {
+                break;
+            }
+            points += 1;
+            stage.fuse.remove();
+            let again = stage.bridge.handle("m1", &body).await;
+            let at = format!("{deed:?}, call {call}: {first:?}, then {again:?}");
+            // If it was the lease that could not be given back, the message waits for its end, and nothing is missing.
+            assert!(matches!(again, Ok(Handled::Done(_) | Handled::Nothing(_) | Handled::Waits(_))), "{at}");
+            assert_eq!(done(&stage, deed), 1, "{at}");
+        }
+    }
+    assert!(points > 9, "{points}");
+}
+
 #[tokio::test]
 async fn two_messages_at_once_write_one_issue() {
     let (stage, _, id) = open().await;

@@ -15,13 +15,14 @@ use crate::store::Store;
 
 /// The queue can put nothing off for longer.
 const LONGEST_DELAY_SECS: u64 = 900;
+const LEFT_ALONE: &str = "GitHub wants to be left alone";
 /// Whose errands those are that belong to no repository.
 const ERRANDS: &str = "suture/errands";
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
     pub(super) async fn chore(&self, id: &str, chore: &Chore) -> Result<Handled, Again> {
         if let Some(until) = self.github_held_off().await? {
-            return self.put_off(id, chore, until).await;
+            return self.put_off(id, chore, until, LEFT_ALONE).await;
         }
         let done = match chore {
             Chore::Redeliver { delivery } => {
@@ -54,7 +55,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Err(error) => match error.until() {
                 Some(until) => {
                     self.note_limit(&error).await?;
-                    self.put_off(id, chore, until).await
+                    self.put_off(id, chore, until, LEFT_ALONE).await
                 }
                 None if error.is_transient() => Err(error.into()),
                 None => Ok(Handled::Failed(error.to_string())),
@@ -63,7 +64,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// A chore has no date in the table: the queue brings it back. It is acknowledged only once its successor is there.
-    pub(super) async fn put_off(&self, id: &str, chore: &Chore, until: Timestamp) -> Result<Handled, Again> {
+    pub(super) async fn put_off(&self, id: &str, chore: &Chore, until: Timestamp, why: &str) -> Result<Handled, Again> {
         let secs = until.duration_since(self.now()).as_secs().max(1).unsigned_abs().min(LONGEST_DELAY_SECS);
         let Some(repo) = chore.repo().cloned().or_else(|| ERRANDS.parse().ok()) else {
             return Ok(Handled::Failed("it belongs to nobody".to_owned()));
@@ -71,7 +72,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let message = Message::Chore(chore.clone());
         let what = Content::Queue { message, repo, delay: Duration::from_secs(secs) };
         match self.engine.outlets().send(&[Parcel { id: format!("{id}-later"), what }]).await.into_iter().next() {
-            Some(Ok(())) => Ok(Handled::Waits(format!("GitHub wants to be left alone until {until}"))),
+            Some(Ok(())) => Ok(Handled::Waits(format!("{why}: again after {until}"))),
             Some(Err(error)) => Err(Again::Bus(error.to_string())),
             None => Err(Again::Bus("the queue did not answer".to_owned())),
         }
@@ -94,8 +95,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             ));
         }
         let Some(seen) = github.find_check_run(repo, run).await? else {
-            self.be_first(&format!("check-run-{repo}-{}-{}", run.external_id, run.head)).await?;
-            let id = github.create_check_run(repo, &dated(run, as_of)).await?;
+            let (what, run) = (format!("check-run-{repo}-{}-{}", run.external_id, run.head), dated(run, as_of));
+            let id = self.first(&what, github.create_check_run(repo, &run)).await?;
             return Ok(Handled::Done(format!("check run {id} shows: {}", run.title)));
         };
         let shown_as_of = date_of(&seen.summary);

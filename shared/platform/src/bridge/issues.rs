@@ -71,7 +71,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let until = now.saturating_add(AT_WORK).unwrap_or(now);
         let worker = self.worker(id);
         if let Lease::Taken { until, .. } = guards::take_lease(self.engine.store(), &name, &worker, until, now).await? {
-            return self.put_off(id, chore, until).await;
+            return self.put_off(id, chore, until, "another worker is writing it, or died over it").await;
         }
         let done = self.write_issue(repo, issue).await;
         guards::give_lease(self.engine.store(), &name, &worker, self.now()).await?;

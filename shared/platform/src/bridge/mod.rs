@@ -151,15 +151,24 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         format!("{id}@{}#{}", self.now(), self.turns.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Before something is written that must be there once, and was not found: one message may be with two workers at the same moment,
-    /// and neither finds yet what the other is about to write. It is not given back, since whoever comes later finds what was
-    /// written.
-    async fn be_first(&self, what: &str) -> Result<(), CallError> {
-        let now = self.now();
+    /// Writes something that must be there once, and was not found: one message may be with two workers at the same moment, and neither
+    /// finds yet what the other is about to write. What was written needs no lease any more, since whoever comes later finds it;
+    /// after a failure whoever comes next may try.
+    async fn first<T>(&self, what: &str, write: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+        let (store, worker, now) = (self.engine.store(), self.worker("once"), self.now());
         let until = now.saturating_add(AT_WORK).unwrap_or(now);
-        let why = match guards::take_lease(self.engine.store(), what, &self.worker("once"), until, now).await {
-            Ok(Lease::Held) => return Ok(()),
-            Ok(Lease::Taken { .. }) => "another worker is writing it".to_owned(),
+        let why = match guards::take_lease(store, what, &worker, until, now).await {
+            Ok(Lease::Held) => {
+                let written = write.await;
+                if written.is_err() {
+                    // If it cannot be given back, it ends by itself.
+                    let _ = guards::give_lease(store, what, &worker, self.now()).await;
+                }
+                return written;
+            }
+            Ok(Lease::Taken { until, .. }) => {
+                format!("another worker is writing it, or died over it: again after {until}")
+            }
             Err(error) => error.to_string(),
         };
         Err(CallError::Unavailable { why, may_have_happened: false })

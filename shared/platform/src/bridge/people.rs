@@ -239,7 +239,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         if self.world.github.find_comment(pr, &marker, since).await?.is_some() {
             return Ok(false);
         }
-        self.be_first(&format!("comment-{pr}-{marker}")).await?;
-        self.world.github.comment(pr, &format!("{text}\n\n{marker}")).await.map(|_| true)
+        let text = format!("{text}\n\n{marker}");
+        self.first(&format!("comment-{pr}-{marker}"), self.world.github.comment(pr, &text)).await.map(|_| true)
     }
 }
