@@ -4,7 +4,8 @@ use jiff::SignedDuration;
 use platform::guards::{
     Lease, Slot, count_in, give_lease, give_slot, held_off, hold_off, pause, paused, take_lease, take_slot, unpause,
 };
-use platform::store::Store;
+use platform::store::{Key, OnlyIf, Store, Write};
+use serde_dynamo::{AttributeValue, Item};
 use tests::{minute, pr, start};
 
 pub(crate) async fn one_sweep_at_a_time(store: &impl Store) {
@@ -42,6 +43,16 @@ pub(crate) async fn a_pause_that_was_repeated_undid_a_later_unpause(store: &impl
     assert_eq!(pause(store, "danny", minute(7), minute(7)).await.unwrap(), danny);
     assert_eq!(unpause(store, minute(1), minute(8)).await.unwrap(), danny, "so is this");
     assert_eq!(paused(store, minute(8)).await.unwrap(), danny);
+}
+
+pub(crate) async fn a_pause_of_an_earlier_build_could_not_be_ended(store: &impl Store) {
+    let mut item = Item::default();
+    item.inner_mut().insert("holder".to_owned(), AttributeValue::S("maria".to_owned()));
+    let row = Write::Put { key: Key::state("PAUSE"), item, only_if: OnlyIf::Always };
+    store.write(vec![row], start()).await.unwrap();
+    assert_eq!(paused(store, start()).await.unwrap().as_deref(), Some("maria"));
+    assert_eq!(unpause(store, minute(1), minute(1)).await.unwrap(), None);
+    assert_eq!(paused(store, minute(1)).await.unwrap(), None);
 }
 
 pub(crate) async fn two_slots_are_two(store: &impl Store) {

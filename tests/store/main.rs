@@ -46,6 +46,7 @@ macro_rules! contract {
                 one_sweep_at_a_time,
                 a_lease_is_never_shorter_than_asked,
                 a_pause_that_was_repeated_undid_a_later_unpause,
+                a_pause_of_an_earlier_build_could_not_be_ended,
                 two_slots_are_two,
                 what_is_counted_begins_anew_with_each_stretch,
                 everybody_waits_until_the_later_time,

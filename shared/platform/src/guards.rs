@@ -302,7 +302,12 @@ async fn switch<S: Store>(
         item.inner_mut().insert(VERSION.to_owned(), number(version.unwrap_or(0) + 1));
         item.inner_mut().insert(SAID_AT.to_owned(), number(said_at.as_millisecond()));
         item.inner_mut().insert(name.to_owned(), value);
-        let only_if = version.map_or(OnlyIf::Absent, OnlyIf::Version);
+        // A row of an earlier build has no version: whoever deploys a mended one while it is paused must be able to go on.
+        let only_if = match (&row, version) {
+            (None, _) => OnlyIf::Absent,
+            (Some(_), Some(version)) => OnlyIf::Version(version),
+            (Some(_), None) => OnlyIf::Always,
+        };
         match store.write(vec![Write::Put { key: pause_key(), item, only_if }], now).await {
             Ok(()) => return Ok(by.map(str::to_owned)),
             Err(StoreError::Refused(_)) if tried < SWITCH_ATTEMPTS => {}
