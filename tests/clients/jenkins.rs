@@ -1,6 +1,8 @@
 //! The Jenkins client before the simulated Jenkins, and before answers it never gives.
 
+use domain::id::Sha;
 use domain::snapshot::Build;
+use jiff::SignedDuration;
 use platform::github::Settings;
 use platform::http::{CallError, TakeAtMost};
 use platform::jenkins::{BuildRef, Found, Job, Login, Looking};
@@ -60,7 +62,13 @@ async fn a_build_is_started_followed_and_read() {
     let state = stage.jenkins.build_state(&started).await.unwrap().unwrap();
     assert!(state.building && state.result.is_none() && state.revisions.contains(&head.to_string()), "{state:?}");
     assert_eq!(stage.jenkins.build_of(&looking).await, Build::Building { since: state.started_at });
+    let later = Looking { since: state.started_at + SignedDuration::from_mins(5), ..looking };
+    assert_eq!(stage.jenkins.build_of(&later).await, Build::Building { since: state.started_at }, "it is at work");
+    let other: Sha = "f".repeat(40).parse().unwrap();
+    let another = Looking { commit: Some(&other), ..later };
+    assert_eq!(stage.jenkins.build_of(&another).await, Build::Gone, "what is at work is of another commit");
     stage.minutes(15);
+    assert_eq!(stage.jenkins.build_of(&later).await, Build::Gone, "what ended before does not count");
     assert_eq!(stage.jenkins.build_of(&looking).await, Build::Finished);
     let done = stage.jenkins.build_state(&started).await.unwrap().unwrap();
     assert_eq!((done.building, done.result.as_deref()), (false, Some("SUCCESS")));

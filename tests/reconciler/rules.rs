@@ -5,6 +5,7 @@ use domain::event::{Event, EventKind, Happened};
 use domain::signals::{MergeReport, Renewal};
 use domain::state::State;
 use platform::engine::Engine;
+use platform::sweep::Summary;
 use world::{Fault, Pr, Protection, Repo, Settings, Timing};
 
 use crate::stage::{On, Stage, id};
@@ -40,6 +41,7 @@ rules!(
     rule_9_automerge_bot_is_woken,
     rule_9a_checks_that_never_started_are_started,
     rule_9b_a_hung_build_is_stopped_first,
+    rule_9b_a_hung_build_is_found_although_it_began_before_we_knew_its_head,
     rule_9b_a_build_whose_report_was_lost_is_done_again,
     rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons,
     rule_9c_a_merge_that_never_finished_is_begun_again,
@@ -48,6 +50,7 @@ rules!(
     rule_0_nothing_is_done_while_github_does_not_know,
     required_checks_may_stand_in_a_ruleset,
     heads_of_one_base_are_brought_up_to_date_one_after_the_other,
+    whoever_waits_for_a_turn_does_not_read_the_whole_line,
     a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it,
     ],
     dynoxide: [
@@ -227,6 +230,24 @@ async fn heads_of_one_base_are_brought_up_to_date_one_after_the_other(on: On) {
     assert_eq!(updates, 4);
 }
 
+/// For each that waited, all records of the base were read: a hundred of them cost ten thousand reads, every two minutes.
+async fn whoever_waits_for_a_turn_does_not_read_the_whole_line(on: On) {
+    let strict = Repo { strict: true, ..Repo::new("acme/payments") };
+    let settings = Settings { repos: vec![strict], ..Settings::default() };
+    let mut stage = on.stage(settings, "").await;
+    for _ in 0..30 {
+        stage.open();
+    }
+    stage.pass(240).await;
+    let waited = |summary: &&Summary| summary.skipped.get("turn").is_some_and(|waiting| *waiting == summary.verified);
+    let cost = |summary: &Summary| (u64::from(summary.verified), summary.store_requests);
+    let costs = || stage.summaries.iter().filter(waited).map(cost);
+    let (few, many) = (costs().min().unwrap(), costs().max().unwrap());
+    assert!(many.0 >= few.0 + 3, "{few:?} {many:?}");
+    // Each is written down twice: as GitHub has it, and when it looks again. Whoever read the line would need four requests.
+    assert!(many.1 - few.1 < 3 * (many.0 - few.0), "{few:?} {many:?}");
+}
+
 async fn a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it(on: On) {
     let mut stage = on.stage(Settings::default(), "").await;
     let pr = stage.open();
@@ -239,6 +260,24 @@ async fn a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping
     let stopped =
         stage.with(|world| world.effects().iter().filter(|one| one.deed == world::Deed::BuildStopped).count());
     assert_eq!((stopped, stage.record(&pr).await.lifetime_remedies), (1, 1));
+}
+
+/// First heard of after its build had begun, and taken for one without a build: rebuilds were decided and dropped for ever.
+async fn rule_9b_a_hung_build_is_found_although_it_began_before_we_knew_its_head(on: On) {
+    let mut stage = on.stage(Settings::default(), "").await;
+    let pr = stage.open();
+    stage.with(|world| world.force(Fault::BuildHung, &pr));
+    stage.sweeping = false;
+    stage.lose(|_, _| true);
+    stage.pass(10).await;
+    stage.lose(|_, _| false);
+    stage.with(|world| world.person_labels(&pr, "maria", "security"));
+    stage.pass(1).await;
+    stage.sweeping = true;
+    let (rule, command) = first_remedy(&mut stage, &pr, 240).await;
+    assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
+    heals(&mut stage, &pr, 120).await;
+    assert_eq!(stage.record(&pr).await.lifetime_remedies, 1, "{:?}", stage.kinds(&pr).await);
 }
 
 async fn rule_9b_a_build_whose_report_was_lost_is_done_again(on: On) {

@@ -168,6 +168,9 @@ const RULES: [Rule; 15] = [
     seed("11", "FALLTHROUGH", fallthrough),
 ];
 
+/// A remedy that is dropped costs no budget. So many in a row take hours: whoever decides and whoever acts will not agree any more.
+const MOST_DROPS: u32 = 24;
+
 /// Classifies: the first rule that matches, then the budget (seed §6).
 #[must_use]
 pub fn classify(case: &Case<'_>) -> Diagnosis {
@@ -199,6 +202,13 @@ pub fn classify(case: &Case<'_>) -> Diagnosis {
             budget::check(case.policy, strategy, &record.retry_counts, record.lifetime_remedies, on_vulnerability)
         {
             diagnosis.overridden = Some((diagnosis.classification, exhausted.to_string()));
+            diagnosis.classification = Classification::NeedsIntervention;
+        } else if let Some(drops) = record.dropped.as_ref().filter(|drops| drops.count >= MOST_DROPS) {
+            let why = format!(
+                "{strategy} was decided {} times in a row, and each time something was in its way",
+                drops.count
+            );
+            diagnosis.overridden = Some((diagnosis.classification, why));
             diagnosis.classification = Classification::NeedsIntervention;
         }
     }
@@ -408,6 +418,7 @@ mod tests {
 
     use super::*;
     use crate::event::Happened;
+    use crate::pull_request::Dropped;
     use crate::signals::{MergeReport, Verdict};
     use crate::tests::world::{Tale, approved, merging, minutes, policy_says, run_of, sha};
 
@@ -1028,6 +1039,23 @@ mod tests {
         let mut waiting = almost_stuck(State::Approved);
         waiting.record_mut().lifetime_remedies = 12;
         assert_eq!(diagnosed(&waiting), TOO_EARLY);
+    }
+
+    /// The simulation's seed 9 of a hundred: the sweep knew no build of the head, the Car Bridge found one at work, and the rebuild
+    /// was decided and dropped every ten minutes, for six days.
+    #[test]
+    fn what_is_decided_and_dropped_again_and_again_is_a_persons() {
+        for strategy in Strategy::ALL {
+            let (mut tale, live, classification) = in_need_of(strategy);
+            let at = tale.now - minutes(120);
+            tale.record_mut().dropped = Some(Dropped { count: 23, at });
+            assert_eq!(tale.diagnose(Some(&live)).classification, classification, "{strategy}");
+            tale.record_mut().dropped = Some(Dropped { count: 24, at });
+            let found = tale.diagnose(Some(&live));
+            let why = format!("{strategy} was decided 24 times in a row, and each time something was in its way");
+            assert_eq!(found.overridden, Some((classification, why)));
+            assert_eq!(found.classification, Classification::NeedsIntervention);
+        }
     }
 
     #[test]

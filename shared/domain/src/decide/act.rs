@@ -229,7 +229,10 @@ pub(super) fn remedy_news(mut draft: Draft<'_>, run: &RunId, news: &RemedyNews) 
     };
     match news {
         RemedyNews::Accepted if active.accepted => nothing(Outcome::Duplicate, "accepted already"),
-        RemedyNews::Accepted => accepted(draft, &active),
+        RemedyNews::Accepted => {
+            draft.record.dropped = None;
+            accepted(draft, &active)
+        }
         RemedyNews::Dropped { why } => {
             draft.give_back();
             let now = draft.now;

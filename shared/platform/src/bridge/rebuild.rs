@@ -70,8 +70,9 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             }
             None => {}
         }
+        let ours = looking(Timestamp::MIN);
         let newest = match jenkins.builds(&job).await {
-            Ok(builds) => builds.into_iter().next(),
+            Ok(builds) => builds.into_iter().find(|build| ours.is_of_commit(&build.revisions)),
             Err(error) => return Err(self.build_failed(hand, error).await),
         };
         if let Some(running) = newest.as_ref().filter(|build| build.building) {

@@ -171,8 +171,13 @@ pub const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(3);
 
 impl Looking<'_> {
     fn fits(&self, at: Timestamp, revisions: &[String]) -> bool {
+        at >= self.since && self.is_of_commit(revisions)
+    }
+
+    /// Whether it is of the commit, or nobody knows commits.
+    pub(crate) fn is_of_commit(&self, revisions: &[String]) -> bool {
         let of_commit = |commit: &Sha| revisions.iter().any(|one| one.eq_ignore_ascii_case(commit.as_str()));
-        at >= self.since && self.commit.is_none_or(of_commit)
+        self.commit.is_none_or(of_commit)
     }
 }
 
@@ -258,13 +263,23 @@ impl Jenkins {
 
     /// What Jenkins says about the build of a head whose checks have been running for too long (rule 11).
     pub async fn build_of(&self, looking: &Looking<'_>) -> Build {
-        match self.find(looking).await {
-            Ok(Some(Found::Queued(item))) => Build::Building { since: item.since.unwrap_or(looking.since) },
-            Ok(Some(Found::Build(build))) if build.building => Build::Building { since: build.started_at },
-            Ok(Some(Found::Build(_))) => Build::Finished,
-            Ok(None) => Build::Gone,
-            Err(_) => Build::Unreachable,
+        self.look_for_build(looking).await.unwrap_or(Build::Unreachable)
+    }
+
+    async fn look_for_build(&self, looking: &Looking<'_>) -> Result<Build, CallError> {
+        if let Some(item) = self.find_queued(looking).await? {
+            return Ok(Build::Building { since: item.since.unwrap_or(looking.since) });
         }
+        let builds = self.builds(looking.job).await?;
+        let found = builds.iter().find(|build| looking.fits(build.started_at, &build.revisions));
+        // When the head came is not known exactly where its own webhook was lost; and where an earlier head is still being built,
+        // another build is not ordered either.
+        let at_work = || builds.iter().find(|build| build.building && looking.is_of_commit(&build.revisions));
+        Ok(match found.or_else(at_work) {
+            Some(build) if build.building => Build::Building { since: build.started_at },
+            Some(_) => Build::Finished,
+            None => Build::Gone,
+        })
     }
 
     /// The end of a build's log, at most this many bytes of it, from the beginning of a line.

@@ -2,27 +2,39 @@
 //! again: whoever updates them all at once builds them all again and again, until their budgets are spent and a person is
 //! called, although nothing is wrong. The first is merged, then the next is updated, once.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use domain::id::{PrId, RepoName};
 use domain::policy::Policy;
 use domain::pull_request::Record;
 use domain::state::{State, Strategy};
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Mutex;
 
 use super::{Pass, after};
 use crate::lookup;
 use crate::outlets::Outlets;
 use crate::store::{Store, StoreError};
 
-/// Who waits for a turn looks again after this long.
+/// Who waits for a turn looks again after this long, once for each place in the line.
 const TURN_AGAIN: SignedDuration = SignedDuration::from_mins(2);
-/// Pull requests read at a time.
-const PAGE: u32 = 100;
+/// Nobody waits for longer than this many places. (A merge is heard of by all of its base, and then all look again.)
+const MOST_PLACES: i32 = 10;
 
-/// The bases that this sweep has given a turn on.
-pub(super) type Turns = Mutex<BTreeSet<(RepoName, String)>>;
+/// The lines that this sweep has seen, by base.
+pub(super) type Turns = Mutex<BTreeMap<(RepoName, String), Line>>;
+
+/// Who waits to be brought up to date with a base.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// Those whose turn it is, the first one first: up to date, and on their way to be merged.
+    on_their_way: Vec<PrId>,
+    /// Whether this sweep has given somebody a turn.
+    given: bool,
+    /// How many this sweep has told to wait; those of the highest rank come first.
+    waiting: i32,
+}
 
 impl<S: Store, O: Outlets> Pass<'_, S, O> {
     /// Whether another one of the same base goes first: why, and when to look again. If none does, the turn is taken.
@@ -31,46 +43,43 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         record: &Record,
         policy: &Policy,
     ) -> Result<Option<(String, Timestamp)>, StoreError> {
-        let (now, base) = (self.now(), &record.base_branch);
-        let wait =
-            |who: &str| Some((format!("{who} is brought up to date with `{base}` first"), after(now, TURN_AGAIN)));
-        if let Some(first) = self.on_its_way(record, policy).await? {
-            return Ok(wait(&format!("#{}", first.number)));
-        }
-        let turn = (record.id.repo.clone(), base.clone());
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(if self.wish.dry_run || turns.insert(turn) { None } else { wait("another one") })
+        let base = &record.base_branch;
+        // Held while the line is read: it is read once in a sweep, however many wait.
+        let mut turns = self.turns.lock().await;
+        let line = match turns.entry((record.id.repo.clone(), base.clone())) {
+            Entry::Occupied(line) => line.into_mut(),
+            Entry::Vacant(place) => {
+                let on_their_way = self.on_their_way(&record.id.repo, base, policy).await?;
+                place.insert(Line { on_their_way, ..Line::default() })
+            }
+        };
+        let first = line.on_their_way.iter().find(|other| **other != record.id);
+        let who = match first {
+            Some(first) => format!("#{}", first.number),
+            None if line.given => "another one".to_owned(),
+            None => {
+                line.given = !self.wish.dry_run;
+                return Ok(None);
+            }
+        };
+        line.waiting = line.waiting.saturating_add(1);
+        let until = after(self.now(), TURN_AGAIN.saturating_mul(line.waiting.min(MOST_PLACES)));
+        Ok(Some((format!("{who} is brought up to date with `{base}` first"), until)))
     }
 
-    /// Another one of the same base that was brought up to date, and is on its way to be merged.
-    async fn on_its_way(&self, record: &Record, policy: &Policy) -> Result<Option<PrId>, StoreError> {
+    /// Those of a base that were brought up to date, and are on their way to be merged.
+    async fn on_their_way(&self, repo: &RepoName, base: &str, policy: &Policy) -> Result<Vec<PrId>, StoreError> {
         let now = self.now();
         // As long as checks may take: who is not merged by then has had its turn.
         let patience = policy.threshold(State::ChecksRunning).unwrap_or(SignedDuration::ZERO);
-        let is_first = |other: &Record| {
-            let updated = other.remediation_action == Some(Strategy::BranchUpdate);
-            let lately = other.last_remediation_at.is_some_and(|at| now < after(at, patience));
-            let failed = matches!(other.state, State::ChecksFailed | State::PolicyFailed);
-            other.id != record.id
-                && other.base_branch == record.base_branch
-                && other.is_actionable()
-                && updated
-                && lately
-                && !failed
-        };
-        let mut page_after = None;
-        loop {
-            let page = lookup::pull_requests(self.store(), &record.id.repo, None, page_after, PAGE, now).await?;
-            let live: Vec<PrId> =
-                page.entries.into_iter().filter(|listed| listed.state.is_live()).map(|listed| listed.pr).collect();
-            let others = if live.is_empty() { Vec::new() } else { lookup::records(self.store(), &live, now).await? };
-            if let Some(first) = others.into_iter().filter(is_first).min_by_key(|other| other.last_remediation_at) {
-                return Ok(Some(first.id));
-            }
-            page_after = page.next;
-            if page_after.is_none() {
-                return Ok(None);
-            }
-        }
+        let mut found = lookup::on_base(self.store(), repo, base, now).await?;
+        found.retain(|record| {
+            let updated = record.remediation_action == Some(Strategy::BranchUpdate);
+            let lately = record.last_remediation_at.is_some_and(|at| now < after(at, patience));
+            let failed = matches!(record.state, State::ChecksFailed | State::PolicyFailed);
+            record.is_actionable() && updated && lately && !failed
+        });
+        found.sort_by_key(|record| record.last_remediation_at);
+        Ok(found.into_iter().map(|record| record.id).collect())
     }
 }
