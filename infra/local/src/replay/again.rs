@@ -12,7 +12,7 @@ use domain::state::{State, Strategy, Substatus};
 use domain::transient::{FailureClass, FailureSignals, classify as class_of};
 use jiff::{SignedDuration, Timestamp};
 
-use super::life::{Done, Ended, Life, Said, Stretch, What};
+use super::life::{Done, Ended, Life, Said, Stretch, What, known_by};
 
 /// What was done in a stretch is followed this far at most.
 const MOST_VISITS: usize = 50;
@@ -121,7 +121,8 @@ fn is_transient(said: &Said, policy: &Policy) -> bool {
 fn visits(record: &mut Record, stretch: &Stretch, policy: &Policy, reopens: &mut u32) -> Vec<Done> {
     let until = match stretch.until {
         Some((at, Ended::Escalation)) => later(at, SLACK),
-        Some((at, Ended::Progress | Ended::Assumption | Ended::Person | Ended::Closing)) => at,
+        // What was done within the second that GitHub gives as the end came before it.
+        Some((at, Ended::Progress | Ended::Assumption | Ended::Person | Ended::Closing)) => known_by(at),
         // Nobody knows how long it lasted beyond the end of the log.
         None => stretch.done.last().map_or(stretch.since, |last| later(last.at, SLACK)),
     };
@@ -189,5 +190,40 @@ fn live(stretch: &Stretch, at: Timestamp) -> Live {
         behind_by: Some(u32::from(seen("BEHIND"))),
         strict: true,
         build: Some(if gone { Build::Gone } else { Build::Building { since: stretch.since } }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::policy::Policies;
+
+    use super::*;
+
+    fn at(time: &str) -> Timestamp {
+        format!("2026-01-01T{time}Z").parse().unwrap()
+    }
+
+    /// The branch was updated at 00:58:05.787, and GitHub gives the push that followed as 00:58:05.
+    #[test]
+    fn what_github_answered_within_the_same_second_was_not_done_again() {
+        let updated = Done {
+            at: at("00:58:05.787"),
+            what: What::Remedy(Strategy::BranchUpdate),
+            rule: "BRANCH BEHIND BASE".to_owned(),
+            evidence: String::new(),
+        };
+        let stretch = Stretch {
+            state: State::ChecksFailed,
+            since: at("00:14:33"),
+            until: Some((at("00:58:05"), Ended::Progress)),
+            said: Vec::new(),
+            done: vec![updated.clone()],
+            held: false,
+        };
+        let life = Life { pr: "acme/payments#6".parse().unwrap(), stretches: vec![stretch] };
+        let policies = Policies::parse("mode = \"act\"").unwrap();
+        let decided = decide(&life, policies.for_repo(&life.pr.repo));
+        let what = |done: &Done| (done.at, done.what);
+        assert_eq!(decided[0].iter().map(what).collect::<Vec<_>>(), [what(&updated)]);
     }
 }

@@ -94,7 +94,7 @@ fn life(pr: PrId, mut events: Vec<Event>) -> Option<Life> {
 }
 
 /// By when it had happened: GitHub's times are whole seconds, ours are not, and what we did within the same second came first.
-fn known_by(at: Timestamp) -> Timestamp {
+pub(crate) fn known_by(at: Timestamp) -> Timestamp {
     if at.subsec_nanosecond() == 0 { at.saturating_add(SignedDuration::from_millis(999)).unwrap_or(at) } else { at }
 }
 
