@@ -26,6 +26,8 @@ use super::watch::Wrong;
 
 /// A pull request that has not ended so long after the last one was opened is stuck.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(96);
+/// So much longer for each: where heads have to be up to date, they are merged one after the other.
+const PATIENCE_EACH: SignedDuration = SignedDuration::from_mins(30);
 /// Between two ticks of the schedule.
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 /// How far ahead of the true time a process may think it is, where clocks are off.
@@ -98,7 +100,8 @@ async fn played(plot: &Plot) -> Result<Played, String> {
     let (settings, every) = setting(plot);
     let mut world = World::new(plot.seed, settings.clone());
     world.schedule_prs(plot.prs, every);
-    let last_opening = later(world.now(), every.saturating_mul(i32::try_from(plot.prs).unwrap_or(i32::MAX)));
+    let prs = i32::try_from(plot.prs).unwrap_or(i32::MAX);
+    let last_opening = later(world.now(), every.saturating_mul(prs));
     let mut people = People::new(plot.seed);
     for (after, button) in &plot.presses {
         let first = Pr { repo: settings.repos[0].name.clone(), number: 1 };
@@ -111,10 +114,10 @@ async fn played(plot: &Plot) -> Result<Played, String> {
         pressed: 0,
         stage,
         last_opening,
+        give_up_at: later(last_opening, PATIENCE.saturating_add(PATIENCE_EACH.saturating_mul(prs))),
         next_tick: Timestamp::MIN,
         idling: Chance::new(plot.seed, 5),
         idle: 0,
-        looked_after: None,
         doubled: Vec::new(),
         known: 0,
         unsettled: BTreeSet::new(),
@@ -202,16 +205,16 @@ struct Play<S: Store + 'static> {
     /// Buttons that were pressed.
     pressed: u64,
     last_opening: Timestamp,
+    give_up_at: Timestamp,
     next_tick: Timestamp,
     /// Which of the idle ticks are played all the same, and how many were not.
     idling: Chance,
     idle: u64,
-    /// Rows that had been written when somebody was last seen not to have ended.
-    looked_after: Option<u64>,
     /// Ticks that come once more.
     doubled: Vec<(Timestamp, Value)>,
     /// Pull requests that were looked at.
     known: usize,
+    /// Those that were not seen to have ended.
     unsettled: BTreeSet<Pr>,
     /// Effects that were written into the history.
     shown: usize,
@@ -222,12 +225,11 @@ struct Play<S: Store + 'static> {
 
 impl<S: Store + 'static> Play<S> {
     async fn run(&mut self) {
-        let give_up_at = later(self.last_opening, PATIENCE);
         self.next_tick = minute_after(self.scene().now());
         loop {
             let now = self.scene().now();
             let ticked = self.step(now);
-            if now >= give_up_at || (ticked && self.is_over(now).await) {
+            if now >= self.give_up_at || (ticked && self.is_over(now).await) {
                 return;
             }
             let next = self.next_at().max(later(now, SignedDuration::from_millis(1)));
@@ -374,14 +376,14 @@ impl<S: Store + 'static> Play<S> {
 
     /// Whether everything has ended, and nothing is under way.
     async fn is_over(&mut self, now: Timestamp) -> bool {
-        let written = Some(self.scene().store.spent().so_far().items_written);
-        if !self.unsettled.is_empty() && written == self.looked_after {
-            return false;
+        // One that has not ended is enough to know.
+        while let Some(pr) = self.unsettled.first() {
+            if ending::end_of(self.scene(), pr).is_err() {
+                return false;
+            }
+            self.unsettled.pop_first();
         }
-        self.looked_after = written;
-        let unsettled = std::mem::take(&mut self.unsettled);
-        self.unsettled = unsettled.into_iter().filter(|pr| ending::end_of(self.scene(), pr).is_err()).collect();
-        if now < self.last_opening || !self.unsettled.is_empty() || !self.people.is_done() {
+        if now < self.last_opening || !self.people.is_done() {
             return false;
         }
         let pressing = self.stage.pressing.load(Ordering::Relaxed);

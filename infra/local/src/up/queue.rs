@@ -23,7 +23,8 @@ use tokio::sync::watch;
 const TABLE: &str = "suture-local-queue";
 /// A message is tried this often, as the deployed queue has it.
 const MOST_TRIES: u32 = 5;
-/// A message that could not be handled comes back after this long.
+/// A message that could not be handled comes back after this long, and after twice as long each further time: the last try is made
+/// when the lease of whoever died over it has ended.
 const AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// Longest reason kept, in characters.
 const MAX_REASON: usize = 300;
@@ -215,7 +216,8 @@ impl Queue {
 
     /// The message comes back after a while.
     pub(super) async fn again(&self, mut entry: Entry, why: &str) {
-        entry.visible_at = self.clock.now().saturating_add(AGAIN_AFTER).unwrap_or(Timestamp::MAX);
+        let pause = AGAIN_AFTER.saturating_mul(1 << entry.tries.saturating_sub(1).min(MOST_TRIES));
+        entry.visible_at = self.clock.now().saturating_add(pause).unwrap_or(Timestamp::MAX);
         entry.reason = Some(cut(why, MAX_REASON));
         entry.dead = entry.tries >= MOST_TRIES;
         self.settle(entry).await;
@@ -302,7 +304,7 @@ mod tests {
     }
 
     async fn next(queue: &Queue, reader: Reader) -> Option<Entry> {
-        tokio::time::timeout(Duration::from_millis(300), queue.take(reader)).await.ok()
+        tokio::time::timeout(Duration::from_secs(1), queue.take(reader)).await.ok()
     }
 
     #[tokio::test]
@@ -334,7 +336,7 @@ mod tests {
         let folder = Folder::new("delay");
         let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
         let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        queue.send(Reader::Bridge, "later".to_owned(), Duration::from_secs(600)).await.unwrap();
+        queue.send(Reader::Bridge, "later".to_owned(), Duration::from_secs(1500)).await.unwrap();
         assert_eq!(next(&queue, Reader::Bridge).await, None);
         let waiting = tokio::spawn({
             let queue = Arc::clone(&queue);
