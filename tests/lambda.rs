@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 /// The four functions.
 pub const FUNCTIONS: [&str; 4] = ["webhook", "car-bridge", "reconciler", "admin"];
+/// What each of them may weigh as it is uploaded.
+pub const MOST_ZIPPED_BYTES: u64 = 4_000_000;
 /// The longest anything may take here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -53,6 +55,25 @@ pub fn binaries() -> &'static BTreeMap<String, PathBuf> {
         assert!(FUNCTIONS.iter().all(|name| binaries.contains_key(*name)), "{binaries:?}");
         binaries
     })
+}
+
+const ZIP: &str = r"
+import io, sys, zipfile
+out = io.BytesIO()
+with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    archive.write(sys.argv[1], 'bootstrap')
+print(len(out.getvalue()))
+";
+
+/// How large a binary is as it is uploaded: alone in a zip.
+///
+/// # Panics
+/// Without Python, or without the binary.
+#[must_use]
+pub fn zipped_bytes(binary: &Path) -> u64 {
+    let zipped = Command::new("python3").args(["-c", ZIP]).arg(binary).output().expect("python3");
+    assert!(zipped.status.success(), "{}", String::from_utf8_lossy(&zipped.stderr));
+    String::from_utf8_lossy(&zipped.stdout).trim().parse().expect("a number")
 }
 
 /// The programs of a Python tool, set up if they are not there.

@@ -92,7 +92,7 @@ pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
     tables.counts.take();
     asked.take();
     let before = reconciler.cpu_ms();
-    let summary = sweep_once(&mut reconciler, false);
+    let summary = swept(&mut reconciler, &json!({"schedule": "sweep", "slot": now}));
     let cpu_ms = reconciler.cpu_ms() - before;
     let (counts, asked) = (tables.counts.take(), asked.take());
     assert_eq!(summary["verified"].as_u64(), Some(stale), "{summary}");
@@ -160,10 +160,14 @@ impl Drop for Time {
     }
 }
 
+/// A sweep that somebody asks for: unlike the schedule's, it always lists what is open.
 fn sweep_once(reconciler: &mut Function, dry_run: bool) -> Value {
     let id = format!("bench-{}", Timestamp::now().as_nanosecond());
-    let event =
-        json!({"id": id, "detail-type": "ReconcileRequested", "source": "suture", "detail": {"dry_run": dry_run}});
+    let detail = json!({"dry_run": dry_run});
+    swept(reconciler, &json!({"id": id, "detail-type": "ReconcileRequested", "source": "suture", "detail": detail}))
+}
+
+fn swept(reconciler: &mut Function, event: &Value) -> Value {
     let answer = reconciler.invoke(&event.to_string());
     assert_eq!(answer["status"], "swept", "{answer}: {}", reconciler.output());
     answer["summary"].clone()

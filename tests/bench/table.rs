@@ -5,7 +5,7 @@ use platform::store::Spending;
 use crate::burst::Burst;
 use crate::cost::Life;
 use crate::fleet::{Cost, thousands};
-use crate::instructions::{Instructions, LIMIT};
+use crate::instructions::{Instructions, LIMIT, LIMITED};
 use crate::sizes::{LIMIT_BYTES, Size};
 use crate::webhooks::Figures;
 
@@ -72,8 +72,7 @@ impl Table {
 
     pub(crate) fn instructions(&mut self, counted: &Instructions) {
         for (name, &count) in counted {
-            let rest = name.ends_with("the rest");
-            let (target, held) = if rest { ("≤ 400,000", Some(count <= LIMIT)) } else { ("", None) };
+            let (target, held) = if name == LIMITED { ("≤ 400,000", Some(count <= LIMIT)) } else { ("", None) };
             self.row(format!("instructions, {name}"), thousands(count), String::new(), target, held);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use jiff::Timestamp;
 use platform::store::dynamo::tables::{self, Names};
 use serde_json::{Value, json};
-use tests::lambda::{Function, root};
+use tests::lambda::{Function, MOST_ZIPPED_BYTES, binaries, root, zipped_bytes};
 use tests::rig::{Folder, Ministack, client};
 use world::{NewPull, Serving, Settings, World};
 
@@ -108,6 +108,31 @@ async fn the_sample_events_go_through_the_release_binaries() {
     let admin = here.start("AdminFunction", "admin").await;
     let healthy = admin.invoke(&sample("admin")).await;
     assert_eq!(healthy["statusCode"], 200, "{healthy}");
+    let mut page = sample("admin");
+    page["rawPath"] = json!("/");
+    page["headers"]["accept-encoding"] = json!("gzip");
+    let page = admin.invoke(&page).await;
+    assert_eq!((&page["statusCode"], &page["headers"]["content-encoding"]), (&json!(200), &json!("gzip")), "{page}");
+    assert_eq!(page["isBase64Encoded"], true, "what is compressed is no text: {page}");
+    assert!(page["body"].as_str().unwrap().starts_with("H4sI"), "base64 of what gzip begins with: {page}");
+    let mut nonsense = sample("admin");
+    nonsense["requestContext"]["http"]["method"] = json!("no method");
+    let nonsense = admin.invoke(&nonsense).await;
+    assert_eq!(nonsense["statusCode"], 400, "{nonsense}");
+    assert!(nonsense["body"].as_str().unwrap().contains("the method cannot be read"), "{nonsense}");
+}
+
+#[test]
+fn no_function_is_larger_than_four_megabytes() {
+    // Only what is optimised is uploaded.
+    if std::env::var("SUTURE_PROFILE").is_ok_and(|profile| profile == "dev") {
+        return;
+    }
+    for (name, binary) in binaries() {
+        let zipped = zipped_bytes(binary);
+        println!("{name}: {zipped} bytes zipped");
+        assert!(zipped <= MOST_ZIPPED_BYTES, "{name}: {zipped} bytes zipped, {MOST_ZIPPED_BYTES} are allowed");
+    }
 }
 
 #[test]

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use admin::{Admin, Settings, router};
+use axum::body::{Body, to_bytes};
+use axum::http::Response;
 use jiff::Timestamp;
-use lambda_http::{Error, Service, run, service_fn, tracing};
+use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
 use platform::clock::SystemClock;
 use platform::engine::Engine;
+use platform::gateway::{Answer, Event};
 use platform::secrets::{Renewal, Vault};
 use platform::wiring::{self, Clients, Environment};
+use tower::ServiceExt;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -18,11 +22,17 @@ async fn main() -> Result<(), Error> {
     let clients = Clients::connect_if_set(&vault)?;
     let router = router(Arc::new(admin(&vault, clients.as_ref()).await?));
     let (router, clients) = (&router, &clients);
-    run(service_fn(move |request| async move {
+    run(service_fn(move |event: LambdaEvent<Event>| async move {
+        let request = match event.payload.into_request() {
+            Ok(request) => request.map(Body::from),
+            Err(why) => return Ok(Answer::no_request(&why)),
+        };
         if let Some(clients) = clients {
             clients.freshen(Timestamp::now()).await;
         }
-        router.clone().call(request).await
+        let (parts, body) = router.clone().oneshot(request).await?.into_parts();
+        let body = to_bytes(body, usize::MAX).await?;
+        Ok::<_, Error>(Response::from_parts(parts, body).into())
     }))
     .await
 }

@@ -26,6 +26,10 @@ impl Outlets for Nowhere {
     }
 }
 
+/// As in the function itself.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod coordination;
 pub mod desk;
 pub mod engine;
+pub mod gateway;
 pub mod github;
 pub mod guards;
 pub mod http;

@@ -1,5 +1,5 @@
-//! The routes, each described once: the description is what is served, and what `GET /api/openapi.json` tells. A handler's
-//! first argument after the state is who may call it.
+//! The routes, each described once, beside its handler: `docs/openapi.json` is made from that, and `GET /api/openapi.json` tells it.
+//! A handler's first argument after the state is who may call it.
 
 mod commands;
 mod insights;
@@ -73,7 +73,7 @@ impl Modify for WithKey {
 )]
 struct Api;
 
-/// The description of the API, OpenAPI 3.1.
+/// The description of the API, OpenAPI 3.1: what `docs/openapi.json` must say, and is not part of what is deployed.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     Api::openapi()
