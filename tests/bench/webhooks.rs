@@ -87,6 +87,16 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
+    /// The same, with times of another measurement where those are shorter.
+    pub(crate) fn or_less_disturbed(mut self, other: Self) -> Self {
+        self.init_ms = self.init_ms.min(other.init_ms);
+        self.first_ms = self.first_ms.min(other.first_ms);
+        self.warm_ms = self.warm_ms.min(other.warm_ms);
+        self.recorded_ms = self.recorded_ms.min(other.recorded_ms);
+        self.peak_mb = self.peak_mb.max(other.peak_mb);
+        self
+    }
+
     pub(crate) fn json(&self) -> Value {
         json!({
             "init_cpu_ms": round(self.init_ms), "first_event_cpu_ms": round(self.first_ms),
