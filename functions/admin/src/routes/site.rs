@@ -10,7 +10,7 @@ const PAGE: &str = include_str!("../../page/index.html");
 const SCRIPT: &str = include_str!("../../page/app.js");
 const PAGES: &str = include_str!("../../page/pages.js");
 const STYLE: &str = include_str!("../../page/style.css");
-/// As it stands in the repository, where a test keeps it true: making it anew is a tenth of the program.
+/// As it stands in the repository, where a test keeps it true: making it anew would be part of the program (ADR 0065).
 const DESCRIPTION: &str = include_str!("../../../../docs/openapi.json");
 
 /// That it is there.
