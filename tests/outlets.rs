@@ -12,7 +12,7 @@ use domain::route::DetailType;
 use domain::signals::Verdict;
 use platform::outlets::aws::{Addresses, AwsOutlets};
 use platform::outlets::dlq::{Dlq, DlqError};
-use platform::outlets::message::{Message, Unreadable, why_unreadable};
+use platform::outlets::message::{Message, Unreadable};
 use platform::outlets::{Content, Outlets, Parcel};
 use tests::rig::{Canned, Ministack};
 use tests::{check, claim, minute, opened, pr, start};
@@ -195,8 +195,11 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
         }
     }
     assert_eq!(handed, 3 + 3 + 1, "each was tried three times, and the good one once");
-    let mut reasons: Vec<String> =
-        received(&client, &dead_url, 2).await.iter().map(|body| why_unreadable(body).unwrap()).collect();
+    let mut reasons: Vec<String> = received(&client, &dead_url, 2)
+        .await
+        .iter()
+        .map(|body| Message::from_json(body).unwrap_err().to_string())
+        .collect();
     reasons.sort();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(reasons[0].contains("version 7 is not understood by this build (1): deploy"), "{reasons:?}");
@@ -208,7 +211,7 @@ async fn dead_messages_are_looked_at_without_being_taken_and_sent_back() {
     let config = config(Ministack::shared().endpoint()).await;
     let client = aws_sdk_sqs::Client::new(&config);
     let ((dead, _), (alive, _)) = (queue(&client, "suture-test-dead").await, queue(&client, "suture-test-alive").await);
-    let dlq = Dlq::sqs(&config, dead.clone(), alive.clone());
+    let dlq = Dlq::Sqs(platform::outlets::sqs_dlq::SqsDlq::new(&config, dead.clone(), alive.clone()));
     assert_eq!(dlq.look().await.unwrap().messages, []);
     for body in [r#"{"type":"riddle"}"#, "not even JSON"] {
         client.send_message().queue_url(&dead).message_body(body).send().await.unwrap();
@@ -220,6 +223,7 @@ async fn dead_messages_are_looked_at_without_being_taken_and_sent_back() {
     }
     assert_eq!(dlq.redrive().await.unwrap(), 2);
     assert_eq!((dlq.count().await.unwrap(), received(&client, &alive, 2).await.len()), (0, 2));
-    let nowhere = Dlq::sqs(&config, "http://127.0.0.1:9/queue".to_owned(), alive);
+    let nowhere =
+        Dlq::Sqs(platform::outlets::sqs_dlq::SqsDlq::new(&config, "http://127.0.0.1:9/queue".to_owned(), alive));
     assert!(matches!(nowhere.look().await, Err(DlqError::Unavailable(_))));
 }

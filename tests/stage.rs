@@ -10,17 +10,15 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use car_bridge::{Again, Bridge, Handled};
 use domain::comment::Notice;
 use domain::id::PrId;
 use domain::policy::Policies;
 use domain::pull_request::Record;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
-use platform::bridge::{Again, Bridge, Handled};
 use platform::clock::{Clock, Pause};
 use platform::engine::Engine;
-use platform::github::webhook::Own;
-use platform::github::webhook::signature::Secrets;
 use platform::github::{Credentials, GitHub};
 use platform::http::{BoxError, Transport};
 use platform::jenkins::{Jenkins, Login};
@@ -28,6 +26,8 @@ use platform::outlets::message::Message;
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::store::memory::MemoryStore;
 use platform::telemetry::Log;
+use webhook::github::Own;
+use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 
 use world::{Delivery, Faults, NewPull, Pr, Settings, Silence, Target, World};
@@ -267,7 +267,7 @@ impl Stage {
             transport(&world, Surface::Jenkins, &fuse),
             Arc::clone(&clock),
         );
-        let outer = platform::bridge::World {
+        let outer = car_bridge::World {
             github,
             jenkins: Some(jenkins),
             http: transport(&world, Surface::GitHub, &fuse),

@@ -81,7 +81,7 @@ async fn what_was_not_done_is_asked_for_again_under_the_same_name_and_is_the_sam
 
 #[tokio::test]
 async fn while_somebody_works_on_it_the_answer_is_202() {
-    use platform::idempotency::{IdempotencyKey, begin};
+    use admin::idempotency::{IdempotencyKey, begin};
     let counter = Counter::new();
     furnished(&counter).await;
     let whole = [COMMAND.as_bytes(), b"\n", REBUILD.as_bytes()].concat();

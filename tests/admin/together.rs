@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
+use car_bridge::Handled;
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
 use jiff::SignedDuration;
-use platform::bridge::Handled;
 use platform::clock::Clock;
 use platform::github::{Credentials, GitHub};
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Parcel};
 use platform::store::memory::MemoryStore;
-use platform::sweep::{Scope, Sweep, Swept, Wish};
+use reconciler::{Scope, Sweep, Swept, Wish};
 use serde_json::json;
 use tests::stage::{Outside, Stage, Surface, WorldClock, look, transport};
 use world::{Fault, NewPull, Pr, Settings};

@@ -3,25 +3,25 @@
 
 use std::sync::{Arc, Mutex};
 
+use car_bridge::{self, Bridge};
 use domain::policy::Policies;
 use http::Request;
 use jiff::SignedDuration;
-use platform::bridge::{self, Bridge};
 use platform::clock::Clock;
 use platform::engine::Engine;
-use platform::github::webhook::Own;
-use platform::github::webhook::signature::Secrets;
 use platform::github::{Credentials, GitHub};
 use platform::jenkins::{Jenkins, Login};
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::store::dynamo::DynamoStore;
 use platform::store::{Spending, Store};
-use platform::sweep::{Sweep, Swept, Wish};
 use platform::telemetry::Log;
+use reconciler::{Sweep, Swept, Wish};
 use serde_json::{Value, json};
 use tests::fuse::Fuse;
 use tests::rig::Dynoxide;
 use tests::stage::{Outside, Surface, WorldClock, look, transport};
+use webhook::github::Own;
+use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 use world::{Fault, NewPull, PullState, Settings, World};
 
@@ -171,7 +171,7 @@ impl Play {
         let left = Arc::<Mutex<[u64; 3]>>::default();
         let outlets = Counted { outside: outside.clone(), left: Arc::clone(&left) };
         let store = |n: usize| Arc::clone(&stores[n]);
-        let outer = bridge::World {
+        let outer = car_bridge::World {
             github: github.clone(),
             jenkins: Some(jenkins.clone()),
             http: to(Surface::GitHub),

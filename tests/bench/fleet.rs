@@ -17,14 +17,14 @@ use domain::policy::Policies;
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
-use platform::github::webhook::Own;
-use platform::github::webhook::signature::Secrets;
 use platform::rows;
 use platform::store::memory::MemoryStore;
 use platform::telemetry::Log;
 use serde_json::{Value, json};
 use tests::Remembering;
 use tests::rig::{Dynoxide, client};
+use webhook::github::Own;
+use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 use world::{Fault, NewPull, Settings, World};
 

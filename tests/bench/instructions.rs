@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use platform::github::webhook::signature::sign;
 use serde_json::json;
 use tests::rig::Folder;
+use webhook::signature::sign;
 
 use crate::payloads::{Delivery, SECRET, delivery_id, examples};
 

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use platform::github::webhook::signature::sign;
 use serde_json::{Value, json};
+use webhook::signature::sign;
 
 /// GitHub's secret, for all functions.
 pub(crate) const SECRET: &str = "a secret of the benchmarks";

@@ -1,9 +1,10 @@
 //! Chores: small things to do on GitHub. However often one comes, it is done once.
 
+use car_bridge::Handled;
+use domain::comment::check_run::{CheckText, Mood};
 use domain::id::{EffectId, PrId, RepoName};
 use jiff::{SignedDuration, Timestamp};
-use platform::bridge::Handled;
-use platform::github::{CheckRun, CheckState, Reaction};
+use platform::github::Reaction;
 use platform::guards;
 use platform::outlets::message::{Chore, Message, OwnIssue, PullAsk, Tending};
 use tests::fuse::Blow;
@@ -26,18 +27,11 @@ fn done(stage: &Stage, deed: Deed) -> usize {
     look(&stage.world).effects_by("suture[bot]").filter(|effect| effect.deed == deed).count()
 }
 
-fn check_run(stage: &Stage, pr: &Pr, title: &str, summary: &str) -> CheckRun {
-    let head = look(&stage.world).pull(pr).unwrap().head().parse().unwrap();
-    CheckRun {
-        name: "Suture".to_owned(),
-        head,
-        external_id: format!("suture:{pr}"),
-        state: CheckState::Neutral,
-        title: title.to_owned(),
-        summary: summary.to_owned(),
-        buttons: Vec::new(),
-        completed_at: None,
-    }
+fn check_run(stage: &Stage, pr: &Pr, title: &str, summary: &str, as_of: Timestamp) -> Chore {
+    let head_sha = look(&stage.world).pull(pr).unwrap().head().parse().unwrap();
+    let (title, summary) = (title.to_owned(), summary.to_owned());
+    let text = Box::new(CheckText { mood: Mood::Quiet, title, summary, buttons: Vec::new() });
+    Chore::CheckRun { pr: Stage::id(pr), head_sha, text, as_of }
 }
 
 #[tokio::test]
@@ -72,12 +66,8 @@ async fn a_comment_is_known_by_its_marker() {
 
 #[tokio::test]
 async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
-    let (stage, pr, id) = open().await;
-    let chore = |title: &str, summary: &str, minute: i64| Chore::CheckRun {
-        repo: id.repo.clone(),
-        run: Box::new(check_run(&stage, &pr, title, summary)),
-        as_of: tests::minute(minute),
-    };
+    let (stage, pr, _) = open().await;
+    let chore = |title: &str, summary: &str, minute: i64| check_run(&stage, &pr, title, summary, tests::minute(minute));
     assert!(matches!(handled(&stage, &chore("Waiting", "for Policy Bot", 1)).await, Handled::Done(_)));
     for minute in [1, 2] {
         let again = handled(&stage, &chore("Waiting", "for Policy Bot", minute)).await;
@@ -91,7 +81,7 @@ async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
     assert!(matches!(handled(&stage, &chore("Long", &"ä".repeat(70_000), 7)).await, Handled::Nothing(_)));
     assert_eq!((done(&stage, Deed::CheckRunCreated), done(&stage, Deed::CheckRunUpdated)), (1, 2));
     let world = look(&stage.world);
-    let ours = world.check_runs(&pr).iter().find(|run| run.name == "Suture").unwrap();
+    let ours = world.check_runs(&pr).iter().find(|run| run.name == "suture").unwrap();
     assert_eq!((ours.title.as_str(), ours.summary.chars().count()), ("Long", 65_535));
 }
 
@@ -100,15 +90,14 @@ async fn without_an_app_there_is_no_check_run_and_no_call() {
     let stage = Stage::quiet();
     let pr = stage.opened(NewPull::default()).await;
     stage.fuse.set(usize::MAX, Blow::Before);
-    let repo = Stage::id(&pr).repo;
-    let chore = Chore::CheckRun { repo, run: Box::new(check_run(&stage, &pr, "Waiting", "")), as_of: stage.now() };
+    let chore = check_run(&stage, &pr, "Waiting", "", stage.now());
     let handled = handled(&stage, &chore).await;
     assert!(matches!(&handled, Handled::Nothing(why) if why.contains("for GitHub Apps")), "{handled:?}");
     assert_eq!(look(&stage.world).effects_by("suture[bot]").count(), 0);
 }
 
 fn run_id(stage: &Stage, pr: &Pr) -> u64 {
-    look(&stage.world).check_runs(pr).iter().find(|run| run.name == "Suture").unwrap().id
+    look(&stage.world).check_runs(pr).iter().find(|run| run.name == "suture").unwrap().id
 }
 
 fn own_issue(body: &str, as_of: Timestamp) -> OwnIssue {
@@ -161,11 +150,12 @@ fn tending(stage: &Stage, repo: RepoName, since: Timestamp) -> Chore {
 #[tokio::test]
 async fn one_message_with_two_workers_at_once_was_said_twice() {
     let (stage, pr, id) = open().await;
-    let (since, head) = (stage.now(), check_run(&stage, &pr, "Waiting", "for Policy Bot"));
+    let since = stage.now();
+    let shown = check_run(&stage, &pr, "Waiting", "for Policy Bot", since);
     let issue = Box::new(own_issue("All is well.", stage.now()));
     let chores = [
         Chore::Comment { pr: id.clone(), marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
-        Chore::CheckRun { repo: id.repo.clone(), run: Box::new(head), as_of: since },
+        shown,
         Chore::Issue { repo: id.repo, issue },
     ];
     for (chore, deed) in chores.iter().zip([Deed::CommentCreated, Deed::CheckRunCreated, Deed::IssueOpened]) {
@@ -187,14 +177,15 @@ async fn what_could_not_be_said_may_be_tried_again_at_once() {
     for kind in 0..3 {
         for call in 1.. {
             let (stage, pr, id) = open().await;
-            let (since, head) = (stage.now(), check_run(&stage, &pr, "Waiting", "for Policy Bot"));
+            let since = stage.now();
+            let shown = check_run(&stage, &pr, "Waiting", "for Policy Bot", since);
             let issue = Box::new(own_issue("All is well.", stage.now()));
             let (chore, deed) = match kind {
                 0 => (
                     Chore::Comment { pr: id, marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
                     Deed::CommentCreated,
                 ),
-                1 => (Chore::CheckRun { repo: id.repo, run: Box::new(head), as_of: since }, Deed::CheckRunCreated),
+                1 => (shown, Deed::CheckRunCreated),
                 _ => (Chore::Issue { repo: id.repo, issue }, Deed::IssueOpened),
             };
             let body = Message::Chore(chore).to_json().unwrap();
@@ -316,10 +307,7 @@ async fn every_call_of_every_chore_may_be_the_last() {
                     }
                     "ask" => (asking(&stage, repo), Deed::LabelAdded),
                     "tend" => (tending(&stage, repo, since), Deed::CommentCreated),
-                    _ => {
-                        let run = Box::new(check_run(&stage, &pr, "Waiting", "for Policy Bot"));
-                        (Chore::CheckRun { repo, run, as_of: since }, Deed::CheckRunCreated)
-                    }
+                    _ => (check_run(&stage, &pr, "Waiting", "for Policy Bot", since), Deed::CheckRunCreated),
                 };
                 let body = Message::Chore(chore).to_json().unwrap();
                 stage.fuse.set(call, how);

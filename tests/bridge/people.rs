@@ -1,8 +1,8 @@
 //! What people ask for in comments.
 
+use car_bridge::Handled;
 use domain::run::RunState;
 use domain::state::{State, Strategy};
-use platform::bridge::Handled;
 use tests::stage::{Stage, look};
 use world::{Deed, Fault, NewPull, Pr};
 

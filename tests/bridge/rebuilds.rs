@@ -1,8 +1,8 @@
 //! The many ways to run checks again: GitHub Actions, and what an order becomes at Jenkins.
 
+use car_bridge::Handled;
 use domain::run::RunState;
 use domain::state::State;
-use platform::bridge::Handled;
 use tests::stage::{Stage, look};
 use world::{Deed, Fault, Repo, Reports};
 

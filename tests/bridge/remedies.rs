@@ -1,10 +1,10 @@
 //! What sweeps claim, carried out: each remedy, its repetition, its refusal, and what keeps it from being done.
 
+use car_bridge::{Again, Handled};
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use domain::id::{CommandId, PrId, RunId};
 use domain::run::RunState;
 use domain::state::State;
-use platform::bridge::{Again, Handled};
 use platform::guards;
 use platform::outlets::message::{Chore, Message};
 use tests::stage::{Stage, look};

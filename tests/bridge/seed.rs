@@ -1,11 +1,11 @@
 //! The seed's own two stories of commands: a developer's `/rebuild` (§18), and an engineer's batch after an outage (§19).
 
+use car_bridge::Handled;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use domain::event::EventKind;
 use domain::id::{CommandId, RunId};
 use domain::state::State;
 use platform::breaker::{self, Ended};
-use platform::bridge::Handled;
 use platform::lookup;
 use platform::outlets::message::Message;
 use tests::stage::{Stage, look};

@@ -120,7 +120,7 @@ fn nothing_is_granted_that_nobody_uses() {
 
 #[test]
 fn exactly_the_events_that_are_read_are_subscribed_to() {
-    let code = std::fs::read_to_string(root().join("shared/platform/src/github/webhook/mod.rs")).unwrap();
+    let code = std::fs::read_to_string(root().join("functions/webhook/src/github/mod.rs")).unwrap();
     let read: BTreeSet<String> = code
         .lines()
         .filter_map(|line| line.trim().strip_prefix('"')?.split_once("\" => ").map(|(event, _)| event.to_owned()))

@@ -2,12 +2,12 @@
 
 use domain::event::Happened;
 use platform::engine::Engine;
-use platform::github::webhook::{About, News, Told};
-use platform::intake::Intake;
 use platform::store::Store;
 use tests::lambda::root;
 use tests::rig::Dynoxide;
 use tests::{Remembering, acting, minute, pr, typical_life};
+use webhook::github::{About, News, Told};
+use webhook::ingest::Intake;
 
 /// Units per webhook of a typical life: a pull request that is opened, checked three times, judged, approved and merged.
 #[tokio::test]

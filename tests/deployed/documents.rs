@@ -104,8 +104,14 @@ fn variables(text: &str) -> BTreeSet<String> {
 fn every_variable_is_described_and_given_by_the_template() {
     let described = variables(section(&document("operations.md"), "The variables they become", "## Metrics"));
     let mut code = String::new();
-    for path in ["shared/platform/src/wiring.rs", "shared/platform/src/secrets.rs", "functions/reconciler/src/main.rs"]
-    {
+    for path in [
+        "shared/platform/src/aws.rs",
+        "shared/platform/src/clients.rs",
+        "shared/platform/src/env.rs",
+        "shared/platform/src/secrets.rs",
+        "functions/webhook/src/config.rs",
+        "functions/reconciler/src/main.rs",
+    ] {
         let text = std::fs::read_to_string(root().join(path)).unwrap();
         code.push_str(text.split("#[cfg(test)]").next().unwrap());
     }

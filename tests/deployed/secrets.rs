@@ -9,9 +9,11 @@ use aws_sdk_dynamodb::config::Credentials;
 use aws_sdk_secretsmanager::Client;
 use domain::id::PrId;
 use jiff::{SignedDuration, Timestamp};
+use platform::aws::fetch_with;
+use platform::clients::Clients;
+use platform::env::Environment;
 use platform::http::CallError;
 use platform::secrets::{BadSecret, Renewal, Vault};
-use platform::wiring::{self, Clients, Environment};
 use serde_json::{Value, json};
 use tests::rig::Ministack;
 use world::{NewPull, Settings, World};
@@ -64,14 +66,14 @@ async fn references_are_resolved_and_everything_else_is_as_it_was() {
         ("SUTURE_JENKINS_TOKEN", "plain"),
         ("SUTURE_STATE_TABLE", "secret:this is no secret#at all"),
     ]);
-    let vault = Vault::open(set, client().await, later(0)).await.unwrap();
+    let vault = Vault::open(set, fetch_with(client().await), later(0)).await.unwrap();
     let got = |name: &str| vault.get(name).unwrap_or_default();
     assert_eq!((got("SUTURE_WEBHOOK_SECRET"), got("SUTURE_BOT_SECRET")), ("s1".to_owned(), "s2".to_owned()));
     assert_eq!((got("SUTURE_GITHUB_APP_ID"), got("SUTURE_JENKINS_TOKEN")), ("4711".to_owned(), "plain".to_owned()));
     assert_eq!(got("SUTURE_STATE_TABLE"), "secret:this is no secret#at all");
     assert_eq!(vault.get("SUTURE_ADMIN_KEYS"), None);
     assert!(!format!("{vault:?}").contains("s1"), "secrets are never shown");
-    assert!(wiring::secrets(&vault, "SUTURE_WEBHOOK_SECRET").unwrap().is_some());
+    assert!(webhook::config::secrets(&vault, "SUTURE_WEBHOOK_SECRET").unwrap().is_some());
 }
 
 #[tokio::test]
@@ -80,7 +82,7 @@ async fn what_is_not_to_be_had_is_said_with_what_to_do() {
     client().await.create_secret().name("bad/text").secret_string("not JSON").send().await.unwrap();
     let variable = "SUTURE_BOT_SECRET";
     let open = async |reference: &str, client: Client| {
-        Vault::open(variables([(variable, reference)]), client, later(0)).await.unwrap_err()
+        Vault::open(variables([(variable, reference)]), fetch_with(client), later(0)).await.unwrap_err()
     };
     let missing = open("secret:bad/none#field", client().await).await;
     assert_eq!(missing, BadSecret::Missing { variable, secret: "bad/none".to_owned() });
@@ -112,7 +114,7 @@ async fn a_rotation_is_seen_after_five_minutes_or_at_once_on_doubt_but_not_more_
     let fields = |n: u32| json!({"token": format!("t{n}")});
     keep(name, &fields(1)).await;
     let set = variables([("SUTURE_GITHUB_TOKEN", "secret:rotate/time#token")]);
-    let vault = Vault::open(set, client().await, later(0)).await.unwrap();
+    let vault = Vault::open(set, fetch_with(client().await), later(0)).await.unwrap();
     let token = || vault.get("SUTURE_GITHUB_TOKEN").unwrap();
     rotate(name, &fields(2)).await;
     vault.freshen(later(299)).await;
@@ -137,7 +139,7 @@ async fn a_rotation_is_seen_after_five_minutes_or_at_once_on_doubt_but_not_more_
 async fn each_user_of_a_vault_hears_of_each_change_once() {
     keep("rotate/users", &json!({"token": "t1"})).await;
     let set = variables([("SUTURE_GITHUB_TOKEN", "secret:rotate/users#token")]);
-    let vault = Arc::new(Vault::open(set, client().await, later(0)).await.unwrap());
+    let vault = Arc::new(Vault::open(set, fetch_with(client().await), later(0)).await.unwrap());
     let user = || Renewal::new(&vault, || later(10), |vault: &Vault| vault.get("SUTURE_GITHUB_TOKEN"));
     let (one, two, idle) = (user(), user(), user());
     assert_eq!(one.freshen(later(1)).await, None);
@@ -165,7 +167,8 @@ async fn clients_whose_credentials_were_rotated_read_them_again_and_go_on() {
             ("SUTURE_JENKINS_USER", "suture"),
             ("SUTURE_JENKINS_TOKEN", "secret:rotate/clients#jenkins"),
         ]);
-        Clients::connect(&Arc::new(Vault::open(set, client().await, Timestamp::now()).await.unwrap())).unwrap()
+        Clients::connect(&Arc::new(Vault::open(set, fetch_with(client().await), Timestamp::now()).await.unwrap()))
+            .unwrap()
     };
     let pr: PrId = format!("{}#{}", pr.repo, pr.number).parse().unwrap();
     let refused = |error: &CallError| matches!(error, CallError::Unauthorized { .. });

@@ -102,9 +102,9 @@ fn counted() -> BTreeMap<&'static str, BTreeSet<String>> {
     };
     let mut all = BTreeMap::new();
     for (function, paths) in [
-        ("webhook", &["functions/webhook/src/line.rs"][..]),
-        ("car-bridge", &["functions/car-bridge/src/lib.rs"]),
-        ("reconciler", &["functions/reconciler/src/lib.rs", "shared/platform/src/sweep/summary.rs"]),
+        ("webhook", &["functions/webhook/src/log.rs"][..]),
+        ("car-bridge", &["functions/car-bridge/src/batch.rs"]),
+        ("reconciler", &["functions/reconciler/src/handler.rs", "shared/platform/src/sweep_summary.rs"]),
         ("admin", &["functions/admin/src/lib.rs"]),
     ] {
         let text = source(paths);

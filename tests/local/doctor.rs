@@ -27,7 +27,7 @@ async fn served(settings: Settings) -> (Arc<Mutex<World>>, Serving) {
 
 fn well(serving: &Serving, settings: &Settings) -> Command {
     let mut command = program();
-    let entry = platform::keys::new_key("ops", domain::command::Role::Admin).expect("a key").1;
+    let entry = admin::keys::new_key("ops", domain::command::Role::Admin).expect("a key").1;
     command.arg("doctor").envs([
         ("SUTURE_GITHUB_API_URL", serving.github_url.as_str()),
         ("SUTURE_GITHUB_APP_ID", "4711"),

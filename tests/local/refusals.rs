@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-use platform::keys::Keys;
+use admin::keys::Keys;
 use tests::rig::Folder;
 
 use crate::process::{Up, program, run};

@@ -9,8 +9,9 @@ use domain::run::RunState;
 use domain::state::State;
 use jiff::SignedDuration;
 use platform::engine::Engine;
-use platform::sweep::{Scope, Swept, Wish, summary_of};
+use platform::sweep_summary::summary_of;
 use platform::{guards, lookup, requests, rows};
+use reconciler::{Scope, Swept, Wish};
 use world::{Fault, Pr, Settings, Timing};
 
 use crate::stage::{Stage, id};

@@ -8,7 +8,8 @@ use domain::state::State;
 use jiff::SignedDuration;
 use platform::breaker;
 use platform::outlets::message::Message;
-use platform::sweep::{Wish, observed};
+use reconciler::Wish;
+use reconciler::observe_report as observed;
 use world::Pr;
 
 use crate::scenes::{Play, Scene, scene};

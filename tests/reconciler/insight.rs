@@ -1,12 +1,12 @@
 //! What the log suggests after some days in the pretended world: thresholds, lost webhooks, remedies and rules that help or do not.
 
+use admin::keys::{Caller, Keys, new_key};
+use admin::query::Desk;
 use domain::command::Role;
 use domain::event::EventKind;
 use domain::insight::{Insights, Stay};
 use domain::state::{State, Strategy};
-use platform::desk::Desk;
 use platform::engine::Engine;
-use platform::keys::{Caller, Keys, new_key};
 use world::{Fault, NewPull, Pr, Repo, Settings};
 
 use crate::stage::Stage;

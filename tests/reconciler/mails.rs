@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use domain::state::State;
-use platform::sweep::MOST_SINGLE;
+use reconciler::MOST_SINGLE;
 use world::{Fault, Pr, Settings};
 
 use crate::stage::{On, Stage};

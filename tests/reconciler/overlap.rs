@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::id::RunId;
 use platform::store::{Key, OnlyIf, Store, Write};
-use platform::sweep::{Scope, Swept, Wish};
+use reconciler::{Scope, Swept, Wish};
 
 use crate::crashes::{Outcome, outcome};
 use crate::scenes::{Play, Scene, scene};

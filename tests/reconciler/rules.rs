@@ -5,7 +5,7 @@ use domain::event::{Event, EventKind, Happened};
 use domain::signals::{MergeReport, Renewal};
 use domain::state::State;
 use platform::engine::Engine;
-use platform::sweep::Summary;
+use platform::sweep_summary::Summary;
 use world::{Fault, Pr, Protection, Repo, Settings, Timing};
 
 use crate::stage::{On, Stage, id};

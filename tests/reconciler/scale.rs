@@ -7,7 +7,7 @@ use domain::id::{PrId, RunId};
 use jiff::SignedDuration;
 use platform::engine::Engine;
 use platform::store::Store;
-use platform::sweep::{Scope, Swept, Wish};
+use reconciler::{Scope, Swept, Wish};
 use world::{Fault, Settings};
 
 use crate::stage::{On, Stage, id};

@@ -4,7 +4,7 @@ use domain::id::RunId;
 use domain::policy::Policies;
 use jiff::SignedDuration;
 use platform::breaker::{self, Ended};
-use platform::sweep::MOST_SINGLE;
+use reconciler::MOST_SINGLE;
 use world::{Fault, Pr, Settings, Timing};
 
 use crate::mails;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use car_bridge::{self, Bridge};
 use domain::comment::Notice;
 use domain::event::{Event, EventKind, Happened};
 use domain::id::PrId;
@@ -16,11 +17,8 @@ use domain::route::DetailType;
 use domain::state::State;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
-use platform::bridge::{self, Bridge};
 use platform::clock::{Clock, Pause};
 use platform::engine::Engine;
-use platform::github::webhook::Own;
-use platform::github::webhook::signature::Secrets;
 use platform::github::{GitHub, Settings};
 use platform::http::{BoxError, Transport};
 use platform::jenkins::{self, Jenkins, Login};
@@ -30,10 +28,13 @@ use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::store::dynamo::DynamoStore;
 use platform::store::memory::MemoryStore;
 use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
-use platform::sweep::{Summary, Sweep, Swept, Wish};
+use platform::sweep_summary::Summary;
 use platform::telemetry::Log;
+use reconciler::{Sweep, Swept, Wish};
 use serde_dynamo::Item;
 use tests::rig::Dynoxide;
+use webhook::github::Own;
+use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 use world::{Delivery, NewPull, Pr, World};
 
@@ -431,7 +432,7 @@ impl Stage {
         let nobody = Transport::with_service(tower::service_fn(|_: Request<Bytes>| async {
             Err::<Response<Bytes>, BoxError>("nobody is called".into())
         }));
-        let outside = bridge::World {
+        let outside = car_bridge::World {
             github: github.clone(),
             jenkins: Some(jenkins.clone()),
             http: nobody,

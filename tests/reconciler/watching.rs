@@ -4,8 +4,10 @@ use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
 use platform::store::Store;
-use platform::sweep::{Scope, Swept, Wish, observed, summary_of};
+use platform::sweep_summary::summary_of;
 use platform::{lookup, rows};
+use reconciler::observe_report as observed;
+use reconciler::{Scope, Swept, Wish};
 use world::{Deed, Fault, Settings};
 
 use crate::stage::{Stage, id};

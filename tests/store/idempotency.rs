@@ -1,6 +1,7 @@
 //! One answer for one request.
 
-use platform::idempotency::{Begun, Claim, IdempotencyError, IdempotencyKey, Response, begin, complete, fail, hashed};
+use admin::idempotency::{Begun, Claim, IdempotencyError, IdempotencyKey, Response, begin, complete, fail};
+use platform::hash::hashed;
 use platform::store::Store;
 use tests::{minute, start};
 
@@ -75,7 +76,7 @@ fn ids_made_of_parts_do_not_run_into_each_other() {
     assert_ne!(hashed(&["ab", "c"]), hashed(&["a", "bc"]));
     assert_eq!(hashed(&["job", "7"]), hashed(&["job", "7"]));
     assert_eq!(hashed(&["job", "7"]).len(), 64);
-    assert_eq!(platform::idempotency::hash(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_eq!(platform::hash::hash(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     assert_eq!(key().as_str(), "api:ops:req-1");
     assert_eq!(IdempotencyKey::scheduler("sweep", start()).as_str(), "scheduler:sweep:2036-03-03T09:00:00Z");
 }

@@ -5,7 +5,8 @@ use domain::request::Scope;
 use domain::run::{RunState, RunTrigger};
 use domain::state::State;
 use jiff::SignedDuration;
-use platform::sweep::{Swept, summary_of};
+use platform::sweep_summary::summary_of;
+use reconciler::Swept;
 use serde_json::json;
 use world::{Fault, Settings, StatusState};
 

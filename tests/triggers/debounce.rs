@@ -7,7 +7,8 @@ use domain::request::Scope;
 use domain::run::{RunState, RunTrigger};
 use jiff::SignedDuration;
 use platform::requests::{self, Taken};
-use platform::sweep::{Swept, Wish, summary_of};
+use platform::sweep_summary::summary_of;
+use reconciler::{Swept, Wish};
 use serde_json::json;
 use world::Settings;
 

@@ -18,10 +18,10 @@ mod trying;
 use domain::id::RunId;
 use domain::request::{Request, Scope};
 use domain::run::Run;
-use platform::github::webhook::signature::sign;
-use platform::sweep::Wish;
 use platform::{lookup, requests};
+use reconciler::Wish;
 use serde_json::Value;
+use webhook::signature::sign;
 use world::{Fault, Pr, Settings};
 
 use crate::stage::Stage;

@@ -7,7 +7,7 @@ use domain::id::RunId;
 use domain::request::Scope;
 use domain::run::RunState;
 use platform::requests;
-use platform::sweep::Swept;
+use reconciler::Swept;
 use world::Settings;
 
 use crate::stage::{PATIENCE, Stage, id};

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use domain::request::Scope;
 use domain::run::RunState;
 use jiff::SignedDuration;
-use platform::sweep::{Swept, summary_of};
+use platform::sweep_summary::summary_of;
+use reconciler::Swept;
 use world::Settings;
 
 use crate::stage::{PATIENCE, Stage, Stop, id};

@@ -1,8 +1,8 @@
 //! Who is believed, what is turned away, and what the log says of it.
 
 use http::Method;
-use platform::github::webhook::signature::sign;
 use serde_json::json;
+use webhook::signature::sign;
 
 use crate::ear::{CONFIG, Ear, Mood, SECRET, pull, status};
 

@@ -1,11 +1,11 @@
 //! The real thing: the release binary behind the Lambda Runtime API, with DynamoDB in this process, and events as API Gateway
 //! sends them.
 
-use platform::github::webhook::signature::sign;
 use platform::lookup;
 use serde_json::{Value, json};
 use tests::lambda::Function;
 use tests::rig::{Dynoxide, fresh_names};
+use webhook::signature::sign;
 
 use crate::ear::{Delivery, JENKINS, SECRET, pull, status};
 

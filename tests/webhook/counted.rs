@@ -3,9 +3,9 @@
 use domain::event::EventKind;
 use domain::state::{State, Substatus};
 use http::Method;
-use platform::github::webhook::signature::sign;
 use platform::store::Store as _;
 use serde_json::{Value, json};
+use webhook::signature::sign;
 
 use crate::ear::{Delivery, Ear, JENKINS, approval, comment, enqueued, pull, push, run, status};
 

@@ -11,8 +11,6 @@ use domain::policy::Policies;
 use domain::pull_request::Record;
 use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
-use platform::github::webhook::Own;
-use platform::github::webhook::signature::{Secrets, sign};
 use platform::lookup;
 use platform::outlets::Parcel;
 use platform::store::memory::MemoryStore;
@@ -20,6 +18,8 @@ use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
 use platform::telemetry::Log;
 use serde_json::{Value, json};
 use tests::Remembering;
+use webhook::github::Own;
+use webhook::signature::{Secrets, sign};
 use webhook::{Senders, Webhook};
 
 pub(crate) const SECRET: &str = "a secret";

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use http::Method;
-use platform::github::webhook::signature::sign;
 use serde_json::{Value, json};
+use webhook::signature::sign;
 
 use crate::ear::{Ear, SECRET};
 use crate::examples::{CONFIG, examples};

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::api_keys::Caller;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
@@ -11,7 +12,6 @@ use axum::http::request::Parts;
 use domain::command::Role;
 use jiff::SignedDuration;
 use platform::guards;
-use platform::keys::Caller;
 use platform::outlets::Outlets;
 use platform::store::Store;
 

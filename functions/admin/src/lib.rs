@@ -2,11 +2,15 @@
 //! One router, behind API Gateway and in the local default alike. Who may see and do what is asked in `auth`, what things look
 //! like is in `view`, the routes themselves are in `routes`; what waits is the platform's desk.
 
+pub mod api_keys;
 mod auth;
+pub mod config;
 mod cursor;
-mod once;
+mod extract;
+pub mod idempotency;
+mod idempotent_request;
 mod problem;
-mod reading;
+pub mod query;
 mod routes;
 mod view;
 
@@ -14,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
+use crate::query::Desk;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
@@ -21,7 +26,6 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use platform::clock::Clock;
-use platform::desk::Desk;
 use platform::engine::Engine;
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
@@ -32,7 +36,7 @@ use platform::store::Store;
 use platform::telemetry::{Line, Log};
 use tower_http::compression::CompressionLayer;
 
-pub use platform::keys;
+pub use crate::api_keys as keys;
 pub use problem::Problem;
 pub use routes::openapi;
 

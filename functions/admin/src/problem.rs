@@ -1,10 +1,10 @@
 //! What is answered when there is nothing better to answer: `application/problem+json`, with a code that callers may rely on
 //! and one sentence a person can act on. Never a stack trace, never another scope's names.
 
+use crate::idempotency::IdempotencyError;
+use crate::query::DeskError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use platform::desk::DeskError;
-use platform::idempotency::IdempotencyError;
 use platform::outlets::dlq::DlqError;
 use platform::store::StoreError;
 use serde::Serialize;

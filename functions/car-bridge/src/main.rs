@@ -1,24 +1,27 @@
-//! Wires the Car Bridge and runs it behind the Lambda runtime.
+//! Runs the Car Bridge on Lambda, behind the command queue.
 
 use std::sync::Arc;
 
 use aws_lambda_events::event::sqs::SqsEvent;
+use car_bridge::{Bridge, World};
 use jiff::Timestamp;
 use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
-use platform::bridge::{Bridge, World};
+use platform::clients::Clients;
 use platform::clock::SystemClock;
 use platform::engine::Engine;
 use platform::http::Transport;
+use platform::outlets::Outlets;
 use platform::secrets::Vault;
-use platform::wiring::{self, Clients};
+use platform::store::Store;
+use platform::{aws, env};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
-    let vault = wiring::vault().await?;
+    let vault = aws::environment().await?;
     let clients = Clients::connect(&vault)?;
-    let bridge = bridge(&vault, &clients).await?;
-    let log = wiring::log(&*vault);
+    let bridge = build(&vault, &clients).await?;
+    let log = env::log(&*vault);
     let (bridge, clients, log) = (&bridge, &clients, &log);
     run(service_fn(move |event: LambdaEvent<SqsEvent>| async move {
         clients.freshen(Timestamp::now()).await;
@@ -27,16 +30,13 @@ async fn main() -> Result<(), Error> {
     .await
 }
 
-async fn bridge(
-    vault: &Vault,
-    clients: &Clients,
-) -> anyhow::Result<Bridge<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
-    let policies = wiring::policies(vault)?;
-    let (store, outlets) = wiring::on_aws(vault)?;
+async fn build(vault: &Vault, clients: &Clients) -> anyhow::Result<Bridge<impl Store + use<>, impl Outlets + use<>>> {
+    let policies = env::policies(vault)?;
+    let (store, outlets) = aws::backends(vault).await?;
     let world = World {
         github: clients.github.clone(),
         jenkins: clients.jenkins.clone(),
-        http: Transport::https().map_err(|error| anyhow::anyhow!("no HTTPS: {error}"))?,
+        http: Transport::https().map_err(|error| anyhow::anyhow!("cannot build HTTPS client: {error}"))?,
         clock: Arc::new(SystemClock),
     };
     Ok(Bridge::new(Engine::new(store, outlets, policies), world))

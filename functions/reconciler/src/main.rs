@@ -1,24 +1,27 @@
-//! Wires the reconciler and runs it behind the Lambda runtime.
+//! Runs the reconciler on Lambda, behind the schedule and the event bus.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
+use platform::clients::Clients;
 use platform::clock::SystemClock;
+use platform::env::Environment;
 use platform::http::Transport;
+use platform::outlets::Outlets;
 use platform::secrets::Vault;
-use platform::sweep::Sweep;
-use platform::wiring::{self, Clients, Environment};
-use reconciler::Moment;
+use platform::store::Store;
+use platform::{aws, env};
+use reconciler::{Moment, Sweep};
 use serde_json::Value;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
-    let vault = wiring::vault().await?;
+    let vault = aws::environment().await?;
     let clients = Clients::connect(&vault)?;
-    let sweep = sweep(&vault, &clients).await?;
-    let log = wiring::log(&*vault);
+    let sweep = build(&vault, &clients).await?;
+    let log = env::log(&*vault);
     let (sweep, clients, log) = (&sweep, &clients, &log);
     run(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
@@ -30,14 +33,11 @@ async fn main() -> Result<(), Error> {
     .await
 }
 
-async fn sweep(
-    vault: &Vault,
-    clients: &Clients,
-) -> anyhow::Result<Sweep<impl platform::store::Store + use<>, impl platform::outlets::Outlets + use<>>> {
-    let policies = wiring::policies(vault)?;
-    let (store, outlets) = wiring::on_aws(vault)?;
+async fn build(vault: &Vault, clients: &Clients) -> anyhow::Result<Sweep<impl Store + use<>, impl Outlets + use<>>> {
+    let policies = env::policies(vault)?;
+    let (store, outlets) = aws::backends(vault).await?;
     let (github, jenkins) = (clients.github.clone(), clients.jenkins.clone());
     let owners = vault.get("SUTURE_GITHUB_OWNER").into_iter().collect();
-    let http = Transport::https().map_err(|error| anyhow::anyhow!("no way out: {error}"))?;
+    let http = Transport::https().map_err(|error| anyhow::anyhow!("cannot build HTTPS client: {error}"))?;
     Ok(Sweep::new(store, outlets, policies, github, jenkins, Arc::new(SystemClock), owners).asking_through(http))
 }

@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 use domain::policy::Policies;
 use http::Request;
 use jiff::Timestamp;
-use platform::github::webhook::Own;
-use platform::github::webhook::signature::Secrets;
 use platform::outlets::{Outlets, Parcel, Undelivered};
 use platform::store::memory::MemoryStore;
 use platform::telemetry::Log;
 use serde_json::Value;
+use webhook::github::Own;
+use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 
 /// Takes everything.

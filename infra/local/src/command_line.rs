@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use domain::policy::schema;
 use jiff::Timestamp;
-use platform::wiring::{self, Process};
+use platform::env::{self, ProcessEnv};
 
 use crate::doctor::{self, Verdict};
 use crate::up::{self, Refusal, Wanted};
@@ -138,7 +138,7 @@ fn bring_up(wanted: UpArguments) -> Result<String, String> {
         config: wanted.config,
     };
     let runtime = runtime()?;
-    let ended = runtime.block_on(up::run(wanted, &Process)).map_err(|Refusal(sentence)| sentence);
+    let ended = runtime.block_on(up::run(wanted, &ProcessEnv)).map_err(|Refusal(sentence)| sentence);
     // Whatever still runs has had its time, and loses nothing.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended.map(|()| "Stopped. Everything is kept.".to_owned())
@@ -153,9 +153,9 @@ fn runtime() -> Result<tokio::runtime::Runtime, String> {
 fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
     let policies = match config {
         Some(file) => config::read(&file),
-        None => wiring::policies(&Process).map_err(|bad| bad.to_string()),
+        None => env::policies(&ProcessEnv).map_err(|bad| bad.to_string()),
     };
-    let findings = runtime()?.block_on(doctor::examine(policies, &Process, Timestamp::now()));
+    let findings = runtime()?.block_on(doctor::examine(policies, &ProcessEnv, Timestamp::now()));
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
     let mut lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     lines.push(match failed {

@@ -6,11 +6,11 @@ use std::fmt;
 use domain::id::RepoName;
 use domain::policy::{Mode, Policies, Policy, RebuildVia};
 use jiff::{SignedDuration, Timestamp};
+use platform::clients;
+use platform::env::Environment;
 use platform::github::{App, FailedDelivery, GitHub, Hook};
 use platform::http::CallError;
 use platform::jenkins::{Jenkins, Job};
-use platform::store::{Key, Store};
-use platform::wiring::{self, Environment};
 
 /// Repositories that are looked at one by one; those beyond are most likely like these.
 const MOST_REPOS: usize = 20;
@@ -123,7 +123,7 @@ async fn github(
     environment: &impl Environment,
     now: Timestamp,
 ) -> Vec<RepoName> {
-    let github = match wiring::github(environment) {
+    let github = match clients::github(environment) {
         Ok(github) => github,
         Err(bad) => {
             chart.fail(
@@ -354,7 +354,7 @@ async fn required(chart: &mut Chart, github: &GitHub, policy: &Policy, repo: &Re
 }
 
 fn secrets(chart: &mut Chart, environment: &impl Environment) {
-    match wiring::secrets(environment, "SUTURE_WEBHOOK_SECRET") {
+    match webhook::config::secrets(environment, "SUTURE_WEBHOOK_SECRET") {
         Ok(Some(_)) => chart.ok("webhook secret", "SUTURE_WEBHOOK_SECRET is set"),
         Ok(None) => {
             chart.fail("webhook secret", "SUTURE_WEBHOOK_SECRET is not set: choose one, and give GitHub the same")
@@ -362,7 +362,7 @@ fn secrets(chart: &mut Chart, environment: &impl Environment) {
         Err(bad) => chart.fail("webhook secret", bad.to_string()),
     }
     for (name, whose) in [("SUTURE_JENKINS_WEBHOOK_SECRET", "Jenkins"), ("SUTURE_BOT_SECRET", "the bots")] {
-        match wiring::secrets(environment, name) {
+        match webhook::config::secrets(environment, name) {
             Ok(Some(_)) => chart.ok("other secrets", format!("{name} is set: {whose} may report directly")),
             Ok(None) => {}
             Err(bad) => chart.fail("other secrets", bad.to_string()),
@@ -371,7 +371,7 @@ fn secrets(chart: &mut Chart, environment: &impl Environment) {
 }
 
 async fn jenkins(chart: &mut Chart, policies: &Policies, environment: &impl Environment, repos: &[RepoName]) {
-    let jenkins = match wiring::jenkins(environment) {
+    let jenkins = match clients::jenkins(environment) {
         Ok(Some(jenkins)) => jenkins,
         Ok(None) => {
             match policies.base().rebuild.via {
@@ -434,7 +434,7 @@ fn unreachable(jenkins: &Jenkins, error: &CallError) -> String {
 }
 
 fn keys(chart: &mut Chart, environment: &impl Environment) {
-    match (wiring::keys(environment), environment.get("SUTURE_ADMIN_KEYS")) {
+    match (admin::config::keys(environment), environment.get("SUTURE_ADMIN_KEYS")) {
         (Err(bad), _) => chart.fail("admin keys", bad.to_string()),
         (Ok(_), None) => chart.warn(
             "admin keys",
@@ -452,7 +452,20 @@ async fn tables(chart: &mut Chart, environment: &impl Environment, now: Timestam
         return chart
             .ok("tables", "SUTURE_STATE_TABLE is not set: `cargo run -p local` keeps its own in its data directory");
     }
-    let store = match wiring::on_aws(environment) {
+    #[cfg(not(feature = "aws"))]
+    {
+        let _ = now;
+        chart.warn("tables", "not checked: add `--features aws` to the command");
+    }
+    #[cfg(feature = "aws")]
+    aws_tables(chart, environment, now).await;
+}
+
+#[cfg(feature = "aws")]
+async fn aws_tables(chart: &mut Chart, environment: &impl Environment, now: Timestamp) {
+    use platform::store::{Key, Store};
+
+    let store = match platform::aws::backends(environment).await {
         Ok((store, _)) => store,
         Err(bad) => return chart.fail("tables", bad.to_string()),
     };

@@ -1,12 +1,12 @@
 //! Keys: those of this process's own making, and those it makes for others.
 
+use admin::keys::{Keys, new_key};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use domain::command::Role;
 use domain::id::RepoName;
-use platform::keys::{Keys, new_key};
 use serde::{Deserialize, Serialize};
 
 /// A key and the entry that lets it in.

@@ -1,102 +1,127 @@
-//! What AWS's clients have to know: region, credentials, and where the services are. Lambda puts all of it into the environment, so
-//! it is taken from there and nowhere else; the SDK's own search through files, metadata services and role assumption would be
-//! part of each function and of each cold start (ADR 0049).
+//! The AWS clients, from the environment that Lambda gives a function. No profile file and no metadata service is asked: Lambda
+//! needs neither, and either would cost a cold start. Every call has a time limit.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, SharedHttpClient, SharedHttpConnector, http_client_fn,
-};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_types::body::SdkBody;
-use aws_types::SdkConfig;
-use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
+use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
+use aws_sdk_secretsmanager::error::{DisplayErrorContext, ProvideErrorMetadata};
+use jiff::Timestamp;
 
-use http_body_util::BodyExt;
-use tower::ServiceExt;
+use crate::env::{ConfigError, Environment, ProcessEnv};
+use crate::outlets::aws::{Addresses, AwsOutlets};
+use crate::outlets::dlq::Dlq;
+use crate::outlets::sqs_dlq::SqsDlq;
+use crate::secrets::{FetchError, Vault};
+use crate::store::dynamo::DynamoStore;
+use crate::store::dynamo::tables::Names;
 
-use crate::http::{BoxError, Transport};
-use crate::wiring::{BadWiring, Environment, Process};
+/// A connection that is not there after this long will not come.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// One attempt. DynamoDB, SQS and Secrets Manager answer in milliseconds; whoever is silent for this long is asked again.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// All attempts of one call: less than the reserve that a sweep, a batch and a webhook keep before their invocation ends.
+pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The clients' configuration, from this environment.
+/// The configuration of all clients.
 ///
 /// # Errors
-/// [`BadWiring::Missing`] if there is no region or are no credentials, [`BadWiring::NoHttps`] without root certificates.
-pub fn config(environment: &impl Environment) -> Result<SdkConfig, BadWiring> {
-    let needed = |name: &'static str| environment.get(name).ok_or(BadWiring::Missing(name));
-    let region = environment.get("AWS_REGION").or_else(|| environment.get("AWS_DEFAULT_REGION"));
-    let region = region.ok_or(BadWiring::Missing("AWS_REGION"))?;
-    // Lambda gives a process one set of credentials that outlives it: there is nothing to renew.
-    let (key, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
-    let credentials = Credentials::new(key, secret, environment.get("AWS_SESSION_TOKEN"), None, "environment");
-    let is_on = |name: &str| environment.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let mut config = SdkConfig::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(region))
-        .credentials_provider(SharedCredentialsProvider::new(credentials))
-        .http_client(http_client()?)
-        .service_config(Endpoints);
-    config.set_endpoint_url(environment.get("AWS_ENDPOINT_URL"));
-    config.set_use_fips(is_on("AWS_USE_FIPS_ENDPOINT").then_some(true));
-    config.set_use_dual_stack(is_on("AWS_USE_DUALSTACK_ENDPOINT").then_some(true));
-    Ok(config.build())
+/// [`ConfigError::Missing`] without a region or credentials, which each call would otherwise report by itself.
+pub async fn config() -> Result<SdkConfig, ConfigError> {
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+        ProcessEnv.required(name)?;
+    }
+    ProcessEnv
+        .get("AWS_REGION")
+        .or_else(|| ProcessEnv.get("AWS_DEFAULT_REGION"))
+        .ok_or(ConfigError::Missing("AWS_REGION"))?;
+    let no_files = EnvConfigFiles::builder()
+        .with_contents(EnvConfigFileKind::Config, "")
+        .with_contents(EnvConfigFileKind::Credentials, "")
+        .build();
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+        .operation_timeout(OPERATION_TIMEOUT)
+        .build();
+    let config = aws_config::defaults(BehaviorVersion::latest())
+        .region(EnvironmentVariableRegionProvider::new())
+        .credentials_provider(EnvironmentVariableCredentialsProvider::new())
+        .profile_files(no_files)
+        .timeout_config(timeouts);
+    Ok(config.load().await)
 }
 
-/// What AWS's clients send their requests through: the transport of all our other clients. The SDK's own would bring HTTP/2 and a
-/// second pool, a tenth of each function (ADR 0049).
+/// The process's environment, with its references to Secrets Manager resolved.
 ///
 /// # Errors
-/// [`BadWiring::NoHttps`] when the machine has no root certificates.
-pub fn http_client() -> Result<SharedHttpClient, BadWiring> {
-    let transport = Transport::https().map_err(|error| BadWiring::NoHttps(error.to_string()))?;
-    Ok(http_client_fn(move |settings, _| {
-        SharedHttpConnector::new(Wire { transport: transport.clone(), read_within: settings.read_timeout() })
-    }))
+/// [`ConfigError::Secret`] says which secret cannot be read, and why.
+pub async fn environment() -> Result<Arc<Vault>, ConfigError> {
+    let client = aws_sdk_secretsmanager::Client::new(&config().await?);
+    Ok(Arc::new(Vault::open(ProcessEnv, fetch_with(client), Timestamp::now()).await?))
 }
 
-#[derive(Debug)]
-struct Wire {
-    transport: Transport,
-    read_within: Option<Duration>,
-}
-
-impl HttpConnector for Wire {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let answer = exchange(self.transport.clone(), request);
-        let limit = self.read_within;
-        HttpConnectorFuture::new(async move {
-            let Some(limit) = limit else { return answer.await };
-            let late = |_| Err(ConnectorError::timeout(format!("no answer within {limit:?}").into()));
-            tokio::time::timeout(limit, answer).await.unwrap_or_else(late)
+/// Reads secrets with this client.
+pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::Fetch {
+    Box::new(move |name| {
+        let client = client.clone();
+        Box::pin(async move {
+            let secret = client.get_secret_value().secret_id(name).send().await;
+            let secret = secret.map_err(|error| match error.code() {
+                Some("ResourceNotFoundException") => FetchError::Missing,
+                Some("AccessDeniedException" | "AccessDenied" | "DecryptionFailure") => FetchError::Denied,
+                Some(_) | None => FetchError::Unavailable(DisplayErrorContext(&error).to_string()),
+            })?;
+            Ok(secret.secret_string().unwrap_or_default().to_owned())
         })
-    }
+    })
 }
 
-/// Whatever goes wrong on the way counts as lost, which the SDK repeats, as it does with its own client; each of our writes bears
-/// being repeated.
-async fn exchange(transport: Transport, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
-    let unusable = |error: BoxError| ConnectorError::user(error);
-    let (parts, body) = request.try_into_http1x().map_err(|error| unusable(error.into()))?.into_parts();
-    let body = body.collect().await.map_err(unusable)?.to_bytes();
-    let answer = transport.into_service().oneshot(http::Request::from_parts(parts, body)).await;
-    let answer = answer.map_err(ConnectorError::io)?.map(SdkBody::from);
-    HttpResponse::try_from(answer).map_err(|error| unusable(error.into()))
+/// The names of the two tables.
+///
+/// # Errors
+/// [`ConfigError::Missing`].
+pub fn tables(environment: &impl Environment) -> Result<Names, ConfigError> {
+    Ok(Names {
+        state: environment.required("SUTURE_STATE_TABLE")?,
+        events: environment.required("SUTURE_EVENTS_TABLE")?,
+    })
 }
 
-/// `AWS_ENDPOINT_URL_DYNAMODB` and the like, which the clients ask for by name.
-#[derive(Debug)]
-struct Endpoints;
-
-impl LoadServiceConfig for Endpoints {
-    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
-        Process.get(&variable(key.env(), key.service_id()))
-    }
+/// Where to publish.
+///
+/// # Errors
+/// [`ConfigError::Missing`].
+pub fn addresses(environment: &impl Environment) -> Result<Addresses, ConfigError> {
+    Ok(Addresses {
+        queue_url: environment.required("SUTURE_COMMAND_QUEUE_URL")?,
+        bus: environment.get("SUTURE_EVENT_BUS").unwrap_or_else(|| "default".to_owned()),
+        topic_arn: environment.get("SUTURE_ALERTS_TOPIC_ARN"),
+    })
 }
 
-fn variable(name: &str, service: &str) -> String {
-    format!("{name}_{}", service.to_ascii_uppercase().replace([' ', '-'], "_"))
+/// The store and the publisher, on AWS or whatever `AWS_ENDPOINT_URL` points to.
+///
+/// # Errors
+/// [`ConfigError::Missing`].
+pub async fn backends(environment: &impl Environment) -> Result<(DynamoStore, AwsOutlets), ConfigError> {
+    let (names, addresses) = (tables(environment)?, addresses(environment)?);
+    let config = config().await?;
+    let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config), names);
+    Ok((store, AwsOutlets::new(&config, addresses)))
+}
+
+/// The dead-letter queue, if there is one.
+///
+/// # Errors
+/// [`ConfigError::Missing`] if there is one, but no queue its messages came from.
+pub async fn dead_letters(environment: &impl Environment) -> Result<Dlq, ConfigError> {
+    let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(Dlq::None) };
+    let queue = environment.required("SUTURE_COMMAND_QUEUE_URL")?;
+    Ok(Dlq::Sqs(SqsDlq::new(&config().await?, dead, queue)))
 }
 
 #[cfg(test)]
@@ -106,22 +131,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_and_what_is_there_is_taken() {
-        let mut set = BTreeMap::from([("AWS_DEFAULT_REGION", "eu-west-1"), ("AWS_ACCESS_KEY_ID", "k")]);
-        assert_eq!(config(&set).unwrap_err().to_string(), "AWS_SECRET_ACCESS_KEY is not set");
-        set.extend([("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_ENDPOINT_URL", "http://127.0.0.1:1")]);
-        let found = config(&set).unwrap();
-        assert_eq!(found.region().unwrap().as_ref(), "eu-west-1");
-        assert_eq!((found.endpoint_url(), found.use_fips()), (Some("http://127.0.0.1:1"), None));
-        set.extend([("AWS_REGION", "us-east-1"), ("AWS_USE_FIPS_ENDPOINT", "TRUE")]);
-        let found = config(&set).unwrap();
-        assert_eq!((found.region().unwrap().as_ref(), found.use_fips()), ("us-east-1", Some(true)));
-        assert!(config(&BTreeMap::new()).unwrap_err().to_string().contains("AWS_REGION"));
-    }
-
-    #[test]
-    fn endpoints_are_named_as_amazons_own_tools_name_them() {
-        assert_eq!(variable("AWS_ENDPOINT_URL", "DynamoDB"), "AWS_ENDPOINT_URL_DYNAMODB");
-        assert_eq!(variable("AWS_ENDPOINT_URL", "Secrets Manager"), "AWS_ENDPOINT_URL_SECRETS_MANAGER");
+    fn a_missing_address_is_named_and_the_default_bus_is_used() {
+        let mut set = BTreeMap::from([("SUTURE_STATE_TABLE", "s")]);
+        assert_eq!(tables(&set).unwrap_err().to_string(), "SUTURE_EVENTS_TABLE is not set");
+        assert_eq!(addresses(&set).unwrap_err().to_string(), "SUTURE_COMMAND_QUEUE_URL is not set");
+        set.extend([("SUTURE_EVENTS_TABLE", "e"), ("SUTURE_COMMAND_QUEUE_URL", "q")]);
+        assert_eq!(tables(&set).unwrap().events, "e");
+        assert_eq!(addresses(&set).unwrap().bus, "default");
     }
 }

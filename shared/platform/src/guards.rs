@@ -228,7 +228,7 @@ pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Ti
 
 /// What tells all processes to wait, for whoever writes something else with it.
 #[must_use]
-pub(crate) fn hold_off_write(name: &str, until: Timestamp) -> Write {
+pub fn hold_off_write(name: &str, until: Timestamp) -> Write {
     let mut item = held("everybody", until);
     item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));
     Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }

@@ -142,7 +142,7 @@ impl CallError {
         }
     }
 
-    pub(crate) fn unreadable(error: &serde_json::Error) -> Self {
+    pub fn unreadable(error: &serde_json::Error) -> Self {
         Self::Unreadable { why: error.to_string() }
     }
 }
@@ -198,12 +198,12 @@ impl Transport {
         Self(BoxCloneSyncService::new(service.map_err(Into::into)))
     }
 
-    pub(crate) fn into_service(self) -> BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxError> {
+    pub fn into_service(self) -> BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxError> {
         self.0
     }
 
     /// Sends one request and waits for the whole answer, at most this long.
-    pub(crate) async fn send(&self, request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, CallError> {
+    pub async fn send(&self, request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, CallError> {
         let writes = writes(request.method());
         match tokio::time::timeout(limit, self.0.clone().oneshot(request)).await {
             Ok(Ok(response)) => Ok(response),
@@ -245,24 +245,24 @@ where
 }
 
 /// The pauses before each repeat of a read: the first, then twice as long each time.
-pub(crate) fn pauses(first: Duration, repeats: usize) -> impl Iterator<Item = Duration> + Send {
+pub fn pauses(first: Duration, repeats: usize) -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::new().with_min_delay(first).with_max_times(repeats).build()
 }
 
 /// Whether a request of this method changes anything over there.
-pub(crate) fn writes(method: &http::Method) -> bool {
+pub fn writes(method: &http::Method) -> bool {
     !method.is_safe()
 }
 
 /// No answer came back. Only a transport that says it sent nothing is believed that nothing happened.
-pub(crate) fn lost(error: &(dyn std::error::Error + 'static), writes: bool) -> CallError {
+pub fn lost(error: &(dyn std::error::Error + 'static), writes: bool) -> CallError {
     let mut sources = std::iter::successors(Some(error), |error| error.source());
     let not_sent = sources.any(|error| error.is::<NotSent>());
     CallError::Unavailable { why: cut(&chain(error), MAX_MESSAGE), may_have_happened: writes && !not_sent }
 }
 
 /// No answer came back in time.
-pub(crate) fn silent(limit: Duration, writes: bool) -> CallError {
+pub fn silent(limit: Duration, writes: bool) -> CallError {
     CallError::Unavailable { why: format!("no answer within {} s", limit.as_secs()), may_have_happened: writes }
 }
 
@@ -281,7 +281,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// What an answer that is no success means.
-pub(crate) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp, writes: bool) -> CallError {
+pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], now: Timestamp, writes: bool) -> CallError {
     let message = message_of(status, body);
     if let Some(until) = limited_until(status, headers, &message, now) {
         return CallError::RateLimited { until };

@@ -9,13 +9,13 @@ use crate::store::{Key, OnlyIf, Store, StoreError, TTL, VERSION, Write, number, 
 
 /// What a row holds, and the version it was read with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept<T> {
-    pub(crate) what: T,
-    pub(crate) version: u64,
+pub struct Kept<T> {
+    pub what: T,
+    pub version: u64,
 }
 
 /// Reads it.
-pub(crate) async fn load<S: Store, T: DeserializeOwned>(
+pub async fn load<S: Store, T: DeserializeOwned>(
     store: &S,
     key: &Key,
     now: Timestamp,
@@ -26,7 +26,7 @@ pub(crate) async fn load<S: Store, T: DeserializeOwned>(
 }
 
 /// Writes it, if it is as it was read; `None` if there was none. Answers whether it was.
-pub(crate) async fn save<S: Store, T: Serialize>(
+pub async fn save<S: Store, T: Serialize>(
     store: &S,
     key: &Key,
     what: &T,
@@ -43,7 +43,7 @@ pub(crate) async fn save<S: Store, T: Serialize>(
 }
 
 /// Writes it, whatever was there.
-pub(crate) async fn put<S: Store, T: Serialize>(
+pub async fn put<S: Store, T: Serialize>(
     store: &S,
     key: &Key,
     what: &T,

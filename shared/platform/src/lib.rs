@@ -1,31 +1,28 @@
-//! Everything that waits. The domain decides; here its decisions are committed and what they ask for is done: the store,
-//! the engine loop, the ways in and the ways out. Nothing here decides what becomes of a pull request.
+//! I/O layer: storage, clients, the apply loop. Only what two or more functions use; nothing here decides what becomes of a
+//! pull request.
 
+#[cfg(feature = "aws")]
+pub mod api_gateway;
+#[cfg(feature = "aws")]
 pub mod aws;
 pub mod breaker;
-pub mod bridge;
+pub mod clients;
 pub mod clock;
-pub mod coordination;
-pub mod desk;
 pub mod engine;
-pub mod gateway;
+pub mod env;
 pub mod github;
 pub mod guards;
+pub mod hash;
 pub mod http;
-pub mod idempotency;
-pub mod intake;
 pub mod jenkins;
-mod kept;
-pub mod keys;
+pub mod kept;
 pub mod lookup;
+pub mod managed_issue;
 pub mod outlets;
-pub mod reports;
-pub mod repos;
+pub mod overview;
 pub mod requests;
 pub mod rows;
 pub mod secrets;
 pub mod store;
-pub mod succession;
-pub mod sweep;
+pub mod sweep_summary;
 pub mod telemetry;
-pub mod wiring;

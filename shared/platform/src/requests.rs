@@ -278,15 +278,15 @@ pub async fn cancel<S: Store>(
 
 /// A request that has begun.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Begun {
-    pub(crate) request: Request,
-    pub(crate) asked: Asked,
-    pub(crate) run: Run,
+pub struct Begun {
+    pub request: Request,
+    pub asked: Asked,
+    pub run: Run,
 }
 
 /// Whether one could begin.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum MayBegin {
+pub enum MayBegin {
     Yes(Box<Begun>),
     /// Somebody is at it, or it waits for its time.
     Later {
@@ -301,7 +301,7 @@ pub(crate) enum MayBegin {
 ///
 /// # Errors
 /// If the store cannot be read or written.
-pub(crate) async fn begin<S: Store>(
+pub async fn begin<S: Store>(
     store: &S,
     policies: &Policies,
     request: &Request,
@@ -384,7 +384,7 @@ async fn failed<S: Store>(
 ///
 /// # Errors
 /// If the store cannot be read or written.
-pub(crate) async fn end<S: Store>(
+pub async fn end<S: Store>(
     store: &S,
     policies: &Policies,
     begun: &Begun,

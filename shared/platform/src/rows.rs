@@ -137,7 +137,7 @@ fn text(value: impl Into<String>) -> AttributeValue {
 }
 
 /// A row whose body is `value`.
-pub(crate) fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
+pub fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
     let body =
         serde_dynamo::to_attribute_value(value).map_err(|error| StoreError::Corrupt(key.clone(), error.to_string()))?;
     let mut item = Item::default();

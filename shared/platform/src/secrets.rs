@@ -1,21 +1,20 @@
 //! Secrets that are kept in Secrets Manager. A variable of the environment may hold `secret:NAME#field` instead of the secret
 //! itself: the field of that name in a JSON secret. A [`Vault`] is the environment with these resolved: read when a function
 //! starts, read again every five minutes, and when somebody is not believed or does not believe us, since that is how a
-//! rotation shows first. It says what the secrets are now; who uses them is the wiring's business.
+//! rotation shows first. It says what the secrets are now; who uses them is not known here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use aws_sdk_secretsmanager::Client;
-use aws_sdk_secretsmanager::error::{DisplayErrorContext, ProvideErrorMetadata};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::wiring::Environment;
+use crate::env::Environment;
 
 /// The variables that may refer to a secret.
 pub const VARIABLES: [&str; 9] = [
@@ -93,6 +92,17 @@ pub enum BadSecret {
     },
 }
 
+/// Why a secret could not be fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FetchError {
+    Missing,
+    Denied,
+    Unavailable(String),
+}
+
+/// Fetches the text of a secret by its name.
+pub type Fetch = Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<String, FetchError>> + Send>> + Send + Sync>;
+
 /// `secret:NAME#field`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reference {
@@ -121,7 +131,7 @@ struct Known {
 /// The environment, with its references to secrets resolved.
 pub struct Vault {
     environment: Box<dyn Environment + Send + Sync>,
-    client: Client,
+    fetch: Fetch,
     references: BTreeMap<&'static str, Reference>,
     known: RwLock<Known>,
     changes: AtomicU64,
@@ -152,7 +162,7 @@ impl Vault {
     /// [`BadSecret`] says what is missing, and what to do.
     pub async fn open(
         environment: impl Environment + Send + Sync + 'static,
-        client: Client,
+        fetch: Fetch,
         now: Timestamp,
     ) -> Result<Self, BadSecret> {
         let mut references = BTreeMap::new();
@@ -161,11 +171,11 @@ impl Vault {
                 references.insert(variable, reference?);
             }
         }
-        let values = read(&client, &references).await?;
+        let values = read(&fetch, &references).await?;
         let known = RwLock::new(Known { values, read_at: now });
         let asked_at = tokio::sync::Mutex::new(None);
         let (environment, changes) = (Box::new(environment), AtomicU64::new(0));
-        Ok(Self { environment, client, references, known, changes, asked_at })
+        Ok(Self { environment, fetch, references, known, changes, asked_at })
     }
 
     /// How often any of the secrets was found to be another.
@@ -196,7 +206,7 @@ impl Vault {
             return;
         }
         *asked_at = Some(now);
-        match read(&self.client, &self.references).await {
+        match read(&self.fetch, &self.references).await {
             Ok(values) => {
                 let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
                 known.read_at = now;
@@ -213,14 +223,14 @@ impl Vault {
 }
 
 /// Reads each secret once, and takes out of it what is referred to.
-async fn read(client: &Client, references: &BTreeMap<&'static str, Reference>) -> Result<Values, BadSecret> {
+async fn read(fetch: &Fetch, references: &BTreeMap<&'static str, Reference>) -> Result<Values, BadSecret> {
     let mut values = Values::new();
     let names: BTreeSet<&str> = references.values().map(|reference| reference.secret.as_str()).collect();
     for name in names {
         let fields: Vec<(&'static str, &Reference)> =
             references.iter().filter(|(_, reference)| reference.secret == name).map(|(at, one)| (*at, one)).collect();
         let Some((first, _)) = fields.first() else { continue };
-        let secret = fetch(client, first, name).await?;
+        let secret = parse(first, name, fetch(name.to_owned()).await)?;
         for (variable, reference) in fields {
             let value = match secret.get(&reference.field) {
                 Some(Value::String(text)) => text.clone(),
@@ -240,20 +250,18 @@ async fn read(client: &Client, references: &BTreeMap<&'static str, Reference>) -
     Ok(values)
 }
 
-async fn fetch(client: &Client, variable: &'static str, name: &str) -> Result<Map<String, Value>, BadSecret> {
+fn parse(
+    variable: &'static str,
+    name: &str,
+    fetched: Result<String, FetchError>,
+) -> Result<Map<String, Value>, BadSecret> {
     let secret = name.to_owned();
-    let answer = client.get_secret_value().secret_id(name).send().await;
-    let answer = answer.map_err(|error| match error.code() {
-        Some("ResourceNotFoundException") => BadSecret::Missing { variable, secret: secret.clone() },
-        Some("AccessDeniedException" | "AccessDenied" | "DecryptionFailure") => {
-            BadSecret::Denied { variable, secret: secret.clone() }
-        }
-        Some(_) | None => {
-            BadSecret::Unread { variable, secret: secret.clone(), why: DisplayErrorContext(&error).to_string() }
-        }
-    })?;
-    serde_json::from_str(answer.secret_string().unwrap_or_default())
-        .map_err(|_| BadSecret::NotJson { variable, secret })
+    match fetched {
+        Ok(text) => serde_json::from_str(&text).map_err(|_| BadSecret::NotJson { variable, secret }),
+        Err(FetchError::Missing) => Err(BadSecret::Missing { variable, secret }),
+        Err(FetchError::Denied) => Err(BadSecret::Denied { variable, secret }),
+        Err(FetchError::Unavailable(why)) => Err(BadSecret::Unread { variable, secret, why }),
+    }
 }
 
 /// Makes of the secrets what somebody uses; nothing if they lack it.

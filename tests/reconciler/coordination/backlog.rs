@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use domain::state::State;
 use jiff::SignedDuration;
-use platform::sweep::Wish;
+use reconciler::Wish;
 use world::{Deed, Fault, Pr, Settings, Timing};
 
 use super::{SUTURE, deeds, requests, stopped};

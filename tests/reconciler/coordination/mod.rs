@@ -11,7 +11,7 @@ mod status;
 use domain::event::EventKind;
 use domain::id::RunId;
 use jiff::SignedDuration;
-use platform::sweep::{Scope, Wish};
+use reconciler::{Scope, Wish};
 use world::{Deed, Issue, Pr, Repo, Settings, World};
 
 use crate::stage::{On, PATIENCE, Stage, Stop};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::event::EventKind;
 use jiff::SignedDuration;
-use platform::sweep::Wish;
+use reconciler::Wish;
 use world::{Deed, Pr, Repo, Settings};
 
 use super::{SUTURE, deeds, ours, stopped};

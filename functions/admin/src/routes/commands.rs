@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::api_keys::Caller;
+use crate::query::Ask;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::command::{ARGS_MAX_CHARS, Command};
 use domain::event::cut;
 use domain::id::PrId;
-use platform::desk::Ask;
-use platform::keys::Caller;
 use platform::outlets::Outlets;
 use platform::store::Store;
 use serde::{Deserialize, Serialize};
@@ -20,9 +20,9 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 use super::lists::PrParams;
 use crate::Admin;
 use crate::auth::Operator;
-use crate::once::{Named, Processing, Wish};
+use crate::extract::{PrNumber, PrPath, repo};
+use crate::idempotent_request::{Named, Processing, Wish};
 use crate::problem::{Problem, Problems};
-use crate::reading::{PrNumber, PrPath, repo};
 
 /// Most commands at once.
 const MOST_AT_ONCE: usize = 100;

@@ -11,8 +11,8 @@ use utoipa::IntoParams;
 
 use crate::Admin;
 use crate::auth::Viewer;
+use crate::extract::{Asked, RepoText, repo};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, RepoText, repo};
 use crate::view::insights::Insights;
 
 /// Of which repository.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::query::{Filter, StalePlace};
 use axum::Json;
 use axum::extract::State;
 use domain::id::PrId;
 use domain::pull_request::Record;
 use domain::state::State as PrState;
 use jiff::Timestamp;
-use platform::desk::{Filter, StalePlace};
 use platform::outlets::Outlets;
 use platform::store::Store;
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ use utoipa::IntoParams;
 use crate::Admin;
 use crate::auth::{Looker, Viewer};
 use crate::cursor::{self, PlaceText};
+use crate::extract::{Asked, PrNumber, PrPath, RepoText, repo};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, PrNumber, PrPath, RepoText, repo};
 use crate::view::pull_request::{Explanation, Item, ItemPage, Status};
 use crate::view::{EventPage, EventView};
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::query::SweepAsk;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -10,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use domain::event::{Payload, cut};
 use domain::id::RunId;
 use jiff::{SignedDuration, Timestamp};
-use platform::desk::SweepAsk;
 use platform::outlets::Outlets;
 use platform::store::Store;
 use platform::{breaker as breakers, guards};
@@ -22,9 +22,9 @@ use super::commands::OnceParams;
 use super::overview::read_breaker;
 use crate::Admin;
 use crate::auth::{Administrator, Everywhere, Operator, Viewer};
-use crate::once::{Processing, Wish};
+use crate::extract::{Asked, PrNumber, RepoText, repo};
+use crate::idempotent_request::{Processing, Wish};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, PrNumber, RepoText, repo};
 use crate::view::EventView;
 use crate::view::overview::{BreakerView, Paused};
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::api_keys::Caller;
 use axum::Json;
 use axum::extract::State;
-use platform::keys::Caller;
 use platform::outlets::Outlets;
 use platform::outlets::dlq::Dlq;
 use platform::store::{Store, StoreError};
-use platform::{breaker, guards, lookup, sweep};
+use platform::{breaker, guards, lookup, sweep_summary};
 
 use crate::Admin;
 use crate::auth::Viewer;
@@ -78,7 +78,7 @@ async fn last_sweep<S: Store, O: Outlets>(
     // A request for less than everything says nothing about how sweeps are doing.
     let mut whole = runs.entries.iter().filter(|run| run.request.as_deref().is_none_or(|key| key == "all"));
     let ended = whole.find_map(|run| {
-        let summary = sweep::summary_of(run).filter(|summary| !summary.dry_run)?;
+        let summary = sweep_summary::summary_of(run).filter(|summary| !summary.dry_run)?;
         Some(SweepView::of(run, summary, caller))
     });
     Ok(ended)

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::api_keys::Caller;
+use crate::query::Verb;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::id::{PrId, RunId};
-use platform::desk::Verb;
-use platform::keys::Caller;
 use platform::outlets::Outlets;
 use platform::store::Store;
 use serde::Deserialize;
@@ -18,9 +18,9 @@ use super::commands::OnceParams;
 use crate::Admin;
 use crate::auth::{Administrator, Operator, Viewer};
 use crate::cursor::{self, PlaceText};
-use crate::once::{Processing, Wish};
+use crate::extract::{Asked, PrNumber, RepoText, RunPath, RunText, number, repo};
+use crate::idempotent_request::{Processing, Wish};
 use crate::problem::{Problem, Problems};
-use crate::reading::{Asked, PrNumber, RepoText, RunPath, RunText, number, repo};
 use crate::view::run::{RunPage, RunView};
 
 /// Which runs.

@@ -6,10 +6,10 @@ use axum::response::IntoResponse;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-const PAGE: &str = include_str!("../../page/index.html");
-const SCRIPT: &str = include_str!("../../page/app.js");
-const PAGES: &str = include_str!("../../page/pages.js");
-const STYLE: &str = include_str!("../../page/style.css");
+const PAGE: &str = include_str!("../../dashboard/index.html");
+const SCRIPT: &str = include_str!("../../dashboard/app.js");
+const PAGES: &str = include_str!("../../dashboard/pages.js");
+const STYLE: &str = include_str!("../../dashboard/style.css");
 /// As it stands in the repository, where a test keeps it true: making it anew would be part of the program (ADR 0065).
 const DESCRIPTION: &str = include_str!("../../../../docs/openapi.json");
 

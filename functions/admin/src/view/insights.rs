@@ -1,10 +1,11 @@
 //! What the numbers suggest, as it is shown.
 
+use crate::query::Advice;
 use domain::comment::insight as words;
 use domain::insight::{Heard, RuleRecord, Stay, Tally, percent};
 use domain::state::Strategy;
 use jiff::Timestamp;
-use platform::desk::Advice;
+use platform::overview::MOST_A_DAY;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -38,7 +39,7 @@ impl Insights {
             now,
             days: *days,
             partial,
-            partial_reason: partial.then(|| words::partial(*cut_days, Advice::MOST_A_DAY)),
+            partial_reason: partial.then(|| words::partial(*cut_days, MOST_A_DAY)),
             formulas: [words::FORMULA, words::FLAG],
             dwell: insights.stays.iter().map(StayView::from).collect(),
             webhooks: insights.heard.iter().map(HeardView::from).collect(),

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::api_keys::Caller;
+use crate::query::{Dwell, History};
 use domain::breaker::{Breaker, BreakerSettings, BreakerState, Minute};
 use domain::comment::desk as words;
 use domain::event::Event;
 use domain::policy::Policies;
 use jiff::Timestamp;
-use platform::desk::{Counted, DayCounts, Dwell, History, Lane};
-use platform::keys::Caller;
-use platform::sweep::Summary;
+use platform::overview::{Counted, DayCounts, Lane};
+use platform::sweep_summary::Summary;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -245,10 +246,15 @@ impl Seen {
             stale,
         };
         Self {
-            states: counted.lanes(caller).into_iter().map(LaneView::from).collect(),
-            repos: counted.by_repo(caller).into_iter().map(repo).collect(),
-            needs_person: counted.needs_person(caller).into_iter().take(MOST_ITEMS).map(item).collect(),
-            stuck: counted.stuck(caller, now).into_iter().take(MOST_ITEMS).map(item).collect(),
+            states: counted.lanes(|repo| caller.sees(repo)).into_iter().map(LaneView::from).collect(),
+            repos: counted.by_repo(|repo| caller.sees(repo)).into_iter().map(repo).collect(),
+            needs_person: counted
+                .needs_person(|repo| caller.sees(repo))
+                .into_iter()
+                .take(MOST_ITEMS)
+                .map(item)
+                .collect(),
+            stuck: counted.stuck(|repo| caller.sees(repo), now).into_iter().take(MOST_ITEMS).map(item).collect(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A pull request, as it is shown: in a list, alone, and explained.
 
+use crate::api_keys::Caller;
+use crate::query::{Explained, Standing};
 use domain::command::{Command, Role};
 use domain::comment::{self, desk as words};
 use domain::diagnosis::Classification;
@@ -9,8 +11,6 @@ use domain::pull_request::{Record, Vulnerability};
 use domain::signals::{Check, PolicyVerdict};
 use domain::state::Strategy;
 use jiff::Timestamp;
-use platform::desk::{Explained, Standing};
-use platform::keys::Caller;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,8 +1,8 @@
 //! A run, as it is shown.
 
+use crate::api_keys::Caller;
 use domain::run::{Run, RunKind, Step, Transition};
 use jiff::Timestamp;
-use platform::keys::Caller;
 use serde::Serialize;
 use utoipa::ToSchema;
 

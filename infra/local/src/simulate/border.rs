@@ -156,7 +156,7 @@ impl<S: Store> Scene<S> {
 
     /// Whether no sweep has anything to do until then, read past all faults.
     pub(crate) fn is_idle(&self, until: Timestamp) -> bool {
-        let idle = platform::sweep::is_idle(&self.store, self.policies.base(), until).now_or_never();
+        let idle = reconciler::is_idle(&self.store, self.policies.base(), until).now_or_never();
         matches!(idle, Some(Ok(true)))
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use admin::keys::Keys;
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -13,23 +14,22 @@ use axum::Router;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use car_bridge::{self, Bridge};
 use domain::policy::Policies;
 use futures_util::future::{Either, select};
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
-use platform::bridge::{self, Bridge};
 use platform::engine::Engine;
-use platform::github::webhook::Own;
-use platform::github::webhook::signature::Secrets;
 use platform::github::{Credentials, GitHub};
 use platform::http::{BoxError, Transport};
 use platform::jenkins::{Jenkins, Login};
-use platform::keys::Keys;
 use platform::store::Store;
-use platform::sweep::Sweep;
 use platform::telemetry::Log;
 use reconciler::Moment;
+use reconciler::Sweep;
 use serde_json::{Value, json};
+use webhook::github::Own;
+use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 use world::{Delivery, Settings};
 
@@ -115,7 +115,7 @@ impl Wiring {
         let nobody = Transport::with_service(tower::service_fn(|_: Request<Bytes>| async {
             Err::<Response<Bytes>, BoxError>("nobody is called".into())
         }));
-        let world = bridge::World {
+        let world = car_bridge::World {
             github: self.github(border)?,
             jenkins: Some(self.jenkins(border)),
             http: nobody,

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use domain::policy::Policies;
-use platform::wiring::{self, Environment};
+use platform::env::{self, ConfigError, Environment};
 use tokio::net::TcpListener;
 
 use self::demo::Demo;
@@ -44,8 +44,8 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-impl From<wiring::BadWiring> for Refusal {
-    fn from(bad: wiring::BadWiring) -> Self {
+impl From<ConfigError> for Refusal {
+    fn from(bad: ConfigError) -> Self {
         Self(format!("{bad}."))
     }
 }
@@ -127,7 +127,7 @@ fn policies(wanted: &Wanted, demo: bool, environment: &impl Environment) -> Resu
     if demo && environment.get("SUTURE_CONFIG").is_none() {
         return Policies::parse(demo::CONFIG).map_err(|error| Refusal(error.to_string()));
     }
-    Ok(wiring::policies(environment)?)
+    Ok(env::policies(environment)?)
 }
 
 async fn listen(port: u16) -> Result<TcpListener, Refusal> {

@@ -3,17 +3,18 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
+use admin::keys::Keys;
 use domain::policy::Policies;
 use http::Uri;
+use platform::clients;
 use platform::clock::{Clock, SystemClock};
-use platform::github::webhook::Own;
-use platform::github::webhook::signature::Secrets;
+use platform::env::Environment;
 use platform::github::{Credentials, GitHub};
 use platform::http::Transport;
 use platform::jenkins::{Jenkins, Login};
-use platform::keys::Keys;
-use platform::wiring::{self, Environment};
 use webhook::Senders;
+use webhook::github::Own;
+use webhook::signature::Secrets;
 
 use super::Refusal;
 use super::demo::Demo;
@@ -39,8 +40,8 @@ pub(super) struct Outside {
 
 /// A real GitHub, as the environment names it (design §9).
 pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result<Outside, Refusal> {
-    let github = wiring::github(environment)?;
-    let secret = wiring::secrets(environment, "SUTURE_WEBHOOK_SECRET")?;
+    let github = clients::github(environment)?;
+    let secret = webhook::config::secrets(environment, "SUTURE_WEBHOOK_SECRET")?;
     let secret = secret.ok_or_else(|| {
         Refusal(
             "SUTURE_WEBHOOK_SECRET is not set: choose one, and give GitHub the same under the App's webhook settings."
@@ -49,15 +50,15 @@ pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result
     })?;
     let senders = Senders {
         github: secret,
-        jenkins: wiring::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
-        bot: wiring::secrets(environment, "SUTURE_BOT_SECRET")?,
+        jenkins: webhook::config::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
+        bot: webhook::config::secrets(environment, "SUTURE_BOT_SECRET")?,
     };
     Ok(Outside {
         policies,
         senders,
-        own: wiring::own(environment)?,
+        own: webhook::config::own(environment)?,
         github,
-        jenkins: wiring::jenkins(environment)?,
+        jenkins: clients::jenkins(environment)?,
         owners: environment.get("SUTURE_GITHUB_OWNER").into_iter().collect(),
         owner: environment.get("SUTURE_GITHUB_OWNER"),
         bots: Bots::None,
@@ -110,7 +111,7 @@ impl Door {
     /// The keys of the environment; without any, one that is made once and kept where only its owner can read it.
     pub(super) fn open(place: &Place, environment: &impl Environment) -> Result<Self, Refusal> {
         if environment.get("SUTURE_ADMIN_KEYS").is_some() {
-            return Ok(Self { keys: wiring::keys(environment)?, key: None });
+            return Ok(Self { keys: admin::config::keys(environment)?, key: None });
         }
         let made = match place.json(KEY_FILE)? {
             Some(made) => made,

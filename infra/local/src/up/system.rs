@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use car_bridge::{Bridge, World};
 use domain::policy::Mode;
 use jiff::{SignedDuration, Timestamp};
-use platform::bridge::{Bridge, World};
 use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::http::{BoxError, Transport};
-use platform::sweep::Sweep;
 use platform::telemetry::Log;
 use reconciler::Moment;
+use reconciler::Sweep;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;

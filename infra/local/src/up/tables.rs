@@ -53,7 +53,6 @@ impl Tables {
             .region(Region::from_static("local"))
             // dynoxide believes anybody; it only wants to be asked in the usual way.
             .credentials_provider(Credentials::new("local", "local", None, None, "local"))
-            .http_client(platform::aws::http_client().map_err(|error| unusable(error.to_string()))?)
             .endpoint_url(format!("http://{endpoint}"));
         let client = Client::from_conf(config.build());
         let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };

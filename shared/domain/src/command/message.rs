@@ -55,6 +55,12 @@ impl CommandMessage {
     pub fn pr(&self) -> PrId {
         PrId::new(self.repo.clone(), self.pr_number)
     }
+
+    /// The run it belongs to: a person's command opens one that bears the command's own id.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        self.run_id.clone().unwrap_or_else(|| RunId::new(self.command_id.as_str()))
+    }
 }
 
 /// Where a command came from.

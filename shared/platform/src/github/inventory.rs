@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::client::GitHub;
 use super::graphql::{Graph, OPEN_PULL_REQUESTS};
+use super::mapping;
 use super::pulls::owner;
 use super::snapshots::{Actor, Label, List, top_of};
-use super::webhook::words;
 use crate::http::CallError;
 
 /// Pages of 100. A repository with more open pull requests than this is read in part.
@@ -112,7 +112,7 @@ fn list(repo: &RepoName, pull: &Pull, policy: &Policy) -> Option<Listed> {
             branch: pull.head_ref_name.clone(),
             base_branch: pull.base_ref_name.clone(),
             head: pull.head_ref_oid.parse().ok()?,
-            labels: words::labels(policy, labels.iter().map(String::as_str)),
+            labels: mapping::labels(policy, labels.iter().map(String::as_str)),
             draft: pull.is_draft,
             vulnerability_id: policy.ours.vulnerability_id(&texts),
             created_at: pull.created_at,

@@ -2,7 +2,7 @@
 //! and the verification query, which turns GitHub's answer into the domain's snapshot. What follows from any of it is
 //! decided elsewhere.
 
-pub mod webhook;
+pub mod mapping;
 
 mod app;
 mod auth;

@@ -3,11 +3,13 @@
 
 mod builds;
 mod followed;
+mod head_build;
 mod names;
 mod orders;
 
 pub use builds::{BuildState, CLOCKS_APART, Found, Looking, QueueItem};
 pub use followed::{Followed, LOOK_AFTER, NotFollowed};
+pub use head_build::{build_of, job_of, since_head};
 pub use names::{BuildRef, Job};
 pub use orders::Queued;
 

@@ -38,7 +38,7 @@ type Answers = Vec<(usize, Result<(), Undelivered>)>;
 impl AwsOutlets {
     /// Outlets to these addresses.
     #[must_use]
-    pub fn new(config: &aws_types::SdkConfig, addresses: Addresses) -> Self {
+    pub fn new(config: &aws_config::SdkConfig, addresses: Addresses) -> Self {
         Self {
             queue: aws_sdk_sqs::Client::new(config),
             bus: aws_sdk_eventbridge::Client::new(config),

@@ -1,30 +1,15 @@
 //! The dead-letter queue: messages nobody could act on. They are looked at without being taken, and sent back to the command
 //! queue when what was wrong is repaired. Sending one back twice does no harm: the Car Bridge knows what it has done.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use aws_sdk_sqs::Client;
-use aws_sdk_sqs::error::DisplayErrorContext;
-use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName as About, QueueAttributeName};
 use domain::event::cut;
 use jiff::Timestamp;
 use thiserror::Error;
 
 use super::message::Message;
 
-/// What SQS gives at once.
-const BATCH: i32 = 10;
-/// How often SQS is asked for more when looking: it gives what it happens to find.
-const LOOKS: usize = 6;
-/// Most messages that are sent back at once; who has more asks again.
-const MOST_MOVED: usize = 500;
-/// How long sending back may take; a function ends after half a minute.
-const MOVE_FOR: Duration = Duration::from_secs(15);
-/// Nobody else gets a message that is being sent back for this long, in seconds.
-const HELD_SECS: i32 = 30;
 /// How much of a message is shown, in characters.
 const EXCERPT: usize = 300;
 
@@ -87,17 +72,10 @@ pub enum Dlq {
     #[default]
     None,
     /// On SQS.
-    Sqs(SqsDlq),
+    #[cfg(feature = "aws")]
+    Sqs(super::sqs_dlq::SqsDlq),
     /// In this process.
     Local(Arc<Parked>),
-}
-
-/// A dead-letter queue on SQS, and the queue its messages came from.
-#[derive(Debug, Clone)]
-pub struct SqsDlq {
-    client: Client,
-    dead: String,
-    queue: String,
 }
 
 /// Dead messages in this process.
@@ -129,18 +107,6 @@ impl Parked {
 }
 
 impl Dlq {
-    /// On SQS: the dead-letter queue, and the queue its messages came from.
-    #[must_use]
-    pub fn sqs(config: &aws_types::SdkConfig, dead: String, queue: String) -> Self {
-        Self::Sqs(SqsDlq { client: Client::new(config), dead, queue })
-    }
-
-    /// Whether there is one.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        !matches!(self, Self::None)
-    }
-
     /// About how many messages are in it.
     ///
     /// # Errors
@@ -149,6 +115,7 @@ impl Dlq {
         match self {
             Self::None => Err(DlqError::None),
             Self::Local(parked) => Ok(parked.messages().len() as u64),
+            #[cfg(feature = "aws")]
             Self::Sqs(sqs) => sqs.count().await,
         }
     }
@@ -165,6 +132,7 @@ impl Dlq {
                 let approximate_count = messages.len() as u64;
                 Ok(Dump { messages, approximate_count })
             }
+            #[cfg(feature = "aws")]
             Self::Sqs(sqs) => sqs.look().await,
         }
     }
@@ -182,80 +150,10 @@ impl Dlq {
                 messages.into_iter().for_each(|dead| (parked.back)(dead.body));
                 Ok(moved)
             }
+            #[cfg(feature = "aws")]
             Self::Sqs(sqs) => sqs.redrive().await,
         }
     }
-}
-
-fn unavailable<E: std::error::Error>(error: E) -> DlqError {
-    DlqError::Unavailable(DisplayErrorContext(error).to_string())
-}
-
-impl SqsDlq {
-    async fn count(&self) -> Result<u64, DlqError> {
-        let wanted = QueueAttributeName::ApproximateNumberOfMessages;
-        let request = self.client.get_queue_attributes().queue_url(&self.dead).attribute_names(wanted.clone());
-        let got = request.send().await.map_err(unavailable)?;
-        let count = got.attributes().and_then(|attributes| attributes.get(&wanted));
-        Ok(count.and_then(|count| count.parse().ok()).unwrap_or(0))
-    }
-
-    async fn receive(&self, held_secs: i32) -> Result<Vec<Received>, DlqError> {
-        let request = self.client.receive_message().queue_url(&self.dead).max_number_of_messages(BATCH);
-        let request = request.visibility_timeout(held_secs).wait_time_seconds(0);
-        let request = request.message_system_attribute_names(About::All);
-        Ok(request.send().await.map_err(unavailable)?.messages.unwrap_or_default())
-    }
-
-    async fn look(&self) -> Result<Dump, DlqError> {
-        let mut found: BTreeMap<String, Dead> = BTreeMap::new();
-        for _ in 0..LOOKS {
-            let before = found.len();
-            // Nobody is kept from a message that was only looked at.
-            let batch = self.receive(0).await?;
-            found.extend(batch.into_iter().filter_map(dead).map(|dead| (dead.id.clone(), dead)));
-            if found.len() == before {
-                break;
-            }
-        }
-        let approximate_count = self.count().await?.max(found.len() as u64);
-        let mut messages: Vec<Dead> = found.into_values().collect();
-        messages.sort_by_key(|dead| dead.sent_at);
-        Ok(Dump { messages, approximate_count })
-    }
-
-    async fn redrive(&self) -> Result<u64, DlqError> {
-        let give_up_at = Instant::now() + MOVE_FOR;
-        let mut moved = 0;
-        while moved < MOST_MOVED && Instant::now() < give_up_at {
-            let batch = self.receive(HELD_SECS).await?;
-            if batch.is_empty() {
-                break;
-            }
-            for message in batch {
-                let (Some(body), Some(handle)) = (message.body(), message.receipt_handle()) else { continue };
-                let group = message.attributes().and_then(|about| about.get(&About::MessageGroupId)).cloned();
-                let request = self.client.send_message().queue_url(&self.queue).message_body(body);
-                request.set_message_group_id(group).send().await.map_err(unavailable)?;
-                // If this fails, it is sent back twice.
-                let taken = self.client.delete_message().queue_url(&self.dead).receipt_handle(handle);
-                taken.send().await.map_err(unavailable)?;
-                moved += 1;
-            }
-        }
-        Ok(moved as u64)
-    }
-}
-
-fn dead(message: Received) -> Option<Dead> {
-    let about = |name: About| message.attributes().and_then(|attributes| attributes.get(&name)).cloned();
-    let sent_at = about(About::SentTimestamp).and_then(|ms| ms.parse().ok());
-    Some(Dead {
-        id: message.message_id()?.to_owned(),
-        sent_at: sent_at.and_then(|ms| Timestamp::from_millisecond(ms).ok()),
-        receive_count: about(About::ApproximateReceiveCount).and_then(|count| count.parse().ok()).unwrap_or(0),
-        body: message.body().unwrap_or_default().to_owned(),
-    })
 }
 
 #[cfg(test)]

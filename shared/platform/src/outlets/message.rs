@@ -1,13 +1,14 @@
 //! What is on the command queue: versioned JSON, told apart by `type`. What this build cannot read is not guessed at.
 
 use domain::command::{Command, CommandMessage, MessageVersion};
+use domain::comment::check_run::CheckText;
 use domain::event::Fact;
-use domain::id::{EffectId, PrId, RepoName};
+use domain::id::{EffectId, PrId, RepoName, Sha};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::github::{CheckRun, Reaction};
+use crate::github::Reaction;
 
 /// A message for the Car Bridge.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,10 +52,12 @@ pub enum Chore {
     },
     /// Show how a commit stands. What is shown already is not posted again, and what is older than that not at all.
     CheckRun {
-        /// In which repository.
-        repo: RepoName,
-        /// What it shows; found again by its `external_id`.
-        run: Box<CheckRun>,
+        /// Of which pull request.
+        pr: PrId,
+        /// On which commit.
+        head_sha: Sha,
+        /// What it shows.
+        text: Box<CheckText>,
         /// When that was so.
         as_of: Timestamp,
     },
@@ -149,11 +152,10 @@ impl Chore {
         match self {
             Self::Redeliver { .. } => None,
             Self::React { repo, .. }
-            | Self::CheckRun { repo, .. }
             | Self::Issue { repo, .. }
             | Self::AskForPull { repo, .. }
             | Self::Tend { repo, .. } => Some(repo),
-            Self::Comment { pr, .. } => Some(&pr.repo),
+            Self::Comment { pr, .. } | Self::CheckRun { pr, .. } => Some(&pr.repo),
         }
     }
 }
@@ -269,19 +271,11 @@ impl Message {
     }
 }
 
-/// Why nobody can act on a message, in a sentence for whoever looks into the dead-letter queue; nothing if it can be read, and so
-/// ended there because what it asks for kept failing.
-#[must_use]
-pub fn why_unreadable(body: &str) -> Option<String> {
-    Message::from_json(body).err().map(|why| why.to_string())
-}
-
 #[cfg(test)]
 mod tests {
-    use domain::comment::check_run::Button;
+    use domain::comment::check_run::{Button, Mood};
 
     use super::*;
-    use crate::github::CheckState;
 
     fn at() -> Timestamp {
         Timestamp::from_second(1_772_000_000).unwrap()
@@ -290,15 +284,11 @@ mod tests {
     #[test]
     fn chores_travel_as_versioned_json() {
         let repo: RepoName = "acme/shop".parse().unwrap();
-        let run = CheckRun {
-            name: "Suture".to_owned(),
-            head: "a".repeat(40).parse().unwrap(),
-            external_id: "suture:acme/shop#7".to_owned(),
-            state: CheckState::InProgress,
+        let text = CheckText {
+            mood: Mood::Quiet,
             title: "Waiting for Policy Bot".to_owned(),
             summary: "Since 09:00.".to_owned(),
             buttons: vec![Button::Hold],
-            completed_at: None,
         };
         let chores = [
             Chore::Redeliver { delivery: 7 },
@@ -309,7 +299,12 @@ mod tests {
                 text: "All is well.".to_owned(),
                 since: at(),
             },
-            Chore::CheckRun { repo: repo.clone(), run: Box::new(run), as_of: at() },
+            Chore::CheckRun {
+                pr: "acme/shop#7".parse().unwrap(),
+                head_sha: "a".repeat(40).parse().unwrap(),
+                text: Box::new(text),
+                as_of: at(),
+            },
             Chore::Issue {
                 repo: repo.clone(),
                 issue: Box::new(OwnIssue {
@@ -356,7 +351,6 @@ mod tests {
             let json = message.to_json().unwrap();
             assert!(json.contains(r#""type":"chore""#) && json.contains(r#""v":1"#), "{json}");
             assert_eq!(Message::from_json(&json), Ok(message));
-            assert_eq!(why_unreadable(&json), None);
         }
     }
 
@@ -376,7 +370,7 @@ mod tests {
             (r#"{"type":"command","v":1,"pr_number":1}"#, "a message of type `command` cannot be read: missing field"),
             (r#"{"v":9}"#, "version 9 is not understood"),
         ] {
-            let found = why_unreadable(body).unwrap();
+            let found = Message::from_json(body).unwrap_err().to_string();
             assert!(found.contains(why), "{body}: {found}");
         }
     }

@@ -1,9 +1,12 @@
 //! The ways out: what a committed decision asks to be sent, and what waits on the queue. One verb, since a sender that knows
 //! what it sends would have to decide.
 
+#[cfg(feature = "aws")]
 pub mod aws;
 pub mod dlq;
 pub mod message;
+#[cfg(feature = "aws")]
+pub mod sqs_dlq;
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,7 +18,6 @@ use domain::route::DetailType;
 use thiserror::Error;
 
 use self::message::{Chore, Message};
-use crate::github::CheckRun;
 
 /// Something to send.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,8 +63,9 @@ impl Parcel {
             },
             EffectKind::Notice(notice) => Content::People(notice.clone()),
             EffectKind::CheckRun { text, as_of } => {
-                let (repo, run) = (pr.repo.clone(), Box::new(CheckRun::of(pr, &effect.head_sha, text)));
-                let message = Message::Chore(Chore::CheckRun { repo: repo.clone(), run, as_of: *as_of });
+                let (pr, head_sha, text) = (pr.clone(), effect.head_sha.clone(), Box::new(text.clone()));
+                let repo = pr.repo.clone();
+                let message = Message::Chore(Chore::CheckRun { pr, head_sha, text, as_of: *as_of });
                 Content::Queue { message, repo, delay: Duration::ZERO }
             }
         };

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::Unread;
 use super::raw::{Actor, BaseRef, CheckRun, List, Parameters, Pull, Reported, StatusContext};
-use crate::github::webhook::words;
+use crate::github::mapping;
 
 /// A description longer than this names its vulnerability further up.
 const BODY_BYTES: usize = 16 * 1024;
@@ -160,7 +160,7 @@ impl Reading {
             branch: pull.head_ref_name.clone(),
             base_branch: pull.base_ref_name.clone(),
             head,
-            labels: words::labels(policy, labels),
+            labels: mapping::labels(policy, labels),
             draft: pull.is_draft,
             vulnerability_id: policy.ours.vulnerability_id(&[&pull.title, &pull.head_ref_name, top_of(&pull.body)]),
             created_at: pull.created_at,
@@ -262,7 +262,7 @@ impl CheckRun {
 
 fn note_run(signals: &mut Signals, policy: &Policy, run: &CheckRun, read_at: Timestamp) -> Result<(), Unread> {
     let conclusion = run.conclusion.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let Some(verdict) = words::run_verdict(&run.status, &conclusion) else {
+    let Some(verdict) = mapping::run_verdict(&run.status, &conclusion) else {
         return Err(partial(format!("`{} {conclusion}` is no state of a check that is known", run.status)));
     };
     let suite = run.check_suite.as_ref();
@@ -282,7 +282,7 @@ fn note_run(signals: &mut Signals, policy: &Policy, run: &CheckRun, read_at: Tim
         };
         return note_policy(signals, policy, state, &text, at);
     }
-    let reported = words::Reported {
+    let reported = mapping::Reported {
         name: &run.name,
         kind: CheckKind::Run,
         verdict,
@@ -292,7 +292,7 @@ fn note_run(signals: &mut Signals, policy: &Policy, run: &CheckRun, read_at: Tim
         at,
         text: &text,
     };
-    signals.note_check(&words::check(policy, &reported), usize::MAX);
+    signals.note_check(&mapping::check(policy, &reported), usize::MAX);
     Ok(())
 }
 
@@ -302,10 +302,10 @@ fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContext) -
     if policy.is_policy_context(&status.context) {
         return note_policy(signals, policy, &state, text, status.created_at);
     }
-    let Some(verdict) = words::status_verdict(&state) else {
+    let Some(verdict) = mapping::status_verdict(&state) else {
         return Err(partial(format!("`{state}` is no state of a status that is known")));
     };
-    let reported = words::Reported {
+    let reported = mapping::Reported {
         name: &status.context,
         kind: CheckKind::Status,
         verdict,
@@ -315,15 +315,15 @@ fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContext) -
         at: status.created_at,
         text,
     };
-    signals.note_check(&words::check(policy, &reported), usize::MAX);
+    signals.note_check(&mapping::check(policy, &reported), usize::MAX);
     Ok(())
 }
 
 fn note_policy(signals: &mut Signals, policy: &Policy, state: &str, text: &str, at: Timestamp) -> Result<(), Unread> {
-    let Some(verdict) = words::policy_verdict(policy, state, text) else {
+    let Some(verdict) = mapping::policy_verdict(policy, state, text) else {
         return Err(partial(format!("`{state}` is no state of a policy that is known")));
     };
-    signals.note_policy(&words::policy_report(verdict, at, text));
+    signals.note_policy(&mapping::policy_report(verdict, at, text));
     Ok(())
 }
 

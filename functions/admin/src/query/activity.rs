@@ -1,0 +1,250 @@
+//! What happened, by day: counts, how long states last, and the newest of it. Read from the index of the log by day. A day
+//! that is over hardly changes, so a process reads it once an hour; today and yesterday are read again and again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use domain::comment::desk as words;
+use domain::event::Event;
+use domain::id::{PrId, RepoName};
+use domain::insight::{self, Insights, Trace};
+use domain::state::State;
+use futures_util::future::try_join_all;
+use jiff::civil::Date;
+use jiff::{SignedDuration, Timestamp, ToSpan};
+
+use super::{Desk, DeskError, after, locked};
+use crate::api_keys::Caller;
+use platform::lookup::{self, DayReading};
+use platform::outlets::Outlets;
+use platform::overview::{Day, DayCounts, read_day};
+use platform::rows;
+use platform::store::{Store, StoreError};
+
+/// Days that are told.
+const DAYS: i64 = 14;
+/// Days from which it is told how long states last.
+const DWELL_DAYS: i64 = 7;
+/// Days in which the newest is looked for.
+const ACTIVITY_DAYS: i64 = 7;
+/// The newest that is told.
+const MOST_ACTIVITY: usize = 50;
+/// How long a day that is over is believed, and one that may still change.
+const OVER_FOR: SignedDuration = SignedDuration::from_hours(1);
+const OPEN_FOR: SignedDuration = SignedDuration::from_secs(30);
+/// Longest stretch that is exported at once, in days.
+const MOST_EXPORTED_DAYS: i64 = 31;
+
+/// What the log of the last days suggests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// What it tells.
+    pub insights: Insights,
+    /// From how many days.
+    pub days: usize,
+    /// Of how many of these not everything was read.
+    pub cut_days: usize,
+}
+
+/// How long a state lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dwell {
+    /// Which.
+    pub state: State,
+    /// How often it was left.
+    pub count: u64,
+    /// In the middle.
+    pub median_secs: u64,
+    /// For all but one in twenty.
+    pub p95_secs: u64,
+}
+
+/// What happened lately.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct History {
+    /// The last days, oldest first.
+    pub days: Vec<(Date, DayCounts)>,
+    /// For each live state.
+    pub dwell: Vec<Dwell>,
+    /// The newest that is worth a line, newest first.
+    pub activity: Vec<Event>,
+}
+
+impl<S: Store, O: Outlets> Desk<S, O> {
+    /// What happened lately, as this caller sees it.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn history(&self, caller: &Caller) -> Result<History, DeskError> {
+        let today = rows::day_of(self.now());
+        let dates = last_days(today);
+        let days = try_join_all(dates.iter().map(|date| self.day(*date, today)));
+        let (days, activity) = tokio::try_join!(days, self.activity(caller, today))?;
+        let from = days.len().saturating_sub(usize::try_from(DWELL_DAYS).unwrap_or(0));
+        let traces = days[from..].iter().flat_map(|day| &day.traces).filter(|trace| caller.sees(&trace.pr.repo));
+        let dwell = dwell(traces);
+        let days = dates.into_iter().zip(&days).map(|(date, day)| (date, day.sum(|repo| caller.sees(repo)))).collect();
+        Ok(History { days, dwell, activity })
+    }
+
+    /// What the log of the last days suggests, in the repository that was named or in all that this caller sees.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or there is no such repository for them.
+    pub async fn advice(&self, caller: &Caller, named: Option<&RepoName>) -> Result<Advice, DeskError> {
+        let repo = match named {
+            Some(_) => self.listed_repos(caller, named).await?.pop(),
+            None => None,
+        };
+        let today = rows::day_of(self.now());
+        let days = try_join_all(last_days(today).into_iter().map(|date| self.day(date, today))).await?;
+        let wanted =
+            |trace: &&Trace| caller.sees(&trace.pr.repo) && repo.as_ref().is_none_or(|repo| *repo == trace.pr.repo);
+        let traces = days.iter().flat_map(|day| &day.traces).filter(wanted);
+        let insights = insight::sum_up(traces, self.engine().policies());
+        Ok(Advice { insights, days: days.len(), cut_days: days.iter().filter(|day| day.cut).count() })
+    }
+
+    async fn day(&self, date: Date, today: Date) -> Result<Arc<Day>, StoreError> {
+        let now = self.now();
+        let believed = if date < today.saturating_sub(1.days()) { OVER_FOR } else { OPEN_FOR };
+        let known = locked(&self.days).get(&date).cloned();
+        if let Some((at, day)) = known
+            && at <= now
+            && now < after(at, believed)
+        {
+            return Ok(day);
+        }
+        let day = Arc::new(read_day(self.store(), date, now).await?);
+        let mut days = locked(&self.days);
+        days.insert(date, (now, Arc::clone(&day)));
+        days.retain(|date, _| *date >= today.saturating_sub(DAYS.days()));
+        Ok(day)
+    }
+
+    async fn activity(&self, caller: &Caller, today: Date) -> Result<Vec<Event>, StoreError> {
+        let mut found = Vec::new();
+        for back in 0..ACTIVITY_DAYS {
+            let most = u32::try_from(2 * MOST_ACTIVITY).unwrap_or(u32::MAX);
+            let reading = DayReading { day: today.saturating_sub(back.days()), backwards: true, most };
+            let (events, _) = lookup::of_day(self.store(), reading, self.now()).await?;
+            let worth = |event: &Event| caller.sees(&event.pr.repo) && words::activity(event).is_some();
+            found.extend(events.into_iter().filter(worth));
+            if found.len() >= MOST_ACTIVITY {
+                break;
+            }
+        }
+        found.truncate(MOST_ACTIVITY);
+        Ok(found)
+    }
+
+    /// The events of a stretch of time that changed something or are notable, in order, at most so many; and where to go on
+    /// if there are more: with the time of the last one, which comes again.
+    ///
+    /// # Errors
+    /// [`DeskError`].
+    pub async fn export(
+        &self,
+        caller: &Caller,
+        from: Timestamp,
+        to: Timestamp,
+        most: usize,
+    ) -> Result<(Vec<Event>, Option<Timestamp>), DeskError> {
+        let last = rows::day_of(to);
+        let mut day = rows::day_of(from);
+        if to < from || day.saturating_add(MOST_EXPORTED_DAYS.days()) < last {
+            let why = format!("`from` must be before `to`, and at most {MOST_EXPORTED_DAYS} days before it");
+            // Each of the two is fine; it is together that they are not.
+            return Err(DeskError::Conflict { code: "BAD_RANGE", why });
+        }
+        let mut found: Vec<Event> = Vec::new();
+        while day <= last {
+            let (events, _) = self.whole_day(day).await?;
+            let wanted = |event: &Event| (from..=to).contains(&event.occurred_at) && caller.sees(&event.pr.repo);
+            found.extend(events.into_iter().filter(wanted));
+            if found.len() > most {
+                found.truncate(most);
+                let next = found.last().map(|event| event.occurred_at);
+                return Ok((found, next));
+            }
+            day = day.saturating_add(1.days());
+        }
+        Ok((found, None))
+    }
+
+    async fn whole_day(&self, day: Date) -> Result<(Vec<Event>, bool), StoreError> {
+        lookup::of_day(self.store(), DayReading { day, backwards: false, most: u32::MAX }, self.now()).await
+    }
+}
+
+/// The days that are told, oldest first.
+fn last_days(today: Date) -> Vec<Date> {
+    (0..DAYS).rev().map(|back| today.saturating_sub(back.days())).collect()
+}
+
+/// How long each live state lasted, from its beginning to its end, as far as both are known.
+fn dwell<'a>(traces: impl Iterator<Item = &'a Trace>) -> Vec<Dwell> {
+    let mut traces: Vec<&Trace> = traces.collect();
+    traces.sort_by_key(|trace| trace.at);
+    let mut since: BTreeMap<&PrId, (State, Timestamp)> = BTreeMap::new();
+    let mut spans: BTreeMap<State, Vec<u64>> = BTreeMap::new();
+    for trace in traces {
+        let Some(to) = trace.to else { continue };
+        if let Some((state, at)) = since.insert(&trace.pr, (to, trace.at))
+            && trace.from == Some(state)
+        {
+            let secs = u64::try_from(trace.at.duration_since(at).as_secs()).unwrap_or(0);
+            spans.entry(state).or_default().push(secs);
+        }
+    }
+    let live = State::ALL.into_iter().filter(|state| state.is_live());
+    live.map(|state| {
+        let mut secs = spans.remove(&state).unwrap_or_default();
+        secs.sort_unstable();
+        let at = |percent: usize| secs.get((secs.len() * percent / 100).min(secs.len().saturating_sub(1))).copied();
+        let (median_secs, p95_secs) = (at(50).unwrap_or(0), at(95).unwrap_or(0));
+        Dwell { state, count: secs.len() as u64, median_secs, p95_secs }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::event::EventKind;
+
+    use super::*;
+
+    #[test]
+    fn a_state_lasts_from_its_beginning_to_its_end() {
+        let at = |secs: i64| Timestamp::from_second(secs).unwrap();
+        let hop = |number: u64, secs: i64, from: Option<State>, to: State| {
+            let event = Event {
+                pr: PrId::new("acme/shop".parse().unwrap(), number),
+                occurred_at: at(secs),
+                id: domain::id::EventId::new("e"),
+                hop: 0,
+                kind: EventKind::ChecksStarted,
+                source: domain::event::Actor::GithubWebhook,
+                from,
+                to: Some(to),
+                payload: domain::event::Payload::default(),
+                ttl: at(secs),
+            };
+            Trace::of(&event).unwrap()
+        };
+        let hops = [
+            hop(1, 0, None, State::Created),
+            hop(2, 5, Some(State::ChecksPassed), State::PolicyEvaluating),
+            hop(1, 60, Some(State::Created), State::ChecksRunning),
+            hop(1, 160, Some(State::ChecksRunning), State::ChecksPassed),
+            hop(3, 0, None, State::Created),
+            hop(3, 20, Some(State::Created), State::ChecksRunning),
+            hop(3, 30, Some(State::Approved), State::Merging),
+        ];
+        let dwell = dwell(hops.iter());
+        assert_eq!(dwell.len(), 9);
+        assert_eq!(dwell[0], Dwell { state: State::Created, count: 2, median_secs: 60, p95_secs: 60 });
+        assert_eq!(dwell[1], Dwell { state: State::ChecksRunning, count: 1, median_secs: 100, p95_secs: 100 });
+        assert!(dwell[2..].iter().all(|dwell| dwell.count == 0), "what was not seen to begin is not guessed");
+    }
+}

@@ -1,0 +1,28 @@
+//! What there is, counted at most every few seconds.
+
+use std::sync::Arc;
+
+use super::{COUNTED_FOR, Desk, after, locked};
+use platform::outlets::Outlets;
+use platform::overview::{Counted, count};
+use platform::store::{Store, StoreError};
+
+impl<S: Store, O: Outlets> Desk<S, O> {
+    /// What there is, at most a few seconds old.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn counted(&self) -> Result<Arc<Counted>, StoreError> {
+        let now = self.now();
+        let known = locked(&self.counted).clone();
+        if let Some((at, counted)) = known
+            && at <= now
+            && now < after(at, COUNTED_FOR)
+        {
+            return Ok(counted);
+        }
+        let counted = Arc::new(count(self.store(), self.engine.policies(), now).await?);
+        *locked(&self.counted) = Some((now, Arc::clone(&counted)));
+        Ok(counted)
+    }
+}

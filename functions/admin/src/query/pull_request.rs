@@ -1,0 +1,101 @@
+//! How one pull request stands: its record, what happened, what was tried. Read side by side.
+
+use domain::event::Event;
+use domain::id::PrId;
+use domain::pull_request::{Record, Vulnerability};
+use domain::run::Run;
+
+use super::{Desk, DeskError, locked};
+use crate::api_keys::Caller;
+use platform::lookup;
+use platform::outlets::Outlets;
+use platform::rows;
+use platform::store::{Key, Store, StoreError};
+
+/// Events that are shown, the newest.
+const MOST_EVENTS: u32 = 50;
+/// Runs that are shown, the newest.
+const MOST_RUNS: u32 = 20;
+
+/// Pull requests whose vulnerability is remembered.
+const MOST_REMEMBERED: usize = 1_000;
+
+/// How a pull request stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// Its record.
+    pub record: Record,
+    /// What is known about its vulnerability.
+    pub vulnerability: Option<Vulnerability>,
+    /// The newest first.
+    pub events: Vec<Event>,
+    /// The newest first.
+    pub runs: Vec<Run>,
+}
+
+impl<S: Store, O: Outlets> Desk<S, O> {
+    /// How a pull request stands.
+    ///
+    /// # Errors
+    /// [`DeskError`].
+    pub async fn standing(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
+        if !caller.sees(&pr.repo) {
+            return Err(Self::unknown(pr));
+        }
+        let standing = self.side_by_side(caller, pr).await?;
+        if standing.record.id == *pr {
+            return Ok(standing);
+        }
+        // The repository was spelled in another way than GitHub's; the log and the runs go by that.
+        let spelled = standing.record.id;
+        self.side_by_side(caller, &spelled).await
+    }
+
+    async fn side_by_side(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
+        let (store, now) = (self.store(), self.now());
+        let record = self.record_and_vulnerability(caller, pr);
+        let events = async { Ok(lookup::events(store, pr, true, None, MOST_EVENTS, now).await?) };
+        let runs = async { Ok(lookup::runs_of(store, Some(pr), None, MOST_RUNS, now).await?) };
+        let ((record, vulnerability), events, runs) = tokio::try_join!(record, events, runs)?;
+        Ok(Standing { record, vulnerability, events: events.entries, runs: runs.entries })
+    }
+
+    /// A page that is open asks again and again: which vulnerability it fixes is known from the last time, so its row is read
+    /// together with the record, and once more only if that has changed.
+    async fn record_and_vulnerability(
+        &self,
+        caller: &Caller,
+        pr: &PrId,
+    ) -> Result<(Record, Option<Vulnerability>), DeskError> {
+        let known = locked(&self.fixes).get(pr).cloned();
+        if let Some((base, id)) = known {
+            let (record, row) = (rows::record_key(pr), rows::vulnerability_key(&pr.repo, &base, &id));
+            let mut found = self.store().get_many(&[record.clone(), row.clone()], self.now()).await?;
+            let mut take = |key: &Key| found.iter().position(|(found, _)| found == key).map(|at| found.remove(at).1);
+            if let Some(item) = take(&record) {
+                let record: Record = rows::take(&record, item)?;
+                if (&record.base_branch, record.vulnerability_id.as_ref()) == (&base, Some(&id)) {
+                    let vulnerability = take(&row).as_ref().map(rows::vulnerability_of).unwrap_or_default();
+                    return Ok((record, Some(vulnerability)));
+                }
+            }
+        }
+        let record = self.record(caller, pr).await?;
+        let vulnerability = self.vulnerability(&record).await?;
+        let mut fixes = locked(&self.fixes);
+        if fixes.len() >= MOST_REMEMBERED {
+            fixes.clear();
+        }
+        if let Some(id) = &record.vulnerability_id {
+            fixes.insert(record.id.clone(), (record.base_branch.clone(), id.clone()));
+        }
+        Ok((record, vulnerability))
+    }
+
+    /// What is known about the vulnerability of a pull request, if it names one.
+    pub(super) async fn vulnerability(&self, record: &Record) -> Result<Option<Vulnerability>, StoreError> {
+        let Some(id) = &record.vulnerability_id else { return Ok(None) };
+        let found = lookup::vulnerability(self.store(), &record.id.repo, &record.base_branch, id, self.now()).await?;
+        Ok(Some(found))
+    }
+}

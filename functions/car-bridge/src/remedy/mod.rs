@@ -1,0 +1,282 @@
+//! What each strategy needs done outside, step by step. Each step asks its probe before it does anything that must not be
+//! done twice, and names what it was decided on; what a target refuses for good is told apart from what may pass. Rebuilding,
+//! which has the most ways, is in `rebuild`.
+
+mod rebuild;
+
+use domain::backoff::Failure;
+use domain::comment;
+use domain::id::EffectId;
+use domain::policy::{Policy, Wake};
+use domain::route::{BusDetail, DetailType, Target};
+use domain::state::Strategy;
+use http::{Method, Request, header};
+use tracing::info;
+
+use crate::dispatch::{Again, Bridge};
+use crate::run_executor::{InHand, step};
+use platform::github::BranchUpdate;
+use platform::http::CallError;
+use platform::lookup;
+use platform::outlets::{Content, Outlets, Parcel};
+use platform::store::Store;
+
+/// Why a remedy ends here.
+pub(crate) enum Stop {
+    /// It was not done, and is given back.
+    Drop(String),
+    /// It was tried, and failed.
+    Fail(String, Failure),
+    /// The message must come back: what is not known cannot be told.
+    Again(Again),
+}
+
+impl From<Again> for Stop {
+    fn from(again: Again) -> Self {
+        Self::Again(again)
+    }
+}
+
+impl From<platform::store::StoreError> for Stop {
+    fn from(error: platform::store::StoreError) -> Self {
+        Self::Again(error.into())
+    }
+}
+
+/// The first thing a strategy does.
+pub(crate) fn first_step(strategy: Strategy, policy: &Policy) -> &'static str {
+    match strategy {
+        Strategy::Rebuild => "build",
+        Strategy::BranchUpdate => "update",
+        Strategy::CloseAndReopen => "comment",
+        Strategy::RetriggerPolicyBot
+        | Strategy::RetriggerSodCheck
+        | Strategy::RetriggerApproverBot
+        | Strategy::RetriggerAutomergeBot => match policy.wake.of(strategy) {
+            Some((Wake::Label, _)) => "label",
+            Some((Wake::Bus | Wake::Comment | Wake::Http, _)) | None => "wake",
+        },
+    }
+}
+
+impl<S: Store, O: Outlets> Bridge<S, O> {
+    pub(crate) async fn remedy(&self, hand: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
+        match strategy {
+            Strategy::BranchUpdate => self.update_branch(hand).await,
+            Strategy::Rebuild => self.rebuild(hand).await,
+            Strategy::CloseAndReopen => self.close_and_reopen(hand).await,
+            Strategy::RetriggerPolicyBot
+            | Strategy::RetriggerSodCheck
+            | Strategy::RetriggerApproverBot
+            | Strategy::RetriggerAutomergeBot => self.wake(hand, strategy).await,
+        }
+    }
+
+    /// What a failed call means for the remedy. Limits are told to all, and cost nothing.
+    pub(crate) async fn stopped(&self, error: CallError) -> Stop {
+        if let Err(again) = self.note_limit(&error).await {
+            return Stop::Again(again);
+        }
+        match error.until() {
+            Some(until) => Stop::Drop(format!("GitHub wants to be left alone until {until}")),
+            None => Stop::Fail(error.to_string(), error.failure()),
+        }
+    }
+
+    /// Half done is worse than late: what is begun and may be repeated comes back with its message, and goes on where it was.
+    pub(crate) async fn interrupted(&self, error: CallError) -> Stop {
+        if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
+    }
+
+    async fn update_branch(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
+        let expected = hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone());
+        let update = match self.world.github.update_branch(hand.pr(), &expected).await {
+            Ok(update) => update,
+            Err(error) => return Err(self.stopped(error).await),
+        };
+        match update {
+            BranchUpdate::Accepted => Ok("the base is being merged into the head".to_owned()),
+            BranchUpdate::NothingToMerge => Err(Stop::Drop("nothing to merge".to_owned())),
+            BranchUpdate::Conflict => Err(Stop::Fail("conflict".to_owned(), Failure::Invalid)),
+            // If this was begun before, the head has most likely moved by it: its proof is the new head.
+            BranchUpdate::HeadMoved if hand.run.resume_count > 0 => Ok("the head has moved already".to_owned()),
+            BranchUpdate::HeadMoved => Err(Stop::Drop("the head moved".to_owned())),
+        }
+    }
+
+    async fn wake(&self, hand: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
+        let target = target_of(strategy);
+        let (wake, with) = hand.policy.wake.of(strategy).unwrap_or((Wake::Bus, ""));
+        let with = with.to_owned();
+        match wake {
+            Wake::Bus => {
+                let Some(detail_type) = target.detail_type() else {
+                    return Err(Stop::Fail(format!("{target} has no event on the bus"), Failure::Invalid));
+                };
+                self.onto_the_bus(hand, detail_type, "wake").await?;
+            }
+            Wake::Comment => self.say(hand, "wake", &with).await?,
+            Wake::Label => self.toggle(hand, &with).await?,
+            Wake::Http => self.call(hand, target, &with).await?,
+        }
+        Ok(format!("{target} was woken"))
+    }
+
+    /// Off and on again; on is what counts, so that is the probe.
+    async fn toggle(&self, hand: &mut InHand<'_>, label: &str) -> Result<(), Stop> {
+        let github = &self.world.github;
+        let pr = hand.pr().clone();
+        if hand.done("label").is_none() {
+            if let Err(error) = github.remove_label(&pr, label).await {
+                return Err(self.stopped(error).await);
+            }
+            let now = self.now();
+            self.checkpoint(hand, step("label", now).done(None, now)).await?;
+        }
+        match github.add_labels(&pr, &[label]).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.stopped(error).await),
+        }
+    }
+
+    async fn call(&self, hand: &InHand<'_>, target: Target, address: &str) -> Result<(), Stop> {
+        let detail = serde_json::to_vec(&detail(hand, "wake")).unwrap_or_default();
+        let request =
+            Request::builder().method(Method::POST).uri(address).header(header::CONTENT_TYPE, "application/json");
+        let request = match request.body(detail.into()) {
+            Ok(request) => request,
+            Err(error) => return Err(Stop::Fail(format!("{address}: {error}"), Failure::Invalid)),
+        };
+        match self.world.http.send(request, CALL_LIMIT).await {
+            Ok(answer) if answer.status().is_success() => Ok(()),
+            Ok(answer) if answer.status().is_server_error() => {
+                Err(Stop::Fail(format!("{target} answered {}", answer.status()), Failure::Unavailable))
+            }
+            Ok(answer) => Err(Stop::Fail(format!("{target} answered {}", answer.status()), Failure::Invalid)),
+            Err(error) => Err(self.stopped(error).await),
+        }
+    }
+
+    async fn onto_the_bus(&self, hand: &InHand<'_>, detail_type: DetailType, step: &str) -> Result<(), Stop> {
+        let detail = detail(hand, step);
+        let id = detail.effect_id.to_string();
+        info!(run = %hand.run.id, pr = %hand.pr(), effect = %id, asks = %detail_type.name(), "onto the bus");
+        let detail = serde_json::to_string(&detail).map_err(|error| Stop::Fail(error.to_string(), Failure::Invalid))?;
+        let sent = self.engine.outlets().send(&[Parcel { id, what: Content::Bus { detail_type, detail } }]).await;
+        match sent.into_iter().next() {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(Stop::Fail(error.to_string(), Failure::Unavailable)),
+            None => Err(Stop::Fail("the bus did not answer".to_owned(), Failure::Unavailable)),
+        }
+    }
+
+    /// Writes a comment, once: it carries a marker, which is looked for first.
+    pub(crate) async fn say(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
+        match self.marked_comment(hand, step, text).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.stopped(error).await),
+        }
+    }
+
+    /// Likewise, as the first of several steps.
+    async fn say_first(&self, hand: &InHand<'_>, text: &str) -> Result<(), Stop> {
+        match self.marked_comment(hand, "comment", text).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.interrupted(error).await),
+        }
+    }
+
+    async fn marked_comment(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), CallError> {
+        let marker = format!("suture:{}#{step}", hand.run.id);
+        self.comment_once(hand.pr(), &marker, text, Some(hand.run.created_at)).await.map(drop)
+    }
+
+    /// Guard, comment, close, ask: each done once, whatever happens between them.
+    async fn close_and_reopen(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
+        let pr = hand.pr().clone();
+        if hand.done("comment").is_none() {
+            self.guard(hand).await?;
+            self.say_first(hand, comment::CLOSING).await?;
+            self.done(hand, "comment", "close").await?;
+        }
+        if hand.done("close").is_none() {
+            if let Err(error) = self.world.github.close(&pr).await {
+                return Err(self.interrupted(error).await);
+            }
+            self.done(hand, "close", "ask").await?;
+        }
+        self.ask_codegenie(hand, "ask").await?;
+        Ok("closed, and CodeGenie was asked for a fresh pull request".to_owned())
+    }
+
+    /// Another open pull request for the same vulnerability makes closing this one and asking for a third wrong.
+    async fn guard(&self, hand: &InHand<'_>) -> Result<(), Stop> {
+        let Some(id) = &hand.record.vulnerability_id else {
+            return Err(Stop::Fail("no vulnerability id is known".to_owned(), Failure::Invalid));
+        };
+        let (repo, base) = (&hand.pr().repo, &hand.record.base_branch);
+        let known = lookup::vulnerability(self.engine.store(), repo, base, id, self.now()).await?;
+        if known.abandoned {
+            return Err(Stop::Drop(format!("{id} was given up by a person")));
+        }
+        if let Some(other) = known.open.iter().find(|number| **number != hand.pr().number) {
+            return Err(Stop::Drop(format!("{} (#{other})", comment::DUPLICATE)));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn ask_codegenie(&self, hand: &InHand<'_>, step: &str) -> Result<(), Stop> {
+        match self.onto_the_bus(hand, DetailType::PullRequestRequested, step).await {
+            // The old one is closed: nothing but asking is left.
+            Err(Stop::Fail(why, _)) => Err(Stop::Again(Again::Bus(why))),
+            done => done,
+        }
+    }
+
+    /// `/cancel`: says why, and closes.
+    pub(crate) async fn abandon(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
+        let pr = hand.pr().clone();
+        if hand.done("comment").is_none() {
+            self.say_first(hand, &comment::abandoned(&hand.command.requested_by)).await?;
+            self.done(hand, "comment", "close").await?;
+        }
+        match self.world.github.close(&pr).await {
+            Ok(_) => Ok("closed for good".to_owned()),
+            Err(error) => Err(self.interrupted(error).await),
+        }
+    }
+
+    /// A step is done and the next begins: one write for both.
+    async fn done(&self, hand: &mut InHand<'_>, step_done: &str, next: &str) -> Result<(), Stop> {
+        let now = self.now();
+        self.checkpoint(hand, step(step_done, now).done(None, now)).await?;
+        self.checkpoint(hand, step(next, now)).await?;
+        Ok(())
+    }
+}
+
+/// No call without a limit.
+const CALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+
+fn target_of(strategy: Strategy) -> Target {
+    match strategy {
+        Strategy::RetriggerPolicyBot => Target::PolicyBot,
+        Strategy::RetriggerSodCheck => Target::SodValidator,
+        Strategy::RetriggerApproverBot => Target::ApproverBot,
+        Strategy::RetriggerAutomergeBot => Target::AutomergeBot,
+        Strategy::Rebuild => Target::Jenkins,
+        Strategy::BranchUpdate => Target::GitHub,
+        Strategy::CloseAndReopen => Target::CodeGenie,
+    }
+}
+
+fn detail(hand: &InHand<'_>, step: &str) -> BusDetail {
+    BusDetail {
+        repo: hand.pr().repo.clone(),
+        pr_number: hand.pr().number,
+        head_sha: hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone()),
+        vulnerability_id: hand.record.vulnerability_id.clone(),
+        run_id: Some(hand.run.id.clone()),
+        effect_id: EffectId::new(format!("{}#{}#{step}", hand.pr(), hand.run.id)),
+    }
+}

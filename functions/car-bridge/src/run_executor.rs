@@ -1,0 +1,440 @@
+//! One run, from its message to its news. Whatever is in the way is looked for first; then the lease and the first
+//! checkpoint are written in one go, so that whoever comes after a crash knows that something may have happened.
+
+use domain::breaker::{Permit, ProbeOutcome};
+use domain::command::CommandMessage;
+use domain::event::{ClosedBecause, Happened, RemedyNews};
+use domain::id::{PrId, RunId};
+use domain::policy::{Mode, Policy};
+use domain::pull_request::Record;
+use domain::remedy;
+use domain::run::{Initiator, Run, RunError, RunKind, RunState, RunTrigger, Step, StepStatus, TransitionContext};
+use domain::state::Strategy;
+use jiff::Timestamp;
+use tracing::info;
+
+use crate::dispatch::{AT_WORK, Again, Bridge, Handled};
+use crate::remedy::Stop;
+use platform::breaker::{self, Ended};
+use platform::engine::EngineError;
+use platform::engine::replacement;
+use platform::guards::{self, Slot};
+use platform::lookup;
+use platform::outlets::Outlets;
+use platform::rows;
+use platform::store::{OnlyIf, Store, StoreError, Write};
+
+/// A run in hand: leased, and written down as often as it changes.
+pub(crate) struct InHand<'a> {
+    pub(crate) run: Run,
+    pub(crate) record: &'a Record,
+    pub(crate) policy: &'a Policy,
+    pub(crate) command: &'a CommandMessage,
+}
+
+impl InHand<'_> {
+    pub(crate) fn pr(&self) -> &PrId {
+        &self.record.id
+    }
+
+    /// What a step has produced, if it is done.
+    pub(crate) fn done(&self, step: &str) -> Option<Option<String>> {
+        let step = self.run.step(step).filter(|step| step.status == StepStatus::Done)?;
+        Some(step.output.clone())
+    }
+}
+
+/// Whether a run may be worked on.
+enum Ready {
+    Go,
+    /// It must be given back.
+    Drop(String),
+    /// It stays as it is, and comes back by its date.
+    Wait(String),
+    /// There is nothing to do.
+    Nothing(String),
+}
+
+impl<S: Store, O: Outlets> Bridge<S, O> {
+    /// Carries out what a sweep has claimed, or what a person's command has opened a run for.
+    pub(crate) async fn carry_out(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
+        let (pr, run_id) = (command.pr(), command.run());
+        let holder = &self.worker(id);
+        let now = self.now();
+        let Some(run) = self.engine.run(&run_id, now).await? else {
+            return Ok(Handled::Nothing(format!("run {run_id} is not there any more")));
+        };
+        let record = match self.engine.load(&pr, now).await? {
+            Some(record) => record,
+            None => return Ok(Handled::Nothing(format!("{pr} is not known any more"))),
+        };
+        let policy = self.engine.policies().for_repo(&pr.repo);
+        match self.ready(&run, &record, policy).await? {
+            Ready::Go => {}
+            Ready::Nothing(why) => return Ok(Handled::Nothing(why)),
+            Ready::Wait(why) => return Ok(Handled::Waits(why)),
+            Ready::Drop(why) => return self.dropped(&pr, &run, &why).await,
+        }
+        if run.state == RunState::WaitingExternal {
+            // CodeGenie is asked once more; everything before that is done.
+            return self.ask_again(&run, &record, command).await;
+        }
+        if needs_approval(&run, policy) && !was_approved(&run) {
+            return self.await_approval(run, holder).await;
+        }
+        let first = match run.kind {
+            RunKind::Remedy(strategy) => crate::remedy::first_step(strategy, policy),
+            RunKind::Abandon => "comment",
+            RunKind::Sweep => return Ok(Handled::Nothing("a sweep is not carried out here".to_owned())),
+        };
+        let taken = match self.take(run, holder, first).await? {
+            Ok(run) => run,
+            Err(why) => return Ok(Handled::Waits(why)),
+        };
+        let kind = taken.kind;
+        let mut hand = InHand { run: taken, record: &record, policy, command };
+        let ended = match kind {
+            RunKind::Remedy(strategy) => Box::pin(self.remedy(&mut hand, strategy)).await,
+            RunKind::Abandon => Box::pin(self.abandon(&mut hand)).await,
+            RunKind::Sweep => Ok(String::new()),
+        };
+        self.ended(&hand, ended).await
+    }
+
+    /// Everything that may be in the way, the cheapest first.
+    async fn ready(&self, run: &Run, record: &Record, policy: &Policy) -> Result<Ready, Again> {
+        // By who opened the run, not by who sent this message: an approval or the sweep may have sent it.
+        let human = is_human(run);
+        if run.state.is_terminal() {
+            return Ok(Ready::Nothing(format!("run {} is {} already", run.id, run.state)));
+        }
+        let under_way = record.active_run.as_ref().filter(|active| active.id == run.id);
+        let abandoning = record.abandoning.as_ref() == Some(&run.id);
+        let Some(active) = under_way else {
+            return Ok(match (run.kind, abandoning) {
+                (RunKind::Abandon, true) => Ready::Go,
+                (RunKind::Abandon | RunKind::Remedy(_) | RunKind::Sweep, _) => {
+                    Ready::Nothing(format!("run {} is not what {} waits for", run.id, record.id))
+                }
+            });
+        };
+        match run.state {
+            RunState::WaitingExternal if !(active.asked_twice && active.strategy == Strategy::CloseAndReopen) => {
+                return Ok(Ready::Nothing(format!("run {} is done, and its proof awaited", run.id)));
+            }
+            RunState::AwaitingApproval => return Ok(Ready::Nothing(format!("run {} awaits approval", run.id))),
+            RunState::WaitingExternal => return Ok(Ready::Go),
+            RunState::Pending | RunState::Running | RunState::Completed | RunState::Failed | RunState::Cancelled => {}
+        }
+        let began = run.steps.iter().any(|step| step.status != StepStatus::Failed);
+        if record.head_sha != active.head_sha && !(began && active.strategy == Strategy::BranchUpdate) {
+            return Ok(Ready::Drop(format!("the head moved to {}", record.head_sha.short())));
+        }
+        if record.state.is_terminal() && active.strategy != Strategy::CloseAndReopen {
+            return Ok(Ready::Drop(format!("the pull request is {}", record.state)));
+        }
+        if policy.mode == Mode::Observe {
+            return Ok(Ready::Drop("observe mode".to_owned()));
+        }
+        let now = self.now();
+        if let Some(by) = guards::paused(self.engine.store(), now).await? {
+            return Ok(Ready::Drop(format!("{by} has paused Suture")));
+        }
+        if let Some(until) = self.github_held_off().await? {
+            return Ok(Ready::Wait(format!("GitHub wants to be left alone until {until}")));
+        }
+        if !human {
+            let settings = &self.engine.policies().base().breaker;
+            match breaker::may_dispatch(self.engine.store(), &run.id, settings, now).await? {
+                Permit::Allowed | Permit::Probe(_) => {}
+                Permit::Refused { .. } => return Ok(Ready::Drop("the circuit breaker is open".to_owned())),
+            }
+        }
+        if active.strategy == Strategy::Rebuild {
+            return self.slot(run, record, policy).await;
+        }
+        Ok(Ready::Go)
+    }
+
+    /// A repository has few slots for builds. One whose run is over is free, whether or not anybody gave it back.
+    async fn slot(&self, run: &Run, record: &Record, policy: &Policy) -> Result<Ready, Again> {
+        let (store, now) = (self.engine.store(), self.now());
+        let slots = policy.limits.rebuilds_in_flight_per_repo;
+        let until = now.saturating_add(remedy::wait(Strategy::Rebuild, policy)).unwrap_or(Timestamp::MAX);
+        let (repo, holder) = (&record.id.repo, run.id.as_str());
+        if guards::take_slot(store, repo, slots, holder, until, now).await? == Slot::Held {
+            return Ok(Ready::Go);
+        }
+        let holders: Vec<RunId> =
+            guards::slot_holders(store, repo, slots, now).await?.into_iter().map(RunId::new).collect();
+        let alive = lookup::runs(store, &holders, now).await?;
+        for holder in holders {
+            if alive.iter().all(|run| run.id != holder || run.state.is_terminal()) {
+                guards::give_slot(store, repo, slots, holder.as_str(), now).await?;
+            }
+        }
+        Ok(match guards::take_slot(store, repo, slots, holder, until, now).await? {
+            Slot::Held => Ready::Go,
+            Slot::Full { until } => {
+                Ready::Wait(format!("{repo} has {slots} builds of ours under way; the first ends by {until}"))
+            }
+        })
+    }
+
+    /// Takes the lease, moves the run to running, and writes the first checkpoint, all in one write. Who comes too late leaves
+    /// it: the run's date brings it back.
+    async fn take(&self, run: Run, holder: &str, first: &'static str) -> Result<Result<Run, String>, Again> {
+        let now = self.now();
+        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
+        let loaded = run.version;
+        let context = TransitionContext::new(Initiator::System, now);
+        let taken = match run.state {
+            // Without a checkpoint nothing was done: the first one is written together with the lease.
+            RunState::Running if run.is_orphaned(now) && !run.steps.is_empty() => {
+                run.resume(holder, now, until).map(|(run, _)| run)
+            }
+            RunState::Running => run.take_lease(holder, now, until),
+            RunState::Pending
+            | RunState::AwaitingApproval
+            | RunState::WaitingExternal
+            | RunState::Completed
+            | RunState::Failed
+            | RunState::Cancelled => {
+                run.take_lease(holder, now, until).and_then(|run| run.advance(RunState::Running, context))
+            }
+        };
+        let taken =
+            taken.and_then(|run| if run.step(first).is_some() { Ok(run) } else { run.checkpoint(step(first, now)) });
+        match taken {
+            Ok(run) => match self.write(&run, loaded).await {
+                Ok(()) => Ok(Ok(run)),
+                Err(Again::Store(StoreError::Refused(_) | StoreError::Contended)) => {
+                    Ok(Err("somebody else has just taken it".to_owned()))
+                }
+                Err(error) => Err(error),
+            },
+            Err(error @ (RunError::Leased { .. } | RunError::TerminalState { .. })) => Ok(Err(error.to_string())),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    /// The message will come again, and whoever gets it then need not wait until the lease is over. If this cannot be written, they wait.
+    async fn let_go(&self, run: &Run) {
+        let Some(holder) = &run.lease_holder else { return };
+        let now = self.now();
+        if let Ok(free) = run.clone().take_lease(holder, now, now) {
+            let _ = self.write(&free, run.version).await;
+        }
+    }
+
+    pub(crate) async fn write(&self, run: &Run, loaded: u64) -> Result<(), Again> {
+        let policy = self.engine.policies().base();
+        let (key, item) = rows::run_row(run, policy)?;
+        let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };
+        Ok(self.engine.store().write(vec![write], self.now()).await?)
+    }
+
+    /// Writes a checkpoint down.
+    pub(crate) async fn checkpoint(&self, hand: &mut InHand<'_>, step: Step) -> Result<(), Again> {
+        let loaded = hand.run.version;
+        let run = hand
+            .run
+            .clone()
+            .checkpoint(step)
+            .map_err(|error| Again::Store(StoreError::Corrupt(rows::run_key(&hand.run.id), error.to_string())))?;
+        if run.version != loaded {
+            self.write(&run, loaded).await?;
+        }
+        hand.run = run;
+        Ok(())
+    }
+
+    /// It is over for us: the engine is told, the breaker counts, and a slot is free if nothing was started.
+    async fn ended(&self, hand: &InHand<'_>, ended: Result<String, Stop>) -> Result<Handled, Again> {
+        let (pr, run) = (hand.pr().clone(), &hand.run);
+        let human = is_human(run);
+        match ended {
+            Ok(what) => {
+                self.accepted(&pr, run, human).await?;
+                info!(%pr, run = %run.id, what, "carried out");
+                Ok(Handled::Done(what))
+            }
+            Err(Stop::Again(again)) => {
+                self.let_go(run).await;
+                Err(again)
+            }
+            Err(Stop::Drop(why)) => {
+                self.free_slot(hand).await?;
+                self.dropped(&pr, run, &why).await
+            }
+            Err(Stop::Fail(error, failure)) => {
+                self.free_slot(hand).await?;
+                let news = RemedyNews::Failed { error: error.clone(), failure };
+                self.news(&pr, run, "failed", news).await?;
+                self.count(run, human, Ended::Failed, ProbeOutcome::Failed).await?;
+                Ok(Handled::Failed(error))
+            }
+        }
+    }
+
+    async fn accepted(&self, pr: &PrId, run: &Run, human: bool) -> Result<(), Again> {
+        match run.kind {
+            RunKind::Remedy(_) => {
+                self.news(pr, run, "accepted", RemedyNews::Accepted).await?;
+                self.count(run, human, Ended::Succeeded, ProbeOutcome::Accepted).await
+            }
+            RunKind::Abandon => {
+                let by = run.requested_by.clone();
+                let closed = Happened::Closed { by, why: Some(ClosedBecause::Abandoned) };
+                self.tell(pr, format!("{}#closed", run.id), self.now(), closed).await?;
+                let now = self.now();
+                let loaded = run.version;
+                let context = TransitionContext::new(Initiator::System, now);
+                match run.clone().complete("closed for good", context) {
+                    Ok(done) => match self.write(&done, loaded).await {
+                        // The engine was faster.
+                        Ok(()) | Err(Again::Store(StoreError::Refused(_))) => Ok(()),
+                        Err(error) => Err(error),
+                    },
+                    Err(_) => Ok(()),
+                }
+            }
+            RunKind::Sweep => Ok(()),
+        }
+    }
+
+    pub(crate) async fn dropped(&self, pr: &PrId, run: &Run, why: &str) -> Result<Handled, Again> {
+        self.news(pr, run, "dropped", RemedyNews::Dropped { why: why.to_owned() }).await?;
+        let settings = &self.engine.policies().base().breaker;
+        breaker::probe_ended(self.engine.store(), &run.id, ProbeOutcome::Cancelled, settings, self.now()).await?;
+        Ok(Handled::Refused(why.to_owned()))
+    }
+
+    async fn news(&self, pr: &PrId, run: &Run, word: &str, news: RemedyNews) -> Result<(), Again> {
+        let what = Happened::Remedy { run: run.id.clone(), news };
+        self.tell(pr, format!("{}#{word}", run.id), self.now(), what).await.map(drop)
+    }
+
+    /// People's commands are neither counted nor blocked (rule 15).
+    async fn count(&self, run: &Run, human: bool, ended: Ended, probe: ProbeOutcome) -> Result<(), Again> {
+        if human {
+            return Ok(());
+        }
+        let (store, now) = (self.engine.store(), self.now());
+        breaker::count(store, &run.id, ended, now).await?;
+        let settings = &self.engine.policies().base().breaker;
+        breaker::probe_ended(store, &run.id, probe, settings, now).await?;
+        Ok(())
+    }
+
+    async fn free_slot(&self, hand: &InHand<'_>) -> Result<(), Again> {
+        if hand.run.kind == RunKind::Remedy(Strategy::Rebuild) {
+            let slots = hand.policy.limits.rebuilds_in_flight_per_repo;
+            let (repo, holder) = (&hand.pr().repo, hand.run.id.as_str());
+            guards::give_slot(self.engine.store(), repo, slots, holder, self.now()).await?;
+        }
+        Ok(())
+    }
+
+    /// A strategy that waits for a person: the message is done with, and an approval sends another.
+    async fn await_approval(&self, run: Run, holder: &str) -> Result<Handled, Again> {
+        let now = self.now();
+        let loaded = run.version;
+        let context = || TransitionContext::new(Initiator::Policy, now).because("policy.approval_required");
+        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
+        let asked = run
+            .take_lease(holder, now, until)
+            .and_then(|run| run.advance(RunState::Running, context()))
+            .and_then(|run| run.advance(RunState::AwaitingApproval, context()));
+        match asked {
+            Ok(run) => match self.write(&run, loaded).await {
+                Ok(()) => Ok(Handled::Waits(format!("run {} awaits approval: `/approve`", run.id))),
+                Err(Again::Store(StoreError::Refused(_))) => {
+                    Ok(Handled::Nothing("somebody else has just taken it".to_owned()))
+                }
+                Err(error) => Err(error),
+            },
+            Err(error) => Ok(Handled::Nothing(error.to_string())),
+        }
+    }
+
+    /// A person has approved what waits: it goes on at once.
+    pub(crate) async fn approve(&self, record: &Record, by: &str) -> Result<Option<Run>, Again> {
+        let Some(active) = &record.active_run else { return Ok(None) };
+        let now = self.now();
+        let Some(run) = self.engine.run(&active.id, now).await? else { return Ok(None) };
+        if run.state != RunState::AwaitingApproval {
+            return Ok(None);
+        }
+        let loaded = run.version;
+        let context = TransitionContext::new(Initiator::Approval, now).by(by);
+        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
+        let approved = run.advance(RunState::Running, context).and_then(|run| run.take_lease(APPROVED, now, until));
+        match approved {
+            Ok(run) => {
+                // Its lease is over at once: whoever gets the message takes it.
+                let run = Run { lease_until: Some(now), ..run };
+                match self.write(&run, loaded).await {
+                    Ok(()) => Ok(Some(run)),
+                    Err(Again::Store(StoreError::Refused(_))) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn ask_again(&self, run: &Run, record: &Record, command: &CommandMessage) -> Result<Handled, Again> {
+        // It may have come, and only the link be missing.
+        if let Some(id) = &record.vulnerability_id {
+            let (repo, base, now) = (&record.id.repo, &record.base_branch, self.now());
+            let known = lookup::vulnerability(self.engine.store(), repo, base, id, now).await?;
+            for number in known.open {
+                if let Some(fresh) = self.engine.load(&PrId::new(repo.clone(), number), now).await?
+                    && replacement::link(&self.engine, &fresh, now).await?.is_some()
+                {
+                    return Ok(Handled::Nothing(format!("#{number} has come already")));
+                }
+            }
+        }
+        let policy = self.engine.policies().for_repo(&record.id.repo);
+        let hand = InHand { run: run.clone(), record, policy, command };
+        match self.ask_codegenie(&hand, "again").await {
+            Ok(()) => Ok(Handled::Done("CodeGenie was asked once more".to_owned())),
+            Err(Stop::Again(again)) => Err(again),
+            Err(Stop::Drop(why) | Stop::Fail(why, _)) => Ok(Handled::Failed(why)),
+        }
+    }
+}
+
+/// Who holds a run between its approval and the message that carries it out.
+const APPROVED: &str = "approved";
+
+/// Whether a person asked for it: such a run is neither counted nor blocked by the breaker.
+fn is_human(run: &Run) -> bool {
+    matches!(run.trigger, RunTrigger::PrComment | RunTrigger::CheckRun | RunTrigger::AdminApi)
+}
+
+fn needs_approval(run: &Run, policy: &Policy) -> bool {
+    match run.kind {
+        RunKind::Remedy(strategy) => {
+            run.trigger == RunTrigger::Reconciler && policy.policy.approval_required.contains(&strategy)
+        }
+        RunKind::Abandon | RunKind::Sweep => false,
+    }
+}
+
+fn was_approved(run: &Run) -> bool {
+    run.transitions.iter().any(|transition| transition.context.initiator == Initiator::Approval)
+}
+
+/// A step that asks its probe before it does anything: it may be repeated, and once done it may be skipped.
+pub(crate) fn step(name: &str, now: Timestamp) -> Step {
+    Step::started(name, now).idempotent().resumable()
+}
+
+impl From<EngineError> for Stop {
+    fn from(error: EngineError) -> Self {
+        Self::Again(Again::Engine(error))
+    }
+}

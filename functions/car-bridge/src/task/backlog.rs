@@ -1,0 +1,154 @@
+//! Issues of the backlog: CodeGenie is asked for their pull requests, and they are moved, made urgent or closed. The issue is read
+//! again before anything is done to it: whatever a person did meanwhile wins, and people's labels are never touched.
+
+use std::slice::from_ref;
+
+use domain::coordination::{has, is_held, is_peoples};
+use domain::id::{PrId, RepoName};
+use domain::route::{DetailType, PullRequestAsk};
+
+use crate::dispatch::{Again, Bridge, Handled};
+use platform::github::{Issue, IssueChange};
+use platform::guards;
+use platform::http::CallError;
+use platform::lookup;
+use platform::outlets::message::{Chore, PullAsk, Tending};
+use platform::outlets::{Content, Outlets, Parcel};
+use platform::store::Store;
+
+impl<S: Store, O: Outlets> Bridge<S, O> {
+    pub(crate) async fn ask_chore(
+        &self,
+        id: &str,
+        chore: &Chore,
+        repo: &RepoName,
+        ask: &PullAsk,
+    ) -> Result<Handled, Again> {
+        match self.ask_for_pull(repo, ask).await {
+            Err(Again::Call(error)) => self.chore_ended(id, chore, Err(error)).await,
+            done => done,
+        }
+    }
+
+    pub(crate) async fn tend_chore(
+        &self,
+        id: &str,
+        chore: &Chore,
+        repo: &RepoName,
+        tending: &Tending,
+    ) -> Result<Handled, Again> {
+        match self.tend(repo, tending).await {
+            Err(Again::Call(error)) => self.chore_ended(id, chore, Err(error)).await,
+            done => done,
+        }
+    }
+
+    /// Why an issue is to be left alone, if it is: nothing is lost by that, since the next look at the backlog decides again.
+    async fn not_ours(&self, issue: &Issue) -> Result<Option<String>, Again> {
+        if let Some(by) = guards::paused(self.engine.store(), self.now()).await? {
+            return Ok(Some(format!("{by} has paused Suture")));
+        }
+        Ok(if !issue.is_open() {
+            Some("it is closed".to_owned())
+        } else if is_held(&issue.labels) {
+            Some("a person holds it".to_owned())
+        } else {
+            None
+        })
+    }
+
+    /// The bus first, then the label: an issue that says `in-progress` was asked for. Asking twice has the same name.
+    async fn ask_for_pull(&self, repo: &RepoName, ask: &PullAsk) -> Result<Handled, Again> {
+        let place = PrId::new(repo.clone(), ask.issue);
+        let nothing = |why: String| Ok(Handled::Nothing(format!("{place}: {why}")));
+        let issue = match self.world.github.issue(repo, ask.issue).await {
+            Ok(issue) => issue,
+            Err(CallError::Gone { .. }) => return nothing("it is gone".to_owned()),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(why) = self.not_ours(&issue).await? {
+            return nothing(why);
+        }
+        let asked_before = has(&issue.labels, &ask.in_progress);
+        if issue.assigned || !(asked_before || has(&issue.labels, &ask.approved)) {
+            return nothing("a person has taken it".to_owned());
+        }
+        let (store, now) = (self.engine.store(), self.now());
+        let known = lookup::vulnerability(store, repo, &ask.base_branch, &ask.vulnerability, now).await?;
+        if known.abandoned {
+            return nothing(format!("{} was given up by a person", ask.vulnerability));
+        }
+        if let Some(number) = known.open.first() {
+            return nothing(format!("#{number} is open for {}", ask.vulnerability));
+        }
+        let detail = PullRequestAsk::of_issue(repo, ask.issue, &ask.vulnerability, &ask.effect);
+        let detail = serde_json::to_string(&detail).map_err(|error| Again::Bus(error.to_string()))?;
+        let what = Content::Bus { detail_type: DetailType::PullRequestRequested, detail };
+        match self.engine.outlets().send(&[Parcel { id: ask.effect.to_string(), what }]).await.into_iter().next() {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(Again::Bus(error.to_string())),
+            None => return Err(Again::Bus("the bus did not answer".to_owned())),
+        }
+        self.relabel(&place, &issue, from_ref(&ask.in_progress), from_ref(&ask.approved)).await?;
+        Ok(Handled::Done(format!("CodeGenie was asked for the pull request of {place}")))
+    }
+
+    /// Says why, closes its pull request, moves its labels, closes it: each can be repeated.
+    async fn tend(&self, repo: &RepoName, tending: &Tending) -> Result<Handled, Again> {
+        let place = PrId::new(repo.clone(), tending.issue);
+        let nothing = |why: String| Ok(Handled::Nothing(format!("{place}: {why}")));
+        let issue = match self.world.github.issue(repo, tending.issue).await {
+            Ok(issue) => issue,
+            Err(CallError::Gone { .. }) => return nothing("it is gone".to_owned()),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(why) = self.not_ours(&issue).await? {
+            return nothing(why);
+        }
+        if !has(&issue.labels, &tending.expects) {
+            return nothing(format!("it is not `{}` any more", tending.expects));
+        }
+        let marker = format!("suture:{}", tending.key);
+        if let Some((number, text)) = &tending.close_pull {
+            let pull = PrId::new(repo.clone(), *number);
+            let shown = self.world.github.pull(&pull).await?;
+            if is_held(&shown.labels) {
+                return nothing(format!("a person holds #{number}"));
+            }
+            if shown.open {
+                self.comment_once(&pull, &marker, text, Some(tending.since)).await?;
+                self.world.github.close(&pull).await?;
+            }
+        }
+        if let Some(text) = &tending.comment {
+            self.comment_once(&place, &marker, text, Some(tending.since)).await?;
+        }
+        if let Some(reason) = &tending.close {
+            let change = IssueChange {
+                state: Some("closed".to_owned()),
+                state_reason: Some(reason.clone()),
+                ..IssueChange::default()
+            };
+            // Closed first: without its label a closed issue would be nobody's, an open one would be everybody's.
+            self.world.github.update_issue(repo, tending.issue, &change).await?;
+        }
+        // What it expects goes last: until then the message may come again.
+        let (last, first): (Vec<String>, Vec<String>) =
+            tending.remove.iter().cloned().partition(|label| label.eq_ignore_ascii_case(&tending.expects));
+        self.relabel(&place, &issue, &tending.add, &first).await?;
+        self.relabel(&place, &issue, &[], &last).await?;
+        Ok(Handled::Done(format!("{place} was tended to")))
+    }
+
+    async fn relabel(&self, place: &PrId, issue: &Issue, add: &[String], remove: &[String]) -> Result<(), Again> {
+        let add: Vec<&str> =
+            add.iter().map(String::as_str).filter(|label| !is_peoples(label) && !has(&issue.labels, label)).collect();
+        if !add.is_empty() {
+            self.world.github.add_labels(place, &add).await?;
+        }
+        for label in remove.iter().filter(|label| !is_peoples(label) && has(&issue.labels, label)) {
+            self.world.github.remove_label(place, label).await?;
+        }
+        Ok(())
+    }
+}

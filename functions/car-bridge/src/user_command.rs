@@ -1,0 +1,245 @@
+//! People's commands: whether they may, one short answer, and then what they asked for. 👀 means accepted, 🚀 done, 😕 no.
+
+use domain::command::{Command, CommandMessage, CommandSource, Permission, Requester};
+use domain::comment;
+use domain::decide::Outcome;
+use domain::diagnosis::{Case, classify};
+use domain::event::{Commanded, Happened};
+use domain::id::{PrId, RunId};
+use domain::pull_request::Record;
+use domain::request::{Ask, Scope};
+use domain::run::RunTrigger;
+use jiff::{SignedDuration, Timestamp};
+use tracing::warn;
+
+use crate::dispatch::{Again, Bridge, Handled};
+use platform::engine::Applied;
+use platform::github::Reaction;
+use platform::guards;
+use platform::hash::hashed;
+use platform::http::CallError;
+use platform::lookup;
+use platform::outlets::message::Message;
+use platform::outlets::{Content, Outlets, Parcel};
+use platform::requests;
+use platform::store::Store;
+
+/// How long what GitHub says about somebody's permission is believed.
+const BELIEVED: SignedDuration = SignedDuration::from_mins(5);
+
+impl<S: Store, O: Outlets> Bridge<S, O> {
+    /// A person asks for something.
+    pub(crate) async fn asked(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
+        let pr = command.pr();
+        let permission = self.permission(command).await?;
+        let asked = Commanded {
+            command: command.command,
+            source: command.source,
+            by: command.requested_by.clone(),
+            permission,
+            run: command.run(),
+            args: command.args.clone().unwrap_or_default(),
+            comment: command.comment.clone(),
+        };
+        let what = Happened::Commanded(Box::new(asked));
+        let applied = self.tell(&pr, command.command_id.to_string(), command.timestamp, what).await?;
+        match applied.outcome {
+            Outcome::Refused => self.no(command, &applied.reason).await,
+            Outcome::Ignored | Outcome::Superseded => {
+                self.no(command, &format!("Suture does not look after {pr}: {}.", applied.reason)).await
+            }
+            // A message that came twice, or one whose worker died: what it opened may still be waiting.
+            Outcome::Applied | Outcome::Anomaly | Outcome::Duplicate => self.yes(id, command, applied).await,
+        }
+    }
+
+    /// Whether whoever asked may. Keys of the API were looked at where they were given.
+    async fn permission(&self, command: &CommandMessage) -> Result<Result<(), String>, Again> {
+        match command.source {
+            CommandSource::AdminApi | CommandSource::Reconciler => return Ok(Ok(())),
+            CommandSource::PrComment | CommandSource::CheckRun => {}
+        }
+        let pr = command.pr();
+        let limit = self.engine.policies().for_repo(&pr.repo).limits.commands_per_person_per_hour;
+        let name = format!("command#{}#{pr}", command.requested_by);
+        let hour = SignedDuration::from_hours(1);
+        if guards::count_in(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit) {
+            return Ok(Err(format!("that was more than {limit} commands within an hour: wait a little")));
+        }
+        let has = self.github_permission(&pr, &command.requested_by).await?;
+        Ok(command.command.allows(Requester::GitHub(has)).map_err(|refusal| refusal.to_string()))
+    }
+
+    async fn github_permission(&self, pr: &PrId, login: &str) -> Result<Option<Permission>, Again> {
+        let key = (pr.repo.clone(), login.to_owned());
+        let now = self.now();
+        let fresh = |at: Timestamp| now.duration_since(at) < BELIEVED;
+        let known = self.permissions.lock().ok().and_then(|known| known.get(&key).copied());
+        if let Some((at, has)) = known
+            && fresh(at)
+        {
+            return Ok(has);
+        }
+        let has = self.world.github.permission(&pr.repo, login).await?;
+        if let Ok(mut known) = self.permissions.lock() {
+            known.retain(|_, (at, _)| fresh(*at));
+            known.insert(key, (now, has));
+        }
+        Ok(has)
+    }
+
+    async fn no(&self, command: &CommandMessage, why: &str) -> Result<Handled, Again> {
+        self.react(command, Reaction::Confused).await?;
+        self.answer(command, why).await?;
+        Ok(Handled::Refused(why.to_owned()))
+    }
+
+    async fn yes(&self, id: &str, command: &CommandMessage, applied: Applied) -> Result<Handled, Again> {
+        let pr = command.pr();
+        self.react(command, Reaction::Eyes).await?;
+        let record = match applied.record {
+            Some(record) => Some(record),
+            None => self.engine.load(&pr, self.now()).await?,
+        };
+        let Some(record) = record else {
+            return Ok(Handled::Nothing(format!("{pr} is not known any more")));
+        };
+        match command.command {
+            Command::Status => {
+                let policy = self.engine.policies().for_repo(&pr.repo);
+                self.answer(command, &comment::status(&record, policy, self.now())).await?;
+            }
+            Command::Explain => self.explain(command, &record).await?,
+            Command::Hold | Command::Resume => {
+                if applied.outcome == Outcome::Applied && applied.reason.contains("label") {
+                    self.answer(command, &applied.reason).await?;
+                }
+            }
+            Command::Approve => return self.approved(command, &record).await,
+            Command::Rebuild
+            | Command::RecheckPolicy
+            | Command::RecheckSod
+            | Command::RecheckApproval
+            | Command::Merge
+            | Command::UpdateBranch
+            | Command::CloseAndReopen
+            | Command::Cancel => return self.act(id, command).await,
+        }
+        self.react(command, Reaction::Rocket).await?;
+        Ok(Handled::Done(format!("{} of {} was answered", command.command, command.requested_by)))
+    }
+
+    async fn act(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
+        let handled = self.carry_out(id, command).await?;
+        match &handled {
+            Handled::Done(_) => self.react(command, Reaction::Rocket).await?,
+            Handled::Refused(why) | Handled::Failed(why) => {
+                self.react(command, Reaction::Confused).await?;
+                self.answer(command, &format!("`{}` was not done: {why}.", command.command)).await?;
+            }
+            Handled::Waits(_) | Handled::Nothing(_) => {}
+        }
+        Ok(handled)
+    }
+
+    async fn approved(&self, command: &CommandMessage, record: &Record) -> Result<Handled, Again> {
+        let active = record.active_run.as_ref().map(|active| &active.id);
+        if command.run_id.is_some() && command.run_id.as_ref() != active {
+            return self.no(command, "What was approved does not wait any more.").await;
+        }
+        let Some(run) = self.approve(record, &command.requested_by).await? else {
+            return self.no(command, "Nothing here waits for an approval.").await;
+        };
+        if let Some(message) = run.message() {
+            let content = Content::Queue {
+                message: Message::Command(message),
+                repo: command.repo.clone(),
+                delay: std::time::Duration::ZERO,
+            };
+            let parcel = Parcel { id: format!("{}#approved", run.id), what: content };
+            if let Some(Err(error)) = self.engine.outlets().send(&[parcel]).await.first() {
+                // The run's lease is over: the sweep finds it.
+                warn!(run = %run.id, %error, "an approved run waits for the sweep");
+            }
+        }
+        self.react(command, Reaction::Rocket).await?;
+        Ok(Handled::Done(format!("run {} goes on", run.id)))
+    }
+
+    async fn explain(&self, command: &CommandMessage, record: &Record) -> Result<(), Again> {
+        let (policy, now) = (self.engine.policies().for_repo(&record.id.repo), self.now());
+        let vulnerability = match &record.vulnerability_id {
+            Some(id) => {
+                let (repo, base) = (&record.id.repo, &record.base_branch);
+                Some(lookup::vulnerability(self.engine.store(), repo, base, id, now).await?)
+            }
+            None => None,
+        };
+        let case = Case { record, live: None, vulnerability: vulnerability.as_ref(), policy, now };
+        self.ask_to_look(command, now).await?;
+        self.answer(command, &comment::explanation(record, &classify(&case), policy, now)).await
+    }
+
+    /// Who asks why may be right that something is odd: GitHub is asked about it before its date. The answer does not wait.
+    async fn ask_to_look(&self, command: &CommandMessage, now: Timestamp) -> Result<(), Again> {
+        let ask = Ask {
+            run: RunId::new(format!("explain-{}", &hashed(&[command.command_id.as_str()])[..20])),
+            at: command.timestamp,
+            trigger: RunTrigger::PrComment,
+            requested_by: Some(command.requested_by.clone()),
+        };
+        let scope = Scope::One(command.pr());
+        // Over the limit is said in the log; the schedule looks at it at its date.
+        requests::ask(self.engine.store(), self.engine.policies(), (&scope, false), &ask, now).await?;
+        Ok(())
+    }
+
+    /// Reactions are a courtesy: a comment that was deleted, or a limit, must not keep the command from being done.
+    async fn react(&self, command: &CommandMessage, reaction: Reaction) -> Result<(), Again> {
+        let Some(subject) = &command.comment else { return Ok(()) };
+        match self.world.github.react(&command.repo, subject, reaction).await {
+            Ok(()) => {}
+            Err(error) => {
+                self.note_limit(&error).await?;
+                warn!(command = %command.command_id, %error, "no reaction");
+            }
+        }
+        Ok(())
+    }
+
+    /// One short answer on the pull request, once; who asked through the API reads it there, and who pressed a button finds it on
+    /// the check run.
+    async fn answer(&self, command: &CommandMessage, text: &str) -> Result<(), Again> {
+        match command.source {
+            CommandSource::AdminApi | CommandSource::CheckRun | CommandSource::Reconciler => return Ok(()),
+            CommandSource::PrComment => {}
+        }
+        let marker = format!("suture:{}", command.command_id);
+        let text = format!("@{} {text}", command.requested_by);
+        match self.comment_once(&command.pr(), &marker, &text, Some(command.timestamp)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_transient() => Err(error.into()),
+            Err(error) => {
+                self.note_limit(&error).await?;
+                warn!(command = %command.command_id, %error, "no answer");
+                Ok(())
+            }
+        }
+    }
+
+    /// A comment that is written once: its hidden marker is looked for first. Whether it was written now.
+    pub(crate) async fn comment_once(
+        &self,
+        pr: &PrId,
+        marker: &str,
+        text: &str,
+        since: Option<Timestamp>,
+    ) -> Result<bool, CallError> {
+        let marker = format!("<!-- {marker} -->");
+        if self.world.github.find_comment(pr, &marker, since).await?.is_some() {
+            return Ok(false);
+        }
+        let text = format!("{text}\n\n{marker}");
+        self.first(&format!("comment-{pr}-{marker}"), self.world.github.comment(pr, &text)).await.map(|_| true)
+    }
+}

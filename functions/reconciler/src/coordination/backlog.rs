@@ -1,0 +1,237 @@
+//! The backlog: lists the issues of the pipeline, finds out about their pull requests, lets the domain plan, and puts the steps
+//! onto the Car Bridge's queue. All that is remembered is one row, so that of two sweeps one plans.
+
+use std::collections::BTreeMap;
+
+use domain::comment::coordination as words;
+use domain::coordination::backlog::{self, Issue, May, Memory, Pull, Stage, Step, What, urgent_label};
+use domain::id::{EffectId, PrId, RepoName};
+use domain::policy::{Backlog, Mode};
+use domain::state::State;
+use jiff::{SignedDuration, Timestamp};
+use tracing::warn;
+
+use platform::sweep_summary::Coordinated;
+
+use super::{Beyond, Failed, Failures, after};
+use crate::limits::rate_budget::Work;
+use platform::github;
+use platform::guards;
+use platform::http::CallError;
+use platform::kept::{self, Kept};
+use platform::lookup;
+use platform::outlets::Outlets;
+use platform::outlets::message::{Chore, PullAsk, Tending};
+use platform::store::{Key, Store, StoreError};
+
+/// The name under which the next look's time is kept.
+const NEXT: &str = "backlog";
+/// What was seen is remembered this long after the last look.
+const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 14);
+
+pub(super) fn key() -> Key {
+    Key::state("BACKLOG")
+}
+
+impl<S: Store, O: Outlets> Beyond<'_, S, O> {
+    pub(super) async fn backlog(&self, told: &mut Coordinated, failed: &mut Failures) -> Result<(), Failed> {
+        let repos = self.backlog_repos().await?;
+        let now = self.now();
+        if repos.is_empty() || guards::held_off(self.store(), NEXT, now).await?.is_some() {
+            return Ok(());
+        }
+        if self.is_scarce(Work::Build, "backlog", told) {
+            return Ok(());
+        }
+        let tidy = !self.is_scarce(Work::Triage, "backlog, what lies around", told);
+        let issues = self.read_issues(&repos, failed).await?;
+        let known: Option<Kept<Memory>> = kept::load(self.store(), &key(), now).await?;
+        let version = known.as_ref().map(|known| known.version);
+        let memory = known.map(|known| known.what).unwrap_or_default();
+        let policies = self.policies();
+        let may = May { ask: self.breaker == "closed", tidy };
+        let wip_limit = policies.base().coordination.wip_limit;
+        let plan = backlog::plan(&issues, memory, |repo| &policies.for_repo(repo).backlog, wip_limit, may, now);
+        // Before anything is sent: whoever is second finds it written, and leaves it.
+        if !kept::save(self.store(), &key(), &plan.memory, version, after(now, REMEMBERED_FOR), now).await? {
+            return Ok(());
+        }
+        told.waiting += plan.waiting;
+        for step in &plan.steps {
+            self.take(step, told).await?;
+        }
+        let every = repos.iter().map(|repo| policies.for_repo(repo).backlog.every_minutes).min().unwrap_or(1);
+        // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
+        let next = SignedDuration::from_mins(every.into()).saturating_sub(SignedDuration::from_secs(30));
+        Ok(guards::hold_off(self.store(), NEXT, after(now, next), now).await?)
+    }
+
+    /// The repositories whose backlog is looked after: those that are known, and those that the configuration names.
+    async fn backlog_repos(&self) -> Result<Vec<RepoName>, StoreError> {
+        let policies = self.policies();
+        let named: Vec<RepoName> = policies.overrides().filter_map(|(name, _)| name.parse().ok()).collect();
+        if !policies.base().backlog.enabled && named.iter().all(|repo| !policies.for_repo(repo).backlog.enabled) {
+            return Ok(Vec::new());
+        }
+        let mut repos: Vec<RepoName> = lookup::repos(self.store(), self.now()).await?.into_iter().collect();
+        for repo in named {
+            // Which is spelled as GitHub does, if it is known.
+            if repos.iter().all(|known| !known.as_str().eq_ignore_ascii_case(repo.as_str())) {
+                repos.push(repo);
+            }
+        }
+        let wanted = |repo: &RepoName| {
+            let policy = policies.for_repo(repo);
+            policy.backlog.enabled && policy.mode == Mode::Act
+        };
+        repos.retain(wanted);
+        Ok(repos)
+    }
+
+    /// The open issues of the pipeline. A repository that cannot be listed is left out, and said.
+    async fn read_issues(&self, repos: &[RepoName], failed: &mut Failures) -> Result<Vec<Issue>, Failed> {
+        let mut found = Vec::new();
+        for repo in repos {
+            match self.list_issues(repo).await {
+                Ok(issues) => {
+                    for (issue, stage) in issues {
+                        let number = issue.number;
+                        match self.with_pull(repo, issue, stage).await {
+                            Ok(issue) => found.push(issue),
+                            // What is remembered of it still counts.
+                            Err(Failed::Call(error)) => failed.push(("backlog", format!("{repo}#{number}: {error}"))),
+                            Err(why) => return Err(why),
+                        }
+                    }
+                }
+                Err(error) => {
+                    warn!(run = %self.run, %repo, %error, "the issues of a repository cannot be listed");
+                    failed.push(("backlog", format!("{repo}: {error}")));
+                    if !matches!(error, CallError::Gone { .. } | CallError::Refused { .. }) {
+                        // What GitHub does not answer for one it does not answer for the next.
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// In the order of the pipeline: an issue that moves on meanwhile is in one list or in both, and counted once.
+    async fn list_issues(&self, repo: &RepoName) -> Result<Vec<(github::Issue, Stage)>, CallError> {
+        let settings = &self.policies().for_repo(repo).backlog;
+        let mut issues: BTreeMap<u64, github::Issue> = BTreeMap::new();
+        for stage in Stage::ALL {
+            for issue in self.github.issues_labelled(repo, &stage.label(settings), false).await? {
+                issues.insert(issue.number, issue);
+            }
+        }
+        let staged = |issue: github::Issue| Stage::of(&issue.labels, settings).map(|stage| (issue, stage));
+        Ok(issues.into_values().filter_map(staged).collect())
+    }
+
+    async fn with_pull(&self, repo: &RepoName, issue: github::Issue, stage: Stage) -> Result<Issue, Failed> {
+        let policy = self.policies().for_repo(repo);
+        let vulnerability = policy.ours.vulnerability_id(&[&issue.title, &issue.body]);
+        let (mut abandoned, mut pull) = (false, Pull::None);
+        if let Some(id) = &vulnerability {
+            let (store, now) = (self.store(), self.now());
+            let known = lookup::vulnerability(store, repo, &policy.backlog.base_branch, id, now).await?;
+            abandoned = known.abandoned;
+            if let Some(number) = known.open.last().or_else(|| known.lineage.last()) {
+                pull = self.pull_of(&PrId::new(repo.clone(), *number), stage).await?;
+            }
+        }
+        let created_at = issue.created_at.unwrap_or_else(|| self.now());
+        let (number, labels, assigned) = (issue.number, issue.labels, issue.assigned);
+        Ok(Issue { repo: repo.clone(), number, labels, assigned, created_at, vulnerability, abandoned, pull })
+    }
+
+    /// How a pull request is: by its record, or, if that is forgotten and it matters, by GitHub.
+    async fn pull_of(&self, pr: &PrId, stage: Stage) -> Result<Pull, Failed> {
+        if let Some(record) = lookup::records(self.store(), std::slice::from_ref(pr), self.now()).await?.pop() {
+            let number = pr.number;
+            if record.state.is_terminal() {
+                let merged = record.state == State::Merged;
+                let at = record.progressed_at;
+                return Ok(if merged { Pull::Merged { number, at } } else { Pull::Closed(number) });
+            }
+            let approved = matches!(record.state, State::Approved | State::Merging);
+            let taken = record.is_held() || record.draft || record.active_run.is_some();
+            return Ok(Pull::Open { number, approved, taken });
+        }
+        if !matches!(stage, Stage::PrOpen | Stage::ReviewFailed) {
+            return Ok(Pull::None);
+        }
+        Ok(match self.github.pull(pr).await {
+            Ok(pull) if pull.merged => {
+                Pull::Merged { number: pr.number, at: pull.closed_at.unwrap_or_else(|| self.now()) }
+            }
+            // Nothing is known of it but that it is open: it is nobody's to close.
+            Ok(pull) if pull.open => Pull::Open { number: pr.number, approved: true, taken: true },
+            Ok(_) => Pull::Closed(pr.number),
+            Err(CallError::Gone { .. }) => Pull::None,
+            Err(error) => return Err(error.into()),
+        })
+    }
+
+    async fn take(&self, step: &Step, told: &mut Coordinated) -> Result<(), Failed> {
+        let settings = &self.policies().for_repo(&step.repo).backlog;
+        let (repo, issue) = (step.repo.clone(), step.number);
+        if let What::Ask { vulnerability, request } = &step.what {
+            let effect = format!("backlog:{repo}#{issue}:{request}");
+            let ask = PullAsk {
+                issue,
+                vulnerability: vulnerability.clone(),
+                base_branch: settings.base_branch.clone(),
+                effect: EffectId::new(effect.clone()),
+                approved: Stage::Approved.label(settings),
+                in_progress: Stage::InProgress.label(settings),
+            };
+            told.asked += 1;
+            return self.send(effect, Chore::AskForPull { repo, ask: Box::new(ask) }).await;
+        }
+        let Some(tending) = tending(step, settings, self.now()) else { return Ok(()) };
+        told.tended += 1;
+        self.send(tending.key.clone(), Chore::Tend { repo, tending: Box::new(tending) }).await
+    }
+}
+
+/// A step as the Car Bridge takes it.
+fn tending(step: &Step, settings: &Backlog, now: Timestamp) -> Option<Tending> {
+    let label = |stage: Stage| stage.label(settings);
+    let but = |kept: Stage| Stage::ALL.into_iter().filter(|stage| *stage != kept).map(label).collect::<Vec<_>>();
+    let all = || Stage::ALL.into_iter().map(label).collect::<Vec<_>>();
+    let (name, add, remove, comment, close) = match &step.what {
+        What::Ask { .. } => return None,
+        What::Opened(_) => ("opened", vec![label(Stage::PrOpen)], but(Stage::PrOpen), None, None),
+        What::Requeue(why) => {
+            let said = Some(words::requeued(*why));
+            ("requeue", vec![label(Stage::Approved)], but(Stage::Approved), said, None)
+        }
+        What::GiveUp(_) => ("give-up", vec![label(Stage::Approved)], but(Stage::Approved), None, None),
+        What::Reject => {
+            let rejected = format!("{}rejected", settings.label_prefix);
+            let said = Some(words::rejected(settings.discovered_hours));
+            ("reject", vec![rejected], all(), said, Some("not_planned"))
+        }
+        What::Done(number) => ("done", Vec::new(), all(), Some(words::done(*number)), Some("completed")),
+        What::Urge(why) => ("urge", vec![urgent_label(settings)], Vec::new(), Some(words::urgent(*why)), None),
+    };
+    let close_pull = match &step.what {
+        What::GiveUp(number) => Some((*number, words::given_up(step.number, settings.review_failed_hours))),
+        What::Ask { .. } | What::Opened(_) | What::Requeue(_) | What::Reject | What::Done(_) | What::Urge(_) => None,
+    };
+    Some(Tending {
+        issue: step.number,
+        // The same for as long as the issue is where it is.
+        key: format!("backlog:{}#{}:{name}:{}", step.repo, step.number, step.since.as_second()),
+        expects: label(step.from),
+        add,
+        remove,
+        comment,
+        close: close.map(str::to_owned),
+        close_pull,
+        since: step.since.min(now),
+    })
+}

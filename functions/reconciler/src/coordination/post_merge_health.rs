@@ -1,0 +1,227 @@
+//! The sentinel: asks health addresses after merges, and remembers what it saw. An outage is a row before it is an issue, so that
+//! sweeps that overlap or die see one and the same; its issue is asked for until it is there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::comment::coordination as words;
+use domain::coordination::sentinel::{LOOK_BACK, Look, Looked, Merge, Watch, watched_until};
+use domain::event::{Actor, Fact, Happened};
+use domain::id::{EventId, PrId, RepoName};
+use domain::policy::Sentinel;
+use domain::state::State;
+use futures_util::future::{join_all, try_join_all};
+use http::{Method, Request, StatusCode, header};
+use jiff::SignedDuration;
+use tracing::{info, warn};
+
+use platform::sweep_summary::Coordinated;
+
+use super::{Beyond, Failed, after};
+use platform::hash::hashed;
+use platform::http::{TakeAtMost, Transport};
+use platform::kept::{self, Kept};
+use platform::lookup;
+use platform::managed_issue;
+use platform::outlets::Outlets;
+use platform::outlets::message::{Chore, OwnIssue};
+use platform::store::{Key, Store};
+
+/// The label of issues about outages.
+const LABEL: &str = "suture/sentinel";
+/// Repositories whose merges are listed side by side.
+const AT_ONCE: usize = 8;
+/// Merges of one repository that are looked at, the newest.
+const MOST_MERGES: u32 = 200;
+/// What was seen is remembered this long after the last look.
+const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 14);
+
+/// What is watched together: the same addresses, with one issue for all of them.
+pub(super) struct Target<'p> {
+    /// A name that fits into a key.
+    pub(super) name: String,
+    pub(super) settings: &'p Sentinel,
+    pub(super) repos: Vec<RepoName>,
+}
+
+impl Target<'_> {
+    pub(super) fn key(&self) -> Key {
+        Key::state(format!("SENTINEL#{}", self.name))
+    }
+}
+
+impl<S: Store, O: Outlets> Beyond<'_, S, O> {
+    pub(super) async fn sentinel(&self, acts: bool, told: &mut Coordinated) -> Result<(), Failed> {
+        let mut last = Ok(());
+        for target in self.targets().await? {
+            // One that cannot be looked at does not keep the others from it.
+            if let Err(why) = self.watch(&target, acts, told).await {
+                last = Err(why);
+            }
+        }
+        last
+    }
+
+    /// What is watched, by addresses and place of the issue; nothing if nothing is configured.
+    pub(super) async fn targets(&self) -> Result<Vec<Target<'_>>, Failed> {
+        let policies = self.policies();
+        let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
+        if all.into_iter().all(|policy| policy.sentinel.urls.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let mut targets: BTreeMap<String, Target<'_>> = BTreeMap::new();
+        for repo in lookup::repos(self.store(), self.now()).await? {
+            let settings = &policies.for_repo(&repo).sentinel;
+            if settings.urls.is_empty() {
+                continue;
+            }
+            let mut parts: Vec<&str> = settings.urls.iter().map(String::as_str).collect();
+            parts.sort_unstable();
+            parts.push(&settings.issue_repo);
+            let name = hashed(&parts)[..16].to_owned();
+            let fresh = || Target { name: name.clone(), settings, repos: Vec::new() };
+            targets.entry(name.clone()).or_insert_with(fresh).repos.push(repo);
+        }
+        Ok(targets.into_values().collect())
+    }
+
+    async fn watch(&self, target: &Target<'_>, acts: bool, told: &mut Coordinated) -> Result<(), Failed> {
+        let now = self.now();
+        let merges = self.merges(&target.repos).await?;
+        let known: Option<Kept<Watch>> = kept::load(self.store(), &target.key(), now).await?;
+        let version = known.as_ref().map(|known| known.version);
+        let watch = known.map(|known| known.what).unwrap_or_default();
+        if !watch.wants_look(&merges, now) {
+            return Ok(());
+        }
+        let http = self.http.ok_or(Failed::Missing("nothing was given to ask health addresses with"))?;
+        let look = look(http, target.settings).await;
+        if let Look::Sick(what) = &look {
+            warn!(run = %self.run, target = target.name, what, "a health address is not well");
+        }
+        let Looked { mut watch, verified, begun, ended } =
+            watch.look(&target.name, &look, &merges, target.settings, now);
+        for merge in &verified {
+            self.verified(target.settings, merge, acts).await?;
+        }
+        if ended && acts {
+            self.tell_of_end(&watch).await?;
+        }
+        let issue = self.wanted_issue(&mut watch, target.settings, acts).await?;
+        let ttl = after(now, REMEMBERED_FOR);
+        if !kept::save(self.store(), &target.key(), &watch, version, ttl, now).await? {
+            // Another sweep has looked meanwhile, and what it saw counts.
+            return Ok(());
+        }
+        told.verified += u32::try_from(verified.len()).unwrap_or(u32::MAX);
+        told.outages_begun += u32::from(begun);
+        told.outages_ended += u32::from(ended);
+        match issue {
+            Some((id, chore)) => self.send(id, chore).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Merges of the last day.
+    async fn merges(&self, repos: &[RepoName]) -> Result<Vec<Merge>, Failed> {
+        let (store, now) = (self.store(), self.now());
+        let mut merges = Vec::new();
+        for group in repos.chunks(AT_ONCE) {
+            let lists = group.iter().map(|repo| lookup::newest(store, repo, State::Merged, MOST_MERGES, now));
+            for listed in try_join_all(lists).await?.into_iter().flatten() {
+                merges.push(Merge { at: listed.since, pr: listed.pr });
+            }
+        }
+        merges.retain(|merge| after(merge.at, LOOK_BACK) > now);
+        Ok(merges)
+    }
+
+    /// All was well after this merge: its log says so, and itself if that is wanted. Both are the same in every repetition.
+    async fn verified(&self, settings: &Sentinel, merge: &Merge, acts: bool) -> Result<(), Failed> {
+        let watched_minutes = settings.watch_minutes;
+        let fact = Fact {
+            id: EventId::new("post-merge-verified"),
+            pr: merge.pr.clone(),
+            occurred_at: watched_until(merge, settings),
+            actor: Actor::Reconciler,
+            what: Happened::PostMergeVerified { watched_minutes },
+        };
+        let applied = self.engine.apply(&fact, self.now()).await?;
+        info!(pr = %merge.pr, outcome = ?applied.outcome, "all is well after the merge");
+        if !settings.comment || !acts || !self.acts_in(&merge.pr.repo) {
+            return Ok(());
+        }
+        let (marker, text) = ("suture:post-merge-verified".to_owned(), words::verified_comment(watched_minutes));
+        let chore = Chore::Comment { pr: merge.pr.clone(), marker, text, since: merge.at };
+        self.send(format!("post-merge-verified-{}", merge.pr), chore).await
+    }
+
+    /// The issue of the outage that goes on, if it is not there and was not asked for just now.
+    async fn wanted_issue(
+        &self,
+        watch: &mut Watch,
+        settings: &Sentinel,
+        acts: bool,
+    ) -> Result<Option<(String, Chore)>, Failed> {
+        let now = self.now();
+        let Some(outage) = watch.outage.as_mut().filter(|outage| outage.over_at.is_none()) else { return Ok(None) };
+        let repo = outage.issue_repo.clone();
+        if !acts || !self.acts_in(&repo) || !outage.wants_issue(now) {
+            return Ok(None);
+        }
+        if managed_issue::load(self.store(), &repo, &outage.key, now).await?.is_some() {
+            return Ok(None);
+        }
+        outage.asked_at = Some(now);
+        let issue = OwnIssue {
+            key: outage.key.clone(),
+            label: LABEL.to_owned(),
+            labels: settings.labels.clone(),
+            title: words::outage_title(outage),
+            body: words::outage_body(outage),
+            as_of: outage.since,
+            kept: false,
+            pin: false,
+        };
+        Ok(Some((outage.key.clone(), Chore::Issue { repo, issue: Box::new(issue) })))
+    }
+
+    /// Below the issue of an outage that is over; closing it is a person's.
+    async fn tell_of_end(&self, watch: &Watch) -> Result<(), Failed> {
+        let Some((outage, over_at)) = watch.outage.as_ref().and_then(|outage| Some((outage, outage.over_at?))) else {
+            return Ok(());
+        };
+        let repo = &outage.issue_repo;
+        let Some(written) = managed_issue::load(self.store(), repo, &outage.key, self.now()).await? else {
+            return Ok(());
+        };
+        let (pr, marker) = (PrId::new(repo.clone(), written.number), format!("suture:{}-over", outage.key));
+        let chore = Chore::Comment { pr, marker, text: words::outage_over(outage, over_at), since: outage.since };
+        self.send(format!("{}-over", outage.key), chore).await
+    }
+}
+
+/// Asks all addresses side by side.
+async fn look(http: &Transport, settings: &Sentinel) -> Look {
+    let limit = Duration::from_secs(settings.timeout_secs.into());
+    let asked = join_all(settings.urls.iter().map(|url| ask(http, url, limit))).await;
+    let sick: Vec<String> = asked.into_iter().flatten().collect();
+    if sick.is_empty() { Look::Well } else { Look::Sick(sick.join("; ")) }
+}
+
+/// What is wrong with an address; nothing if it answered 200.
+async fn ask(http: &Transport, url: &str, limit: Duration) -> Option<String> {
+    let request = Request::builder().method(Method::GET).uri(url).header(header::USER_AGENT, "suture-sentinel");
+    let mut request = match request.body(Bytes::new()) {
+        Ok(request) => request,
+        Err(error) => return Some(format!("{url} cannot be asked: {error}")),
+    };
+    // Only the status counts; the rest may stay where it is.
+    request.extensions_mut().insert(TakeAtMost(1));
+    match http.send(request, limit).await {
+        Ok(answer) if answer.status() == StatusCode::OK => None,
+        Ok(answer) => Some(format!("{url} answered {}", answer.status().as_u16())),
+        Err(error) => Some(format!("{url}: {error}")),
+    }
+}

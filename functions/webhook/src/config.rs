@@ -1,0 +1,78 @@
+//! The settings of this function: who may send webhooks, and who Suture is on GitHub.
+
+use platform::clients;
+use platform::env::{ConfigError, Environment};
+
+use crate::github::Own;
+use crate::handler::Senders;
+use crate::signature::Secrets;
+
+/// The secrets of a variable, `current` or `current,previous`; `None` if it is not set.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] if it is set to nothing usable.
+pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Option<Secrets>, ConfigError> {
+    let Some(text) = environment.get(name) else { return Ok(None) };
+    if text.starts_with("secret:") {
+        return Err(ConfigError::invalid(name, "a reference to Secrets Manager is only resolved on AWS"));
+    }
+    Secrets::parse(&text).map(Some).map_err(|error| ConfigError::invalid(name, error))
+}
+
+/// The secrets of everybody who may send webhooks.
+///
+/// # Errors
+/// [`ConfigError`] if GitHub's is not set, or one is not usable.
+pub fn senders(environment: &impl Environment) -> Result<Senders, ConfigError> {
+    const GITHUB: &str = "SUTURE_WEBHOOK_SECRET";
+    Ok(Senders {
+        github: secrets(environment, GITHUB)?.ok_or(ConfigError::Missing(GITHUB))?,
+        jenkins: secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
+        bot: secrets(environment, "SUTURE_BOT_SECRET")?,
+    })
+}
+
+/// Who Suture is on GitHub.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] if the App's id is not a number.
+pub fn own(environment: &impl Environment) -> Result<Own, ConfigError> {
+    let app_id = environment.get("SUTURE_GITHUB_APP_ID").map(|id| clients::app_id(&id)).transpose()?;
+    Ok(Own { app_id, login: environment.get("SUTURE_GITHUB_LOGIN") })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct Set(BTreeMap<&'static str, &'static str>);
+
+    impl Environment for Set {
+        fn get(&self, name: &str) -> Option<String> {
+            self.0.get(name).map(|value| (*value).to_owned())
+        }
+    }
+
+    fn set<const N: usize>(values: [(&'static str, &'static str); N]) -> Set {
+        Set(BTreeMap::from(values))
+    }
+
+    #[test]
+    fn secrets_may_be_unset_but_not_empty_or_unresolved() {
+        let set = set([("A", "x,y"), ("B", " , "), ("C", "secret:suture#webhook")]);
+        assert_eq!(format!("{:?}", secrets(&set, "A").unwrap().unwrap()), "Secrets(2)");
+        assert!(secrets(&set, "Z").unwrap().is_none());
+        assert!(secrets(&set, "B").unwrap_err().to_string().contains("B is not usable"));
+        assert!(secrets(&set, "C").unwrap_err().to_string().contains("Secrets Manager"));
+    }
+
+    #[test]
+    fn githubs_secret_is_required_and_the_app_is_optional() {
+        assert_eq!(senders(&set([])).unwrap_err().to_string(), "SUTURE_WEBHOOK_SECRET is not set");
+        assert_eq!(own(&set([])).unwrap(), Own::default());
+        assert_eq!(own(&set([("SUTURE_GITHUB_APP_ID", "77")])).unwrap().app_id, Some(77));
+        assert!(own(&set([("SUTURE_GITHUB_APP_ID", "x")])).is_err());
+    }
+}

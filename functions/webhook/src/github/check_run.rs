@@ -1,0 +1,112 @@
+//! `check_run`: what one check says about a commit, and presses of the buttons of Suture's own check run.
+
+use domain::command::{CommandMessage, CommandSource, MessageVersion};
+use domain::comment::check_run::Button;
+use domain::event::Happened;
+use domain::id::{CommandId, Sha};
+use domain::policy::Policy;
+use domain::signals::{CheckKind, Verdict};
+use jiff::Timestamp;
+use platform::github::mapping::{self, Reported};
+use platform::github::shown_on;
+
+use super::check_suite::time_of_suite;
+use super::payload::{CheckRun, CheckRunEvent};
+use super::{NoFact, Reader, Told, about_commit, report_on_commit, short};
+
+pub(super) fn read(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+    match event.action.text() {
+        "created" | "completed" | "" => {}
+        "requested_action" => return pressed(reader, event),
+        "rerequested" => return Err(NoFact::ignored("a check is to run again: its new run reports itself")),
+        other => return Err(NoFact::Ignored(format!("`check_run.{}` reports nothing", domain::event::cut(other, 50)))),
+    }
+    let repo = event.repository.name()?;
+    let run = event.check_run.needed("check_run")?;
+    let app = run.app.0.as_ref().and_then(|app| app.id.0);
+    if reader.own.is_app(app) {
+        return Err(NoFact::ignored("Suture's own check: it does not wait for itself"));
+    }
+    let head = run.head_sha.sha().ok_or_else(|| NoFact::missing("check_run.head_sha"))?;
+    let policy = reader.policies.for_repo(&repo);
+    let (what, at) = report_of_run(policy, run, &head)?;
+    let about = about_commit(&event.repository, &run.pull_requests, head);
+    Ok(report_on_commit(reader, repo, about, at, what))
+}
+
+/// Somebody pressed a button of Suture's own check run: that is a command, and whether they may give it is found out by the
+/// Car Bridge, as ever. GitHub does not say when it was; it is dated by what they saw, which a redelivery says alike.
+fn pressed(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+    let repo = event.repository.name()?;
+    let run = event.check_run.needed("check_run")?;
+    if !reader.own.is_app(run.app.0.as_ref().and_then(|app| app.id.0)) {
+        return Err(NoFact::ignored("a button of somebody else's check"));
+    }
+    let pr = shown_on(run.external_id.text()).filter(|pr| pr.repo == repo);
+    let pr = pr.ok_or_else(|| NoFact::ignored("a button of a check run that belongs to no pull request"))?;
+    let identifier = event.requested_action.needed("requested_action")?.identifier.text();
+    let button = Button::named(identifier).ok_or_else(|| {
+        NoFact::Ignored(format!("`{}` is no button that Suture knows", domain::event::cut(identifier, 30)))
+    })?;
+    let by = event.sender.login();
+    if by.is_empty() || reader.own.is_login(by) {
+        return Err(NoFact::ignored("a button that nobody pressed"));
+    }
+    let suite = run.check_suite.0.as_ref();
+    let at = run.completed_at.0.max(suite.and_then(|suite| suite.updated_at.0)).or(run.started_at.0);
+    let command = CommandMessage {
+        v: MessageVersion,
+        pr_number: pr.number,
+        repo: repo.clone(),
+        command: button.command(),
+        source: CommandSource::CheckRun,
+        requested_by: by.to_owned(),
+        timestamp: at.ok_or_else(|| NoFact::missing("check_run.completed_at"))?,
+        command_id: CommandId::new(format!("cmd:{}#1", reader.id)),
+        run_id: None,
+        head_sha: None,
+        args: None,
+        comment: None,
+    };
+    Ok(Told { repo, news: None, commands: vec![command] })
+}
+
+fn report_of_run(policy: &Policy, run: &CheckRun<'_>, head: &Sha) -> Result<(Happened, Timestamp), NoFact> {
+    let name =
+        Some(run.name.text()).filter(|name| !name.is_empty()).ok_or_else(|| NoFact::missing("check_run.name"))?;
+    let (status, conclusion) = (run.status.text(), run.conclusion.text());
+    let verdict = mapping::run_verdict(status, conclusion).ok_or_else(|| {
+        NoFact::Ignored(format!("`{}` is no state of a check that Suture knows", short(status, conclusion)))
+    })?;
+    let ended_at = || run.completed_at.0.filter(|_| matches!(verdict, Verdict::Passed | Verdict::Failed));
+    let suite = run.check_suite.0.as_ref();
+    let at = ended_at()
+        .or(run.started_at.0)
+        .or_else(|| suite.and_then(time_of_suite))
+        .ok_or_else(|| NoFact::ignored("the check names no time: a sweep will ask for it"))?;
+    let output = run.output.0.as_ref();
+    let parts = output.map_or([""; 3], |output| [output.title.text(), output.summary.text(), output.text.text()]);
+    let text = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
+    let head = head.clone();
+    if policy.is_policy_context(name) {
+        let state = match verdict {
+            Verdict::Queued | Verdict::Running => "pending",
+            Verdict::Passed => "success",
+            Verdict::Failed => "failure",
+        };
+        let verdict = mapping::policy_verdict(policy, state, &text);
+        let verdict = verdict.ok_or_else(|| NoFact::missing("check_run.conclusion"))?;
+        return Ok((Happened::Policy { head, report: mapping::policy_report(verdict, at, &text) }, at));
+    }
+    let reported = Reported {
+        name,
+        kind: CheckKind::Run,
+        verdict,
+        conclusion,
+        id: run.id.0,
+        started_at: run.started_at.0,
+        at,
+        text: &text,
+    };
+    Ok((Happened::Check { head, check: mapping::check(policy, &reported) }, at))
+}

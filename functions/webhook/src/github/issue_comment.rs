@@ -1,0 +1,107 @@
+//! `issue_comment`: what people ask for. Whether somebody may ask is found out by the Car Bridge; here only those are left
+//! out who certainly may not, and Suture itself.
+
+use domain::command::{Asked, CommandMessage, CommandSource, MessageVersion, parse};
+use domain::id::{CommandId, PrId};
+use jiff::Timestamp;
+
+use super::payload::CommentEvent;
+use super::{NoFact, Reader, Told};
+
+/// How a line of a comment begins that Suture has written; people do not see it.
+const OWN_MARK: &str = "<!-- suture";
+
+pub(super) fn read(reader: &Reader<'_>, event: &CommentEvent<'_>) -> Result<Told, NoFact> {
+    match event.action.text() {
+        "created" => {}
+        "edited" => return Err(NoFact::ignored("an edited comment runs nothing: write a new one")),
+        other => {
+            return Err(NoFact::Ignored(format!("`issue_comment.{}` runs nothing", domain::event::cut(other, 50))));
+        }
+    }
+    let repo = event.repository.name()?;
+    let issue = event.issue.needed("issue")?;
+    if issue.pull_request.0.is_none() {
+        return Err(NoFact::ignored("a comment on an issue, not on a pull request"));
+    }
+    let comment = event.comment.needed("comment")?;
+    let said = Said {
+        pr: PrId::new(repo.clone(), issue.number.needed("issue.number")?),
+        by: comment.user.login(),
+        association: comment.author_association.text(),
+        body: comment.body.text(),
+        via_app: comment.performed_via_github_app.0.as_ref().and_then(|app| app.id.0),
+        node_id: comment.node_id.0.as_deref(),
+        at: comment.created_at.needed("comment.created_at")?,
+    };
+    let commands = orders(reader, &said)?;
+    Ok(Told { repo, news: None, commands })
+}
+
+/// Something somebody wrote on a pull request.
+pub(super) struct Said<'a> {
+    pub(super) pr: PrId,
+    pub(super) by: &'a str,
+    pub(super) association: &'a str,
+    pub(super) body: &'a str,
+    pub(super) via_app: Option<u64>,
+    pub(super) node_id: Option<&'a str>,
+    pub(super) at: Timestamp,
+}
+
+/// The commands in it, in order; or why there are none.
+pub(super) fn orders(reader: &Reader<'_>, said: &Said<'_>) -> Result<Vec<CommandMessage>, NoFact> {
+    let marked = || said.body.lines().any(|line| line.starts_with(OWN_MARK));
+    if reader.own.is_app(said.via_app) || reader.own.is_login(said.by) || marked() {
+        return Err(NoFact::ignored("Suture's own comment"));
+    }
+    let asked = parse(said.body);
+    if asked.is_empty() {
+        return Err(NoFact::ignored("a comment without a command"));
+    }
+    if !may_be_heard(said.association) || said.by.is_empty() {
+        let who = domain::event::cut(said.association, 30);
+        return Err(NoFact::Ignored(format!("a command of somebody without a part in the repository (`{who}`)")));
+    }
+    let known = asked.iter().filter_map(|asked| match asked {
+        Asked::Known { command, args } => Some((*command, args)),
+        Asked::Unknown { .. } => None,
+    });
+    let commands: Vec<CommandMessage> = known
+        .zip(1_u32..)
+        .map(|((command, args), n)| CommandMessage {
+            v: MessageVersion,
+            pr_number: said.pr.number,
+            repo: said.pr.repo.clone(),
+            command,
+            source: CommandSource::PrComment,
+            requested_by: said.by.to_owned(),
+            timestamp: said.at,
+            command_id: CommandId::new(format!("cmd:{}#{n}", reader.id)),
+            run_id: None,
+            // People mean the pull request, not the commit it happened to be at.
+            head_sha: None,
+            args: (!args.is_empty()).then(|| args.clone()),
+            comment: said.node_id.map(str::to_owned),
+        })
+        .collect();
+    if commands.is_empty() { Err(NoFact::Ignored(unknown_words(&asked))) } else { Ok(commands) }
+}
+
+/// People who only once sent something, or nothing, cannot have write access. A contributor may be a member of the
+/// organisation who keeps that private, so GitHub is asked.
+fn may_be_heard(association: &str) -> bool {
+    ["OWNER", "MEMBER", "COLLABORATOR", "CONTRIBUTOR"].iter().any(|known| association.eq_ignore_ascii_case(known))
+}
+
+fn unknown_words(asked: &[Asked]) -> String {
+    let words: Vec<String> = asked
+        .iter()
+        .filter_map(|asked| match asked {
+            Asked::Known { .. } => None,
+            Asked::Unknown { word, nearest: Some(nearest) } => Some(format!("`{word}` (`{nearest}`?)")),
+            Asked::Unknown { word, nearest: None } => Some(format!("`{word}`")),
+        })
+        .collect();
+    domain::event::cut(&format!("no command of Suture's: {}", words.join(", ")), 200)
+}

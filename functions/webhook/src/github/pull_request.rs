@@ -1,0 +1,154 @@
+//! `pull_request`: how pull requests begin, change and end, and what Automerge Bot does with them.
+
+use domain::event::{Actor, Described, Happened};
+use domain::policy::Policy;
+use domain::signals::{MergeReport, Renewal};
+use jiff::Timestamp;
+
+use super::payload::{PullRequest, PullRequestEvent};
+use platform::github::mapping;
+
+use super::{About, News, NoFact, Reader, Told};
+
+/// A description longer than this names its vulnerability further up.
+const BODY_BYTES: usize = 16 * 1024;
+
+pub(super) fn read(reader: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<Told, NoFact> {
+    let action = event.action.text();
+    let repo = event.repository.name()?;
+    let policy = reader.policies.for_repo(&repo);
+    let pull = event.pull_request.needed("pull_request")?;
+    let number = pull.number.needed("pull_request.number")?;
+    let (what, occurred_at) = happened(reader, policy, action, event, pull)?;
+    let ours = is_ours(policy, pull);
+    let begins = ours
+        && matches!(
+            what,
+            Happened::Opened(_) | Happened::Reopened(_) | Happened::Edited(_) | Happened::HeadMoved { .. }
+        );
+    let actor = actor(policy, &what, event, pull);
+    let about = About::Numbers(vec![number]);
+    let news = News { about, id: reader.event_id(), occurred_at, actor, what, begins };
+    Ok(Told { repo, news: Some(news), commands: Vec::new() })
+}
+
+fn is_ours(policy: &Policy, pull: &PullRequest<'_>) -> bool {
+    let branch = pull.head.0.as_ref().map_or("", |head| head.r#ref.text());
+    let labels: Vec<String> = pull.labels.0.iter().map(|label| label.name.text().to_owned()).collect();
+    policy.ours.matches(pull.user.login(), branch, &labels)
+}
+
+fn happened(
+    reader: &Reader<'_>,
+    policy: &Policy,
+    action: &str,
+    event: &PullRequestEvent<'_>,
+    pull: &PullRequest<'_>,
+) -> Result<(Happened, Timestamp), NoFact> {
+    let open = pull.state.text() != "closed";
+    let updated_at = || pull.updated_at.needed("pull_request.updated_at");
+    let described = || describe(policy, pull);
+    Ok(match action {
+        // What is said about a closed one must not be taken for the description of an open one.
+        "opened" | "reopened" | "synchronize" | "edited" | "labeled" | "unlabeled" | "ready_for_review"
+        | "converted_to_draft"
+            if !open =>
+        {
+            return Err(NoFact::Ignored(format!("`{action}` of a closed pull request")));
+        }
+        "opened" => (Happened::Opened(described()?), pull.created_at.0.map_or_else(updated_at, Ok)?),
+        "reopened" => (Happened::Reopened(described()?), updated_at()?),
+        "synchronize" => {
+            let ours = reader.own.is_login(event.sender.login());
+            (Happened::HeadMoved { described: described()?, before: event.before.sha(), ours }, updated_at()?)
+        }
+        "edited" | "labeled" | "unlabeled" | "ready_for_review" | "converted_to_draft" => {
+            (Happened::Edited(described()?), updated_at()?)
+        }
+        "closed" if pull.merged.0 == Some(true) || pull.merged_at.0.is_some() => {
+            let by = Some(pull.merged_by.login()).filter(|login| !login.is_empty()).map(str::to_owned);
+            let by_automerge_bot = by.as_deref().is_some_and(|login| policy.automerge_bot.is(login));
+            let at = pull.merged_at.0.or(pull.closed_at.0).map_or_else(updated_at, Ok)?;
+            (Happened::Merged { by, by_automerge_bot }, at)
+        }
+        "closed" => {
+            let by = Some(event.sender.login()).filter(|login| !login.is_empty()).map(str::to_owned);
+            (Happened::Closed { by, why: None }, pull.closed_at.0.map_or_else(updated_at, Ok)?)
+        }
+        "enqueued" | "auto_merge_enabled" | "dequeued" | "auto_merge_disabled" => {
+            let at = updated_at()?;
+            (merge(policy, action, event, pull, at)?, at)
+        }
+        other => {
+            return Err(NoFact::Ignored(format!(
+                "`pull_request.{}` changes nothing here",
+                domain::event::cut(other, 50)
+            )));
+        }
+    })
+}
+
+/// Automerge Bot's attempts show as a place in the merge queue or as GitHub's own auto-merge; that they came to nothing, as
+/// the loss of it, whoever took it away.
+fn merge(
+    policy: &Policy,
+    action: &str,
+    event: &PullRequestEvent<'_>,
+    pull: &PullRequest<'_>,
+    at: Timestamp,
+) -> Result<Happened, NoFact> {
+    let head =
+        pull.head.0.as_ref().and_then(|head| head.sha.sha()).ok_or_else(|| NoFact::missing("pull_request.head.sha"))?;
+    let failed = matches!(action, "dequeued" | "auto_merge_disabled");
+    let reason = event.reason.text();
+    if failed && (pull.merged.0 == Some(true) || pull.merged_at.0.is_some() || reason.eq_ignore_ascii_case("merge")) {
+        return Err(NoFact::ignored("it left the queue by being merged, which is told separately"));
+    }
+    if !failed && !policy.automerge_bot.is(event.sender.login()) {
+        return Err(NoFact::Ignored(format!("`{action}` by somebody other than Automerge Bot")));
+    }
+    let text = match (failed, reason.is_empty()) {
+        (false, _) => String::new(),
+        (true, true) => action.to_owned(),
+        (true, false) => format!("{action}: {reason}"),
+    };
+    Ok(Happened::Merge { head, report: MergeReport { failed, at, text, renewal: Renewal::None } })
+}
+
+/// Who did it: the bots and CodeGenie are known by their logins.
+fn actor(policy: &Policy, what: &Happened, event: &PullRequestEvent<'_>, pull: &PullRequest<'_>) -> Actor {
+    let merged = matches!(what, Happened::Merged { .. });
+    let login = if merged { pull.merged_by.login() } else { event.sender.login() };
+    if policy.automerge_bot.is(login) {
+        Actor::AutomergeBot
+    } else if policy.approver_bot.is(login) {
+        Actor::ApproverBot
+    } else if policy.ours.authors.iter().any(|author| author.eq_ignore_ascii_case(login)) {
+        Actor::Codegenie
+    } else {
+        Actor::GithubWebhook
+    }
+}
+
+fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<Described, NoFact> {
+    let head = pull.head.needed("pull_request.head")?;
+    let base = pull.base.needed("pull_request.base")?;
+    let (branch, base_branch) = (head.r#ref.text(), base.r#ref.text());
+    if base_branch.is_empty() {
+        return Err(NoFact::missing("pull_request.base.ref"));
+    }
+    let body = pull.body.text();
+    let body = &body[..body.floor_char_boundary(BODY_BYTES)];
+    Ok(Described {
+        node_id: pull.node_id.0.as_deref().map(str::to_owned),
+        branch: branch.to_owned(),
+        base_branch: base_branch.to_owned(),
+        head: head.sha.sha().ok_or_else(|| NoFact::missing("pull_request.head.sha"))?,
+        labels: mapping::labels(policy, pull.labels.0.iter().map(|label| label.name.text())),
+        draft: pull.draft.0.unwrap_or(false),
+        vulnerability_id: policy.ours.vulnerability_id(&[pull.title.text(), branch, body]),
+        created_at: pull.created_at.needed("pull_request.created_at")?,
+        size: pull.additions.0.zip(pull.deletions.0).map(|(added, deleted)| added.saturating_add(deleted)),
+        required_checks: None,
+    })
+}

@@ -1,0 +1,82 @@
+//! `pull_request_review`: approvals, and commands in a review's text.
+
+use domain::event::{Actor, Happened};
+use domain::id::{PrId, RepoName};
+use domain::signals::Approval;
+
+use super::issue_comment::{Said, orders};
+use super::payload::ReviewEvent;
+use super::{About, News, NoFact, Reader, Told};
+
+pub(super) fn read(reader: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told, NoFact> {
+    let action = event.action.text();
+    if !matches!(action, "submitted" | "dismissed") {
+        return Err(NoFact::Ignored(format!(
+            "`pull_request_review.{}` changes nothing here",
+            domain::event::cut(action, 50)
+        )));
+    }
+    let repo = event.repository.name()?;
+    let review = event.review.needed("review")?;
+    let pull = event.pull_request.needed("pull_request")?;
+    let number = pull.number.needed("pull_request.number")?;
+    let said_at = review.submitted_at.0.or(pull.updated_at.0);
+    let news = approval(reader, event, &repo, number)?;
+    let commands = match (action, said_at) {
+        ("submitted", Some(at)) => {
+            let said = Said {
+                pr: PrId::new(repo.clone(), number),
+                by: review.user.login(),
+                association: review.author_association.text(),
+                body: review.body.text(),
+                via_app: None,
+                node_id: review.node_id.0.as_deref(),
+                at,
+            };
+            // Without an order in it, a review is only what its state says.
+            orders(reader, &said).unwrap_or_default()
+        }
+        (_, _) => Vec::new(),
+    };
+    if news.is_none() && commands.is_empty() {
+        return Err(NoFact::ignored("a review that is neither an approver bot's nor holds a command"));
+    }
+    Ok(Told { repo, news, commands })
+}
+
+/// An approver bot's word on the commit it looked at.
+fn approval(
+    reader: &Reader<'_>,
+    event: &ReviewEvent<'_>,
+    repo: &RepoName,
+    number: u64,
+) -> Result<Option<News>, NoFact> {
+    let (review, pull) = (event.review.needed("review")?, event.pull_request.needed("pull_request")?);
+    let by = review.user.login();
+    if !reader.policies.for_repo(repo).approver_bot.is(by) {
+        return Ok(None);
+    }
+    // What asks for changes takes back what was approved; a mere remark does neither.
+    let granted = match (event.action.text(), review.state.text().to_ascii_lowercase().as_str()) {
+        ("submitted", "approved") => true,
+        ("submitted", "changes_requested") | ("dismissed", _) => false,
+        (_, _) => return Ok(None),
+    };
+    let Some(head) = review.commit_id.sha() else {
+        return Err(NoFact::ignored("the review is about a commit that is gone"));
+    };
+    // A dismissed review keeps the time it was submitted, so a later approval is always newer than the dismissal of an
+    // earlier one. The log tells when it was dismissed.
+    let at = review.submitted_at.0.or(pull.updated_at.0);
+    let at = at.ok_or_else(|| NoFact::missing("review.submitted_at"))?;
+    let occurred_at = if event.action.text() == "dismissed" { pull.updated_at.0.unwrap_or(at).max(at) } else { at };
+    let approval = Approval { by: by.to_ascii_lowercase(), granted, at };
+    Ok(Some(News {
+        about: About::Numbers(vec![number]),
+        id: reader.event_id(),
+        occurred_at,
+        actor: Actor::ApproverBot,
+        what: Happened::Approval { head, approval },
+        begins: false,
+    }))
+}

@@ -1,0 +1,221 @@
+//! The webhook function: who sent it, what it says, what became of it, and the answer. Behind API Gateway and in the local
+//! default it is the same code; what it says is read by the platform, and what follows is decided by the domain.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use crate::github::{Delivery, Own, Reading, read};
+use crate::ingest::{Intake, IntakeError, Status, Taken};
+use crate::signature::{Distrust, Secrets};
+use domain::policy::Policies;
+use http::request::Parts;
+use http::{HeaderMap, Method, Response};
+use jiff::Timestamp;
+use platform::engine::Engine;
+use platform::outlets::Outlets;
+use platform::secrets::Renewal;
+use platform::store::Store;
+use platform::telemetry::Log;
+
+use crate::response::{self, Problem};
+use crate::{bot, jenkins, log};
+
+/// The largest body that is read: what a Lambda can be given at once.
+pub const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
+
+/// Whom to believe. A sender without a secret is not listened to.
+#[derive(Debug, Clone)]
+pub struct Senders {
+    /// GitHub's webhook secret.
+    pub github: Secrets,
+    /// That of Jenkins' notifications.
+    pub jenkins: Option<Secrets>,
+    /// That of the bots.
+    pub bot: Option<Secrets>,
+}
+
+/// The function, with all it needs.
+#[derive(Debug)]
+pub struct Webhook<S, O> {
+    intake: Intake<S, O>,
+    policies: Policies,
+    own: Own,
+    senders: RwLock<Arc<Senders>>,
+    renewal: Option<Renewal<Senders>>,
+    log: Log,
+}
+
+/// What is known of a request, for the log.
+#[derive(Debug, Default)]
+pub(crate) struct Seen<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) event: &'a str,
+    pub(crate) delivery: &'a str,
+    pub(crate) repo: Option<String>,
+}
+
+impl<S: Store, O: Outlets> Webhook<S, O> {
+    /// The function on this store and these outlets.
+    pub fn new(store: S, outlets: O, policies: Policies, own: Own, senders: Senders, log: Log) -> Self {
+        let engine = Engine::new(store, outlets, policies.clone());
+        let (intake, senders) = (Intake::new(engine, policies.clone()), RwLock::new(Arc::new(senders)));
+        Self { intake, policies, own, senders, renewal: None, log }
+    }
+
+    /// Asks there for the secrets, now and then, and when somebody is not believed: theirs may have been changed before ours.
+    #[must_use]
+    pub fn renewing(self, renewal: Renewal<Senders>) -> Self {
+        Self { renewal: Some(renewal), ..self }
+    }
+
+    fn use_senders(&self, senders: Senders) {
+        *self.senders.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(senders);
+    }
+
+    fn senders(&self) -> Arc<Senders> {
+        Arc::clone(&self.senders.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether others than these are believed by now.
+    async fn renewed_since(&self, before: &Arc<Senders>) -> bool {
+        if let Some(renewal) = &self.renewal
+            && let Some(senders) = renewal.doubt().await
+        {
+            self.use_senders(senders);
+        }
+        // Another request may have been told before this one.
+        !Arc::ptr_eq(before, &self.senders())
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> &Engine<S, O> {
+        self.intake.engine()
+    }
+
+    /// Answers a request. Whatever is answered with 2xx is in the table or on the queue.
+    pub async fn handle(&self, request: &Parts, body: &[u8], now: Timestamp) -> Response<String> {
+        let began = Instant::now();
+        if let Some(renewal) = &self.renewal
+            && let Some(senders) = renewal.freshen(now).await
+        {
+            self.use_senders(senders);
+        }
+        let mut seen = Seen { path: request.uri.path(), ..Seen::default() };
+        let answered = self.answer(request, body, now, &mut seen).await;
+        let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match answered {
+            Ok(taken) => {
+                self.log.write(&log::taken(&seen, &taken, now, ms));
+                response::taken(&taken)
+            }
+            Err(Failed::Turned(problem)) => {
+                self.log.write(&log::rejected(&seen, &problem, now));
+                problem.response()
+            }
+            Err(Failed::Store(error)) => {
+                let problem = Problem::unavailable();
+                self.log.write(&log::failed(&seen, &error, now, ms));
+                problem.response()
+            }
+        }
+    }
+
+    async fn answer<'a>(
+        &self,
+        request: &'a Parts,
+        body: &[u8],
+        now: Timestamp,
+        seen: &mut Seen<'a>,
+    ) -> Result<Taken, Failed> {
+        let senders = self.senders();
+        let reading = match self.reading(&senders, request, body, seen) {
+            Err(problem) if problem.is_distrust() && self.renewed_since(&senders).await => {
+                self.reading(&self.senders(), request, body, seen)
+            }
+            reading => reading,
+        };
+        match reading? {
+            Reading::Told(told) => {
+                seen.repo = Some(told.repo.to_string());
+                Ok(self.intake.take(&told, now).await?)
+            }
+            Reading::Installed { id, at } => Ok(self.intake.installed(&id, at.unwrap_or(now), now).await?),
+            Reading::Ignored(reason) => Ok(Taken::said(Status::Ignored, reason)),
+            Reading::Malformed(why) => Err(Problem::malformed(why).into()),
+        }
+    }
+
+    /// What a request says, once it is known who sent it.
+    fn reading<'a>(
+        &self,
+        senders: &Senders,
+        request: &'a Parts,
+        body: &[u8],
+        seen: &mut Seen<'a>,
+    ) -> Result<Reading, Problem> {
+        // A stage of the API may stand before it.
+        let (_, sender) = request.uri.path().rsplit_once("/webhook/").ok_or_else(Problem::not_found)?;
+        let secrets = match sender {
+            "github" => Some(&senders.github),
+            "jenkins" => senders.jenkins.as_ref(),
+            "bot" => senders.bot.as_ref(),
+            _ => None,
+        };
+        let secrets = secrets.ok_or_else(Problem::not_found)?;
+        if request.method != Method::POST {
+            return Err(Problem::method_not_allowed());
+        }
+        if body.len() > MAX_BODY_BYTES {
+            return Err(Problem::too_large(MAX_BODY_BYTES));
+        }
+        let headers = &request.headers;
+        if sender != "github" {
+            believe(secrets, headers, body).map_err(Problem::distrusted)?;
+            seen.event = if sender == "bot" { "bot" } else { "jenkins" };
+            return Ok(match sender {
+                "bot" => bot::read(body, &self.policies),
+                _ => jenkins::read(body, &self.policies),
+            });
+        }
+        secrets.check_signature(body, text(headers, "x-hub-signature-256")).map_err(Problem::distrusted)?;
+        let needed = |name: &'static str| {
+            text(headers, name).ok_or_else(|| Problem::malformed(format!("the header `{name}` is missing")))
+        };
+        seen.event = needed("x-github-event")?;
+        seen.delivery = needed("x-github-delivery")?;
+        let delivery = Delivery { event: seen.event, id: seen.delivery, body };
+        Ok(read(&delivery, &self.policies, &self.own))
+    }
+}
+
+/// A sender of our own making signs as GitHub does, or shows the secret, if it cannot sign.
+fn believe(secrets: &Secrets, headers: &HeaderMap, body: &[u8]) -> Result<(), Distrust> {
+    match text(headers, "x-hub-signature-256") {
+        Some(signature) => secrets.check_signature(body, Some(signature)),
+        None => secrets.check_bearer(text(headers, "authorization")),
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Why there is no answer to give.
+enum Failed {
+    /// It is turned away.
+    Turned(Problem),
+    /// Nothing durable could be done.
+    Store(IntakeError),
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self::Turned(problem)
+    }
+}
+
+impl From<IntakeError> for Failed {
+    fn from(error: IntakeError) -> Self {
+        Self::Store(error)
+    }
+}

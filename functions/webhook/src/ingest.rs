@@ -1,0 +1,454 @@
+//! What was told is taken in: its pull requests are found, and the facts go through the engine; orders go onto the queue; what
+//! concerns a base branch or everything becomes a request, which a sweep grants when it is quiet.
+//! What is too much at once waits there too, so that nothing is dropped and nobody is kept waiting by a storm. Who may tell
+//! us something, and how they are answered, is not known here.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use domain::comment::sweep as words;
+use domain::decide::Outcome;
+use domain::event::{Fact, Happened};
+use domain::id::{CommandId, EventId, PrId, RepoName, RunId};
+use domain::policy::Policies;
+use domain::pull_request::Record;
+use domain::request::{Ask, Scope};
+use domain::run::RunTrigger;
+use domain::state::State;
+use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
+
+use crate::github::{About, News, Told};
+use platform::engine::ingest::apply_fact;
+use platform::engine::repo_registry::RepoRegistry;
+use platform::engine::{Applied, Engine, EngineError};
+use platform::hash::hashed;
+use platform::lookup;
+use platform::outlets::message::Message;
+use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::requests;
+use platform::store::{Key, Store, StoreError};
+
+/// Facts of one message that are applied at once; a commit can be the head of many pull requests.
+const MOST_AT_ONCE: usize = 50;
+/// The window of the limit.
+const WINDOW_SECS: i64 = 60;
+/// How long a fact waits that others kept overtaking, or that came with too many others.
+const SHORT_WAIT: Duration = Duration::from_secs(10);
+/// The queue can put nothing off for longer.
+const LONGEST_WAIT_SECS: u64 = 900;
+
+/// What became of what was told, in one word; the words are those of the answer (design §9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// It does not concern us.
+    Ignored,
+    /// It was known.
+    Duplicate,
+    /// It is history.
+    Superseded,
+    /// It waits on the queue, to be applied later.
+    Throttled,
+    /// A command is on its way.
+    CommandQueued,
+    /// It is recorded.
+    Applied,
+    /// It is recorded, but does not fit; GitHub will be asked.
+    Anomaly,
+}
+
+impl Status {
+    /// As the answer has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ignored => "ignored",
+            Self::Duplicate => "duplicate_ignored",
+            Self::Superseded => "superseded",
+            Self::Throttled => "throttled_delayed",
+            Self::CommandQueued => "command_queued",
+            Self::Applied => "applied",
+            Self::Anomaly => "anomaly",
+        }
+    }
+
+    fn of(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Applied => Self::Applied,
+            Outcome::Duplicate => Self::Duplicate,
+            Outcome::Ignored | Outcome::Refused => Self::Ignored,
+            Outcome::Superseded => Self::Superseded,
+            Outcome::Anomaly => Self::Anomaly,
+        }
+    }
+}
+
+/// What became of what was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The weightiest of all that became of it.
+    pub status: Status,
+    /// In one sentence.
+    pub reason: String,
+    /// For each pull request.
+    pub each: Vec<One>,
+    /// The run of the request that it became.
+    pub run: Option<RunId>,
+}
+
+impl Taken {
+    /// Something that is about no pull request in particular.
+    #[must_use]
+    pub fn said(status: Status, reason: String) -> Self {
+        Self { status, reason, each: Vec::new(), run: None }
+    }
+}
+
+/// What became of it for one pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct One {
+    /// Which.
+    pub pr: PrId,
+    /// In one word.
+    pub status: Status,
+    /// In one sentence.
+    pub reason: String,
+    /// The state left and the state reached, if it changed.
+    pub change: Option<(State, State)>,
+    /// How often it was decided.
+    pub tries: u32,
+    /// The run this was the proof or the end of, or that it opened.
+    pub run: Option<RunId>,
+    /// How long the run that this ended had lasted, in milliseconds.
+    pub ended_ms: Option<u64>,
+    /// The commands that are on their way.
+    pub commands: Vec<CommandId>,
+}
+
+/// Why it could not be taken in. Whoever told it should tell it again; what was applied already is known by its id.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum IntakeError {
+    /// The engine, or the store behind it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The queue.
+    #[error("the queue does not take it: {0}")]
+    Queue(#[from] Undelivered),
+}
+
+/// Takes in what was told.
+#[derive(Debug)]
+pub struct Intake<S, O> {
+    engine: Engine<S, O>,
+    policies: Policies,
+    repos: RepoRegistry,
+}
+
+/// A pull request that hears of it, with its record if that has been read.
+struct Hearer {
+    pr: PrId,
+    record: Option<Record>,
+}
+
+/// Who hears of it, or why nobody does.
+enum Heard {
+    By(Vec<Hearer>),
+    ByNobody(String),
+}
+
+impl<S: Store, O: Outlets> Intake<S, O> {
+    /// Takes in through this engine, with the limits of these policies.
+    pub fn new(engine: Engine<S, O>, policies: Policies) -> Self {
+        Self { engine, policies, repos: RepoRegistry::default() }
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> &Engine<S, O> {
+        &self.engine
+    }
+
+    /// Takes it in: when this answers, everything is in the table or on the queue.
+    ///
+    /// # Errors
+    /// See [`IntakeError`].
+    pub async fn take(&self, told: &Told, now: Timestamp) -> Result<Taken, IntakeError> {
+        let mut each = Vec::new();
+        let mut nobody = None;
+        // Orders first: a storm of facts must not keep them waiting.
+        if let Some(first) = told.commands.first() {
+            each.push(self.commands(told, first.pr(), now).await?);
+        }
+        if let Some(news) = &told.news {
+            if let About::Base(branch) = &news.about {
+                return self.base_moved(&told.repo, branch, news, now).await;
+            }
+            match self.hearers(&told.repo, news, now).await? {
+                Heard::By(hearers) => each.extend(self.facts(&told.repo, news, hearers, now).await?),
+                Heard::ByNobody(why) => nobody = Some(why),
+            }
+        }
+        Ok(sum_up(each, nobody))
+    }
+
+    async fn commands(&self, told: &Told, pr: PrId, now: Timestamp) -> Result<One, IntakeError> {
+        if self.engine.load(&pr, now).await?.is_none() {
+            return Ok(one(pr.clone(), Status::Ignored, format!("{pr} is not known here")));
+        }
+        let parcels: Vec<Parcel> = told
+            .commands
+            .iter()
+            .map(|command| Parcel {
+                id: command.command_id.to_string(),
+                what: Content::Queue {
+                    message: Message::Command(command.clone()),
+                    repo: told.repo.clone(),
+                    delay: Duration::ZERO,
+                },
+            })
+            .collect();
+        self.send(&parcels).await?;
+        let names: Vec<&str> = told.commands.iter().map(|command| command.command.name()).collect();
+        let commands = told.commands.iter().map(|command| command.command_id.clone()).collect();
+        Ok(One { commands, ..one(pr, Status::CommandQueued, names.join(", ")) })
+    }
+
+    /// The pull requests that hear of it. Those nobody knows here hear of nothing, unless they begin with it; so they
+    /// cost a read, and count towards no limit.
+    async fn hearers(&self, repo: &RepoName, news: &News, now: Timestamp) -> Result<Heard, IntakeError> {
+        let numbers = match &news.about {
+            About::Base(branch) => return Ok(Heard::ByNobody(format!("`{branch}` has moved"))),
+            About::Head(head) => {
+                let numbers = lookup::by_head(self.engine.store(), repo, head, now).await?;
+                if numbers.is_empty() {
+                    let why = format!("{} is the head of no pull request of ours", head.short());
+                    return Ok(Heard::ByNobody(why));
+                }
+                numbers.into_iter().collect()
+            }
+            About::Numbers(numbers) => numbers.clone(),
+        };
+        let blind = news.begins && matches!(news.what, Happened::Opened(_));
+        let mut hearers = Vec::new();
+        for number in numbers {
+            let pr = PrId::new(repo.clone(), number);
+            let record = if blind { None } else { self.engine.load(&pr, now).await? };
+            if news.begins || record.is_some() {
+                hearers.push(Hearer { pr, record });
+            }
+        }
+        if hearers.is_empty() {
+            return Ok(Heard::ByNobody("not one of our pull requests".to_owned()));
+        }
+        Ok(Heard::By(hearers))
+    }
+
+    /// A base has moved: one request for all that is open on it, however often it moves until it is looked at.
+    async fn base_moved(
+        &self,
+        repo: &RepoName,
+        branch: &str,
+        news: &News,
+        now: Timestamp,
+    ) -> Result<Taken, IntakeError> {
+        if !lookup::has_base(self.engine.store(), repo, branch, now).await? {
+            return Ok(Taken::said(Status::Ignored, format!("no pull request of ours is based on `{branch}`")));
+        }
+        let scope = Scope::Base(repo.clone(), branch.to_owned());
+        self.request(&scope, &news.id, news.occurred_at, now).await
+    }
+
+    /// Everything is to be looked at, and listed: somebody has installed us.
+    ///
+    /// # Errors
+    /// See [`IntakeError`].
+    pub async fn installed(&self, id: &EventId, at: Timestamp, now: Timestamp) -> Result<Taken, IntakeError> {
+        self.request(&Scope::All, id, at, now).await
+    }
+
+    async fn request(&self, scope: &Scope, id: &EventId, at: Timestamp, now: Timestamp) -> Result<Taken, IntakeError> {
+        // A delivery told again is the same request, and its name fits into an address.
+        let run = RunId::new(format!("asked-{}", &hashed(&[id.as_str(), &scope.to_string()])[..20]));
+        let ask = Ask { run: run.clone(), at, trigger: RunTrigger::Webhook, requested_by: None };
+        let taken = requests::ask(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
+        Ok(match taken {
+            requests::Taken::Queued(asked) => {
+                let secs = asked.due_at.duration_since(now).as_secs().max(0);
+                let reason = format!("{scope} is looked at in about {secs} s; {} are one request", asked.stands_for);
+                Taken { run: Some(run), ..Taken::said(Status::Applied, reason) }
+            }
+            requests::Taken::Known(_) => Taken::said(Status::Duplicate, format!("{id} was taken before")),
+            requests::Taken::Superseded { by } => Taken::said(Status::Superseded, words::superseded(&by)),
+            requests::Taken::OverLimit(why) => Taken::said(Status::Throttled, why),
+        })
+    }
+
+    /// Applies as many as may be applied now; the others wait on the queue.
+    async fn facts(
+        &self,
+        repo: &RepoName,
+        news: &News,
+        hearers: Vec<Hearer>,
+        now: Timestamp,
+    ) -> Result<Vec<One>, IntakeError> {
+        let waits = self.waits(repo, hearers.len(), now).await?;
+        let mut each = Vec::new();
+        let mut later: Vec<(Fact, Duration, &str)> = Vec::new();
+        for (Hearer { pr, record }, wait) in hearers.into_iter().zip(waits) {
+            let fact = news.fact(pr.clone());
+            if let Some((wait, why)) = wait {
+                later.push((fact, wait, why));
+                continue;
+            }
+            match apply_fact(&self.engine, &self.repos, record, &fact, now).await {
+                Ok(applied) => each.push(applied_to(pr, &applied)),
+                Err(EngineError::Contended { .. }) => {
+                    later.push((fact, SHORT_WAIT, "others keep writing this record"));
+                }
+                Err(error @ EngineError::Store(_)) => return Err(error.into()),
+            }
+        }
+        each.extend(self.put_off(repo, later).await?);
+        Ok(each)
+    }
+
+    /// How long each of so many facts has to wait, and why: beyond the limit of a minute each gets the place in the
+    /// minutes to come that the limit allows, so that a storm does not come back as one.
+    async fn waits(
+        &self,
+        repo: &RepoName,
+        count: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Option<(Duration, &'static str)>>, StoreError> {
+        let limit = u64::from(self.policies.for_repo(repo).limits.webhooks_per_minute_per_repo.max(1));
+        let minute = now.as_second().div_euclid(WINDOW_SECS);
+        let ttl = now.saturating_add(SignedDuration::from_secs(2 * WINDOW_SECS)).unwrap_or(Timestamp::MAX);
+        let key = limit_key(repo, minute);
+        let total = self.engine.store().count(&key, i64::try_from(count).unwrap_or(i64::MAX), ttl, now).await?;
+        let total = u64::try_from(total).unwrap_or(0);
+        let before = total.saturating_sub(count as u64);
+        let into_minute = now.as_second().rem_euclid(WINDOW_SECS).unsigned_abs();
+        Ok((0..count)
+            .map(|n| {
+                let place = before + n as u64;
+                if place >= limit {
+                    Some((wait(place, limit, into_minute), "more than this repository's limit per minute"))
+                } else if n >= MOST_AT_ONCE {
+                    Some((SHORT_WAIT, "too many pull requests for one delivery"))
+                } else {
+                    None
+                }
+            })
+            .collect())
+    }
+
+    /// Onto the queue, to be applied later by the same engine.
+    async fn put_off(&self, repo: &RepoName, facts: Vec<(Fact, Duration, &str)>) -> Result<Vec<One>, IntakeError> {
+        if facts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut each = VecDeque::new();
+        let mut parcels = Vec::new();
+        for (fact, delay, why) in facts {
+            let reason = format!("{why}: it is applied in about {} s", delay.as_secs());
+            each.push_back(one(fact.pr.clone(), Status::Throttled, reason));
+            let id = format!("fact:{}#{}", fact.pr, fact.id);
+            let message = Message::Fact(Box::new(fact));
+            parcels.push(Parcel { id, what: Content::Queue { message, repo: repo.clone(), delay } });
+        }
+        self.send(&parcels).await?;
+        Ok(each.into())
+    }
+
+    /// All of them, or it counts as nothing: what is told again is known by its id.
+    async fn send(&self, parcels: &[Parcel]) -> Result<(), Undelivered> {
+        let answers = self.engine.outlets().send(parcels).await;
+        if answers.len() < parcels.len() {
+            return Err(Undelivered("not every message was answered for".to_owned()));
+        }
+        answers.into_iter().collect()
+    }
+}
+
+/// The counter of one repository's minute.
+fn limit_key(repo: &RepoName, minute: i64) -> Key {
+    Key::state(format!("LIMIT#webhook#{repo}#{minute}"))
+}
+
+/// How long the `place`th fact of this minute, counted from 0, waits for its place in the minutes to come.
+fn wait(place: u64, limit: u64, into_minute: u64) -> Duration {
+    let window = WINDOW_SECS.unsigned_abs();
+    let minutes_later = place / limit;
+    let into_that_minute = (place % limit) * window / limit;
+    let secs = (minutes_later * window + into_that_minute).saturating_sub(into_minute).clamp(1, LONGEST_WAIT_SECS);
+    Duration::from_secs(secs)
+}
+
+fn one(pr: PrId, status: Status, reason: String) -> One {
+    One { pr, status, reason, change: None, tries: 0, run: None, ended_ms: None, commands: Vec::new() }
+}
+
+fn applied_to(pr: PrId, applied: &Applied) -> One {
+    let from = applied.events.iter().find_map(|event| event.from);
+    let to = applied.events.iter().rev().find_map(|event| event.to);
+    One {
+        pr,
+        status: Status::of(applied.outcome),
+        reason: applied.reason.clone(),
+        change: from.zip(to),
+        tries: applied.tries,
+        run: applied.events.iter().find_map(|event| event.payload.run.clone()),
+        ended_ms: applied.ended_ms.first().copied(),
+        commands: Vec::new(),
+    }
+}
+
+fn sum_up(each: Vec<One>, nobody: Option<String>) -> Taken {
+    let Some(weightiest) = each.iter().map(|one| one.status).max() else {
+        let reason = nobody.unwrap_or_else(|| "it says nothing".to_owned());
+        return Taken::said(Status::Ignored, reason);
+    };
+    let reason = match each.as_slice() {
+        [one] => one.reason.clone(),
+        many => {
+            let most =
+                many.iter().filter(|one| one.status == weightiest).map(|one| format!("{}: {}", one.pr, one.reason));
+            domain::event::cut(&most.collect::<Vec<_>>().join("; "), 500)
+        }
+    };
+    Taken { status: weightiest, reason, each, run: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_is_spread_over_the_minutes_to_come() {
+        let waits: Vec<u64> = [30, 31, 59, 60, 75, 90].map(|place| wait(place, 30, 20).as_secs()).into();
+        assert_eq!(waits, [40, 42, 98, 100, 130, 160]);
+        assert_eq!(wait(1, 1, 59).as_secs(), 1);
+        assert_eq!(wait(u64::MAX / 60, 1, 0).as_secs(), 900);
+    }
+
+    #[test]
+    fn the_words_are_the_designs_and_the_weightiest_counts() {
+        let all = [
+            Status::Ignored,
+            Status::Duplicate,
+            Status::Superseded,
+            Status::Throttled,
+            Status::CommandQueued,
+            Status::Applied,
+            Status::Anomaly,
+        ];
+        let names = all.map(Status::name).join(" ");
+        assert_eq!(names, "ignored duplicate_ignored superseded throttled_delayed command_queued applied anomaly");
+        let each = all.map(|status| one("a/b#1".parse().unwrap(), status, status.name().to_owned())).to_vec();
+        let taken = sum_up(each, None);
+        assert_eq!((taken.status, taken.reason.as_str()), (Status::Anomaly, "a/b#1: anomaly"));
+        assert_eq!(sum_up(Vec::new(), Some("nobody".to_owned())).reason, "nobody");
+    }
+}

@@ -1,0 +1,224 @@
+//! `POST /webhook/jenkins`: what Jenkins' Notification plugin sends when a build is queued, starts and ends. GitHub is told
+//! separately, and sometimes is not.
+
+use std::borrow::Cow;
+
+use domain::event::{Actor, Happened};
+use domain::id::{RepoName, Sha};
+use domain::policy::{Policies, Policy};
+use domain::signals::{CheckKind, Verdict};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::direct_report::{parse, reading, told, whole_seconds};
+use crate::github::lenient::{Part, Soft};
+use crate::github::{About, NoFact, Reading, Told};
+use platform::github::mapping::{self, Reported};
+use platform::hash::hashed;
+
+/// The context under which Jenkins' branch source reports a pull request, unless the configuration names another one.
+const CONTEXT: &str = "continuous-integration/jenkins/pr-merge";
+
+type Text<'a> = Soft<Cow<'a, str>>;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Notification<'a> {
+    name: Text<'a>,
+    url: Text<'a>,
+    build: Part<Build<'a>>,
+    /// Not the plugin's: which context on GitHub this is, which repository and which commit, if Jenkins does not know.
+    context: Text<'a>,
+    repo: Text<'a>,
+    head_sha: Text<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Build<'a> {
+    full_url: Text<'a>,
+    number: Soft<u64>,
+    phase: Text<'a>,
+    status: Text<'a>,
+    timestamp: Soft<Timestamp>,
+    scm: Part<Scm<'a>>,
+    parameters: Part<Parameters<'a>>,
+    log: Text<'a>,
+    notes: Text<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Scm<'a> {
+    url: Text<'a>,
+    commit: Text<'a>,
+}
+
+/// Of the parameters only that which names the head: what is built may be its merge with the base.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Parameters<'a> {
+    #[serde(rename = "ghprbActualCommit", alias = "HEAD_SHA", alias = "head_sha")]
+    head: Text<'a>,
+}
+
+/// Reads a notification.
+#[must_use]
+pub(crate) fn read(body: &[u8], policies: &Policies) -> Reading {
+    reading(parse(body).and_then(|notification| translate(&notification, policies)))
+}
+
+fn translate(said: &Notification<'_>, policies: &Policies) -> Result<Told, NoFact> {
+    let build = said.build.0.as_ref().ok_or_else(|| NoFact::missing("build"))?;
+    let repo = repo(said, build).ok_or_else(|| NoFact::missing("build.scm.url"))?;
+    let head = head(said, build).ok_or_else(|| NoFact::missing("build.scm.commit"))?;
+    let policy = policies.for_repo(&repo);
+    let (phase, status) = (build.phase.text(), build.status.text());
+    let verdict = verdict(phase, status)?;
+    let at = build.timestamp.0.map(whole_seconds).ok_or_else(|| NoFact::missing("build.timestamp"))?;
+    let text = [build.notes.text(), build.log.text()].map(str::trim).join("\n");
+    let reported = Reported {
+        name: context(said, policy),
+        kind: CheckKind::Status,
+        verdict,
+        conclusion: if status.is_empty() { phase } else { status },
+        id: None,
+        started_at: None,
+        at,
+        text: &text,
+    };
+    let check = mapping::check(policy, &reported);
+    let number = build.number.0.map(|number| number.to_string()).unwrap_or_default();
+    let job = [said.name.text(), said.url.text(), build.full_url.text()].join("\n");
+    let id = format!("jenkins:{}", hashed(&[&job, &number, phase, status]));
+    let what = Happened::Check { head: head.clone(), check };
+    Ok(told(repo, About::Head(head), id, at, Actor::Jenkins, what))
+}
+
+fn verdict(phase: &str, status: &str) -> Result<Verdict, NoFact> {
+    match (phase.to_ascii_uppercase().as_str(), status.to_ascii_uppercase().as_str()) {
+        ("QUEUED", _) => Ok(Verdict::Queued),
+        ("STARTED", _) => Ok(Verdict::Running),
+        ("COMPLETED" | "FINALIZED", "SUCCESS") => Ok(Verdict::Passed),
+        ("COMPLETED" | "FINALIZED", "FAILURE" | "UNSTABLE" | "ABORTED" | "NOT_BUILT") => Ok(Verdict::Failed),
+        (_, _) => {
+            let what = domain::event::cut(format!("{phase} {status}").trim(), 50);
+            Err(NoFact::Ignored(format!("`{what}` is no phase of a build that says anything")))
+        }
+    }
+}
+
+/// `https://github.com/acme/shop.git`, `git@github.com:acme/shop.git`, or told outright.
+fn repo(said: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
+    if let Some(repo) = said.repo.0.as_deref() {
+        return repo.parse().ok();
+    }
+    let url = build.scm.0.as_ref().map(|scm| scm.url.text())?;
+    let path = url.trim_end_matches('/').trim_end_matches(".git");
+    let mut parts = path.rsplit(['/', ':']);
+    let (name, owner) = (parts.next()?, parts.next()?);
+    format!("{owner}/{name}").parse().ok()
+}
+
+fn head(said: &Notification<'_>, build: &Build<'_>) -> Option<Sha> {
+    let parameter = || build.parameters.0.as_ref().and_then(|parameters| parameters.head.sha());
+    let built = || build.scm.0.as_ref().and_then(|scm| scm.commit.sha());
+    said.head_sha.sha().or_else(parameter).or_else(built)
+}
+
+/// The name under which GitHub hears of the same build, so that both ways speak of one check.
+fn context<'a>(said: &'a Notification<'_>, policy: &'a Policy) -> &'a str {
+    let jenkins = |name: &&String| name.to_ascii_lowercase().contains("jenkins");
+    let required = || policy.checks.required.iter().find(jenkins).map(String::as_str);
+    said.context.0.as_deref().filter(|context| !context.is_empty()).or_else(required).unwrap_or(CONTEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn notification(phase: &str, status: Value) -> Value {
+        json!({
+            "name": "shop/PR-42", "url": "job/shop/job/PR-42/",
+            "build": {
+                "full_url": "https://jenkins.example/job/shop/job/PR-42/7/", "number": 7, "phase": phase, "status": status,
+                "timestamp": 1_772_442_000_750_u64, "scm": {"url": "git@github.com:acme/shop.git", "commit": "b".repeat(40)},
+                "log": "Cannot contact agent-3: java.lang.InterruptedException"
+            }
+        })
+    }
+
+    fn read_value(value: &Value, policies: &Policies) -> Reading {
+        read(value.to_string().as_bytes(), policies)
+    }
+
+    #[track_caller]
+    fn check(value: &Value, policies: &Policies) -> (String, String, domain::signals::Check) {
+        let Reading::Told(told) = read_value(value, policies) else { panic!("{value}") };
+        assert_eq!(told.repo.as_str(), "acme/shop");
+        let news = told.news.unwrap();
+        assert_eq!(news.actor, Actor::Jenkins);
+        let Happened::Check { head, check } = news.what else { panic!() };
+        assert_eq!(news.about, About::Head(head.clone()));
+        (news.id.to_string(), head.to_string(), check)
+    }
+
+    #[test]
+    fn a_build_is_the_check_github_knows_it_as() {
+        let policies = Policies::default();
+        let (id, head, lost) = check(&notification("COMPLETED", json!("FAILURE")), &policies);
+        assert_eq!((head, lost.name.as_str(), lost.verdict), ("b".repeat(40), CONTEXT, Verdict::Failed));
+        assert_eq!(lost.failure.unwrap().transient_rule.as_deref(), Some("agent-lost"));
+        assert_eq!(lost.at.to_string(), "2026-03-02T09:00:00Z");
+        assert_eq!((id.len(), id.starts_with("jenkins:")), ("jenkins:".len() + 64, true));
+        let (_, _, green) = check(&notification("FINALIZED", json!("SUCCESS")), &policies);
+        assert_eq!((green.verdict, green.failure), (Verdict::Passed, None));
+        for (phase, verdict) in
+            [("QUEUED", Verdict::Queued), ("STARTED", Verdict::Running), ("started", Verdict::Running)]
+        {
+            assert_eq!(check(&notification(phase, Value::Null), &policies).2.verdict, verdict);
+        }
+    }
+
+    #[test]
+    fn the_same_build_in_another_phase_is_another_report() {
+        let id = |phase: &str, status: Value| check(&notification(phase, status), &Policies::default()).0;
+        let ids = [id("STARTED", Value::Null), id("COMPLETED", json!("FAILURE")), id("COMPLETED", json!("SUCCESS"))];
+        assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+        assert_eq!(ids[0], id("STARTED", Value::Null));
+        let mut next = notification("STARTED", Value::Null);
+        next["build"]["number"] = json!(8);
+        assert_ne!(check(&next, &Policies::default()).0, ids[0]);
+    }
+
+    #[test]
+    fn context_repository_and_head_may_be_told() {
+        let required = Policies::parse("[checks]\nrequired = ['lint', 'ci/Jenkins']").unwrap();
+        let mut told = notification("STARTED", Value::Null);
+        assert_eq!(check(&told, &required).2.name, "ci/Jenkins");
+        told["context"] = json!("build");
+        told["build"]["parameters"] = json!({"ghprbActualCommit": "c".repeat(40)});
+        let (_, head, named) = check(&told, &required);
+        assert_eq!((head, named.name.as_str()), ("c".repeat(40), "build"));
+        told["head_sha"] = json!("d".repeat(40));
+        told["build"]["scm"] = json!({"url": "https://github.com/acme/shop/"});
+        assert_eq!(check(&told, &required).1, "d".repeat(40));
+        told["repo"] = json!("acme/shop");
+        told["build"]["scm"] = Value::Null;
+        assert_eq!(check(&told, &required).1, "d".repeat(40));
+    }
+
+    #[test]
+    fn what_says_nothing_is_ignored_and_what_is_missing_is_named() {
+        let policies = Policies::default();
+        assert!(matches!(read_value(&notification("DELETED", Value::Null), &policies), Reading::Ignored(_)));
+        assert!(matches!(read_value(&notification("COMPLETED", Value::Null), &policies), Reading::Ignored(_)));
+        for (pointer, name) in [("/build", "build"), ("/build/timestamp", "timestamp"), ("/build/scm", "scm.url")] {
+            let mut odd = notification("STARTED", Value::Null);
+            *odd.pointer_mut(pointer).unwrap() = json!(["x"]);
+            assert!(matches!(read_value(&odd, &policies), Reading::Malformed(why) if why.contains(name)), "{pointer}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The one line a delivery leaves in the log, with its counter. Never a payload: what is turned away leaves 300 bytes at most.
+
+use crate::ingest::{IntakeError, Status, Taken};
+use domain::event::cut;
+use domain::id::CommandId;
+use jiff::Timestamp;
+use platform::telemetry::Line;
+
+use crate::handler::Seen;
+use crate::response::Problem;
+
+const FUNCTION: &str = "webhook";
+/// Longest reason in the log, in characters.
+const MAX_REASON: usize = 200;
+/// Longest name of somebody else's making, in characters.
+const MAX_NAME: usize = 100;
+
+fn counter(status: Status) -> &'static str {
+    match status {
+        Status::Ignored => "ignored",
+        Status::Duplicate => "duplicate",
+        Status::Superseded => "superseded",
+        Status::Throttled => "throttled",
+        Status::CommandQueued => "command_queued",
+        Status::Applied => "applied",
+        Status::Anomaly => "anomaly",
+    }
+}
+
+fn begin(seen: &Seen<'_>, now: Timestamp, ms: u64) -> Line {
+    Line::new(FUNCTION, now)
+        .with_some("delivery", some(seen.delivery))
+        .with_some("event", some(seen.event))
+        .with_some("repo", seen.repo.clone())
+        .took_ms(ms)
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| cut(text, MAX_NAME))
+}
+
+/// It was taken in.
+pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> Line {
+    let mut line = begin(seen, now, ms)
+        .with("level", "INFO")
+        .with("status", taken.status.name())
+        .with("reason", cut(&taken.reason, MAX_REASON));
+    if let [one] = taken.each.as_slice() {
+        line = line.with("pr", one.pr.number);
+    } else if !taken.each.is_empty() {
+        let numbers: Vec<u64> = taken.each.iter().map(|one| one.pr.number).take(20).collect();
+        line = line.with("prs", numbers).with("pr_count", taken.each.len());
+    }
+    if let Some((from, to)) = taken.each.iter().find_map(|one| one.change) {
+        line = line.with("from", from.name()).with("to", to.name());
+    }
+    // From the delivery to the command, and from the run to the delivery that proved it.
+    let commands: Vec<&str> = taken.each.iter().flat_map(|one| &one.commands).map(CommandId::as_str).take(20).collect();
+    line = line.with_some("commands", (!commands.is_empty()).then_some(commands));
+    let run = taken.run.as_ref().or_else(|| taken.each.iter().find_map(|one| one.run.as_ref()));
+    line = line.with_some("run", run.map(|run| run.as_str().to_owned()));
+    if let Some(ms) = taken.each.iter().find_map(|one| one.ended_ms) {
+        line = line.gauge("run_ms", "Milliseconds", ms);
+    }
+    let tries = taken.each.iter().map(|one| one.tries).max().filter(|tries| *tries > 1);
+    line = line.with_some("tries", tries);
+    // One delivery may concern several pull requests: each counts.
+    let mut statuses: Vec<Status> = taken.each.iter().map(|one| one.status).collect();
+    if statuses.is_empty() {
+        statuses.push(taken.status);
+    }
+    statuses.sort_unstable();
+    statuses.chunk_by(|a, b| a == b).fold(line, |line, same| line.count(counter(same[0]), same.len() as u64))
+}
+
+/// It was turned away.
+pub(crate) fn rejected(seen: &Seen<'_>, problem: &Problem, now: Timestamp) -> Line {
+    // Anybody can be turned away, as often as they like: what they send is neither repeated nor long.
+    Line::new(FUNCTION, now)
+        .count("rejected", 1)
+        .with("code", problem.code)
+        .with("path", cut(&seen.path.escape_default().to_string(), 30))
+        .with_some(
+            "delivery",
+            (!seen.delivery.is_empty()).then(|| cut(&seen.delivery.escape_default().to_string(), 36)),
+        )
+}
+
+/// Nothing durable could be done.
+pub(crate) fn failed(seen: &Seen<'_>, error: &IntakeError, now: Timestamp, ms: u64) -> Line {
+    begin(seen, now, ms).count("failed", 1).with("level", "ERROR").with("error", cut(&error.to_string(), MAX_REASON))
+}

@@ -1,0 +1,84 @@
+//! How a webhook is answered: what became of it, or a problem with a code that does not change and a sentence somebody can
+//! act on (design §9).
+
+use crate::ingest::Taken;
+use http::{Response, StatusCode, header};
+use serde_json::json;
+
+/// Why a request is turned away, or cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The code, which programs may rely on.
+    pub code: &'static str,
+    /// What happened, and what to do.
+    pub detail: String,
+}
+
+impl Problem {
+    fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into() }
+    }
+
+    /// There is nothing here.
+    pub(crate) fn not_found() -> Self {
+        let detail = "there is nothing here: webhooks go to /webhook/github, /webhook/jenkins or /webhook/bot";
+        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", detail)
+    }
+
+    /// Only POST is understood.
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "webhooks are sent by POST")
+    }
+
+    /// The body is too large.
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let detail = format!("the body is larger than {limit} bytes: a sweep will find what it says");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", detail)
+    }
+
+    /// The sender is not believed.
+    pub(crate) fn distrusted(why: impl std::fmt::Display) -> Self {
+        let detail = format!("{why}: sender and receiver must have the same secret");
+        Self::new(StatusCode::UNAUTHORIZED, "SIGNATURE_INVALID", detail)
+    }
+
+    /// Whether the sender is not believed.
+    pub(crate) fn is_distrust(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED
+    }
+
+    /// It cannot be understood.
+    pub(crate) fn malformed(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "WEBHOOK_MALFORMED", why)
+    }
+
+    /// Nothing durable could be done.
+    pub(crate) fn unavailable() -> Self {
+        let detail = "it could not be stored: deliver it again later";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "TEMPORARILY_UNAVAILABLE", detail)
+    }
+
+    /// The answer.
+    pub(crate) fn response(&self) -> Response<String> {
+        let title = self.status.canonical_reason().unwrap_or("Problem");
+        let body = json!({
+            "type": "about:blank", "title": title, "status": self.status.as_u16(), "code": self.code, "detail": self.detail
+        });
+        answer(self.status, "application/problem+json", body.to_string())
+    }
+}
+
+/// What became of it.
+pub(crate) fn taken(taken: &Taken) -> Response<String> {
+    let body = json!({"status": taken.status.name(), "reason": taken.reason});
+    answer(StatusCode::OK, "application/json", body.to_string())
+}
+
+fn answer(status: StatusCode, content_type: &'static str, body: String) -> Response<String> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,52 @@
+//! The row that remembers which issue Suture wrote under a key: the Car Bridge writes it, the reconciler reads it.
+
+use domain::id::RepoName;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::kept;
+use crate::store::{Key, Store, StoreError};
+
+/// The row is kept this long after it was last needed; then GitHub is asked again.
+const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 90);
+
+/// An issue that Suture wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagedIssueRow {
+    /// Its number.
+    pub number: u64,
+    /// Whether pinning it was tried: if there was no room, or a person unpinned it, that is so.
+    pub pinned: bool,
+}
+
+fn row_key(repo: &RepoName, key: &str) -> Key {
+    Key::state(format!("ISSUE#{repo}#{key}"))
+}
+
+/// The issue of this key, if it was written.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn load<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    key: &str,
+    now: Timestamp,
+) -> Result<Option<ManagedIssueRow>, StoreError> {
+    Ok(kept::load(store, &row_key(repo, key), now).await?.map(|kept| kept.what))
+}
+
+/// Remembers which issue was written under this key.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn save<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    key: &str,
+    issue: &ManagedIssueRow,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let ttl = now.saturating_add(REMEMBERED_FOR).unwrap_or(Timestamp::MAX);
+    kept::put(store, &row_key(repo, key), issue, ttl, now).await
+}

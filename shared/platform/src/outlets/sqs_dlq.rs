@@ -1,0 +1,107 @@
+//! The dead-letter queue on SQS.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::error::DisplayErrorContext;
+use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName as About, QueueAttributeName};
+use jiff::Timestamp;
+
+use super::dlq::{Dead, DlqError, Dump};
+
+/// What SQS gives at once.
+const BATCH: i32 = 10;
+/// How often SQS is asked for more when looking: it gives what it happens to find.
+const LOOKS: usize = 6;
+/// Most messages that are sent back at once; who has more asks again.
+const MOST_MOVED: usize = 500;
+/// How long sending back may take; a function ends after half a minute.
+const MOVE_FOR: Duration = Duration::from_secs(15);
+/// Nobody else gets a message that is being sent back for this long, in seconds.
+const HELD_SECS: i32 = 30;
+
+/// A dead-letter queue on SQS, and the queue its messages came from.
+#[derive(Debug, Clone)]
+pub struct SqsDlq {
+    client: Client,
+    dead: String,
+    queue: String,
+}
+
+fn unavailable<E: std::error::Error>(error: E) -> DlqError {
+    DlqError::Unavailable(DisplayErrorContext(error).to_string())
+}
+
+impl SqsDlq {
+    /// The dead-letter queue, and the queue its messages came from.
+    #[must_use]
+    pub fn new(config: &aws_config::SdkConfig, dead: String, queue: String) -> Self {
+        Self { client: Client::new(config), dead, queue }
+    }
+
+    pub(super) async fn count(&self) -> Result<u64, DlqError> {
+        let wanted = QueueAttributeName::ApproximateNumberOfMessages;
+        let request = self.client.get_queue_attributes().queue_url(&self.dead).attribute_names(wanted.clone());
+        let got = request.send().await.map_err(unavailable)?;
+        let count = got.attributes().and_then(|attributes| attributes.get(&wanted));
+        Ok(count.and_then(|count| count.parse().ok()).unwrap_or(0))
+    }
+
+    async fn receive(&self, held_secs: i32) -> Result<Vec<Received>, DlqError> {
+        let request = self.client.receive_message().queue_url(&self.dead).max_number_of_messages(BATCH);
+        let request = request.visibility_timeout(held_secs).wait_time_seconds(0);
+        let request = request.message_system_attribute_names(About::All);
+        Ok(request.send().await.map_err(unavailable)?.messages.unwrap_or_default())
+    }
+
+    pub(super) async fn look(&self) -> Result<Dump, DlqError> {
+        let mut found: BTreeMap<String, Dead> = BTreeMap::new();
+        for _ in 0..LOOKS {
+            let before = found.len();
+            // Nobody is kept from a message that was only looked at.
+            let batch = self.receive(0).await?;
+            found.extend(batch.into_iter().filter_map(dead).map(|dead| (dead.id.clone(), dead)));
+            if found.len() == before {
+                break;
+            }
+        }
+        let approximate_count = self.count().await?.max(found.len() as u64);
+        let mut messages: Vec<Dead> = found.into_values().collect();
+        messages.sort_by_key(|dead| dead.sent_at);
+        Ok(Dump { messages, approximate_count })
+    }
+
+    pub(super) async fn redrive(&self) -> Result<u64, DlqError> {
+        let give_up_at = Instant::now() + MOVE_FOR;
+        let mut moved = 0;
+        while moved < MOST_MOVED && Instant::now() < give_up_at {
+            let batch = self.receive(HELD_SECS).await?;
+            if batch.is_empty() {
+                break;
+            }
+            for message in batch {
+                let (Some(body), Some(handle)) = (message.body(), message.receipt_handle()) else { continue };
+                let group = message.attributes().and_then(|about| about.get(&About::MessageGroupId)).cloned();
+                let request = self.client.send_message().queue_url(&self.queue).message_body(body);
+                request.set_message_group_id(group).send().await.map_err(unavailable)?;
+                // If this fails, it is sent back twice.
+                let taken = self.client.delete_message().queue_url(&self.dead).receipt_handle(handle);
+                taken.send().await.map_err(unavailable)?;
+                moved += 1;
+            }
+        }
+        Ok(moved as u64)
+    }
+}
+
+fn dead(message: Received) -> Option<Dead> {
+    let about = |name: About| message.attributes().and_then(|attributes| attributes.get(&name)).cloned();
+    let sent_at = about(About::SentTimestamp).and_then(|ms| ms.parse().ok());
+    Some(Dead {
+        id: message.message_id()?.to_owned(),
+        sent_at: sent_at.and_then(|ms| Timestamp::from_millisecond(ms).ok()),
+        receive_count: about(About::ApproximateReceiveCount).and_then(|count| count.parse().ok()).unwrap_or(0),
+        body: message.body().unwrap_or_default().to_owned(),
+    })
+}

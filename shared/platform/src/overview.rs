@@ -1,0 +1,239 @@
+//! What the dashboard and the status issue count: pull requests by state and repository, and what happened today. Counted from the index that lists pull requests by repository. Records are read only of those that may be
+//! stale by that index, and of those a person has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::event::{Event, EventKind};
+use domain::id::{PrId, RepoName};
+use domain::insight::Trace;
+use domain::policy::Policies;
+use domain::pull_request::{Record, later};
+use domain::state::State;
+use futures_util::future::try_join_all;
+use jiff::Timestamp;
+use jiff::civil::Date;
+
+use crate::lookup::{self, DayReading};
+use crate::rows::{self, Listed};
+use crate::store::{Store, StoreError};
+
+/// Entries of the index read at a time.
+const PAGE: u32 = 1000;
+/// Entries of one repository that are counted; nobody counts further by eye.
+const MOST_ENTRIES: usize = 50_000;
+/// Repositories that are read side by side.
+const AT_ONCE: usize = 8;
+/// Records that are read of what may be stale, and of what a person has: the longest waiting ones.
+const MOST_RECORDS: usize = 500;
+/// Events of each part of a day that are read for the counts.
+pub const MOST_A_DAY: u32 = 5_000;
+
+/// What there is, for everybody; who may see what is asked when it is shown.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Counted {
+    /// The repositories.
+    pub repos: BTreeSet<RepoName>,
+    listed: Vec<Listed>,
+    /// Of what may be stale, and of what a person has.
+    records: BTreeMap<PrId, Record>,
+    stale: BTreeSet<PrId>,
+}
+
+/// One state's pull requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    /// Which state.
+    pub state: State,
+    /// How many.
+    pub count: u64,
+    /// Of these, stale.
+    pub stale: u64,
+    /// The one that has been there longest.
+    pub oldest: Option<(PrId, Timestamp)>,
+}
+
+impl Counted {
+    /// All twelve, of the repositories one may see.
+    #[must_use]
+    pub fn lanes(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<Lane> {
+        let mut lanes = State::ALL.map(|state| Lane { state, count: 0, stale: 0, oldest: None });
+        for entry in self.seen_by(sees) {
+            let Some(lane) = lanes.iter_mut().find(|lane| lane.state == entry.state) else { continue };
+            lane.count += 1;
+            lane.stale += u64::from(self.stale.contains(&entry.pr));
+            if lane.oldest.as_ref().is_none_or(|(_, since)| entry.since < *since) {
+                lane.oldest = Some((entry.pr.clone(), entry.since));
+            }
+        }
+        lanes.into()
+    }
+
+    /// Each repository: open, with a person, stale.
+    #[must_use]
+    pub fn by_repo(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<(RepoName, [u64; 3])> {
+        let seen = self.repos.iter().filter(|repo| sees(repo));
+        let mut repos: BTreeMap<RepoName, [u64; 3]> = seen.map(|repo| (repo.clone(), [0; 3])).collect();
+        for entry in self.seen_by(sees).filter(|entry| !entry.state.is_terminal()) {
+            let counts = repos.entry(entry.pr.repo.clone()).or_default();
+            counts[0] += 1;
+            counts[1] += u64::from(entry.state == State::NeedsIntervention);
+            counts[2] += u64::from(self.stale.contains(&entry.pr));
+        }
+        repos.into_iter().collect()
+    }
+
+    /// What a person has, the longest first.
+    #[must_use]
+    pub fn needs_person(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<&Record> {
+        let with_person = |record: &&Record| record.state == State::NeedsIntervention && sees(&record.id.repo);
+        let mut records: Vec<&Record> = self.records.values().filter(with_person).collect();
+        records.sort_by_key(|record| (record.progressed_at, &record.id));
+        records
+    }
+
+    /// What is stale, by its place in the queue.
+    #[must_use]
+    pub fn stuck(&self, sees: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&Record> {
+        let stale = |record: &&Record| self.stale.contains(&record.id) && sees(&record.id.repo);
+        let mut records: Vec<&Record> = self.records.values().filter(stale).collect();
+        records.sort_by_cached_key(|record| {
+            (std::cmp::Reverse(record.priority_score(now)), record.progressed_at, record.id.clone())
+        });
+        records
+    }
+
+    fn seen_by(&self, sees: impl Fn(&RepoName) -> bool) -> impl Iterator<Item = &Listed> {
+        self.listed.iter().filter(move |entry| sees(&entry.pr.repo))
+    }
+}
+
+/// Whether the index alone says that it cannot be stale: it has not been in its state for long enough.
+fn may_be_stale(entry: &Listed, policies: &Policies, now: Timestamp) -> bool {
+    let threshold = policies.for_repo(&entry.pr.repo).threshold(entry.state);
+    threshold.is_some_and(|threshold| later(entry.since, threshold) <= now)
+}
+
+/// Counts what there is: for `/api/overview`, and for the status issue.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> Result<Counted, StoreError> {
+    let repos = lookup::repos(store, now).await?;
+    let names: Vec<&RepoName> = repos.iter().collect();
+    let mut listed = Vec::new();
+    for group in names.chunks(AT_ONCE) {
+        let lists = try_join_all(group.iter().map(|repo| entries(store, repo, now))).await?;
+        listed.extend(lists.into_iter().flatten());
+    }
+    let longest = |mut entries: Vec<&Listed>| {
+        entries.sort_by_key(|entry| entry.since);
+        entries.into_iter().take(MOST_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
+    };
+    let late: Vec<&Listed> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
+    let late_ids: BTreeSet<PrId> = late.iter().map(|entry| entry.pr.clone()).collect();
+    let with_person = listed.iter().filter(|entry| entry.state == State::NeedsIntervention).collect();
+    let wanted: Vec<PrId> = longest(late).into_iter().chain(longest(with_person)).collect();
+    let read = lookup::records(store, &wanted, now).await?;
+    let records: BTreeMap<PrId, Record> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
+    // Of those beyond the bound only the index is known, and it says that they are late.
+    let is_stale = |pr: &PrId| match records.get(pr) {
+        Some(record) => record.is_stale(policies.for_repo(&pr.repo), now),
+        None => !wanted.contains(pr),
+    };
+    let stale = late_ids.into_iter().filter(is_stale).collect();
+    Ok(Counted { repos, listed, records, stale })
+}
+
+async fn entries<S: Store>(store: &S, repo: &RepoName, now: Timestamp) -> Result<Vec<Listed>, StoreError> {
+    let mut found = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = lookup::pull_requests(store, repo, None, cursor, PAGE, now).await?;
+        found.extend(page.entries);
+        cursor = page.next;
+        if cursor.is_none() || found.len() >= MOST_ENTRIES {
+            return Ok(found);
+        }
+    }
+}
+
+/// What happened on a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DayCounts {
+    /// Pull requests that began.
+    pub opened: u32,
+    /// Pull requests that were merged.
+    pub merged: u32,
+    /// Remedies that were proven by the event they expected.
+    pub healed: u32,
+    /// Remedies that were claimed.
+    pub remedies: u32,
+    /// Pull requests that were handed to a person.
+    pub escalated: u32,
+}
+
+impl DayCounts {
+    fn add(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.merged += other.merged;
+        self.healed += other.healed;
+        self.remedies += other.remedies;
+        self.escalated += other.escalated;
+    }
+
+    fn note(&mut self, event: &Event) {
+        self.opened += u32::from(event.kind == EventKind::PrOpened);
+        self.merged += u32::from(event.to == Some(State::Merged));
+        self.healed += u32::from(event.is_healed());
+        self.remedies += u32::from(event.kind.claims().is_some());
+        self.escalated += u32::from(event.kind == EventKind::EscalatedNeedsIntervention);
+    }
+}
+
+/// A day, as far as it is shown.
+#[derive(Debug, Default)]
+pub struct Day {
+    counts: BTreeMap<RepoName, DayCounts>,
+    pub traces: Vec<Trace>,
+    /// Whether there was more than was read.
+    pub cut: bool,
+}
+
+impl Day {
+    fn of(events: &[Event], cut: bool) -> Self {
+        let mut counts: BTreeMap<RepoName, DayCounts> = BTreeMap::new();
+        for event in events {
+            counts.entry(event.pr.repo.clone()).or_default().note(event);
+        }
+        Self { counts, traces: events.iter().filter_map(Trace::of).collect(), cut }
+    }
+
+    #[must_use]
+    pub fn sum(&self, sees: impl Fn(&RepoName) -> bool) -> DayCounts {
+        let mut sum = DayCounts::default();
+        self.counts.iter().filter(|(repo, _)| sees(repo)).for_each(|(_, counts)| sum.add(counts));
+        sum
+    }
+}
+
+/// Reads one day of the log.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<Day, StoreError> {
+    let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
+    let (events, whole) = lookup::of_day(store, reading, now).await?;
+    Ok(Day::of(&events, !whole))
+}
+
+/// What has happened today, of the repositories one may see: the last of the days at `/api/overview`.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn today<S: Store>(
+    store: &S,
+    sees: impl Fn(&RepoName) -> bool,
+    now: Timestamp,
+) -> Result<DayCounts, StoreError> {
+    Ok(read_day(store, rows::day_of(now), now).await?.sum(sees))
+}
