@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use domain::route::{BUS_SOURCE, DetailType};
+use domain::bus::{BUS_SOURCE, DetailType};
 use platform::store::dynamo::tables::Names;
 use serde_json::{Value, json};
 use tests::lambda::root;

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use car_bridge::{self, Bridge};
+use domain::bus::DetailType;
 use domain::comment::Notice;
 use domain::event::{Event, EventKind, Happened};
 use domain::id::PrId;
 use domain::policy::Policies;
 use domain::pull_request::Record;
-use domain::route::DetailType;
 use domain::state::State;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};

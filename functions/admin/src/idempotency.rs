@@ -1,6 +1,7 @@
 //! One answer for one request, however often it is sent (seed 001 §3–4, design §6): whoever comes first works, whoever comes
 //! again gets the stored answer. Webhooks do not need this: their log is their dedupe.
 
+use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -155,7 +156,7 @@ pub async fn begin<S: Store>(
     now: Timestamp,
 ) -> Result<Begun, IdempotencyError> {
     let request_hash = hash(request);
-    let progress = Progress::Processing { lock_expires_at: after(now, LOCKED_FOR) };
+    let progress = Progress::Processing { lock_expires_at: saturating_after(now, LOCKED_FOR) };
     let first = Remembered { request_hash, progress, created_at: now, updated_at: now, attempts: 1, version: 1 };
     let Err(found) = put(store, key, &first, OnlyIf::Absent, now).await? else {
         return Ok(Begun::Work(Claim { key: key.clone(), remembered: first }));
@@ -183,7 +184,7 @@ pub async fn begin<S: Store>(
     match put(store, key, &again, OnlyIf::Version(version), now).await? {
         Ok(()) => Ok(Begun::Work(Claim { key: key.clone(), remembered: again })),
         // Somebody else has just begun to try again.
-        Err(_) => Ok(Begun::Processing { until: after(now, LOCKED_FOR) }),
+        Err(_) => Ok(Begun::Processing { until: saturating_after(now, LOCKED_FOR) }),
     }
 }
 
@@ -235,7 +236,7 @@ async fn put<S: Store>(
         Progress::Processing { .. } | Progress::Completed { .. } => COMPLETED_FOR,
         Progress::Failed { .. } => FAILED_FOR,
     };
-    item.inner_mut().insert(TTL.to_owned(), number(after(now, kept).as_second()));
+    item.inner_mut().insert(TTL.to_owned(), number(saturating_after(now, kept).as_second()));
     item.inner_mut().insert(VERSION.to_owned(), number(remembered.version));
     match store.write(vec![Write::Put { key: key.clone(), item, only_if }], now).await {
         Ok(()) => Ok(Ok(())),
@@ -245,8 +246,4 @@ async fn put<S: Store>(
         }
         Err(error) => Err(error),
     }
-}
-
-fn after(now: Timestamp, time: SignedDuration) -> Timestamp {
-    now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }

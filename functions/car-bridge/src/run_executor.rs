@@ -10,6 +10,7 @@ use domain::pull_request::Record;
 use domain::remedy;
 use domain::run::{Initiator, Run, RunError, RunKind, RunState, RunTrigger, Step, StepStatus, TransitionContext};
 use domain::state::Strategy;
+use domain::time::saturating_after;
 use jiff::Timestamp;
 use tracing::info;
 
@@ -160,7 +161,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn slot(&self, run: &Run, record: &Record, policy: &Policy) -> Result<Ready, Again> {
         let (store, now) = (self.engine.store(), self.now());
         let slots = policy.limits.rebuilds_in_flight_per_repo;
-        let until = now.saturating_add(remedy::wait(Strategy::Rebuild, policy)).unwrap_or(Timestamp::MAX);
+        let until = saturating_after(now, remedy::wait(Strategy::Rebuild, policy));
         let (repo, holder) = (&record.id.repo, run.id.as_str());
         if guards::take_slot(store, repo, slots, holder, until, now).await? == Slot::Held {
             return Ok(Ready::Go);
@@ -185,7 +186,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     /// it: the run's date brings it back.
     async fn take(&self, run: Run, holder: &str, first: &'static str) -> Result<Result<Run, String>, Again> {
         let now = self.now();
-        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
+        let until = saturating_after(now, AT_WORK);
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::System, now);
         let taken = match run.state {
@@ -341,7 +342,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let now = self.now();
         let loaded = run.version;
         let context = || TransitionContext::new(Initiator::Policy, now).because("policy.approval_required");
-        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
+        let until = saturating_after(now, AT_WORK);
         let asked = run
             .take_lease(holder, now, until)
             .and_then(|run| run.advance(RunState::Running, context()))
@@ -368,7 +369,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::Approval, now).by(by);
-        let until = now.saturating_add(AT_WORK).unwrap_or(Timestamp::MAX);
+        let until = saturating_after(now, AT_WORK);
         let approved = run.advance(RunState::Running, context).and_then(|run| run.take_lease(APPROVED, now, until));
         match approved {
             Ok(run) => {

@@ -15,6 +15,7 @@ use domain::pull_request::Record;
 use domain::request::{Ask, Scope};
 use domain::run::RunTrigger;
 use domain::state::State;
+use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
@@ -324,7 +325,7 @@ impl<S: Store, O: Outlets> Intake<S, O> {
     ) -> Result<Vec<Option<(Duration, &'static str)>>, StoreError> {
         let limit = u64::from(self.policies.for_repo(repo).limits.webhooks_per_minute_per_repo.max(1));
         let minute = now.as_second().div_euclid(WINDOW_SECS);
-        let ttl = now.saturating_add(SignedDuration::from_secs(2 * WINDOW_SECS)).unwrap_or(Timestamp::MAX);
+        let ttl = saturating_after(now, SignedDuration::from_secs(2 * WINDOW_SECS));
         let key = limit_key(repo, minute);
         let total = self.engine.store().count(&key, i64::try_from(count).unwrap_or(i64::MAX), ttl, now).await?;
         let total = u64::try_from(total).unwrap_or(0);

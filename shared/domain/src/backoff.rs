@@ -25,15 +25,6 @@ impl Schedule {
         let secs = self.base_secs.saturating_mul(factor).min(self.max_secs);
         SignedDuration::from_secs(i64::try_from(secs).unwrap_or(i64::MAX))
     }
-
-    /// Full jitter: some whole number of milliseconds from zero to `delay(attempt)`, the same for the same seed.
-    #[must_use]
-    pub fn jittered(&self, attempt: u32, seed: u64) -> SignedDuration {
-        let most_ms = i64::try_from(self.delay(attempt).as_millis()).unwrap_or(i64::MAX);
-        // Scaling the 64 bits down (rather than taking a remainder) keeps all lengths equally likely.
-        let scaled = (u128::from(spread(seed)) * (u128::from(most_ms.unsigned_abs()) + 1)) >> 64;
-        SignedDuration::from_millis(i64::try_from(scaled).unwrap_or(most_ms))
-    }
 }
 
 /// The jitter seed of one attempt at something that has a name, such as (delivery id, attempt).
@@ -129,7 +120,6 @@ mod tests {
         assert_eq!(secs(SEED, &[64, 65, 66, u32::MAX]), [600; 4]);
         let endless = Schedule { base_secs: 1, max_secs: u64::MAX };
         assert_eq!(secs(endless, &[63, 64, 65, u32::MAX]), [1 << 62, i64::MAX, i64::MAX, i64::MAX]);
-        assert_eq!(endless.jittered(64, 0).as_millis(), 8_147_104_208_329_303_767);
     }
 
     #[test]
@@ -149,24 +139,11 @@ mod tests {
 
     #[test]
     fn jitter_is_the_same_for_the_same_name_and_attempt_only() {
-        let schedule = SEED;
         let seed = seed_of("72d3162e", 3);
-        assert_eq!(schedule.jittered(3, seed), schedule.jittered(3, seed));
-        // Changing this number changes what a recorded simulation does.
-        assert_eq!(schedule.jittered(3, 0).as_millis(), 105_998);
         assert_eq!(seed, spread(fnv1a(b"72d3162e") ^ 3));
         assert_ne!(seed, seed_of("72d3162e", 4));
         assert_ne!(seed, seed_of("72d3162f", 3));
         assert_eq!(seed_of("", 0), spread(0xcbf2_9ce4_8422_2325));
-    }
-
-    #[test]
-    fn jitter_reaches_both_ends_and_the_middle() {
-        let one_second = Schedule { base_secs: 1, max_secs: 1 };
-        let drawn: Vec<i128> = (0..20_000).map(|seed| one_second.jittered(1, seed).as_millis()).collect();
-        assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&0), Some(&1000)));
-        let mean = drawn.iter().sum::<i128>() / 20_000;
-        assert!((490..=510).contains(&mean), "{mean}");
     }
 
     #[test]
@@ -181,13 +158,11 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
-        fn delays_never_shrink_and_jitter_stays_within(base: u64, max: u64, attempt: u32, seed: u64) {
+        fn delays_never_shrink(base: u64, max: u64, attempt: u32) {
             let schedule = Schedule { base_secs: base, max_secs: max };
             let delay = schedule.delay(attempt);
             prop_assert!(delay >= SignedDuration::ZERO);
             prop_assert!(delay <= schedule.delay(attempt.saturating_add(1)));
-            let jittered = schedule.jittered(attempt, seed);
-            prop_assert!(jittered >= SignedDuration::ZERO && jittered <= delay, "{jittered:?} of {delay:?}");
         }
     }
 }

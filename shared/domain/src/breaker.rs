@@ -146,15 +146,13 @@ impl Tally {
     }
 }
 
-/// The breaker has tripped: what to store, what to log, what to tell people.
+/// The breaker has tripped: what to store and what to log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The breaker to store, if it is still as it was read.
     pub breaker: Breaker,
     /// The line for the log.
     pub log: String,
-    /// The sentence for people.
-    pub notice: String,
 }
 
 /// Whether one remedy may be dispatched.
@@ -243,11 +241,7 @@ impl Breaker {
         let failure_rate = tally.rate_percent();
         let mut breaker = self.opened(now, settings.after_cooldown(now), failure_rate);
         breaker.trips = self.trips.saturating_add(1);
-        Some(Change {
-            breaker,
-            log: format!("circuit breaker tripped: {failure_rate}% failure rate"),
-            notice: format!("Circuit breaker tripped — {failure_rate}% failure rate"),
-        })
+        Some(Change { breaker, log: format!("circuit breaker tripped: {failure_rate}% failure rate") })
     }
 
     /// Whether this run's remedy may be dispatched now. A redelivery of the probe itself is allowed: refusing it would
@@ -372,7 +366,6 @@ mod tests {
         let minutes = [minute(0, 0..2, 10..14)];
         let change = Breaker::default().evaluate(&minutes, at(30), &SETTINGS).unwrap();
         assert_eq!(change.log, "circuit breaker tripped: 67% failure rate");
-        assert_eq!(change.notice, "Circuit breaker tripped — 67% failure rate");
         assert_eq!(SKIPPED_LOG, "circuit breaker open, skipping remediation");
         let state = BreakerState::Open { since: at(30), cooldown_until: at(630), failure_rate_percent: 67 };
         assert_eq!(change.breaker, Breaker { state, trips: 1, ..Breaker::default() });

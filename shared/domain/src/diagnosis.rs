@@ -8,10 +8,11 @@ use crate::budget;
 use crate::comment;
 use crate::id::Sha;
 use crate::policy::{Behind, Policy};
-use crate::pull_request::{Record, Vulnerability, later};
+use crate::pull_request::{Record, Vulnerability};
 use crate::signals::PolicyVerdict;
 use crate::snapshot::{Build, Live, Mergeable};
 use crate::state::{State, Strategy, Substatus};
+use crate::time::saturating_after;
 
 /// What the classifier looks at.
 #[derive(Debug, Clone, Copy)]
@@ -270,7 +271,7 @@ fn checks_failed_transient(case: &Case<'_>) -> Option<Finding> {
     };
     let evidence = format!("other checks have been at work since {}", comment::time(since));
     let patience = case.policy.threshold(State::ChecksRunning)?;
-    if case.now < later(since, patience) {
+    if case.now < saturating_after(since, patience) {
         return Some(Finding { classification: Classification::NoAction, ..finding }.and(evidence));
     }
     Some(Finding { stop_build: true, ..finding }.and(evidence))
@@ -367,7 +368,7 @@ fn checks_running_too_long(case: &Case<'_>) -> Option<Finding> {
             Classification::RetryChecks,
             "Jenkins has finished the build, but GitHub was never told the result",
         ),
-        Some(Build::Building { since }) if case.now >= later(since, twice) => Finding {
+        Some(Build::Building { since }) if case.now >= saturating_after(since, twice) => Finding {
             stop_build: true,
             ..Finding::new(
                 Classification::RetryChecks,

@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod breaker;
 pub mod budget;
+pub mod bus;
 pub mod command;
 pub mod comment;
 pub mod coordination;
@@ -19,11 +20,11 @@ pub mod priority;
 pub mod pull_request;
 pub mod remedy;
 pub mod request;
-pub mod route;
 pub mod run;
 pub mod signals;
 pub mod snapshot;
 pub mod state;
+pub mod time;
 pub mod transient;
 pub mod transition;
 

@@ -13,6 +13,7 @@ use crate::policy::Policy;
 use crate::priority::{self, Priority, SizeTier};
 use crate::signals::{Implied, Signals};
 use crate::state::{State, Strategy, Substatus};
+use crate::time::saturating_after;
 
 /// Everything Suture knows about one pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -330,14 +331,16 @@ impl Record {
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
         // The first drop costs no pause, since what was in the way may be gone at once.
-        let by_drops =
-            self.dropped.as_ref().map(|drops| later(drops.at, pauses(policy).delay(drops.count.saturating_sub(1))));
-        let by_state = later(self.progressed_at, threshold);
+        let by_drops = self
+            .dropped
+            .as_ref()
+            .map(|drops| saturating_after(drops.at, pauses(policy).delay(drops.count.saturating_sub(1))));
+        let by_state = saturating_after(self.progressed_at, threshold);
         let by_state = by_drops.map_or(by_state, |at| at.max(by_state));
         let Some(remedied_at) = self.last_remediation_at else { return Some(by_state) };
         let attempt = self.remediation_action.map_or(0, |strategy| self.retry_counts.of(strategy));
-        let by_remedy = later(remedied_at, threshold.saturating_add(pauses(policy).delay(attempt)));
-        let by_cooldown = later(remedied_at, seconds(policy.backoff.cooldown_secs));
+        let by_remedy = saturating_after(remedied_at, threshold.saturating_add(pauses(policy).delay(attempt)));
+        let by_cooldown = saturating_after(remedied_at, seconds(policy.backoff.cooldown_secs));
         Some(by_state.max(by_remedy).max(by_cooldown))
     }
 
@@ -358,7 +361,7 @@ impl Record {
         }
         let by_state = if self.is_actionable() { self.stale_at(policy) } else { None };
         let verified_at = self.verified_at.map_or(self.progressed_at, |at| at.max(self.progressed_at));
-        let at = by_state.unwrap_or_else(|| later(verified_at, VERIFY_EVERY));
+        let at = by_state.unwrap_or_else(|| saturating_after(verified_at, VERIFY_EVERY));
         Some(self.not_before.map_or(at, |earliest| at.max(earliest)))
     }
 
@@ -410,12 +413,6 @@ impl Record {
         });
         self.early.get_mut(at).map(|early| &mut early.signals)
     }
-}
-
-/// `at + by`, held within what a timestamp can say.
-#[must_use]
-pub fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
-    at.saturating_add(by).unwrap_or(Timestamp::MAX)
 }
 
 /// That many seconds.
@@ -724,9 +721,6 @@ mod tests {
 
     #[test]
     fn no_time_overflows() {
-        assert_eq!(later(Timestamp::MAX, SECOND), Timestamp::MAX);
-        assert_eq!(later(start(), SignedDuration::MAX), Timestamp::MAX);
-        assert_eq!(later(start(), SECOND), start() + SECOND);
         assert_eq!(seconds(u32::MAX).as_secs(), 4_294_967_295);
         let pauses = pauses(Policies::default().base());
         assert_eq!((pauses.base_secs, pauses.max_secs), (30, 600));

@@ -21,8 +21,6 @@ pub struct Remedy {
     pub post_action: Option<State>,
     /// The event that proves it, in words.
     pub expects: &'static str,
-    /// Why doing it twice does no harm, or what keeps it from being done twice.
-    pub idempotent: &'static str,
 }
 
 /// Looks a strategy up.
@@ -34,49 +32,42 @@ pub fn of(strategy: Strategy) -> Remedy {
             command: Command::Rebuild,
             post_action: Some(State::ChecksRunning),
             expects: "new results of the checks",
-            idempotent: "never while a build of this head is queued or running",
         },
         Strategy::BranchUpdate => Remedy {
             event: EventKind::RemediationBranchUpdate,
             command: Command::UpdateBranch,
             post_action: Some(State::ChecksRunning),
             expects: "a new head commit",
-            idempotent: "carries the head it expects; with nothing to merge it does nothing",
         },
         Strategy::RetriggerPolicyBot => Remedy {
             event: EventKind::RemediationRetriggerPolicy,
             command: Command::RecheckPolicy,
             post_action: Some(State::PolicyEvaluating),
             expects: "a result of Policy Bot",
-            idempotent: "evaluating twice is harmless",
         },
         Strategy::RetriggerSodCheck => Remedy {
             event: EventKind::RemediationRetriggerSod,
             command: Command::RecheckSod,
             post_action: Some(State::PolicyEvaluating),
             expects: "a result of Policy Bot",
-            idempotent: "validating twice is harmless",
         },
         Strategy::RetriggerApproverBot => Remedy {
             event: EventKind::RemediationRetriggerApprover,
             command: Command::RecheckApproval,
             post_action: None,
             expects: "an approval of this head",
-            idempotent: "a second approval is harmless",
         },
         Strategy::RetriggerAutomergeBot => Remedy {
             event: EventKind::RemediationRetriggerMerge,
             command: Command::Merge,
             post_action: Some(State::Merging),
             expects: "a merge, or an attempt at one",
-            idempotent: "merging what is merged does nothing",
         },
         Strategy::CloseAndReopen => Remedy {
             event: EventKind::RemediationCloseAndReopen,
             command: Command::CloseAndReopen,
             post_action: None,
             expects: "a fresh pull request for the same vulnerability",
-            idempotent: "the duplicate guard keeps a second one from being asked for",
         },
     }
 }
@@ -222,7 +213,7 @@ mod tests {
             let remedy = of(strategy);
             assert_eq!((remedy.event, remedy.command, remedy.post_action), (event, command, post_action));
             assert_eq!(remedy.command, Command::for_strategy(strategy));
-            assert!(!remedy.expects.is_empty() && !remedy.idempotent.is_empty());
+            assert!(!remedy.expects.is_empty());
         }
     }
 

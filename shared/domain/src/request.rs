@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::backoff::Schedule;
 use crate::id::{PrId, RepoName, RunId};
 use crate::policy::Triggers;
-use crate::pull_request::{later, seconds};
+use crate::pull_request::seconds;
 use crate::run::RunTrigger;
+use crate::time::saturating_after;
 
 /// How long a request that nobody waits for any more is remembered: what happened before it is history until then.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
@@ -321,8 +322,8 @@ impl Request {
         let first_at = replaced.as_ref().map_or(now, |asked| asked.first_at);
         let due_at = match ask.trigger {
             RunTrigger::Webhook => {
-                let patience = later(first_at, seconds(settings.longest_wait_secs));
-                later(now, seconds(settings.quiet_secs)).min(patience)
+                let patience = saturating_after(first_at, seconds(settings.longest_wait_secs));
+                saturating_after(now, seconds(settings.quiet_secs)).min(patience)
             }
             RunTrigger::AdminApi
             | RunTrigger::CheckRun
@@ -397,7 +398,7 @@ impl Request {
             (End::Cancelled, None) => Then::Over,
             (End::Failed(_), None) if asked.tries > settings.retries => Then::GivenUp,
             (End::Failed(error), None) => {
-                let at = later(now, pauses.delay(asked.tries));
+                let at = saturating_after(now, pauses.delay(asked.tries));
                 request.waiting = Some(Asked { due_at: at, error: Some(error.to_owned()), ..asked });
                 Then::Again { at }
             }
@@ -425,7 +426,7 @@ impl Request {
     /// Until when it is remembered, once nobody waits for it.
     #[must_use]
     pub fn ttl(&self, now: Timestamp) -> Option<Timestamp> {
-        (self.running.is_none() && self.waiting.is_none()).then(|| later(now, REMEMBERED))
+        (self.running.is_none() && self.waiting.is_none()).then(|| saturating_after(now, REMEMBERED))
     }
 }
 

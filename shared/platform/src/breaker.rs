@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::breaker::{Breaker, BreakerSettings, Change as Tripped, Minute, Permit, ProbeOutcome, minute_of};
 use domain::id::RunId;
+use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde_dynamo::{AttributeValue, Item};
 
@@ -78,7 +79,7 @@ pub async fn count<S: Store>(store: &S, run: &RunId, ended: Ended, now: Timestam
         Ended::Failed => "failed",
     };
     let minute = minute_of(now);
-    let until = minute.saturating_add(KEPT).unwrap_or(Timestamp::MAX);
+    let until = saturating_after(minute, KEPT);
     let change = Change {
         insert: BTreeMap::from([(set.to_owned(), BTreeSet::from([run.as_str().to_owned()]))]),
         set: BTreeMap::from([(TTL.to_owned(), number(until.as_second()))]),

@@ -1,6 +1,7 @@
 //! The row that remembers which issue Suture wrote under a key: the Car Bridge writes it, the reconciler reads it.
 
 use domain::id::RepoName;
+use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,6 @@ pub async fn save<S: Store>(
     issue: &ManagedIssueRow,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let ttl = now.saturating_add(REMEMBERED_FOR).unwrap_or(Timestamp::MAX);
+    let ttl = saturating_after(now, REMEMBERED_FOR);
     kept::put(store, &row_key(repo, key), issue, ttl, now).await
 }

@@ -7,8 +7,9 @@ use domain::event::{Event, EventKind};
 use domain::id::{PrId, RepoName};
 use domain::insight::Trace;
 use domain::policy::Policies;
-use domain::pull_request::{Record, later};
+use domain::pull_request::Record;
 use domain::state::State;
+use domain::time::saturating_after;
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -110,7 +111,7 @@ impl Counted {
 /// Whether the index alone says that it cannot be stale: it has not been in its state for long enough.
 fn may_be_stale(entry: &Listed, policies: &Policies, now: Timestamp) -> bool {
     let threshold = policies.for_repo(&entry.pr.repo).threshold(entry.state);
-    threshold.is_some_and(|threshold| later(entry.since, threshold) <= now)
+    threshold.is_some_and(|threshold| saturating_after(entry.since, threshold) <= now)
 }
 
 /// Counts what there is: for `/api/overview`, and for the status issue.

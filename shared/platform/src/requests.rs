@@ -11,6 +11,7 @@ use domain::policy::{Policies, Triggers};
 use domain::pull_request::pauses;
 use domain::request::{Answer, Ask, Asked, Begin, Cancel, End, Queued, Request, Scope, Standing, Then};
 use domain::run::{Initiator, Run, RunError, RunState, RunTrigger, TransitionContext};
+use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use tracing::info;
 
@@ -179,7 +180,7 @@ async fn queue_writes<S: Store>(
         writes.extend(cancelled(store, policies, &replaced.run, words::superseded(&asked.run), now).await?);
     }
     if let Some(run) = &queued.cancel {
-        writes.push(guards::hold_off_write(&cancel_name(run), later(now, CANCEL_FOR)));
+        writes.push(guards::hold_off_write(&cancel_name(run), saturating_after(now, CANCEL_FOR)));
     }
     Ok(writes)
 }
@@ -222,10 +223,6 @@ async fn say_superseded<S: Store>(
     }
 }
 
-fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
-    at.saturating_add(by).unwrap_or(Timestamp::MAX)
-}
-
 fn cancel_name(run: &RunId) -> String {
     format!("cancel-{run}")
 }
@@ -235,7 +232,7 @@ fn cancel_name(run: &RunId) -> String {
 /// # Errors
 /// If the store cannot be written.
 pub async fn tell_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
-    guards::hold_off(store, &cancel_name(run), later(now, CANCEL_FOR), now).await
+    guards::hold_off(store, &cancel_name(run), saturating_after(now, CANCEL_FOR), now).await
 }
 
 /// Whether somebody has asked a sweep to stop.

@@ -13,6 +13,7 @@ use domain::pull_request::{Record, Vulnerability};
 use domain::request::Request;
 use domain::run::Run;
 use domain::state::State;
+use domain::time::saturating_after;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -354,7 +355,7 @@ pub fn effects_of(event: &Event, hop_0: &Item) -> Vec<EffectId> {
 fn effect_row(effect: &Effect, now: Timestamp) -> Result<(Key, Item), StoreError> {
     let key = effect_key(&effect.id);
     let mut item = row(&key, effect)?;
-    set_due(&key, &mut item, Some(now.saturating_add(DELIVERED_WITHIN).unwrap_or(Timestamp::MAX)));
+    set_due(&key, &mut item, Some(saturating_after(now, DELIVERED_WITHIN)));
     Ok((key, item))
 }
 
@@ -372,7 +373,7 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     item.inner_mut().insert(VERSION.to_owned(), number(run.version));
     set_due(&key, &mut item, run.due_at());
     let kept = SignedDuration::from_hours(24 * i64::from(policy.retention.runs_days));
-    set_ttl(&mut item, run.completed_at.map(|at| at.saturating_add(kept).unwrap_or(Timestamp::MAX)));
+    set_ttl(&mut item, run.completed_at.map(|at| saturating_after(at, kept)));
     Ok((key, item))
 }
 
@@ -458,7 +459,7 @@ fn heads(record: &Record, changes: &[HeadChange], now: Timestamp) -> Vec<Write> 
                 change.remove.insert(TTL.to_owned());
             }
             HeadChange::Superseded(_) => {
-                let until = now.saturating_add(FORMER_HEAD).unwrap_or(Timestamp::MAX);
+                let until = saturating_after(now, FORMER_HEAD);
                 change.set.insert(TTL.to_owned(), number(until.as_second()));
             }
         }

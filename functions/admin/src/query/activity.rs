@@ -9,11 +9,12 @@ use domain::event::Event;
 use domain::id::{PrId, RepoName};
 use domain::insight::{self, Insights, Trace};
 use domain::state::State;
+use domain::time::saturating_after;
 use futures_util::future::try_join_all;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
-use super::{Desk, DeskError, after, locked};
+use super::{Desk, DeskError, locked};
 use crate::api_keys::Caller;
 use platform::lookup::{self, DayReading};
 use platform::outlets::Outlets;
@@ -111,7 +112,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let known = locked(&self.days).get(&date).cloned();
         if let Some((at, day)) = known
             && at <= now
-            && now < after(at, believed)
+            && now < saturating_after(at, believed)
         {
             return Ok(day);
         }

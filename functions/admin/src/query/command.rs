@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use domain::bus::DetailType;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Requester};
 use domain::decide;
 use domain::id::{CommandId, PrId, RepoName, RunId};
 use domain::request::{self, Scope};
-use domain::route::DetailType;
 use domain::run::RunTrigger;
 use jiff::Timestamp;
 use serde_json::json;

@@ -1,8 +1,9 @@
 //! What there is, counted at most every few seconds.
 
+use domain::time::saturating_after;
 use std::sync::Arc;
 
-use super::{COUNTED_FOR, Desk, after, locked};
+use super::{COUNTED_FOR, Desk, locked};
 use platform::outlets::Outlets;
 use platform::overview::{Counted, count};
 use platform::store::{Store, StoreError};
@@ -17,7 +18,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let known = locked(&self.counted).clone();
         if let Some((at, counted)) = known
             && at <= now
-            && now < after(at, COUNTED_FOR)
+            && now < saturating_after(at, COUNTED_FOR)
         {
             return Ok(counted);
         }

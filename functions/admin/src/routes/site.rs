@@ -10,7 +10,7 @@ const PAGE: &str = include_str!("../../dashboard/index.html");
 const SCRIPT: &str = include_str!("../../dashboard/app.js");
 const PAGES: &str = include_str!("../../dashboard/pages.js");
 const STYLE: &str = include_str!("../../dashboard/style.css");
-/// As it stands in the repository, where a test keeps it true: making it anew would be part of the program (ADR 0065).
+/// As it stands in the repository, where a test keeps it true: generating it would be part of the program.
 const DESCRIPTION: &str = include_str!("../../../../docs/openapi.json");
 
 /// That it is there.

@@ -5,10 +5,10 @@
 mod rebuild;
 
 use domain::backoff::Failure;
+use domain::bus::{BusDetail, DetailType, Target};
 use domain::comment;
 use domain::id::EffectId;
 use domain::policy::{Policy, Wake};
-use domain::route::{BusDetail, DetailType, Target};
 use domain::state::Strategy;
 use http::{Method, Request, header};
 use tracing::info;
@@ -105,7 +105,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     async fn wake(&self, hand: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
-        let target = target_of(strategy);
+        let target = Target::of(strategy);
         let (wake, with) = hand.policy.wake.of(strategy).unwrap_or((Wake::Bus, ""));
         let with = with.to_owned();
         match wake {
@@ -257,18 +257,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
 /// No call without a limit.
 const CALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
-
-fn target_of(strategy: Strategy) -> Target {
-    match strategy {
-        Strategy::RetriggerPolicyBot => Target::PolicyBot,
-        Strategy::RetriggerSodCheck => Target::SodValidator,
-        Strategy::RetriggerApproverBot => Target::ApproverBot,
-        Strategy::RetriggerAutomergeBot => Target::AutomergeBot,
-        Strategy::Rebuild => Target::Jenkins,
-        Strategy::BranchUpdate => Target::GitHub,
-        Strategy::CloseAndReopen => Target::CodeGenie,
-    }
-}
 
 fn detail(hand: &InHand<'_>, step: &str) -> BusDetail {
     BusDetail {

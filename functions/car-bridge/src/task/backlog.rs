@@ -3,9 +3,9 @@
 
 use std::slice::from_ref;
 
+use domain::bus::{DetailType, PullRequestAsk};
 use domain::coordination::{has, is_held, is_peoples};
 use domain::id::{PrId, RepoName};
-use domain::route::{DetailType, PullRequestAsk};
 
 use crate::dispatch::{Again, Bridge, Handled};
 use platform::github::{Issue, IssueChange};

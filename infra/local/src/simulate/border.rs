@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::bus::DetailType;
 use domain::id::RunId;
 use domain::policy::Policies;
-use domain::route::DetailType;
 use futures_util::FutureExt;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};

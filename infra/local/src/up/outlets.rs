@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use domain::bus::DetailType;
 use domain::comment::Notice;
-use domain::route::DetailType;
 use jiff::Timestamp;
 use platform::clock::Clock;
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};

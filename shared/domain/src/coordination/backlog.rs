@@ -13,7 +13,7 @@ use super::{LABEL_HUMAN, has, is_held};
 use crate::id::RepoName;
 use crate::policy::Backlog;
 use crate::priority::{self, Priority};
-use crate::pull_request::later;
+use crate::time::saturating_after;
 
 /// Where an issue is, the furthest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -247,7 +247,7 @@ pub fn plan<'s>(
             Next::Do(what) => plan.push(issue, &known, what),
         }
     }
-    plan.memory.retain(|_, known| later(known.seen_at, FORGOTTEN_AFTER) > now);
+    plan.memory.retain(|_, known| saturating_after(known.seen_at, FORGOTTEN_AFTER) > now);
     plan.grant(wishes, wip_limit, may, now);
     plan
 }
@@ -264,7 +264,7 @@ fn step(issue: &Issue, known: &Remembered, settings: &Backlog, now: Timestamp) -
     if is_held(&issue.labels) {
         return Next::Nothing;
     }
-    let late = |hours: u32| now >= later(known.since, SignedDuration::from_hours(hours.into()));
+    let late = |hours: u32| now >= saturating_after(known.since, SignedDuration::from_hours(hours.into()));
     let urge = |why| {
         let said = has(&issue.labels, &urgent_label(settings));
         if said { Next::Nothing } else { Next::Do(What::Urge(why)) }
@@ -326,7 +326,7 @@ impl Plan {
         let unseen_for = SignedDuration::from_mins(2 * i64::from(every_minutes) + 5);
         let fresh = Remembered { stage, since: now, requests: 0, asked_at: None, seen_at: now };
         // One that was closed, or without its label, meanwhile begins anew: a person brought it back.
-        let known = self.memory.get(&issue.key()).filter(|known| later(known.seen_at, unseen_for) > now);
+        let known = self.memory.get(&issue.key()).filter(|known| saturating_after(known.seen_at, unseen_for) > now);
         let known = match known {
             None => fresh,
             Some(known) if known.stage == stage => Remembered { seen_at: now, ..known.clone() },

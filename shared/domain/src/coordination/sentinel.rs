@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{PrId, RepoName};
 use crate::policy::Sentinel;
-use crate::pull_request::later;
+use crate::time::saturating_after;
 
 /// Two looks nearer than this count as one: a doubled sweep has seen the same moment twice.
 const SAME_LOOK: SignedDuration = SignedDuration::from_secs(30);
@@ -80,7 +80,7 @@ impl Outage {
     /// Whether its issue is to be asked for now, since it is not there.
     #[must_use]
     pub fn wants_issue(&self, now: Timestamp) -> bool {
-        self.asked_at.is_none_or(|at| now >= later(at, ASK_AGAIN))
+        self.asked_at.is_none_or(|at| now >= saturating_after(at, ASK_AGAIN))
     }
 }
 
@@ -104,14 +104,14 @@ fn watch_for(settings: &Sentinel) -> SignedDuration {
 /// When the watch after a merge ends.
 #[must_use]
 pub fn watched_until(merge: &Merge, settings: &Sentinel) -> Timestamp {
-    later(merge.at, watch_for(settings))
+    saturating_after(merge.at, watch_for(settings))
 }
 
 impl Watch {
     /// Whether there is anything to look for: a merge that is not judged yet, or something that was not well.
     #[must_use]
     pub fn wants_look(&self, merges: &[Merge], now: Timestamp) -> bool {
-        let again = self.looked_at.is_none_or(|at| now >= later(at, SAME_LOOK));
+        let again = self.looked_at.is_none_or(|at| now >= saturating_after(at, SAME_LOOK));
         let worried = self.sick_in_a_row > 0 || self.goes_on().is_some();
         again && (worried || merges.iter().any(|merge| self.is_open(merge, now)))
     }
@@ -123,14 +123,14 @@ impl Watch {
     }
 
     fn is_open(&self, merge: &Merge, now: Timestamp) -> bool {
-        later(merge.at, LOOK_BACK) > now && !self.judged.contains_key(&merge.pr.to_string())
+        saturating_after(merge.at, LOOK_BACK) > now && !self.judged.contains_key(&merge.pr.to_string())
     }
 
     /// Takes one look into account. `name` is that of what is watched together.
     #[must_use]
     pub fn look(mut self, name: &str, look: &Look, merges: &[Merge], settings: &Sentinel, now: Timestamp) -> Looked {
         self.looked_at = Some(now);
-        self.judged.retain(|_, at| later(*at, LOOK_BACK) > now);
+        self.judged.retain(|_, at| saturating_after(*at, LOOK_BACK) > now);
         let (mut begun, mut ended, mut verified) = (false, false, Vec::new());
         match look {
             Look::Sick(what) => {

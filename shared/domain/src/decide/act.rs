@@ -11,10 +11,11 @@ use crate::event::{Commanded, Diagnosed, EventKind, Payload, RemedyNews, cut};
 use crate::id::{CommandId, RunId};
 use crate::insight;
 use crate::policy::{Mode, Policy};
-use crate::pull_request::{ActiveRun, Blocked, Dropped, Record, RefusedForGood, Until, later, seconds};
+use crate::pull_request::{ActiveRun, Blocked, Dropped, Record, RefusedForGood, Until, seconds};
 use crate::remedy;
 use crate::run::{Run, RunKind, RunTrigger, Said};
 use crate::state::{State, Strategy, Substatus};
+use crate::time::saturating_after;
 use crate::transition;
 
 /// How long a pull request waits for another one of the same vulnerability before a person is called (rule 18).
@@ -52,7 +53,7 @@ pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
 fn postpone(mut draft: Draft<'_>, why: &str) -> Decision {
     draft.record.unanswered = 0;
     if draft.record.is_stale(draft.policy, draft.now) {
-        draft.record.not_before = Some(later(draft.now, seconds(draft.policy.backoff.max_secs)));
+        draft.record.not_before = Some(saturating_after(draft.now, seconds(draft.policy.backoff.max_secs)));
     }
     draft.finish(Outcome::Applied, format!("no action: {why}"))
 }
@@ -80,13 +81,13 @@ fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
     let reason = format!("{}: #{other}", comment::DUPLICATE);
     let waiting_since =
         draft.record.blocked.as_ref().filter(|blocked| blocked.reason == reason).map(|blocked| blocked.at);
-    if waiting_since.is_some_and(|since| draft.now >= later(since, GUARD_WAIT)) {
+    if waiting_since.is_some_and(|since| draft.now >= saturating_after(since, GUARD_WAIT)) {
         return escalate(draft, found, format!("{reason} has been open for a day, and this one still has conflicts"));
     }
     let since = waiting_since.unwrap_or(draft.now);
     let state = draft.record.state;
     draft.record.blocked = Some(Blocked { reason: reason.clone(), state, until: Until::Mergeable, at: since });
-    draft.record.not_before = Some(later(since, GUARD_WAIT));
+    draft.record.not_before = Some(saturating_after(since, GUARD_WAIT));
     draft.finish(Outcome::Applied, format!("no action: {reason}"))
 }
 
@@ -214,7 +215,7 @@ fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &st
     let text = format!("{what}. {}", comment::diagnosis(diagnosis));
     let decision = format!("{kind} {} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
     let wait = draft.policy.threshold(draft.record.state).unwrap_or(GUARD_WAIT);
-    draft.record.not_before = Some(later(draft.now, wait));
+    draft.record.not_before = Some(saturating_after(draft.now, wait));
     if draft.record.would.as_deref() != Some(decision.as_str()) {
         let payload = Payload { name: Some(diagnosis.rule.title.to_owned()), ..Payload::text(&text) };
         draft.log(kind, None, payload);
@@ -262,7 +263,7 @@ fn ask_once_more(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
         run.asked_twice = true;
     }
     let fixed = remedy::of(active.strategy);
-    let deadline = later(draft.now, remedy::wait(active.strategy, draft.policy));
+    let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
     draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
     let again = message(&draft.record, fixed.command, &active.id, draft.now);
     draft.effect(EffectKind::Command(again));
@@ -295,7 +296,7 @@ fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
             draft.enter(implied.state, implied.substatus, now);
         }
     }
-    let deadline = later(draft.now, remedy::wait(active.strategy, draft.policy));
+    let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
     draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
     let payload = Payload { run: Some(active.id.clone()), ..Payload::text(&format!("awaiting {}", fixed.expects)) };
     draft.log(EventKind::RemediationAccepted, change, payload);

@@ -13,9 +13,10 @@ use crate::decide::{
 use crate::event::{ClosedBecause, Described, EventKind, Fact, Happened, Link, Payload};
 use crate::id::Sha;
 use crate::policy::Policy;
-use crate::pull_request::{Record, later};
+use crate::pull_request::Record;
 use crate::signals::Signals;
 use crate::state::{State, Strategy, Substatus};
+use crate::time::saturating_after;
 
 /// A pull request without a record. Every `pull_request` event of ours carries the whole of it, so any of them can begin
 /// the record; but only `opened` tells that nothing was missed. Everything else is late, or not ours.
@@ -169,7 +170,8 @@ pub(super) fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Time
     record.size = described.size.or(record.size);
     if !was_actionable && record.is_actionable() && record.suspect.is_none() {
         // Back from a hold or a draft: the bots get their normal time before anybody calls it stale.
-        record.not_before = draft.policy.threshold(record.state).map(|wait| later(as_of.min(draft.now), wait));
+        record.not_before =
+            draft.policy.threshold(record.state).map(|wait| saturating_after(as_of.min(draft.now), wait));
     }
     let is_for = (record.base_branch.clone(), record.vulnerability_id.clone());
     if was_for != is_for {
@@ -308,7 +310,7 @@ pub(super) fn end(draft: &mut Draft<'_>, state: State, substatus: Option<Substat
     draft.record.last_event_at = draft.record.last_event_at.max(at);
     draft.record.suspect = None;
     draft.record.ttl =
-        Some(later(draft.now, SignedDuration::from_hours(i64::from(draft.policy.retention.terminal_hours))));
+        Some(saturating_after(draft.now, SignedDuration::from_hours(i64::from(draft.policy.retention.terminal_hours))));
     draft.heads.push(HeadChange::Superseded(draft.record.head_sha.clone()));
     let abandoned = substatus == Some(Substatus::Abandoned);
     draft.vulnerability(if abandoned { VulnerabilityNews::Abandoned } else { VulnerabilityNews::NoLongerOpen });

@@ -20,11 +20,12 @@ use crate::comment::{self, Notice};
 use crate::event::{Event, EventKind, Fact, Happened, Payload};
 use crate::id::{EffectId, RunId, Sha};
 use crate::policy::Policy;
-use crate::pull_request::{Record, Until, later};
+use crate::pull_request::{Record, Until};
 use crate::remedy;
 use crate::run::Run;
 use crate::signals::Implied;
 use crate::state::{State, Strategy, Substatus};
+use crate::time::saturating_after;
 use crate::transition::{self, Hop};
 
 pub use act::is_possible;
@@ -320,13 +321,16 @@ impl<'a> Draft<'a> {
             from: change.map(|(from, _)| from),
             to: change.map(|(_, to)| to),
             payload,
-            ttl: later(self.now, SignedDuration::from_hours(24 * i64::from(self.policy.retention.events_days))),
+            ttl: saturating_after(
+                self.now,
+                SignedDuration::from_hours(24 * i64::from(self.policy.retention.events_days)),
+            ),
         });
     }
 
     /// A time that a report names. One far ahead of now comes from a clock that is wrong, and must not beat all that follows.
     fn bounded(&self, at: Timestamp) -> Timestamp {
-        if at > later(self.now, CLOCK_SKEW) { self.now } else { at }
+        if at > saturating_after(self.now, CLOCK_SKEW) { self.now } else { at }
     }
 
     /// Notes a change on the row of the vulnerability this pull request fixes.

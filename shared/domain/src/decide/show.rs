@@ -8,8 +8,9 @@ use crate::comment::check_run;
 use crate::decide::{Draft, EffectKind};
 use crate::event::{Commanded, Payload, cut};
 use crate::policy::Mode;
-use crate::pull_request::{Shown, later};
+use crate::pull_request::Shown;
 use crate::state::State;
+use crate::time::saturating_after;
 
 /// Two texts of one check run are at least this far apart, so that their order is known.
 const TICK: SignedDuration = SignedDuration::from_millis(1);
@@ -45,7 +46,7 @@ impl Draft<'_> {
         let answered = self.asked.is_some();
         let asked = self.asked.clone().or_else(|| before.and_then(|shown| shown.asked.clone()));
         let explained = if answered { self.explain } else { before.is_some_and(|shown| shown.explained) };
-        let at = before.map_or(self.now, |shown| self.now.max(later(shown.at, TICK)));
+        let at = before.map_or(self.now, |shown| self.now.max(saturating_after(shown.at, TICK)));
         let head = record.head_sha.clone();
         let mut shown = Shown { head, digest: 0, at, because, asked, explained };
         shown.digest = check_run::digest(record, &shown, self.policy);

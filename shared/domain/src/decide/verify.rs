@@ -8,10 +8,11 @@ use crate::comment;
 use crate::decide::{Decision, Draft, Outcome, life, nothing};
 use crate::event::{EventKind, Payload};
 use crate::policy::Behind;
-use crate::pull_request::{Until, later, pauses};
+use crate::pull_request::{Until, pauses};
 use crate::signals::{Implied, Noted};
 use crate::snapshot::{Life, Live, Mergeable, Snapshot};
 use crate::state::{State, Strategy};
+use crate::time::saturating_after;
 use crate::transition;
 
 /// GitHub's clock and ours may differ by this much.
@@ -167,6 +168,6 @@ pub(super) fn unanswered(mut draft: Draft<'_>, why: &str) -> Decision {
 }
 
 fn come_back(mut draft: Draft<'_>, visits: u32, why: &str) -> Decision {
-    draft.record.not_before = Some(later(draft.now, pauses(draft.policy).delay(visits)));
+    draft.record.not_before = Some(saturating_after(draft.now, pauses(draft.policy).delay(visits)));
     draft.finish(Outcome::Applied, format!("skipped: {why}"))
 }

@@ -4,7 +4,7 @@
 use aws_sdk_eventbridge::error::DisplayErrorContext;
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
-use domain::route::BUS_SOURCE;
+use domain::bus::BUS_SOURCE;
 
 use super::{Content, Outlets, Parcel, Undelivered};
 

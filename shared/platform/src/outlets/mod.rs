@@ -11,10 +11,10 @@ pub mod sqs_dlq;
 use std::future::Future;
 use std::time::Duration;
 
+use domain::bus::DetailType;
 use domain::comment::Notice;
 use domain::decide::{Effect, EffectKind};
 use domain::id::{PrId, RepoName};
-use domain::route::DetailType;
 use thiserror::Error;
 
 use self::message::{Chore, Message};

@@ -1,17 +1,17 @@
-//! Where a command goes (seed §12), and what a request on the bus looks like (design §9). Only names and shapes: the
-//! Car Bridge does the sending.
+//! Who carries out each remedy, and what a request on the event bus looks like. Only names and shapes: the Car Bridge does the
+//! sending.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::Command;
 use crate::id::{EffectId, RepoName, RunId, Sha};
+use crate::state::Strategy;
 
 /// The `source` of every event Suture puts on the bus.
 pub const BUS_SOURCE: &str = "suture";
 
-/// Who carries out a command.
+/// Who carries out a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -31,13 +31,11 @@ pub enum Target {
     /// CodeGenie, which opens pull requests, over the bus.
     #[serde(rename = "codegenie")]
     CodeGenie,
-    /// Nobody else: Suture answers or changes its own record.
-    Suture,
 }
 
 impl Target {
     /// All targets.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Jenkins,
         Self::PolicyBot,
         Self::SodValidator,
@@ -45,8 +43,22 @@ impl Target {
         Self::AutomergeBot,
         Self::GitHub,
         Self::CodeGenie,
-        Self::Suture,
     ];
+
+    /// Who carries out this strategy. For close-and-reopen: who is asked for the fresh pull request, once GitHub has closed the
+    /// old one.
+    #[must_use]
+    pub fn of(strategy: Strategy) -> Self {
+        match strategy {
+            Strategy::RetriggerPolicyBot => Self::PolicyBot,
+            Strategy::RetriggerSodCheck => Self::SodValidator,
+            Strategy::RetriggerApproverBot => Self::ApproverBot,
+            Strategy::RetriggerAutomergeBot => Self::AutomergeBot,
+            Strategy::Rebuild => Self::Jenkins,
+            Strategy::BranchUpdate => Self::GitHub,
+            Strategy::CloseAndReopen => Self::CodeGenie,
+        }
+    }
 
     /// The target as logs and events spell it.
     #[must_use]
@@ -59,7 +71,6 @@ impl Target {
             Self::AutomergeBot => "automerge-bot",
             Self::GitHub => "github",
             Self::CodeGenie => "codegenie",
-            Self::Suture => "suture",
         }
     }
 
@@ -72,7 +83,7 @@ impl Target {
             Self::ApproverBot => Some(DetailType::ApprovalRequested),
             Self::AutomergeBot => Some(DetailType::MergeRequested),
             Self::CodeGenie => Some(DetailType::PullRequestRequested),
-            Self::Jenkins | Self::GitHub | Self::Suture => None,
+            Self::Jenkins | Self::GitHub => None,
         }
     }
 }
@@ -80,22 +91,6 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// Who carries out this command, in the order in which they are called.
-#[must_use]
-pub fn route(command: Command) -> &'static [Target] {
-    match command {
-        Command::Rebuild => &[Target::Jenkins],
-        Command::RecheckPolicy => &[Target::PolicyBot],
-        Command::RecheckSod => &[Target::SodValidator],
-        Command::RecheckApproval => &[Target::ApproverBot],
-        Command::Merge => &[Target::AutomergeBot],
-        Command::UpdateBranch | Command::Cancel => &[Target::GitHub],
-        // Closed first: CodeGenie would find its own pull request open and open no other.
-        Command::CloseAndReopen => &[Target::GitHub, Target::CodeGenie],
-        Command::Status | Command::Explain | Command::Hold | Command::Resume | Command::Approve => &[Target::Suture],
     }
 }
 
@@ -206,34 +201,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_goes_where_the_seed_sends_it() {
-        let rendered: String = Command::ALL
-            .into_iter()
-            .map(|command| {
-                let hops: Vec<String> = route(command)
-                    .iter()
-                    .map(|target| match target.detail_type() {
-                        Some(detail_type) => format!("{target} [{detail_type}]"),
-                        None => target.to_string(),
-                    })
-                    .collect();
-                format!("{:<18}{}\n", command.name(), hops.join(", "))
-            })
-            .collect();
+    fn every_strategy_has_its_target() {
+        let line = |strategy: Strategy| {
+            let target = Target::of(strategy);
+            let event = target.detail_type().map_or_else(String::new, |event| format!(" [{event}]"));
+            format!("{strategy:<24}{target}{event}\n")
+        };
+        let rendered: String = Strategy::ALL.into_iter().map(line).collect();
         insta::assert_snapshot!(rendered, @"
-        /rebuild          jenkins
-        /recheck-policy   policy-bot [PolicyEvaluationRequested]
-        /recheck-sod      sod-validator [SodCheckRequested]
-        /recheck-approval approver-bot [ApprovalRequested]
-        /merge            automerge-bot [MergeRequested]
-        /update-branch    github
-        /close-and-reopen github, codegenie [PullRequestRequested]
-        /cancel           github
-        /status           suture
-        /explain          suture
-        /hold             suture
-        /resume           suture
-        /approve          suture
+        rebuildjenkins
+        branch_updategithub
+        retrigger_policy_botpolicy-bot [PolicyEvaluationRequested]
+        retrigger_approver_botapprover-bot [ApprovalRequested]
+        retrigger_automerge_botautomerge-bot [MergeRequested]
+        retrigger_sod_checksod-validator [SodCheckRequested]
+        close_and_reopencodegenie [PullRequestRequested]
         ");
     }
 
