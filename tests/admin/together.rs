@@ -6,6 +6,7 @@ use std::sync::Arc;
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
+use fakes::{Fault, NewPull, Pr, Settings};
 use jiff::SignedDuration;
 use platform::bridge::Handled;
 use platform::clock::Clock;
@@ -16,7 +17,6 @@ use platform::store::memory::MemoryStore;
 use platform::sweep::{Scope, Sweep, Swept, Wish};
 use serde_json::json;
 use tests::stage::{Outside, Stage, Surface, WorldClock, look, transport};
-use world::{Fault, NewPull, Pr, Settings};
 
 use crate::counter::{Counter, Options, Who};
 

@@ -3,28 +3,28 @@
 use domain::command::Permission;
 use domain::comment::check_run::Button;
 use domain::id::{PrId, RepoName, Sha};
+use fakes::{Fault, NewPull as Fresh, Protection, Repo};
 use jiff::SignedDuration;
 use platform::github::{
     BranchUpdate, CheckRun, CheckState, IssueChange, NewPull, Opened, Reaction, Reopening, Required, Settings, Which,
 };
 use platform::http::CallError;
-use world::{Fault, NewPull as Fresh, Protection, Repo};
 
 use crate::stage::{Staged, app, staged, staged_as, token};
 
 /// A pull request there, by Suture's name for it, with its head.
-pub(crate) fn opened(stage: &Staged) -> (world::Pr, PrId, Sha) {
+pub(crate) fn opened(stage: &Staged) -> (fakes::Pr, PrId, Sha) {
     let pr = stage.with(|world| world.open_pr(Fresh::default()));
     let id = id(&pr);
     let head = head(stage, &pr);
     (pr, id, head)
 }
 
-pub(crate) fn id(pr: &world::Pr) -> PrId {
+pub(crate) fn id(pr: &fakes::Pr) -> PrId {
     pr.to_string().parse().expect("a pull request")
 }
 
-pub(crate) fn head(stage: &Staged, pr: &world::Pr) -> Sha {
+pub(crate) fn head(stage: &Staged, pr: &fakes::Pr) -> Sha {
     stage.with(|world| world.pull(pr).unwrap().commits.last().unwrap().parse().unwrap())
 }
 
@@ -39,7 +39,7 @@ fn all_known(stage: &Staged) {
 
 #[tokio::test]
 async fn a_branch_is_updated_once_and_every_no_has_its_name() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, id, head_before) = opened(&stage);
     assert_eq!(stage.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::NothingToMerge));
     stage.with(|world| world.push_base("acme/payments"));
@@ -57,7 +57,7 @@ async fn a_branch_is_updated_once_and_every_no_has_its_name() {
 
 #[tokio::test]
 async fn a_comment_whose_answer_was_lost_is_found_by_its_marker() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, id, _) = opened(&stage);
     for n in 0..120 {
         stage.with(|world| world.person_comments(&pr, "danny", &format!("remark {n}")));
@@ -80,7 +80,7 @@ async fn a_comment_whose_answer_was_lost_is_found_by_its_marker() {
 
 #[tokio::test]
 async fn a_request_that_timed_out_before_it_arrived_may_have_happened_for_all_we_know() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, id, _) = opened(&stage);
     stage.github.pull(&id).await.unwrap();
     stage.with(|world| world.force_request(Fault::ApiTimeout));
@@ -90,7 +90,7 @@ async fn a_request_that_timed_out_before_it_arrived_may_have_happened_for_all_we
 
 #[tokio::test]
 async fn reactions_and_labels() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, id, _) = opened(&stage);
     let comment = stage.with(|world| world.person_comments(&pr, "danny", "/rebuild")).unwrap();
     for reaction in [Reaction::Eyes, Reaction::Eyes, Reaction::Rocket] {
@@ -120,7 +120,7 @@ async fn reactions_and_labels() {
 
 #[tokio::test]
 async fn pull_requests_are_closed_reopened_and_opened_once() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, id, head) = opened(&stage);
     let pull = stage.github.pull(&id).await.unwrap();
     assert_eq!((pull.open, pull.merged, pull.author.as_str()), (true, false, "codegenie[bot]"));
@@ -150,7 +150,7 @@ async fn pull_requests_are_closed_reopened_and_opened_once() {
 
 #[tokio::test]
 async fn permissions_are_as_github_says() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     for (login, expected) in
         [("maria", Some(Permission::Admin)), ("danny", Some(Permission::Write)), ("guest", Some(Permission::Read))]
     {
@@ -168,7 +168,7 @@ async fn what_a_base_requires_comes_from_protection_and_from_rulesets() {
         (Protection::None, false),
     ] {
         let repository = Repo { protection, strict, ..Repo::new("acme/payments") };
-        let stage = staged(world::Settings { repos: vec![repository], ..world::Settings::default() });
+        let stage = staged(fakes::Settings { repos: vec![repository], ..fakes::Settings::default() });
         let required = stage.github.required(&repo(), "main").await.unwrap();
         let names: &[&str] = match protection {
             Protection::None => &[],
@@ -184,7 +184,7 @@ async fn what_a_base_requires_comes_from_protection_and_from_rulesets() {
 
 #[tokio::test]
 async fn check_runs_of_our_own_and_of_others() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, id, head) = opened(&stage);
     let run = CheckRun {
         name: "Suture".to_owned(),
@@ -210,7 +210,7 @@ async fn check_runs_of_our_own_and_of_others() {
 
 #[tokio::test]
 async fn issues_are_written_found_and_pinned() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let issue = stage.github.create_issue(&repo(), "Suture", "All is well", &["suture/status"]).await.unwrap();
     opened(&stage);
     let found = stage.github.issues_labelled(&repo(), "suture/status", false).await.unwrap();
@@ -238,7 +238,7 @@ async fn issues_are_written_found_and_pinned() {
 
 #[tokio::test]
 async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     assert_eq!(stage.github.health().await.unwrap().app.unwrap().slug, "suture");
     let installations = stage.github.installations().await.unwrap();
     assert_eq!((installations[0].id, installations[0].owner.as_str()), (815, "acme"));
@@ -246,7 +246,7 @@ async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
     opened(&stage);
     stage.minutes(1);
     let start = stage.with(|world| world.settings().start);
-    let deliveries = stage.with(world::World::take_webhooks);
+    let deliveries = stage.with(fakes::Fakes::take_webhooks);
     assert!(deliveries.len() > 1);
     stage.with(|world| {
         world.webhook_answered(&deliveries[0], 500);
@@ -260,7 +260,7 @@ async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
     assert_eq!((failed[0].event.as_str(), failed[0].status_code), (deliveries[0].event.as_str(), 500));
     stage.github.redeliver(failed[0].id).await.unwrap();
     stage.minutes(1);
-    let again = stage.with(world::World::take_webhooks);
+    let again = stage.with(fakes::Fakes::take_webhooks);
     let again = again.iter().find(|delivery| delivery.guid == deliveries[0].guid).expect("it comes again");
     stage.with(|world| world.webhook_answered(again, 200));
     assert_eq!(stage.github.failed_deliveries(start).await.unwrap(), []);
@@ -269,7 +269,7 @@ async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
 
 #[tokio::test]
 async fn a_token_that_expired_early_is_renewed_unseen() {
-    let settings = world::Settings { token_secs: 60, ..world::Settings::default() };
+    let settings = fakes::Settings { token_secs: 60, ..fakes::Settings::default() };
     let stage = staged_as(settings, &app(), Settings::default());
     let (_, id, _) = opened(&stage);
     stage.github.pull(&id).await.unwrap();
@@ -281,7 +281,7 @@ async fn a_token_that_expired_early_is_renewed_unseen() {
 
 #[tokio::test]
 async fn a_persons_token_works_too_and_a_bad_one_is_noticed() {
-    let stage = staged_as(world::Settings::default(), &token(), Settings::default());
+    let stage = staged_as(fakes::Settings::default(), &token(), Settings::default());
     let (_, id, _) = opened(&stage);
     assert_eq!(stage.github.health().await.unwrap().app, None);
     assert!(stage.github.pull(&id).await.is_ok());
@@ -294,7 +294,7 @@ async fn a_persons_token_works_too_and_a_bad_one_is_noticed() {
 #[tokio::test]
 async fn the_worlds_limits_are_obeyed() {
     for fault in [Fault::ApiForbidden, Fault::ApiTooMany] {
-        let stage = staged(world::Settings::default());
+        let stage = staged(fakes::Settings::default());
         let (_, id, _) = opened(&stage);
         stage.github.pull(&id).await.unwrap();
         stage.with(|world| world.force_request(fault));

@@ -2,18 +2,18 @@
 
 use domain::id::Sha;
 use domain::snapshot::Build;
+use fakes::{Action, Fault};
 use jiff::SignedDuration;
 use platform::github::Settings;
 use platform::http::{CallError, TakeAtMost};
 use platform::jenkins::{BuildRef, Found, Job, Login, Looking};
-use world::{Deed, Fault};
 
 use crate::github::{head, opened};
 use crate::stage::{Staged, says, staged, staged_with, token};
 
 /// A pull request whose first build is over, with its job.
-fn built() -> (Staged, world::Pr, Job) {
-    let stage = staged(world::Settings::default());
+fn built() -> (Staged, fakes::Pr, Job) {
+    let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     stage.minutes(20);
     let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
@@ -21,8 +21,8 @@ fn built() -> (Staged, world::Pr, Job) {
 }
 
 /// A pull request whose build fails for lack of an agent, with its job.
-fn failed() -> (Staged, world::Pr, Job) {
-    let stage = staged(world::Settings::default());
+fn failed() -> (Staged, fakes::Pr, Job) {
+    let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     stage.minutes(20);
@@ -31,7 +31,7 @@ fn failed() -> (Staged, world::Pr, Job) {
 }
 
 fn queued(stage: &Staged) -> usize {
-    stage.with(|world| world.effects().iter().filter(|effect| effect.deed == Deed::BuildQueued).count())
+    stage.with(|world| world.audit().iter().filter(|effect| effect.action == Action::BuildQueued).count())
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn builds_are_replayed_parametrised_stopped_and_taken_out_of_the_queue() {
     let third = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert!(third.revisions.contains(&"a b&c=d".to_owned()), "{third:?}");
     stage.jenkins.rescan(&job.parent().unwrap()).await.unwrap();
-    let scanned = stage.with(|world| world.effects().iter().any(|effect| effect.deed == Deed::RepositoryScanned));
+    let scanned = stage.with(|world| world.audit().iter().any(|effect| effect.action == Action::RepositoryScanned));
     assert!(scanned);
     assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
 }
@@ -156,7 +156,7 @@ async fn a_jenkins_that_cannot_be_reached_is_asked_again_and_then_called_so() {
 
 #[tokio::test]
 async fn a_password_needs_a_crumb_and_its_session_and_gets_a_new_one_when_that_is_over() {
-    let settings = world::Settings::default();
+    let settings = fakes::Settings::default();
     let login = Login::Password { user: settings.jenkins_user.clone(), password: settings.jenkins_password.clone() };
     assert_eq!(format!("{login:?}"), "Password(suture, …)");
     let stage = staged_with(settings, &token(), Settings::default(), login);

@@ -7,11 +7,11 @@ use domain::event::EventKind;
 use domain::id::RunId;
 use domain::run::RunState;
 use domain::state::State;
+use fakes::{Fault, Pr, Settings, Timing};
 use jiff::SignedDuration;
 use platform::engine::Engine;
 use platform::sweep::{Scope, Swept, Wish, summary_of};
 use platform::{guards, lookup, requests, rows};
-use world::{Fault, Pr, Settings, Timing};
 
 use crate::stage::{Stage, id};
 

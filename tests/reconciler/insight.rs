@@ -4,10 +4,10 @@ use domain::command::Role;
 use domain::event::EventKind;
 use domain::insight::{Insights, Stay};
 use domain::state::{State, Strategy};
+use fakes::{Fault, NewPull, Pr, Repo, Settings};
 use platform::desk::Desk;
 use platform::engine::Engine;
 use platform::keys::{Caller, Keys, new_key};
-use world::{Fault, NewPull, Pr, Repo, Settings};
 
 use crate::stage::Stage;
 

@@ -4,10 +4,10 @@ use domain::event::EventKind;
 use domain::request::Scope;
 use domain::run::{RunState, RunTrigger};
 use domain::state::State;
+use fakes::{Fault, Settings, StatusState};
 use jiff::SignedDuration;
 use platform::sweep::{Swept, summary_of};
 use serde_json::json;
-use world::{Fault, Settings, StatusState};
 
 use crate::stage::{Stage, id};
 use crate::{base, hear, push, quiet, request, run, runs, wish};

@@ -18,11 +18,11 @@ mod trying;
 use domain::id::RunId;
 use domain::request::{Request, Scope};
 use domain::run::Run;
+use fakes::{Fault, Pr, Settings};
 use platform::github::webhook::signature::sign;
 use platform::sweep::Wish;
 use platform::{lookup, requests};
 use serde_json::Value;
-use world::{Fault, Pr, Settings};
 
 use crate::stage::Stage;
 

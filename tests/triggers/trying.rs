@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use domain::request::Scope;
 use domain::run::RunState;
+use fakes::Settings;
 use jiff::SignedDuration;
 use platform::sweep::{Swept, summary_of};
-use world::Settings;
 
 use crate::stage::{PATIENCE, Stage, Stop, id};
 use crate::{base, quiet, request, run, wish};

@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use domain::policy::Policies;
+use fakes::{Delivery, Settings};
 use futures_util::future::{Either, select};
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
@@ -31,7 +32,6 @@ use platform::telemetry::Log;
 use reconciler::Moment;
 use serde_json::{Value, json};
 use webhook::{Senders, Webhook};
-use world::{Delivery, Settings};
 
 use super::border::{Border, Function, Process, Scene, Surface, locked};
 use super::faults::Inside;

@@ -1,0 +1,224 @@
+//! Check runs, check suites, statuses, commits: what hangs on commits.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::audit::Action;
+use crate::fakes::Fakes;
+use crate::github::access::Caller;
+use crate::github::changes::Saying;
+use crate::github::commit::{CheckRun, StatusState};
+use crate::github::json::user;
+use crate::github::model::{RepoIx, Sha};
+use crate::http_api::{ApiRequest, ApiResponse, page};
+
+/// The longest text of a check run.
+const TEXT: usize = 65_535;
+/// Statuses per commit and context.
+const STATUSES: usize = 1_000;
+
+impl Fakes {
+    pub(super) fn checks_api(
+        &mut self,
+        asked: &ApiRequest,
+        caller: &Caller,
+        repo: RepoIx,
+        method: &str,
+        rest: &[&str],
+    ) -> Option<ApiResponse> {
+        Some(match (method, rest) {
+            ("POST", ["check-runs"]) => self.create_check(asked, caller, repo),
+            ("GET", ["check-runs", id]) => match self.check_of(id) {
+                None => ApiResponse::not_found(),
+                Some((sha, check)) => ApiResponse::ok(&self.check_json(repo, &sha, &check)),
+            },
+            ("PATCH", ["check-runs", id]) => self.update_check(asked, caller, repo, id),
+            ("POST", ["check-runs", id, "rerequest"]) => self.rerequest(caller, id, false),
+            ("POST", ["check-suites", id, "rerequest"]) => self.rerequest(caller, id, true),
+            ("GET", ["commits", sha, "check-runs"]) => self.list_checks(asked, repo, sha),
+            ("GET", ["commits", sha, "statuses"]) => {
+                let statuses = self.github.commits.get(*sha).map_or(&[][..], |it| &it.statuses);
+                let list = statuses.iter().rev().map(|status| self.status_json(repo, sha, status)).collect();
+                page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
+            }
+            ("GET", ["commits", sha, "status"]) => self.combined_status(repo, sha),
+            ("GET", ["commits", sha, "pulls"]) => {
+                let prs = self.github.commits.get(*sha).map_or(&[][..], |it| &it.prs);
+                ApiResponse::ok(&prs.iter().map(|ix| self.pull_json(*ix, false)).collect())
+            }
+            ("GET", ["commits", sha]) => match self.github.commits.contains_key(*sha)
+                || self.github.repo(repo).base.iter().any(|it| **it == **sha)
+            {
+                false => ApiResponse::error(422, &format!("No commit found for SHA: {sha}")),
+                true => ApiResponse::ok(
+                    &json!({"sha": sha, "commit": {"message": "Repair"}, "author": user("codegenie[bot]"), "parents": []}),
+                ),
+            },
+            ("POST", ["statuses", sha]) => self.create_status(asked, caller, repo, sha),
+            _ => return None,
+        })
+    }
+
+    fn check_of(&self, id: &str) -> Option<(Sha, CheckRun)> {
+        let id: u64 = id.parse().ok()?;
+        let sha = self.github.sha_of_check.get(&id).cloned()?;
+        let check = self.github.commits.get(&sha)?.checks.iter().find(|check| check.id == id)?.clone();
+        Some((sha, check))
+    }
+
+    /// Only Apps write check runs.
+    fn create_check(&mut self, asked: &ApiRequest, caller: &Caller, repo: RepoIx) -> ApiResponse {
+        let Caller::Installation(by) = caller else {
+            return ApiResponse::error(403, "You must authenticate via a GitHub App.");
+        };
+        let (Some(name), Some(sha)) = (asked.text("name"), asked.text("head_sha")) else {
+            return ApiResponse::invalid("CheckRun", "name and head_sha are required");
+        };
+        let sha: Sha = Arc::from(sha);
+        if !self.github.commits.contains_key(&sha) {
+            return ApiResponse::error(422, &format!("No commit found for SHA: {sha}"));
+        }
+        let (app_id, slug) = (self.settings.app_id, self.settings.app_slug.clone());
+        let mut check = self.new_check(&sha, name, app_id, &slug);
+        if let Err(message) = fill(&mut check, asked, self.now()) {
+            return ApiResponse::invalid("CheckRun", message);
+        }
+        self.put_check(repo, &sha, check.clone(), by);
+        ApiResponse::json(201, &self.check_json(repo, &sha, &check))
+    }
+
+    fn update_check(&mut self, asked: &ApiRequest, caller: &Caller, repo: RepoIx, id: &str) -> ApiResponse {
+        let Some((sha, mut check)) = self.check_of(id) else { return ApiResponse::not_found() };
+        let Caller::Installation(by) = caller else {
+            return ApiResponse::error(403, "You must authenticate via a GitHub App.");
+        };
+        if check.app_id != self.settings.app_id {
+            return ApiResponse::error(403, "Invalid app_id: the check run belongs to another App");
+        }
+        if let Err(message) = fill(&mut check, asked, self.now()) {
+            return ApiResponse::invalid("CheckRun", message);
+        }
+        self.put_check(repo, &sha, check.clone(), by);
+        ApiResponse::ok(&self.check_json(repo, &sha, &check))
+    }
+
+    /// Only the App that owns a suite may have it run again.
+    fn rerequest(&mut self, caller: &Caller, id: &str, suite: bool) -> ApiResponse {
+        let id: u64 = id.parse().unwrap_or(0);
+        let runs = self
+            .github
+            .sha_of_check
+            .get(&id)
+            .and_then(|sha| self.github.commits.get(sha))
+            .map_or(&[][..], |it| &it.checks);
+        let Some(check) = runs.iter().find(|check| if suite { check.suite_id == id } else { check.id == id }) else {
+            return ApiResponse::not_found();
+        };
+        if check.app_id != self.settings.app_id || !matches!(caller, Caller::Installation(_)) {
+            return ApiResponse::error(403, "Resource not accessible by integration");
+        }
+        self.log(caller.login(), Action::CheckRerequested, None, None, id.to_string());
+        ApiResponse::json(201, &json!({}))
+    }
+
+    fn list_checks(&self, asked: &ApiRequest, repo: RepoIx, sha: &str) -> ApiResponse {
+        let latest = asked.param("filter").unwrap_or("latest") == "latest";
+        let checks = self
+            .github
+            .commits
+            .get(sha)
+            .map_or_else(Vec::new, |it| if latest { it.current_checks() } else { it.checks.iter().collect() });
+        let wanted = |check: &&CheckRun| {
+            asked.param("check_name").is_none_or(|name| name == check.name)
+                && asked.param("app_id").is_none_or(|id| id == check.app_id.to_string())
+                && asked.param("status").is_none_or(|status| status == check.status)
+        };
+        let list = checks.into_iter().filter(wanted).map(|check| self.check_json(repo, sha, check)).collect();
+        page(asked, &self.settings.api_url, list, |items, total| json!({"total_count": total, "check_runs": items}))
+    }
+
+    fn combined_status(&self, repo: RepoIx, sha: &str) -> ApiResponse {
+        let current = self.github.commits.get(sha).map_or_else(Vec::new, |it| it.current_statuses());
+        let any = |state: StatusState| current.iter().any(|status| status.state == state);
+        let state = if any(StatusState::Failure) || any(StatusState::Error) {
+            "failure"
+        } else if current.is_empty() || any(StatusState::Pending) {
+            "pending"
+        } else {
+            "success"
+        };
+        let list: Vec<Value> = current.iter().map(|status| self.status_json(repo, sha, status)).collect();
+        ApiResponse::ok(
+            &json!({"state": state, "sha": sha, "total_count": list.len(), "statuses": list, "repository": self.repo_json(repo)}),
+        )
+    }
+
+    fn create_status(&mut self, asked: &ApiRequest, caller: &Caller, repo: RepoIx, sha: &str) -> ApiResponse {
+        let Some(state) = asked.text("state").and_then(StatusState::named) else {
+            return ApiResponse::invalid("Status", "state is not included in the list");
+        };
+        let Some((sha, reported)) = self.github.commits.get_key_value(sha) else {
+            return ApiResponse::error(422, &format!("No commit found for SHA: {sha}"));
+        };
+        let context = asked.text("context").unwrap_or("default");
+        if reported.statuses.iter().filter(|status| status.context == context).count() >= STATUSES {
+            return ApiResponse::invalid("Status", "This SHA and context has reached the maximum number of statuses.");
+        }
+        let sha = Arc::clone(sha);
+        let text = |name: &str| asked.text(name).unwrap_or_default();
+        let saying = Saying { context, state, description: text("description"), target_url: text("target_url") };
+        self.post_status(repo, &sha, caller.login(), saying);
+        let status = self.github.commits.get(&sha).and_then(|it| it.statuses.last());
+        ApiResponse::json(201, &status.map_or(Value::Null, |status| self.status_json(repo, &sha, status)))
+    }
+}
+
+/// At most three, each with a short label, description and identifier.
+fn buttons(actions: &[Value]) -> Result<Vec<String>, &'static str> {
+    let short = |action: &Value, field: &str, most: usize| {
+        action[field].as_str().is_some_and(|text| !text.is_empty() && text.chars().count() <= most)
+    };
+    if actions.len() > 3 {
+        return Err("actions exceeds a maximum of 3");
+    }
+    let fits = |action: &Value| {
+        short(action, "label", 20) && short(action, "description", 40) && short(action, "identifier", 20)
+    };
+    if !actions.iter().all(fits) {
+        return Err("actions: label, description and identifier are required, of at most 20, 40 and 20 characters");
+    }
+    Ok(actions.iter().filter_map(|action| action["identifier"].as_str()).map(str::to_owned).collect())
+}
+
+/// Takes over what the request says about a check run.
+fn fill(check: &mut CheckRun, asked: &ApiRequest, now: jiff::Timestamp) -> Result<(), &'static str> {
+    let take = |field: &mut String, given: Option<&str>| {
+        if let Some(given) = given {
+            given.clone_into(field);
+        }
+    };
+    take(&mut check.name, asked.text("name"));
+    take(&mut check.external_id, asked.text("external_id"));
+    take(&mut check.details_url, asked.text("details_url"));
+    take(&mut check.status, asked.text("status"));
+    let output = &asked.json["output"];
+    for (field, name) in [(&mut check.title, "title"), (&mut check.summary, "summary"), (&mut check.text, "text")] {
+        let given = output[name].as_str();
+        if given.is_some_and(|given| given.chars().count() > TEXT) {
+            return Err("output exceeds a maximum length of 65535");
+        }
+        take(field, given);
+    }
+    if let Some(actions) = asked.json["actions"].as_array() {
+        check.actions = buttons(actions)?;
+    }
+    if let Some(conclusion) = asked.text("conclusion") {
+        check.conclusion = Some(conclusion.to_owned());
+        "completed".clone_into(&mut check.status);
+        check.completed_at = asked.text("completed_at").and_then(|at| at.parse().ok()).or(Some(now));
+    } else if check.status == "completed" && check.conclusion.is_none() {
+        return Err("conclusion is required when status is completed");
+    }
+    Ok(())
+}
