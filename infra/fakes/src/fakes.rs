@@ -10,7 +10,6 @@ use crate::bots::codegenie::Request;
 use crate::clock::{Clock, Happening};
 use crate::faults::{Fate, Fault, Forced, Scene};
 use crate::github::access::Budget;
-use crate::github::graphql::Query;
 use crate::github::model::{GitHub, PrIx, Pull, RepoIx, Repository};
 use crate::github::webhooks::{Delivery, Sent};
 use crate::jenkins::Jenkins;
@@ -63,7 +62,6 @@ pub struct Fakes {
     pub(crate) request_faults: Vec<Fault>,
     pub(crate) unknown_requests: Vec<String>,
     pub(crate) requests: u64,
-    pub(crate) queries: HashMap<u64, Arc<Query>>,
     pub(crate) genie_requests: Vec<Request>,
     pub(crate) genie_found: u64,
     /// Conflicts that wait for the replacement of this vulnerability.
@@ -114,7 +112,6 @@ impl Fakes {
             request_faults: settings.faults.of(Scene::Request),
             unknown_requests: Vec::new(),
             requests: 0,
-            queries: HashMap::new(),
             genie_requests: Vec::new(),
             genie_found: used_before * settings.repos.len() as u64,
             cursed: BTreeSet::new(),
