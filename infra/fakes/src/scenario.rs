@@ -85,13 +85,6 @@ impl Fakes {
         true
     }
 
-    /// A person edits a comment.
-    pub fn person_edits_comment(&mut self, pr: &Pr, id: u64, login: &str, text: &str) {
-        if let Some(place) = self.repo_ix(&pr.repo).and_then(|repo| self.comment_place(repo, id)) {
-            self.edit_comment(place, login, text);
-        }
-    }
-
     /// A person pushes to the head; what broke a test is repaired by it. The new head.
     pub fn person_pushes(&mut self, pr: &Pr, login: &str) -> Option<Arc<str>> {
         let ix = self.ix(pr)?;

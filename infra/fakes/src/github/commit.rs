@@ -24,10 +24,6 @@ impl StatusState {
             Self::Error => "error",
         }
     }
-
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        [Self::Pending, Self::Success, Self::Failure, Self::Error].into_iter().find(|state| state.name() == name)
-    }
 }
 
 /// A commit status.

@@ -46,7 +46,7 @@ impl Fakes {
         let place = self.github.comments.len();
         self.github.comments.push(comment);
         self.github.comments_of.entry((repo, number)).or_default().push(place);
-        self.comment_changed(place, numbered, Action::CommentCreated, "created", by);
+        self.announce_comment(place, numbered, by);
         if let Numbered::Pull(ix) = numbered {
             self.github.pulls[ix.0].updated_at = now;
             self.overheard(ix, |listening| listening.comments);
@@ -54,64 +54,32 @@ impl Fakes {
         Some(place)
     }
 
-    pub(crate) fn edit_comment(&mut self, place: usize, by: &str, body: &str) {
-        let now = self.now();
-        let comment = &mut self.github.comments[place];
-        body.clone_into(&mut comment.body);
-        comment.updated_at = now;
-        let (repo, number) = (comment.repo, comment.number);
-        if let Some(numbered) = self.github.numbered(repo, number) {
-            self.comment_changed(place, numbered, Action::CommentEdited, "edited", by);
-        }
-    }
-
-    fn comment_changed(&mut self, place: usize, numbered: Numbered, action: Action, event_action: &str, by: &str) {
+    fn announce_comment(&mut self, place: usize, numbered: Numbered, by: &str) {
         let comment = self.github.comments[place].clone();
-        match numbered {
+        let (issue, ix) = match numbered {
             Numbered::Pull(ix) => {
-                self.note(by, action, ix, comment.body.clone());
-                let issue = self.pull_as_issue(ix);
-                self.emit_comment(&comment, &issue, Some(ix), event_action);
+                self.note(by, Action::CommentCreated, ix, comment.body.clone());
+                (self.pull_as_issue(ix), Some(ix))
             }
             Numbered::Issue(at) => {
                 let pr = self.pr_named(comment.repo, comment.number);
-                self.log(by, action, Some(pr), None, comment.body.clone());
-                let issue = self.issue_json(&self.github.issues[at]);
-                self.emit_comment(&comment, &issue, None, event_action);
+                self.log(by, Action::CommentCreated, Some(pr), None, comment.body.clone());
+                (self.issue_json(&self.github.issues[at]), None)
             }
-        }
-    }
-
-    /// Where the comment with this id is.
-    pub(crate) fn comment_place(&self, repo: RepoIx, id: u64) -> Option<usize> {
-        let place = self.github.comments.binary_search_by_key(&id, |comment| comment.id).ok()?;
-        (self.github.comments[place].repo == repo).then_some(place)
+        };
+        self.emit_comment(&comment, &issue, ix, "created");
     }
 
     /// Reacts; the second reaction of the same kind by the same account is the first one.
-    pub(crate) fn react(&mut self, place: usize, by: &str, content: &str) -> (bool, Reaction) {
+    pub(crate) fn react(&mut self, place: usize, by: &str, content: &str) {
         let comment = &self.github.comments[place];
-        if let Some(known) = comment.reactions.iter().find(|it| it.user == by && it.content == content) {
-            return (false, known.clone());
+        if comment.reactions.iter().any(|it| it.user == by && it.content == content) {
+            return;
         }
-        let (repo, number) = (comment.repo, comment.number);
+        let (comment_id, pr) = (comment.id, self.pr_named(comment.repo, comment.number));
         let reaction = Reaction { id: self.github.id(), user: by.to_owned(), content: content.to_owned() };
-        self.github.comments[place].reactions.push(reaction.clone());
-        let pr = self.pr_named(repo, number);
-        self.log(by, Action::ReactionAdded, Some(pr), None, format!("{content} on {}", self.github.comments[place].id));
-        (true, reaction)
-    }
-
-    pub(crate) fn unreact(&mut self, place: usize, by: &str, id: u64) -> bool {
-        let comment = &mut self.github.comments[place];
-        let before = comment.reactions.len();
-        comment.reactions.retain(|reaction| reaction.id != id);
-        let (gone, repo, number) = (comment.reactions.len() < before, comment.repo, comment.number);
-        if gone {
-            let pr = self.pr_named(repo, number);
-            self.log(by, Action::ReactionRemoved, Some(pr), None, id.to_string());
-        }
-        gone
+        self.github.comments[place].reactions.push(reaction);
+        self.log(by, Action::ReactionAdded, Some(pr), None, format!("{content} on {comment_id}"));
     }
 
     /// Adds or removes a label of a pull request; the answer is whether it changed anything.

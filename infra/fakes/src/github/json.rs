@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::commit::{CheckRun, Status};
+use super::commit::CheckRun;
 use super::merging::MergeState;
 use super::model::{Comment, Issue, PrIx, PullState, RepoIx, Review};
 use crate::clock::stamp;
@@ -121,15 +121,6 @@ impl Fakes {
                 })
             })
             .collect()
-    }
-
-    pub(crate) fn status_json(&self, repo: RepoIx, sha: &str, status: &Status) -> Value {
-        json!({
-            "id": status.id, "node_id": format!("SC_{}", status.id), "url": format!("{}/statuses/{sha}", self.repo_url(repo)),
-            "state": status.state.name(), "context": status.context, "description": status.description,
-            "target_url": status.target_url, "creator": user(&status.creator),
-            "created_at": stamp(status.created_at), "updated_at": stamp(status.created_at),
-        })
     }
 
     pub(crate) fn check_json(&self, repo: RepoIx, sha: &str, check: &CheckRun) -> Value {

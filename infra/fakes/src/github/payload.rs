@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::commit::{CheckRun, Status};
-use super::json::{app, label, owner, user};
+use super::json::{label, owner, user};
 use super::model::{Comment, PrIx, RepoIx, Sha};
 use crate::clock::stamp;
 use crate::fakes::Fakes;
@@ -157,16 +157,5 @@ impl Fakes {
         }
         let payload = self.envelope(repo, "github-merge-queue[bot]", &own);
         self.emit("merge_group", Some(action), Some(ix), payload);
-    }
-
-    /// `ping` and the like: events that mean nothing.
-    pub fn send_ping(&mut self) {
-        let payload = json!({"zen": "Anything added dilutes everything else.", "hook_id": 1,
-                             "hook": {"type": "App", "id": 1, "app_id": self.settings.app_id}});
-        self.emit("ping", None, None, Bytes::from(payload.to_string()));
-        let id = self.settings.installation_id;
-        let installation = json!({"action": "created", "installation": {"id": id, "app_id": self.settings.app_id, "account": owner("acme")},
-                                  "repositories": [], "sender": user("maria"), "app": app(self.settings.app_id, &self.settings.app_slug)});
-        self.emit("installation", Some("created"), None, Bytes::from(installation.to_string()));
     }
 }

@@ -78,12 +78,6 @@ impl Fakes {
         let method = asked.method.as_str();
         let answer = match (method, parts.as_slice()) {
             ("GET", ["crumbIssuer", "api", "json"]) => Some(self.new_crumb()),
-            ("GET", ["api", "json"]) => {
-                Some(ApiResponse::ok(&json!({"mode": "NORMAL", "quietingDown": false, "jobs": []})))
-            }
-            ("GET", ["whoAmI" | "me", "api", "json"]) => {
-                Some(ApiResponse::ok(&json!({"name": user, "id": user, "authenticated": true})))
-            }
             ("GET", ["queue", "api", "json"]) => {
                 let items: Vec<Value> = self.jenkins.waiting.iter().filter_map(|id| self.item_json(*id)).collect();
                 Some(ApiResponse::ok(&json!({"items": items})))
@@ -94,10 +88,6 @@ impl Fakes {
                     .and_then(|id| self.item_json(id))
                     .map_or_else(|| ApiResponse::text(404, "Not Found"), |it| ApiResponse::ok(&it)),
             ),
-            ("POST", ["queue", "cancelItem"]) => {
-                let id = asked.param("id").and_then(|id| id.parse().ok()).unwrap_or(0);
-                Some(ApiResponse::empty(if self.cancel_item(id) { 204 } else { 404 }))
-            }
             (_, ["job", ..]) => match self.job_of(&parts) {
                 None => Some(ApiResponse::text(404, "Not Found")),
                 Some((Job { repo: _, pr: Some(ix) }, rest)) => self.job_api(asked, user, ix, rest),
@@ -148,15 +138,8 @@ impl Fakes {
             ("GET", ["api", "json"]) => Some(ApiResponse::ok(&self.job_json(ix))),
             (_, [number, rest @ ..]) => {
                 let places = self.jenkins.builds_of.get(&ix).map_or(&[][..], Vec::as_slice);
-                let place = match *number {
-                    "lastBuild" => places.last().copied(),
-                    "lastCompletedBuild" => {
-                        places.iter().rev().copied().find(|place| self.jenkins.builds[*place].result.is_some())
-                    }
-                    number => {
-                        number.parse::<usize>().ok().and_then(|number| places.get(number.checked_sub(1)?).copied())
-                    }
-                };
+                let number = number.parse::<usize>().ok();
+                let place = number.and_then(|number| places.get(number.checked_sub(1)?).copied());
                 match place {
                     None => Some(ApiResponse::text(404, "Not Found")),
                     Some(place) => self.build_api(asked, user, place, rest),
@@ -177,8 +160,6 @@ impl Fakes {
     fn build_api(&mut self, asked: &ApiRequest, user: &str, place: usize, rest: &[&str]) -> Option<ApiResponse> {
         let build = self.jenkins.builds[place].clone();
         Some(match (asked.method.as_str(), rest) {
-            ("GET", ["api", "json"]) => ApiResponse::ok(&self.build_json(&build)),
-            ("GET", ["consoleText"]) => ApiResponse::text(200, self.log_of(&build)),
             ("GET", ["logText", "progressiveText"]) => {
                 let log = self.log_of(&build);
                 let start = asked.param("start").and_then(|it| it.parse::<usize>().ok()).unwrap_or(0);
@@ -188,7 +169,7 @@ impl Fakes {
                     .with("x-text-size", log.len().to_string());
                 if build.result.is_none() { answer.with("x-more-data", "true") } else { answer }
             }
-            ("POST", ["stop" | "term" | "kill"]) => {
+            ("POST", ["stop"]) => {
                 if self.stop_build(place) {
                     self.asked_of_jenkins(user, Action::BuildStopped, build.pr, format!("build {}", build.number));
                 }

@@ -1,6 +1,6 @@
 //! GitHub's REST API and webhooks: what is documented, and what people learn the hard way.
 
-use fakes::{Action, Fakes, Fault, NewPull, Pr, Protection, Repo, Reports, StatusState};
+use fakes::{Action, Fakes, Fault, NewPull, Pr, Protection, Repo, Reports};
 use serde_json::{Value, json};
 
 use super::asking::{as_jwt, ask, ask_as_app, try_github};
@@ -70,60 +70,12 @@ fn update_branch_tells_its_refusals_apart() {
 }
 
 #[test]
-fn a_second_pull_request_for_a_head_is_refused_and_can_be_looked_up() {
-    let (mut fakes, _) = opened();
-    let new = json!({"title": "Again", "head": "codegenie/cve-2026-10001", "base": "main"});
-    let refused = ask(&mut fakes, "POST", "/repos/acme/payments/pulls", new);
-    assert_eq!(refused.code, 422);
-    let why = refused.json["errors"][0]["message"].as_str().unwrap();
-    assert_eq!(why, "A pull request already exists for acme:codegenie/cve-2026-10001.");
-    let found =
-        ask(&mut fakes, "GET", "/repos/acme/payments/pulls?head=acme:codegenie/cve-2026-10001", Value::Null).json;
-    assert_eq!(found[0]["number"], 1);
-    let none = ask(&mut fakes, "GET", "/repos/acme/payments/pulls?head=acme:other", Value::Null).json;
-    assert_eq!(none, json!([]));
-    let other = ask(
-        &mut fakes,
-        "POST",
-        "/repos/acme/payments/pulls",
-        json!({"title": "Other", "head": "other", "base": "main"}),
-    );
-    assert_eq!((other.code, &other.json["number"]), (201, &json!(2)));
-}
-
-#[test]
-fn closing_and_reopening_and_why_reopening_may_fail() {
+fn comments_are_paged_and_bounded_and_labels_are_removed_once() {
     let (mut fakes, pr) = opened();
-    assert_eq!(ask(&mut fakes, "PATCH", PULL, json!({"state": "closed"})).json["state"], "closed");
-    assert_eq!(ask(&mut fakes, "PATCH", PULL, json!({"state": "closed"})).code, 200, "closing twice does nothing");
-    assert_eq!(ask(&mut fakes, "PATCH", PULL, json!({"state": "open"})).json["state"], "open");
-    ask(&mut fakes, "PATCH", PULL, json!({"state": "closed"}));
-    fakes.delete_head(&pr);
-    assert_eq!(ask(&mut fakes, "PATCH", PULL, json!({"state": "open"})).code, 422);
-    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == Action::PullClosed).count(), 2);
-}
-
-#[test]
-fn comments_reactions_and_labels() {
-    let (mut fakes, pr) = opened();
-    let id = fakes.person_comments(&pr, "danny", "/rebuild").unwrap();
-    let reactions = format!("/repos/acme/payments/issues/comments/{id}/reactions");
-    let first = ask(&mut fakes, "POST", &reactions, json!({"content": "eyes"}));
-    let second = ask(&mut fakes, "POST", &reactions, json!({"content": "eyes"}));
-    assert_eq!((first.code, second.code), (201, 200), "the same reaction is there once");
-    assert_eq!(first.json["id"], second.json["id"]);
-    let gone = ask(&mut fakes, "DELETE", &format!("{reactions}/{}", first.json["id"]), Value::Null);
-    assert_eq!(gone.code, 204);
+    fakes.person_comments(&pr, "danny", "/rebuild").unwrap();
     let written =
         ask(&mut fakes, "POST", "/repos/acme/payments/issues/1/comments", json!({"body": "<!-- marker --> hello"}));
     assert_eq!((written.code, &written.json["user"]["login"]), (201, &json!("suture-operator")));
-    let edited = ask(
-        &mut fakes,
-        "PATCH",
-        &format!("/repos/acme/payments/issues/comments/{}", written.json["id"]),
-        json!({"body": "bye"}),
-    );
-    assert_eq!(edited.json["body"], "bye");
     let listed = ask(&mut fakes, "GET", "/repos/acme/payments/issues/1/comments?per_page=1", Value::Null);
     assert_eq!(listed.json.as_array().unwrap().len(), 1);
     assert!(listed.header("link").unwrap().contains("page=2>; rel=\"next\""));
@@ -136,6 +88,19 @@ fn comments_reactions_and_labels() {
     let names: Vec<_> = left.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["codegenie", "c"]);
     assert_eq!(ask(&mut fakes, "DELETE", "/repos/acme/payments/issues/1/labels/a%20b", Value::Null).code, 404);
+}
+
+#[test]
+fn closing_twice_does_nothing_and_reopening_needs_the_head() {
+    let (mut fakes, pr) = opened();
+    for _ in 0..2 {
+        assert_eq!(ask(&mut fakes, "PATCH", PULL, json!({"state": "closed"})).json["state"], "closed");
+    }
+    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == Action::PullClosed).count(), 1);
+    assert!(fakes.person_reopens(&pr, "danny"));
+    fakes.person_closes(&pr, "danny");
+    fakes.delete_head(&pr);
+    assert!(!fakes.person_reopens(&pr, "danny"), "its head was deleted");
 }
 
 #[test]
@@ -181,22 +146,9 @@ fn only_apps_write_check_runs_and_only_their_own() {
     assert_eq!(listed["total_count"], 2);
     let jenkins = &listed["check_runs"].as_array().unwrap().iter().find(|it| it["name"] == "Jenkins").unwrap().clone();
     assert_eq!(jenkins["external_id"], "acme/payments/PR-1#1");
-    let foreign = format!("/repos/acme/payments/check-suites/{}/rerequest", jenkins["check_suite"]["id"]);
+    let foreign = format!("{path}/{}/rerequest", jenkins["id"]);
     assert_eq!(ask_as_app(&mut fakes, "POST", &foreign, Value::Null).code, 403);
     assert_eq!(ask_as_app(&mut fakes, "POST", &format!("{own}/rerequest"), Value::Null).code, 201);
-}
-
-#[test]
-fn statuses_and_their_combination() {
-    let (mut fakes, pr) = opened();
-    let head = fakes.pull(&pr).unwrap().head().to_string();
-    fakes.post_status_on(&pr, "lint", StatusState::Pending, "");
-    fakes.post_status_on(&pr, "lint", StatusState::Success, "");
-    let combined = ask(&mut fakes, "GET", &format!("/repos/acme/payments/commits/{head}/status"), Value::Null).json;
-    assert_eq!((&combined["state"], &combined["total_count"]), (&json!("success"), &json!(1)));
-    let all = ask(&mut fakes, "GET", &format!("/repos/acme/payments/commits/{head}/statuses"), Value::Null).json;
-    assert_eq!(all.as_array().unwrap().len(), 2);
-    assert_eq!(all[0]["state"], "success", "newest first");
 }
 
 #[test]

@@ -35,7 +35,8 @@ fn a_build_is_queued_followed_and_found_by_its_commit() {
         404,
         "forgotten five minutes after it left"
     );
-    assert_eq!(ask_jenkins(&mut fakes, "GET", &format!("{JOB}/lastBuild/api/json")).json["result"], "SUCCESS");
+    let job = ask_jenkins(&mut fakes, "GET", &format!("{JOB}/api/json")).json;
+    assert_eq!(job["builds"][0]["result"], "SUCCESS");
     assert!(fakes.is_merged(&pr));
     assert_eq!(ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code, 409, "nothing to build any more");
     let mine: Vec<_> = fakes.audit_by("jenkins:suture").map(|it| it.action).collect();
@@ -94,7 +95,7 @@ fn logs_tell_why_and_can_be_read_from_anywhere() {
         let (mut fakes, pr) = opened_in(Repo { reports: Reports::Both, ..Repo::new("acme/payments") });
         fakes.force(fault, &pr);
         minutes(&mut fakes, 20);
-        let all = ask_jenkins(&mut fakes, "GET", &format!("{JOB}/1/consoleText")).text;
+        let all = ask_jenkins(&mut fakes, "GET", &format!("{JOB}/1/logText/progressiveText?start=0")).text;
         assert!(all.contains(words), "{fault:?}: {all}");
         let size = all.len();
         let tail = ask_jenkins(&mut fakes, "GET", &format!("{JOB}/1/logText/progressiveText?start={}", size - 40));
@@ -102,7 +103,7 @@ fn logs_tell_why_and_can_be_read_from_anywhere() {
             (tail.text.as_str(), tail.header("x-text-size")),
             (&all[size - 40..], Some(size.to_string().as_str()))
         );
-        assert_eq!(ask_jenkins(&mut fakes, "GET", &format!("{JOB}/1/api/json")).json["result"], result);
+        assert_eq!(fakes.builds(&pr).next().unwrap().result.unwrap().name(), result);
         let check = fakes.check_runs(&pr).last().unwrap();
         assert_eq!(check.conclusion.as_deref(), Some("failure"));
         assert!(all.trim_end().ends_with(&check.summary), "the end of the log: {}", check.summary);
@@ -124,8 +125,11 @@ fn a_password_needs_a_crumb_and_its_session_and_a_token_does_not() {
     let session = crumb.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
     let headers = [password, (field.as_str(), value.as_str()), ("cookie", session.as_str())];
     assert_eq!(try_jenkins(&mut fakes, "POST", &build, &headers).unwrap().code, 201);
-    assert_eq!(try_jenkins(&mut fakes, "GET", "/api/json", &[("authorization", "Basic eDp5")]).unwrap().code, 401);
-    assert_eq!(try_jenkins(&mut fakes, "GET", "/api/json", &[]).unwrap().code, 403);
+    assert_eq!(
+        try_jenkins(&mut fakes, "GET", "/queue/api/json", &[("authorization", "Basic eDp5")]).unwrap().code,
+        401
+    );
+    assert_eq!(try_jenkins(&mut fakes, "GET", "/queue/api/json", &[]).unwrap().code, 403);
 }
 
 #[test]
@@ -143,5 +147,5 @@ fn the_notifier_posts_and_unreachable_is_silent() {
         phases.iter().map(|it| (it["build"]["phase"].as_str().unwrap(), it["build"]["status"].as_str())).collect();
     assert_eq!(told, [("STARTED", None), ("FINALIZED", Some("SUCCESS"))]);
     fakes.force_request(Fault::JenkinsDown);
-    assert!(try_jenkins(&mut fakes, "GET", "/api/json", &[]).is_err());
+    assert!(try_jenkins(&mut fakes, "GET", "/queue/api/json", &[]).is_err());
 }

@@ -36,7 +36,7 @@ async fn both_surfaces_answer_and_silence_is_silent() {
             && answer.contains(&format!("{}/repos/acme/payments/pulls/1", serving.github_url)),
         "{answer}"
     );
-    let answer = raw(&serving.jenkins_url, get("/api/json", super::asking::JENKINS)).await;
+    let answer = raw(&serving.jenkins_url, get("/queue/api/json", super::asking::JENKINS)).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     fakes.lock().unwrap().force(Fault::ApiTimeout, &pr);
     assert_eq!(raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await, "");

@@ -407,7 +407,7 @@ impl Watch {
                 let marker = effect.detail.rsplit("<!--").next().unwrap_or(&effect.detail);
                 format!("comment {pr} {marker}")
             }
-            Action::ReactionAdded | Action::ReactionRemoved => format!("reaction {pr} {}", effect.detail),
+            Action::ReactionAdded => format!("reaction {pr} {}", effect.detail),
             Action::BuildQueued | Action::RepositoryScanned => format!("build {run}"),
             Action::BuildStopped
             | Action::LabelAdded
@@ -420,10 +420,8 @@ impl Watch {
             Action::PullOpened
             | Action::PullReopened
             | Action::PullMerged
-            | Action::PullEdited
             | Action::HeadPushed
             | Action::BasePushed
-            | Action::CommentEdited
             | Action::ReviewSubmitted
             | Action::StatusPosted
             | Action::CheckRunCreated

@@ -7,9 +7,9 @@ use crate::audit::Action;
 use crate::clock::stamp;
 use crate::fakes::Fakes;
 use crate::github::access::Caller;
-use crate::github::json::{app, owner, user};
+use crate::github::json::{app, owner};
 use crate::github::model::RepoIx;
-use crate::http_api::{ApiRequest, ApiResponse};
+use crate::http_api::{ApiRequest, ApiResponse, page};
 
 impl Fakes {
     /// Paths outside repositories; `None` if there is no such path.
@@ -33,16 +33,10 @@ impl Fakes {
                 };
                 ApiResponse::ok(&self.rate_limit_json(&key))
             }
-            ("GET", ["user"]) => match caller {
-                Caller::Person(login) => ApiResponse::ok(&user(login)),
-                Caller::App | Caller::Installation(_) => {
-                    ApiResponse::error(403, "Resource not accessible by integration")
-                }
-            },
             ("GET", ["user", "repos"]) => match caller {
                 Caller::Person(_) => {
                     let list = (0..self.github.repos.len()).map(|place| self.repo_json(RepoIx(place))).collect();
-                    crate::http_api::page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
+                    page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
                 }
                 Caller::App | Caller::Installation(_) => {
                     ApiResponse::error(403, "Resource not accessible by integration")
@@ -53,18 +47,14 @@ impl Fakes {
             ("GET", ["app"]) => ApiResponse::ok(&self.app_json()),
             ("GET", ["app", "installations"]) => {
                 let list = vec![self.installation_json()];
-                crate::http_api::page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
+                page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
             }
             ("POST", ["app", "installations", id, "access_tokens"]) => self.new_token(id),
             ("GET", ["app", "hook", "deliveries"]) => self.list_deliveries(asked),
-            ("GET", ["app", "hook", "deliveries", id]) => self.one_delivery(id),
             ("POST", ["app", "hook", "deliveries", id, "attempts"]) => self.attempt(id),
             ("GET", ["app", "hook", "config"]) => ApiResponse::ok(
                 &json!({"content_type": "json", "insecure_ssl": "0", "secret": "********", "url": "https://suture.example/webhook/github"}),
             ),
-            ("GET", ["orgs" | "users", _, "installation"]) if *caller == Caller::App => {
-                ApiResponse::ok(&self.installation_json())
-            }
             _ => return None,
         })
     }
@@ -86,7 +76,7 @@ impl Fakes {
         json
     }
 
-    pub(super) fn installation_json(&self) -> Value {
+    fn installation_json(&self) -> Value {
         let account = self.github.repos.first().map_or("acme", |repo| repo.owner.as_str());
         json!({
             "id": self.settings.installation_id, "app_id": self.settings.app_id, "app_slug": self.settings.app_slug,
@@ -120,7 +110,7 @@ impl Fakes {
             );
         }
         let list = (0..self.github.repos.len()).map(|place| self.repo_json(RepoIx(place))).collect();
-        crate::http_api::page(
+        page(
             asked,
             &self.settings.api_url,
             list,
@@ -136,13 +126,7 @@ impl Fakes {
             .and_then(|it| it.strip_prefix("v1_"))
             .and_then(|it| it.parse().ok())
             .unwrap_or(u64::MAX);
-        let status = asked.param("status");
-        let wanted = |code: Option<u16>| match status {
-            Some("failure") => !code.is_some_and(|code| (200..400).contains(&code)),
-            Some("success") => code.is_some_and(|code| (200..400).contains(&code)),
-            _ => true,
-        };
-        let mut found = self.listed_deliveries().filter(|(_, sent)| sent.delivery.id < before && wanted(sent.code));
+        let mut found = self.listed_deliveries().filter(|(_, sent)| sent.delivery.id < before);
         let shown: Vec<_> = found.by_ref().take(per_page).map(|(_, sent)| sent).collect();
         let more = found.next().is_some();
         let list: Vec<Value> = shown.iter().map(|sent| self.delivery_json(sent)).collect();
@@ -150,25 +134,11 @@ impl Fakes {
         match shown.last().filter(|_| more) {
             None => answer,
             Some(last) => {
-                let status = status.map_or_else(String::new, |status| format!("&status={status}"));
-                let url = format!(
-                    "{}/app/hook/deliveries?per_page={per_page}&cursor=v1_{}{status}",
-                    self.settings.api_url, last.delivery.id
-                );
+                let (api, cursor) = (&self.settings.api_url, last.delivery.id);
+                let url = format!("{api}/app/hook/deliveries?per_page={per_page}&cursor=v1_{cursor}");
                 answer.with("link", format!("<{url}>; rel=\"next\""))
             }
         }
-    }
-
-    fn one_delivery(&self, id: &str) -> ApiResponse {
-        let Some((_, sent)) = self.listed_deliveries().find(|(_, sent)| sent.delivery.id.to_string() == id) else {
-            return ApiResponse::not_found();
-        };
-        let mut json = self.delivery_json(sent);
-        let payload: Value = serde_json::from_slice(&sent.delivery.body).unwrap_or(Value::Null);
-        json["request"] = json!({"headers": {"X-GitHub-Delivery": sent.delivery.guid}, "payload": payload});
-        json["response"] = json!({"headers": {}, "payload": ""});
-        ApiResponse::ok(&json)
     }
 
     fn attempt(&mut self, id: &str) -> ApiResponse {

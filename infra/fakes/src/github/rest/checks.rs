@@ -1,4 +1,4 @@
-//! Check runs, check suites, statuses, commits: what hangs on commits.
+//! Check runs.
 
 use std::sync::Arc;
 
@@ -7,16 +7,12 @@ use serde_json::{Value, json};
 use crate::audit::Action;
 use crate::fakes::Fakes;
 use crate::github::access::Caller;
-use crate::github::changes::Saying;
-use crate::github::commit::{CheckRun, StatusState};
-use crate::github::json::user;
+use crate::github::commit::CheckRun;
 use crate::github::model::{RepoIx, Sha};
 use crate::http_api::{ApiRequest, ApiResponse, page};
 
 /// The longest text of a check run.
 const TEXT: usize = 65_535;
-/// Statuses per commit and context.
-const STATUSES: usize = 1_000;
 
 impl Fakes {
     pub(super) fn checks_api(
@@ -29,33 +25,9 @@ impl Fakes {
     ) -> Option<ApiResponse> {
         Some(match (method, rest) {
             ("POST", ["check-runs"]) => self.create_check(asked, caller, repo),
-            ("GET", ["check-runs", id]) => match self.check_of(id) {
-                None => ApiResponse::not_found(),
-                Some((sha, check)) => ApiResponse::ok(&self.check_json(repo, &sha, &check)),
-            },
             ("PATCH", ["check-runs", id]) => self.update_check(asked, caller, repo, id),
-            ("POST", ["check-runs", id, "rerequest"]) => self.rerequest(caller, id, false),
-            ("POST", ["check-suites", id, "rerequest"]) => self.rerequest(caller, id, true),
+            ("POST", ["check-runs", id, "rerequest"]) => self.rerequest(caller, id),
             ("GET", ["commits", sha, "check-runs"]) => self.list_checks(asked, repo, sha),
-            ("GET", ["commits", sha, "statuses"]) => {
-                let statuses = self.github.commits.get(*sha).map_or(&[][..], |it| &it.statuses);
-                let list = statuses.iter().rev().map(|status| self.status_json(repo, sha, status)).collect();
-                page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
-            }
-            ("GET", ["commits", sha, "status"]) => self.combined_status(repo, sha),
-            ("GET", ["commits", sha, "pulls"]) => {
-                let prs = self.github.commits.get(*sha).map_or(&[][..], |it| &it.prs);
-                ApiResponse::ok(&prs.iter().map(|ix| self.pull_json(*ix, false)).collect())
-            }
-            ("GET", ["commits", sha]) => match self.github.commits.contains_key(*sha)
-                || self.github.repo(repo).base.iter().any(|it| **it == **sha)
-            {
-                false => ApiResponse::error(422, &format!("No commit found for SHA: {sha}")),
-                true => ApiResponse::ok(
-                    &json!({"sha": sha, "commit": {"message": "Repair"}, "author": user("codegenie[bot]"), "parents": []}),
-                ),
-            },
-            ("POST", ["statuses", sha]) => self.create_status(asked, caller, repo, sha),
             _ => return None,
         })
     }
@@ -103,22 +75,13 @@ impl Fakes {
         ApiResponse::ok(&self.check_json(repo, &sha, &check))
     }
 
-    /// Only the App that owns a suite may have it run again.
-    fn rerequest(&mut self, caller: &Caller, id: &str, suite: bool) -> ApiResponse {
-        let id: u64 = id.parse().unwrap_or(0);
-        let runs = self
-            .github
-            .sha_of_check
-            .get(&id)
-            .and_then(|sha| self.github.commits.get(sha))
-            .map_or(&[][..], |it| &it.checks);
-        let Some(check) = runs.iter().find(|check| if suite { check.suite_id == id } else { check.id == id }) else {
-            return ApiResponse::not_found();
-        };
+    /// Only the App that owns a check run may have it run again.
+    fn rerequest(&mut self, caller: &Caller, id: &str) -> ApiResponse {
+        let Some((_, check)) = self.check_of(id) else { return ApiResponse::not_found() };
         if check.app_id != self.settings.app_id || !matches!(caller, Caller::Installation(_)) {
             return ApiResponse::error(403, "Resource not accessible by integration");
         }
-        self.log(caller.login(), Action::CheckRerequested, None, None, id.to_string());
+        self.log(caller.login(), Action::CheckRerequested, None, None, id);
         ApiResponse::json(201, &json!({}))
     }
 
@@ -136,41 +99,6 @@ impl Fakes {
         };
         let list = checks.into_iter().filter(wanted).map(|check| self.check_json(repo, sha, check)).collect();
         page(asked, &self.settings.api_url, list, |items, total| json!({"total_count": total, "check_runs": items}))
-    }
-
-    fn combined_status(&self, repo: RepoIx, sha: &str) -> ApiResponse {
-        let current = self.github.commits.get(sha).map_or_else(Vec::new, |it| it.current_statuses());
-        let any = |state: StatusState| current.iter().any(|status| status.state == state);
-        let state = if any(StatusState::Failure) || any(StatusState::Error) {
-            "failure"
-        } else if current.is_empty() || any(StatusState::Pending) {
-            "pending"
-        } else {
-            "success"
-        };
-        let list: Vec<Value> = current.iter().map(|status| self.status_json(repo, sha, status)).collect();
-        ApiResponse::ok(
-            &json!({"state": state, "sha": sha, "total_count": list.len(), "statuses": list, "repository": self.repo_json(repo)}),
-        )
-    }
-
-    fn create_status(&mut self, asked: &ApiRequest, caller: &Caller, repo: RepoIx, sha: &str) -> ApiResponse {
-        let Some(state) = asked.text("state").and_then(StatusState::named) else {
-            return ApiResponse::invalid("Status", "state is not included in the list");
-        };
-        let Some((sha, reported)) = self.github.commits.get_key_value(sha) else {
-            return ApiResponse::error(422, &format!("No commit found for SHA: {sha}"));
-        };
-        let context = asked.text("context").unwrap_or("default");
-        if reported.statuses.iter().filter(|status| status.context == context).count() >= STATUSES {
-            return ApiResponse::invalid("Status", "This SHA and context has reached the maximum number of statuses.");
-        }
-        let sha = Arc::clone(sha);
-        let text = |name: &str| asked.text(name).unwrap_or_default();
-        let saying = Saying { context, state, description: text("description"), target_url: text("target_url") };
-        self.post_status(repo, &sha, caller.login(), saying);
-        let status = self.github.commits.get(&sha).and_then(|it| it.statuses.last());
-        ApiResponse::json(201, &status.map_or(Value::Null, |status| self.status_json(repo, &sha, status)))
     }
 }
 

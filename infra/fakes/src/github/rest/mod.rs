@@ -47,10 +47,8 @@ impl Fakes {
             ["pulls", ..] => self.pulls_api(asked, by, repo, method, rest),
             ["issues", ..] => self.issues_api(asked, by, repo, method, rest),
             ["actions", ..] => self.actions_api(asked, caller, repo, method, rest),
-            ["check-runs" | "check-suites" | "commits" | "statuses", ..] => {
-                self.checks_api(asked, caller, repo, method, rest)
-            }
-            _ => self.repos_api(asked, repo, method, rest),
+            ["check-runs" | "commits", ..] => self.checks_api(asked, caller, repo, method, rest),
+            _ => self.repos_api(repo, method, rest),
         }
     }
 
