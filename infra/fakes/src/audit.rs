@@ -4,7 +4,6 @@ use jiff::Timestamp;
 
 use crate::fakes::{Fakes, Pr};
 
-/// A kind of write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     PullOpened,
@@ -37,11 +36,9 @@ pub enum Action {
 /// One write, in the order of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// When.
     pub at: Timestamp,
     /// Who: a login, `jenkins:<user>` for what was asked of Jenkins, `bus` for bus events.
     pub by: String,
-    /// What.
     pub action: Action,
     /// The pull request or issue it was done to, if to one.
     pub pr: Option<Pr>,
@@ -52,8 +49,6 @@ pub struct AuditEntry {
 }
 
 impl Fakes {
-    /// Everything written to the outside so far, by anybody.
-    #[must_use]
     pub fn audit(&self) -> &[AuditEntry] {
         &self.audit_log
     }

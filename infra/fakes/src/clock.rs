@@ -1,4 +1,4 @@
-//! The world's own clock, and everything that is still to happen, in order. What happens is done in `world`.
+//! The fakes' own clock and the events that are still to come, in order. `fakes` runs them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,15 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use crate::github::model::{PrIx, RepoIx, Sha};
 use crate::settings::Bot;
 
-/// Something that will happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub(crate) enum TimedEvent {
     /// GitHub has worked out whether the head can be merged, as of this many changes.
     MergeabilityKnown(PrIx, u32),
     /// GitHub (or Jenkins, or a bot) sends the webhook of this place in the log.
     Send(usize),
     /// Jenkins has noticed a head.
-    JenkinsHears(PrIx, Sha),
+    JenkinsNotices(PrIx, Sha),
     /// A queue item gets an executor.
     BuildStarts(u64),
     /// A build ends by itself.
@@ -41,7 +40,7 @@ pub(crate) enum Happening {
 struct Entry {
     at: Timestamp,
     order: u64,
-    what: Happening,
+    what: TimedEvent,
 }
 
 impl Ord for Entry {
@@ -56,7 +55,6 @@ impl PartialOrd for Entry {
     }
 }
 
-/// Now, and what comes.
 #[derive(Debug, Clone)]
 pub(crate) struct Clock {
     pub(crate) now: Timestamp,
@@ -70,19 +68,18 @@ impl Clock {
     }
 
     /// This happens after so many milliseconds; equal times keep the order in which they were planned.
-    pub(crate) fn after_ms(&mut self, ms: u64, what: Happening) {
+    pub(crate) fn after_ms(&mut self, ms: u64, what: TimedEvent) {
         let at = later(self.now, ms);
         self.order += 1;
         self.coming.push(Reverse(Entry { at, order: self.order, what }));
     }
 
-    /// When the next thing happens.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
         self.coming.peek().map(|Reverse(entry)| entry.at)
     }
 
     /// The next thing that happens not later than this; the clock goes with it.
-    pub(crate) fn step(&mut self, until: Timestamp) -> Option<Happening> {
+    pub(crate) fn step(&mut self, until: Timestamp) -> Option<TimedEvent> {
         if self.next_at()? > until {
             return None;
         }
@@ -112,11 +109,11 @@ mod tests {
         let start = Timestamp::UNIX_EPOCH;
         let mut clock = Clock::new(start);
         for (ms, build) in [(500, 3), (100, 1), (100, 2), (900, 4)] {
-            clock.after_ms(ms, Happening::BuildEnds(build));
+            clock.after_ms(ms, TimedEvent::BuildEnds(build));
         }
         let until = later(start, 600);
         let order: Vec<_> = std::iter::from_fn(|| clock.step(until)).collect();
-        assert_eq!(order, [1, 2, 3].map(Happening::BuildEnds));
+        assert_eq!(order, [1, 2, 3].map(TimedEvent::BuildEnds));
         assert_eq!(clock.now, later(start, 500));
         assert_eq!(clock.next_at(), Some(later(start, 900)));
         assert_eq!(stamp(later(start, 1_999)), "1970-01-01T00:00:01Z");

@@ -1,4 +1,4 @@
-//! The world as a whole: its state, its clock, and what happens when something's time has come.
+//! The whole model: its state, its clock, and the timed events.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::audit::AuditEntry;
 use crate::bots::codegenie::Request;
-use crate::clock::{Clock, Happening};
-use crate::faults::{Fate, Fault, Forced, Scene};
+use crate::clock::{Clock, TimedEvent};
+use crate::faults::{Fault, FaultPlan, FaultTarget, Forced};
 use crate::github::access::Budget;
 use crate::github::model::{GitHub, PrIx, Pull, RepoIx, Repository};
-use crate::github::webhooks::{Delivery, Sent};
+use crate::github::webhooks::{Delivery, DeliveryRecord};
 use crate::jenkins::Jenkins;
 use crate::rng::Rng;
 use crate::settings::Settings;
@@ -21,7 +21,6 @@ use crate::settings::Settings;
 pub struct Pr {
     /// `owner/name`.
     pub repo: String,
-    /// Its number.
     pub number: u64,
 }
 
@@ -34,23 +33,23 @@ impl std::fmt::Display for Pr {
 /// No pull request has as many statuses, checks, comments and webhooks as this.
 const IDS_PER_NUMBER: u64 = 10_000;
 
-/// GitHub, Jenkins, the bots and CodeGenie. Deterministic: the same seed, settings and calls make the same world.
+/// GitHub, Jenkins, the bots and CodeGenie. Deterministic: the same seed, settings and calls have the same results.
 #[derive(Debug)]
 pub struct Fakes {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
-    /// Rng, by purpose: names, the world at large, webhooks, requests. Each pull request has a chance of its own.
-    pub(crate) ids: Rng,
-    pub(crate) lives: Rng,
-    pub(crate) sending: Rng,
-    pub(crate) asking: Rng,
+    /// One stream per purpose: ids and commits, CodeGenie, webhooks, requests. Each pull request has one of its own.
+    pub(crate) id_rng: Rng,
+    pub(crate) genie_rng: Rng,
+    pub(crate) webhook_rng: Rng,
+    pub(crate) request_rng: Rng,
     pub(crate) github: GitHub,
     pub(crate) jenkins: Jenkins,
-    pub(crate) fates: Vec<Fate>,
+    pub(crate) fault_plans: Vec<FaultPlan>,
     pub(crate) open_pulls: Vec<BTreeSet<PrIx>>,
     pub(crate) audit_log: Vec<AuditEntry>,
-    pub(crate) deliveries: Vec<Sent>,
+    pub(crate) deliveries: Vec<DeliveryRecord>,
     pub(crate) bodies_forgotten: usize,
     /// What every webhook of a repository ends with.
     pub(crate) envelopes: Vec<String>,
@@ -65,16 +64,15 @@ pub struct Fakes {
     pub(crate) genie_requests: Vec<Request>,
     pub(crate) genie_found: u64,
     /// Conflicts that wait for the replacement of this vulnerability.
-    pub(crate) cursed: BTreeSet<String>,
+    pub(crate) conflicts_again: BTreeSet<String>,
 }
 
 impl Fakes {
-    /// A world that begins now, by its settings' clock.
-    #[must_use]
+    /// Begins at `settings.start`.
     pub fn new(seed: u64, settings: Settings) -> Self {
         let used_before = settings.numbers_used_before;
         let mut github = GitHub { last_id: 1_000_000 + used_before * IDS_PER_NUMBER, ..GitHub::default() };
-        let mut ids = Rng::new(seed, 1);
+        let mut id_rng = Rng::new(seed, 1);
         for repo in &settings.repos {
             let (owner, name) = repo.name.split_once('/').unwrap_or(("acme", &repo.name));
             let id = github.id();
@@ -84,7 +82,7 @@ impl Fakes {
                 owner: owner.to_owned(),
                 name: name.to_owned(),
                 settings: repo.clone(),
-                base: vec![Arc::from(ids.hex(40))],
+                base: vec![Arc::from(id_rng.hex(40))],
                 numbers: Vec::new(),
                 used_before,
             });
@@ -92,14 +90,14 @@ impl Fakes {
         let mut fakes = Self {
             clock: Clock::new(settings.start),
             seed,
-            ids,
-            lives: Rng::new(seed, 2),
-            sending: Rng::new(seed, 3),
-            asking: Rng::new(seed, 4),
+            id_rng,
+            genie_rng: Rng::new(seed, 2),
+            webhook_rng: Rng::new(seed, 3),
+            request_rng: Rng::new(seed, 4),
             open_pulls: vec![BTreeSet::new(); github.repos.len()],
             github,
             jenkins: Jenkins::default(),
-            fates: Vec::new(),
+            fault_plans: Vec::new(),
             audit_log: Vec::new(),
             deliveries: Vec::new(),
             bodies_forgotten: 0,
@@ -108,33 +106,28 @@ impl Fakes {
             budgets: HashMap::new(),
             installation_tokens: HashMap::new(),
             forced: Forced::new(),
-            webhook_faults: settings.faults.of(Scene::Webhook),
-            request_faults: settings.faults.of(Scene::Request),
+            webhook_faults: settings.faults.of(FaultTarget::Webhook),
+            request_faults: settings.faults.of(FaultTarget::Request),
             unknown_requests: Vec::new(),
             requests: 0,
             genie_requests: Vec::new(),
             genie_found: used_before * settings.repos.len() as u64,
-            cursed: BTreeSet::new(),
+            conflicts_again: BTreeSet::new(),
             settings,
         };
         fakes.make_envelopes();
         fakes
     }
 
-    /// The time here.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now
     }
 
-    /// How the world was set up.
-    #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
     /// When something next happens by itself; `None` if nothing ever will.
-    #[must_use]
     pub fn next_event_at(&self) -> Option<Timestamp> {
         if self.outbox.is_empty() { self.clock.next_at() } else { Some(self.now()) }
     }
@@ -142,40 +135,37 @@ impl Fakes {
     /// Lets time pass until then; everything that was to happen happens, in order. Time never goes back.
     pub fn advance_to(&mut self, until: Timestamp) {
         while let Some(what) = self.clock.step(until) {
-            self.happen(what);
+            self.run_event(what);
         }
         self.clock.now = self.clock.now.max(until);
     }
 
-    /// Lets so much time pass.
     pub fn advance(&mut self, by: SignedDuration) {
         self.advance_to(self.now().checked_add(by).unwrap_or(Timestamp::MAX));
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn run_event(&mut self, what: TimedEvent) {
         match what {
-            Happening::MergeabilityKnown(ix, version) => self.mergeability_known(ix, version),
-            Happening::Send(place) => self.send(place),
-            Happening::JenkinsHears(ix, sha) => self.jenkins_hears(ix, &sha),
-            Happening::BuildStarts(item) => self.build_starts(item),
-            Happening::BuildEnds(build) => self.build_ends(build),
-            Happening::BuildReported(build) => self.build_reported(build),
-            Happening::BotLooks(bot, ix) => self.bot_looks(bot, ix),
-            Happening::PolicyAnswers(ix, sha) => self.policy_answers(ix, &sha),
-            Happening::QueueMerges(ix) => self.queue_merges(ix),
-            Happening::BaseMoves(ix, conflicting) => self.base_moves(ix, conflicting),
-            Happening::GenieOpens(request) => self.genie_opens(request),
-            Happening::GenieFinds(repo) => self.genie_finds(repo),
+            TimedEvent::MergeabilityKnown(ix, version) => self.mergeability_known(ix, version),
+            TimedEvent::Send(place) => self.send(place),
+            TimedEvent::JenkinsNotices(ix, sha) => self.jenkins_notices(ix, &sha),
+            TimedEvent::BuildStarts(item) => self.build_starts(item),
+            TimedEvent::BuildEnds(build) => self.build_ends(build),
+            TimedEvent::BuildReported(build) => self.build_reported(build),
+            TimedEvent::BotLooks(bot, ix) => self.bot_looks(bot, ix),
+            TimedEvent::PolicyAnswers(ix, sha) => self.policy_answers(ix, &sha),
+            TimedEvent::QueueMerges(ix) => self.queue_merges(ix),
+            TimedEvent::BaseMoves(ix, conflicting) => self.base_moves(ix, conflicting),
+            TimedEvent::GenieOpens(request) => self.genie_opens(request),
+            TimedEvent::GenieFinds(repo) => self.genie_finds(repo),
         }
     }
 
-    /// A delay by chance, in this pull request's life.
+    /// A random delay, from the pull request's own stream.
     pub(crate) fn delay(&mut self, ix: PrIx, range: (u64, u64)) -> u64 {
-        self.fates[ix.0].rng.between(range)
+        self.fault_plans[ix.0].rng.between(range)
     }
 
-    /// A pull request as GitHub knows it.
-    #[must_use]
     pub fn pull(&self, pr: &Pr) -> Option<&Pull> {
         self.ix(pr).map(|ix| self.github.pull(ix))
     }
@@ -190,20 +180,17 @@ impl Fakes {
         (seen..self.github.pulls.len()).map(|place| self.name_of(PrIx(place)))
     }
 
-    /// The highest number of any pull request or issue: what a world that comes after this one must not use again.
-    #[must_use]
+    /// The highest number of any pull request or issue: fakes that come after these must not use it again.
     pub fn last_number(&self) -> u64 {
         self.github.repos.iter().map(Repository::last_number).max().unwrap_or(0)
     }
 
     /// How many requests GitHub and Jenkins were asked.
-    #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// Requests that neither surface knows: a test asserts that there are none.
-    #[must_use]
+    /// Requests that neither API knows: a test asserts that there are none.
     pub fn unknown_requests(&self) -> &[String] {
         &self.unknown_requests
     }

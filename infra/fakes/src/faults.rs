@@ -1,5 +1,5 @@
-//! What can go wrong, by name; which pull requests it strikes; and which of it really needs a person. What a fault does is
-//! written where it strikes.
+//! The faults that can be injected: their names, which pull requests they strike, and which of them need a person. What a
+//! fault does is written where it strikes.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -28,7 +28,7 @@ pub enum Fault {
     AgentLost,
     /// The build never ends, until it is stopped.
     BuildHung,
-    /// The build ends, and GitHub is never told.
+    /// The build ends, and the report to GitHub is lost.
     ReportLost,
     /// A test times out once.
     FlakyTest,
@@ -72,165 +72,91 @@ pub enum Fault {
     JenkinsDown,
 }
 
+/// What a fault is injected into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FaultTarget {
+    Webhook,
+    Request,
+    PullRequest,
+}
+
+const COUNT: usize = 29;
+
+/// Every fault, in the order of the enum: its name on a command line, and what it is injected into.
+const TABLE: [(Fault, &str, FaultTarget); COUNT] = [
+    (Fault::WebhookLost, "webhook-lost", FaultTarget::Webhook),
+    (Fault::WebhookNeverSent, "webhook-never-sent", FaultTarget::Webhook),
+    (Fault::WebhookLate, "webhook-late", FaultTarget::Webhook),
+    (Fault::WebhookDoubled, "webhook-doubled", FaultTarget::Webhook),
+    (Fault::WebhookReordered, "webhook-reordered", FaultTarget::Webhook),
+    (Fault::JenkinsDeaf, "jenkins-deaf", FaultTarget::PullRequest),
+    (Fault::AgentLost, "agent-lost", FaultTarget::PullRequest),
+    (Fault::BuildHung, "build-hung", FaultTarget::PullRequest),
+    (Fault::ReportLost, "report-lost", FaultTarget::PullRequest),
+    (Fault::FlakyTest, "flaky-test", FaultTarget::PullRequest),
+    (Fault::RealTestFailure, "real-test-failure", FaultTarget::PullRequest),
+    (Fault::PolicyAsleep, "policy-asleep", FaultTarget::PullRequest),
+    (Fault::ApproverAsleep, "approver-asleep", FaultTarget::PullRequest),
+    (Fault::AutomergeAsleep, "automerge-asleep", FaultTarget::PullRequest),
+    (Fault::BotAnswersTwice, "bot-answers-twice", FaultTarget::PullRequest),
+    (Fault::SodTiming, "sod-timing", FaultTarget::PullRequest),
+    (Fault::PolicyMisconfigured, "policy-misconfigured", FaultTarget::PullRequest),
+    (Fault::BaseMoves, "base-moves", FaultTarget::PullRequest),
+    (Fault::Conflict, "conflict", FaultTarget::PullRequest),
+    (Fault::ConflictAgain, "conflict-again", FaultTarget::PullRequest),
+    (Fault::GenieAsleep, "genie-asleep", FaultTarget::PullRequest),
+    (Fault::MergeableUnknown, "mergeable-unknown", FaultTarget::PullRequest),
+    (Fault::ApiForbidden, "api-403", FaultTarget::Request),
+    (Fault::ApiTooMany, "api-429", FaultTarget::Request),
+    (Fault::ApiError, "api-500", FaultTarget::Request),
+    (Fault::ApiTimeout, "api-timeout", FaultTarget::Request),
+    (Fault::AnswerLost, "answer-lost", FaultTarget::Request),
+    (Fault::GraphqlPartial, "graphql-partial", FaultTarget::Request),
+    (Fault::JenkinsDown, "jenkins-down", FaultTarget::Request),
+];
+
 impl Fault {
-    /// All of them.
-    pub const ALL: [Self; 29] = [
-        Self::WebhookLost,
-        Self::WebhookNeverSent,
-        Self::WebhookLate,
-        Self::WebhookDoubled,
-        Self::WebhookReordered,
-        Self::JenkinsDeaf,
-        Self::AgentLost,
-        Self::BuildHung,
-        Self::ReportLost,
-        Self::FlakyTest,
-        Self::RealTestFailure,
-        Self::PolicyAsleep,
-        Self::ApproverAsleep,
-        Self::AutomergeAsleep,
-        Self::BotAnswersTwice,
-        Self::SodTiming,
-        Self::PolicyMisconfigured,
-        Self::BaseMoves,
-        Self::Conflict,
-        Self::ConflictAgain,
-        Self::GenieAsleep,
-        Self::MergeableUnknown,
-        Self::ApiForbidden,
-        Self::ApiTooMany,
-        Self::ApiError,
-        Self::ApiTimeout,
-        Self::AnswerLost,
-        Self::GraphqlPartial,
-        Self::JenkinsDown,
-    ];
+    pub const ALL: [Self; COUNT] = {
+        let mut all = [Self::WebhookLost; COUNT];
+        let mut place = 0;
+        while place < COUNT {
+            all[place] = TABLE[place].0;
+            place += 1;
+        }
+        all
+    };
 
     /// Its name on a command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::WebhookLost => "webhook-lost",
-            Self::WebhookNeverSent => "webhook-never-sent",
-            Self::WebhookLate => "webhook-late",
-            Self::WebhookDoubled => "webhook-doubled",
-            Self::WebhookReordered => "webhook-reordered",
-            Self::JenkinsDeaf => "jenkins-deaf",
-            Self::AgentLost => "agent-lost",
-            Self::BuildHung => "build-hung",
-            Self::ReportLost => "report-lost",
-            Self::FlakyTest => "flaky-test",
-            Self::RealTestFailure => "real-test-failure",
-            Self::PolicyAsleep => "policy-asleep",
-            Self::ApproverAsleep => "approver-asleep",
-            Self::AutomergeAsleep => "automerge-asleep",
-            Self::BotAnswersTwice => "bot-answers-twice",
-            Self::SodTiming => "sod-timing",
-            Self::PolicyMisconfigured => "policy-misconfigured",
-            Self::BaseMoves => "base-moves",
-            Self::Conflict => "conflict",
-            Self::ConflictAgain => "conflict-again",
-            Self::GenieAsleep => "genie-asleep",
-            Self::MergeableUnknown => "mergeable-unknown",
-            Self::ApiForbidden => "api-403",
-            Self::ApiTooMany => "api-429",
-            Self::ApiError => "api-500",
-            Self::ApiTimeout => "api-timeout",
-            Self::AnswerLost => "answer-lost",
-            Self::GraphqlPartial => "graphql-partial",
-            Self::JenkinsDown => "jenkins-down",
-        }
+        TABLE[self as usize].1
     }
 
-    /// The fault of this name.
-    #[must_use]
+    fn target(self) -> FaultTarget {
+        TABLE[self as usize].2
+    }
+
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.name() == name)
     }
 
     /// Why no machine can repair it, if none can.
-    #[must_use]
     pub fn needs_a_person(self) -> Option<&'static str> {
-        match self {
-            Self::RealTestFailure => Some("the change breaks a test"),
-            Self::PolicyMisconfigured => Some("the policy file is invalid"),
-            Self::ConflictAgain => Some("two fixes conflict, and a fresh pull request conflicts again"),
-            Self::WebhookLost
-            | Self::WebhookNeverSent
-            | Self::WebhookLate
-            | Self::WebhookDoubled
-            | Self::WebhookReordered
-            | Self::JenkinsDeaf
-            | Self::AgentLost
-            | Self::BuildHung
-            | Self::ReportLost
-            | Self::FlakyTest
-            | Self::PolicyAsleep
-            | Self::ApproverAsleep
-            | Self::AutomergeAsleep
-            | Self::BotAnswersTwice
-            | Self::SodTiming
-            | Self::BaseMoves
-            | Self::Conflict
-            | Self::GenieAsleep
-            | Self::MergeableUnknown
-            | Self::ApiForbidden
-            | Self::ApiTooMany
-            | Self::ApiError
-            | Self::ApiTimeout
-            | Self::AnswerLost
-            | Self::GraphqlPartial
-            | Self::JenkinsDown => None,
+        if self == Self::RealTestFailure {
+            Some("the change breaks a test")
+        } else if self == Self::PolicyMisconfigured {
+            Some("the policy file is invalid")
+        } else if self == Self::ConflictAgain {
+            Some("two fixes conflict, and a fresh pull request conflicts again")
+        } else {
+            None
         }
     }
-
-    /// Where it strikes by chance: a webhook, a request, or a pull request's life.
-    fn strikes(self) -> Scene {
-        match self {
-            Self::WebhookLost
-            | Self::WebhookNeverSent
-            | Self::WebhookLate
-            | Self::WebhookDoubled
-            | Self::WebhookReordered => Scene::Webhook,
-            Self::ApiForbidden
-            | Self::ApiTooMany
-            | Self::ApiError
-            | Self::ApiTimeout
-            | Self::AnswerLost
-            | Self::GraphqlPartial
-            | Self::JenkinsDown => Scene::Request,
-            Self::JenkinsDeaf
-            | Self::AgentLost
-            | Self::BuildHung
-            | Self::ReportLost
-            | Self::FlakyTest
-            | Self::RealTestFailure
-            | Self::PolicyAsleep
-            | Self::ApproverAsleep
-            | Self::AutomergeAsleep
-            | Self::BotAnswersTwice
-            | Self::SodTiming
-            | Self::PolicyMisconfigured
-            | Self::BaseMoves
-            | Self::Conflict
-            | Self::ConflictAgain
-            | Self::GenieAsleep
-            | Self::MergeableUnknown => Scene::Life,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scene {
-    Webhook,
-    Request,
-    Life,
 }
 
 /// Which faults there are, and how often they strike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Faults {
-    /// The faults that may strike by chance.
+    /// The faults that may strike at random.
     pub chosen: BTreeSet<Fault>,
     /// The share of pull requests that something happens to.
     pub lives: f64,
@@ -241,28 +167,21 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing goes wrong by chance.
-    #[must_use]
+    /// Nothing goes wrong at random.
     pub fn none() -> Self {
         Self::only([])
     }
 
     /// Everything that can go wrong does, sometimes.
-    #[must_use]
     pub fn all() -> Self {
         Self::only(Fault::ALL)
     }
 
-    /// Only these.
-    #[must_use]
     pub fn only(chosen: impl IntoIterator<Item = Fault>) -> Self {
         Self { chosen: chosen.into_iter().collect(), lives: 0.6, webhooks: 0.05, requests: 0.02 }
     }
 
     /// `all`, `none` or names with commas between; the error is the name that does not exist.
-    ///
-    /// # Errors
-    /// An unknown name.
     pub fn named(list: &str) -> Result<Self, String> {
         match list {
             "all" => Ok(Self::all()),
@@ -275,14 +194,14 @@ impl Faults {
         }
     }
 
-    pub(crate) fn of(&self, scene: Scene) -> Vec<Fault> {
-        self.chosen.iter().copied().filter(|fault| fault.strikes() == scene).collect()
+    pub(crate) fn of(&self, target: FaultTarget) -> Vec<Fault> {
+        self.chosen.iter().copied().filter(|fault| fault.target() == target).collect()
     }
 }
 
-/// What is to happen and has happened to one pull request.
+/// The faults planned for one pull request, those that have struck it, and what its bots are doing.
 #[derive(Debug, Clone)]
-pub(crate) struct Fate {
+pub(crate) struct FaultPlan {
     /// Its own: what happens to others does not change it.
     pub(crate) rng: Rng,
     pub(crate) planned: Vec<Fault>,
@@ -300,7 +219,7 @@ pub(crate) struct Fate {
     pub(crate) sod_old: bool,
 }
 
-impl Fate {
+impl FaultPlan {
     pub(crate) fn new(rng: Rng) -> Self {
         Self {
             rng,
@@ -320,51 +239,49 @@ impl Fate {
 pub(crate) type Forced = VecDeque<(Fault, Option<PrIx>)>;
 
 impl Fakes {
-    /// Makes a fault strike this pull request at its next occasion, whatever chance says.
+    /// Makes a fault strike this pull request at its next occasion, in addition to the random ones.
     pub fn force(&mut self, fault: Fault, pr: &Pr) {
         let Some(ix) = self.ix(pr) else { return };
-        match fault.strikes() {
-            Scene::Request => self.forced.push_back((fault, Some(ix))),
-            Scene::Webhook => self.fates[ix.0].planned.push(fault),
-            Scene::Life => {
-                self.fates[ix.0].planned.push(fault);
+        match fault.target() {
+            FaultTarget::Request => self.forced.push_back((fault, Some(ix))),
+            FaultTarget::Webhook => self.fault_plans[ix.0].planned.push(fault),
+            FaultTarget::PullRequest => {
+                self.fault_plans[ix.0].planned.push(fault);
                 self.plan_base(ix);
             }
         }
     }
 
-    /// Makes a fault of GitHub's or Jenkins' HTTP surface strike the next request it can strike.
+    /// Makes a fault of GitHub's or Jenkins' API strike the next request it can strike.
     pub fn force_request(&mut self, fault: Fault) {
         self.forced.push_back((fault, None));
     }
 
-    /// From now on, other things go wrong by chance.
+    /// Replaces the random faults from now on.
     pub fn set_faults(&mut self, faults: Faults) {
-        self.webhook_faults = faults.of(Scene::Webhook);
-        self.request_faults = faults.of(Scene::Request);
+        self.webhook_faults = faults.of(FaultTarget::Webhook);
+        self.request_faults = faults.of(FaultTarget::Request);
         self.settings.faults = faults;
     }
 
     /// Why this pull request really needs a person, if it does.
-    #[must_use]
     pub fn needs_a_person(&self, pr: &Pr) -> Option<&'static str> {
-        self.ix(pr).and_then(|ix| self.fates[ix.0].person)
+        self.ix(pr).and_then(|ix| self.fault_plans[ix.0].person)
     }
 
     /// The faults that have struck this pull request, and when.
-    #[must_use]
     pub fn struck(&self, pr: &Pr) -> &[(Timestamp, Fault)] {
-        self.ix(pr).map_or(&[], |ix| &self.fates[ix.0].struck)
+        self.ix(pr).map_or(&[], |ix| &self.fault_plans[ix.0].struck)
     }
 
-    /// Chooses by chance what will happen to a new pull request.
-    pub(crate) fn plan_fate(&mut self, ix: PrIx) {
-        let candidates = self.settings.faults.of(Scene::Life);
+    /// Draws a new pull request's faults.
+    pub(crate) fn plan_faults(&mut self, ix: PrIx) {
+        let candidates = self.settings.faults.of(FaultTarget::PullRequest);
         let mut share = self.settings.faults.lives;
-        while !candidates.is_empty() && self.fates[ix.0].rng.happens(share) {
-            let pick = usize::try_from(self.fates[ix.0].rng.below(candidates.len() as u64)).unwrap_or(0);
-            if !self.fates[ix.0].planned.contains(&candidates[pick]) {
-                self.fates[ix.0].planned.push(candidates[pick]);
+        let plan = &mut self.fault_plans[ix.0];
+        while !candidates.is_empty() && plan.rng.happens(share) {
+            if let Some(fault) = plan.rng.pick(&candidates).filter(|fault| !plan.planned.contains(fault)) {
+                plan.planned.push(*fault);
             }
             share /= 4.0;
         }
@@ -374,26 +291,32 @@ impl Fakes {
     /// Whether this fault strikes now; it strikes once.
     pub(crate) fn strikes(&mut self, ix: PrIx, fault: Fault) -> bool {
         let now = self.now();
-        let fate = &mut self.fates[ix.0];
-        let Some(place) = fate.planned.iter().position(|planned| *planned == fault) else { return false };
-        fate.planned.remove(place);
-        fate.struck.push((now, fault));
-        fate.person = fate.person.or(fault.needs_a_person());
+        let plan = &mut self.fault_plans[ix.0];
+        let Some(place) = plan.planned.iter().position(|planned| *planned == fault) else { return false };
+        plan.planned.remove(place);
+        plan.struck.push((now, fault));
+        plan.person = plan.person.or(fault.needs_a_person());
         true
+    }
+
+    /// Whether this fault has struck and still waits for a person's repair.
+    pub(crate) fn awaits_repair(&self, ix: PrIx, fault: Fault) -> bool {
+        let plan = &self.fault_plans[ix.0];
+        plan.person.is_some() && plan.struck.iter().any(|(_, struck)| *struck == fault)
     }
 
     /// What happens to a webhook about this pull request, if anything.
     pub(crate) fn webhook_fault(&mut self, ix: Option<PrIx>) -> Option<Fault> {
         if let Some(ix) = ix {
-            let planned = self.fates[ix.0].planned.iter().copied().find(|fault| fault.strikes() == Scene::Webhook);
+            let planned =
+                self.fault_plans[ix.0].planned.iter().copied().find(|fault| fault.target() == FaultTarget::Webhook);
             if let Some(fault) = planned {
                 self.strikes(ix, fault);
                 return Some(fault);
             }
         }
-        if !self.webhook_faults.is_empty() && self.sending.happens(self.settings.faults.webhooks) {
-            let pick = self.sending.below(self.webhook_faults.len() as u64);
-            return Some(self.webhook_faults[usize::try_from(pick).unwrap_or(0)]);
+        if !self.webhook_faults.is_empty() && self.webhook_rng.happens(self.settings.faults.webhooks) {
+            return self.webhook_rng.pick(&self.webhook_faults).copied();
         }
         None
     }
@@ -404,11 +327,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_has_a_name_of_its_own() {
-        let names: BTreeSet<_> = Fault::ALL.iter().map(|fault| fault.name()).collect();
-        assert_eq!(names.len(), Fault::ALL.len());
-        for fault in Fault::ALL {
-            assert_eq!(Fault::named(fault.name()), Some(fault));
+    fn the_table_is_in_the_order_of_the_enum_and_names_differ() {
+        for (place, fault) in Fault::ALL.into_iter().enumerate() {
+            assert_eq!((fault as usize, Fault::named(fault.name())), (place, Some(fault)));
         }
         assert_eq!(Faults::named("agent-lost, conflict"), Ok(Faults::only([Fault::AgentLost, Fault::Conflict])));
         assert_eq!(Faults::named("agent-last"), Err("agent-last".to_owned()));

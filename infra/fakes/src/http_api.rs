@@ -1,10 +1,10 @@
-//! What both HTTP surfaces share: a request taken apart, an answer put together, and silence.
+//! What both HTTP APIs share: requests, responses, pages, and the lack of a response.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use serde_json::{Value, json};
 
-/// No answer came: the connection ended. Whether anything was done is not known to whoever asked.
+/// The connection ended without a response. The client cannot know whether anything was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoResponse {
     /// Whether it was done all the same.
@@ -19,7 +19,7 @@ impl std::fmt::Display for NoResponse {
 
 impl std::error::Error for NoResponse {}
 
-/// A request taken apart.
+/// A parsed request.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
@@ -97,7 +97,6 @@ pub(crate) fn decoded(text: &str, plus: bool) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// An answer put together.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiResponse {
     pub(crate) code: u16,
@@ -168,27 +167,27 @@ const PAGE: usize = 100;
 
 /// One page of a list, with GitHub's `Link` header.
 pub(crate) fn page(
-    asked: &ApiRequest,
+    request: &ApiRequest,
     base_url: &str,
     items: Vec<Value>,
     wrap: impl FnOnce(Vec<Value>, usize) -> Value,
 ) -> ApiResponse {
     let number =
-        |name: &str, default: usize| asked.param(name).and_then(|it| it.parse().ok()).unwrap_or(default).max(1);
+        |name: &str, default: usize| request.param(name).and_then(|it| it.parse().ok()).unwrap_or(default).max(1);
     let (per_page, page) = (number("per_page", 30).min(PAGE), number("page", 1));
     let total = items.len();
     let last = total.div_ceil(per_page).max(1);
     let shown: Vec<Value> = items.into_iter().skip((page - 1) * per_page).take(per_page).collect();
     let answer = ApiResponse::ok(&wrap(shown, total));
     let url = |page: usize| {
-        let mut query: Vec<String> = asked
+        let mut query: Vec<String> = request
             .query
             .iter()
             .filter(|(key, _)| key != "page")
             .map(|(key, value)| format!("{key}={}", encoded(value)))
             .collect();
         query.push(format!("page={page}"));
-        format!("{base_url}{}?{}", asked.path, query.join("&"))
+        format!("{base_url}{}?{}", request.path, query.join("&"))
     };
     let mut links = Vec::new();
     if page > 1 {
@@ -212,23 +211,4 @@ pub(crate) fn encoded(text: &str) -> String {
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_taken_apart() {
-        let request = Request::builder()
-            .method("POST")
-            .uri("https://jenkins.example/job/a%2Fb/build?delay=0sec&x=a+b%21")
-            .body(Bytes::from_static(b"{\"a\": \"b\"}"))
-            .unwrap();
-        let asked = ApiRequest::of(request);
-        assert_eq!(asked.parts, ["job", "a/b", "build"]);
-        assert_eq!((asked.param("delay"), asked.param("x")), (Some("0sec"), Some("a b!")));
-        assert_eq!(asked.text("a"), Some("b"));
-        assert_eq!(decoded("50%", false), "50%");
-    }
 }

@@ -27,6 +27,7 @@ pub use github::model::{Comment, Issue, Mergeability, Pull, PullState, Reaction,
 pub use github::webhooks::{Delivery, Gone, Target};
 pub use http_api::NoResponse;
 pub use jenkins::{Build, BuildResult};
+pub use rng::Rng;
 pub use scenario::NewPull;
 pub use serve::{Serving, post, serve, serve_following};
 pub use settings::{Bot, Listening, Person, Protection, Repo, Reports, Required, Settings, Timing};

@@ -1,15 +1,14 @@
-//! What tests and demonstrations make people, bots and the base do.
+//! What tests and the demo make people, other tools and the base do, and what they read of the state.
 
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 
 use crate::audit::Action;
-use crate::bots::codegenie;
-use crate::clock::Happening;
+use crate::clock::TimedEvent;
 use crate::fakes::{Fakes, Pr};
 use crate::faults::Fault;
-use crate::github::changes::Saying;
+use crate::github::changes::StatusReport;
 use crate::github::commit::{CheckRun, Status, StatusState};
 use crate::github::model::{Comment, Issue, Numbered, PullState, RepoIx, Review, ReviewState};
 use crate::settings::Bot;
@@ -23,7 +22,6 @@ pub struct NewPull {
     pub author: String,
     /// The vulnerability; `None` for a new one.
     pub vulnerability: Option<String>,
-    /// Draft?
     pub draft: bool,
     /// From a fork?
     pub fork: bool,
@@ -32,15 +30,11 @@ pub struct NewPull {
 }
 
 impl Fakes {
-    /// Opens a pull request now.
-    ///
-    /// # Panics
-    /// Never; an unknown repository means the first one.
-    pub fn open_pr(&mut self, new: NewPull) -> Pr {
+    /// Opens a pull request now. An unknown repository means the first one.
+    pub fn open_pr(&mut self, mut new: NewPull) -> Pr {
         let repo = self.repo_ix(&new.repo).unwrap_or(RepoIx(0));
-        let id = new.vulnerability.unwrap_or_else(|| self.next_vulnerability());
-        let author = if new.author.is_empty() { codegenie::LOGIN } else { &new.author };
-        let ix = self.genie_pull(repo, &id, None, author, new.draft, new.fork, new.labels);
+        let id = new.vulnerability.take().unwrap_or_else(|| self.next_vulnerability());
+        let ix = self.genie_pull(repo, &id, None, new);
         self.name_of(ix)
     }
 
@@ -49,11 +43,10 @@ impl Fakes {
         let every_ms = u64::try_from(every.as_millis()).unwrap_or(0);
         for turn in 0..count {
             let repo = usize::try_from(turn).unwrap_or(0) % self.github.repos.len().max(1);
-            self.clock.after_ms(every_ms.saturating_mul(turn), Happening::GenieFinds(RepoIx(repo)));
+            self.clock.after_ms(every_ms.saturating_mul(turn), TimedEvent::GenieFinds(RepoIx(repo)));
         }
     }
 
-    /// Somebody pushes to a repository's base branch.
     pub fn push_base(&mut self, repo: &str) {
         if let Some(repo) = self.repo_ix(repo) {
             self.push_to_base(repo, "maria");
@@ -100,7 +93,6 @@ impl Fakes {
         Some(self.push(ix, login, true))
     }
 
-    /// A person repairs the policy file.
     pub fn person_repairs_policy(&mut self, pr: &Pr) {
         self.repaired(pr, Fault::PolicyMisconfigured);
         if let Some(ix) = self.ix(pr) {
@@ -110,9 +102,9 @@ impl Fakes {
 
     fn repaired(&mut self, pr: &Pr, repaired: Fault) {
         let Some(ix) = self.ix(pr) else { return };
-        let fate = &mut self.fates[ix.0];
-        fate.struck.retain(|(_, fault)| *fault != repaired);
-        fate.person = fate.struck.iter().find_map(|(_, fault)| fault.needs_a_person());
+        let plan = &mut self.fault_plans[ix.0];
+        plan.struck.retain(|(_, fault)| *fault != repaired);
+        plan.person = plan.struck.iter().find_map(|(_, fault)| fault.needs_a_person());
     }
 
     /// Somebody takes what waits for an executor out of Jenkins' queue. Whether there was something.
@@ -129,7 +121,6 @@ impl Fakes {
         }
     }
 
-    /// A person closes it.
     pub fn person_closes(&mut self, pr: &Pr, login: &str) {
         if let Some(ix) = self.ix(pr) {
             self.close(ix, login);
@@ -148,14 +139,12 @@ impl Fakes {
         }
     }
 
-    /// A person adds a label.
     pub fn person_labels(&mut self, pr: &Pr, login: &str, name: &str) {
         if let Some(ix) = self.ix(pr) {
             self.label(ix, name, true, login);
         }
     }
 
-    /// A person removes a label.
     pub fn person_unlabels(&mut self, pr: &Pr, login: &str, name: &str) {
         if let Some(ix) = self.ix(pr) {
             self.label(ix, name, false, login);
@@ -184,7 +173,6 @@ impl Fakes {
         }
     }
 
-    /// A person pins an issue.
     pub fn person_pins_issue(&mut self, issue: &Pr) {
         if let Some(place) = self.issue_place(issue) {
             self.github.issues[place].pinned = true;
@@ -198,8 +186,6 @@ impl Fakes {
         }
     }
 
-    /// An issue, as GitHub knows it.
-    #[must_use]
     pub fn issue(&self, issue: &Pr) -> Option<&Issue> {
         self.issue_place(issue).map(|place| &self.github.issues[place])
     }
@@ -211,7 +197,6 @@ impl Fakes {
         }
     }
 
-    /// A person reviews.
     pub fn person_reviews(&mut self, pr: &Pr, login: &str, state: ReviewState, body: &str) {
         if let Some(ix) = self.ix(pr) {
             self.review(ix, login, state, body);
@@ -247,7 +232,7 @@ impl Fakes {
             repo,
             &sha,
             "other-tool[bot]",
-            Saying { context, state, description, target_url: "https://tool.example" },
+            StatusReport { context, state, description, target_url: "https://tool.example" },
         );
     }
 
@@ -271,26 +256,19 @@ impl Fakes {
         places.map_or(&[][..], Vec::as_slice).iter().map(|place| &self.github.comments[*place])
     }
 
-    /// The statuses on the head, oldest first.
-    #[must_use]
     pub fn statuses(&self, pr: &Pr) -> &[Status] {
         self.ix(pr).and_then(|ix| self.github.reported(ix)).map_or(&[], |reported| &reported.statuses)
     }
 
-    /// The check runs on the head, oldest first.
-    #[must_use]
     pub fn check_runs(&self, pr: &Pr) -> &[CheckRun] {
         self.ix(pr).and_then(|ix| self.github.reported(ix)).map_or(&[], |reported| &reported.checks)
     }
 
-    /// The reviews, oldest first.
-    #[must_use]
     pub fn reviews(&self, pr: &Pr) -> &[Review] {
         self.pull(pr).map_or(&[], |pull| &pull.reviews)
     }
 
     /// How many commits of the base the head lacks.
-    #[must_use]
     pub fn behind_by(&self, pr: &Pr) -> usize {
         self.ix(pr).map_or(0, |ix| self.github.behind_by(ix))
     }
@@ -300,8 +278,6 @@ impl Fakes {
         self.github.issues.iter().map(|issue| (self.pr_named(issue.repo, issue.number), issue))
     }
 
-    /// Whether it was merged.
-    #[must_use]
     pub fn is_merged(&self, pr: &Pr) -> bool {
         self.pull(pr).is_some_and(|pull| pull.state == PullState::Merged)
     }

@@ -1,5 +1,5 @@
-//! Both surfaces over real HTTP on this machine. The clock is the caller's to move, or follows another; posting what the
-//! world sends is the caller's too, with [`post`].
+//! Both APIs over real HTTP on this machine. The caller moves the clock, or it follows another; the caller also posts the
+//! webhooks, with [`post`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -56,23 +56,17 @@ impl Drop for Serving {
 }
 
 type Shared = Arc<Mutex<Fakes>>;
-/// What time it is outside the world.
+/// The clock to follow.
 type Time = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 type Surface = fn(&mut Fakes, http::Request<Bytes>) -> Result<http::Response<Bytes>, NoResponse>;
 
-/// Serves GitHub and Jenkins on two free ports of 127.0.0.1. The world's own URLs are set to them.
-///
-/// # Errors
-/// No port could be had.
+/// Serves GitHub and Jenkins on two free ports of 127.0.0.1. The fakes' own URLs are set to them.
 pub async fn serve(fakes: Shared) -> io::Result<Serving> {
     serve_in(fakes, None).await
 }
 
 /// The same, in a time that passes by itself: whoever asks is answered as of that moment, with everything that was to happen
 /// until then.
-///
-/// # Errors
-/// No port could be had.
 pub async fn serve_following(
     fakes: Shared,
     time: impl Fn() -> Timestamp + Send + Sync + 'static,
@@ -125,13 +119,13 @@ async fn accept(
             let service = service_fn(move |request| answer(Arc::clone(&fakes), time.clone(), surface, request));
             let connection =
                 server::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-            // A client that went away, or a silence: both end this connection only.
+            // A client that went away, or no response: both end this connection only.
             drop(connection.await);
         });
     }
 }
 
-/// An error makes hyper close the connection without an answer: just what silence is.
+/// An error makes hyper close the connection without a response.
 async fn answer(
     fakes: Shared,
     time: Option<Time>,
@@ -152,8 +146,8 @@ async fn answer(
 /// How long a webhook's receiver may take, as GitHub has it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Posts a webhook to a base URL (`http://host:port`), as GitHub would, and tells the answer's code; 0 if none came. Tell it
-/// to [`Fakes::webhook_answered`].
+/// Posts a webhook to a base URL (`http://host:port`), as GitHub would. Returns the response's code, 0 if none came,
+/// for [`Fakes::webhook_answered`].
 pub async fn post(base_url: &str, delivery: &Delivery) -> u16 {
     tokio::time::timeout(PATIENCE, send(base_url, delivery)).await.ok().flatten().unwrap_or(0)
 }

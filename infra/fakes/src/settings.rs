@@ -1,4 +1,4 @@
-//! How a world is set up: repositories, people, secrets, delays, limits.
+//! Settings: repositories, people, secrets, delays, limits.
 
 use jiff::Timestamp;
 
@@ -11,16 +11,13 @@ pub enum Bot {
     Policy,
     /// Approves by a review.
     Approver,
-    /// Merges.
     Automerge,
 }
 
 impl Bot {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Policy, Self::Approver, Self::Automerge];
 
     /// Its login, as REST and webhooks write it.
-    #[must_use]
     pub fn login(self) -> &'static str {
         match self {
             Self::Policy => "policy-bot[bot]",
@@ -37,7 +34,6 @@ pub struct Listening {
     pub bus: bool,
     /// A label added or removed.
     pub labels: bool,
-    /// A comment.
     pub comments: bool,
     /// Reports its results to `POST /webhook/bot`, too.
     pub reports: bool,
@@ -48,9 +44,7 @@ pub struct Listening {
 pub enum Protection {
     /// Nowhere: nothing is required.
     None,
-    /// Classic branch protection.
     Classic,
-    /// A ruleset.
     Ruleset,
 }
 
@@ -61,7 +55,6 @@ pub enum Reports {
     Status,
     /// github-checks: the check run `Jenkins`.
     CheckRun,
-    /// Both.
     Both,
     /// There is no Jenkins here: GitHub Actions builds, and reports the check run `build`.
     Actions,
@@ -76,12 +69,10 @@ pub struct Required {
     pub app_id: Option<u64>,
 }
 
-/// A repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repo {
     /// `owner/name`.
     pub name: String,
-    /// Its base branch.
     pub base: String,
     /// Whether heads must contain the base's newest commit before they are merged.
     pub strict: bool,
@@ -89,7 +80,6 @@ pub struct Repo {
     pub protection: Protection,
     /// Required contexts; empty means what Jenkins and Policy Bot report.
     pub required: Vec<Required>,
-    /// How Jenkins reports.
     pub reports: Reports,
     /// Merges go through a merge queue.
     pub merge_queue: bool,
@@ -99,7 +89,6 @@ pub struct Repo {
 
 impl Repo {
     /// An ordinary one: `main`, classic protection, not strict, statuses.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -114,7 +103,6 @@ impl Repo {
     }
 
     /// What is required: what is configured, else what Jenkins and Policy Bot report here.
-    #[must_use]
     pub fn required_contexts(&self) -> Vec<Required> {
         if self.protection == Protection::None || !self.required.is_empty() {
             return self.required.clone();
@@ -131,17 +119,13 @@ impl Repo {
     }
 }
 
-/// Jenkins' status context.
 pub(crate) const JENKINS_CONTEXT: &str = "continuous-integration/jenkins/pr-merge";
-/// Jenkins' check run.
 pub(crate) const JENKINS_CHECK: &str = "Jenkins";
-/// The check run of GitHub Actions.
 pub(crate) const ACTIONS_CHECK: &str = "build";
 
 /// Somebody with rights in the repositories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
-    /// The login.
     pub login: String,
     /// `admin`, `maintain`, `write`, `triage` or `read`.
     pub permission: String,
@@ -192,21 +176,16 @@ impl Default for Timing {
     }
 }
 
-/// A whole world.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// When it begins.
     pub start: Timestamp,
-    /// Its repositories.
     pub repos: Vec<Repo>,
-    /// Whoever listens may have known an earlier world: so many numbers of each repository are used up, and with them the
+    /// The receiver may have known earlier fakes: so many numbers of each repository are used up, and with them the
     /// ids and vulnerabilities that went with them.
     pub numbers_used_before: u64,
     /// Who may do what; anybody else may read.
     pub people: Vec<Person>,
-    /// What goes wrong by chance.
     pub faults: Faults,
-    /// How long things take.
     pub timing: Timing,
     /// What wakes Policy Bot, Approver Bot and Automerge Bot, in this order.
     pub listening: [Listening; 3],
@@ -214,9 +193,7 @@ pub struct Settings {
     pub merges_move_base: bool,
     /// Where GitHub's API is reached, as its own answers name it.
     pub api_url: String,
-    /// Where Jenkins is reached.
     pub jenkins_url: String,
-    /// The secret of GitHub's webhooks.
     pub webhook_secret: String,
     /// The secret of Jenkins' notifier.
     pub jenkins_secret: String,
@@ -230,9 +207,7 @@ pub struct Settings {
     pub app_id: u64,
     /// The App's slug; it writes as `<slug>[bot]`.
     pub app_slug: String,
-    /// The App's only installation.
     pub installation_id: u64,
-    /// Jenkins' user.
     pub jenkins_user: String,
     /// An API token of that user: needs no crumb.
     pub jenkins_token: String,

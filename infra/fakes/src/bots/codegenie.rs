@@ -3,13 +3,13 @@
 
 use serde_json::Value;
 
-use crate::clock::Happening;
+use crate::clock::TimedEvent;
 use crate::fakes::Fakes;
 use crate::faults::Fault;
 use crate::github::changes::Opening;
 use crate::github::model::{PrIx, PullState, RepoIx};
+use crate::scenario::NewPull;
 
-/// CodeGenie's login.
 pub(crate) const LOGIN: &str = "codegenie[bot]";
 
 /// A pull request CodeGenie was asked for.
@@ -21,7 +21,7 @@ pub(crate) struct Request {
 }
 
 impl Fakes {
-    pub(crate) fn genie_is_asked(&mut self, detail: &Value, old: Option<PrIx>) -> bool {
+    pub(crate) fn genie_requested(&mut self, detail: &Value, old: Option<PrIx>) -> bool {
         let (Some(repo), Some(id)) =
             (self.repo_ix(detail["repo"].as_str().unwrap_or_default()), detail["vulnerability_id"].as_str())
         else {
@@ -35,8 +35,8 @@ impl Fakes {
             vulnerability: id.to_owned(),
             replaces: detail["pr_number"].as_u64(),
         });
-        let ms = self.lives.between(self.settings.timing.genie_ms);
-        self.clock.after_ms(ms, Happening::GenieOpens(self.genie_requests.len() - 1));
+        let ms = self.genie_rng.between(self.settings.timing.genie_ms);
+        self.clock.after_ms(ms, TimedEvent::GenieOpens(self.genie_requests.len() - 1));
         true
     }
 
@@ -48,12 +48,12 @@ impl Fakes {
         if self.open_pulls[repo.0].iter().any(known) || self.github.pulls_of(repo).any(|ix| merged(&ix)) {
             return;
         }
-        let ix = self.genie_pull(repo, &vulnerability, replaces, LOGIN, false, false, Vec::new());
-        let fate = &mut self.fates[ix.0];
+        let ix = self.genie_pull(repo, &vulnerability, replaces, NewPull::default());
+        let plan = &mut self.fault_plans[ix.0];
         // One conflict per vulnerability is bad luck; a second one is the fault that needs a person.
-        fate.planned.retain(|fault| !matches!(fault, Fault::Conflict | Fault::ConflictAgain));
-        if self.cursed.contains(&vulnerability) {
-            self.fates[ix.0].planned.push(Fault::ConflictAgain);
+        plan.planned.retain(|fault| !matches!(fault, Fault::Conflict | Fault::ConflictAgain));
+        if self.conflicts_again.contains(&vulnerability) {
+            self.fault_plans[ix.0].planned.push(Fault::ConflictAgain);
             self.plan_base(ix);
         }
     }
@@ -61,7 +61,7 @@ impl Fakes {
     /// CodeGenie finds a vulnerability of its own.
     pub(crate) fn genie_finds(&mut self, repo: RepoIx) {
         let id = self.next_vulnerability();
-        self.genie_pull(repo, &id, None, LOGIN, false, false, Vec::new());
+        self.genie_pull(repo, &id, None, NewPull::default());
     }
 
     pub(crate) fn next_vulnerability(&mut self) -> String {
@@ -69,43 +69,33 @@ impl Fakes {
         format!("CVE-2026-{}", 10_000 + self.genie_found)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each is one field of a pull request")]
-    pub(crate) fn genie_pull(
-        &mut self,
-        repo: RepoIx,
-        id: &str,
-        replaces: Option<u64>,
-        author: &str,
-        draft: bool,
-        fork: bool,
-        more_labels: Vec<String>,
-    ) -> PrIx {
+    pub(crate) fn genie_pull(&mut self, repo: RepoIx, id: &str, replaces: Option<u64>, new: NewPull) -> PrIx {
         let try_number =
             self.github.pulls_of(repo).filter(|ix| self.github.pull(*ix).vulnerability.as_deref() == Some(id)).count()
                 + 1;
         let suffix = if try_number > 1 { format!("-{try_number}") } else { String::new() };
         let replaced = replaces.map_or_else(String::new, |number| format!("\n\nReplaces #{number}."));
         let mut labels = vec!["codegenie".to_owned()];
-        labels.extend(more_labels);
+        labels.extend(new.labels);
         self.open(Opening {
             repo,
-            author: author.to_owned(),
+            author: if new.author.is_empty() { LOGIN.to_owned() } else { new.author },
             title: format!("Repair {id}"),
             body: format!("Updates a dependency that is vulnerable to {id}.{replaced}"),
             head_ref: format!("codegenie/{}{suffix}", id.to_ascii_lowercase()),
             labels,
-            draft,
-            fork,
+            draft: new.draft,
+            fork: new.fork,
             vulnerability: Some(id.to_owned()),
         })
     }
 
     /// If a push to the base is among what will happen to a pull request, its time is chosen now.
     pub(crate) fn plan_base(&mut self, ix: PrIx) {
-        for fault in self.fates[ix.0].planned.clone() {
+        for fault in self.fault_plans[ix.0].planned.clone() {
             if matches!(fault, Fault::BaseMoves | Fault::Conflict | Fault::ConflictAgain) {
                 let ms = self.delay(ix, self.settings.timing.base_moves_ms);
-                self.clock.after_ms(ms, Happening::BaseMoves(ix, fault != Fault::BaseMoves));
+                self.clock.after_ms(ms, TimedEvent::BaseMoves(ix, fault != Fault::BaseMoves));
             }
         }
     }
@@ -123,7 +113,7 @@ impl Fakes {
         }
         let again = self.strikes(ix, Fault::ConflictAgain);
         if again && let Some(id) = self.github.pull(ix).vulnerability.clone() {
-            self.cursed.insert(id);
+            self.conflicts_again.insert(id);
         }
         if again || self.strikes(ix, Fault::Conflict) {
             self.conflict_with(ix);

@@ -1,5 +1,6 @@
-//! The bots that look at pull requests: Policy Bot with its SOD validator, Approver Bot, Automerge Bot. Each hears what
-//! changes, looks a little later, and does what the state then asks for. CodeGenie, who opens pull requests, is next door.
+//! The bots that look at pull requests: Policy Bot with its SOD validator, Approver Bot, Automerge Bot. Each
+//! is woken by changes, looks a little later, and acts on the state it finds then. CodeGenie, which opens pull requests, is in
+//! `codegenie`.
 
 pub(crate) mod codegenie;
 
@@ -8,10 +9,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::audit::Action;
-use crate::clock::{Happening, later, stamp};
+use crate::clock::{TimedEvent, later, stamp};
 use crate::fakes::{Fakes, Pr};
 use crate::faults::Fault;
-use crate::github::changes::Saying;
+use crate::github::changes::StatusReport;
 use crate::github::commit::StatusState;
 use crate::github::model::{PrIx, ReviewState, Sha};
 use crate::github::webhooks::Target;
@@ -39,10 +40,10 @@ impl Fakes {
         self.log("bus", Action::BusEvent, Some(pr.clone()), head, format!("{detail_type} {detail}"));
         let ix = self.ix(&pr);
         let bot = match (detail_type, ix) {
-            ("PullRequestRequested", _) => return self.genie_is_asked(&json, ix),
+            ("PullRequestRequested", _) => return self.genie_requested(&json, ix),
             ("SodCheckRequested", Some(ix)) => {
                 // The validator fetches its data anew, and has Policy Bot look again.
-                self.fates[ix.0].sod_old = false;
+                self.fault_plans[ix.0].sod_old = false;
                 Bot::Policy
             }
             ("PolicyEvaluationRequested", Some(_)) => Bot::Policy,
@@ -58,27 +59,27 @@ impl Fakes {
 
     /// Somebody wakes a bot: it looks, even if it overlooked this pull request before.
     pub(crate) fn wake(&mut self, bot: Bot, ix: PrIx) {
-        let fate = &mut self.fates[ix.0];
-        fate.asleep_until[place(bot)] = None;
-        fate.woken[place(bot)] = true;
+        let plan = &mut self.fault_plans[ix.0];
+        plan.asleep_until[place(bot)] = None;
+        plan.woken[place(bot)] = true;
         self.look_soon(bot, ix);
     }
 
     fn look_soon(&mut self, bot: Bot, ix: PrIx) {
-        if !self.github.pull(ix).is_open() || std::mem::replace(&mut self.fates[ix.0].looking[place(bot)], true) {
+        if !self.github.pull(ix).is_open() || std::mem::replace(&mut self.fault_plans[ix.0].looking[place(bot)], true) {
             return;
         }
         let ms = self.delay(ix, self.settings.timing.bot_ms);
-        self.clock.after_ms(ms, Happening::BotLooks(bot, ix));
+        self.clock.after_ms(ms, TimedEvent::BotLooks(bot, ix));
     }
 
     /// Policy Bot looks at every new head, green or not.
-    pub(crate) fn policy_is_due(&mut self, ix: PrIx) {
+    pub(crate) fn policy_look_soon(&mut self, ix: PrIx) {
         self.look_soon(Bot::Policy, ix);
     }
 
-    /// Something about a pull request changed: every bot that has something to do now will look, unless it is asleep.
-    pub(crate) fn stir(&mut self, ix: PrIx) {
+    /// A pull request changed: every bot that has something to do now will look, unless it is asleep.
+    pub(crate) fn wake_bots_with_work(&mut self, ix: PrIx) {
         if !self.github.pull(ix).is_open() {
             return;
         }
@@ -92,15 +93,15 @@ impl Fakes {
         for (bot, asleep) in
             Bot::ALL.into_iter().zip([Fault::PolicyAsleep, Fault::ApproverAsleep, Fault::AutomergeAsleep])
         {
-            if !self.has_work(bot, ix) || self.fates[ix.0].looking[place(bot)] {
+            if !self.has_work(bot, ix) || self.fault_plans[ix.0].looking[place(bot)] {
                 continue;
             }
             let now = self.now();
             if self.strikes(ix, asleep) {
                 let ms = self.delay(ix, self.settings.timing.asleep_ms);
-                self.fates[ix.0].asleep_until[place(bot)] = Some(later(now, ms));
+                self.fault_plans[ix.0].asleep_until[place(bot)] = Some(later(now, ms));
             }
-            if self.fates[ix.0].asleep_until[place(bot)].is_none_or(|until| until <= now) {
+            if self.fault_plans[ix.0].asleep_until[place(bot)].is_none_or(|until| until <= now) {
                 self.look_soon(bot, ix);
             }
         }
@@ -108,7 +109,7 @@ impl Fakes {
 
     fn has_work(&self, bot: Bot, ix: PrIx) -> bool {
         match bot {
-            Bot::Policy => !self.has_verdict(ix) && !self.fates[ix.0].evaluating && self.checks_green(ix),
+            Bot::Policy => !self.has_verdict(ix) && !self.fault_plans[ix.0].evaluating && self.checks_green(ix),
             Bot::Approver => !self.is_approved_by_bot(ix) && !self.github.pull(ix).draft && self.policy_passed(ix),
             Bot::Automerge => self.is_ready(ix),
         }
@@ -153,9 +154,9 @@ impl Fakes {
     }
 
     pub(crate) fn bot_looks(&mut self, bot: Bot, ix: PrIx) {
-        let fate = &mut self.fates[ix.0];
-        fate.looking[place(bot)] = false;
-        let woken = std::mem::take(&mut fate.woken[place(bot)]);
+        let plan = &mut self.fault_plans[ix.0];
+        plan.looking[place(bot)] = false;
+        let woken = std::mem::take(&mut plan.woken[place(bot)]);
         if !self.github.pull(ix).is_open() {
             return;
         }
@@ -173,31 +174,33 @@ impl Fakes {
             }
             return;
         }
-        if self.fates[ix.0].evaluating || (self.has_verdict(ix) && !woken) {
+        if self.fault_plans[ix.0].evaluating || (self.has_verdict(ix) && !woken) {
             return;
         }
-        self.fates[ix.0].evaluating = true;
+        self.fault_plans[ix.0].evaluating = true;
         self.say_policy(ix, StatusState::Pending, "Evaluating policies");
         let (ms, sha) = (self.delay(ix, self.settings.timing.policy_ms), Arc::clone(self.github.pull(ix).head()));
-        self.clock.after_ms(ms, Happening::PolicyAnswers(ix, sha));
+        self.clock.after_ms(ms, TimedEvent::PolicyAnswers(ix, sha));
     }
 
     pub(crate) fn policy_answers(&mut self, ix: PrIx, sha: &Sha) {
-        self.fates[ix.0].evaluating = false;
+        self.fault_plans[ix.0].evaluating = false;
         if !self.github.pull(ix).is_open() {
             return;
         }
         if self.github.pull(ix).head() != sha || !self.checks_green(ix) {
-            self.policy_is_due(ix);
+            self.policy_look_soon(ix);
             return;
         }
         if self.strikes(ix, Fault::SodTiming) {
-            self.fates[ix.0].sod_old = true;
+            self.fault_plans[ix.0].sod_old = true;
         }
-        let misconfigured = self.is_misconfigured(ix) || self.strikes(ix, Fault::PolicyMisconfigured);
+        // An invalid policy stays so until a person repairs it.
+        let misconfigured =
+            self.awaits_repair(ix, Fault::PolicyMisconfigured) || self.strikes(ix, Fault::PolicyMisconfigured);
         let (state, description) = if misconfigured {
             (StatusState::Error, "Invalid policy in .policy.yml: unknown field `aproval`")
-        } else if self.fates[ix.0].sod_old {
+        } else if self.fault_plans[ix.0].sod_old {
             (StatusState::Failure, "Separation of duties not satisfied: no record of the author")
         } else {
             (StatusState::Success, "All rules are approved")
@@ -206,12 +209,6 @@ impl Fakes {
         for _ in 0..times {
             self.say_policy(ix, state, description);
         }
-    }
-
-    /// An invalid policy stays so until a person repairs it.
-    fn is_misconfigured(&self, ix: PrIx) -> bool {
-        let fate = &self.fates[ix.0];
-        fate.person.is_some() && fate.struck.iter().any(|(_, fault)| *fault == Fault::PolicyMisconfigured)
     }
 
     fn say_policy(&mut self, ix: PrIx, state: StatusState, description: &str) {
@@ -224,7 +221,7 @@ impl Fakes {
             repo,
             &sha,
             Bot::Policy.login(),
-            Saying { context: &context, state, description, target_url: &target_url },
+            StatusReport { context: &context, state, description, target_url: &target_url },
         );
         let result = match state {
             StatusState::Pending => "started",
@@ -267,9 +264,9 @@ impl Fakes {
         }
         let pull = self.github.pull(ix);
         let payload = json!({
-            "id": self.ids.guid(), "bot": bot.login().trim_end_matches("[bot]"), "repo": self.github.repo(pull.repo).settings.name,
+            "id": self.id_rng.guid(), "bot": bot.login().trim_end_matches("[bot]"), "repo": self.github.repo(pull.repo).settings.name,
             "pr_number": pull.number, "head_sha": pull.head(), "result": result, "reason": reason, "occurred_at": stamp(self.now()),
         });
-        self.tell(Target::Bot, "bot", Some(ix), &payload);
+        self.send_direct(Target::Bot, "bot", Some(ix), &payload);
     }
 }

@@ -1,5 +1,4 @@
-//! Who asks, how often they may, and the front door of GitHub's API: limits, faults, ETags, headers. What is behind it is in
-//! `rest` and `graphql`.
+//! The entry to GitHub's API: authentication, rate limits, faults, ETags, headers. The endpoints are in `rest` and `graphql`.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +13,6 @@ use crate::faults::Fault;
 use crate::github::model::PrIx;
 use crate::http_api::{ApiRequest, ApiResponse, NoResponse};
 
-/// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// The App itself, by a JWT.
@@ -47,7 +45,6 @@ pub(crate) struct Budget {
     not_before: Option<Timestamp>,
 }
 
-/// An hour's allowance.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     used: u64,
@@ -74,41 +71,39 @@ const WRITES_A_MINUTE: usize = 80;
 const WRITES_AN_HOUR: usize = 500;
 
 impl Fakes {
-    /// GitHub's API: REST and GraphQL. Synchronous, at the world's time.
-    ///
-    /// # Errors
-    /// [`NoResponse`] where a real client would see a timeout or a reset connection.
+    /// GitHub's API: REST and GraphQL. Synchronous, at the fakes' time.
+    /// [`NoResponse`] is what a client sees as a timeout or a reset connection.
     pub fn github(&mut self, request: Request<Bytes>) -> Result<Response<Bytes>, NoResponse> {
         self.requests += 1;
-        let mut asked = ApiRequest::of(request);
-        if asked.path.starts_with("/api/v3/") || asked.path == "/api/graphql" {
-            asked.parts.drain(..if asked.path == "/api/graphql" { 1 } else { 2 });
+        let mut request = ApiRequest::of(request);
+        if request.path.starts_with("/api/v3/") || request.path == "/api/graphql" {
+            request.parts.drain(..if request.path == "/api/graphql" { 1 } else { 2 });
         }
-        let (key, caller) = match self.caller(&asked) {
+        let (key, caller) = match self.caller(&request) {
             Ok(known) => known,
             Err(answer) => return Ok(answer.into_response()),
         };
-        let fault = self.request_fault(&asked, false);
+        let fault = self.request_fault(&request, false);
         if fault == Some(Fault::ApiTimeout) {
             return Err(NoResponse { applied: false });
         }
-        let graphql = asked.parts == ["graphql"];
-        let answer = match self.limited(&key, &asked, graphql, fault) {
+        let graphql = request.parts == ["graphql"];
+        let answer = match self.limited(&key, &request, graphql, fault) {
             Some(refusal) => refusal,
             None if fault == Some(Fault::ApiError) => ApiResponse::error(500, "Server Error"),
-            None if graphql => self.graphql(&asked, &key, &caller, fault == Some(Fault::GraphqlPartial)),
-            None => self.rest(&asked, &caller),
+            None if graphql => self.graphql(&request, &key, &caller, fault == Some(Fault::GraphqlPartial)),
+            None => self.rest(&request, &key, &caller),
         };
         if fault == Some(Fault::AnswerLost) {
             return Err(NoResponse { applied: answer.code < 400 });
         }
-        let answer = self.tagged(&key, &asked, answer);
+        let answer = self.tagged(&key, &request, answer);
         Ok(self.with_limits(&key, graphql, answer).into_response())
     }
 
     /// Who asks, and the name of their budget.
-    fn caller(&self, asked: &ApiRequest) -> Result<(String, Caller), ApiResponse> {
-        let given = asked.header("authorization").unwrap_or_default();
+    fn caller(&self, request: &ApiRequest) -> Result<(String, Caller), ApiResponse> {
+        let given = request.header("authorization").unwrap_or_default();
         let token = given.split_once(' ').map_or("", |(_, token)| token);
         if token.matches('.').count() == 2 && token.len() > 40 {
             return Ok(("app".to_owned(), Caller::App));
@@ -125,34 +120,34 @@ impl Fakes {
         }
     }
 
-    /// What goes wrong with this request, if anything: what a test has asked for, else chance.
-    pub(crate) fn request_fault(&mut self, asked: &ApiRequest, jenkins: bool) -> Option<Fault> {
-        let graphql = asked.path.ends_with("/graphql");
-        let mutates = || asked.text("query").is_some_and(|text| text.lines().any(|line| line.starts_with("mutation")));
+    /// What goes wrong with this request, if anything: what a test has forced, else a random one.
+    pub(crate) fn request_fault(&mut self, request: &ApiRequest, jenkins: bool) -> Option<Fault> {
+        let graphql = request.path.ends_with("/graphql");
+        let mutates =
+            || request.text("query").is_some_and(|text| text.lines().any(|line| line.starts_with("mutation")));
         let fits = |fault: Fault| {
             if fault == Fault::AnswerLost {
-                asked.is_write() && (!graphql || mutates())
+                request.is_write() && (!graphql || mutates())
             } else if fault == Fault::GraphqlPartial {
                 graphql
             } else {
                 jenkins == (fault == Fault::JenkinsDown)
             }
         };
-        let about = self.about(asked, jenkins);
+        let about = self.about(request, jenkins);
         let place = self.forced.iter().position(|(fault, pr)| fits(*fault) && (pr.is_none() || *pr == about));
         if let Some((fault, _)) = place.and_then(|place| self.forced.remove(place)) {
             return Some(fault);
         }
-        if self.request_faults.is_empty() || !self.asking.happens(self.settings.faults.requests) {
+        if self.request_faults.is_empty() || !self.request_rng.happens(self.settings.faults.requests) {
             return None;
         }
-        let pick = usize::try_from(self.asking.below(self.request_faults.len() as u64)).unwrap_or(0);
-        Some(self.request_faults[pick]).filter(|fault| fits(*fault))
+        self.request_rng.pick(&self.request_faults).copied().filter(|fault| fits(*fault))
     }
 
     /// The pull request a path is about.
-    fn about(&self, asked: &ApiRequest, jenkins: bool) -> Option<PrIx> {
-        let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
+    fn about(&self, request: &ApiRequest, jenkins: bool) -> Option<PrIx> {
+        let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
         if jenkins {
             return self.job_of(&parts).and_then(|(job, _)| job.pr);
         }
@@ -165,7 +160,7 @@ impl Fakes {
     }
 
     /// The refusal, if a limit is reached; otherwise the request is counted.
-    fn limited(&mut self, key: &str, asked: &ApiRequest, graphql: bool, fault: Option<Fault>) -> Option<ApiResponse> {
+    fn limited(&mut self, key: &str, request: &ApiRequest, graphql: bool, fault: Option<Fault>) -> Option<ApiResponse> {
         let (now, limit, enforced) = (self.now(), self.settings.rate_limit, self.settings.secondary_limits);
         let budget = self.budgets.entry(key.to_owned()).or_default();
         let wait = |secs: i64| now.checked_add(SignedDuration::from_secs(secs)).ok();
@@ -194,10 +189,10 @@ impl Fakes {
         while budget.points.front().is_some_and(|(at, _)| *at <= a_minute_ago) {
             budget.points.pop_front();
         }
-        let cost = if asked.is_write() && !graphql { 5 } else { 1 };
+        let cost = if request.is_write() && !graphql { 5 } else { 1 };
         let spent: u64 = budget.points.iter().map(|(_, points)| points).sum();
         budget.points.push_back((now, cost));
-        let writes = creates_content(asked);
+        let writes = creates_content(request);
         if writes {
             let an_hour_ago = wait(-3_600).unwrap_or(Timestamp::MIN);
             while budget.writes.front().is_some_and(|at| *at <= an_hour_ago) {
@@ -244,14 +239,14 @@ impl Fakes {
     }
 
     /// An unchanged answer to a reader who has it costs nothing.
-    fn tagged(&mut self, key: &str, asked: &ApiRequest, answer: ApiResponse) -> ApiResponse {
-        if asked.method != Method::GET || answer.code != 200 {
+    fn tagged(&mut self, key: &str, request: &ApiRequest, answer: ApiResponse) -> ApiResponse {
+        if request.method != Method::GET || answer.code != 200 {
             return answer;
         }
         let mut hasher = DefaultHasher::new();
         answer.body.hash(&mut hasher);
         let tag = format!("W/\"{:016x}\"", hasher.finish());
-        if asked.header("if-none-match") != Some(tag.as_str()) {
+        if request.header("if-none-match") != Some(tag.as_str()) {
             return answer.with("etag", tag);
         }
         if let Some(budget) = self.budgets.get_mut(key) {
@@ -280,14 +275,14 @@ impl Fakes {
 }
 
 /// Writes that people see count against a limit of their own.
-fn creates_content(asked: &ApiRequest) -> bool {
-    asked.method == Method::POST && asked.path.contains("/repos/") && !asked.path.ends_with("/rerequest")
+fn creates_content(request: &ApiRequest) -> bool {
+    request.method == Method::POST && request.path.contains("/repos/") && !request.path.ends_with("/rerequest")
 }
 
 /// `Authorization: Basic`, taken apart.
-pub(crate) fn basic(asked: &ApiRequest) -> Option<(String, String)> {
+pub(crate) fn basic(request: &ApiRequest) -> Option<(String, String)> {
     use base64::Engine as _;
-    let given = asked.header("authorization")?.strip_prefix("Basic ")?;
+    let given = request.header("authorization")?.strip_prefix("Basic ")?;
     let bytes = base64::engine::general_purpose::STANDARD.decode(given.trim()).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     text.split_once(':').map(|(user, secret)| (user.to_owned(), secret.to_owned()))

@@ -1,5 +1,5 @@
-//! What changes pull requests and what hangs on their commits. Every change is logged, told by webhook, and heard by the
-//! bots. Words that people exchange are in `discussion`.
+//! What changes pull requests and what hangs on their commits. Every change is logged, sent as a webhook, and wakes the
+//! bots. Comments, reviews, labels and issues are in `discussion`.
 
 use std::sync::Arc;
 
@@ -9,12 +9,11 @@ use serde_json::json;
 use super::commit::{CheckRun, Status, StatusState};
 use super::model::{Mergeability, Numbered, PrIx, Pull, PullState, RepoIx, ReviewState, Sha};
 use crate::audit::Action;
-use crate::clock::Happening;
+use crate::clock::TimedEvent;
 use crate::fakes::Fakes;
-use crate::faults::Fate;
+use crate::faults::FaultPlan;
 use crate::rng::{Rng, hash};
 
-/// What a new pull request is made of.
 #[derive(Debug, Clone)]
 pub(crate) struct Opening {
     pub(crate) repo: RepoIx,
@@ -28,9 +27,8 @@ pub(crate) struct Opening {
     pub(crate) vulnerability: Option<String>,
 }
 
-/// What a status says.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Saying<'a> {
+pub(crate) struct StatusReport<'a> {
     pub(crate) context: &'a str,
     pub(crate) state: StatusState,
     pub(crate) description: &'a str,
@@ -39,7 +37,7 @@ pub(crate) struct Saying<'a> {
 
 impl Fakes {
     pub(crate) fn fresh_sha(&mut self) -> Sha {
-        Arc::from(self.ids.hex(40))
+        Arc::from(self.id_rng.hex(40))
     }
 
     /// Notes a change of a pull request's own.
@@ -91,21 +89,21 @@ impl Fakes {
             vulnerability: opening.vulnerability,
         });
         let story = format!("{} {}", self.github.repo(repo).settings.name, self.github.pull(ix).head_ref);
-        self.fates.push(Fate::new(Rng::new(self.seed, hash(&story))));
+        self.fault_plans.push(FaultPlan::new(Rng::new(self.seed, hash(&story))));
         self.open_pulls[repo.0].insert(ix);
-        self.plan_fate(ix);
+        self.plan_faults(ix);
         self.note(&opening.author, Action::PullOpened, ix, "");
         self.emit_pull(ix, "opened", &opening.author, &[]);
-        self.head_is_new(ix);
+        self.announce_head(ix);
         ix
     }
 
-    /// Jenkins and Policy Bot hear of every new head; drafts are built as well.
-    fn head_is_new(&mut self, ix: PrIx) {
+    /// Jenkins and Policy Bot notice every new head; drafts are built as well.
+    fn announce_head(&mut self, ix: PrIx) {
         let sha = Arc::clone(self.github.pull(ix).head());
         let ms = self.delay(ix, self.settings.timing.notice_ms);
-        self.clock.after_ms(ms, Happening::JenkinsHears(ix, sha));
-        self.policy_is_due(ix);
+        self.clock.after_ms(ms, TimedEvent::JenkinsNotices(ix, sha));
+        self.policy_look_soon(ix);
     }
 
     /// A commit is pushed to the head; `updated` if it merges the base into it.
@@ -129,7 +127,7 @@ impl Fakes {
         if self.github.repo(repo).settings.dismiss_stale_reviews {
             self.dismiss_approvals(ix);
         }
-        self.head_is_new(ix);
+        self.announce_head(ix);
         sha
     }
 
@@ -195,7 +193,7 @@ impl Fakes {
         self.forget_mergeability(ix);
         self.note(by, Action::PullReopened, ix, "");
         self.emit_pull(ix, "reopened", by, &[]);
-        self.head_is_new(ix);
+        self.announce_head(ix);
         Ok(())
     }
 
@@ -216,8 +214,8 @@ impl Fakes {
         self.github.pulls[ix.0].draft = draft;
         self.touch(ix);
         self.emit_pull(ix, if draft { "converted_to_draft" } else { "ready_for_review" }, by, &[]);
-        self.policy_is_due(ix);
-        self.stir(ix);
+        self.policy_look_soon(ix);
+        self.wake_bots_with_work(ix);
     }
 
     pub(crate) fn enqueue(&mut self, ix: PrIx, by: &str) {
@@ -229,7 +227,7 @@ impl Fakes {
         self.emit_pull(ix, "enqueued", by, &[]);
         self.emit_merge_group(ix, "checks_requested", None);
         let ms = self.delay(ix, self.settings.timing.merge_queue_ms);
-        self.clock.after_ms(ms, Happening::QueueMerges(ix));
+        self.clock.after_ms(ms, TimedEvent::QueueMerges(ix));
     }
 
     pub(crate) fn dequeue(&mut self, ix: PrIx, by: &str) {
@@ -257,17 +255,16 @@ impl Fakes {
         self.github.pulls[ix.0].auto_merge = on.then(|| (by.to_owned(), now));
         self.touch(ix);
         self.emit_pull(ix, if on { "auto_merge_enabled" } else { "auto_merge_disabled" }, by, &[]);
-        self.stir(ix);
+        self.wake_bots_with_work(ix);
     }
 
-    /// Posts a commit status.
-    pub(crate) fn post_status(&mut self, repo: RepoIx, sha: &Sha, by: &str, saying: Saying<'_>) {
+    pub(crate) fn post_status(&mut self, repo: RepoIx, sha: &Sha, by: &str, report: StatusReport<'_>) {
         let status = Status {
             id: self.github.id(),
-            context: saying.context.to_owned(),
-            state: saying.state,
-            description: saying.description.to_owned(),
-            target_url: saying.target_url.to_owned(),
+            context: report.context.to_owned(),
+            state: report.state,
+            description: report.description.to_owned(),
+            target_url: report.target_url.to_owned(),
             creator: by.to_owned(),
             created_at: self.now(),
         };
@@ -282,10 +279,10 @@ impl Fakes {
             Action::StatusPosted,
             pr,
             Some(sha.to_string()),
-            format!("{}: {}", saying.context, saying.state.name()),
+            format!("{}: {}", report.context, report.state.name()),
         );
         self.emit_status(repo, sha, &status);
-        self.heard_on(sha, &prs);
+        self.wake_bots_of(sha, &prs);
     }
 
     /// Creates a check run, or replaces the one with its id.
@@ -321,15 +318,15 @@ impl Fakes {
             if suite_done {
                 self.emit_suite(repo, sha, check.suite_id, &check.app_slug, "completed");
             }
-            self.heard_on(sha, &prs);
+            self.wake_bots_of(sha, &prs);
         }
     }
 
-    /// Something was reported on a commit: the bots of those whose head it is hear it.
-    fn heard_on(&mut self, sha: &Sha, prs: &[PrIx]) {
+    /// Something was reported on a commit: wakes the bots of the pull requests whose head it is.
+    fn wake_bots_of(&mut self, sha: &Sha, prs: &[PrIx]) {
         for ix in prs {
             if self.github.pull(*ix).head() == sha && self.github.pull(*ix).is_open() {
-                self.stir(*ix);
+                self.wake_bots_with_work(*ix);
             }
         }
     }

@@ -4,7 +4,6 @@ use jiff::Timestamp;
 
 use super::model::PrIx;
 
-/// A commit status' state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusState {
     Pending,
@@ -14,8 +13,6 @@ pub enum StatusState {
 }
 
 impl StatusState {
-    /// As REST and webhooks write it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -26,55 +23,35 @@ impl StatusState {
     }
 }
 
-/// A commit status.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// GitHub's id.
     pub id: u64,
-    /// Its context.
     pub context: String,
-    /// Its state.
     pub state: StatusState,
-    /// One line.
     pub description: String,
-    /// Where to read more.
     pub target_url: String,
     /// Login of who posted it.
     pub creator: String,
-    /// When.
     pub created_at: Timestamp,
 }
 
-/// A check run.
 #[derive(Debug, Clone)]
 pub struct CheckRun {
-    /// GitHub's id.
     pub id: u64,
-    /// Its suite.
     pub suite_id: u64,
-    /// Its name.
     pub name: String,
-    /// The App that owns it.
     pub app_id: u64,
-    /// That App's slug.
     pub app_slug: String,
     /// `queued`, `in_progress` or `completed`.
     pub status: String,
-    /// How it ended.
     pub conclusion: Option<String>,
     /// The App's own name for it.
     pub external_id: String,
-    /// Where to read more.
     pub details_url: String,
-    /// Began.
     pub started_at: Option<Timestamp>,
-    /// Ended.
     pub completed_at: Option<Timestamp>,
-    /// Headline.
     pub title: String,
-    /// Summary.
     pub summary: String,
-    /// Details.
     pub text: String,
     /// Identifiers of its buttons.
     pub actions: Vec<String>,
@@ -129,7 +106,6 @@ impl Reported {
 
 impl CheckRun {
     /// Completed in a way that lets a merge pass.
-    #[must_use]
     pub fn is_green(&self) -> bool {
         self.conclusion.as_deref().is_some_and(|it| matches!(it, "success" | "neutral" | "skipped"))
     }

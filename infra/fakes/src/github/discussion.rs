@@ -8,7 +8,6 @@ use crate::fakes::Fakes;
 use crate::settings::Bot;
 
 impl Fakes {
-    /// Submits a review of the current head.
     pub(crate) fn review(&mut self, ix: PrIx, by: &str, state: ReviewState, body: &str) -> usize {
         let review = Review {
             id: self.github.id(),
@@ -25,7 +24,7 @@ impl Fakes {
         let place = self.github.pull(ix).reviews.len() - 1;
         self.note(by, Action::ReviewSubmitted, ix, state.name());
         self.emit_review(ix, place, "submitted", by);
-        self.stir(ix);
+        self.wake_bots_with_work(ix);
         place
     }
 
@@ -49,7 +48,7 @@ impl Fakes {
         self.announce_comment(place, numbered, by);
         if let Numbered::Pull(ix) = numbered {
             self.github.pulls[ix.0].updated_at = now;
-            self.overheard(ix, |listening| listening.comments);
+            self.wake_listeners(ix, |listening| listening.comments);
         }
         Some(place)
     }
@@ -96,12 +95,12 @@ impl Fakes {
         self.github.pulls[ix.0].updated_at = self.clock.now;
         self.note(by, if on { Action::LabelAdded } else { Action::LabelRemoved }, ix, name);
         self.emit_label(ix, on, name, by);
-        self.overheard(ix, |listening| listening.labels);
+        self.wake_listeners(ix, |listening| listening.labels);
         true
     }
 
     /// Wakes the bots that listen to this.
-    fn overheard(&mut self, ix: PrIx, to: fn(&crate::settings::Listening) -> bool) {
+    fn wake_listeners(&mut self, ix: PrIx, to: fn(&crate::settings::Listening) -> bool) {
         for (bot, listening) in Bot::ALL.into_iter().zip(self.settings.listening) {
             if to(&listening) {
                 self.wake(bot, ix);

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::access::Caller;
 use super::commit::{CheckRun, Reported, Status};
+use super::json::extend;
 use super::model::{Numbered, PrIx, PullState, Reaction, RepoIx};
 use crate::audit::Action;
 use crate::clock::stamp;
@@ -63,11 +64,11 @@ fn no_node(id: &str) -> Failure {
 }
 
 impl Fakes {
-    pub(crate) fn graphql(&mut self, asked: &ApiRequest, key: &str, caller: &Caller, partial: bool) -> ApiResponse {
-        let Some(document) = asked.text("query") else {
+    pub(crate) fn graphql(&mut self, request: &ApiRequest, key: &str, caller: &Caller, partial: bool) -> ApiResponse {
+        let Some(document) = request.text("query") else {
             return ApiResponse::error(400, "A query attribute must be specified and must be a string.");
         };
-        let (operation, variables) = (operation_name(document), &asked.json["variables"]);
+        let (operation, variables) = (operation_name(document), &request.json["variables"]);
         let ids = variables["ids"].as_array().map_or(&[][..], Vec::as_slice);
         if ids.len() > MOST {
             let message = "You may not provide more than 100 node ids; you provided too many";
@@ -172,9 +173,7 @@ impl Fakes {
             "baseRef": self.base_ref(pull.repo),
             "commits": self.head_commit(ix, None, false),
         });
-        if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {
-            fields.extend(more);
-        }
+        extend(&mut fields, more);
         fields
     }
 
@@ -192,7 +191,7 @@ impl Fakes {
             PullState::Merged => "MERGED",
         };
         json!({"__typename": "PullRequest", "id": pull.node_id, "state": state, "headRefOid": pull.head(),
-               "mergeable": mergeable, "mergeStateStatus": self.merge_state(ix).graphql()})
+               "mergeable": mergeable, "mergeStateStatus": self.merge_state(ix).name()})
     }
 
     fn base_ref(&self, repo: RepoIx) -> Value {

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::commit::CheckRun;
-use super::merging::MergeState;
 use super::model::{Comment, Issue, PrIx, PullState, RepoIx, Review};
 use crate::clock::stamp;
 use crate::fakes::Fakes;
@@ -14,7 +13,6 @@ pub(crate) fn user_id(login: &str) -> u64 {
     hash(login) % 100_000_000
 }
 
-/// An account.
 pub(crate) fn user(login: &str) -> Value {
     let kind = if login.ends_with("[bot]") { "Bot" } else { "User" };
     let id = user_id(login);
@@ -24,7 +22,6 @@ pub(crate) fn user(login: &str) -> Value {
     })
 }
 
-/// A label.
 pub(crate) fn label(name: &str) -> Value {
     json!({"id": user_id(name), "node_id": format!("LA_{}", user_id(name)), "name": name, "color": "ededed",
            "default": false, "description": null})
@@ -90,20 +87,15 @@ impl Fakes {
                      "repo": self.repo_brief(pull.repo)},
             "auto_merge": pull.auto_merge.as_ref().map(|(login, _)| json!({"enabled_by": user(login), "merge_method": "merge"})),
         });
-        if detail && let Some(fields) = json.as_object_mut() {
-            fields.insert("merged".to_owned(), json!(merged));
-            fields.insert("merged_by".to_owned(), pull.merged_by.as_deref().map_or(Value::Null, user));
-            fields.insert("mergeable".to_owned(), json!(self.mergeable(ix)));
-            fields.insert("rebaseable".to_owned(), json!(self.mergeable(ix)));
-            fields.insert("mergeable_state".to_owned(), json!(self.merge_state(ix).rest()));
+        if detail {
             let comments = self.github.comments_of.get(&(pull.repo, pull.number)).map_or(0, Vec::len);
-            fields.insert("comments".to_owned(), json!(comments));
-            fields.insert("review_comments".to_owned(), json!(0));
-            fields.insert("commits".to_owned(), json!(pull.commits.len()));
-            fields.insert("additions".to_owned(), json!(12));
-            fields.insert("deletions".to_owned(), json!(3));
-            fields.insert("changed_files".to_owned(), json!(2));
-            fields.insert("maintainer_can_modify".to_owned(), json!(false));
+            let more = json!({
+                "merged": merged, "merged_by": pull.merged_by.as_deref().map(user), "mergeable": self.mergeable(ix),
+                "rebaseable": self.mergeable(ix), "mergeable_state": self.merge_state(ix).name().to_ascii_lowercase(),
+                "comments": comments, "review_comments": 0, "commits": pull.commits.len(), "additions": 12, "deletions": 3,
+                "changed_files": 2, "maintainer_can_modify": false,
+            });
+            extend(&mut json, more);
         }
         json
     }
@@ -152,13 +144,12 @@ impl Fakes {
             "status": status, "conclusion": conclusion, "app": app(app_id, slug), "pull_requests": self.pulls_of_head(sha),
             "created_at": runs.first().and_then(|run| run.started_at).map(stamp), "updated_at": stamp(self.now()),
         });
-        if full && let Some(fields) = json.as_object_mut() {
-            fields.insert("url".to_owned(), json!(format!("{}/check-suites/{suite_id}", self.repo_url(repo))));
-            fields.insert("latest_check_runs_count".to_owned(), json!(runs.len()));
-            fields.insert(
-                "head_commit".to_owned(),
-                json!({"id": sha, "message": "Repair", "timestamp": stamp(self.now())}),
-            );
+        if full {
+            let more = json!({
+                "url": format!("{}/check-suites/{suite_id}", self.repo_url(repo)), "latest_check_runs_count": runs.len(),
+                "head_commit": {"id": sha, "message": "Repair", "timestamp": stamp(self.now())},
+            });
+            extend(&mut json, more);
         }
         json
     }
@@ -221,7 +212,6 @@ impl Fakes {
         })
     }
 
-    /// How an account stands to the repositories.
     pub(crate) fn association(&self, login: &str) -> &'static str {
         match self.permission(login) {
             "admin" => "OWNER",
@@ -231,7 +221,7 @@ impl Fakes {
         }
     }
 
-    /// What an account may do: as configured, else read; Apps of this world may write.
+    /// What an account may do: as configured, else read; bots have none.
     pub(crate) fn permission(&self, login: &str) -> &str {
         match self.settings.people.iter().find(|person| person.login == login) {
             Some(person) => &person.permission,
@@ -241,15 +231,20 @@ impl Fakes {
     }
 }
 
-/// An organisation.
 pub(crate) fn owner(login: &str) -> Value {
     let id = user_id(login);
     json!({"login": login, "id": id, "node_id": format!("O_{id}"), "type": "Organization", "site_admin": false})
 }
 
-/// An App.
 pub(crate) fn app(id: u64, slug: &str) -> Value {
     json!({"id": id, "node_id": format!("A_{id}"), "slug": slug, "name": slug, "owner": owner("acme"), "events": [], "permissions": {}})
+}
+
+/// Adds the fields of one object to another.
+pub(crate) fn extend(json: &mut Value, more: Value) {
+    if let (Value::Object(json), Value::Object(more)) = (json, more) {
+        json.extend(more);
+    }
 }
 
 /// GitHub writes null for texts that were never given.
@@ -267,19 +262,4 @@ fn suite_state(runs: &[&CheckRun]) -> (&'static str, Option<&'static str>) {
     let worst = ["failure", "timed_out", "cancelled", "action_required", "startup_failure", "stale"];
     let found = worst.into_iter().find(|worst| runs.iter().any(|run| run.conclusion.as_deref() == Some(*worst)));
     ("completed", Some(found.unwrap_or("success")))
-}
-
-impl MergeState {
-    /// As REST writes it.
-    pub(crate) fn rest(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Dirty => "dirty",
-            Self::Draft => "draft",
-            Self::Blocked => "blocked",
-            Self::Behind => "behind",
-            Self::Unstable => "unstable",
-            Self::Clean => "clean",
-        }
-    }
 }

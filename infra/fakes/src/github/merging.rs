@@ -2,11 +2,11 @@
 
 use super::commit::StatusState;
 use super::model::{Mergeability, PrIx, PullState, ReviewState};
-use crate::clock::Happening;
+use crate::clock::TimedEvent;
 use crate::fakes::Fakes;
 use crate::faults::Fault;
 
-/// GraphQL's `mergeStateStatus`, REST's `mergeable_state`.
+/// GraphQL's `mergeStateStatus`; REST's `mergeable_state` is the same word in small letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MergeState {
     Unknown,
@@ -19,8 +19,7 @@ pub(crate) enum MergeState {
 }
 
 impl MergeState {
-    /// As GraphQL writes it.
-    pub(crate) fn graphql(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Unknown => "UNKNOWN",
             Self::Dirty => "DIRTY",
@@ -49,9 +48,9 @@ impl Fakes {
         }
         let version = pull.mergeability_version;
         let slow = self.strikes(ix, Fault::MergeableUnknown);
-        let ms = if slow { 900_000 } else { self.asking.between(self.settings.timing.mergeable_ms) };
+        let ms = if slow { 900_000 } else { self.request_rng.between(self.settings.timing.mergeable_ms) };
         self.github.pulls[ix.0].mergeability = Mergeability::Computing;
-        self.clock.after_ms(ms, Happening::MergeabilityKnown(ix, version));
+        self.clock.after_ms(ms, TimedEvent::MergeabilityKnown(ix, version));
     }
 
     pub(crate) fn mergeability_known(&mut self, ix: PrIx, version: u32) {

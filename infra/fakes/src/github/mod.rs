@@ -1,5 +1,5 @@
-//! GitHub: what it knows (`model`, `commit`), what changes it (`changes`), what it tells (`webhooks`), how it answers (`rest`,
-//! `graphql`), and who may ask how often (`access`).
+//! GitHub: what it knows (`model`, `commit`), what changes it (`changes`), its webhooks (`webhooks`, `payload`), its APIs
+//! (`rest`, `graphql`), and authentication and rate limits (`access`).
 
 pub(crate) mod access;
 pub(crate) mod changes;

@@ -9,18 +9,14 @@ use jiff::Timestamp;
 use super::commit::Reported;
 use crate::settings::Repo;
 
-/// A commit's name.
 pub(crate) type Sha = Arc<str>;
 
-/// The place of a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PrIx(pub(crate) usize);
 
-/// The place of a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RepoIx(pub(crate) usize);
 
-/// Open, closed or merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullState {
     Open,
@@ -33,51 +29,36 @@ pub enum PullState {
 pub enum Mergeability {
     /// Nobody has asked since the last change.
     Unasked,
-    /// ApiRequest, not worked out yet.
+    /// Asked, not worked out yet.
     Computing,
     /// Worked out: whether it can be merged without conflicts.
     Known(bool),
 }
 
-/// A pull request.
 #[derive(Debug, Clone)]
 pub struct Pull {
     pub(crate) repo: RepoIx,
-    /// Its number.
     pub number: u64,
-    /// GitHub's own id.
     pub id: u64,
-    /// GraphQL's id.
     pub node_id: String,
-    /// Title.
     pub title: String,
-    /// Description.
     pub body: String,
-    /// Login of who opened it.
     pub author: String,
-    /// The head's branch.
     pub head_ref: String,
-    /// The base's branch.
     pub base_ref: String,
     /// The head's commits, newest last.
     pub commits: Vec<Arc<str>>,
     /// How many commits of the base the head contains.
     pub base_commits: usize,
-    /// Open, closed or merged.
     pub state: PullState,
-    /// Draft?
     pub draft: bool,
-    /// Opened.
     pub created_at: Timestamp,
-    /// Last changed.
     pub updated_at: Timestamp,
     /// Closed or merged.
     pub closed_at: Option<Timestamp>,
-    /// Login of who merged it.
     pub merged_by: Option<String>,
     /// The commit the merge made.
     pub merge_commit: Option<Arc<str>>,
-    /// Labels.
     pub labels: Vec<String>,
     /// Reviews, oldest first.
     pub reviews: Vec<Review>,
@@ -99,40 +80,27 @@ pub struct Pull {
 }
 
 impl Pull {
-    /// The head commit.
-    #[must_use]
     pub fn head(&self) -> &Arc<str> {
         // A pull request without a commit cannot be opened.
         &self.commits[self.commits.len() - 1]
     }
 
-    /// Whether it is open.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.state == PullState::Open
     }
 }
 
-/// A review.
 #[derive(Debug, Clone)]
 pub struct Review {
-    /// GitHub's id.
     pub id: u64,
-    /// Login of the reviewer.
     pub user: String,
-    /// What it says.
     pub state: ReviewState,
-    /// Its text.
     pub body: String,
-    /// The commit it is about.
     pub commit: Arc<str>,
-    /// When.
     pub submitted_at: Timestamp,
-    /// Reactions to it.
     pub reactions: Vec<Reaction>,
 }
 
-/// What a review says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviewState {
     Approved,
@@ -142,8 +110,6 @@ pub enum ReviewState {
 }
 
 impl ReviewState {
-    /// As REST and GraphQL write it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Approved => "APPROVED",
@@ -157,74 +123,50 @@ impl ReviewState {
 /// A comment on a pull request or an issue.
 #[derive(Debug, Clone)]
 pub struct Comment {
-    /// GitHub's id.
     pub id: u64,
     pub(crate) repo: RepoIx,
-    /// The pull request or issue.
     pub number: u64,
-    /// Login of the author.
     pub user: String,
-    /// Its text.
     pub body: String,
-    /// Written.
     pub created_at: Timestamp,
-    /// Edited.
     pub updated_at: Timestamp,
-    /// Reactions to it.
     pub reactions: Vec<Reaction>,
 }
 
-/// A reaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reaction {
-    /// GitHub's id.
     pub id: u64,
-    /// Login.
     pub user: String,
     /// `eyes`, `rocket`, …
     pub content: String,
 }
 
-/// An issue.
 #[derive(Debug, Clone)]
 pub struct Issue {
     pub(crate) repo: RepoIx,
-    /// Its number.
     pub number: u64,
-    /// GitHub's id.
     pub id: u64,
-    /// GraphQL's id.
     pub node_id: String,
-    /// Title.
     pub title: String,
-    /// Text.
     pub body: String,
-    /// Login of the author.
     pub user: String,
-    /// Open?
     pub open: bool,
-    /// Pinned?
     pub pinned: bool,
     /// Why it was closed: `completed` or `not_planned`.
     pub state_reason: Option<String>,
-    /// Labels.
     pub labels: Vec<String>,
     /// Logins of who is assigned.
     pub assignees: Vec<String>,
-    /// Written.
     pub created_at: Timestamp,
-    /// Changed.
     pub updated_at: Timestamp,
 }
 
-/// What a number of a repository stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbered {
     Pull(PrIx),
     Issue(usize),
 }
 
-/// A repository and what belongs to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Repository {
     pub(crate) id: u64,
@@ -235,18 +177,16 @@ pub(crate) struct Repository {
     pub(crate) base: Vec<Sha>,
     /// From the first number on.
     pub(crate) numbers: Vec<Numbered>,
-    /// The numbers an earlier world has used.
+    /// The numbers that earlier fakes have used.
     pub(crate) used_before: u64,
 }
 
 impl Repository {
-    /// The number given last.
     pub(crate) fn last_number(&self) -> u64 {
         self.used_before + self.numbers.len() as u64
     }
 }
 
-/// All that GitHub knows.
 #[derive(Debug, Default)]
 pub(crate) struct GitHub {
     pub(crate) repos: Vec<Repository>,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::model::PrIx;
 use crate::bots::codegenie::LOGIN;
-use crate::clock::{Happening, later, stamp};
+use crate::clock::{TimedEvent, later, stamp};
 use crate::fakes::{Fakes, Pr};
 use crate::faults::Fault;
 
@@ -24,8 +24,6 @@ pub enum Target {
 }
 
 impl Target {
-    /// The path it is posted to.
-    #[must_use]
     pub fn path(self) -> &'static str {
         match self {
             Self::GitHub => "/webhook/github",
@@ -42,7 +40,6 @@ pub struct Delivery {
     pub id: u64,
     /// `X-GitHub-Delivery`: a redelivery keeps it.
     pub guid: String,
-    /// Where it goes.
     pub target: Target,
     /// `X-GitHub-Event`.
     pub event: String,
@@ -50,9 +47,7 @@ pub struct Delivery {
     pub action: Option<String>,
     /// Every header, signature included.
     pub headers: Vec<(String, String)>,
-    /// The raw body.
     pub body: Bytes,
-    /// When it was sent.
     pub due: Timestamp,
     /// Whether it was sent again by request.
     pub redelivery: bool,
@@ -60,22 +55,18 @@ pub struct Delivery {
     pub pr: Option<Pr>,
 }
 
-/// A pull request that only an earlier world knew.
+/// A pull request that only earlier fakes knew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone {
-    /// Its name.
     pub pr: Pr,
-    /// GraphQL's id.
     pub node_id: Option<String>,
-    /// The head's branch.
     pub head_ref: String,
-    /// The head commit.
     pub head: String,
 }
 
-/// A line of GitHub's delivery log.
+/// An entry of GitHub's delivery log.
 #[derive(Debug, Clone)]
-pub(crate) struct Sent {
+pub(crate) struct DeliveryRecord {
     pub(crate) delivery: Delivery,
     /// The answer's code; `None` before it is sent. 0 stands for no answer at all.
     pub(crate) code: Option<u16>,
@@ -107,26 +98,26 @@ impl Fakes {
         }
     }
 
-    /// GitHub has something to tell about a pull request, or about none.
+    /// Schedules a webhook about a pull request, or about none.
     pub(crate) fn emit(&mut self, event: &str, action: Option<&str>, pr: Option<PrIx>, body: Bytes) {
         let fault = self.webhook_fault(pr);
-        let mut ms = self.sending.between(self.settings.timing.webhook_ms);
+        let mut ms = self.webhook_rng.between(self.settings.timing.webhook_ms);
         if fault == Some(Fault::WebhookLate) {
-            ms += self.sending.between((120_000, 1_800_000));
+            ms += self.webhook_rng.between((120_000, 1_800_000));
         } else if fault == Some(Fault::WebhookReordered) {
-            ms += self.sending.between((5_000, 20_000));
+            ms += self.webhook_rng.between((5_000, 20_000));
         }
-        let place = self.enlist(Target::GitHub, event, action, body, pr);
+        let place = self.record_delivery(Target::GitHub, event, action, body, pr);
         self.deliveries[place].lost = fault == Some(Fault::WebhookLost);
         self.deliveries[place].hidden = fault == Some(Fault::WebhookNeverSent);
-        self.clock.after_ms(ms, Happening::Send(place));
+        self.clock.after_ms(ms, TimedEvent::Send(place));
         if fault == Some(Fault::WebhookDoubled) {
-            let again = ms + self.sending.between((500, 60_000));
-            self.clock.after_ms(again, Happening::Send(place));
+            let again = ms + self.webhook_rng.between((500, 60_000));
+            self.clock.after_ms(again, TimedEvent::Send(place));
         }
     }
 
-    /// GitHub tells that a pull request of an earlier world was closed, which this one knows nothing else of.
+    /// Sends the webhook that a pull request of earlier fakes was closed; nothing else is known of it.
     pub fn tell_closed(&mut self, gone: &Gone) {
         let now = stamp(self.now());
         let Some(repo) = self.repo_ix(&gone.pr.repo) else { return };
@@ -139,19 +130,26 @@ impl Fakes {
         });
         let own = json!({"action": "closed", "number": gone.pr.number, "pull_request": pull});
         let body = self.envelope(repo, "maria", &own);
-        let place = self.enlist(Target::GitHub, "pull_request", Some("closed"), body, None);
-        self.clock.after_ms(0, Happening::Send(place));
+        let place = self.record_delivery(Target::GitHub, "pull_request", Some("closed"), body, None);
+        self.clock.after_ms(0, TimedEvent::Send(place));
     }
 
-    /// Jenkins or a bot has something to tell, at once and without a log.
-    pub(crate) fn tell(&mut self, target: Target, event: &str, pr: Option<PrIx>, payload: &Value) {
-        let place = self.enlist(target, event, None, Bytes::from(payload.to_string()), pr);
-        let ms = self.sending.between(self.settings.timing.webhook_ms);
-        self.clock.after_ms(ms, Happening::Send(place));
+    /// Jenkins or a bot sends a webhook: no fault strikes it, and no log lists it.
+    pub(crate) fn send_direct(&mut self, target: Target, event: &str, pr: Option<PrIx>, payload: &Value) {
+        let place = self.record_delivery(target, event, None, Bytes::from(payload.to_string()), pr);
+        let ms = self.webhook_rng.between(self.settings.timing.webhook_ms);
+        self.clock.after_ms(ms, TimedEvent::Send(place));
     }
 
-    fn enlist(&mut self, target: Target, event: &str, action: Option<&str>, body: Bytes, pr: Option<PrIx>) -> usize {
-        let guid = self.sending.guid();
+    fn record_delivery(
+        &mut self,
+        target: Target,
+        event: &str,
+        action: Option<&str>,
+        body: Bytes,
+        pr: Option<PrIx>,
+    ) -> usize {
+        let guid = self.webhook_rng.guid();
         let delivery = Delivery {
             id: self.github.id(),
             headers: self.headers_of(target, event, &guid, &body),
@@ -164,7 +162,7 @@ impl Fakes {
             redelivery: false,
             pr: pr.map(|ix| self.name_of(ix)),
         };
-        self.deliveries.push(Sent { delivery, code: None, lost: false, hidden: false });
+        self.deliveries.push(DeliveryRecord { delivery, code: None, lost: false, hidden: false });
         self.forget_old_bodies();
         self.deliveries.len() - 1
     }
@@ -200,14 +198,13 @@ impl Fakes {
                 own("x-hub-signature-256", signature(&settings.webhook_secret, body)),
             ]),
             // Neither can do much more than send a fixed header; a signature is sent as well, for those who want one.
-            Target::Jenkins => headers.extend([
-                own("authorization", format!("Bearer {}", settings.jenkins_secret)),
-                own("x-hub-signature-256", signature(&settings.jenkins_secret, body)),
-            ]),
-            Target::Bot => headers.extend([
-                own("authorization", format!("Bearer {}", settings.bot_secret)),
-                own("x-hub-signature-256", signature(&settings.bot_secret, body)),
-            ]),
+            Target::Jenkins | Target::Bot => {
+                let secret = if target == Target::Jenkins { &settings.jenkins_secret } else { &settings.bot_secret };
+                headers.extend([
+                    own("authorization", format!("Bearer {secret}")),
+                    own("x-hub-signature-256", signature(secret, body)),
+                ]);
+            }
         }
         headers
     }
@@ -223,9 +220,10 @@ impl Fakes {
     }
 
     /// The deliveries GitHub lists: App webhooks of the last three days, newest first.
-    pub(crate) fn listed_deliveries(&self) -> impl Iterator<Item = (usize, &Sent)> {
+    pub(crate) fn listed_deliveries(&self) -> impl Iterator<Item = (usize, &DeliveryRecord)> {
         let oldest = self.now().checked_sub(SignedDuration::from_hours(24 * REDELIVERY_DAYS)).unwrap_or(Timestamp::MIN);
-        let shown = move |sent: &Sent| sent.delivery.target == Target::GitHub && sent.code.is_some() && !sent.hidden;
+        let shown =
+            move |sent: &DeliveryRecord| sent.delivery.target == Target::GitHub && sent.code.is_some() && !sent.hidden;
         self.deliveries
             .iter()
             .enumerate()
@@ -234,7 +232,7 @@ impl Fakes {
             .filter(move |(_, sent)| sent.delivery.due >= oldest && shown(sent))
     }
 
-    pub(crate) fn delivery_json(&self, sent: &Sent) -> Value {
+    pub(crate) fn delivery_json(&self, sent: &DeliveryRecord) -> Value {
         let code = sent.code.unwrap_or(0);
         let status = match code {
             0 => "timed out",
@@ -261,9 +259,9 @@ impl Fakes {
         }
         delivery.id = self.github.id();
         delivery.redelivery = true;
-        self.deliveries.push(Sent { delivery, code: None, lost: false, hidden: false });
-        let ms = self.sending.between(self.settings.timing.webhook_ms);
-        self.clock.after_ms(ms, Happening::Send(self.deliveries.len() - 1));
+        self.deliveries.push(DeliveryRecord { delivery, code: None, lost: false, hidden: false });
+        let ms = self.webhook_rng.between(self.settings.timing.webhook_ms);
+        self.clock.after_ms(ms, TimedEvent::Send(self.deliveries.len() - 1));
         Ok(())
     }
 }

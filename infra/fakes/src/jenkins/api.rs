@@ -1,4 +1,4 @@
-//! Jenkins' HTTP surface: its remote API, as far as rebuilding and asking after builds needs it.
+//! Jenkins' remote API: what rebuilding and following a build needs of it.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -19,20 +19,18 @@ const ITEM_KEPT_MS: u64 = 300_000;
 const OWN_PARAMETERS: [&str; 4] = ["delay", "token", "cause", "json"];
 
 impl Fakes {
-    /// Jenkins' API. Synchronous, at the world's time.
-    ///
-    /// # Errors
-    /// [`NoResponse`] where a real client would see a timeout or a reset connection.
+    /// Jenkins' API. Synchronous, at the fakes' time.
+    /// [`NoResponse`] is what a client sees as a timeout or a reset connection.
     pub fn jenkins(&mut self, request: Request<Bytes>) -> Result<Response<Bytes>, NoResponse> {
         self.requests += 1;
-        let asked = ApiRequest::of(request);
-        let fault = self.request_fault(&asked, true);
+        let request = ApiRequest::of(request);
+        let fault = self.request_fault(&request, true);
         if fault == Some(Fault::JenkinsDown) {
             return Err(NoResponse { applied: false });
         }
-        let answer = match self.jenkins_user(&asked) {
+        let answer = match self.jenkins_user(&request) {
             Err(refusal) => refusal,
-            Ok(user) => self.route(&asked, &user),
+            Ok(user) => self.route(&request, &user),
         };
         if fault == Some(Fault::AnswerLost) {
             return Err(NoResponse { applied: answer.code < 400 });
@@ -41,20 +39,22 @@ impl Fakes {
     }
 
     /// An API token needs nothing else; a password needs, for writes, a crumb and the session it belongs to.
-    fn jenkins_user(&self, asked: &ApiRequest) -> Result<String, ApiResponse> {
+    fn jenkins_user(&self, request: &ApiRequest) -> Result<String, ApiResponse> {
         let settings = &self.settings;
-        let Some((user, secret)) = basic(asked) else { return Err(ApiResponse::text(403, "Authentication required")) };
+        let Some((user, secret)) = basic(request) else {
+            return Err(ApiResponse::text(403, "Authentication required"));
+        };
         if user != settings.jenkins_user || (secret != settings.jenkins_token && secret != settings.jenkins_password) {
             return Err(ApiResponse::text(401, "Invalid password/token for user"));
         }
-        if secret == settings.jenkins_token || !asked.is_write() {
+        if secret == settings.jenkins_token || !request.is_write() {
             return Ok(user);
         }
-        let session = asked
+        let session = request
             .header("cookie")
             .and_then(|cookie| cookie.split(';').find_map(|it| it.trim().strip_prefix("JSESSIONID=")));
         let crumb = session.and_then(|session| self.jenkins.sessions.get(session));
-        match crumb.is_some_and(|crumb| asked.header("jenkins-crumb") == Some(crumb)) {
+        match crumb.is_some_and(|crumb| request.header("jenkins-crumb") == Some(crumb)) {
             true => Ok(user),
             false => Err(ApiResponse::text(403, "No valid crumb was included in the request")),
         }
@@ -73,9 +73,9 @@ impl Fakes {
         }
     }
 
-    fn route(&mut self, asked: &ApiRequest, user: &str) -> ApiResponse {
-        let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
-        let method = asked.method.as_str();
+    fn route(&mut self, request: &ApiRequest, user: &str) -> ApiResponse {
+        let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
+        let method = request.method.as_str();
         let answer = match (method, parts.as_slice()) {
             ("GET", ["crumbIssuer", "api", "json"]) => Some(self.new_crumb()),
             ("GET", ["queue", "api", "json"]) => {
@@ -90,7 +90,7 @@ impl Fakes {
             ),
             (_, ["job", ..]) => match self.job_of(&parts) {
                 None => Some(ApiResponse::text(404, "Not Found")),
-                Some((Job { repo: _, pr: Some(ix) }, rest)) => self.job_api(asked, user, ix, rest),
+                Some((Job { repo: _, pr: Some(ix) }, rest)) => self.job_api(request, user, ix, rest),
                 Some((Job { repo, pr: None }, ["build"])) if method == "POST" => {
                     let name = self.github.repo(repo).settings.name.clone();
                     self.log(&format!("jenkins:{user}"), Action::RepositoryScanned, None, None, name);
@@ -109,27 +109,27 @@ impl Fakes {
             _ => None,
         };
         answer.unwrap_or_else(|| {
-            self.unknown_requests.push(format!("jenkins: {method} {}", asked.path));
+            self.unknown_requests.push(format!("jenkins: {method} {}", request.path));
             ApiResponse::text(404, "Not Found")
         })
     }
 
     fn new_crumb(&mut self) -> ApiResponse {
-        let (session, crumb) = (self.asking.hex(24), self.asking.hex(64));
+        let (session, crumb) = (self.request_rng.hex(24), self.request_rng.hex(64));
         self.jenkins.sessions.insert(session.clone(), crumb.clone());
         let json = json!({"_class": "hudson.security.csrf.DefaultCrumbIssuer", "crumb": crumb, "crumbRequestField": "Jenkins-Crumb"});
         ApiResponse::ok(&json).with("set-cookie", format!("JSESSIONID={session}; Path=/; HttpOnly"))
     }
 
-    fn job_api(&mut self, asked: &ApiRequest, user: &str, ix: PrIx, rest: &[&str]) -> Option<ApiResponse> {
-        match (asked.method.as_str(), rest) {
+    fn job_api(&mut self, request: &ApiRequest, user: &str, ix: PrIx, rest: &[&str]) -> Option<ApiResponse> {
+        match (request.method.as_str(), rest) {
             ("POST", ["build" | "buildWithParameters"]) => {
                 if !self.github.pull(ix).is_open() {
                     return Some(ApiResponse::text(409, "PR is not buildable"));
                 }
                 let own = |(key, _): &(String, String)| !OWN_PARAMETERS.contains(&key.as_str());
                 let parameters = if rest == ["buildWithParameters"] {
-                    asked.form().into_iter().filter(own).collect()
+                    request.form().into_iter().filter(own).collect()
                 } else {
                     Vec::new()
                 };
@@ -142,7 +142,7 @@ impl Fakes {
                 let place = number.and_then(|number| places.get(number.checked_sub(1)?).copied());
                 match place {
                     None => Some(ApiResponse::text(404, "Not Found")),
-                    Some(place) => self.build_api(asked, user, place, rest),
+                    Some(place) => self.build_api(request, user, place, rest),
                 }
             }
             _ => None,
@@ -152,17 +152,17 @@ impl Fakes {
     fn queued_by(&mut self, user: &str, ix: PrIx, parameters: Vec<(String, String)>) -> ApiResponse {
         let (id, new) = self.queue_build(ix, parameters);
         if new {
-            self.asked_of_jenkins(user, Action::BuildQueued, ix, format!("item {id}"));
+            self.log_jenkins(user, Action::BuildQueued, ix, format!("item {id}"));
         }
         ApiResponse::empty(201).with("location", format!("{}/queue/item/{id}/", self.settings.jenkins_url))
     }
 
-    fn build_api(&mut self, asked: &ApiRequest, user: &str, place: usize, rest: &[&str]) -> Option<ApiResponse> {
+    fn build_api(&mut self, request: &ApiRequest, user: &str, place: usize, rest: &[&str]) -> Option<ApiResponse> {
         let build = self.jenkins.builds[place].clone();
-        Some(match (asked.method.as_str(), rest) {
+        Some(match (request.method.as_str(), rest) {
             ("GET", ["logText", "progressiveText"]) => {
                 let log = self.log_of(&build);
-                let start = asked.param("start").and_then(|it| it.parse::<usize>().ok()).unwrap_or(0);
+                let start = request.param("start").and_then(|it| it.parse::<usize>().ok()).unwrap_or(0);
                 // As Jenkins does: past the end it begins anew.
                 let start = if start > log.len() { 0 } else { start };
                 let answer = ApiResponse::text(200, log.get(start..).unwrap_or_default())
@@ -171,7 +171,7 @@ impl Fakes {
             }
             ("POST", ["stop"]) => {
                 if self.stop_build(place) {
-                    self.asked_of_jenkins(user, Action::BuildStopped, build.pr, format!("build {}", build.number));
+                    self.log_jenkins(user, Action::BuildStopped, build.pr, format!("build {}", build.number));
                 }
                 ApiResponse::empty(302).with("location", self.job_url(build.pr))
             }

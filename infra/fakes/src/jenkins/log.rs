@@ -1,6 +1,6 @@
 //! What builds print: enough lines to be cut, and the words by which a failure is known.
 
-use super::{Build, Destiny};
+use super::{Build, PlannedResult};
 use crate::fakes::Fakes;
 
 impl Fakes {
@@ -17,21 +17,21 @@ impl Fakes {
         if build.result.is_none() {
             return log;
         }
-        log.push_str(match build.destiny {
-            Destiny::Good => "[INFO] Tests run: 412, Failures: 0, Errors: 0, Skipped: 3\nFinished: SUCCESS\n",
-            Destiny::AgentLost => {
+        log.push_str(match build.planned_result {
+            PlannedResult::Good => "[INFO] Tests run: 412, Failures: 0, Errors: 0, Skipped: 3\nFinished: SUCCESS\n",
+            PlannedResult::AgentLost => {
                 "Cannot contact agent-7: java.lang.InterruptedException\nhudson.remoting.ChannelClosedException: Channel \"agent-7\": \
                  channel is already closed\nCaused by: java.nio.channels.ClosedChannelException\nFinished: FAILURE\n"
             }
-            Destiny::Flaky => {
+            PlannedResult::Flaky => {
                 "[ERROR] PaymentsIT.settles: java.net.SocketTimeoutException: connect timed out\n[ERROR] integration environment \
                  did not come up\nFinished: FAILURE\n"
             }
-            Destiny::Broken => {
+            PlannedResult::Broken => {
                 "[ERROR] Tests run: 412, Failures: 1, Errors: 0, Skipped: 3\n[ERROR] PaymentsTest.rounds: expected:<10> but was:<9>\n\
                  java.lang.AssertionError\nFinished: UNSTABLE\n"
             }
-            Destiny::Stopped | Destiny::Hung => "Click here to forcibly terminate running steps\nFinished: ABORTED\n",
+            PlannedResult::Stopped | PlannedResult::Hung => "Click here to forcibly terminate running steps\nFinished: ABORTED\n",
         });
         log
     }

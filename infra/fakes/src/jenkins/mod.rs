@@ -1,5 +1,5 @@
-//! Jenkins: multibranch jobs, a queue, builds that end well or badly, and what it reports to GitHub. Its HTTP surface is in
-//! `http`.
+//! Jenkins: multibranch jobs, a queue, builds that end well or badly, and what it reports to GitHub. Its HTTP API is in
+//! `api`.
 
 mod api;
 mod log;
@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::audit::Action;
-use crate::clock::Happening;
+use crate::clock::TimedEvent;
 use crate::fakes::{Fakes, Pr};
 use crate::faults::Fault;
-use crate::github::changes::Saying;
+use crate::github::changes::StatusReport;
 use crate::github::commit::StatusState;
 use crate::github::model::{PrIx, RepoIx, Sha};
 use crate::github::webhooks::Target;
@@ -27,7 +27,6 @@ const LOGIN: &str = "jenkins-ci[bot]";
 /// GitHub's own App.
 const ACTIONS: (u64, &str, &str) = (15_368, "github-actions", "github-actions[bot]");
 
-/// How a build ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildResult {
     Success,
@@ -37,8 +36,6 @@ pub enum BuildResult {
 }
 
 impl BuildResult {
-    /// As Jenkins writes it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Success => "SUCCESS",
@@ -49,32 +46,24 @@ impl BuildResult {
     }
 }
 
-/// A build.
 #[derive(Debug, Clone)]
 pub struct Build {
     pub(crate) pr: PrIx,
     /// Its number in its job.
     pub number: u64,
-    /// The commit it builds.
     pub sha: Arc<str>,
-    /// The queue item it was.
     pub queue_id: u64,
-    /// Began.
     pub started_at: Timestamp,
-    /// Ended.
     pub ended_at: Option<Timestamp>,
     /// How it ended; `None` while it is building.
     pub result: Option<BuildResult>,
-    /// Parameters it was started with.
     pub parameters: Vec<(String, String)>,
-    /// How it will end, and why.
-    pub(crate) destiny: Destiny,
+    pub(crate) planned_result: PlannedResult,
     check_id: Option<u64>,
 }
 
-/// How a build will end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Destiny {
+pub(crate) enum PlannedResult {
     Good,
     AgentLost,
     Hung,
@@ -95,7 +84,6 @@ pub(crate) struct Item {
     pub(crate) left: Option<(usize, Timestamp)>,
 }
 
-/// All that Jenkins knows.
 #[derive(Debug, Default)]
 pub(crate) struct Jenkins {
     /// The pull requests it has a job for.
@@ -118,14 +106,13 @@ pub(crate) struct Job {
 }
 
 impl Fakes {
-    /// The builds of a pull request, oldest first.
     pub fn builds(&self, pr: &Pr) -> impl Iterator<Item = &Build> {
         let places = self.ix(pr).and_then(|ix| self.jenkins.builds_of.get(&ix)).map_or(&[][..], Vec::as_slice);
         places.iter().map(|place| &self.jenkins.builds[*place])
     }
 
     /// Jenkins notices a head, by GitHub's webhook or its own scan.
-    pub(crate) fn jenkins_hears(&mut self, ix: PrIx, sha: &Sha) {
+    pub(crate) fn jenkins_notices(&mut self, ix: PrIx, sha: &Sha) {
         let pull = self.github.pull(ix);
         if !pull.is_open() || pull.head() != sha || self.strikes(ix, Fault::JenkinsDeaf) {
             return;
@@ -143,7 +130,7 @@ impl Fakes {
             let sha = Arc::clone(self.github.pull(ix).head());
             if !self.is_built(ix, &sha) {
                 let ms = self.delay(ix, self.settings.timing.notice_ms);
-                self.clock.after_ms(ms, Happening::JenkinsHears(ix, sha));
+                self.clock.after_ms(ms, TimedEvent::JenkinsNotices(ix, sha));
             }
         }
     }
@@ -177,7 +164,7 @@ impl Fakes {
         self.jenkins.waiting.insert(id);
         self.report_status(ix, &sha, StatusState::Pending, "This commit is scheduled to be built", None);
         let ms = self.delay(ix, self.settings.timing.queue_ms);
-        self.clock.after_ms(ms, Happening::BuildStarts(id));
+        self.clock.after_ms(ms, TimedEvent::BuildStarts(id));
         (id, true)
     }
 
@@ -197,7 +184,7 @@ impl Fakes {
         let Some(item) = self.jenkins.queue.get_mut(&id) else { return };
         item.left = Some((place, now));
         let (ix, sha, parameters) = (item.pr, Arc::clone(&item.sha), item.parameters.clone());
-        let destiny = self.destiny(ix);
+        let planned_result = self.planned_result(ix);
         let places = self.jenkins.builds_of.entry(ix).or_default();
         places.push(place);
         let number = places.len() as u64;
@@ -211,39 +198,34 @@ impl Fakes {
             ended_at: None,
             result: None,
             parameters,
-            destiny,
+            planned_result,
             check_id,
         });
         self.report_status(ix, &sha, StatusState::Pending, "This commit is being built", Some(number));
         self.notify(place, "STARTED");
-        let ms = match destiny {
-            Destiny::Hung => return,
-            Destiny::AgentLost => self.delay(ix, self.settings.timing.build_ms) / 3,
-            Destiny::Good | Destiny::Flaky | Destiny::Broken | Destiny::Stopped => {
+        let ms = match planned_result {
+            PlannedResult::Hung => return,
+            PlannedResult::AgentLost => self.delay(ix, self.settings.timing.build_ms) / 3,
+            PlannedResult::Good | PlannedResult::Flaky | PlannedResult::Broken | PlannedResult::Stopped => {
                 self.delay(ix, self.settings.timing.build_ms)
             }
         };
-        self.clock.after_ms(ms, Happening::BuildEnds(place));
+        self.clock.after_ms(ms, TimedEvent::BuildEnds(place));
     }
 
-    fn destiny(&mut self, ix: PrIx) -> Destiny {
+    fn planned_result(&mut self, ix: PrIx) -> PlannedResult {
         if self.strikes(ix, Fault::BuildHung) {
-            Destiny::Hung
+            PlannedResult::Hung
         } else if self.strikes(ix, Fault::AgentLost) {
-            Destiny::AgentLost
+            PlannedResult::AgentLost
         } else if self.strikes(ix, Fault::FlakyTest) {
-            Destiny::Flaky
-        } else if self.is_broken(ix) || self.strikes(ix, Fault::RealTestFailure) {
-            Destiny::Broken
+            PlannedResult::Flaky
+        // What breaks a test breaks it in every build, until a person pushes a repair.
+        } else if self.awaits_repair(ix, Fault::RealTestFailure) || self.strikes(ix, Fault::RealTestFailure) {
+            PlannedResult::Broken
         } else {
-            Destiny::Good
+            PlannedResult::Good
         }
-    }
-
-    /// What breaks a test breaks it in every build, until a person pushes a repair.
-    fn is_broken(&self, ix: PrIx) -> bool {
-        let fate = &self.fates[ix.0];
-        fate.person.is_some() && fate.struck.iter().any(|(_, fault)| *fault == Fault::RealTestFailure)
     }
 
     pub(crate) fn build_ends(&mut self, place: usize) {
@@ -253,16 +235,16 @@ impl Fakes {
             return;
         }
         build.ended_at = Some(now);
-        build.result = Some(match build.destiny {
-            Destiny::Good => BuildResult::Success,
-            Destiny::Broken => BuildResult::Unstable,
-            Destiny::AgentLost | Destiny::Flaky => BuildResult::Failure,
-            Destiny::Stopped | Destiny::Hung => BuildResult::Aborted,
+        build.result = Some(match build.planned_result {
+            PlannedResult::Good => BuildResult::Success,
+            PlannedResult::Broken => BuildResult::Unstable,
+            PlannedResult::AgentLost | PlannedResult::Flaky => BuildResult::Failure,
+            PlannedResult::Stopped | PlannedResult::Hung => BuildResult::Aborted,
         });
         let ix = build.pr;
         if !self.strikes(ix, Fault::ReportLost) {
             let ms = self.delay(ix, (500, 3_000));
-            self.clock.after_ms(ms, Happening::BuildReported(place));
+            self.clock.after_ms(ms, TimedEvent::BuildReported(place));
         }
     }
 
@@ -271,7 +253,7 @@ impl Fakes {
         if self.jenkins.builds[place].result.is_some() {
             return false;
         }
-        self.jenkins.builds[place].destiny = Destiny::Stopped;
+        self.jenkins.builds[place].planned_result = PlannedResult::Stopped;
         self.build_ends(place);
         true
     }
@@ -304,7 +286,7 @@ impl Fakes {
             repo,
             sha,
             LOGIN,
-            Saying { context: JENKINS_CONTEXT, state, description, target_url: &target_url },
+            StatusReport { context: JENKINS_CONTEXT, state, description, target_url: &target_url },
         );
     }
 
@@ -357,7 +339,7 @@ impl Fakes {
                 "parameters": build.parameters.iter().cloned().collect::<BTreeMap<_, _>>(),
             },
         });
-        self.tell(Target::Jenkins, "jenkins", Some(build.pr), &payload);
+        self.send_direct(Target::Jenkins, "jenkins", Some(build.pr), &payload);
     }
 
     fn reports(&self, ix: PrIx) -> Reports {
@@ -376,7 +358,7 @@ impl Fakes {
     }
 
     /// Logs what somebody asked of Jenkins.
-    pub(crate) fn asked_of_jenkins(&mut self, user: &str, action: Action, ix: PrIx, detail: String) {
+    pub(crate) fn log_jenkins(&mut self, user: &str, action: Action, ix: PrIx, detail: String) {
         self.note(&format!("jenkins:{user}"), action, ix, detail);
     }
 }

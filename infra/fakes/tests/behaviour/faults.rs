@@ -4,8 +4,8 @@ use fakes::{Bot, Fakes, Fault, Faults, NewPull, Pr, Repo, Settings, StatusState}
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use super::asking::{ask, ask_jenkins};
-use super::lives::{minutes, opened, opened_in};
+use super::client::{ask, ask_jenkins};
+use super::lifecycle::{minutes, opened, opened_in};
 
 const JOB: &str = "/job/acme/job/payments/job/PR-1";
 

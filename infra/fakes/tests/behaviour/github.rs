@@ -3,8 +3,8 @@
 use fakes::{Action, Fakes, Fault, NewPull, Pr, Protection, Repo, Reports};
 use serde_json::{Value, json};
 
-use super::asking::{as_jwt, ask, ask_as_app, try_github};
-use super::lives::{minutes, opened, opened_in};
+use super::client::{as_jwt, ask, ask_as_app, try_github};
+use super::lifecycle::{minutes, opened, opened_in};
 
 const PULL: &str = "/repos/acme/payments/pulls/1";
 

@@ -3,8 +3,8 @@
 use fakes::{Fakes, Fault, NewPull, Protection, Repo, Reports, ReviewState, Settings};
 use serde_json::{Value, json};
 
-use super::asking::{ask, graphql, try_github};
-use super::lives::{minutes, opened, opened_in};
+use super::client::{ask, graphql, try_github};
+use super::lifecycle::{minutes, opened, opened_in};
 
 fn node_id(fakes: &Fakes, number: u64) -> String {
     fakes.pulls().find(|(pr, _)| pr.number == number).unwrap().1.node_id.clone()

@@ -1,10 +1,10 @@
-//! Jenkins: its remote API, and what it tells GitHub.
+//! Jenkins: its remote API, and what it reports to GitHub.
 
 use fakes::{Action, BuildResult, Fakes, Fault, Repo, Reports, Settings, StatusState, Target};
 use serde_json::Value;
 
-use super::asking::{ask_jenkins, try_jenkins};
-use super::lives::{minutes, opened, opened_in};
+use super::client::{ask_jenkins, try_jenkins};
+use super::lifecycle::{minutes, opened, opened_in};
 
 const JOB: &str = "/job/acme/job/payments/job/PR-1";
 

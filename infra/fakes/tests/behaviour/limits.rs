@@ -3,8 +3,8 @@
 use fakes::{Action, Fakes, Fault, NewPull, NoResponse, Settings};
 use serde_json::{Value, json};
 
-use super::asking::{ask, try_github};
-use super::lives::{minutes, opened};
+use super::client::{ask, try_github};
+use super::lifecycle::{minutes, opened};
 
 const PULL: &str = "/repos/acme/payments/pulls/1";
 const TOKEN: (&str, &str) = ("authorization", "Bearer world-token");

@@ -1,12 +1,12 @@
-//! The world's behaviour, through its public surface only.
+//! The fakes' behaviour, through the public API only.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop")]
 
-mod asking;
+mod client;
 mod faults;
 mod github;
 mod graphql;
 mod jenkins;
+mod lifecycle;
 mod limits;
-mod lives;
-mod serving;
+mod serve;

@@ -31,21 +31,20 @@ impl Workflow<'_> {
 impl Fakes {
     pub(super) fn actions_api(
         &mut self,
-        asked: &ApiRequest,
+        request: &ApiRequest,
         caller: &Caller,
         repo: RepoIx,
-        method: &str,
         rest: &[&str],
     ) -> Option<ApiResponse> {
-        Some(match (method, rest) {
+        Some(match (request.method.as_str(), rest) {
             ("GET", ["actions", "runs"]) => {
                 let runs = self.workflows(repo);
                 let wanted = |it: &&Workflow<'_>| {
-                    asked.param("head_sha").is_none_or(|sha| it.last().is_some_and(|build| *build.sha == *sha))
+                    request.param("head_sha").is_none_or(|sha| it.last().is_some_and(|build| *build.sha == *sha))
                 };
                 let list: Vec<Value> = runs.iter().rev().filter(wanted).map(|it| self.workflow_json(it)).collect();
                 page(
-                    asked,
+                    request,
                     &self.settings.api_url,
                     list,
                     |items, total| json!({"total_count": total, "workflow_runs": items}),

@@ -15,42 +15,32 @@ impl Fakes {
     /// Paths outside repositories; `None` if there is no such path.
     pub(crate) fn at_root(
         &mut self,
-        asked: &ApiRequest,
+        request: &ApiRequest,
+        key: &str,
         caller: &Caller,
-        method: &str,
         parts: &[&str],
     ) -> Option<ApiResponse> {
         let only_app = || ApiResponse::error(401, "A JSON web token could not be decoded");
-        Some(match (method, parts) {
-            ("GET", ["rate_limit"]) => {
-                let key = match caller {
-                    Caller::App => "app".to_owned(),
-                    Caller::Installation(_) => "installation".to_owned(),
-                    Caller::Person(_) => asked
-                        .header("authorization")
-                        .and_then(|it| it.split_once(' '))
-                        .map_or_else(String::new, |(_, it)| it.to_owned()),
-                };
-                ApiResponse::ok(&self.rate_limit_json(&key))
-            }
+        Some(match (request.method.as_str(), parts) {
+            ("GET", ["rate_limit"]) => ApiResponse::ok(&self.rate_limit_json(key)),
             ("GET", ["user", "repos"]) => match caller {
                 Caller::Person(_) => {
                     let list = (0..self.github.repos.len()).map(|place| self.repo_json(RepoIx(place))).collect();
-                    page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
+                    page(request, &self.settings.api_url, list, |items, _| Value::Array(items))
                 }
                 Caller::App | Caller::Installation(_) => {
                     ApiResponse::error(403, "Resource not accessible by integration")
                 }
             },
-            ("GET", ["installation", "repositories"]) => self.installation_repositories(asked, caller),
+            ("GET", ["installation", "repositories"]) => self.installation_repositories(request, caller),
             (_, ["app", ..]) if *caller != Caller::App => only_app(),
             ("GET", ["app"]) => ApiResponse::ok(&self.app_json()),
             ("GET", ["app", "installations"]) => {
                 let list = vec![self.installation_json()];
-                page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
+                page(request, &self.settings.api_url, list, |items, _| Value::Array(items))
             }
             ("POST", ["app", "installations", id, "access_tokens"]) => self.new_token(id),
-            ("GET", ["app", "hook", "deliveries"]) => self.list_deliveries(asked),
+            ("GET", ["app", "hook", "deliveries"]) => self.list_deliveries(request),
             ("POST", ["app", "hook", "deliveries", id, "attempts"]) => self.attempt(id),
             ("GET", ["app", "hook", "config"]) => ApiResponse::ok(
                 &json!({"content_type": "json", "insecure_ssl": "0", "secret": "********", "url": "https://suture.example/webhook/github"}),
@@ -90,7 +80,7 @@ impl Fakes {
         if id != self.settings.installation_id.to_string() {
             return ApiResponse::not_found();
         }
-        let token = format!("ghs_{}", self.asking.hex(36));
+        let token = format!("ghs_{}", self.request_rng.hex(36));
         let secs = SignedDuration::from_secs(self.settings.token_secs);
         let until = self.now().checked_add(secs).unwrap_or(Timestamp::MAX);
         let now = self.now();
@@ -102,7 +92,7 @@ impl Fakes {
         )
     }
 
-    fn installation_repositories(&self, asked: &ApiRequest, caller: &Caller) -> ApiResponse {
+    fn installation_repositories(&self, request: &ApiRequest, caller: &Caller) -> ApiResponse {
         if !matches!(caller, Caller::Installation(_)) {
             return ApiResponse::error(
                 403,
@@ -111,7 +101,7 @@ impl Fakes {
         }
         let list = (0..self.github.repos.len()).map(|place| self.repo_json(RepoIx(place))).collect();
         page(
-            asked,
+            request,
             &self.settings.api_url,
             list,
             |items, total| json!({"total_count": total, "repository_selection": "selected", "repositories": items}),
@@ -119,9 +109,9 @@ impl Fakes {
     }
 
     /// Deliveries are paged by a cursor, newest first.
-    fn list_deliveries(&self, asked: &ApiRequest) -> ApiResponse {
-        let per_page = asked.param("per_page").and_then(|it| it.parse().ok()).unwrap_or(30).clamp(1, 100);
-        let before: u64 = asked
+    fn list_deliveries(&self, request: &ApiRequest) -> ApiResponse {
+        let per_page = request.param("per_page").and_then(|it| it.parse().ok()).unwrap_or(30).clamp(1, 100);
+        let before: u64 = request
             .param("cursor")
             .and_then(|it| it.strip_prefix("v1_"))
             .and_then(|it| it.parse().ok())

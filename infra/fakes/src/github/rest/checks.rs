@@ -17,17 +17,16 @@ const TEXT: usize = 65_535;
 impl Fakes {
     pub(super) fn checks_api(
         &mut self,
-        asked: &ApiRequest,
+        request: &ApiRequest,
         caller: &Caller,
         repo: RepoIx,
-        method: &str,
         rest: &[&str],
     ) -> Option<ApiResponse> {
-        Some(match (method, rest) {
-            ("POST", ["check-runs"]) => self.create_check(asked, caller, repo),
-            ("PATCH", ["check-runs", id]) => self.update_check(asked, caller, repo, id),
+        Some(match (request.method.as_str(), rest) {
+            ("POST", ["check-runs"]) => self.create_check(request, caller, repo),
+            ("PATCH", ["check-runs", id]) => self.update_check(request, caller, repo, id),
             ("POST", ["check-runs", id, "rerequest"]) => self.rerequest(caller, id),
-            ("GET", ["commits", sha, "check-runs"]) => self.list_checks(asked, repo, sha),
+            ("GET", ["commits", sha, "check-runs"]) => self.list_checks(request, repo, sha),
             _ => return None,
         })
     }
@@ -40,11 +39,11 @@ impl Fakes {
     }
 
     /// Only Apps write check runs.
-    fn create_check(&mut self, asked: &ApiRequest, caller: &Caller, repo: RepoIx) -> ApiResponse {
+    fn create_check(&mut self, request: &ApiRequest, caller: &Caller, repo: RepoIx) -> ApiResponse {
         let Caller::Installation(by) = caller else {
             return ApiResponse::error(403, "You must authenticate via a GitHub App.");
         };
-        let (Some(name), Some(sha)) = (asked.text("name"), asked.text("head_sha")) else {
+        let (Some(name), Some(sha)) = (request.text("name"), request.text("head_sha")) else {
             return ApiResponse::invalid("CheckRun", "name and head_sha are required");
         };
         let sha: Sha = Arc::from(sha);
@@ -53,14 +52,14 @@ impl Fakes {
         }
         let (app_id, slug) = (self.settings.app_id, self.settings.app_slug.clone());
         let mut check = self.new_check(&sha, name, app_id, &slug);
-        if let Err(message) = fill(&mut check, asked, self.now()) {
+        if let Err(message) = fill(&mut check, request, self.now()) {
             return ApiResponse::invalid("CheckRun", message);
         }
         self.put_check(repo, &sha, check.clone(), by);
         ApiResponse::json(201, &self.check_json(repo, &sha, &check))
     }
 
-    fn update_check(&mut self, asked: &ApiRequest, caller: &Caller, repo: RepoIx, id: &str) -> ApiResponse {
+    fn update_check(&mut self, request: &ApiRequest, caller: &Caller, repo: RepoIx, id: &str) -> ApiResponse {
         let Some((sha, mut check)) = self.check_of(id) else { return ApiResponse::not_found() };
         let Caller::Installation(by) = caller else {
             return ApiResponse::error(403, "You must authenticate via a GitHub App.");
@@ -68,7 +67,7 @@ impl Fakes {
         if check.app_id != self.settings.app_id {
             return ApiResponse::error(403, "Invalid app_id: the check run belongs to another App");
         }
-        if let Err(message) = fill(&mut check, asked, self.now()) {
+        if let Err(message) = fill(&mut check, request, self.now()) {
             return ApiResponse::invalid("CheckRun", message);
         }
         self.put_check(repo, &sha, check.clone(), by);
@@ -85,20 +84,20 @@ impl Fakes {
         ApiResponse::json(201, &json!({}))
     }
 
-    fn list_checks(&self, asked: &ApiRequest, repo: RepoIx, sha: &str) -> ApiResponse {
-        let latest = asked.param("filter").unwrap_or("latest") == "latest";
+    fn list_checks(&self, request: &ApiRequest, repo: RepoIx, sha: &str) -> ApiResponse {
+        let latest = request.param("filter").unwrap_or("latest") == "latest";
         let checks = self
             .github
             .commits
             .get(sha)
             .map_or_else(Vec::new, |it| if latest { it.current_checks() } else { it.checks.iter().collect() });
         let wanted = |check: &&CheckRun| {
-            asked.param("check_name").is_none_or(|name| name == check.name)
-                && asked.param("app_id").is_none_or(|id| id == check.app_id.to_string())
-                && asked.param("status").is_none_or(|status| status == check.status)
+            request.param("check_name").is_none_or(|name| name == check.name)
+                && request.param("app_id").is_none_or(|id| id == check.app_id.to_string())
+                && request.param("status").is_none_or(|status| status == check.status)
         };
         let list = checks.into_iter().filter(wanted).map(|check| self.check_json(repo, sha, check)).collect();
-        page(asked, &self.settings.api_url, list, |items, total| json!({"total_count": total, "check_runs": items}))
+        page(request, &self.settings.api_url, list, |items, total| json!({"total_count": total, "check_runs": items}))
     }
 }
 
@@ -120,17 +119,17 @@ fn buttons(actions: &[Value]) -> Result<Vec<String>, &'static str> {
 }
 
 /// Takes over what the request says about a check run.
-fn fill(check: &mut CheckRun, asked: &ApiRequest, now: jiff::Timestamp) -> Result<(), &'static str> {
+fn fill(check: &mut CheckRun, request: &ApiRequest, now: jiff::Timestamp) -> Result<(), &'static str> {
     let take = |field: &mut String, given: Option<&str>| {
         if let Some(given) = given {
             given.clone_into(field);
         }
     };
-    take(&mut check.name, asked.text("name"));
-    take(&mut check.external_id, asked.text("external_id"));
-    take(&mut check.details_url, asked.text("details_url"));
-    take(&mut check.status, asked.text("status"));
-    let output = &asked.json["output"];
+    take(&mut check.name, request.text("name"));
+    take(&mut check.external_id, request.text("external_id"));
+    take(&mut check.details_url, request.text("details_url"));
+    take(&mut check.status, request.text("status"));
+    let output = &request.json["output"];
     for (field, name) in [(&mut check.title, "title"), (&mut check.summary, "summary"), (&mut check.text, "text")] {
         let given = output[name].as_str();
         if given.is_some_and(|given| given.chars().count() > TEXT) {
@@ -138,13 +137,13 @@ fn fill(check: &mut CheckRun, asked: &ApiRequest, now: jiff::Timestamp) -> Resul
         }
         take(field, given);
     }
-    if let Some(actions) = asked.json["actions"].as_array() {
+    if let Some(actions) = request.json["actions"].as_array() {
         check.actions = buttons(actions)?;
     }
-    if let Some(conclusion) = asked.text("conclusion") {
+    if let Some(conclusion) = request.text("conclusion") {
         check.conclusion = Some(conclusion.to_owned());
         "completed".clone_into(&mut check.status);
-        check.completed_at = asked.text("completed_at").and_then(|at| at.parse().ok()).or(Some(now));
+        check.completed_at = request.text("completed_at").and_then(|at| at.parse().ok()).or(Some(now));
     } else if check.status == "completed" && check.conclusion.is_none() {
         return Err("conclusion is required when status is completed");
     }

@@ -14,32 +14,31 @@ const BODY: usize = 65_536;
 impl Fakes {
     pub(super) fn issues_api(
         &mut self,
-        asked: &ApiRequest,
+        request: &ApiRequest,
         by: &str,
         repo: RepoIx,
-        method: &str,
         rest: &[&str],
     ) -> Option<ApiResponse> {
-        match (method, rest) {
-            ("GET", ["issues"]) => return Some(self.list_issues(asked, repo)),
-            ("POST", ["issues"]) => return Some(self.create_issue(asked, by, repo)),
+        match (request.method.as_str(), rest) {
+            ("GET", ["issues"]) => return Some(self.list_issues(request, repo)),
+            ("POST", ["issues"]) => return Some(self.create_issue(request, by, repo)),
             _ => {}
         }
         let ["issues", number, rest @ ..] = rest else { return None };
         let number: u64 = number.parse().unwrap_or(0);
         let Some(numbered) = self.github.numbered(repo, number) else { return Some(ApiResponse::not_found()) };
-        Some(match (method, rest) {
+        Some(match (request.method.as_str(), rest) {
             ("GET", []) => ApiResponse::ok(&self.issue_or_pull(numbered)),
             ("PATCH", []) => match numbered {
-                Numbered::Issue(place) => self.edit_issue(asked, by, place),
+                Numbered::Issue(place) => self.edit_issue(request, by, place),
                 Numbered::Pull(_) => return None,
             },
             ("GET", ["comments"]) => {
                 let places = self.github.comments_of.get(&(repo, number)).cloned().unwrap_or_default();
                 let list = places.into_iter().map(|place| self.comment_json(&self.github.comments[place])).collect();
-                page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
+                page(request, &self.settings.api_url, list, |items, _| Value::Array(items))
             }
-            ("POST", ["comments"]) => match asked.text("body") {
+            ("POST", ["comments"]) => match request.text("body") {
                 None | Some("") => ApiResponse::invalid("IssueComment", "body can't be blank"),
                 Some(body) if body.chars().count() > BODY => {
                     ApiResponse::invalid("IssueComment", "body is too long (maximum is 65536 characters)")
@@ -49,7 +48,7 @@ impl Fakes {
                     Some(place) => ApiResponse::json(201, &self.comment_json(&self.github.comments[place])),
                 },
             },
-            ("POST", ["labels"]) => self.add_labels(asked, by, numbered),
+            ("POST", ["labels"]) => self.add_labels(request, by, numbered),
             ("DELETE", ["labels", name]) => self.remove_label(by, numbered, name),
             _ => return None,
         })
@@ -69,9 +68,9 @@ impl Fakes {
         }
     }
 
-    fn list_issues(&self, asked: &ApiRequest, repo: RepoIx) -> ApiResponse {
-        let state = asked.param("state").unwrap_or("open");
-        let labels: Vec<&str> = asked.param("labels").map_or_else(Vec::new, |it| it.split(',').collect());
+    fn list_issues(&self, request: &ApiRequest, repo: RepoIx) -> ApiResponse {
+        let state = request.param("state").unwrap_or("open");
+        let labels: Vec<&str> = request.param("labels").map_or_else(Vec::new, |it| it.split(',').collect());
         let is_open = |numbered: Numbered| match numbered {
             Numbered::Pull(ix) => self.github.pull(ix).is_open(),
             Numbered::Issue(place) => self.github.issues[place].open,
@@ -82,31 +81,31 @@ impl Fakes {
                 && labels.iter().all(|name| own.iter().any(|label| label.eq_ignore_ascii_case(name)))
         });
         let list = found.map(|numbered| self.issue_or_pull(numbered)).collect();
-        page(asked, &self.settings.api_url, list, |items, _| Value::Array(items))
+        page(request, &self.settings.api_url, list, |items, _| Value::Array(items))
     }
 
-    fn create_issue(&mut self, asked: &ApiRequest, by: &str, repo: RepoIx) -> ApiResponse {
-        let Some(title) = asked.text("title") else { return ApiResponse::invalid("Issue", "title can't be blank") };
+    fn create_issue(&mut self, request: &ApiRequest, by: &str, repo: RepoIx) -> ApiResponse {
+        let Some(title) = request.text("title") else { return ApiResponse::invalid("Issue", "title can't be blank") };
         let place =
-            self.open_issue(repo, by, title, asked.text("body").unwrap_or_default(), names(&asked.json["labels"]));
+            self.open_issue(repo, by, title, request.text("body").unwrap_or_default(), names(&request.json["labels"]));
         ApiResponse::json(201, &self.issue_json(&self.github.issues[place]))
     }
 
-    fn edit_issue(&mut self, asked: &ApiRequest, by: &str, place: usize) -> ApiResponse {
-        if let Some(state) = asked.text("state") {
-            self.set_issue_open(place, state == "open", asked.text("state_reason"), by);
+    fn edit_issue(&mut self, request: &ApiRequest, by: &str, place: usize) -> ApiResponse {
+        if let Some(state) = request.text("state") {
+            self.set_issue_open(place, state == "open", request.text("state_reason"), by);
         }
         let now = self.now();
         let issue = &mut self.github.issues[place];
-        let mut edited = asked.json["labels"].is_array();
-        for (field, given) in [(&mut issue.title, asked.text("title")), (&mut issue.body, asked.text("body"))] {
+        let mut edited = request.json["labels"].is_array();
+        for (field, given) in [(&mut issue.title, request.text("title")), (&mut issue.body, request.text("body"))] {
             if let Some(given) = given {
                 given.clone_into(field);
                 edited = true;
             }
         }
-        if asked.json["labels"].is_array() {
-            issue.labels = names(&asked.json["labels"]);
+        if request.json["labels"].is_array() {
+            issue.labels = names(&request.json["labels"]);
         }
         if edited {
             issue.updated_at = now;
@@ -118,8 +117,8 @@ impl Fakes {
         ApiResponse::ok(&self.issue_json(&self.github.issues[place]))
     }
 
-    fn add_labels(&mut self, asked: &ApiRequest, by: &str, numbered: Numbered) -> ApiResponse {
-        let given = if asked.json.is_array() { names(&asked.json) } else { names(&asked.json["labels"]) };
+    fn add_labels(&mut self, request: &ApiRequest, by: &str, numbered: Numbered) -> ApiResponse {
+        let given = if request.json.is_array() { names(&request.json) } else { names(&request.json["labels"]) };
         for name in given {
             match numbered {
                 Numbered::Pull(ix) => {

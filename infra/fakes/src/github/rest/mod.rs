@@ -14,9 +14,8 @@ use crate::fakes::Fakes;
 use crate::http_api::{ApiRequest, ApiResponse};
 
 impl Fakes {
-    pub(crate) fn rest(&mut self, asked: &ApiRequest, caller: &Caller) -> ApiResponse {
-        let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
-        let method = asked.method.as_str();
+    pub(crate) fn rest(&mut self, request: &ApiRequest, key: &str, caller: &Caller) -> ApiResponse {
+        let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
         let answer = match parts.as_slice() {
             ["repos", owner, name, rest @ ..] => match self.repo_ix(&format!("{owner}/{name}")) {
                 None => Some(ApiResponse::not_found()),
@@ -24,31 +23,24 @@ impl Fakes {
                 Some(_) if *caller == Caller::App => {
                     Some(ApiResponse::error(401, "A JSON web token could not be decoded"))
                 }
-                Some(repo) => self.in_repo(asked, caller, repo, method, rest),
+                Some(repo) => self.in_repo(request, caller, repo, rest),
             },
-            _ => self.at_root(asked, caller, method, &parts),
+            _ => self.at_root(request, key, caller, &parts),
         };
         answer.unwrap_or_else(|| {
-            self.unknown_requests.push(format!("{method} {}", asked.path));
+            self.unknown_requests.push(format!("{} {}", request.method, request.path));
             ApiResponse::not_found()
         })
     }
 
-    fn in_repo(
-        &mut self,
-        asked: &ApiRequest,
-        caller: &Caller,
-        repo: RepoIx,
-        method: &str,
-        rest: &[&str],
-    ) -> Option<ApiResponse> {
+    fn in_repo(&mut self, request: &ApiRequest, caller: &Caller, repo: RepoIx, rest: &[&str]) -> Option<ApiResponse> {
         let by = caller.login();
         match rest {
-            ["pulls", ..] => self.pulls_api(asked, by, repo, method, rest),
-            ["issues", ..] => self.issues_api(asked, by, repo, method, rest),
-            ["actions", ..] => self.actions_api(asked, caller, repo, method, rest),
-            ["check-runs" | "commits", ..] => self.checks_api(asked, caller, repo, method, rest),
-            _ => self.repos_api(repo, method, rest),
+            ["pulls", ..] => self.pulls_api(request, by, repo, rest),
+            ["issues", ..] => self.issues_api(request, by, repo, rest),
+            ["actions", ..] => self.actions_api(request, caller, repo, rest),
+            ["check-runs" | "commits", ..] => self.checks_api(request, caller, repo, rest),
+            _ => self.repos_api(request, repo, rest),
         }
     }
 

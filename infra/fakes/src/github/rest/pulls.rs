@@ -9,33 +9,32 @@ use crate::http_api::{ApiRequest, ApiResponse};
 impl Fakes {
     pub(super) fn pulls_api(
         &mut self,
-        asked: &ApiRequest,
+        request: &ApiRequest,
         by: &str,
         repo: RepoIx,
-        method: &str,
         rest: &[&str],
     ) -> Option<ApiResponse> {
         let ["pulls", number, rest @ ..] = rest else { return None };
         let Some(ix) = self.pull_in(repo, number) else { return Some(ApiResponse::not_found()) };
-        Some(match (method, rest) {
+        Some(match (request.method.as_str(), rest) {
             ("GET", []) => {
                 self.ask_mergeability(ix);
                 ApiResponse::ok(&self.pull_json(ix, true))
             }
             // Closing twice does nothing. Nobody edits or reopens a pull request this way.
-            ("PATCH", []) if asked.text("state") == Some("closed") => {
+            ("PATCH", []) if request.text("state") == Some("closed") => {
                 self.close(ix, by);
                 ApiResponse::ok(&self.pull_json(ix, true))
             }
-            ("PUT", ["update-branch"]) => self.update_branch(asked, by, ix),
+            ("PUT", ["update-branch"]) => self.update_branch(request, by, ix),
             _ => return None,
         })
     }
 
     /// Merges the base into the head: 202, or 422 if the head has moved, nothing is new, or it conflicts.
-    fn update_branch(&mut self, asked: &ApiRequest, by: &str, ix: PrIx) -> ApiResponse {
+    fn update_branch(&mut self, request: &ApiRequest, by: &str, ix: PrIx) -> ApiResponse {
         let pull = self.github.pull(ix);
-        let expected = asked.text("expected_head_sha");
+        let expected = request.text("expected_head_sha");
         if !pull.is_open() || pull.head_deleted {
             return ApiResponse::error(422, "Head branch is not writable or the pull request is closed.");
         }

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use crate::fakes::Fakes;
 use crate::github::json::user;
 use crate::github::model::{PrIx, RepoIx};
-use crate::http_api::ApiResponse;
+use crate::http_api::{ApiRequest, ApiResponse};
 use crate::settings::Protection;
 
 impl Fakes {
-    pub(super) fn repos_api(&self, repo: RepoIx, method: &str, rest: &[&str]) -> Option<ApiResponse> {
-        if method != "GET" {
+    pub(super) fn repos_api(&self, request: &ApiRequest, repo: RepoIx, rest: &[&str]) -> Option<ApiResponse> {
+        if request.method != http::Method::GET {
             return None;
         }
         Some(match rest {

@@ -1,4 +1,4 @@
-//! Lives of pull requests without faults, in virtual time.
+//! Pull requests from opened to merged without faults, in virtual time.
 
 use fakes::{Action, Fakes, Fault, NewPull, Pr, Protection, Repo, Reports, Settings, Target};
 use jiff::SignedDuration;
@@ -7,7 +7,7 @@ pub(crate) fn minutes(fakes: &mut Fakes, minutes: i64) {
     fakes.advance(SignedDuration::from_mins(minutes));
 }
 
-/// A world with one repository, and a pull request just opened in it.
+/// One repository, and a pull request just opened in it.
 pub(crate) fn opened_in(repo: Repo) -> (Fakes, Pr) {
     let mut fakes = Fakes::new(1, Settings { repos: vec![repo], ..Settings::default() });
     let pr = fakes.open_pr(NewPull::default());
@@ -87,7 +87,7 @@ fn what_is_asked_does_not_change_what_happens_to_others() {
         minutes(&mut fakes, 5);
         if meddle {
             for _ in 0..20 {
-                drop(super::asking::try_github(
+                drop(super::client::try_github(
                     &mut fakes,
                     "GET",
                     "/repos/acme/payments/pulls/1",
@@ -132,7 +132,7 @@ fn a_strict_base_that_moves_keeps_a_head_from_being_merged_until_it_is_updated()
     assert!(!fakes.is_merged(&pr));
     assert_eq!(fakes.behind_by(&pr), 1);
     let updated =
-        super::asking::ask(&mut fakes, "PUT", "/repos/acme/payments/pulls/1/update-branch", serde_json::json!({}));
+        super::client::ask(&mut fakes, "PUT", "/repos/acme/payments/pulls/1/update-branch", serde_json::json!({}));
     assert_eq!(updated.code, 202);
     assert_eq!(fakes.behind_by(&pr), 0);
     minutes(&mut fakes, 30);
@@ -173,19 +173,4 @@ fn people_close_reopen_label_and_draft() {
     assert!(!fakes.person_reopens(&pr, "danny"), "what is merged stays merged");
     let actions: Vec<_> = fakes.audit_by("danny").map(|it| it.action).collect();
     assert_eq!(actions, [Action::LabelAdded, Action::PullClosed, Action::PullReopened, Action::LabelRemoved]);
-}
-
-#[test]
-fn many_lives_are_quick() {
-    // Unoptimised, JSON is slow: what counts is how quick it is where simulations run.
-    let lives = if cfg!(debug_assertions) { 200 } else { 1_000 };
-    let began = std::time::Instant::now();
-    let repos = (0..20).map(|n| Repo::new(&format!("acme/r{n}"))).collect();
-    let mut fakes = Fakes::new(3, Settings { repos, ..Settings::default() });
-    fakes.schedule_prs(lives, SignedDuration::from_secs(5));
-    minutes(&mut fakes, 240);
-    assert_eq!(fakes.pulls().filter(|(pr, _)| fakes.is_merged(pr)).count() as u64, lives);
-    let (sent, took) = (fakes.take_webhooks().len(), began.elapsed());
-    println!("{lives} lives, {sent} webhooks: {took:?}");
-    assert!(cfg!(debug_assertions) || took.as_secs() < 2, "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! Asking the surfaces, as a client would.
+//! Requests to both APIs, as a client sends them.
 
 use bytes::Bytes;
 use fakes::{Fakes, NoResponse};

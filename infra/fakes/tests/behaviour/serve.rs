@@ -1,4 +1,4 @@
-//! Both surfaces over real HTTP, and webhooks posted to a real receiver.
+//! Both APIs over real HTTP, and webhooks posted to a real receiver.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use fakes::{Fakes, Fault, Faults, Gone, NewPull, Pr, Settings, post, serve, serv
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::lives::{minutes, opened};
+use super::lifecycle::{minutes, opened};
 
 /// Sends raw HTTP and reads until the other side closes; bounded.
 async fn raw(url: &str, request: String) -> String {
@@ -36,7 +36,7 @@ async fn both_surfaces_answer_and_silence_is_silent() {
             && answer.contains(&format!("{}/repos/acme/payments/pulls/1", serving.github_url)),
         "{answer}"
     );
-    let answer = raw(&serving.jenkins_url, get("/queue/api/json", super::asking::JENKINS)).await;
+    let answer = raw(&serving.jenkins_url, get("/queue/api/json", super::client::JENKINS)).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     fakes.lock().unwrap().force(Fault::ApiTimeout, &pr);
     assert_eq!(raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await, "");
