@@ -30,18 +30,18 @@ use webhook::github::Own;
 use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 
-use world::{Delivery, Faults, NewPull, Pr, Settings, Silence, Target, World};
+use fakes::{Delivery, Fakes, Faults, NewPull, NoResponse, Pr, Settings, Target};
 
 use crate::fuse::{Blow, Fuse, FusedOutlets, FusedStore, dead, late};
 
 /// The world, shared by all who look at it.
-pub type Shared = Arc<Mutex<World>>;
+pub type Shared = Arc<Mutex<Fakes>>;
 
 /// Locks it.
 ///
 /// # Panics
 /// If somebody panicked while holding it.
-pub fn look(world: &Shared) -> MutexGuard<'_, World> {
+pub fn look(world: &Shared) -> MutexGuard<'_, Fakes> {
     world.lock().expect("nobody panicked")
 }
 
@@ -108,7 +108,7 @@ pub fn transport(world: &Shared, surface: Surface, fuse: &Arc<Fuse>) -> Transpor
             if blow == Some(Blow::Unmade) {
                 return Err("it did not get through".into());
             }
-            let answer: Result<Response<Bytes>, Silence> = match surface {
+            let answer: Result<Response<Bytes>, NoResponse> = match surface {
                 Surface::GitHub => look(&world).github(request),
                 Surface::Jenkins => look(&world).jenkins(request),
             };
@@ -245,7 +245,7 @@ impl Stage {
         let login = Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() };
         let token = settings.tokens.first().map(|(token, _)| token.clone()).unwrap_or_default();
         let (api_url, jenkins_url) = (settings.api_url.clone(), settings.jenkins_url.clone());
-        let world: Shared = Arc::new(Mutex::new(World::new(1, settings)));
+        let world: Shared = Arc::new(Mutex::new(Fakes::new(1, settings)));
         let policies = Policies::parse(config).expect("a configuration");
         let store = Arc::new(MemoryStore::new());
         let outside = Outside::new(&world);

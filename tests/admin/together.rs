@@ -7,6 +7,7 @@ use car_bridge::Handled;
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
+use fakes::{Fault, NewPull, Pr, Settings};
 use jiff::SignedDuration;
 use platform::clock::Clock;
 use platform::github::{Credentials, GitHub};
@@ -16,7 +17,6 @@ use platform::store::memory::MemoryStore;
 use reconciler::{Scope, Sweep, Swept, Wish};
 use serde_json::json;
 use tests::stage::{Outside, Stage, Surface, WorldClock, look, transport};
-use world::{Fault, NewPull, Pr, Settings};
 
 use crate::counter::{Counter, Options, Who};
 

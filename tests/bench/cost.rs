@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use car_bridge::{self, Bridge};
 use domain::policy::Policies;
+use fakes::{Fakes, Fault, NewPull, PullState, Settings};
 use http::Request;
 use jiff::SignedDuration;
 use platform::clock::Clock;
@@ -23,7 +24,6 @@ use tests::stage::{Outside, Surface, WorldClock, look, transport};
 use webhook::github::Own;
 use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
-use world::{Fault, NewPull, PullState, Settings, World};
 
 use crate::webhooks::round;
 
@@ -122,7 +122,7 @@ impl Life {
 
 /// The whole of Suture on one table, in the world's time; each function has its own account of what it spends.
 struct Play {
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<Fakes>>,
     outside: Outside,
     left: Arc<Mutex<[u64; 3]>>,
     webhook: Webhook<Arc<DynamoStore>, Counted>,
@@ -145,7 +145,7 @@ impl Play {
         let login = Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() };
         let token = settings.tokens[0].0.clone();
         let jenkins_url = settings.jenkins_url.parse().expect("an address");
-        let world = Arc::new(Mutex::new(World::new(3, settings)));
+        let world = Arc::new(Mutex::new(Fakes::new(3, settings)));
         let fuse = Arc::new(Fuse::default());
         let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&world)));
         let to = |surface| transport(&world, surface, &fuse);

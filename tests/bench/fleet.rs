@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use domain::id::PrId;
 use domain::policy::Policies;
+use fakes::{Fakes, Fault, NewPull, Settings};
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
@@ -26,7 +27,6 @@ use tests::rig::{Dynoxide, client};
 use webhook::github::Own;
 use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
-use world::{Fault, NewPull, Settings, World};
 
 use crate::lambda::Function;
 use crate::tables::{Tables, requests};
@@ -74,8 +74,8 @@ pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
         token_secs: 24 * 3600,
         ..Settings::default()
     };
-    let world = Arc::new(Mutex::new(World::new(7, settings)));
-    let serving = world::serve(Arc::clone(&world)).await.expect("two ports");
+    let world = Arc::new(Mutex::new(Fakes::new(7, settings)));
+    let serving = fakes::serve(Arc::clone(&world)).await.expect("two ports");
     let asked = Counts::default();
     let (to_github, to_jenkins) = (asked.clone(), asked.clone());
     let github = Server::relaying(&serving.github_url, move |_, _| to_github.add("GitHub", 1));
@@ -141,7 +141,7 @@ fn private_key() -> String {
 struct Time(Arc<AtomicBool>);
 
 impl Time {
-    fn passing(world: &Arc<Mutex<World>>) -> Self {
+    fn passing(world: &Arc<Mutex<Fakes>>) -> Self {
         let (world, over) = (Arc::clone(world), Arc::new(AtomicBool::new(false)));
         let time = Self(Arc::clone(&over));
         std::thread::spawn(move || {
@@ -174,7 +174,7 @@ fn swept(reconciler: &mut Function, event: &Value) -> Value {
 }
 
 /// Pull requests that Jenkins never heard of, opened two hours ago; Suture has heard everything there was to hear.
-async fn stuck(programs: &Programs, tables: &Tables, world: &Mutex<World>, count: u64, now: Timestamp) {
+async fn stuck(programs: &Programs, tables: &Tables, world: &Mutex<Fakes>, count: u64, now: Timestamp) {
     let text = std::fs::read_to_string(programs.root.join("tests/bench/suture.toml")).expect("a configuration");
     let policies = Policies::parse(&text).expect("a configuration");
     let secrets = Secrets::parse(&Settings::default().webhook_secret).expect("a secret");

@@ -3,13 +3,13 @@
 use car_bridge::Handled;
 use domain::comment::check_run::{CheckText, Mood};
 use domain::id::{EffectId, PrId, RepoName};
+use fakes::{Action, NewPull, Pr};
 use jiff::{SignedDuration, Timestamp};
 use platform::github::Reaction;
 use platform::guards;
 use platform::outlets::message::{Chore, Message, OwnIssue, PullAsk, Tending};
 use tests::fuse::Blow;
 use tests::stage::{Stage, look};
-use world::{Deed, NewPull, Pr};
 
 async fn open() -> (Stage, Pr, PrId) {
     let stage = Stage::as_app("mode = \"act\"");
@@ -23,8 +23,8 @@ async fn handled(stage: &Stage, chore: &Chore) -> Handled {
     stage.bridge.handle("m1", &body).await.unwrap()
 }
 
-fn done(stage: &Stage, deed: Deed) -> usize {
-    look(&stage.world).effects_by("suture[bot]").filter(|effect| effect.deed == deed).count()
+fn done(stage: &Stage, action: Action) -> usize {
+    look(&stage.world).audit_by("suture[bot]").filter(|effect| effect.action == action).count()
 }
 
 fn check_run(stage: &Stage, pr: &Pr, title: &str, summary: &str, as_of: Timestamp) -> Chore {
@@ -42,7 +42,7 @@ async fn a_reaction_twice_is_one() {
     for _ in 0..2 {
         assert!(matches!(handled(&stage, &chore).await, Handled::Done(_)));
     }
-    assert_eq!(done(&stage, Deed::ReactionAdded), 1);
+    assert_eq!(done(&stage, Action::ReactionAdded), 1);
     let gone = Chore::React { repo: id.repo, subject: "IC_999999".to_owned(), reaction: Reaction::Eyes };
     assert!(matches!(handled(&stage, &gone).await, Handled::Failed(_)), "a comment that was deleted is no poison");
 }
@@ -79,7 +79,7 @@ async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
     let long = handled(&stage, &chore("Long", &"ä".repeat(70_000), 6)).await;
     assert!(matches!(long, Handled::Done(_)), "{long:?}");
     assert!(matches!(handled(&stage, &chore("Long", &"ä".repeat(70_000), 7)).await, Handled::Nothing(_)));
-    assert_eq!((done(&stage, Deed::CheckRunCreated), done(&stage, Deed::CheckRunUpdated)), (1, 2));
+    assert_eq!((done(&stage, Action::CheckRunCreated), done(&stage, Action::CheckRunUpdated)), (1, 2));
     let world = look(&stage.world);
     let ours = world.check_runs(&pr).iter().find(|run| run.name == "suture").unwrap();
     assert_eq!((ours.title.as_str(), ours.summary.chars().count()), ("Long", 65_535));
@@ -93,7 +93,7 @@ async fn without_an_app_there_is_no_check_run_and_no_call() {
     let chore = check_run(&stage, &pr, "Waiting", "", stage.now());
     let handled = handled(&stage, &chore).await;
     assert!(matches!(&handled, Handled::Nothing(why) if why.contains("for GitHub Apps")), "{handled:?}");
-    assert_eq!(look(&stage.world).effects_by("suture[bot]").count(), 0);
+    assert_eq!(look(&stage.world).audit_by("suture[bot]").count(), 0);
 }
 
 fn run_id(stage: &Stage, pr: &Pr) -> u64 {
@@ -158,15 +158,15 @@ async fn one_message_with_two_workers_at_once_was_said_twice() {
         shown,
         Chore::Issue { repo: id.repo, issue },
     ];
-    for (chore, deed) in chores.iter().zip([Deed::CommentCreated, Deed::CheckRunCreated, Deed::IssueOpened]) {
+    for (chore, action) in chores.iter().zip([Action::CommentCreated, Action::CheckRunCreated, Action::IssueOpened]) {
         let body = Message::Chore(chore.clone()).to_json().unwrap();
         let both = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m1", &body));
-        assert_eq!(done(&stage, deed), 1, "{deed:?}: {both:?}");
+        assert_eq!(done(&stage, action), 1, "{action:?}: {both:?}");
         // The one that was sent away comes back, and finds it.
         look(&stage.world).advance(SignedDuration::from_mins(7));
         stage.carry_out().await;
         assert!(matches!(stage.bridge.handle("m1", &body).await, Ok(Handled::Nothing(_))));
-        assert_eq!(done(&stage, deed), 1, "{deed:?}");
+        assert_eq!(done(&stage, action), 1, "{action:?}");
     }
 }
 
@@ -180,13 +180,13 @@ async fn what_could_not_be_said_may_be_tried_again_at_once() {
             let since = stage.now();
             let shown = check_run(&stage, &pr, "Waiting", "for Policy Bot", since);
             let issue = Box::new(own_issue("All is well.", stage.now()));
-            let (chore, deed) = match kind {
+            let (chore, action) = match kind {
                 0 => (
                     Chore::Comment { pr: id, marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
-                    Deed::CommentCreated,
+                    Action::CommentCreated,
                 ),
-                1 => (shown, Deed::CheckRunCreated),
-                _ => (Chore::Issue { repo: id.repo, issue }, Deed::IssueOpened),
+                1 => (shown, Action::CheckRunCreated),
+                _ => (Chore::Issue { repo: id.repo, issue }, Action::IssueOpened),
             };
             let body = Message::Chore(chore).to_json().unwrap();
             stage.fuse.set(call, Blow::Unmade);
@@ -197,10 +197,10 @@ async fn what_could_not_be_said_may_be_tried_again_at_once() {
             points += 1;
             stage.fuse.remove();
             let again = stage.bridge.handle("m1", &body).await;
-            let at = format!("{deed:?}, call {call}: {first:?}, then {again:?}");
+            let at = format!("{action:?}, call {call}: {first:?}, then {again:?}");
             // If it was the lease that could not be given back, the message waits for its end, and nothing is missing.
             assert!(matches!(again, Ok(Handled::Done(_) | Handled::Nothing(_) | Handled::Waits(_))), "{at}");
-            assert_eq!(done(&stage, deed), 1, "{at}");
+            assert_eq!(done(&stage, action), 1, "{at}");
         }
     }
     assert!(points > 9, "{points}");
@@ -216,7 +216,7 @@ async fn two_messages_at_once_write_one_issue() {
     assert!(both.iter().any(|handled| matches!(handled, Handled::Done(_))), "{both:?}");
     look(&stage.world).advance(SignedDuration::from_mins(7));
     stage.carry_out().await;
-    assert_eq!((done(&stage, Deed::IssueOpened), done(&stage, Deed::IssuePinned)), (1, 1), "{both:?}");
+    assert_eq!((done(&stage, Action::IssueOpened), done(&stage, Action::IssuePinned)), (1, 1), "{both:?}");
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn an_issue_of_ours_is_edited_on_change_only_and_never_taken_back() {
     assert_eq!((ours.len(), ours[0].pinned, ours[0].labels.len()), (1, true, 2));
     assert!(ours[0].body.contains("Two are stuck.") && ours[0].body.ends_with("<!-- suture:status -->"), "{ours:?}");
     drop(world);
-    assert_eq!((done(&stage, Deed::IssueEdited), done(&stage, Deed::IssuePinned)), (1, 1));
+    assert_eq!((done(&stage, Action::IssueEdited), done(&stage, Action::IssuePinned)), (1, 1));
 }
 
 #[tokio::test]
@@ -258,7 +258,7 @@ async fn an_issue_that_is_not_where_it_was_is_left_alone() {
         let left = handled(&stage, chore).await;
         assert!(matches!(left, Handled::Nothing(_)), "{left:?}");
     }
-    assert_eq!(look(&stage.world).effects_by("suture[bot]").count(), 0);
+    assert_eq!(look(&stage.world).audit_by("suture[bot]").count(), 0);
     // And what a pull request is open for is not asked for, nor what a person has given up, nor while Suture is paused.
     look(&stage.world).person_labels_issue(&places[0], "maria", "suture/hold", false);
     guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
@@ -267,7 +267,7 @@ async fn an_issue_that_is_not_where_it_was_is_left_alone() {
     stage.opened(NewPull { vulnerability: Some("CVE-2026-50001".to_owned()), ..NewPull::default() }).await;
     let left = handled(&stage, &ask).await;
     assert!(matches!(&left, Handled::Nothing(why) if why.contains("is open for CVE-2026-50001")), "{left:?}");
-    assert_eq!(look(&stage.world).effects_by("bus").count(), 0);
+    assert_eq!(look(&stage.world).audit_by("bus").count(), 0);
 }
 
 #[tokio::test]
@@ -293,21 +293,21 @@ async fn every_call_of_every_chore_may_be_the_last() {
                 let (stage, pr, id) = open().await;
                 let comment = look(&stage.world).person_comments(&pr, "maria", "hello").unwrap();
                 let (repo, since) = (id.repo.clone(), stage.now() - SignedDuration::from_mins(1));
-                let (chore, deed) = match what {
+                let (chore, action) = match what {
                     "react" => {
                         let subject = format!("IC_{comment}");
-                        (Chore::React { repo, subject, reaction: Reaction::Eyes }, Deed::ReactionAdded)
+                        (Chore::React { repo, subject, reaction: Reaction::Eyes }, Action::ReactionAdded)
                     }
                     "comment" => {
                         let (marker, text) = ("suture:x".to_owned(), "Hello.".to_owned());
-                        (Chore::Comment { pr: id, marker, text, since }, Deed::CommentCreated)
+                        (Chore::Comment { pr: id, marker, text, since }, Action::CommentCreated)
                     }
                     "issue" => {
-                        (Chore::Issue { repo, issue: Box::new(own_issue("All is well.", since)) }, Deed::IssueOpened)
+                        (Chore::Issue { repo, issue: Box::new(own_issue("All is well.", since)) }, Action::IssueOpened)
                     }
-                    "ask" => (asking(&stage, repo), Deed::LabelAdded),
-                    "tend" => (tending(&stage, repo, since), Deed::CommentCreated),
-                    _ => (check_run(&stage, &pr, "Waiting", "for Policy Bot", since), Deed::CheckRunCreated),
+                    "ask" => (asking(&stage, repo), Action::LabelAdded),
+                    "tend" => (tending(&stage, repo, since), Action::CommentCreated),
+                    _ => (check_run(&stage, &pr, "Waiting", "for Policy Bot", since), Action::CheckRunCreated),
                 };
                 let body = Message::Chore(chore).to_json().unwrap();
                 stage.fuse.set(call, how);
@@ -323,7 +323,7 @@ async fn every_call_of_every_chore_may_be_the_last() {
                     break;
                 }
                 stage.fuse.remove();
-                assert_eq!(done(&stage, deed), 1, "{what}, call {call}, {how:?}");
+                assert_eq!(done(&stage, action), 1, "{what}, call {call}, {how:?}");
                 points += 1;
             }
         }
@@ -340,10 +340,10 @@ async fn what_github_does_not_want_now_waits_on_the_queue_and_is_not_lost() {
     let (marker, text) = ("suture:x".to_owned(), "Hello.".to_owned());
     let chore = Chore::Comment { pr: id, marker, text, since: stage.now() };
     assert!(matches!(handled(&stage, &chore).await, Handled::Waits(_)));
-    assert_eq!(done(&stage, Deed::CommentCreated), 0);
+    assert_eq!(done(&stage, Action::CommentCreated), 0);
     let (_, waiting) = stage.outside.take().expect("it is on the queue again");
     assert_eq!(Message::from_json(&waiting), Ok(Message::Chore(chore)));
     look(&stage.world).advance(SignedDuration::from_mins(7));
     assert!(matches!(stage.bridge.handle("m2", &waiting).await, Ok(Handled::Done(_))));
-    assert_eq!(done(&stage, Deed::CommentCreated), 1);
+    assert_eq!(done(&stage, Action::CommentCreated), 1);
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::state::State;
+use fakes::{Action, Fault, Pr, Repo, Reports};
 use tests::fuse::Blow;
 use tests::stage::{Stage, look};
-use world::{Deed, Fault, Pr, Repo, Reports};
 
 use crate::remedies::stuck;
 
@@ -22,7 +22,7 @@ struct Scenario {
     config: &'static str,
     ends: State,
     /// What may be done once, and only once.
-    once: &'static [Deed],
+    once: &'static [Action],
 }
 
 /// Shorter than any limit of ours: a call that never answers means a dead process here, not a slow other side.
@@ -38,7 +38,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: None,
         config: ACT,
         ends: State::Merged,
-        once: &[Deed::BuildQueued, Deed::RepositoryScanned],
+        once: &[Action::BuildQueued, Action::RepositoryScanned],
     },
     Scenario {
         name: "approver",
@@ -56,7 +56,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: None,
         config: "mode = \"act\"\nwake.approver_bot = \"label\"\nwake.approver_bot_with = \"wake-up\"",
         ends: State::Merged,
-        once: &[Deed::LabelAdded],
+        once: &[Action::LabelAdded],
     },
     Scenario {
         name: "comment",
@@ -65,7 +65,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: None,
         config: "mode = \"act\"\nwake.approver_bot = \"comment\"\nwake.approver_bot_with = \"/wake\"",
         ends: State::Merged,
-        once: &[Deed::CommentCreated],
+        once: &[Action::CommentCreated],
     },
     Scenario {
         name: "automerge",
@@ -83,7 +83,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: None,
         config: "mode = \"act\"\nrebuild.via = \"github\"",
         ends: State::Merged,
-        once: &[Deed::JobsRerun],
+        once: &[Action::JobsRerun],
     },
     Scenario {
         name: "person's rebuild",
@@ -92,7 +92,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: Some("/rebuild"),
         config: ACT,
         ends: State::Merged,
-        once: &[Deed::BuildQueued, Deed::RepositoryScanned],
+        once: &[Action::BuildQueued, Action::RepositoryScanned],
     },
     Scenario {
         name: "update branch",
@@ -101,7 +101,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: Some("/update-branch"),
         config: ACT,
         ends: State::Merged,
-        once: &[Deed::BranchUpdated],
+        once: &[Action::BranchUpdated],
     },
     Scenario {
         name: "cancel",
@@ -110,7 +110,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: Some("/cancel"),
         config: ACT,
         ends: State::Closed,
-        once: &[Deed::PullClosed, Deed::CommentCreated],
+        once: &[Action::PullClosed, Action::CommentCreated],
     },
     Scenario {
         name: "close and reopen",
@@ -119,7 +119,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: Some("/close-and-reopen"),
         config: ACT,
         ends: State::Closed,
-        once: &[Deed::PullClosed, Deed::CommentCreated],
+        once: &[Action::PullClosed, Action::CommentCreated],
     },
 ];
 
@@ -136,7 +136,7 @@ async fn set(scenario: &Scenario) -> (Stage, Pr, (u64, String)) {
     let pr = match scenario.fault {
         Some(fault) => stuck(&stage, fault, scenario.minutes).await,
         None => {
-            let pr = stage.opened(world::NewPull::default()).await;
+            let pr = stage.opened(fakes::NewPull::default()).await;
             stage.pass(scenario.minutes).await;
             pr
         }
@@ -171,15 +171,15 @@ async fn deliver(stage: &Stage, (id, body): &(u64, String)) {
 }
 
 fn assert_once(stage: &Stage, pr: &Pr, scenario: &Scenario, at: &str) {
-    for deed in scenario.once {
+    for action in scenario.once {
         let world = look(&stage.world);
         let done = world
-            .effects()
+            .audit()
             .iter()
-            .filter(|effect| effect.deed == *deed && effect.pr.as_ref().is_none_or(|of| of == pr))
+            .filter(|effect| effect.action == *action && effect.pr.as_ref().is_none_or(|of| of == pr))
             .filter(|effect| effect.by == "suture-operator" || effect.by.starts_with("jenkins:suture"))
             .count();
-        assert!(done <= 1, "{at}: {deed:?} was done {done} times");
+        assert!(done <= 1, "{at}: {action:?} was done {done} times");
     }
 }
 

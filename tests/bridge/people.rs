@@ -3,8 +3,8 @@
 use car_bridge::Handled;
 use domain::run::RunState;
 use domain::state::{State, Strategy};
+use fakes::{Action, Fault, NewPull, Pr};
 use tests::stage::{Stage, look};
-use world::{Deed, Fault, NewPull, Pr};
 
 use crate::remedies::{count, run_state, stuck};
 
@@ -15,7 +15,7 @@ fn said(stage: &Stage, pr: &Pr) -> Vec<String> {
 
 fn reactions(stage: &Stage) -> Vec<String> {
     let world = look(&stage.world);
-    let added = world.effects().iter().filter(|effect| effect.deed == Deed::ReactionAdded);
+    let added = world.audit().iter().filter(|effect| effect.action == Action::ReactionAdded);
     added.map(|effect| effect.detail.clone()).collect()
 }
 
@@ -84,7 +84,7 @@ async fn cancel_closes_for_good() {
     stage.pass(5).await;
     let record = stage.record(&pr).await;
     assert_eq!(record.state, State::Closed);
-    assert_eq!(count(&stage, Deed::PullClosed), 1);
+    assert_eq!(count(&stage, Action::PullClosed), 1);
     let said = said(&stage, &pr);
     assert!(said.iter().any(|body| body.contains("gave this fix up")), "{said:?}");
     let id = record.vulnerability_id.clone().unwrap();
@@ -112,7 +112,7 @@ async fn what_needs_an_approval_waits_for_it() {
     let handled = stage.carry_out().await;
     assert!(matches!(&handled[..], [Ok(Handled::Waits(why))] if why.contains("/approve")), "{handled:?}");
     assert_eq!(run_state(&stage, "run-1").await, RunState::AwaitingApproval);
-    assert_eq!(count(&stage, Deed::BuildQueued) + count(&stage, Deed::RepositoryScanned), 0);
+    assert_eq!(count(&stage, Action::BuildQueued) + count(&stage, Action::RepositoryScanned), 0);
     look(&stage.world).person_comments(&pr, "maria", "/approve");
     stage.pass(120).await;
     let record = stage.record(&pr).await;

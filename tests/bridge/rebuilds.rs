@@ -3,8 +3,8 @@
 use car_bridge::Handled;
 use domain::run::RunState;
 use domain::state::State;
+use fakes::{Action, Fault, Repo, Reports};
 use tests::stage::{Stage, look};
-use world::{Deed, Fault, Repo, Reports};
 
 use crate::remedies::{run_state, stuck};
 
@@ -15,7 +15,7 @@ fn actions() -> Stage {
 }
 
 fn reruns(stage: &Stage) -> usize {
-    look(&stage.world).effects().iter().filter(|effect| effect.deed == Deed::JobsRerun).count()
+    look(&stage.world).audit().iter().filter(|effect| effect.action == Action::JobsRerun).count()
 }
 
 #[tokio::test]

@@ -5,13 +5,13 @@ use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use domain::id::{CommandId, PrId, RunId};
 use domain::run::RunState;
 use domain::state::State;
+use fakes::{Action, Fault, NewPull, Pr};
 use platform::guards;
 use platform::outlets::message::{Chore, Message};
 use tests::stage::{Stage, look};
-use world::{Deed, Fault, NewPull, Pr};
 
-pub(crate) fn count(stage: &Stage, deed: Deed) -> usize {
-    look(&stage.world).effects().iter().filter(|effect| effect.deed == deed && ours(&effect.by)).count()
+pub(crate) fn count(stage: &Stage, action: Action) -> usize {
+    look(&stage.world).audit().iter().filter(|effect| effect.action == action && ours(&effect.by)).count()
 }
 
 /// What Suture does, it does with its token, as Jenkins' user, or over the bus.
@@ -71,7 +71,7 @@ async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
             let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
             assert_eq!(matches!(handled, Handled::Done(_)), n == 0, "{handled:?}");
         }
-        assert_eq!(count(&stage, Deed::BusEvent), 1, "{fault:?}");
+        assert_eq!(count(&stage, Action::BusEvent), 1, "{fault:?}");
         stage.pass(120).await;
         assert_eq!(stage.record(&pr).await.state, State::Merged, "{fault:?}");
     }
@@ -79,8 +79,8 @@ async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
 
 #[tokio::test]
 async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
-    for (wake, with, deed) in
-        [("label", "wake-up", Deed::LabelAdded), ("comment", "/policy check", Deed::CommentCreated)]
+    for (wake, with, action) in
+        [("label", "wake-up", Action::LabelAdded), ("comment", "/policy check", Action::CommentCreated)]
     {
         let config = format!("mode = \"act\"\nwake.approver_bot = \"{wake}\"\nwake.approver_bot_with = \"{with}\"");
         let stage = Stage::with(&config, |settings| {
@@ -93,9 +93,9 @@ async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
         let handled = stage.carry_out().await;
         assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{wake}: {handled:?}");
         let done = look(&stage.world)
-            .effects()
+            .audit()
             .iter()
-            .filter(|effect| effect.deed == deed && effect.detail.contains(with))
+            .filter(|effect| effect.action == action && effect.detail.contains(with))
             .count();
         assert_eq!(done, 1, "{wake}");
         stage.pass(120).await;
@@ -114,7 +114,7 @@ async fn a_head_that_moved_gets_nothing_and_the_budget_comes_back() {
     stage.hear().await;
     let handled = stage.carry_out().await;
     assert!(!handled.iter().any(|handled| matches!(handled, Ok(Handled::Done(_)))), "{handled:?}");
-    assert_eq!(count(&stage, Deed::BuildQueued), 0);
+    assert_eq!(count(&stage, Action::BuildQueued), 0);
     let record = stage.record(&pr).await;
     assert_eq!((record.retry_counts.rebuild, record.active_run), (0, None));
     assert_eq!(run_state(&stage, "run-1").await, RunState::Cancelled);
@@ -148,7 +148,7 @@ async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
     stage.claimed(&pr, "run-2").await;
     let handled = stage.carry_out().await;
     assert_eq!(handled, [Ok(Handled::Refused("the circuit breaker is open".to_owned()))]);
-    assert_eq!(count(&stage, Deed::BuildQueued), 0);
+    assert_eq!(count(&stage, Action::BuildQueued), 0);
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
     let said: Vec<String> = look(&stage.world).comments(&pr).map(|comment| comment.body.to_string()).collect();
     let old = stage.record(&pr).await;
     assert_eq!(old.state, State::Closed, "{said:?}");
-    assert_eq!(count(&stage, Deed::PullClosed), 1);
+    assert_eq!(count(&stage, Action::PullClosed), 1);
     assert_eq!(said.iter().filter(|body| body.contains("Closing due to merge conflicts")).count(), 1, "{said:?}");
     stage.pass(60).await;
     let old = stage.record(&pr).await;
@@ -244,7 +244,7 @@ async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_cl
         look(&stage.world).advance_to(next);
         let deliveries = look(&stage.world).take_webhooks();
         let (closing, others) = deliveries.into_iter().partition(|one| one.action.as_deref() == Some("closed"));
-        late.extend::<Vec<world::Delivery>>(closing);
+        late.extend::<Vec<fakes::Delivery>>(closing);
         stage.hear_these(others).await;
         stage.carry_out().await;
     }
@@ -292,7 +292,7 @@ async fn a_branch_that_is_behind_is_updated_on_the_head_it_was_decided_on() {
     let before = stage.record(&pr).await.head_sha;
     look(&stage.world).person_comments(&pr, "maria", "/update-branch");
     stage.pass(2).await;
-    assert_eq!(count(&stage, Deed::BranchUpdated), 1);
+    assert_eq!(count(&stage, Action::BranchUpdated), 1);
     let record = stage.record(&pr).await;
     assert_ne!(record.head_sha, before);
     assert_eq!((look(&stage.world).behind_by(&pr), record.active_run), (0, None), "the new head is the proof");
@@ -330,6 +330,6 @@ async fn policy_bot_and_the_sod_validator_are_asked_again() {
     look(&stage.world).person_comments(&pr, "maria", "/recheck-sod");
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
-    let asked: Vec<String> = look(&stage.world).effects_by("bus").map(|effect| effect.detail.clone()).collect();
+    let asked: Vec<String> = look(&stage.world).audit_by("bus").map(|effect| effect.detail.clone()).collect();
     assert!(asked.len() == 1 && asked[0].contains("SodCheckRequested"), "{asked:?}");
 }

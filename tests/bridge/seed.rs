@@ -5,11 +5,11 @@ use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use domain::event::EventKind;
 use domain::id::{CommandId, RunId};
 use domain::state::State;
+use fakes::{Fault, NewPull, Pr};
 use platform::breaker::{self, Ended};
 use platform::lookup;
 use platform::outlets::message::Message;
 use tests::stage::{Stage, look};
-use world::{Fault, NewPull, Pr};
 
 use crate::remedies::stuck;
 

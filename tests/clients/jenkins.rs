@@ -2,18 +2,18 @@
 
 use domain::id::Sha;
 use domain::snapshot::Build;
+use fakes::{Action, Fault};
 use jiff::SignedDuration;
 use platform::github::Settings;
 use platform::http::{CallError, TakeAtMost};
 use platform::jenkins::{BuildRef, Found, Job, Login, Looking};
-use world::{Deed, Fault};
 
 use crate::github::{head, opened};
 use crate::stage::{Staged, says, staged, staged_with, token};
 
 /// A pull request whose first build is over, with its job.
-fn built() -> (Staged, world::Pr, Job) {
-    let stage = staged(world::Settings::default());
+fn built() -> (Staged, fakes::Pr, Job) {
+    let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     stage.minutes(20);
     let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
@@ -21,8 +21,8 @@ fn built() -> (Staged, world::Pr, Job) {
 }
 
 /// A pull request whose build fails for lack of an agent, with its job.
-fn failed() -> (Staged, world::Pr, Job) {
-    let stage = staged(world::Settings::default());
+fn failed() -> (Staged, fakes::Pr, Job) {
+    let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     stage.minutes(20);
@@ -31,7 +31,7 @@ fn failed() -> (Staged, world::Pr, Job) {
 }
 
 fn queued(stage: &Staged) -> usize {
-    stage.with(|world| world.effects().iter().filter(|effect| effect.deed == Deed::BuildQueued).count())
+    stage.with(|world| world.audit().iter().filter(|effect| effect.action == Action::BuildQueued).count())
 }
 
 #[tokio::test]
@@ -59,7 +59,8 @@ async fn a_build_is_started_followed_and_read() {
     stage.minutes(1);
     let started = stage.jenkins.queue_item(item).await.unwrap().unwrap().build.expect("it has begun");
     assert_eq!(started, BuildRef { job: job.clone(), number: 2 });
-    let state = stage.jenkins.build_state(&started).await.unwrap().unwrap();
+    let state = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
+    assert_eq!(state.build, started);
     assert!(state.building && state.result.is_none() && state.revisions.contains(&head.to_string()), "{state:?}");
     assert_eq!(stage.jenkins.build_of(&looking).await, Build::Building { since: state.started_at });
     let later = Looking { since: state.started_at + SignedDuration::from_mins(5), ..looking };
@@ -70,7 +71,7 @@ async fn a_build_is_started_followed_and_read() {
     stage.minutes(15);
     assert_eq!(stage.jenkins.build_of(&later).await, Build::Gone, "what ended before does not count");
     assert_eq!(stage.jenkins.build_of(&looking).await, Build::Finished);
-    let done = stage.jenkins.build_state(&started).await.unwrap().unwrap();
+    let done = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert_eq!((done.building, done.result.as_deref()), (false, Some("SUCCESS")));
     assert_eq!(stage.jenkins.queue_item(item).await.unwrap(), None, "forgotten by now");
     assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
@@ -100,7 +101,7 @@ async fn a_build_whose_answer_was_lost_is_found_before_it_is_asked_again() {
 }
 
 #[tokio::test]
-async fn builds_are_replayed_parametrised_stopped_and_taken_out_of_the_queue() {
+async fn builds_are_replayed_parametrised_and_stopped() {
     let (stage, _, job) = failed();
     let first = BuildRef { job: job.clone(), number: 1 };
     let queued_before = queued(&stage);
@@ -110,18 +111,15 @@ async fn builds_are_replayed_parametrised_stopped_and_taken_out_of_the_queue() {
     let second = BuildRef { job: job.clone(), number: 2 };
     stage.jenkins.stop(&second).await.unwrap();
     stage.minutes(1);
-    let stopped = stage.jenkins.build_state(&second).await.unwrap().unwrap();
-    assert_eq!(stopped.result.as_deref(), Some("ABORTED"));
+    let stopped = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
+    assert_eq!((stopped.build, stopped.result.as_deref()), (second, Some("ABORTED")));
     let parameters = [("COMMIT", "a b&c=d"), ("WHY", "suture")];
-    let item = stage.jenkins.build_with_parameters(&job, &parameters).await.unwrap().item.unwrap();
-    assert_eq!(stage.jenkins.cancel_queued(item).await, Ok(true));
-    assert_eq!(stage.jenkins.cancel_queued(item).await, Ok(false));
     stage.jenkins.build_with_parameters(&job, &parameters).await.unwrap();
     stage.minutes(1);
     let third = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert!(third.revisions.contains(&"a b&c=d".to_owned()), "{third:?}");
     stage.jenkins.rescan(&job.parent().unwrap()).await.unwrap();
-    let scanned = stage.with(|world| world.effects().iter().any(|effect| effect.deed == Deed::RepositoryScanned));
+    let scanned = stage.with(|world| world.audit().iter().any(|effect| effect.action == Action::RepositoryScanned));
     assert!(scanned);
     assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
 }
@@ -131,7 +129,6 @@ async fn what_is_not_there_is_no_error_and_what_cannot_be_built_is_a_conflict() 
     let (stage, pr, job) = built();
     let nowhere = Job::new("acme/nothing/PR-1");
     assert_eq!(stage.jenkins.builds(&nowhere).await.unwrap(), []);
-    assert_eq!(stage.jenkins.build_state(&BuildRef { job: job.clone(), number: 99 }).await.unwrap(), None);
     stage.with(|world| world.person_closes(&pr, "danny"));
     let error = stage.jenkins.build(&job).await.unwrap_err();
     assert!(matches!(error, CallError::Conflict { .. }), "{error}");
@@ -156,7 +153,7 @@ async fn a_jenkins_that_cannot_be_reached_is_asked_again_and_then_called_so() {
 
 #[tokio::test]
 async fn a_password_needs_a_crumb_and_its_session_and_gets_a_new_one_when_that_is_over() {
-    let settings = world::Settings::default();
+    let settings = fakes::Settings::default();
     let login = Login::Password { user: settings.jenkins_user.clone(), password: settings.jenkins_password.clone() };
     assert_eq!(format!("{login:?}"), "Password(suture, …)");
     let stage = staged_with(settings, &token(), Settings::default(), login);

@@ -7,11 +7,11 @@ use domain::policy::Policies;
 use domain::signals::{CheckKind, Checks, PolicyVerdict, Verdict};
 use domain::snapshot::{Life, Mergeable, Snapshot};
 use domain::state::State;
+use fakes::{Fault, NewPull, Protection, Repo, ReviewState, StatusState};
 use jiff::SignedDuration;
 use platform::github::Unread;
 use platform::http::CallError;
 use serde_json::{Value, json};
-use world::{Fault, NewPull, Protection, Repo, ReviewState, StatusState};
 
 use crate::github::{head, id, opened};
 use crate::stage::{Staged, made, says, staged, token};
@@ -19,15 +19,15 @@ use crate::stage::{Staged, made, says, staged, token};
 const BUILD: &str = "continuous-integration/jenkins/pr-merge";
 
 /// The pull requests with their node ids.
-fn named(stage: &Staged, prs: &[world::Pr]) -> Vec<(PrId, String)> {
+fn named(stage: &Staged, prs: &[fakes::Pr]) -> Vec<(PrId, String)> {
     prs.iter().map(|pr| (id(pr), stage.with(|world| world.pull(pr).unwrap().node_id.clone()))).collect()
 }
 
-async fn snapshot(stage: &Staged, pr: &world::Pr) -> Result<Snapshot, Unread> {
+async fn snapshot(stage: &Staged, pr: &fakes::Pr) -> Result<Snapshot, Unread> {
     snapshot_by(stage, pr, "").await
 }
 
-async fn snapshot_by(stage: &Staged, pr: &world::Pr, toml: &str) -> Result<Snapshot, Unread> {
+async fn snapshot_by(stage: &Staged, pr: &fakes::Pr, toml: &str) -> Result<Snapshot, Unread> {
     let policies = Policies::parse(toml).unwrap();
     let mut all = stage.github.snapshots(&named(stage, std::slice::from_ref(pr)), &policies).await;
     assert_eq!(all.len(), 1);
@@ -40,7 +40,7 @@ fn queries(stage: &Staged) -> usize {
 }
 
 fn in_repo(repo: Repo) -> Staged {
-    staged(world::Settings { repos: vec![repo], ..world::Settings::default() })
+    staged(fakes::Settings { repos: vec![repo], ..fakes::Settings::default() })
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_life_is_read_as_it_goes() {
 
 #[tokio::test]
 async fn checks_policy_and_approvals_are_signals_of_the_head() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| {
         world.post_status_on(&pr, BUILD, StatusState::Error, "Connection reset by peer");
@@ -118,7 +118,7 @@ async fn checks_policy_and_approvals_are_signals_of_the_head() {
 
 #[tokio::test]
 async fn two_hundred_and_fifty_contexts_of_one_head_are_all_read() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     for n in 0..250 {
         stage.with(|world| world.post_status_on(&pr, &format!("ci/{n:03}"), StatusState::Success, "fine"));
@@ -133,9 +133,9 @@ async fn two_hundred_and_fifty_contexts_of_one_head_are_all_read() {
 
 #[tokio::test]
 async fn a_hundred_pull_requests_take_four_queries_and_come_back_in_order() {
-    let settings = world::Settings { secondary_limits: false, ..world::Settings::default() };
+    let settings = fakes::Settings { secondary_limits: false, ..fakes::Settings::default() };
     let stage = staged(settings);
-    let prs: Vec<world::Pr> = (0..100).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let prs: Vec<fakes::Pr> = (0..100).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
     let named = named(&stage, &prs);
     // Ask once, so that GitHub begins to work out what can be merged.
     stage.github.snapshots(&named, &Policies::default()).await;
@@ -151,9 +151,9 @@ async fn a_hundred_pull_requests_take_four_queries_and_come_back_in_order() {
 
 #[tokio::test]
 async fn a_query_that_is_too_large_is_halved_until_it_is_answered() {
-    let settings = world::Settings { graphql_502_above: 2_500, secondary_limits: false, ..world::Settings::default() };
+    let settings = fakes::Settings { graphql_502_above: 2_500, secondary_limits: false, ..fakes::Settings::default() };
     let stage = staged(settings);
-    let prs: Vec<world::Pr> = (0..25).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let prs: Vec<fakes::Pr> = (0..25).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
     let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     let unread: Vec<_> = all.iter().filter(|(_, snapshot)| snapshot.is_err()).collect();
     assert!(unread.is_empty(), "{unread:?}");
@@ -161,8 +161,8 @@ async fn a_query_that_is_too_large_is_halved_until_it_is_answered() {
 
 #[tokio::test]
 async fn what_is_missing_from_an_answer_costs_only_itself() {
-    let stage = staged(world::Settings::default());
-    let prs: Vec<world::Pr> = (0..6).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let stage = staged(fakes::Settings::default());
+    let prs: Vec<fakes::Pr> = (0..6).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
     stage.with(|world| world.force_request(Fault::GraphqlPartial));
     let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     let unread: Vec<_> = all.iter().filter_map(|(_, snapshot)| snapshot.as_ref().err()).collect();
@@ -174,7 +174,7 @@ async fn what_is_missing_from_an_answer_costs_only_itself() {
 
 #[tokio::test]
 async fn mergeability_is_asked_again_and_unknown_is_no_verdict() {
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeable::Clean);
     assert_eq!(stage.record.take_pauses().first().map(std::time::Duration::as_secs), Some(5));
@@ -199,7 +199,7 @@ async fn heads_are_compared_only_where_being_behind_matters() {
         assert_eq!((read.live.strict, read.live.behind_by), (true, Some(1)), "{protection:?}");
         assert_eq!(compared(&stage), 1);
     }
-    let stage = staged(world::Settings::default());
+    let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| world.push_base("acme/payments"));
     let read = snapshot(&stage, &pr).await.unwrap();
@@ -212,7 +212,7 @@ async fn heads_are_compared_only_where_being_behind_matters() {
 #[tokio::test]
 async fn heads_of_one_base_are_compared_together() {
     let stage = in_repo(Repo { strict: true, ..Repo::new("acme/payments") });
-    let prs: Vec<world::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let prs: Vec<fakes::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
     stage.with(|world| world.push_base("acme/payments"));
     stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     let (before, asked) = (stage.record.count(), queries(&stage));
@@ -224,8 +224,8 @@ async fn heads_of_one_base_are_compared_together() {
 
 #[tokio::test]
 async fn closed_merged_and_gone() {
-    let stage = staged(world::Settings::default());
-    let prs: Vec<world::Pr> = (0..3).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let stage = staged(fakes::Settings::default());
+    let prs: Vec<fakes::Pr> = (0..3).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
     stage.with(|world| {
         world.person_closes(&prs[0], "danny");
         world.person_merges(&prs[1], "maria");
@@ -244,8 +244,8 @@ async fn closed_merged_and_gone() {
 
 #[tokio::test]
 async fn a_limit_in_the_middle_says_until_when_for_everyone() {
-    let stage = staged(world::Settings::default());
-    let prs: Vec<world::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let stage = staged(fakes::Settings::default());
+    let prs: Vec<fakes::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
     stage.github.health().await.unwrap();
     stage.github.pull(&id(&prs[0])).await.unwrap();
     stage.with(|world| world.force_request(Fault::ApiForbidden));
@@ -261,7 +261,7 @@ async fn a_limit_in_the_middle_says_until_when_for_everyone() {
 
 #[tokio::test]
 async fn the_inventory_lists_all_open_ones_and_whose_they_are() {
-    let stage = staged(world::Settings { secondary_limits: false, ..world::Settings::default() });
+    let stage = staged(fakes::Settings { secondary_limits: false, ..fakes::Settings::default() });
     for n in 0..130 {
         let author = if n % 10 == 0 { "danny" } else { "" };
         stage.with(|world| world.open_pr(NewPull { author: author.to_owned(), ..NewPull::default() }));
@@ -274,7 +274,7 @@ async fn the_inventory_lists_all_open_ones_and_whose_they_are() {
     assert_eq!(bots, 117);
     assert!(listed.iter().all(|one| one.is_ours(policies.base())), "by branch or label, all are");
     let first = &listed[0];
-    let pr = world::Pr { repo: "acme/payments".to_owned(), number: first.id.number };
+    let pr = fakes::Pr { repo: "acme/payments".to_owned(), number: first.id.number };
     assert_eq!(first.described.head, head(&stage, &pr));
     let nowhere = stage.github.open_pulls(&"acme/nothing".parse().unwrap(), policies.base()).await;
     assert!(matches!(nowhere, Err(CallError::Gone { .. })), "{nowhere:?}");

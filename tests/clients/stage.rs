@@ -8,6 +8,7 @@ use aws_lc_rs::encoding::AsDer;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use fakes::Fakes;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::{Clock, Pause};
@@ -15,7 +16,6 @@ use platform::github::{Credentials, GitHub, Settings};
 use platform::http::{BoxError, Transport};
 use platform::jenkins::{self, Jenkins, Login};
 use serde_json::Value;
-use world::World;
 
 /// A request as it was sent.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ impl Clock for Still {
 }
 
 /// The simulated world's time.
-pub(crate) struct WorldTime(Arc<Mutex<World>>, Arc<Record>);
+pub(crate) struct WorldTime(Arc<Mutex<Fakes>>, Arc<Record>);
 
 impl std::fmt::Debug for WorldTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -157,7 +157,7 @@ pub(crate) fn says(status: u16, body: &str) -> Response<Bytes> {
 
 /// The clients before the simulated world.
 pub(crate) struct Staged {
-    pub(crate) world: Arc<Mutex<World>>,
+    pub(crate) world: Arc<Mutex<Fakes>>,
     pub(crate) github: GitHub,
     pub(crate) jenkins: Jenkins,
     pub(crate) record: Arc<Record>,
@@ -165,7 +165,7 @@ pub(crate) struct Staged {
 
 impl Staged {
     /// Does something with the world.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Fakes) -> T) -> T {
         act(&mut self.world.lock().unwrap())
     }
 
@@ -176,23 +176,23 @@ impl Staged {
 }
 
 /// The world, and clients that sign in as an App and with Jenkins' API token.
-pub(crate) fn staged(settings: world::Settings) -> Staged {
+pub(crate) fn staged(settings: fakes::Settings) -> Staged {
     staged_as(settings, &app(), Settings::default())
 }
 
-pub(crate) fn staged_as(settings: world::Settings, credentials: &Credentials, of_client: Settings) -> Staged {
+pub(crate) fn staged_as(settings: fakes::Settings, credentials: &Credentials, of_client: Settings) -> Staged {
     let login = Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() };
     staged_with(settings, credentials, of_client, login)
 }
 
 pub(crate) fn staged_with(
-    settings: world::Settings,
+    settings: fakes::Settings,
     credentials: &Credentials,
     of_client: Settings,
     login: Login,
 ) -> Staged {
     let jenkins_url: http::Uri = settings.jenkins_url.parse().unwrap();
-    let world = Arc::new(Mutex::new(World::new(7, settings)));
+    let world = Arc::new(Mutex::new(Fakes::new(7, settings)));
     let record = Arc::new(Record::default());
     let clock: Arc<dyn Clock> = Arc::new(WorldTime(Arc::clone(&world), Arc::clone(&record)));
     let there = Arc::clone(&world);

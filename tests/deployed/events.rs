@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use fakes::{Fakes, NewPull, Serving, Settings};
 use jiff::Timestamp;
 use platform::store::dynamo::tables::{self, Names};
 use serde_json::{Value, json};
 use tests::lambda::{Function, MOST_ZIPPED_BYTES, binaries, root, zipped_bytes};
 use tests::rig::{Folder, Ministack, client};
-use world::{NewPull, Serving, Settings, World};
 
 use crate::template::template;
 
@@ -32,9 +32,9 @@ struct Surroundings {
 impl Surroundings {
     async fn set_up() -> Self {
         let settings = Settings { start: Timestamp::now(), ..Settings::default() };
-        let world = Arc::new(Mutex::new(World::new(1, settings)));
+        let world = Arc::new(Mutex::new(Fakes::new(1, settings)));
         world.lock().unwrap().open_pr(NewPull::default());
-        let serving = world::serve(world).await.unwrap();
+        let serving = fakes::serve(world).await.unwrap();
         let endpoint = Ministack::shared().endpoint();
         let names = Names { state: "sample-state".to_owned(), events: "sample-events".to_owned() };
         tables::create(&client(endpoint), &names).await.unwrap();

@@ -8,6 +8,7 @@ use aws_config::{BehaviorVersion, Region};
 use aws_sdk_dynamodb::config::Credentials;
 use aws_sdk_secretsmanager::Client;
 use domain::id::PrId;
+use fakes::{Fakes, NewPull, Settings};
 use jiff::{SignedDuration, Timestamp};
 use platform::aws::fetch_with;
 use platform::clients::Clients;
@@ -16,7 +17,6 @@ use platform::http::CallError;
 use platform::secrets::{BadSecret, Renewal, Vault};
 use serde_json::{Value, json};
 use tests::rig::Ministack;
-use world::{NewPull, Settings, World};
 
 use crate::stack::python;
 
@@ -155,9 +155,9 @@ async fn each_user_of_a_vault_hears_of_each_change_once() {
 async fn clients_whose_credentials_were_rotated_read_them_again_and_go_on() {
     let settings = Settings::default();
     let (token, jenkins_token) = (settings.tokens[0].0.clone(), settings.jenkins_token.clone());
-    let world = Arc::new(Mutex::new(World::new(3, settings)));
+    let world = Arc::new(Mutex::new(Fakes::new(3, settings)));
     let pr = world.lock().unwrap().open_pr(NewPull::default());
-    let serving = world::serve(Arc::clone(&world)).await.unwrap();
+    let serving = fakes::serve(Arc::clone(&world)).await.unwrap();
     keep("rotate/clients", &json!({"github": "old", "jenkins": "old"})).await;
     let open = async || {
         let set = variables([

@@ -11,6 +11,7 @@ use aws_sdk_dynamodb::config::Credentials;
 use aws_sdk_sqs::types::QueueAttributeName;
 use domain::id::PrId;
 use domain::pull_request::Record;
+use fakes::{Fakes, Faults, Pr, Serving, Settings, Timing};
 use jiff::{SignedDuration, Timestamp};
 use platform::rows;
 use platform::store::dynamo::DynamoStore;
@@ -19,7 +20,6 @@ use platform::store::{Key, Store};
 use serde_json::{Value, json};
 use tests::lambda::{FUNCTIONS, binaries, request, root, tools};
 use tests::rig::{Folder, Ministack};
-use world::{Faults, Pr, Serving, Settings, Timing, World};
 
 /// What the world's tokens and secrets are, in one secret.
 pub(crate) const SECRET: &str = "suture-test";
@@ -28,7 +28,7 @@ pub(crate) const ADMIN_KEY: &str = "a key for the test";
 
 /// Everything together.
 pub(crate) struct Stack {
-    pub(crate) world: Arc<Mutex<World>>,
+    pub(crate) world: Arc<Mutex<Fakes>>,
     pub(crate) aws: SdkConfig,
     pub(crate) outputs: BTreeMap<String, String>,
     pub(crate) store: DynamoStore,
@@ -66,8 +66,8 @@ impl Stack {
     pub(crate) async fn deploy() -> Self {
         let settings = settings();
         let fields = secret_of(&settings);
-        let world = Arc::new(Mutex::new(World::new(9, settings)));
-        let serving = world::serve(Arc::clone(&world)).await.unwrap();
+        let world = Arc::new(Mutex::new(Fakes::new(9, settings)));
+        let serving = fakes::serve(Arc::clone(&world)).await.unwrap();
         // Every call is held against the caller's policies: what the template forgets to allow fails here.
         let ministack = Ministack::guarded();
         let port: u16 = ministack.endpoint().rsplit_once(':').unwrap().1.parse().unwrap();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_sqs::types::QueueAttributeName;
 use domain::state::State;
+use fakes::{Fault, NewPull, Pr};
 use webhook::signature::sign;
-use world::{Fault, NewPull, Pr};
 
 use crate::stack::{ADMIN_KEY, SECRET, Stack};
 

@@ -55,7 +55,7 @@ fn only_the_platform_speaks_with_aws() {
     for (name, uses) in &users {
         assert!(MAY_USE_AWS.contains(name), "{name} uses {uses:?}: go through the platform");
     }
-    assert!(!users.contains_key("domain") && !users.contains_key("world"));
+    assert!(!users.contains_key("domain") && !users.contains_key("fakes"));
 }
 
 #[test]

@@ -7,9 +7,9 @@ use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use fakes::{Fakes, NewPull, Protection, Repo, Serving, Settings};
 use jiff::{SignedDuration, Timestamp};
 use tests::rig::Folder;
-use world::{NewPull, Protection, Repo, Serving, Settings, World};
 
 use crate::process::{program, run};
 
@@ -19,9 +19,9 @@ fn private_key() -> String {
     format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", BASE64_STANDARD.encode(der.as_ref()))
 }
 
-async fn served(settings: Settings) -> (Arc<Mutex<World>>, Serving) {
-    let world = Arc::new(Mutex::new(World::new(5, settings)));
-    let serving = world::serve(Arc::clone(&world)).await.expect("ports");
+async fn served(settings: Settings) -> (Arc<Mutex<Fakes>>, Serving) {
+    let world = Arc::new(Mutex::new(Fakes::new(5, settings)));
+    let serving = fakes::serve(Arc::clone(&world)).await.expect("ports");
     (world, serving)
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use fakes::{Delivery, Fakes, NewPull, Repo, Settings};
 use jiff::SignedDuration;
 use serde_json::Value;
 use tests::rig::Folder;
-use world::{Delivery, NewPull, Repo, Settings, World};
 
 use crate::process::{LIMIT, Up};
 
@@ -18,7 +18,7 @@ const CONFIG: &str = "mode = \"act\"\n[limits]\nwebhooks_per_minute_per_repo = 5
 fn openings(count: usize) -> Vec<Delivery> {
     let repos = vec![Repo::new(REPO)];
     let start = jiff::Timestamp::now() - SignedDuration::from_mins(1);
-    let mut world = World::new(99, Settings { repos, start, ..Settings::default() });
+    let mut world = Fakes::new(99, Settings { repos, start, ..Settings::default() });
     for _ in 0..count {
         world.open_pr(NewPull::default());
     }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fakes::{Fakes, NewPull, Settings};
 use jiff::{SignedDuration, Timestamp};
 use tests::rig::Folder;
-use world::{NewPull, Settings, World};
 
 use crate::process::Up;
 
@@ -13,13 +13,13 @@ use crate::process::Up;
 async fn a_github_is_served_by_what_the_environment_names() {
     let start = Timestamp::now() - SignedDuration::from_hours(2);
     let settings = Settings { start, ..Settings::default() };
-    let mut world = World::new(3, settings.clone());
+    let mut world = Fakes::new(3, settings.clone());
     let pr = world.open_pr(NewPull::default());
-    world.force(world::Fault::ApproverAsleep, &pr);
+    world.force(fakes::Fault::ApproverAsleep, &pr);
     world.advance_to(Timestamp::now());
     let heard = world.take_webhooks();
     let world = Arc::new(Mutex::new(world));
-    let serving = world::serve(Arc::clone(&world)).await.expect("ports");
+    let serving = fakes::serve(Arc::clone(&world)).await.expect("ports");
     let done = tokio::task::spawn_blocking(move || {
         let folder = Folder::new();
         let up = Up::start(folder.path(), |command| {
@@ -50,6 +50,6 @@ async fn a_github_is_served_by_what_the_environment_names() {
     });
     done.await.expect("it is as it should be");
     let world = world.lock().expect("nobody panicked");
-    assert_eq!(world.effects_by("suture-operator").count(), 0, "observing touches nothing");
+    assert_eq!(world.audit_by("suture-operator").count(), 0, "observing touches nothing");
     assert_eq!(world.unknown_requests(), [] as [String; 0]);
 }

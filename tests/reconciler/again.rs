@@ -2,9 +2,9 @@
 
 use domain::command::CommandMessage;
 use domain::state::State;
+use fakes::{Action, Fault, Settings};
 use jiff::SignedDuration;
 use platform::outlets::message::Message;
-use world::{Deed, Fault, Settings};
 
 use crate::stage::{Stage, Stop};
 
@@ -34,7 +34,7 @@ async fn a_rebuild_that_is_sent_again_still_stops_the_hung_build_first() {
     stage.bridging = true;
     let merged = stage.until(180, async |stage| stage.state(&pr).await == Some(State::Merged)).await;
     assert!(merged, "{:?}", stage.kinds(&pr).await);
-    let stopped = stage.with(|world| world.effects().iter().filter(|one| one.deed == Deed::BuildStopped).count());
+    let stopped = stage.with(|world| world.audit().iter().filter(|one| one.action == Action::BuildStopped).count());
     assert_eq!(stopped, 1);
 }
 
@@ -81,17 +81,17 @@ async fn a_persons_command_that_is_sent_again_is_the_same_command() {
 
 /// A build that waits long for an executor, and a look at it every two minutes.
 fn queueing() -> Settings {
-    let timing = world::Timing { queue_ms: (900_000, 900_000), ..world::Timing::default() };
-    let reports = world::Reports::CheckRun;
+    let timing = fakes::Timing { queue_ms: (900_000, 900_000), ..fakes::Timing::default() };
+    let reports = fakes::Reports::CheckRun;
     Settings {
         timing,
-        repos: vec![world::Repo { reports, ..world::Repo::new("acme/payments") }],
+        repos: vec![fakes::Repo { reports, ..fakes::Repo::new("acme/payments") }],
         ..Settings::default()
     }
 }
 
 /// Its checks have not started in time, so a build is asked for: the one that waits already is found, and followed.
-async fn ordered(stage: &mut Stage) -> (world::Pr, domain::id::RunId) {
+async fn ordered(stage: &mut Stage) -> (fakes::Pr, domain::id::RunId) {
     let pr = stage.open();
     assert!(stage.until(180, async |stage| !stage.commands().is_empty()).await, "{:?}", stage.kinds(&pr).await);
     stage.pass(1).await;

@@ -7,12 +7,12 @@ use domain::event::EventKind;
 use domain::id::RunId;
 use domain::run::RunState;
 use domain::state::State;
+use fakes::{Fault, Pr, Settings, Timing};
 use jiff::SignedDuration;
 use platform::engine::Engine;
 use platform::sweep_summary::summary_of;
 use platform::{guards, lookup, requests, rows};
 use reconciler::{Scope, Swept, Wish};
-use world::{Fault, Pr, Settings, Timing};
 
 use crate::stage::{Stage, id};
 

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::breaker::BreakerState;
 use domain::state::State;
+use fakes::Pr;
 use jiff::SignedDuration;
 use platform::breaker;
 use platform::outlets::message::Message;
 use reconciler::Wish;
 use reconciler::observe_report as observed;
-use world::Pr;
 
 use crate::scenes::{Play, Scene, scene};
 use crate::stage::{PATIENCE, Stage, Stop};
@@ -114,7 +114,7 @@ async fn swept(play: Play, stop: Option<(usize, Stop)>) -> (Outcome, Vec<String>
         stage.settle().await;
     }
     if play != Play::Probe {
-        let done: Vec<_> = stage.with(|world| world.effects_by("suture[bot]").map(|one| one.deed).collect());
+        let done: Vec<_> = stage.with(|world| world.audit_by("suture[bot]").map(|one| one.action).collect());
         assert_eq!(done, [], "a sweep changes nothing outside");
     }
     (outcome(&stage, &prs).await, names)

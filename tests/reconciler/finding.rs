@@ -3,7 +3,7 @@
 
 use domain::event::EventKind;
 use domain::state::State;
-use world::{Fault, Settings};
+use fakes::{Fault, Settings};
 
 use crate::stage::Stage;
 

@@ -6,8 +6,8 @@ use domain::command::Role;
 use domain::event::EventKind;
 use domain::insight::{Insights, Stay};
 use domain::state::{State, Strategy};
+use fakes::{Fault, NewPull, Pr, Repo, Settings};
 use platform::engine::Engine;
-use world::{Fault, NewPull, Pr, Repo, Settings};
 
 use crate::stage::Stage;
 

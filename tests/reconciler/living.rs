@@ -4,14 +4,14 @@
 use domain::comment::check_run::NAME;
 use domain::event::EventKind;
 use domain::state::State;
+use fakes::{Action, CheckRun, Fakes, Fault, Pr, Repo, Reports, Required, Settings};
 use jiff::SignedDuration;
-use world::{CheckRun, Deed, Fault, Pr, Repo, Reports, Required, Settings, World};
 
 use crate::stage::{Stage, Stop};
 
 const ON: &str = "[check_run]\nenabled = true";
 
-fn ours(world: &World, pr: &Pr) -> Vec<CheckRun> {
+fn ours(world: &Fakes, pr: &Pr) -> Vec<CheckRun> {
     world.check_runs(pr).iter().filter(|run| run.name == NAME).cloned().collect()
 }
 
@@ -28,8 +28,8 @@ fn one(stage: &Stage, pr: &Pr) -> CheckRun {
     runs.remove(0)
 }
 
-fn done(stage: &Stage, deed: Deed) -> usize {
-    stage.with(|world| world.effects_by("suture[bot]").filter(|effect| effect.deed == deed).count())
+fn done(stage: &Stage, action: Action) -> usize {
+    stage.with(|world| world.audit_by("suture[bot]").filter(|effect| effect.action == action).count())
 }
 
 /// A person presses a button, and everything that follows at once happens.
@@ -75,9 +75,9 @@ async fn it_tells_a_life_that_is_healed_and_leaves_no_comment() {
     ] {
         assert!(failed.2.contains(part), "{part}: {}", failed.2);
     }
-    assert_eq!((done(&stage, Deed::CheckRunCreated), done(&stage, Deed::CommentCreated)), (1, 0));
-    println!("{} updates in a life of {} events", done(&stage, Deed::CheckRunUpdated), stage.log(&pr).await.len());
-    assert!(done(&stage, Deed::CheckRunUpdated) <= 14, "{}", done(&stage, Deed::CheckRunUpdated));
+    assert_eq!((done(&stage, Action::CheckRunCreated), done(&stage, Action::CommentCreated)), (1, 0));
+    println!("{} updates in a life of {} events", done(&stage, Action::CheckRunUpdated), stage.log(&pr).await.len());
+    assert!(done(&stage, Action::CheckRunUpdated) <= 14, "{}", done(&stage, Action::CheckRunUpdated));
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn off_means_off() {
     let pr = stage.open();
     stage.pass(60).await;
     assert_eq!(stage.state(&pr).await, Some(State::Merged));
-    assert_eq!(done(&stage, Deed::CheckRunCreated), 0);
+    assert_eq!(done(&stage, Action::CheckRunCreated), 0);
 }
 
 #[tokio::test]
@@ -95,13 +95,13 @@ async fn it_is_changed_only_on_change() {
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(10).await;
-    let (before, text) = (done(&stage, Deed::CheckRunUpdated), one(&stage, &pr).summary);
+    let (before, text) = (done(&stage, Action::CheckRunUpdated), one(&stage, &pr).summary);
     for _ in 0..10 {
         stage.with(|world| world.push_base("acme/payments"));
         stage.pass(5).await;
     }
     assert!(stage.logged(&pr, EventKind::BaseMoved).await.len() >= 5, "it was written, and asked GitHub about");
-    assert_eq!((done(&stage, Deed::CheckRunUpdated), one(&stage, &pr).summary), (before, text));
+    assert_eq!((done(&stage, Action::CheckRunUpdated), one(&stage, &pr).summary), (before, text));
 }
 
 #[tokio::test]
@@ -114,14 +114,14 @@ async fn a_person_who_is_needed_is_called_there_and_by_mail_and_nowhere_else() {
     let run = one(&stage, &pr);
     assert_eq!((run.conclusion.as_deref(), run.title.as_str()), (Some("action_required"), "A person is needed"));
     assert!(run.summary.contains("Rule 4 (CHECKS FAILED — PERSISTENT)"), "{}", run.summary);
-    assert_eq!((stage.mails().len(), done(&stage, Deed::CommentCreated)), (1, 0));
+    assert_eq!((stage.mails().len(), done(&stage, Action::CommentCreated)), (1, 0));
     // A push is a new head, with a check run of its own.
     stage.with(|world| world.person_pushes(&pr, "danny"));
     stage.pass(3).await;
     let fresh = one(&stage, &pr);
     assert_ne!(fresh.id, run.id);
     assert_eq!(fresh.conclusion.as_deref(), Some("neutral"), "{fresh:?}");
-    assert_eq!(done(&stage, Deed::CheckRunCreated), 2);
+    assert_eq!(done(&stage, Action::CheckRunCreated), 2);
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_press_is_a_command_with_the_usual_permission() {
     assert_eq!(said.last(), Some(&(Some("danny"), Some("/rebuild"))), "{said:?}");
     assert!(stage.until(120, async |stage| stage.state(&pr).await == Some(State::Merged)).await);
     assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "a person's rebuild spends no budget");
-    assert_eq!((done(&stage, Deed::CommentCreated), done(&stage, Deed::ReactionAdded)), (0, 0));
+    assert_eq!((done(&stage, Action::CommentCreated), done(&stage, Action::ReactionAdded)), (0, 0));
     assert!(!stage.with(|world| world.person_presses(&pr, NAME, "rebuild", "danny")), "merged: no buttons");
 }
 
@@ -219,7 +219,7 @@ async fn however_a_process_dies_there_is_one_and_it_tells_the_truth() {
             let (stage, pr, _) = play(Some((at, how))).await;
             let found = one(&stage, &pr);
             assert_eq!((&found.title, &found.conclusion), (&expected.title, &expected.conclusion), "{how:?} {name}");
-            assert_eq!(done(&stage, Deed::CheckRunCreated), 1, "{how:?} {name}");
+            assert_eq!(done(&stage, Action::CheckRunCreated), 1, "{how:?} {name}");
             points += 1;
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use domain::state::State;
+use fakes::{Fault, Pr, Settings};
 use reconciler::MOST_SINGLE;
-use world::{Fault, Pr, Settings};
 
 use crate::stage::{On, Stage};
 

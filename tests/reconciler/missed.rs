@@ -1,7 +1,7 @@
 //! Webhooks that never arrive: one of each life, then all of them. Whatever a sweep finds due is as GitHub says after it.
 
 use domain::state::State;
-use world::{Pr, Settings};
+use fakes::{Pr, Settings};
 
 use crate::stage::{On, Stage, id};
 
@@ -117,7 +117,7 @@ async fn deliveries_that_failed_are_asked_for_again_once() {
     let mut stage = Stage::new(Settings::default(), "sweep.inventory_every = 1");
     let pr = stage.open();
     stage.bridging = false;
-    stage.with(|world| world.force(world::Fault::WebhookLost, &pr));
+    stage.with(|world| world.force(fakes::Fault::WebhookLost, &pr));
     stage.pass(3).await;
     let chores = || {
         let sent = stage.sent();
@@ -128,6 +128,6 @@ async fn deliveries_that_failed_are_asked_for_again_once() {
     assert!(lost >= 1 || stage.summaries.iter().any(|summary| summary.redelivered == 1), "{:?}", stage.summaries);
     stage.bridging = true;
     stage.pass(2).await;
-    let again = stage.with(|world| world.effects().iter().filter(|one| one.deed == world::Deed::Redelivered).count());
+    let again = stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::Action::Redelivered).count());
     assert_eq!(again, 1, "the Car Bridge asks for it, and nobody else");
 }

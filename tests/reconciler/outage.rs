@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use domain::breaker::BreakerState;
 use domain::state::State;
+use fakes::{Fault, NewPull, Pr, Repo, Reports, Settings};
 use platform::breaker;
-use world::{Fault, NewPull, Pr, Repo, Reports, Settings};
 
 use crate::stage::{On, Stage};
 

@@ -88,7 +88,7 @@ async fn both(play: Play, ahead: usize) -> Option<Outcome> {
 }
 
 /// What is left, the next sweeps do.
-async fn settle(mut stage: Stage, prs: &[world::Pr]) -> Outcome {
+async fn settle(mut stage: Stage, prs: &[fakes::Pr]) -> Outcome {
     for _ in 0..2 {
         stage.with(|world| world.advance(jiff::SignedDuration::from_mins(3)));
         stage.settle().await;

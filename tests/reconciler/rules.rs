@@ -4,9 +4,9 @@
 use domain::event::{Event, EventKind, Happened};
 use domain::signals::{MergeReport, Renewal};
 use domain::state::State;
+use fakes::{Fault, Pr, Protection, Repo, Settings, Timing};
 use platform::engine::Engine;
 use platform::sweep_summary::Summary;
-use world::{Fault, Pr, Protection, Repo, Settings, Timing};
 
 use crate::stage::{On, Stage, id};
 
@@ -226,7 +226,7 @@ async fn heads_of_one_base_are_brought_up_to_date_one_after_the_other(on: On) {
     }
     // Each merge puts the others behind. All at once they would be built ten times, and some be given up.
     let updates =
-        stage.with(|world| world.effects().iter().filter(|one| one.deed == world::Deed::BranchUpdated).count());
+        stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::Action::BranchUpdated).count());
     assert_eq!(updates, 4);
 }
 
@@ -258,7 +258,7 @@ async fn a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping
     });
     heals(&mut stage, &pr, 300).await;
     let stopped =
-        stage.with(|world| world.effects().iter().filter(|one| one.deed == world::Deed::BuildStopped).count());
+        stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::Action::BuildStopped).count());
     assert_eq!((stopped, stage.record(&pr).await.lifetime_remedies), (1, 1));
 }
 

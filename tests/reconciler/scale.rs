@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use domain::id::{PrId, RunId};
+use fakes::{Fault, Settings};
 use jiff::SignedDuration;
 use platform::engine::Engine;
 use platform::store::Store;
 use reconciler::{Scope, Swept, Wish};
-use world::{Fault, Settings};
 
 use crate::stage::{On, Stage, id};
 

@@ -2,10 +2,10 @@
 
 use domain::id::RunId;
 use domain::policy::Policies;
+use fakes::{Fault, Pr, Settings, Timing};
 use jiff::SignedDuration;
 use platform::breaker::{self, Ended};
 use reconciler::MOST_SINGLE;
-use world::{Fault, Pr, Settings, Timing};
 
 use crate::mails;
 use crate::stage::{On, Stage};

@@ -15,6 +15,7 @@ use domain::id::PrId;
 use domain::policy::Policies;
 use domain::pull_request::Record;
 use domain::state::State;
+use fakes::{Delivery, Fakes, NewPull, Pr};
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::{Clock, Pause};
@@ -36,7 +37,6 @@ use tests::rig::Dynoxide;
 use webhook::github::Own;
 use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
-use world::{Delivery, NewPull, Pr, World};
 
 /// A sweep may take this long.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
@@ -135,7 +135,7 @@ pub(crate) enum On {
 
 impl On {
     /// A stage on it, with this policy on top of `mode = "act"`.
-    pub(crate) async fn stage(self, settings: world::Settings, toml: &str) -> Stage {
+    pub(crate) async fn stage(self, settings: fakes::Settings, toml: &str) -> Stage {
         let policies = Policies::parse(&format!("mode = \"act\"\n{toml}")).unwrap();
         match self {
             Self::Memory => Stage::with_policies(settings, policies),
@@ -270,7 +270,7 @@ struct Mail {
 #[derive(Clone)]
 pub(crate) struct Post {
     mail: Arc<Mutex<Mail>>,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<Fakes>>,
     trap: Arc<Trap>,
     down: Arc<AtomicBool>,
 }
@@ -311,7 +311,7 @@ impl Outlets for Post {
 }
 
 /// The world's time.
-struct WorldTime(Arc<Mutex<World>>);
+struct WorldTime(Arc<Mutex<Fakes>>);
 
 impl std::fmt::Debug for WorldTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -360,7 +360,7 @@ fn to_health(health: &Arc<Mutex<Health>>, trap: &Arc<Trap>) -> Transport {
 
 /// The whole of it.
 pub(crate) struct Stage {
-    pub(crate) world: Arc<Mutex<World>>,
+    pub(crate) world: Arc<Mutex<Fakes>>,
     pub(crate) store: Trapped,
     pub(crate) trap: Arc<Trap>,
     pub(crate) policies: Policies,
@@ -394,15 +394,15 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// With this policy on top of `mode = "act"`.
-    pub(crate) fn new(settings: world::Settings, toml: &str) -> Self {
+    pub(crate) fn new(settings: fakes::Settings, toml: &str) -> Self {
         Self::with_policies(settings, Policies::parse(&format!("mode = \"act\"\n{toml}")).unwrap())
     }
 
-    pub(crate) fn with_policies(settings: world::Settings, policies: Policies) -> Self {
+    pub(crate) fn with_policies(settings: fakes::Settings, policies: Policies) -> Self {
         Self::on(Kept::Memory(Arc::new(MemoryStore::new())), settings, policies)
     }
 
-    fn on(kept: Kept, settings: world::Settings, policies: Policies) -> Self {
+    fn on(kept: Kept, settings: fakes::Settings, policies: Policies) -> Self {
         let jenkins_url: http::Uri = settings.jenkins_url.parse().unwrap();
         let login = Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() };
         let senders = Senders {
@@ -411,7 +411,7 @@ impl Stage {
             bot: Some(Secrets::parse(&settings.bot_secret).unwrap()),
         };
         let own = Own { app_id: Some(settings.app_id), login: Some(format!("{}[bot]", settings.app_slug)) };
-        let world = Arc::new(Mutex::new(World::new(7, settings)));
+        let world = Arc::new(Mutex::new(Fakes::new(7, settings)));
         let trap = Arc::new(Trap::default());
         let jenkins_down = Arc::new(AtomicBool::new(false));
         let queries = Arc::new(AtomicUsize::new(0));
@@ -523,7 +523,7 @@ impl Stage {
     }
 
     /// Does something with the world.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Fakes) -> T) -> T {
         act(&mut self.world.lock().unwrap())
     }
 
@@ -620,7 +620,7 @@ impl Stage {
     /// Everything that is under way arrives.
     pub(crate) async fn settle(&mut self) {
         loop {
-            let deliveries = self.with(World::take_webhooks);
+            let deliveries = self.with(Fakes::take_webhooks);
             for delivery in &deliveries {
                 let lost = (self.lost)(self.webhooks, delivery);
                 self.webhooks += 1;
@@ -690,7 +690,7 @@ impl Stage {
     pub(crate) async fn drift(&self, pr: &Pr) -> Option<String> {
         let record = self.record(pr).await;
         if record.state.is_terminal() {
-            let open = self.with(|world| world.pull(pr).is_some_and(world::Pull::is_open));
+            let open = self.with(|world| world.pull(pr).is_some_and(fakes::Pull::is_open));
             return open.then(|| "GitHub says it is open".to_owned());
         }
         let wanted = [(id(pr), record.node_id.clone().unwrap())];
@@ -715,7 +715,7 @@ pub(crate) fn id(pr: &Pr) -> PrId {
 }
 
 fn to_github(
-    world: &Arc<Mutex<World>>,
+    world: &Arc<Mutex<Fakes>>,
     trap: &Arc<Trap>,
     queries: &Arc<AtomicUsize>,
     [limited_at, slow_secs]: [&Arc<AtomicUsize>; 2],
@@ -729,7 +729,7 @@ fn to_github(
             let slow = i64::try_from(slow_secs.load(Ordering::SeqCst)).unwrap();
             world.lock().unwrap().advance(SignedDuration::from_secs(slow));
             if number == limited_at.load(Ordering::SeqCst) {
-                world.lock().unwrap().force_request(world::Fault::ApiForbidden);
+                world.lock().unwrap().force_request(fakes::Fault::ApiForbidden);
             }
         }
         let answer = through(&trap, format!("GitHub {} {path}", request.method()), || {
@@ -739,7 +739,7 @@ fn to_github(
     }))
 }
 
-fn to_jenkins(world: &Arc<Mutex<World>>, trap: &Arc<Trap>, down: &Arc<AtomicBool>) -> Transport {
+fn to_jenkins(world: &Arc<Mutex<Fakes>>, trap: &Arc<Trap>, down: &Arc<AtomicBool>) -> Transport {
     let (world, trap, down) = (Arc::clone(world), Arc::clone(trap), Arc::clone(down));
     Transport::with_service(tower::service_fn(move |request: Request<Bytes>| {
         let name = format!("Jenkins {} {}", request.method(), request.uri().path());

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use fakes::{Fault, Settings};
 use platform::telemetry::Log;
 use reconciler::{Moment, handle};
 use serde_json::{Value, json};
-use world::{Fault, Settings};
 
 use crate::stage::{PATIENCE, Stage};
 

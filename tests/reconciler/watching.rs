@@ -3,12 +3,12 @@
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
+use fakes::{Action, Fault, Settings};
 use platform::store::Store;
 use platform::sweep_summary::summary_of;
 use platform::{lookup, rows};
 use reconciler::observe_report as observed;
 use reconciler::{Scope, Swept, Wish};
-use world::{Deed, Fault, Settings};
 
 use crate::stage::{Stage, id};
 
@@ -29,8 +29,8 @@ async fn observe_mode_says_what_it_would_do_and_does_nothing() {
         assert_eq!((record.state, record.lifetime_remedies, record.active_run), (State::ChecksFailed, 0, None));
     }
     assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
-    let deeds: Vec<Deed> = stage.with(|world| world.effects_by("suture[bot]").map(|one| one.deed).collect());
-    assert_eq!(deeds, []);
+    let actions: Vec<Action> = stage.with(|world| world.audit_by("suture[bot]").map(|one| one.action).collect());
+    assert_eq!(actions, []);
     let last = stage.summaries.iter().rev().find_map(|summary| summary.observed.clone()).unwrap();
     assert!(last.starts_with("would have healed 1, escalated 1 since "), "{last}");
     let week = observed::week(&stage.store, stage.now(), stage.now()).await.unwrap();

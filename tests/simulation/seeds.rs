@@ -1,7 +1,7 @@
 //! Many seeds, the same seed twice, and each fault by itself.
 
+use fakes::Fault;
 use local::simulate::{Inside, Mishaps, Outcome, Plot, Request, play, run};
-use world::Fault;
 
 fn mishaps(list: &str) -> Mishaps {
     Mishaps::named(list).unwrap()

@@ -4,11 +4,11 @@ use domain::event::EventKind;
 use domain::request::Scope;
 use domain::run::{RunState, RunTrigger};
 use domain::state::State;
+use fakes::{Fault, Settings, StatusState};
 use jiff::SignedDuration;
 use platform::sweep_summary::summary_of;
 use reconciler::Swept;
 use serde_json::json;
-use world::{Fault, Settings, StatusState};
 
 use crate::stage::{Stage, id};
 use crate::{base, hear, push, quiet, request, run, runs, wish};

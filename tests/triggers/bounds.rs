@@ -7,6 +7,7 @@ use domain::id::{PrId, RepoName, RunId};
 use domain::policy::Policies;
 use domain::request::{Ask, Scope};
 use domain::run::{RunState, RunTrigger};
+use fakes::{NewPull, Pr, Repo, Settings};
 use jiff::{SignedDuration, Timestamp};
 use platform::requests::{self, Taken};
 use platform::store::memory::MemoryStore;
@@ -14,7 +15,6 @@ use platform::sweep_summary::summary_of;
 use reconciler::Swept;
 use serde_json::json;
 use tests::{acting, minute, start};
-use world::{NewPull, Pr, Repo, Settings};
 
 use crate::stage::{PATIENCE, Stage, id};
 use crate::{base, hear, push, quiet, request, run, runs, settled, wish};

@@ -5,12 +5,12 @@ use domain::event::EventKind;
 use domain::id::RunId;
 use domain::request::Scope;
 use domain::run::{RunState, RunTrigger};
+use fakes::Settings;
 use jiff::SignedDuration;
 use platform::requests::{self, Taken};
 use platform::sweep_summary::summary_of;
 use reconciler::{Swept, Wish};
 use serde_json::json;
-use world::Settings;
 
 use crate::stage::{PATIENCE, Stage, id};
 use crate::{base, hear, push, quiet, request, run, runs, wish};

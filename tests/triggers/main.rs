@@ -18,11 +18,11 @@ mod trying;
 use domain::id::RunId;
 use domain::request::{Request, Scope};
 use domain::run::Run;
+use fakes::{Fault, Pr, Settings};
 use platform::{lookup, requests};
 use reconciler::Wish;
 use serde_json::Value;
 use webhook::signature::sign;
-use world::{Fault, Pr, Settings};
 
 use crate::stage::Stage;
 

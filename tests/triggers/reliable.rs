@@ -5,13 +5,13 @@ use domain::comment;
 use domain::event::{Event, EventKind};
 use domain::id::RunId;
 use domain::state::State;
+use fakes::{Action, Fault, Pr, Settings, Timing};
 use jiff::SignedDuration;
 use platform::guards;
 use platform::outlets::message::Message;
 use platform::telemetry::Log;
 use reconciler::Moment;
 use serde_json::{Value, json};
-use world::{Deed, Fault, Pr, Settings, Timing};
 
 use crate::stage::{PATIENCE, Stage, id};
 use crate::{quiet, stale};
@@ -127,7 +127,7 @@ async fn a_repository_has_so_many_builds_at_a_time_and_the_others_wait_instead_o
     let repo = &id(&prs[0]).repo;
     let holders = guards::slot_holders(&stage.store, repo, 2, stage.now()).await.unwrap();
     // What Jenkins never heard of is found by a scan of its repository.
-    let builds = stage.with(|world| world.effects_by("jenkins:suture").count());
+    let builds = stage.with(|world| world.audit_by("jenkins:suture").count());
     assert_eq!((holders.len(), builds), (2, 2), "two hold a slot, and only they build");
     // The other three were not refused and cost nothing: their date brings them back.
     stage.sweeping = true;
@@ -159,10 +159,10 @@ async fn the_request_for_a_fresh_pull_request_cannot_double() {
     stage.pass(60).await;
     let (asked, opened) = stage.with(|world| {
         let asked = world
-            .effects()
+            .audit()
             .iter()
-            .filter(|one| one.deed == Deed::BusEvent && one.detail.contains("PullRequestRequested"));
-        (asked.count(), world.effects().iter().filter(|one| one.deed == Deed::PullOpened).count())
+            .filter(|one| one.action == Action::BusEvent && one.detail.contains("PullRequestRequested"));
+        (asked.count(), world.audit().iter().filter(|one| one.action == Action::PullOpened).count())
     });
     assert_eq!((asked, opened), (1, 2), "asked for once, and one replaces the other");
 }

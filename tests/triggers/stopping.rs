@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use domain::id::RunId;
 use domain::request::Scope;
 use domain::run::RunState;
+use fakes::Settings;
 use platform::requests;
 use reconciler::Swept;
-use world::Settings;
 
 use crate::stage::{PATIENCE, Stage, id};
 use crate::{base, request, run, stale, wish};
 
 /// The calls of a request for a stale pull request, by name, in order.
-async fn calls(scope: impl Fn(&world::Pr) -> Scope) -> Vec<String> {
+async fn calls(scope: impl Fn(&fakes::Pr) -> Scope) -> Vec<String> {
     let mut stage = Stage::new(Settings::default(), "");
     let pr = stale(&mut stage, 1).await.remove(0);
     let Swept::Done(summary) = stage.wish(&wish("r-1", scope(&pr))).await else { panic!("no sweep") };

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use domain::request::Scope;
 use domain::run::RunState;
+use fakes::Settings;
 use jiff::SignedDuration;
 use platform::sweep_summary::summary_of;
 use reconciler::Swept;
-use world::Settings;
 
 use crate::stage::{PATIENCE, Stage, Stop, id};
 use crate::{base, quiet, request, run, wish};

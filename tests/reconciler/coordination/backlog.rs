@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use domain::state::State;
+use fakes::{Action, Fault, Pr, Settings, Timing};
 use jiff::SignedDuration;
 use reconciler::Wish;
-use world::{Deed, Fault, Pr, Settings, Timing};
 
-use super::{SUTURE, deeds, requests, stopped};
+use super::{SUTURE, actions, requests, stopped};
 use crate::stage::{PATIENCE, Stage, Stop};
 
 const CONFIG: &str = "[repos.'acme/payments']\nbacklog.enabled = true";
@@ -99,7 +99,7 @@ async fn what_is_a_persons_is_left_alone() {
     for issue in [&held, &ignored, &taken, &nameless, &mine] {
         assert!(is_open(&stage, issue), "{issue}");
     }
-    assert_eq!(stage.with(|world| world.effects_by(SUTURE).count()), 0);
+    assert_eq!(stage.with(|world| world.audit_by(SUTURE).count()), 0);
     stage.with(|world| world.person_labels_issue(&held, "maria", "suture/hold", false));
     stage.pass(6).await;
     assert_eq!(requests(&stage), [format!("backlog:{held}:1")]);
@@ -123,7 +123,7 @@ async fn whoever_is_faster_than_the_car_bridge_wins() {
     stage.bridging = true;
     stage.pass(30).await;
     assert_eq!((requests(&stage).len(), pulls(&stage).len()), (0, 0));
-    assert_eq!(stage.with(|world| world.effects_by(SUTURE).count()), 0);
+    assert_eq!(stage.with(|world| world.audit_by(SUTURE).count()), 0);
 }
 
 #[tokio::test]
@@ -258,7 +258,7 @@ async fn a_rejection_is_told_once_wherever_the_process_dies() {
             let reached = stopped(&mut stage, at, how).await;
             stage.sweeping = true;
             stage.pass(15).await;
-            let told = (is_open(&stage, &found), deeds(&stage, Deed::CommentCreated));
+            let told = (is_open(&stage, &found), actions(&stage, Action::CommentCreated));
             assert_eq!(told, (false, 1), "stopped {how:?} call {at}");
             if !reached {
                 break;

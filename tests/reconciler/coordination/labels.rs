@@ -2,7 +2,7 @@
 
 use domain::coordination::is_peoples;
 use domain::state::State;
-use world::{Deed, Fault, NewPull, Settings};
+use fakes::{Action, Fault, NewPull, Settings};
 
 use super::SUTURE;
 use crate::stage::Stage;
@@ -68,8 +68,8 @@ async fn suture_neither_puts_on_nor_takes_off_peoples_labels() {
     assert!(stage.with(|world| world.is_merged(&pr)), "its bot was woken by its label");
     stage.with(|world| {
         let touched: Vec<&str> = world
-            .effects_by(SUTURE)
-            .filter(|effect| matches!(effect.deed, Deed::LabelAdded | Deed::LabelRemoved))
+            .audit_by(SUTURE)
+            .filter(|effect| matches!(effect.action, Action::LabelAdded | Action::LabelRemoved))
             .map(|effect| effect.detail.as_str())
             .collect();
         assert!(!touched.is_empty() && touched.iter().all(|label| !is_peoples(label)), "{touched:?}");

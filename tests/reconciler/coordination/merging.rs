@@ -1,7 +1,7 @@
 //! What only has to be merged goes first, and all of it at once.
 
 use domain::state::State;
-use world::{Fault, NewPull, Pr, Settings};
+use fakes::{Fault, NewPull, Pr, Settings};
 
 use crate::stage::Stage;
 

@@ -10,9 +10,9 @@ mod status;
 
 use domain::event::EventKind;
 use domain::id::RunId;
+use fakes::{Action, Fakes, Issue, Pr, Repo, Settings};
 use jiff::SignedDuration;
 use reconciler::{Scope, Wish};
-use world::{Deed, Issue, Pr, Repo, Settings, World};
 
 use crate::stage::{On, PATIENCE, Stage, Stop};
 
@@ -20,23 +20,23 @@ use crate::stage::{On, PATIENCE, Stage, Stop};
 const SUTURE: &str = "suture[bot]";
 
 /// The issues that Suture has written.
-fn ours(world: &World) -> Vec<(Pr, Issue)> {
+fn ours(world: &Fakes) -> Vec<(Pr, Issue)> {
     world.issues().filter(|(_, issue)| issue.user == SUTURE).map(|(name, issue)| (name, issue.clone())).collect()
 }
 
 /// How often Suture has done this.
-fn deeds(stage: &Stage, deed: Deed) -> usize {
-    stage.with(|world| world.effects_by(SUTURE).filter(|effect| effect.deed == deed).count())
+fn actions(stage: &Stage, action: Action) -> usize {
+    stage.with(|world| world.audit_by(SUTURE).filter(|effect| effect.action == action).count())
 }
 
 /// What was asked of CodeGenie: the effect ids, in order, repetitions included.
 fn requests(stage: &Stage) -> Vec<String> {
-    let asked = |effect: &world::Effect| {
+    let asked = |effect: &fakes::AuditEntry| {
         let detail = effect.detail.strip_prefix("PullRequestRequested ")?;
         let json: serde_json::Value = serde_json::from_str(detail).ok()?;
         json["effect_id"].as_str().map(str::to_owned)
     };
-    stage.with(|world| world.effects_by("bus").filter_map(asked).collect())
+    stage.with(|world| world.audit_by("bus").filter_map(asked).collect())
 }
 
 /// Sweeps once, and carries out what it asks for, stopped at one of all calls; then the process is there again. Whether there was

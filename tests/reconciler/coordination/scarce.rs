@@ -1,7 +1,7 @@
 //! When little is left of what GitHub allows in an hour: what is left out, and in which order.
 
 use domain::state::State;
-use world::{Fault, Repo, Settings};
+use fakes::{Fault, Repo, Settings};
 
 use super::{ours, requests};
 use crate::stage::Stage;

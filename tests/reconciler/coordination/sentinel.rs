@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use domain::event::EventKind;
+use fakes::{Action, Pr, Repo, Settings};
 use jiff::SignedDuration;
 use reconciler::Wish;
-use world::{Deed, Pr, Repo, Settings};
 
-use super::{SUTURE, deeds, ours, stopped};
+use super::{SUTURE, actions, ours, stopped};
 use crate::stage::{PATIENCE, Stage, Stop};
 
 const SHOP: &str = "https://shop.example/health";
@@ -54,7 +54,7 @@ async fn a_merge_after_which_all_is_well_is_verified_once() {
     asked(&stage);
     stage.pass(60).await;
     assert_eq!((asked(&stage), stage.logged(&pr, EventKind::PostMergeVerified).await.len()), (0, 1));
-    assert_eq!(deeds(&stage, Deed::CommentCreated), 0, "comments have to be asked for");
+    assert_eq!(actions(&stage, Action::CommentCreated), 0, "comments have to be asked for");
     let total: u32 = stage.summaries.iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.verified).sum();
     assert_eq!(total, 1);
 }
@@ -119,7 +119,7 @@ async fn an_outage_is_one_issue_that_names_the_likely_merges_however_long_it_las
 async fn an_outage_of_a_repository_is_told_there_and_what_others_watch_is_theirs() {
     let config = "[repos.'acme/payments']\nsentinel.urls = ['https://shop.example/health']";
     let mut stage = Stage::new(with_ops(), config);
-    let other = stage.with(|world| world.open_pr(world::NewPull { repo: "acme/ops".to_owned(), ..Default::default() }));
+    let other = stage.with(|world| world.open_pr(fakes::NewPull { repo: "acme/ops".to_owned(), ..Default::default() }));
     stage.pass(1).await;
     stage.with(|world| world.person_merges(&other, "maria"));
     stage.pass(2).await;
@@ -146,7 +146,7 @@ async fn where_suture_only_watches_nothing_is_written() {
     stage.pass(40).await;
     assert_eq!(stage.logged(&pr, EventKind::PostMergeVerified).await.len(), 0);
     assert_eq!(stage.logged(&later, EventKind::PostMergeVerified).await.len(), 1, "the log may be written");
-    assert_eq!(stage.with(|world| world.effects_by(SUTURE).count()), 0);
+    assert_eq!(stage.with(|world| world.audit_by(SUTURE).count()), 0);
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn the_end_of_a_watch_is_told_once_wherever_the_process_dies() {
             stage.sweeping = true;
             stage.pass(8).await;
             let told =
-                (stage.logged(&pr, EventKind::PostMergeVerified).await.len(), deeds(&stage, Deed::CommentCreated));
+                (stage.logged(&pr, EventKind::PostMergeVerified).await.len(), actions(&stage, Action::CommentCreated));
             assert_eq!(told, (1, 1), "stopped {how:?} call {at}: {:?}", stage.trap.names().first());
             if !reached {
                 break;

@@ -6,9 +6,10 @@ use domain::diagnosis::{Case, Classification, classify};
 use domain::event::{Actor, Described, EventKind, Fact, Happened};
 use domain::id::{EventId, PrId, Sha};
 use domain::policy::{Mode, Policy};
-use domain::pull_request::{Record, Vulnerability, later, pauses};
+use domain::pull_request::{Record, Vulnerability, pauses};
 use domain::snapshot::{Build, Live, Mergeable};
 use domain::state::{State, Strategy, Substatus};
+use domain::time::saturating_after;
 use domain::transient::{FailureClass, FailureSignals, classify as class_of};
 use jiff::{SignedDuration, Timestamp};
 
@@ -120,17 +121,17 @@ fn is_transient(said: &Said, policy: &Policy) -> bool {
 /// Looks at a stretch whenever a sweep would have come.
 fn visits(record: &mut Record, stretch: &Stretch, policy: &Policy, reopens: &mut u32) -> Vec<Done> {
     let until = match stretch.until {
-        Some((at, Ended::Escalation)) => later(at, SLACK),
+        Some((at, Ended::Escalation)) => saturating_after(at, SLACK),
         // What was done within the second that GitHub gives as the end came before it.
         Some((at, Ended::Progress | Ended::Assumption | Ended::Person | Ended::Closing)) => known_by(at),
         // Nobody knows how long it lasted beyond the end of the log.
-        None => stretch.done.last().map_or(stretch.since, |last| later(last.at, SLACK)),
+        None => stretch.done.last().map_or(stretch.since, |last| saturating_after(last.at, SLACK)),
     };
     let mut done = Vec::new();
     let mut from = stretch.since;
     for _ in 0..MOST_VISITS {
         let Some(at) = next_visit(record, stretch, policy, from).filter(|at| *at <= until) else { break };
-        from = later(at, SWEEP);
+        from = saturating_after(at, SWEEP);
         let live = live(stretch, at);
         let vulnerability = Vulnerability { close_and_reopen: *reopens, ..Vulnerability::default() };
         let case = Case { record, live: Some(&live), vulnerability: Some(&vulnerability), policy, now: at };
@@ -141,7 +142,8 @@ fn visits(record: &mut Record, stretch: &Stretch, policy: &Policy, reopens: &mut
             (None, Classification::NeedsIntervention) => What::Escalation,
             (None, _) => {
                 // Not now: it is looked at again after the longest pause.
-                record.not_before = Some(later(at, SignedDuration::from_secs(policy.backoff.max_secs.into())));
+                record.not_before =
+                    Some(saturating_after(at, SignedDuration::from_secs(policy.backoff.max_secs.into())));
                 continue;
             }
         };
@@ -154,7 +156,7 @@ fn visits(record: &mut Record, stretch: &Stretch, policy: &Policy, reopens: &mut
         record.remediation_action = Some(strategy);
         record.last_asked.insert(strategy, at);
         // While a remedy is under way nothing else is begun.
-        record.not_before = Some(later(at, pauses(policy).delay(1)));
+        record.not_before = Some(saturating_after(at, pauses(policy).delay(1)));
     }
     done
 }
@@ -183,7 +185,8 @@ fn is_about_base(done: &Done) -> bool {
 
 /// What GitHub and Jenkins would have said, as far as what was decided shows it.
 fn live(stretch: &Stretch, at: Timestamp) -> Live {
-    let seen = |word: &str| stretch.done.iter().any(|done| done.rule.contains(word) && done.at <= later(at, SWEEP));
+    let seen =
+        |word: &str| stretch.done.iter().any(|done| done.rule.contains(word) && done.at <= saturating_after(at, SWEEP));
     let gone = stretch.done.iter().any(|done| done.rule.contains("RUNNING TOO LONG"));
     Live {
         mergeable: if seen("CONFLICT") { Mergeable::Conflicting } else { Mergeable::Clean },

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use domain::bus::DetailType;
 use domain::id::RunId;
 use domain::policy::Policies;
+use fakes::Fakes;
 use futures_util::FutureExt;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
@@ -20,7 +21,6 @@ use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
 use serde_dynamo::Item;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use world::World;
 
 use super::chance::Chance;
 use super::faults::{Inside, Mishaps};
@@ -70,7 +70,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What all processes share: the outside, the tables, the queue, time, and who watches them.
 pub(crate) struct Scene<S> {
-    pub(crate) world: Mutex<World>,
+    pub(crate) world: Mutex<Fakes>,
     pub(crate) store: S,
     pub(crate) queue: Mutex<Queue>,
     pub(crate) watch: Mutex<Watch>,
@@ -96,7 +96,7 @@ pub(crate) struct Scene<S> {
 
 impl<S: Store> Scene<S> {
     /// What a plot begins with.
-    pub(crate) fn new(plot: &Plot, world: World, store: S) -> Self {
+    pub(crate) fn new(plot: &Plot, world: Fakes, store: S) -> Self {
         Self {
             start: world.now(),
             world: Mutex::new(world),
@@ -131,7 +131,7 @@ impl<S: Store> Scene<S> {
     }
 
     /// The world, as of now.
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, Fakes> {
         let now = self.now();
         let mut world = locked(&self.world);
         world.advance_to(now);
@@ -348,7 +348,7 @@ impl<S: Store + 'static> Border<S> {
         let at = self.scene.now();
         let mut doing = locked(&self.process.doing);
         let mut watch = locked(&self.scene.watch);
-        let needs_a_person = |pr: &world::Pr| locked(&self.scene.world).needs_a_person(pr).is_some();
+        let needs_a_person = |pr: &fakes::Pr| locked(&self.scene.world).needs_a_person(pr).is_some();
         for line in watch.wrote(noted, &mut doing, at, needs_a_person) {
             self.trace(|| line);
         }
@@ -391,9 +391,9 @@ impl<S: Store + 'static> Border<S> {
     }
 
     /// Asks the world, and shows the watch what it did.
-    fn put(&self, to: Surface, request: Request<Bytes>) -> Result<Response<Bytes>, world::Silence> {
+    fn put(&self, to: Surface, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
         let mut world = self.scene.world();
-        let before = world.effects().len();
+        let before = world.audit().len();
         let twice = self.scene.sabotage == Some(Sabotage::ActsTwice) && request.method() != http::Method::GET;
         let again = twice.then(|| request.clone());
         let answer = to.ask(&mut world, request);
@@ -407,10 +407,10 @@ impl<S: Store + 'static> Border<S> {
     }
 
     /// Shows the watch what was done to the outside since then.
-    fn show(&self, world: &World, since: usize) {
+    fn show(&self, world: &Fakes, since: usize) {
         let doing = locked(&self.process.doing);
         let mut watch = locked(&self.scene.watch);
-        for line in watch.did(&world.effects()[since..], &doing, world, self.scene.now()) {
+        for line in watch.did(&world.audit()[since..], &doing, world, self.scene.now()) {
             self.trace(|| line);
         }
     }
@@ -427,7 +427,7 @@ impl<S: Store + 'static> Border<S> {
             }
             Content::Bus { detail_type, detail } => {
                 let mut world = self.scene.world();
-                let before = world.effects().len();
+                let before = world.audit().len();
                 world.bus_event(detail_type.name(), detail);
                 self.show(&world, before);
             }
@@ -480,7 +480,7 @@ pub(crate) enum Surface {
 }
 
 impl Surface {
-    fn ask(self, world: &mut World, request: Request<Bytes>) -> Result<Response<Bytes>, world::Silence> {
+    fn ask(self, world: &mut Fakes, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
         match self {
             Self::GitHub => world.github(request),
             Self::Jenkins => world.jenkins(request),

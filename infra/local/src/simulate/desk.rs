@@ -9,6 +9,7 @@ use admin::Admin;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use domain::id::RunId;
+use fakes::Pr;
 use http::{Method, Request, StatusCode};
 use platform::engine::Engine;
 use platform::outlets::dlq::Dlq;
@@ -17,7 +18,6 @@ use platform::store::Store;
 use platform::telemetry::Log;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-use world::Pr;
 
 use super::border::{Border, Function, locked};
 use super::stage::{Instance, Stage, Wiring};

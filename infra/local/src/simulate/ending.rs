@@ -4,10 +4,10 @@
 use domain::id::PrId;
 use domain::pull_request::Record;
 use domain::state::{State, Substatus};
+use fakes::{Pr, PullState};
 use jiff::Timestamp;
 use platform::rows;
 use platform::store::{From, Index, Query, Store};
-use world::{Pr, PullState};
 
 use super::border::{Scene, locked};
 use super::watch::{Watch, Wrong};

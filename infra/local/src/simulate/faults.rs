@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use world::{Fault, Faults};
+use fakes::{Fault, Faults};
 
 /// A way to go wrong inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use fakes::{Action, Fakes, Pr};
 use jiff::{SignedDuration, Timestamp};
-use world::{Deed, Pr, World};
 
 use super::chance::Chance;
 use super::desk::Button;
@@ -180,7 +180,7 @@ impl People {
     }
 
     /// What nobody has reacted to by now.
-    pub(crate) fn unheard(&mut self, world: &World, now: Timestamp) -> Vec<Act> {
+    pub(crate) fn unheard(&mut self, world: &Fakes, now: Timestamp) -> Vec<Act> {
         let mut acts = Vec::new();
         while let Some(((at, comment), act)) = self.waiting.pop_first() {
             if at > now {
@@ -224,7 +224,7 @@ impl People {
 
 impl Act {
     /// Does it to the world, and answers which comment was written; a sweep is asked for elsewhere.
-    pub(crate) fn happen(&self, world: &mut World) -> Option<u64> {
+    pub(crate) fn happen(&self, world: &mut Fakes) -> Option<u64> {
         match self {
             Self::Says(pr, who, what) => return world.person_comments(pr, who, what),
             Self::Pushes(pr) if is_open(world, pr) => _ = world.person_pushes(pr, "danny"),
@@ -249,17 +249,17 @@ impl Act {
 }
 
 /// People reopen what they have closed, not what was closed for a reason.
-fn was_closed_by(world: &World, pr: &Pr, login: &str) -> bool {
-    let mut closings = world.effects().iter().rev().filter(|effect| effect.deed == Deed::PullClosed);
+fn was_closed_by(world: &Fakes, pr: &Pr, login: &str) -> bool {
+    let mut closings = world.audit().iter().rev().filter(|effect| effect.action == Action::PullClosed);
     closings.find(|effect| effect.pr.as_ref() == Some(pr)).is_some_and(|effect| effect.by == login)
 }
 
-fn is_open(world: &World, pr: &Pr) -> bool {
-    world.pull(pr).is_some_and(world::Pull::is_open)
+fn is_open(world: &Fakes, pr: &Pr) -> bool {
+    world.pull(pr).is_some_and(fakes::Pull::is_open)
 }
 
 /// Does what is needed, as far as it is known.
-fn repair(world: &mut World, pr: &Pr) {
+fn repair(world: &mut Fakes, pr: &Pr) {
     match world.needs_a_person(pr) {
         Some(why) if why.contains("conflict") => _ = world.person_resolves(pr, "danny"),
         Some(why) if why.contains("policy") => world.person_repairs_policy(pr),

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use domain::event::Event;
 use domain::policy::{Policies, Wake};
+use fakes::{Fakes, Listening, Pr, Protection, Repo, Reports, Settings};
 use futures_util::future::select;
 use jiff::{SignedDuration, Timestamp};
 use platform::store::Store;
 use platform::store::memory::MemoryStore;
 use serde_json::{Value, json};
-use world::{Listening, Pr, Protection, Repo, Reports, Settings, World};
 
 use super::border::{Function, Sabotage, Scene, Stopped, locked};
 use super::chance::Chance;
@@ -98,7 +98,7 @@ pub fn play(plot: &Plot) -> Result<Played, String> {
 
 async fn played(plot: &Plot) -> Result<Played, String> {
     let (settings, every) = setting(plot);
-    let mut world = World::new(plot.seed, settings.clone());
+    let mut world = Fakes::new(plot.seed, settings.clone());
     world.schedule_prs(plot.prs, every);
     let prs = i32::try_from(plot.prs).unwrap_or(i32::MAX);
     let last_opening = later(world.now(), every.saturating_mul(prs));
@@ -352,11 +352,11 @@ impl<S: Store + 'static> Play<S> {
             self.unsettled.insert(pr);
         }
         if stage.scene.traced.is_some() {
-            let effects = &world.effects()[self.shown..];
+            let effects = &world.audit()[self.shown..];
             for effect in effects {
                 let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
                 let detail = domain::event::cut(&effect.detail.replace('\n', " "), 80);
-                stage.scene.trace(|| format!("world: {} {:?} {pr} {detail}", effect.by, effect.deed));
+                stage.scene.trace(|| format!("world: {} {:?} {pr} {detail}", effect.by, effect.action));
             }
             self.shown += effects.len();
         }

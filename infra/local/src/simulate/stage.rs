@@ -16,6 +16,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use car_bridge::{self, Bridge};
 use domain::policy::Policies;
+use fakes::{Delivery, Settings};
 use futures_util::future::{Either, select};
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
@@ -31,7 +32,6 @@ use serde_json::{Value, json};
 use webhook::github::Own;
 use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
-use world::{Delivery, Settings};
 
 use super::border::{Border, Function, Process, Scene, Surface, locked};
 use super::faults::Inside;

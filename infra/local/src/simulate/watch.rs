@@ -1,4 +1,4 @@
-//! Who watches: every write to the tables and every deed outside is looked at in the moment it happens, and what must always
+//! Who watches: every write to the tables and every action outside is looked at in the moment it happens, and what must always
 //! hold is checked. What must hold in the end is in `ending`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,12 +9,12 @@ use domain::event::{Event, EventKind};
 use domain::id::{PrId, RunId};
 use domain::policy::Policies;
 use domain::state::State;
+use fakes::{Action, AuditEntry, Fakes, Pr};
 use jiff::Timestamp;
 use platform::rows;
 use platform::store::{Index, Key, Table, VERSION, Write, number_of, text_of};
 use serde_dynamo::{AttributeValue, Item};
 use serde_json::Value;
-use world::{Deed, Effect, Pr, World};
 
 use super::border::Function;
 use super::ledger::{Ledger, Reopens};
@@ -183,7 +183,7 @@ pub(crate) struct Watch {
     runs: BTreeMap<RunId, Claimed>,
     reopens: BTreeMap<String, u32>,
     events: BTreeSet<Key>,
-    deeds: BTreeSet<String>,
+    actions: BTreeSet<String>,
     sent: BTreeSet<String>,
     mails: Vec<Mail>,
     breaker: Vec<(Timestamp, BreakerState)>,
@@ -208,7 +208,7 @@ impl Watch {
             runs: BTreeMap::new(),
             reopens: BTreeMap::new(),
             events: BTreeSet::new(),
-            deeds: BTreeSet::new(),
+            actions: BTreeSet::new(),
             sent: BTreeSet::new(),
             mails: Vec::new(),
             breaker: vec![(Timestamp::MIN, BreakerState::Closed)],
@@ -372,71 +372,73 @@ impl Watch {
     }
 
     /// The outside was changed. Answers lines for whoever reads along.
-    pub(crate) fn did(&mut self, effects: &[Effect], doing: &Doing, world: &World, at: Timestamp) -> Vec<String> {
+    pub(crate) fn did(&mut self, effects: &[AuditEntry], doing: &Doing, world: &Fakes, at: Timestamp) -> Vec<String> {
         let mut lines = Vec::new();
         for effect in effects.iter().filter(|effect| is_ours(effect)) {
             let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
             let run = doing.run.as_ref().map(ToString::to_string).unwrap_or_default();
-            lines.push(format!("does {:?} {pr} {} (run {run})", effect.deed, short(&effect.detail)));
+            lines.push(format!("does {:?} {pr} {} (run {run})", effect.action, short(&effect.detail)));
             if doing.function != Function::CarBridge {
-                let detail = format!("{} did {:?} {pr}", doing.function.name(), effect.deed);
+                let detail = format!("{} did {:?} {pr}", doing.function.name(), effect.action);
                 self.wrong(Wrong::Trespass, at, detail);
             }
             self.once(effect, &pr, &run, at);
-            if is_remedy(effect.deed) {
+            if is_remedy(effect.action) {
                 self.in_order(effect, doing, world, at);
             }
         }
         lines
     }
 
-    /// No deed twice; what is sent under the same name may be, and is counted.
-    fn once(&mut self, effect: &Effect, pr: &str, run: &str, at: Timestamp) {
-        let name = match effect.deed {
-            Deed::BusEvent => {
+    /// No action twice; what is sent under the same name may be, and is counted.
+    fn once(&mut self, effect: &AuditEntry, pr: &str, run: &str, at: Timestamp) {
+        let name = match effect.action {
+            Action::BusEvent => {
                 let id = bus_detail(effect)["effect_id"].as_str().unwrap_or_default().to_owned();
                 self.repeated += u64::from(!self.sent.insert(format!("bus {id}")));
                 return;
             }
-            Deed::Redelivered => {
+            Action::Redelivered => {
                 self.repeated += u64::from(!self.sent.insert(format!("redelivery {}", effect.detail)));
                 return;
             }
             // Each comment of ours has a marker.
-            Deed::CommentCreated => {
+            Action::CommentCreated => {
                 let marker = effect.detail.rsplit("<!--").next().unwrap_or(&effect.detail);
                 format!("comment {pr} {marker}")
             }
-            Deed::ReactionAdded | Deed::ReactionRemoved => format!("reaction {pr} {}", effect.detail),
-            Deed::BuildQueued | Deed::RepositoryScanned => format!("build {run}"),
-            Deed::BuildStopped | Deed::LabelAdded | Deed::LabelRemoved | Deed::CheckRerequested | Deed::JobsRerun => {
-                format!("{:?} {pr} {run} {}", effect.deed, effect.detail)
+            Action::ReactionAdded => format!("reaction {pr} {}", effect.detail),
+            Action::BuildQueued | Action::RepositoryScanned => format!("build {run}"),
+            Action::BuildStopped
+            | Action::LabelAdded
+            | Action::LabelRemoved
+            | Action::CheckRerequested
+            | Action::JobsRerun => {
+                format!("{:?} {pr} {run} {}", effect.action, effect.detail)
             }
-            Deed::PullClosed | Deed::BranchUpdated => format!("{:?} {pr} {run}", effect.deed),
-            Deed::PullOpened
-            | Deed::PullReopened
-            | Deed::PullMerged
-            | Deed::PullEdited
-            | Deed::HeadPushed
-            | Deed::BasePushed
-            | Deed::CommentEdited
-            | Deed::ReviewSubmitted
-            | Deed::StatusPosted
-            | Deed::CheckRunCreated
-            | Deed::CheckRunUpdated
-            | Deed::IssueOpened
-            | Deed::IssueEdited
-            | Deed::IssuePinned => return,
+            Action::PullClosed | Action::BranchUpdated => format!("{:?} {pr} {run}", effect.action),
+            Action::PullOpened
+            | Action::PullReopened
+            | Action::PullMerged
+            | Action::HeadPushed
+            | Action::BasePushed
+            | Action::ReviewSubmitted
+            | Action::StatusPosted
+            | Action::CheckRunCreated
+            | Action::CheckRunUpdated
+            | Action::IssueOpened
+            | Action::IssueEdited
+            | Action::IssuePinned => return,
         };
-        if !self.deeds.insert(name.clone()) {
+        if !self.actions.insert(name.clone()) {
             self.wrong(Wrong::DoubleEffect, at, name);
         }
     }
 
     /// The breaker was closed, and the head is the one it was decided on.
-    fn in_order(&mut self, effect: &Effect, doing: &Doing, world: &World, at: Timestamp) {
+    fn in_order(&mut self, effect: &AuditEntry, doing: &Doing, world: &Fakes, at: Timestamp) {
         let Some(run) = &doing.run else { return };
-        let what = format!("{:?} {}", effect.deed, effect.pr.as_ref().map(ToString::to_string).unwrap_or_default());
+        let what = format!("{:?} {}", effect.action, effect.pr.as_ref().map(ToString::to_string).unwrap_or_default());
         let Some(Claimed { head, human }) = self.runs.get(run) else { return };
         let head = head.clone();
         if !*human {
@@ -444,7 +446,7 @@ impl Watch {
         }
         let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| world.pull(pr))) else { return };
         // An update is pushed onto the head it was decided on; everything else leaves it as it is.
-        let on = if effect.deed == Deed::BranchUpdated { 1 } else { 0 };
+        let on = if effect.action == Action::BranchUpdated { 1 } else { 0 };
         let now = pull.commits.iter().rev().nth(on).map(|sha| sha.as_ref());
         if now != Some(head.as_str()) && pull.is_open() {
             self.wrong(Wrong::OldHead, at, format!("{what} by {run} was decided on {head}, and the head is {now:?}"));
@@ -490,28 +492,28 @@ fn claimed(item: &Item) -> Claimed {
 }
 
 /// What Suture did, by whichever of its names.
-fn is_ours(effect: &Effect) -> bool {
+fn is_ours(effect: &AuditEntry) -> bool {
     matches!(effect.by.as_str(), "suture[bot]" | "jenkins:suture" | "bus" | "app")
 }
 
 /// What is done about a stuck pull request, and not only said.
-fn is_remedy(deed: Deed) -> bool {
+fn is_remedy(action: Action) -> bool {
     matches!(
-        deed,
-        Deed::BusEvent
-            | Deed::BuildQueued
-            | Deed::BuildStopped
-            | Deed::BranchUpdated
-            | Deed::PullClosed
-            | Deed::LabelAdded
-            | Deed::LabelRemoved
-            | Deed::CheckRerequested
-            | Deed::JobsRerun
+        action,
+        Action::BusEvent
+            | Action::BuildQueued
+            | Action::BuildStopped
+            | Action::BranchUpdated
+            | Action::PullClosed
+            | Action::LabelAdded
+            | Action::LabelRemoved
+            | Action::CheckRerequested
+            | Action::JobsRerun
     )
 }
 
 /// The detail of a bus event, as the world has written it down: its type, then its JSON.
-fn bus_detail(effect: &Effect) -> Value {
+fn bus_detail(effect: &AuditEntry) -> Value {
     let json = effect.detail.split_once(' ').map_or("", |(_, json)| json);
     serde_json::from_str(json).unwrap_or(Value::Null)
 }

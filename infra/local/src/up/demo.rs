@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::id::RepoName;
+use fakes::{Fakes, Fault, Faults, Gone, NewPull, Pr, Protection, Repo, Reports, Serving, Settings, Timing};
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
 use platform::lookup;
 use platform::store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use world::{Fault, Faults, Gone, NewPull, Pr, Protection, Repo, Reports, Serving, Settings, Timing, World};
 
 use super::Refusal;
 use super::pace::Pace;
@@ -80,14 +80,14 @@ struct Remembered {
 
 /// The world, served.
 pub(super) struct Demo {
-    pub(super) world: Arc<Mutex<World>>,
+    pub(super) world: Arc<Mutex<Fakes>>,
     pub(super) clock: Arc<Pace>,
     pub(super) serving: Serving,
     generation: u64,
     speed: f64,
 }
 
-fn look(world: &Mutex<World>) -> MutexGuard<'_, World> {
+fn look(world: &Mutex<Fakes>) -> MutexGuard<'_, Fakes> {
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,12 +104,12 @@ impl Demo {
         let generation = before.map_or(1, |before| before.generation + 1);
         let used = before.map_or(0, |before| before.last_number + NUMBERS_UNSAVED);
         let settings = settings(start.saturating_sub(BEFORE).unwrap_or(start), used);
-        let mut world = World::new(seed.wrapping_add(generation.wrapping_mul(0x9e37_79b9_7f4a_7c15)), settings);
+        let mut world = Fakes::new(seed.wrapping_add(generation.wrapping_mul(0x9e37_79b9_7f4a_7c15)), settings);
         prelude(&mut world, start);
         let clock = Arc::new(Pace::new(start, speed));
         let world = Arc::new(Mutex::new(world));
         let time = Arc::clone(&clock);
-        let serving = world::serve_following(Arc::clone(&world), move || time.now()).await;
+        let serving = fakes::serve_following(Arc::clone(&world), move || time.now()).await;
         let serving = serving.map_err(|error| Refusal(format!("The pretended world finds no free port: {error}.")))?;
         let demo = Self { world, clock, serving, generation, speed };
         demo.remember(place)?;
@@ -190,7 +190,7 @@ impl Demo {
                 let Ok(permit) = Arc::clone(&posts).acquire_owned().await else { return };
                 let (world, address) = (Arc::clone(&self.world), address.clone());
                 tokio::spawn(async move {
-                    let code = world::post(&address, &delivery).await;
+                    let code = fakes::post(&address, &delivery).await;
                     look(&world).webhook_answered(&delivery, code);
                     drop(permit);
                 });
@@ -223,7 +223,7 @@ fn settings(start: Timestamp, numbers_used_before: u64) -> Settings {
 }
 
 /// What happened before Suture came, and so without it.
-fn prelude(world: &mut World, start: Timestamp) {
+fn prelude(world: &mut Fakes, start: Timestamp) {
     let repos: Vec<String> = world.settings().repos.iter().map(|repo| repo.name.clone()).collect();
     for (minutes, repo, fault) in PRELUDE {
         world.advance_to(start.saturating_sub(SignedDuration::from_mins(minutes)).unwrap_or(start));
@@ -240,7 +240,7 @@ fn prelude(world: &mut World, start: Timestamp) {
 }
 
 /// CodeGenie opens a pull request. Every so often one that a person will have to see to; the others are left to chance.
-fn open_one(world: &mut World, turn: usize) {
+fn open_one(world: &mut Fakes, turn: usize) {
     let repos = &world.settings().repos;
     let repo = repos[TURNS[turn % TURNS.len()]].name.clone();
     let pr = world.open_pr(NewPull { repo, ..NewPull::default() });
@@ -250,7 +250,7 @@ fn open_one(world: &mut World, turn: usize) {
 }
 
 /// People see to what has waited for them long enough.
-fn people(world: &mut World, now: Timestamp) {
+fn people(world: &mut Fakes, now: Timestamp) {
     let open: Vec<(Pr, Timestamp)> =
         world.pulls().filter(|(_, pull)| pull.is_open()).map(|(pr, pull)| (pr, pull.created_at)).collect();
     for (pr, created_at) in open {

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::bus::DetailType;
 use domain::comment::Notice;
+use fakes::Fakes;
 use jiff::Timestamp;
 use platform::clock::Clock;
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use serde_json::json;
-use world::World;
 
 use super::lines::{Lines, News};
 use super::queue::{Queue, Reader};
@@ -22,7 +22,7 @@ use super::queue::{Queue, Reader};
 #[derive(Clone)]
 pub(super) enum Bots {
     /// Those of the pretended world.
-    Pretended(Arc<Mutex<World>>),
+    Pretended(Arc<Mutex<Fakes>>),
     /// Nobody: no bot can hear a bus that lives in this process.
     None,
 }

@@ -1,0 +1,72 @@
+//! The log of everything that was done to the outside: what a test reads to say "nothing was done twice".
+
+use jiff::Timestamp;
+
+use crate::fakes::{Fakes, Pr};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    PullOpened,
+    PullClosed,
+    PullReopened,
+    PullMerged,
+    BranchUpdated,
+    HeadPushed,
+    BasePushed,
+    CommentCreated,
+    ReactionAdded,
+    LabelAdded,
+    LabelRemoved,
+    ReviewSubmitted,
+    StatusPosted,
+    CheckRunCreated,
+    CheckRunUpdated,
+    CheckRerequested,
+    JobsRerun,
+    IssueOpened,
+    IssueEdited,
+    IssuePinned,
+    BuildQueued,
+    BuildStopped,
+    RepositoryScanned,
+    Redelivered,
+    BusEvent,
+}
+
+/// One write, in the order of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEntry {
+    pub at: Timestamp,
+    /// Who: a login, `jenkins:<user>` for what was asked of Jenkins, `bus` for bus events.
+    pub by: String,
+    pub action: Action,
+    /// The pull request or issue it was done to, if to one.
+    pub pr: Option<Pr>,
+    /// The head at that moment, if there is one.
+    pub head: Option<String>,
+    /// The label, the comment's text, the event's detail …
+    pub detail: String,
+}
+
+impl Fakes {
+    pub fn audit(&self) -> &[AuditEntry] {
+        &self.audit_log
+    }
+
+    /// What this login (or `jenkins:<user>`, or `bus`) has written.
+    pub fn audit_by<'a>(&'a self, by: &'a str) -> impl Iterator<Item = &'a AuditEntry> {
+        self.audit_log.iter().filter(move |entry| entry.by == by)
+    }
+
+    pub(crate) fn log(
+        &mut self,
+        by: &str,
+        action: Action,
+        pr: Option<Pr>,
+        head: Option<String>,
+        detail: impl Into<String>,
+    ) {
+        let at = self.now();
+        self.audit_log.push(AuditEntry { at, by: by.to_owned(), action, pr, head, detail: detail.into() });
+    }
+}

@@ -1,0 +1,129 @@
+//! CodeGenie: opens pull requests that repair vulnerabilities, by itself or when asked for a fresh one. And whoever else
+//! pushes to the base meanwhile.
+
+use serde_json::Value;
+
+use crate::clock::TimedEvent;
+use crate::fakes::Fakes;
+use crate::faults::Fault;
+use crate::github::changes::Opening;
+use crate::github::model::{PrIx, PullState, RepoIx};
+use crate::scenario::NewPull;
+
+pub(crate) const LOGIN: &str = "codegenie[bot]";
+
+/// A pull request CodeGenie was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    repo: RepoIx,
+    vulnerability: String,
+    replaces: Option<u64>,
+}
+
+impl Fakes {
+    pub(crate) fn genie_requested(&mut self, detail: &Value, old: Option<PrIx>) -> bool {
+        let (Some(repo), Some(id)) =
+            (self.repo_ix(detail["repo"].as_str().unwrap_or_default()), detail["vulnerability_id"].as_str())
+        else {
+            return false;
+        };
+        if old.is_some_and(|ix| self.strikes(ix, Fault::GenieAsleep)) {
+            return true;
+        }
+        self.genie_requests.push(Request {
+            repo,
+            vulnerability: id.to_owned(),
+            replaces: detail["pr_number"].as_u64(),
+        });
+        let ms = self.genie_rng.between(self.settings.timing.genie_ms);
+        self.clock.after_ms(ms, TimedEvent::GenieOpens(self.genie_requests.len() - 1));
+        true
+    }
+
+    /// Opens what was asked for, unless it is open already or repaired meanwhile: asking twice does no harm.
+    pub(crate) fn genie_opens(&mut self, place: usize) {
+        let Request { repo, vulnerability, replaces } = self.genie_requests[place].clone();
+        let known = |ix: &PrIx| self.github.pull(*ix).vulnerability.as_deref() == Some(&vulnerability);
+        let merged = |ix: &PrIx| self.github.pull(*ix).state == PullState::Merged && known(ix);
+        if self.open_pulls[repo.0].iter().any(known) || self.github.pulls_of(repo).any(|ix| merged(&ix)) {
+            return;
+        }
+        let ix = self.genie_pull(repo, &vulnerability, replaces, NewPull::default());
+        let plan = &mut self.fault_plans[ix.0];
+        // One conflict per vulnerability is bad luck; a second one is the fault that needs a person.
+        plan.planned.retain(|fault| !matches!(fault, Fault::Conflict | Fault::ConflictAgain));
+        if self.conflicts_again.contains(&vulnerability) {
+            self.fault_plans[ix.0].planned.push(Fault::ConflictAgain);
+            self.plan_base(ix);
+        }
+    }
+
+    /// CodeGenie finds a vulnerability of its own.
+    pub(crate) fn genie_finds(&mut self, repo: RepoIx) {
+        let id = self.next_vulnerability();
+        self.genie_pull(repo, &id, None, NewPull::default());
+    }
+
+    pub(crate) fn next_vulnerability(&mut self) -> String {
+        self.genie_found += 1;
+        format!("CVE-2026-{}", 10_000 + self.genie_found)
+    }
+
+    pub(crate) fn genie_pull(&mut self, repo: RepoIx, id: &str, replaces: Option<u64>, new: NewPull) -> PrIx {
+        let try_number =
+            self.github.pulls_of(repo).filter(|ix| self.github.pull(*ix).vulnerability.as_deref() == Some(id)).count()
+                + 1;
+        let suffix = if try_number > 1 { format!("-{try_number}") } else { String::new() };
+        let replaced = replaces.map_or_else(String::new, |number| format!("\n\nReplaces #{number}."));
+        let mut labels = vec!["codegenie".to_owned()];
+        labels.extend(new.labels);
+        self.open(Opening {
+            repo,
+            author: if new.author.is_empty() { LOGIN.to_owned() } else { new.author },
+            title: format!("Repair {id}"),
+            body: format!("Updates a dependency that is vulnerable to {id}.{replaced}"),
+            head_ref: format!("codegenie/{}{suffix}", id.to_ascii_lowercase()),
+            labels,
+            draft: new.draft,
+            fork: new.fork,
+            vulnerability: Some(id.to_owned()),
+        })
+    }
+
+    /// If a push to the base is among what will happen to a pull request, its time is chosen now.
+    pub(crate) fn plan_base(&mut self, ix: PrIx) {
+        for fault in self.fault_plans[ix.0].planned.clone() {
+            if matches!(fault, Fault::BaseMoves | Fault::Conflict | Fault::ConflictAgain) {
+                let ms = self.delay(ix, self.settings.timing.base_moves_ms);
+                self.clock.after_ms(ms, TimedEvent::BaseMoves(ix, fault != Fault::BaseMoves));
+            }
+        }
+    }
+
+    pub(crate) fn base_moves(&mut self, ix: PrIx, conflicting: bool) {
+        if !self.github.pull(ix).is_open() {
+            return;
+        }
+        let repo = self.github.pull(ix).repo;
+        if !conflicting {
+            if self.strikes(ix, Fault::BaseMoves) {
+                self.push_to_base(repo, "maria");
+            }
+            return;
+        }
+        let again = self.strikes(ix, Fault::ConflictAgain);
+        if again && let Some(id) = self.github.pull(ix).vulnerability.clone() {
+            self.conflicts_again.insert(id);
+        }
+        if again || self.strikes(ix, Fault::Conflict) {
+            self.conflict_with(ix);
+        }
+    }
+
+    /// A push to the base that touches the same lines.
+    pub(crate) fn conflict_with(&mut self, ix: PrIx) {
+        self.push_to_base(self.github.pull(ix).repo, "maria");
+        self.github.pulls[ix.0].conflicts = true;
+        self.forget_mergeability(ix);
+    }
+}

@@ -1,0 +1,272 @@
+//! The bots that look at pull requests: Policy Bot with its SOD validator, Approver Bot, Automerge Bot. Each
+//! is woken by changes, looks a little later, and acts on the state it finds then. CodeGenie, which opens pull requests, is in
+//! `codegenie`.
+
+pub(crate) mod codegenie;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::audit::Action;
+use crate::clock::{TimedEvent, later, stamp};
+use crate::fakes::{Fakes, Pr};
+use crate::faults::Fault;
+use crate::github::changes::StatusReport;
+use crate::github::commit::StatusState;
+use crate::github::model::{PrIx, ReviewState, Sha};
+use crate::github::webhooks::Target;
+use crate::settings::Bot;
+
+/// Labels that keep Automerge Bot away.
+const HOLD: [&str; 3] = ["do not merge", "hold", "wip"];
+
+fn place(bot: Bot) -> usize {
+    match bot {
+        Bot::Policy => 0,
+        Bot::Approver => 1,
+        Bot::Automerge => 2,
+    }
+}
+
+impl Fakes {
+    /// An event on the bus, as a rule of EventBridge would hand it to the bots. False if nobody knows its type, its detail
+    /// cannot be read, or there is no such pull request.
+    pub fn bus_event(&mut self, detail_type: &str, detail: &str) -> bool {
+        let Ok(json) = serde_json::from_str::<Value>(detail) else { return false };
+        let repo = json["repo"].as_str().unwrap_or_default();
+        let pr = Pr { repo: repo.to_owned(), number: json["pr_number"].as_u64().unwrap_or(0) };
+        let head = json["head_sha"].as_str().map(str::to_owned);
+        self.log("bus", Action::BusEvent, Some(pr.clone()), head, format!("{detail_type} {detail}"));
+        let ix = self.ix(&pr);
+        let bot = match (detail_type, ix) {
+            ("PullRequestRequested", _) => return self.genie_requested(&json, ix),
+            ("SodCheckRequested", Some(ix)) => {
+                // The validator fetches its data anew, and has Policy Bot look again.
+                self.fault_plans[ix.0].sod_old = false;
+                Bot::Policy
+            }
+            ("PolicyEvaluationRequested", Some(_)) => Bot::Policy,
+            ("ApprovalRequested", Some(_)) => Bot::Approver,
+            ("MergeRequested", Some(_)) => Bot::Automerge,
+            _ => return false,
+        };
+        if let Some(ix) = ix.filter(|_| self.settings.listening[place(bot)].bus) {
+            self.wake(bot, ix);
+        }
+        true
+    }
+
+    /// Somebody wakes a bot: it looks, even if it overlooked this pull request before.
+    pub(crate) fn wake(&mut self, bot: Bot, ix: PrIx) {
+        let plan = &mut self.fault_plans[ix.0];
+        plan.asleep_until[place(bot)] = None;
+        plan.woken[place(bot)] = true;
+        self.look_soon(bot, ix);
+    }
+
+    fn look_soon(&mut self, bot: Bot, ix: PrIx) {
+        if !self.github.pull(ix).is_open() || std::mem::replace(&mut self.fault_plans[ix.0].looking[place(bot)], true) {
+            return;
+        }
+        let ms = self.delay(ix, self.settings.timing.bot_ms);
+        self.clock.after_ms(ms, TimedEvent::BotLooks(bot, ix));
+    }
+
+    /// Policy Bot looks at every new head, green or not.
+    pub(crate) fn policy_look_soon(&mut self, ix: PrIx) {
+        self.look_soon(Bot::Policy, ix);
+    }
+
+    /// A pull request changed: every bot that has something to do now will look, unless it is asleep.
+    pub(crate) fn wake_bots_with_work(&mut self, ix: PrIx) {
+        if !self.github.pull(ix).is_open() {
+            return;
+        }
+        // GitHub's own auto-merge does not sleep.
+        if let Some((login, _)) = self.github.pull(ix).auto_merge.clone()
+            && self.is_ready(ix)
+        {
+            self.merge(ix, &login);
+            return;
+        }
+        for (bot, asleep) in
+            Bot::ALL.into_iter().zip([Fault::PolicyAsleep, Fault::ApproverAsleep, Fault::AutomergeAsleep])
+        {
+            if !self.has_work(bot, ix) || self.fault_plans[ix.0].looking[place(bot)] {
+                continue;
+            }
+            let now = self.now();
+            if self.strikes(ix, asleep) {
+                let ms = self.delay(ix, self.settings.timing.asleep_ms);
+                self.fault_plans[ix.0].asleep_until[place(bot)] = Some(later(now, ms));
+            }
+            if self.fault_plans[ix.0].asleep_until[place(bot)].is_none_or(|until| until <= now) {
+                self.look_soon(bot, ix);
+            }
+        }
+    }
+
+    fn has_work(&self, bot: Bot, ix: PrIx) -> bool {
+        match bot {
+            Bot::Policy => !self.has_verdict(ix) && !self.fault_plans[ix.0].evaluating && self.checks_green(ix),
+            Bot::Approver => !self.is_approved_by_bot(ix) && !self.github.pull(ix).draft && self.policy_passed(ix),
+            Bot::Automerge => self.is_ready(ix),
+        }
+    }
+
+    fn policy_status(&self, ix: PrIx) -> Option<(StatusState, &str)> {
+        let statuses = self.github.reported(ix).map_or(&[][..], |reported| &reported.statuses);
+        let own = statuses.iter().rev().find(|status| status.context.starts_with("policy-bot"))?;
+        Some((own.state, &own.description))
+    }
+
+    fn has_verdict(&self, ix: PrIx) -> bool {
+        self.policy_status(ix).is_some_and(|(state, _)| state != StatusState::Pending)
+    }
+
+    fn policy_passed(&self, ix: PrIx) -> bool {
+        self.policy_status(ix).is_some_and(|(state, _)| state == StatusState::Success)
+    }
+
+    fn is_approved_by_bot(&self, ix: PrIx) -> bool {
+        let pull = self.github.pull(ix);
+        pull.reviews.iter().any(|review| {
+            review.user == Bot::Approver.login()
+                && review.state == ReviewState::Approved
+                && review.commit == *pull.head()
+        })
+    }
+
+    /// Whether Automerge Bot would merge.
+    pub(crate) fn is_ready(&self, ix: PrIx) -> bool {
+        let pull = self.github.pull(ix);
+        let strict = self.github.repo(pull.repo).settings.strict;
+        pull.is_open()
+            && !pull.draft
+            && !pull.conflicts
+            && pull.queued_at.is_none()
+            && self.is_approved(ix)
+            && !(strict && self.github.behind_by(ix) > 0)
+            && !pull.labels.iter().any(|label| HOLD.contains(&label.to_ascii_lowercase().as_str()))
+            && self.checks_green(ix)
+            && self.required_green(ix)
+    }
+
+    pub(crate) fn bot_looks(&mut self, bot: Bot, ix: PrIx) {
+        let plan = &mut self.fault_plans[ix.0];
+        plan.looking[place(bot)] = false;
+        let woken = std::mem::take(&mut plan.woken[place(bot)]);
+        if !self.github.pull(ix).is_open() {
+            return;
+        }
+        match bot {
+            Bot::Policy => self.policy_looks(ix, woken),
+            Bot::Approver => self.approver_looks(ix),
+            Bot::Automerge => self.automerge_looks(ix, woken),
+        }
+    }
+
+    fn policy_looks(&mut self, ix: PrIx, woken: bool) {
+        if !self.checks_green(ix) {
+            if self.policy_status(ix).is_none() || woken {
+                self.say_policy(ix, StatusState::Pending, "0/3 rules approved: waiting for the build");
+            }
+            return;
+        }
+        if self.fault_plans[ix.0].evaluating || (self.has_verdict(ix) && !woken) {
+            return;
+        }
+        self.fault_plans[ix.0].evaluating = true;
+        self.say_policy(ix, StatusState::Pending, "Evaluating policies");
+        let (ms, sha) = (self.delay(ix, self.settings.timing.policy_ms), Arc::clone(self.github.pull(ix).head()));
+        self.clock.after_ms(ms, TimedEvent::PolicyAnswers(ix, sha));
+    }
+
+    pub(crate) fn policy_answers(&mut self, ix: PrIx, sha: &Sha) {
+        self.fault_plans[ix.0].evaluating = false;
+        if !self.github.pull(ix).is_open() {
+            return;
+        }
+        if self.github.pull(ix).head() != sha || !self.checks_green(ix) {
+            self.policy_look_soon(ix);
+            return;
+        }
+        if self.strikes(ix, Fault::SodTiming) {
+            self.fault_plans[ix.0].sod_old = true;
+        }
+        // An invalid policy stays so until a person repairs it.
+        let misconfigured =
+            self.awaits_repair(ix, Fault::PolicyMisconfigured) || self.strikes(ix, Fault::PolicyMisconfigured);
+        let (state, description) = if misconfigured {
+            (StatusState::Error, "Invalid policy in .policy.yml: unknown field `aproval`")
+        } else if self.fault_plans[ix.0].sod_old {
+            (StatusState::Failure, "Separation of duties not satisfied: no record of the author")
+        } else {
+            (StatusState::Success, "All rules are approved")
+        };
+        let times = if self.strikes(ix, Fault::BotAnswersTwice) { 2 } else { 1 };
+        for _ in 0..times {
+            self.say_policy(ix, state, description);
+        }
+    }
+
+    fn say_policy(&mut self, ix: PrIx, state: StatusState, description: &str) {
+        let pull = self.github.pull(ix);
+        let (repo, sha) = (pull.repo, Arc::clone(pull.head()));
+        let context = format!("policy-bot: {}", pull.base_ref);
+        let target_url =
+            format!("https://policy-bot.example/details/{}/{}", self.github.repo(repo).settings.name, pull.number);
+        self.post_status(
+            repo,
+            &sha,
+            Bot::Policy.login(),
+            StatusReport { context: &context, state, description, target_url: &target_url },
+        );
+        let result = match state {
+            StatusState::Pending => "started",
+            StatusState::Success => "passed",
+            StatusState::Failure | StatusState::Error => "failed",
+        };
+        self.report(Bot::Policy, ix, result, description);
+    }
+
+    fn approver_looks(&mut self, ix: PrIx) {
+        if !self.has_work(Bot::Approver, ix) || !self.checks_green(ix) {
+            return;
+        }
+        let times = if self.strikes(ix, Fault::BotAnswersTwice) { 2 } else { 1 };
+        for _ in 0..times {
+            self.review(ix, Bot::Approver.login(), ReviewState::Approved, "All policies are met.");
+        }
+        self.report(Bot::Approver, ix, "passed", "approved");
+    }
+
+    fn automerge_looks(&mut self, ix: PrIx, woken: bool) {
+        if !self.is_ready(ix) {
+            if woken {
+                self.report(Bot::Automerge, ix, "failed", "the pull request cannot be merged");
+            }
+            return;
+        }
+        self.report(Bot::Automerge, ix, "started", "merging");
+        if self.github.repo(self.github.pull(ix).repo).settings.merge_queue {
+            self.enqueue(ix, Bot::Automerge.login());
+        } else {
+            self.merge(ix, Bot::Automerge.login());
+        }
+    }
+
+    /// What a bot that reports directly posts to `/webhook/bot`.
+    fn report(&mut self, bot: Bot, ix: PrIx, result: &str, reason: &str) {
+        if !self.settings.listening[place(bot)].reports {
+            return;
+        }
+        let pull = self.github.pull(ix);
+        let payload = json!({
+            "id": self.id_rng.guid(), "bot": bot.login().trim_end_matches("[bot]"), "repo": self.github.repo(pull.repo).settings.name,
+            "pr_number": pull.number, "head_sha": pull.head(), "result": result, "reason": reason, "occurred_at": stamp(self.now()),
+        });
+        self.send_direct(Target::Bot, "bot", Some(ix), &payload);
+    }
+}

@@ -1,0 +1,214 @@
+//! The whole model: its state, its clock, and the timed events.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::audit::AuditEntry;
+use crate::bots::codegenie::Request;
+use crate::clock::{Clock, TimedEvent};
+use crate::faults::{Fault, FaultPlan, FaultTarget, Forced};
+use crate::github::access::Budget;
+use crate::github::model::{GitHub, PrIx, Pull, RepoIx, Repository};
+use crate::github::webhooks::{Delivery, DeliveryRecord};
+use crate::jenkins::Jenkins;
+use crate::rng::Rng;
+use crate::settings::Settings;
+
+/// A pull request (or issue) by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pr {
+    /// `owner/name`.
+    pub repo: String,
+    pub number: u64,
+}
+
+impl std::fmt::Display for Pr {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}#{}", self.repo, self.number)
+    }
+}
+
+/// No pull request has as many statuses, checks, comments and webhooks as this.
+const IDS_PER_NUMBER: u64 = 10_000;
+
+/// GitHub, Jenkins, the bots and CodeGenie. Deterministic: the same seed, settings and calls have the same results.
+#[derive(Debug)]
+pub struct Fakes {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) seed: u64,
+    /// One stream per purpose: ids and commits, CodeGenie, webhooks, requests. Each pull request has one of its own.
+    pub(crate) id_rng: Rng,
+    pub(crate) genie_rng: Rng,
+    pub(crate) webhook_rng: Rng,
+    pub(crate) request_rng: Rng,
+    pub(crate) github: GitHub,
+    pub(crate) jenkins: Jenkins,
+    pub(crate) fault_plans: Vec<FaultPlan>,
+    pub(crate) open_pulls: Vec<BTreeSet<PrIx>>,
+    pub(crate) audit_log: Vec<AuditEntry>,
+    pub(crate) deliveries: Vec<DeliveryRecord>,
+    pub(crate) bodies_forgotten: usize,
+    /// What every webhook of a repository ends with.
+    pub(crate) envelopes: Vec<String>,
+    pub(crate) outbox: Vec<Delivery>,
+    pub(crate) budgets: HashMap<String, Budget>,
+    pub(crate) installation_tokens: HashMap<String, Timestamp>,
+    pub(crate) forced: Forced,
+    pub(crate) webhook_faults: Vec<Fault>,
+    pub(crate) request_faults: Vec<Fault>,
+    pub(crate) unknown_requests: Vec<String>,
+    pub(crate) requests: u64,
+    pub(crate) genie_requests: Vec<Request>,
+    pub(crate) genie_found: u64,
+    /// Conflicts that wait for the replacement of this vulnerability.
+    pub(crate) conflicts_again: BTreeSet<String>,
+}
+
+impl Fakes {
+    /// Begins at `settings.start`.
+    pub fn new(seed: u64, settings: Settings) -> Self {
+        let used_before = settings.numbers_used_before;
+        let mut github = GitHub { last_id: 1_000_000 + used_before * IDS_PER_NUMBER, ..GitHub::default() };
+        let mut id_rng = Rng::new(seed, 1);
+        for repo in &settings.repos {
+            let (owner, name) = repo.name.split_once('/').unwrap_or(("acme", &repo.name));
+            let id = github.id();
+            github.by_name.insert(repo.name.to_ascii_lowercase(), RepoIx(github.repos.len()));
+            github.repos.push(Repository {
+                id,
+                owner: owner.to_owned(),
+                name: name.to_owned(),
+                settings: repo.clone(),
+                base: vec![Arc::from(id_rng.hex(40))],
+                numbers: Vec::new(),
+                used_before,
+            });
+        }
+        let mut fakes = Self {
+            clock: Clock::new(settings.start),
+            seed,
+            id_rng,
+            genie_rng: Rng::new(seed, 2),
+            webhook_rng: Rng::new(seed, 3),
+            request_rng: Rng::new(seed, 4),
+            open_pulls: vec![BTreeSet::new(); github.repos.len()],
+            github,
+            jenkins: Jenkins::default(),
+            fault_plans: Vec::new(),
+            audit_log: Vec::new(),
+            deliveries: Vec::new(),
+            bodies_forgotten: 0,
+            envelopes: Vec::new(),
+            outbox: Vec::new(),
+            budgets: HashMap::new(),
+            installation_tokens: HashMap::new(),
+            forced: Forced::new(),
+            webhook_faults: settings.faults.of(FaultTarget::Webhook),
+            request_faults: settings.faults.of(FaultTarget::Request),
+            unknown_requests: Vec::new(),
+            requests: 0,
+            genie_requests: Vec::new(),
+            genie_found: used_before * settings.repos.len() as u64,
+            conflicts_again: BTreeSet::new(),
+            settings,
+        };
+        fakes.make_envelopes();
+        fakes
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// When something next happens by itself; `None` if nothing ever will.
+    pub fn next_event_at(&self) -> Option<Timestamp> {
+        if self.outbox.is_empty() { self.clock.next_at() } else { Some(self.now()) }
+    }
+
+    /// Lets time pass until then; everything that was to happen happens, in order. Time never goes back.
+    pub fn advance_to(&mut self, until: Timestamp) {
+        while let Some(what) = self.clock.step(until) {
+            self.run_event(what);
+        }
+        self.clock.now = self.clock.now.max(until);
+    }
+
+    pub fn advance(&mut self, by: SignedDuration) {
+        self.advance_to(self.now().checked_add(by).unwrap_or(Timestamp::MAX));
+    }
+
+    fn run_event(&mut self, what: TimedEvent) {
+        match what {
+            TimedEvent::MergeabilityKnown(ix, version) => self.mergeability_known(ix, version),
+            TimedEvent::Send(place) => self.send(place),
+            TimedEvent::JenkinsNotices(ix, sha) => self.jenkins_notices(ix, &sha),
+            TimedEvent::BuildStarts(item) => self.build_starts(item),
+            TimedEvent::BuildEnds(build) => self.build_ends(build),
+            TimedEvent::BuildReported(build) => self.build_reported(build),
+            TimedEvent::BotLooks(bot, ix) => self.bot_looks(bot, ix),
+            TimedEvent::PolicyAnswers(ix, sha) => self.policy_answers(ix, &sha),
+            TimedEvent::QueueMerges(ix) => self.queue_merges(ix),
+            TimedEvent::BaseMoves(ix, conflicting) => self.base_moves(ix, conflicting),
+            TimedEvent::GenieOpens(request) => self.genie_opens(request),
+            TimedEvent::GenieFinds(repo) => self.genie_finds(repo),
+        }
+    }
+
+    /// A random delay, from the pull request's own stream.
+    pub(crate) fn delay(&mut self, ix: PrIx, range: (u64, u64)) -> u64 {
+        self.fault_plans[ix.0].rng.between(range)
+    }
+
+    pub fn pull(&self, pr: &Pr) -> Option<&Pull> {
+        self.ix(pr).map(|ix| self.github.pull(ix))
+    }
+
+    /// All pull requests, oldest first.
+    pub fn pulls(&self) -> impl Iterator<Item = (Pr, &Pull)> {
+        self.github.pulls.iter().enumerate().map(|(place, pull)| (self.name_of(PrIx(place)), pull))
+    }
+
+    /// The names of all but so many of the oldest: what is new to somebody who has seen those.
+    pub fn pulls_after(&self, seen: usize) -> impl Iterator<Item = Pr> {
+        (seen..self.github.pulls.len()).map(|place| self.name_of(PrIx(place)))
+    }
+
+    /// The highest number of any pull request or issue: fakes that come after these must not use it again.
+    pub fn last_number(&self) -> u64 {
+        self.github.repos.iter().map(Repository::last_number).max().unwrap_or(0)
+    }
+
+    /// How many requests GitHub and Jenkins were asked.
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// Requests that neither API knows: a test asserts that there are none.
+    pub fn unknown_requests(&self) -> &[String] {
+        &self.unknown_requests
+    }
+
+    pub(crate) fn ix(&self, pr: &Pr) -> Option<PrIx> {
+        self.github.pull_at(self.repo_ix(&pr.repo)?, pr.number)
+    }
+
+    pub(crate) fn repo_ix(&self, name: &str) -> Option<RepoIx> {
+        self.github.by_name.get(&name.to_ascii_lowercase()).copied()
+    }
+
+    pub(crate) fn name_of(&self, ix: PrIx) -> Pr {
+        let pull = self.github.pull(ix);
+        self.pr_named(pull.repo, pull.number)
+    }
+
+    pub(crate) fn pr_named(&self, repo: RepoIx, number: u64) -> Pr {
+        Pr { repo: self.github.repo(repo).settings.name.clone(), number }
+    }
+}

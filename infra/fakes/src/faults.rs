@@ -1,0 +1,338 @@
+//! The faults that can be injected: their names, which pull requests they strike, and which of them need a person. What a
+//! fault does is written where it strikes.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use jiff::Timestamp;
+
+use crate::fakes::{Fakes, Pr};
+use crate::github::model::PrIx;
+use crate::rng::Rng;
+
+/// A way to go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// A webhook gets no answer: GitHub's delivery log shows it failed, and it can be redelivered.
+    WebhookLost,
+    /// A webhook is never sent, and GitHub knows nothing of it.
+    WebhookNeverSent,
+    /// A webhook comes minutes late.
+    WebhookLate,
+    /// A webhook comes twice.
+    WebhookDoubled,
+    /// A webhook is overtaken by those after it.
+    WebhookReordered,
+    /// Jenkins does not notice the head: its checks never start.
+    JenkinsDeaf,
+    /// The build agent dies: the build fails, the change is fine.
+    AgentLost,
+    /// The build never ends, until it is stopped.
+    BuildHung,
+    /// The build ends, and the report to GitHub is lost.
+    ReportLost,
+    /// A test times out once.
+    FlakyTest,
+    /// The change breaks a test. A person must repair it.
+    RealTestFailure,
+    /// Policy Bot misses that the checks are green.
+    PolicyAsleep,
+    /// Approver Bot misses that the policies are met.
+    ApproverAsleep,
+    /// Automerge Bot misses that the pull request is approved.
+    AutomergeAsleep,
+    /// A bot says everything twice.
+    BotAnswersTwice,
+    /// The separation-of-duties validator has old data at first.
+    SodTiming,
+    /// The policy file is invalid. A person must repair it.
+    PolicyMisconfigured,
+    /// Somebody pushes to the base meanwhile.
+    BaseMoves,
+    /// Somebody's push to the base conflicts with the change; a fresh pull request does not.
+    Conflict,
+    /// Two fixes conflict: the fresh pull request conflicts as well. A person must choose.
+    ConflictAgain,
+    /// CodeGenie misses the first request for a fresh pull request.
+    GenieAsleep,
+    /// GitHub takes very long to work out whether a head can be merged.
+    MergeableUnknown,
+    /// GitHub answers 403 with a secondary rate limit.
+    ApiForbidden,
+    /// GitHub answers 429.
+    ApiTooMany,
+    /// GitHub answers 500 and has done nothing.
+    ApiError,
+    /// GitHub does not answer, and has done nothing.
+    ApiTimeout,
+    /// GitHub or Jenkins does what it was asked and its answer is lost.
+    AnswerLost,
+    /// A GraphQL answer lacks a node, with errors beside the data.
+    GraphqlPartial,
+    /// Jenkins cannot be reached.
+    JenkinsDown,
+}
+
+/// What a fault is injected into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FaultTarget {
+    Webhook,
+    Request,
+    PullRequest,
+}
+
+const COUNT: usize = 29;
+
+/// Every fault, in the order of the enum: its name on a command line, and what it is injected into.
+const TABLE: [(Fault, &str, FaultTarget); COUNT] = [
+    (Fault::WebhookLost, "webhook-lost", FaultTarget::Webhook),
+    (Fault::WebhookNeverSent, "webhook-never-sent", FaultTarget::Webhook),
+    (Fault::WebhookLate, "webhook-late", FaultTarget::Webhook),
+    (Fault::WebhookDoubled, "webhook-doubled", FaultTarget::Webhook),
+    (Fault::WebhookReordered, "webhook-reordered", FaultTarget::Webhook),
+    (Fault::JenkinsDeaf, "jenkins-deaf", FaultTarget::PullRequest),
+    (Fault::AgentLost, "agent-lost", FaultTarget::PullRequest),
+    (Fault::BuildHung, "build-hung", FaultTarget::PullRequest),
+    (Fault::ReportLost, "report-lost", FaultTarget::PullRequest),
+    (Fault::FlakyTest, "flaky-test", FaultTarget::PullRequest),
+    (Fault::RealTestFailure, "real-test-failure", FaultTarget::PullRequest),
+    (Fault::PolicyAsleep, "policy-asleep", FaultTarget::PullRequest),
+    (Fault::ApproverAsleep, "approver-asleep", FaultTarget::PullRequest),
+    (Fault::AutomergeAsleep, "automerge-asleep", FaultTarget::PullRequest),
+    (Fault::BotAnswersTwice, "bot-answers-twice", FaultTarget::PullRequest),
+    (Fault::SodTiming, "sod-timing", FaultTarget::PullRequest),
+    (Fault::PolicyMisconfigured, "policy-misconfigured", FaultTarget::PullRequest),
+    (Fault::BaseMoves, "base-moves", FaultTarget::PullRequest),
+    (Fault::Conflict, "conflict", FaultTarget::PullRequest),
+    (Fault::ConflictAgain, "conflict-again", FaultTarget::PullRequest),
+    (Fault::GenieAsleep, "genie-asleep", FaultTarget::PullRequest),
+    (Fault::MergeableUnknown, "mergeable-unknown", FaultTarget::PullRequest),
+    (Fault::ApiForbidden, "api-403", FaultTarget::Request),
+    (Fault::ApiTooMany, "api-429", FaultTarget::Request),
+    (Fault::ApiError, "api-500", FaultTarget::Request),
+    (Fault::ApiTimeout, "api-timeout", FaultTarget::Request),
+    (Fault::AnswerLost, "answer-lost", FaultTarget::Request),
+    (Fault::GraphqlPartial, "graphql-partial", FaultTarget::Request),
+    (Fault::JenkinsDown, "jenkins-down", FaultTarget::Request),
+];
+
+impl Fault {
+    pub const ALL: [Self; COUNT] = {
+        let mut all = [Self::WebhookLost; COUNT];
+        let mut place = 0;
+        while place < COUNT {
+            all[place] = TABLE[place].0;
+            place += 1;
+        }
+        all
+    };
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        TABLE[self as usize].1
+    }
+
+    fn target(self) -> FaultTarget {
+        TABLE[self as usize].2
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| fault.name() == name)
+    }
+
+    /// Why no machine can repair it, if none can.
+    pub fn needs_a_person(self) -> Option<&'static str> {
+        if self == Self::RealTestFailure {
+            Some("the change breaks a test")
+        } else if self == Self::PolicyMisconfigured {
+            Some("the policy file is invalid")
+        } else if self == Self::ConflictAgain {
+            Some("two fixes conflict, and a fresh pull request conflicts again")
+        } else {
+            None
+        }
+    }
+}
+
+/// Which faults there are, and how often they strike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Faults {
+    /// The faults that may strike at random.
+    pub chosen: BTreeSet<Fault>,
+    /// The share of pull requests that something happens to.
+    pub lives: f64,
+    /// The share of webhooks that something happens to.
+    pub webhooks: f64,
+    /// The share of requests that something happens to.
+    pub requests: f64,
+}
+
+impl Faults {
+    /// Nothing goes wrong at random.
+    pub fn none() -> Self {
+        Self::only([])
+    }
+
+    /// Everything that can go wrong does, sometimes.
+    pub fn all() -> Self {
+        Self::only(Fault::ALL)
+    }
+
+    pub fn only(chosen: impl IntoIterator<Item = Fault>) -> Self {
+        Self { chosen: chosen.into_iter().collect(), lives: 0.6, webhooks: 0.05, requests: 0.02 }
+    }
+
+    /// `all`, `none` or names with commas between; the error is the name that does not exist.
+    pub fn named(list: &str) -> Result<Self, String> {
+        match list {
+            "all" => Ok(Self::all()),
+            "none" | "" => Ok(Self::none()),
+            names => names
+                .split(',')
+                .map(|name| Fault::named(name.trim()).ok_or_else(|| name.trim().to_owned()))
+                .collect::<Result<Vec<_>, _>>()
+                .map(Self::only),
+        }
+    }
+
+    pub(crate) fn of(&self, target: FaultTarget) -> Vec<Fault> {
+        self.chosen.iter().copied().filter(|fault| fault.target() == target).collect()
+    }
+}
+
+/// The faults planned for one pull request, those that have struck it, and what its bots are doing.
+#[derive(Debug, Clone)]
+pub(crate) struct FaultPlan {
+    /// Its own: what happens to others does not change it.
+    pub(crate) rng: Rng,
+    pub(crate) planned: Vec<Fault>,
+    pub(crate) struck: Vec<(Timestamp, Fault)>,
+    pub(crate) person: Option<&'static str>,
+    /// Until when each bot overlooks this pull request.
+    pub(crate) asleep_until: [Option<Timestamp>; 3],
+    /// Bots that will look anyway: one look at a time is enough.
+    pub(crate) looking: [bool; 3],
+    /// Bots that somebody woke: they look even at what they have looked at.
+    pub(crate) woken: [bool; 3],
+    /// Whether Policy Bot is evaluating.
+    pub(crate) evaluating: bool,
+    /// Whether SOD data is old still.
+    pub(crate) sod_old: bool,
+}
+
+impl FaultPlan {
+    pub(crate) fn new(rng: Rng) -> Self {
+        Self {
+            rng,
+            planned: Vec::new(),
+            struck: Vec::new(),
+            person: None,
+            asleep_until: [None; 3],
+            looking: [false; 3],
+            woken: [false; 3],
+            evaluating: false,
+            sod_old: false,
+        }
+    }
+}
+
+/// Faults asked for by a test, for the next request.
+pub(crate) type Forced = VecDeque<(Fault, Option<PrIx>)>;
+
+impl Fakes {
+    /// Makes a fault strike this pull request at its next occasion, in addition to the random ones.
+    pub fn force(&mut self, fault: Fault, pr: &Pr) {
+        let Some(ix) = self.ix(pr) else { return };
+        match fault.target() {
+            FaultTarget::Request => self.forced.push_back((fault, Some(ix))),
+            FaultTarget::Webhook => self.fault_plans[ix.0].planned.push(fault),
+            FaultTarget::PullRequest => {
+                self.fault_plans[ix.0].planned.push(fault);
+                self.plan_base(ix);
+            }
+        }
+    }
+
+    /// Makes a fault of GitHub's or Jenkins' API strike the next request it can strike.
+    pub fn force_request(&mut self, fault: Fault) {
+        self.forced.push_back((fault, None));
+    }
+
+    /// Replaces the random faults from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.webhook_faults = faults.of(FaultTarget::Webhook);
+        self.request_faults = faults.of(FaultTarget::Request);
+        self.settings.faults = faults;
+    }
+
+    /// Why this pull request really needs a person, if it does.
+    pub fn needs_a_person(&self, pr: &Pr) -> Option<&'static str> {
+        self.ix(pr).and_then(|ix| self.fault_plans[ix.0].person)
+    }
+
+    /// The faults that have struck this pull request, and when.
+    pub fn struck(&self, pr: &Pr) -> &[(Timestamp, Fault)] {
+        self.ix(pr).map_or(&[], |ix| &self.fault_plans[ix.0].struck)
+    }
+
+    /// Draws a new pull request's faults.
+    pub(crate) fn plan_faults(&mut self, ix: PrIx) {
+        let candidates = self.settings.faults.of(FaultTarget::PullRequest);
+        let mut share = self.settings.faults.lives;
+        let plan = &mut self.fault_plans[ix.0];
+        while !candidates.is_empty() && plan.rng.happens(share) {
+            if let Some(fault) = plan.rng.pick(&candidates).filter(|fault| !plan.planned.contains(fault)) {
+                plan.planned.push(*fault);
+            }
+            share /= 4.0;
+        }
+        self.plan_base(ix);
+    }
+
+    /// Whether this fault strikes now; it strikes once.
+    pub(crate) fn strikes(&mut self, ix: PrIx, fault: Fault) -> bool {
+        let now = self.now();
+        let plan = &mut self.fault_plans[ix.0];
+        let Some(place) = plan.planned.iter().position(|planned| *planned == fault) else { return false };
+        plan.planned.remove(place);
+        plan.struck.push((now, fault));
+        plan.person = plan.person.or(fault.needs_a_person());
+        true
+    }
+
+    /// Whether this fault has struck and still waits for a person's repair.
+    pub(crate) fn awaits_repair(&self, ix: PrIx, fault: Fault) -> bool {
+        let plan = &self.fault_plans[ix.0];
+        plan.person.is_some() && plan.struck.iter().any(|(_, struck)| *struck == fault)
+    }
+
+    /// What happens to a webhook about this pull request, if anything.
+    pub(crate) fn webhook_fault(&mut self, ix: Option<PrIx>) -> Option<Fault> {
+        if let Some(ix) = ix {
+            let planned =
+                self.fault_plans[ix.0].planned.iter().copied().find(|fault| fault.target() == FaultTarget::Webhook);
+            if let Some(fault) = planned {
+                self.strikes(ix, fault);
+                return Some(fault);
+            }
+        }
+        if !self.webhook_faults.is_empty() && self.webhook_rng.happens(self.settings.faults.webhooks) {
+            return self.webhook_rng.pick(&self.webhook_faults).copied();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_enum_and_names_differ() {
+        for (place, fault) in Fault::ALL.into_iter().enumerate() {
+            assert_eq!((fault as usize, Fault::named(fault.name())), (place, Some(fault)));
+        }
+        assert_eq!(Faults::named("agent-lost, conflict"), Ok(Faults::only([Fault::AgentLost, Fault::Conflict])));
+        assert_eq!(Faults::named("agent-last"), Err("agent-last".to_owned()));
+        assert_eq!(Faults::named("all").map(|faults| faults.chosen.len()), Ok(29));
+    }
+}

@@ -1,0 +1,260 @@
+//! What GitHub knows: plain records. What hangs on commits is in `commit`; how it all changes, in `changes` and
+//! `discussion`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::commit::Reported;
+use crate::settings::Repo;
+
+pub(crate) type Sha = Arc<str>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PrIx(pub(crate) usize);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RepoIx(pub(crate) usize);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullState {
+    Open,
+    Closed,
+    Merged,
+}
+
+/// What GitHub has worked out about merging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mergeability {
+    /// Nobody has asked since the last change.
+    Unasked,
+    /// Asked, not worked out yet.
+    Computing,
+    /// Worked out: whether it can be merged without conflicts.
+    Known(bool),
+}
+
+#[derive(Debug, Clone)]
+pub struct Pull {
+    pub(crate) repo: RepoIx,
+    pub number: u64,
+    pub id: u64,
+    pub node_id: String,
+    pub title: String,
+    pub body: String,
+    pub author: String,
+    pub head_ref: String,
+    pub base_ref: String,
+    /// The head's commits, newest last.
+    pub commits: Vec<Arc<str>>,
+    /// How many commits of the base the head contains.
+    pub base_commits: usize,
+    pub state: PullState,
+    pub draft: bool,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// Closed or merged.
+    pub closed_at: Option<Timestamp>,
+    pub merged_by: Option<String>,
+    /// The commit the merge made.
+    pub merge_commit: Option<Arc<str>>,
+    pub labels: Vec<String>,
+    /// Reviews, oldest first.
+    pub reviews: Vec<Review>,
+    /// From a fork: check events name no pull request.
+    pub fork: bool,
+    /// Whether its base has moved in a way that conflicts.
+    pub conflicts: bool,
+    /// What GitHub has worked out about that.
+    pub mergeability: Mergeability,
+    pub(crate) mergeability_version: u32,
+    /// The head's branch was deleted: it cannot be reopened.
+    pub head_deleted: bool,
+    /// Auto-merge was switched on by this login at this time.
+    pub auto_merge: Option<(String, Timestamp)>,
+    /// In the merge queue since.
+    pub queued_at: Option<Timestamp>,
+    /// The vulnerability it repairs, as CodeGenie knows it.
+    pub vulnerability: Option<String>,
+}
+
+impl Pull {
+    pub fn head(&self) -> &Arc<str> {
+        // A pull request without a commit cannot be opened.
+        &self.commits[self.commits.len() - 1]
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.state == PullState::Open
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Review {
+    pub id: u64,
+    pub user: String,
+    pub state: ReviewState,
+    pub body: String,
+    pub commit: Arc<str>,
+    pub submitted_at: Timestamp,
+    pub reactions: Vec<Reaction>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReviewState {
+    Approved,
+    ChangesRequested,
+    Commented,
+    Dismissed,
+}
+
+impl ReviewState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Approved => "APPROVED",
+            Self::ChangesRequested => "CHANGES_REQUESTED",
+            Self::Commented => "COMMENTED",
+            Self::Dismissed => "DISMISSED",
+        }
+    }
+}
+
+/// A comment on a pull request or an issue.
+#[derive(Debug, Clone)]
+pub struct Comment {
+    pub id: u64,
+    pub(crate) repo: RepoIx,
+    pub number: u64,
+    pub user: String,
+    pub body: String,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub reactions: Vec<Reaction>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reaction {
+    pub id: u64,
+    pub user: String,
+    /// `eyes`, `rocket`, …
+    pub content: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct Issue {
+    pub(crate) repo: RepoIx,
+    pub number: u64,
+    pub id: u64,
+    pub node_id: String,
+    pub title: String,
+    pub body: String,
+    pub user: String,
+    pub open: bool,
+    pub pinned: bool,
+    /// Why it was closed: `completed` or `not_planned`.
+    pub state_reason: Option<String>,
+    pub labels: Vec<String>,
+    /// Logins of who is assigned.
+    pub assignees: Vec<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbered {
+    Pull(PrIx),
+    Issue(usize),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Repository {
+    pub(crate) id: u64,
+    pub(crate) owner: String,
+    pub(crate) name: String,
+    pub(crate) settings: Repo,
+    /// The base's commits, newest last; other branches than the base are not told apart.
+    pub(crate) base: Vec<Sha>,
+    /// From the first number on.
+    pub(crate) numbers: Vec<Numbered>,
+    /// The numbers that earlier fakes have used.
+    pub(crate) used_before: u64,
+}
+
+impl Repository {
+    pub(crate) fn last_number(&self) -> u64 {
+        self.used_before + self.numbers.len() as u64
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct GitHub {
+    pub(crate) repos: Vec<Repository>,
+    pub(crate) by_name: HashMap<String, RepoIx>,
+    pub(crate) pulls: Vec<Pull>,
+    pub(crate) by_node: HashMap<String, Numbered>,
+    pub(crate) issues: Vec<Issue>,
+    pub(crate) commits: HashMap<Sha, Reported>,
+    /// In the order of their ids.
+    pub(crate) comments: Vec<Comment>,
+    /// Their places, by what they are on.
+    pub(crate) comments_of: HashMap<(RepoIx, u64), Vec<usize>>,
+    /// Where each review is.
+    pub(crate) by_review: HashMap<u64, (PrIx, usize)>,
+    /// The commit of each check run and suite.
+    pub(crate) sha_of_check: HashMap<u64, Sha>,
+    pub(crate) last_id: u64,
+}
+
+impl GitHub {
+    /// A fresh id, larger than every one before it.
+    pub(crate) fn id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    pub(crate) fn repo(&self, ix: RepoIx) -> &Repository {
+        &self.repos[ix.0]
+    }
+
+    pub(crate) fn pull(&self, ix: PrIx) -> &Pull {
+        &self.pulls[ix.0]
+    }
+
+    pub(crate) fn numbered(&self, repo: RepoIx, number: u64) -> Option<Numbered> {
+        let repo = self.repo(repo);
+        let place = usize::try_from(number.checked_sub(repo.used_before + 1)?).ok()?;
+        repo.numbers.get(place).copied()
+    }
+
+    pub(crate) fn pull_at(&self, repo: RepoIx, number: u64) -> Option<PrIx> {
+        match self.numbered(repo, number)? {
+            Numbered::Pull(ix) => Some(ix),
+            Numbered::Issue(_) => None,
+        }
+    }
+
+    /// The pull requests of a repository, oldest first.
+    pub(crate) fn pulls_of(&self, repo: RepoIx) -> impl DoubleEndedIterator<Item = PrIx> + '_ {
+        self.repo(repo).numbers.iter().filter_map(|numbered| match numbered {
+            Numbered::Pull(ix) => Some(*ix),
+            Numbered::Issue(_) => None,
+        })
+    }
+
+    /// How many commits of the base the head lacks.
+    pub(crate) fn behind_by(&self, ix: PrIx) -> usize {
+        let pull = self.pull(ix);
+        self.repo(pull.repo).base.len().saturating_sub(pull.base_commits)
+    }
+
+    /// What was reported on a pull request's head.
+    pub(crate) fn reported(&self, ix: PrIx) -> Option<&Reported> {
+        self.commits.get(self.pull(ix).head())
+    }
+
+    pub(crate) fn base_tip(&self, repo: RepoIx) -> Sha {
+        let base = &self.repo(repo).base;
+        Arc::clone(&base[base.len() - 1])
+    }
+}

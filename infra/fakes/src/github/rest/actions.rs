@@ -1,0 +1,107 @@
+//! GitHub Actions, as far as running failed jobs again needs it: a workflow run for each commit that was built, whose attempts are its
+//! builds. A run keeps its id when it is run again.
+
+use serde_json::{Value, json};
+
+use crate::audit::Action;
+use crate::clock::stamp;
+use crate::fakes::Fakes;
+use crate::github::access::Caller;
+use crate::github::model::{PrIx, RepoIx};
+use crate::http_api::{ApiRequest, ApiResponse, page};
+use crate::jenkins::{Build, BuildResult};
+use crate::settings::Reports;
+
+/// One workflow run: all builds of a commit of a pull request, oldest first.
+struct Workflow<'a> {
+    pr: PrIx,
+    attempts: Vec<&'a Build>,
+}
+
+impl Workflow<'_> {
+    fn id(&self) -> u64 {
+        self.attempts.first().map_or(0, |first| first.queue_id)
+    }
+
+    fn last(&self) -> Option<&Build> {
+        self.attempts.last().copied()
+    }
+}
+
+impl Fakes {
+    pub(super) fn actions_api(
+        &mut self,
+        request: &ApiRequest,
+        caller: &Caller,
+        repo: RepoIx,
+        rest: &[&str],
+    ) -> Option<ApiResponse> {
+        Some(match (request.method.as_str(), rest) {
+            ("GET", ["actions", "runs"]) => {
+                let runs = self.workflows(repo);
+                let wanted = |it: &&Workflow<'_>| {
+                    request.param("head_sha").is_none_or(|sha| it.last().is_some_and(|build| *build.sha == *sha))
+                };
+                let list: Vec<Value> = runs.iter().rev().filter(wanted).map(|it| self.workflow_json(it)).collect();
+                page(
+                    request,
+                    &self.settings.api_url,
+                    list,
+                    |items, total| json!({"total_count": total, "workflow_runs": items}),
+                )
+            }
+            ("POST", ["actions", "runs", id, "rerun-failed-jobs"]) => self.rerun(caller, repo, id),
+            _ => return None,
+        })
+    }
+
+    fn workflows(&self, repo: RepoIx) -> Vec<Workflow<'_>> {
+        let mut runs: Vec<Workflow<'_>> = Vec::new();
+        if self.github.repo(repo).settings.reports != Reports::Actions {
+            return runs;
+        }
+        for build in self.jenkins.builds.iter().filter(|build| self.github.pull(build.pr).repo == repo) {
+            let known = runs.iter_mut().find(|it| it.pr == build.pr && it.attempts[0].sha == build.sha);
+            match known {
+                Some(known) => known.attempts.push(build),
+                None => runs.push(Workflow { pr: build.pr, attempts: vec![build] }),
+            }
+        }
+        runs
+    }
+
+    /// Whoever may write Actions may have failed jobs run again; a run at work, or one without failed jobs, may not.
+    fn rerun(&mut self, caller: &Caller, repo: RepoIx, id: &str) -> ApiResponse {
+        let runs = self.workflows(repo);
+        let Some(run) = runs.iter().find(|run| run.id().to_string() == id) else { return ApiResponse::not_found() };
+        let ended = run.last().and_then(|build| build.result);
+        let (pr, waits) = (run.pr, self.waiting_item(run.pr).is_some());
+        if ended.is_none() || waits {
+            return ApiResponse::error(403, "This workflow is already running");
+        }
+        if ended == Some(BuildResult::Success) {
+            return ApiResponse::error(403, "The workflow run containing these jobs has no failed jobs");
+        }
+        self.queue_build(pr, Vec::new());
+        self.note(caller.login(), Action::JobsRerun, pr, id);
+        ApiResponse::json(201, &json!({}))
+    }
+
+    /// An attempt that waits for a runner is the newest one already.
+    fn workflow_json(&self, run: &Workflow<'_>) -> Value {
+        let Some(last) = run.last() else { return Value::Null };
+        let waits = self.waiting_item(run.pr).and_then(|id| self.jenkins.queue.get(&id));
+        let result = last.result.filter(|_| waits.is_none());
+        let conclusion = result.map(|result| if result == BuildResult::Success { "success" } else { "failure" });
+        let status = match (conclusion, waits) {
+            (Some(_), _) => "completed",
+            (None, Some(_)) => "queued",
+            (None, None) => "in_progress",
+        };
+        json!({
+            "id": run.id(), "name": "CI", "head_sha": last.sha, "run_number": 1,
+            "run_attempt": run.attempts.len() + usize::from(waits.is_some()), "status": status, "conclusion": conclusion,
+            "run_started_at": stamp(waits.map_or(last.started_at, |item| item.queued_at)), "event": "pull_request",
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Settings: repositories, people, secrets, delays, limits.
+
+use jiff::Timestamp;
+
+use crate::faults::Faults;
+
+/// A bot that looks at pull requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bot {
+    /// Posts the status `policy-bot: <base>`.
+    Policy,
+    /// Approves by a review.
+    Approver,
+    Automerge,
+}
+
+impl Bot {
+    pub const ALL: [Self; 3] = [Self::Policy, Self::Approver, Self::Automerge];
+
+    /// Its login, as REST and webhooks write it.
+    pub fn login(self) -> &'static str {
+        match self {
+            Self::Policy => "policy-bot[bot]",
+            Self::Approver => "approver-bot[bot]",
+            Self::Automerge => "automerge-bot[bot]",
+        }
+    }
+}
+
+/// What wakes a bot besides the events of its own work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// The bus: `PolicyEvaluationRequested` and so on.
+    pub bus: bool,
+    /// A label added or removed.
+    pub labels: bool,
+    pub comments: bool,
+    /// Reports its results to `POST /webhook/bot`, too.
+    pub reports: bool,
+}
+
+/// Where required checks are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// Nowhere: nothing is required.
+    None,
+    Classic,
+    Ruleset,
+}
+
+/// How Jenkins reports to GitHub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reports {
+    /// GitHub Branch Source: the status `continuous-integration/jenkins/pr-merge`.
+    Status,
+    /// github-checks: the check run `Jenkins`.
+    CheckRun,
+    Both,
+    /// There is no Jenkins here: GitHub Actions builds, and reports the check run `build`.
+    Actions,
+}
+
+/// A context that must be green.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Required {
+    /// The status' context or the check run's name.
+    pub context: String,
+    /// The App that must report it, if bound to one.
+    pub app_id: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repo {
+    /// `owner/name`.
+    pub name: String,
+    pub base: String,
+    /// Whether heads must contain the base's newest commit before they are merged.
+    pub strict: bool,
+    /// Where required contexts are written down.
+    pub protection: Protection,
+    /// Required contexts; empty means what Jenkins and Policy Bot report.
+    pub required: Vec<Required>,
+    pub reports: Reports,
+    /// Merges go through a merge queue.
+    pub merge_queue: bool,
+    /// A push dismisses approvals.
+    pub dismiss_stale_reviews: bool,
+}
+
+impl Repo {
+    /// An ordinary one: `main`, classic protection, not strict, statuses.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            base: "main".to_owned(),
+            strict: false,
+            protection: Protection::Classic,
+            required: Vec::new(),
+            reports: Reports::Status,
+            merge_queue: false,
+            dismiss_stale_reviews: true,
+        }
+    }
+
+    /// What is required: what is configured, else what Jenkins and Policy Bot report here.
+    pub fn required_contexts(&self) -> Vec<Required> {
+        if self.protection == Protection::None || !self.required.is_empty() {
+            return self.required.clone();
+        }
+        let required = |context: String| Required { context, app_id: None };
+        let mut contexts = match self.reports {
+            Reports::Status => vec![required(JENKINS_CONTEXT.to_owned())],
+            Reports::CheckRun => vec![required(JENKINS_CHECK.to_owned())],
+            Reports::Both => vec![required(JENKINS_CONTEXT.to_owned()), required(JENKINS_CHECK.to_owned())],
+            Reports::Actions => vec![required(ACTIONS_CHECK.to_owned())],
+        };
+        contexts.push(required(format!("policy-bot: {}", self.base)));
+        contexts
+    }
+}
+
+pub(crate) const JENKINS_CONTEXT: &str = "continuous-integration/jenkins/pr-merge";
+pub(crate) const JENKINS_CHECK: &str = "Jenkins";
+pub(crate) const ACTIONS_CHECK: &str = "build";
+
+/// Somebody with rights in the repositories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Person {
+    pub login: String,
+    /// `admin`, `maintain`, `write`, `triage` or `read`.
+    pub permission: String,
+}
+
+/// How long things take, in milliseconds, from and to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timing {
+    /// GitHub sends a webhook.
+    pub webhook_ms: (u64, u64),
+    /// GitHub works out whether a head can be merged, once asked.
+    pub mergeable_ms: (u64, u64),
+    /// Jenkins notices a head.
+    pub notice_ms: (u64, u64),
+    /// A queued build waits for an executor.
+    pub queue_ms: (u64, u64),
+    /// A build takes.
+    pub build_ms: (u64, u64),
+    /// A bot reacts.
+    pub bot_ms: (u64, u64),
+    /// Policy Bot evaluates.
+    pub policy_ms: (u64, u64),
+    /// CodeGenie prepares a pull request.
+    pub genie_ms: (u64, u64),
+    /// The merge queue tests.
+    pub merge_queue_ms: (u64, u64),
+    /// A bot that overlooks something does so for this long.
+    pub asleep_ms: (u64, u64),
+    /// The base moves so long after the pull request was opened.
+    pub base_moves_ms: (u64, u64),
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            webhook_ms: (200, 3_000),
+            mergeable_ms: (1_000, 4_000),
+            notice_ms: (2_000, 8_000),
+            queue_ms: (2_000, 30_000),
+            build_ms: (180_000, 720_000),
+            bot_ms: (1_000, 15_000),
+            policy_ms: (2_000, 20_000),
+            genie_ms: (20_000, 90_000),
+            merge_queue_ms: (60_000, 240_000),
+            asleep_ms: (60_000, 180_000),
+            base_moves_ms: (30_000, 300_000),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub start: Timestamp,
+    pub repos: Vec<Repo>,
+    /// The receiver may have known earlier fakes: so many numbers of each repository are used up, and with them the
+    /// ids and vulnerabilities that went with them.
+    pub numbers_used_before: u64,
+    /// Who may do what; anybody else may read.
+    pub people: Vec<Person>,
+    pub faults: Faults,
+    pub timing: Timing,
+    /// What wakes Policy Bot, Approver Bot and Automerge Bot, in this order.
+    pub listening: [Listening; 3],
+    /// A merge moves the base, so that other heads fall behind.
+    pub merges_move_base: bool,
+    /// Where GitHub's API is reached, as its own answers name it.
+    pub api_url: String,
+    pub jenkins_url: String,
+    pub webhook_secret: String,
+    /// The secret of Jenkins' notifier.
+    pub jenkins_secret: String,
+    /// The secret of bots that report directly.
+    pub bot_secret: String,
+    /// Whether Jenkins' notifier posts to `/webhook/jenkins`.
+    pub jenkins_notifies: bool,
+    /// Personal access tokens: token and login.
+    pub tokens: Vec<(String, String)>,
+    /// The App that asks: its id.
+    pub app_id: u64,
+    /// The App's slug; it writes as `<slug>[bot]`.
+    pub app_slug: String,
+    pub installation_id: u64,
+    pub jenkins_user: String,
+    /// An API token of that user: needs no crumb.
+    pub jenkins_token: String,
+    /// The password of that user: needs a crumb and the session it belongs to.
+    pub jenkins_password: String,
+    /// Requests per hour and token.
+    pub rate_limit: u64,
+    /// GraphQL points per hour and token.
+    pub graphql_limit: u64,
+    /// Whether secondary limits are enforced (900 points a minute, 80 content writes a minute, 500 an hour).
+    pub secondary_limits: bool,
+    /// A GraphQL query that touches more nodes than this gets a 502.
+    pub graphql_502_above: u64,
+    /// How long an installation token lives, in seconds.
+    pub token_secs: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let bus = Listening { bus: true, labels: false, comments: false, reports: false };
+        Self {
+            start: Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH),
+            repos: vec![Repo::new("acme/payments")],
+            numbers_used_before: 0,
+            people: vec![
+                Person { login: "danny".to_owned(), permission: "write".to_owned() },
+                Person { login: "maria".to_owned(), permission: "admin".to_owned() },
+                Person { login: "guest".to_owned(), permission: "read".to_owned() },
+            ],
+            faults: Faults::none(),
+            timing: Timing::default(),
+            listening: [bus, bus, Listening { labels: true, comments: true, ..bus }],
+            merges_move_base: true,
+            api_url: "https://api.github.com".to_owned(),
+            jenkins_url: "https://jenkins.example".to_owned(),
+            webhook_secret: "webhook secret of this world".to_owned(),
+            jenkins_secret: "jenkins secret of this world".to_owned(),
+            bot_secret: "bot secret of this world".to_owned(),
+            jenkins_notifies: false,
+            tokens: vec![("world-token".to_owned(), "suture-operator".to_owned())],
+            app_id: 4711,
+            app_slug: "suture".to_owned(),
+            installation_id: 815,
+            jenkins_user: "suture".to_owned(),
+            jenkins_token: "world-jenkins-token".to_owned(),
+            jenkins_password: "world-jenkins-password".to_owned(),
+            rate_limit: 5_000,
+            graphql_limit: 5_000,
+            secondary_limits: true,
+            graphql_502_above: 20_000,
+            token_secs: 3_600,
+        }
+    }
+}

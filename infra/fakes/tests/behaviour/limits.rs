@@ -1,0 +1,100 @@
+//! Limits, conditional requests, and requests that go wrong.
+
+use fakes::{Action, Fakes, Fault, NewPull, NoResponse, Settings};
+use serde_json::{Value, json};
+
+use super::client::{ask, try_github};
+use super::lifecycle::{minutes, opened};
+
+const PULL: &str = "/repos/acme/payments/pulls/1";
+const TOKEN: (&str, &str) = ("authorization", "Bearer world-token");
+
+#[test]
+fn an_unchanged_answer_costs_nothing() {
+    let (mut fakes, _) = opened();
+    let path = "/repos/acme/payments";
+    let first = ask(&mut fakes, "GET", path, Value::Null);
+    let tag = first.header("etag").unwrap().to_owned();
+    let again = try_github(&mut fakes, "GET", path, &[TOKEN, ("if-none-match", &tag)], &Value::Null).unwrap();
+    assert_eq!((again.code, again.text.as_str()), (304, ""));
+    assert_eq!(again.header("x-ratelimit-used"), Some("1"));
+    let other = try_github(&mut fakes, "GET", path, &[TOKEN, ("if-none-match", "W/\"0\"")], &Value::Null).unwrap();
+    assert_eq!((other.code, other.header("x-ratelimit-used")), (200, Some("2")));
+}
+
+#[test]
+fn the_hour_s_allowance_ends_and_begins_anew() {
+    let mut fakes = Fakes::new(1, Settings { rate_limit: 3, ..Settings::default() });
+    fakes.open_pr(NewPull::default());
+    for left in ["2", "1", "0"] {
+        assert_eq!(ask(&mut fakes, "GET", PULL, Value::Null).header("x-ratelimit-remaining"), Some(left));
+    }
+    let refused = ask(&mut fakes, "GET", PULL, Value::Null);
+    assert_eq!((refused.code, refused.header("x-ratelimit-remaining")), (403, Some("0")));
+    let reset: i64 = refused.header("x-ratelimit-reset").unwrap().parse().unwrap();
+    assert_eq!(reset, fakes.now().as_second() + 3_600);
+    minutes(&mut fakes, 60);
+    assert_eq!(ask(&mut fakes, "GET", PULL, Value::Null).code, 200);
+}
+
+#[test]
+fn too_many_writes_in_a_minute_meet_the_secondary_limit() {
+    let (mut fakes, _) = opened();
+    let write = |fakes: &mut Fakes| ask(fakes, "POST", "/repos/acme/payments/issues/1/comments", json!({"body": "x"}));
+    let codes: Vec<u16> = (0..81).map(|_| write(&mut fakes).code).collect();
+    assert_eq!(codes.iter().filter(|code| **code == 201).count(), 80);
+    let refused = write(&mut fakes);
+    assert_eq!((refused.code, refused.header("retry-after")), (403, Some("60")));
+    assert!(
+        refused.header("x-ratelimit-remaining").unwrap().parse::<u64>().unwrap() > 4_000,
+        "with thousands remaining"
+    );
+    assert!(refused.json["message"].as_str().unwrap().contains("secondary rate limit"));
+    minutes(&mut fakes, 1);
+    assert_eq!(write(&mut fakes).code, 201);
+}
+
+#[test]
+fn requests_go_wrong_as_told() {
+    let (mut fakes, pr) = opened();
+    let comment = |fakes: &mut Fakes| {
+        let answer =
+            try_github(fakes, "POST", "/repos/acme/payments/issues/1/comments", &[TOKEN], &json!({"body": "x"}));
+        answer.map(|got| got.code)
+    };
+    fakes.force(Fault::ApiTooMany, &pr);
+    assert_eq!(comment(&mut fakes), Ok(429));
+    fakes.force(Fault::ApiError, &pr);
+    assert_eq!(comment(&mut fakes), Ok(500));
+    fakes.force(Fault::ApiTimeout, &pr);
+    assert_eq!(comment(&mut fakes), Err(NoResponse { applied: false }));
+    assert_eq!(fakes.comments(&pr).count(), 0, "none of these did anything");
+    fakes.force(Fault::AnswerLost, &pr);
+    assert_eq!(comment(&mut fakes), Err(NoResponse { applied: true }));
+    assert_eq!(fakes.comments(&pr).count(), 1, "done, although no answer came");
+    fakes.force_request(Fault::ApiForbidden);
+    assert_eq!(comment(&mut fakes), Ok(403));
+    assert_eq!(comment(&mut fakes), Ok(403), "asking again before retry-after does not help");
+    minutes(&mut fakes, 1);
+    assert_eq!(comment(&mut fakes), Ok(201));
+    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == Action::CommentCreated).count(), 2);
+}
+
+#[test]
+fn a_lost_answer_waits_for_a_write() {
+    let (mut fakes, pr) = opened();
+    fakes.force(Fault::AnswerLost, &pr);
+    assert_eq!(ask(&mut fakes, "GET", PULL, Value::Null).code, 200);
+    let lost = try_github(&mut fakes, "PATCH", PULL, &[TOKEN], &json!({"state": "closed"}));
+    assert_eq!(lost.err(), Some(NoResponse { applied: true }));
+    assert!(!fakes.pull(&pr).unwrap().is_open());
+}
+
+#[test]
+fn chance_strikes_requests_when_it_may() {
+    let faults = fakes::Faults { requests: 0.5, ..fakes::Faults::only([Fault::ApiError]) };
+    let mut fakes = Fakes::new(5, Settings { faults, ..Settings::default() });
+    fakes.open_pr(NewPull::default());
+    let failed = (0..200).filter(|_| ask(&mut fakes, "GET", PULL, Value::Null).code == 500).count();
+    assert!((60..140).contains(&failed), "{failed}");
+}
