@@ -3,17 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::id::RepoName;
-use http::Method;
 use jiff::Timestamp;
+use octocrab::Page;
+use octocrab::models::HookDeliveryId;
 use serde::Deserialize;
 
-use super::client::{As, GitHub};
+use super::auth::Identity;
+use super::client::{GitHub, next_page};
 use super::limits::Rates;
 use super::pulls::User;
 use crate::http::CallError;
 
+/// Where the App is installed.
+pub(super) const INSTALLATIONS: &str = "/app/installations?per_page=100";
 /// Installations and repositories are read this far, 100 to a page.
-const MOST_PAGES: usize = 50;
+pub(super) const MOST_PAGES: usize = 50;
 /// Deliveries are read this far, 100 to a page: a busy App has thousands an hour.
 const MOST_DELIVERY_PAGES: usize = 200;
 
@@ -53,7 +57,7 @@ pub struct Hook {
     pub secret: Option<String>,
 }
 
-fn empty_if_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(super) fn empty_if_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -75,8 +79,6 @@ pub struct FailedDelivery {
     pub guid: String,
     /// Which event.
     pub event: String,
-    /// Which action of it.
-    pub action: Option<String>,
     /// When the last attempt was made.
     pub delivered_at: Timestamp,
     /// What we answered; 0 if we did not.
@@ -84,10 +86,18 @@ pub struct FailedDelivery {
 }
 
 #[derive(Deserialize)]
-struct RawInstallation {
+pub(super) struct RawInstallation {
     id: u64,
     account: Option<User>,
     suspended_at: Option<Timestamp>,
+}
+
+impl Installation {
+    /// Nothing while it is suspended.
+    pub(super) fn active(raw: RawInstallation) -> Option<Self> {
+        let account = raw.account.filter(|_| raw.suspended_at.is_none())?;
+        Some(Self { id: raw.id, owner: account.login })
+    }
 }
 
 #[derive(Deserialize)]
@@ -98,7 +108,6 @@ struct RawDelivery {
     #[serde(default)]
     status_code: u16,
     event: String,
-    action: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -114,12 +123,8 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`]; a person's token is `Refused` or `Unauthorized`.
     pub async fn installations(&self) -> Result<Vec<Installation>, CallError> {
-        let path = "/app/installations?per_page=100".to_owned();
-        self.read_all(As::Ourselves, path, MOST_PAGES, |page: Vec<RawInstallation>| {
-            let active = page.into_iter().filter(|one| one.suspended_at.is_none());
-            active.filter_map(|one| Some(Installation { id: one.id, owner: one.account?.login })).collect()
-        })
-        .await
+        let all: Vec<RawInstallation> = self.read_all(Identity::Own, INSTALLATIONS, MOST_PAGES).await?;
+        Ok(all.into_iter().filter_map(Installation::active).collect())
     }
 
     /// An owner's repositories that we can see, without archived ones.
@@ -127,18 +132,9 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`].
     pub async fn repositories(&self, owner: &str) -> Result<Vec<RepoName>, CallError> {
-        #[derive(Deserialize)]
-        struct Page {
-            repositories: Vec<RawRepository>,
-        }
-        let who = As::Owner(owner);
-        let all = if self.is_app() {
-            let path = "/installation/repositories?per_page=100".to_owned();
-            self.read_all(who, path, MOST_PAGES, |page: Page| page.repositories).await?
-        } else {
-            let path = "/user/repos?per_page=100".to_owned();
-            self.read_all(who, path, MOST_PAGES, |page: Vec<RawRepository>| page).await?
-        };
+        let path = if self.is_app() { "/installation/repositories" } else { "/user/repos" };
+        let path = format!("{path}?per_page=100");
+        let all: Vec<RawRepository> = self.read_all(Identity::Installation(owner), &path, MOST_PAGES).await?;
         let names = all.into_iter().filter(|repo| !repo.archived).filter_map(|repo| repo.full_name.parse().ok());
         Ok(names.filter(|name: &RepoName| name.owner().eq_ignore_ascii_case(owner)).collect())
     }
@@ -149,10 +145,10 @@ impl GitHub {
     /// See [`CallError`]; `Unauthorized` if it does not.
     pub async fn health(&self) -> Result<Health, CallError> {
         let app = if self.is_app() {
-            Some(self.read(As::Ourselves, "/app".to_owned()).await?.json()?)
+            Some(self.read(Identity::Own, "/app").await?)
         } else {
             // Costs nothing, and still refuses a bad token.
-            self.read(As::Ourselves, "/rate_limit".to_owned()).await?;
+            self.read::<serde_json::Value>(Identity::Own, "/rate_limit").await?;
             None
         };
         Ok(Health { app, rates: self.rates() })
@@ -163,7 +159,7 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`]; only an App can ask.
     pub async fn hook(&self) -> Result<Hook, CallError> {
-        self.read(As::Ourselves, "/app/hook/config".to_owned()).await?.json()
+        self.read(Identity::Own, "/app/hook/config").await
     }
 
     /// The webhook deliveries since then whose every attempt failed, oldest first, each with its newest attempt.
@@ -176,17 +172,17 @@ impl GitHub {
         let mut next = Some("/app/hook/deliveries?per_page=100".to_owned());
         for _ in 0..MOST_DELIVERY_PAGES {
             let Some(path) = next.take() else { break };
-            let answer = self.read(As::Ourselves, path).await?;
-            let page: Vec<RawDelivery> = answer.json()?;
-            let reached = page.iter().any(|delivery| delivery.delivered_at < since);
-            for delivery in page.into_iter().filter(|delivery| delivery.delivered_at >= since) {
+            let page: Page<RawDelivery> = self.read(Identity::Own, &path).await?;
+            let following = next_page(&page);
+            let reached = page.items.iter().any(|delivery| delivery.delivered_at < since);
+            for delivery in page.items.into_iter().filter(|delivery| delivery.delivered_at >= since) {
                 if (200..300).contains(&delivery.status_code) {
                     taken.insert(delivery.guid);
                 } else if !failed.iter().any(|known| known.guid == delivery.guid) {
                     failed.push(delivery.into());
                 }
             }
-            next = if reached { None } else { answer.next_page() };
+            next = following.filter(|_| !reached);
         }
         failed.retain(|delivery| !taken.contains(&delivery.guid));
         failed.reverse();
@@ -198,8 +194,8 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`]; `Refused` once it is too old.
     pub async fn redeliver(&self, id: u64) -> Result<(), CallError> {
-        let path = format!("/app/hook/deliveries/{id}/attempts");
-        self.write(As::Ourselves, Method::POST, path, None::<&()>).await.map(drop)
+        let id = HookDeliveryId(id);
+        self.call(Identity::Own, |github| async move { github.apps().webhook().redeliver(id).await }).await
     }
 }
 
@@ -209,7 +205,6 @@ impl From<RawDelivery> for FailedDelivery {
             id: raw.id,
             guid: raw.guid,
             event: raw.event,
-            action: raw.action,
             delivered_at: raw.delivered_at,
             status_code: raw.status_code,
         }

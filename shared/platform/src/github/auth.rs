@@ -1,70 +1,44 @@
-//! Who we are to GitHub: somebody's token, or an App that gets a token per installation. Octocrab signs; how long a token is
-//! used is counted here, by the client's clock.
+//! Who we are to GitHub: somebody's token, or an App with a token per installation. Octocrab signs for the App and fetches the
+//! tokens; they are kept here and not in octocrab, whose cache reads the machine's clock (in the simulation's time each request
+//! would fetch a token), and which after a 401 fetches a token for each of several requests that were refused at once.
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use ::http::Method;
+use ::http::{HeaderValue, Request, header};
 use jiff::{SignedDuration, Timestamp};
-use octocrab::auth::create_jwt;
-use octocrab::models::AppId;
+use octocrab::auth::AppAuth;
+use octocrab::models::{AppId, InstallationId};
 use octocrab::secrecy::SecretString;
-use octocrab::{EncodingKey, Octocrab};
-use serde::Deserialize;
+use octocrab::service::middleware::base_uri::BaseUriLayer;
+use octocrab::service::middleware::extra_headers::ExtraHeadersLayer;
+use octocrab::{AuthState, EncodingKey, OctoBody, Octocrab, OctocrabBuilder};
 use thiserror::Error;
+use tokio::sync::Mutex;
 
-use super::client::{As, Ask, GitHub, Kind};
-use crate::clock::{Clock, SystemClock};
-use crate::http::{self, CallError};
+use super::app::{INSTALLATIONS, Installation, MOST_PAGES};
+use super::client::{all_pages, call_error};
+use super::limits::Limiter;
+use crate::http::CallError;
 
-/// GitHub's installation tokens live for an hour; they are renewed well before.
-const USED_FOR: SignedDuration = SignedDuration::from_mins(50);
-/// What the App signs for itself is good for nine minutes, by the machine's clock.
-const SIGNED_FOR: SignedDuration = SignedDuration::from_mins(5);
+/// GitHub's installation tokens live for an hour.
+const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(50);
 
 /// What we show GitHub.
 #[derive(Clone)]
 pub enum Credentials {
     /// Somebody's token.
     Token(SecretString),
-    /// An App, shared by all who speak for it.
-    App(Arc<App>),
-}
-
-/// An App's id and private key, and what it last signed: reading the key and signing take longer than everything else we do
-/// about a request.
-pub struct App {
-    id: u64,
-    key: EncodingKey,
-    signed: Mutex<Option<(Timestamp, SecretString)>>,
-}
-
-impl App {
-    /// What shows GitHub that we are the App. Signed anew when the last one is getting old, by the machine's clock, which is
-    /// the one that octocrab writes into it.
-    fn bearer(&self) -> Result<SecretString, CallError> {
-        let now = SystemClock.now();
-        let mut signed = locked(&self.signed);
-        let is_fresh = |at: Timestamp| at <= now && now < at.saturating_add(SIGNED_FOR).unwrap_or(at);
-        if let Some((_, bearer)) = signed.as_ref().filter(|(at, _)| is_fresh(*at)) {
-            return Ok(bearer.clone());
-        }
-        let unsigned = |error: &dyn std::fmt::Display| CallError::Unauthorized {
-            message: format!("the App's key cannot sign: {error}"),
-        };
-        let bearer = SecretString::from(create_jwt(AppId(self.id), &self.key).map_err(|error| unsigned(&error))?);
-        *signed = Some((now, bearer.clone()));
-        Ok(bearer)
-    }
+    /// An App's id and private key.
+    App(AppAuth),
 }
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Token(_) => f.write_str("Token(…)"),
-            Self::App(app) => write!(f, "App({}, …)", app.id),
+            Self::App(app) => write!(f, "App({}, …)", app.app_id),
         }
     }
 }
@@ -88,165 +62,105 @@ impl Credentials {
     pub fn app(id: u64, private_key_pem: &str) -> Result<Self, BadKey> {
         let pem = private_key_pem.replace("\\n", "\n");
         let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| BadKey(error.to_string()))?;
-        Ok(Self::App(Arc::new(App { id, key, signed: Mutex::default() })))
-    }
-
-    pub(super) fn app_id(&self) -> Option<u64> {
-        match self {
-            Self::Token(_) => None,
-            Self::App(app) => Some(app.id),
-        }
-    }
-
-    /// What is shown where we speak for ourselves.
-    fn bearer(&self) -> Result<SecretString, CallError> {
-        match self {
-            Self::Token(token) => Ok(token.clone()),
-            Self::App(app) => app.bearer(),
-        }
+        Ok(Self::App(AppAuth { app_id: AppId(id), key }))
     }
 }
 
-/// GitHub's answer to an App that asks for a token.
-#[derive(Deserialize)]
-struct Granted {
-    token: String,
+/// As whom a request is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Identity<'a> {
+    /// The App itself, or the owner of the token.
+    Own,
+    /// The App as installed for this owner.
+    Installation(&'a str),
 }
 
-#[derive(Clone)]
-struct Token {
-    crab: Octocrab,
-    renew_at: Timestamp,
-    serial: u64,
+#[derive(Debug)]
+struct Entry {
+    id: InstallationId,
+    /// Octocrab with its token, and when that is renewed.
+    token: Option<(Arc<Octocrab>, Timestamp)>,
 }
 
-/// Who speaks for us, and by which token, if it is one that can be replaced.
-pub(super) struct Speaker {
-    pub(super) crab: Octocrab,
-    pub(super) token: Option<u64>,
+/// Octocrab with one set of credentials.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) app_id: Option<u64>,
+    own: Arc<Octocrab>,
+    limiter: Arc<Limiter>,
+    /// By owner, in lower case. Locked while a token is fetched, so that it is fetched once.
+    installations: Mutex<BTreeMap<String, Entry>>,
 }
 
-/// Installations by owner (in lower case, as GitHub compares them), and their tokens.
-#[derive(Default)]
-pub(super) struct Tokens {
-    installations: Mutex<BTreeMap<String, u64>>,
-    tokens: Mutex<BTreeMap<u64, Token>>,
-    /// One at a time asks for a token; the others then find it. Counts the tokens.
-    asking: tokio::sync::Mutex<u64>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Tokens {
-    fn installation(&self, owner: &str) -> Option<u64> {
-        locked(&self.installations).get(&owner.to_ascii_lowercase()).copied()
+impl Session {
+    pub(super) fn new(credentials: &Credentials, limiter: &Arc<Limiter>) -> Self {
+        let (auth, app_id) = match credentials.clone() {
+            Credentials::Token(token) => (AuthState::AccessToken { token }, None),
+            Credentials::App(app) => (AuthState::App(app.clone()), Some(app.app_id.0)),
+        };
+        let service = {
+            let limiter = Arc::clone(limiter);
+            tower::service_fn(move |request: Request<OctoBody>| Arc::clone(&limiter).call(request))
+        };
+        let headers = [(header::ACCEPT, "application/vnd.github+json"), (header::USER_AGENT, "suture")];
+        let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        let Ok(own) = OctocrabBuilder::new_empty()
+            .with_service(service)
+            .with_layer(&ExtraHeadersLayer::new(Arc::new(headers.to_vec())))
+            .with_layer(&BaseUriLayer::new(limiter.settings.base_url.clone()))
+            .with_auth(auth)
+            .build();
+        Self { app_id, own: Arc::new(own), limiter: Arc::clone(limiter), installations: Mutex::default() }
     }
 
-    fn valid(&self, owner: &str, now: Timestamp) -> Option<Speaker> {
-        let id = self.installation(owner)?;
-        let tokens = locked(&self.tokens);
-        let token = tokens.get(&id).filter(|token| token.renew_at > now)?;
-        Some(Speaker { crab: token.crab.clone(), token: Some(token.serial) })
-    }
-
-    /// Forgets an owner's token, which GitHub did not accept. Of several who were refused with it, the first makes the others
-    /// a new one: what is there by now is none of their business.
-    fn forget(&self, owner: &str, refused: u64) {
-        if let Some(id) = self.installation(owner) {
-            let mut tokens = locked(&self.tokens);
-            if tokens.get(&id).is_some_and(|token| token.serial == refused) {
-                tokens.remove(&id);
-            }
-        }
-    }
-}
-
-impl GitHub {
-    /// The octocrab that speaks for us here.
-    pub(super) async fn speaker(&self, who: As<'_>) -> Result<Speaker, CallError> {
-        let signed = self.signed();
+    /// Calls octocrab as this identity, and again with a new token when GitHub refused the installation's: a 401 did nothing over
+    /// there, so even a write may be sent again.
+    pub(super) async fn call<R, C>(&self, who: Identity<'_>, call: &impl Fn(Arc<Octocrab>) -> C) -> Result<R, CallError>
+    where
+        C: Future<Output = octocrab::Result<R>>,
+    {
         let owner = match who {
-            As::Owner(owner) if signed.credentials.app_id().is_some() => owner,
-            As::Owner(_) | As::Ourselves => return Ok(Speaker { crab: self.ourselves()?, token: None }),
+            Identity::Installation(owner) if self.app_id.is_some() => owner.to_ascii_lowercase(),
+            Identity::Installation(_) | Identity::Own => return call(Arc::clone(&self.own)).await.map_err(call_error),
         };
-        if let Some(speaker) = signed.tokens.valid(owner, self.clock().now()) {
-            return Ok(speaker);
-        }
-        let mut serial = signed.tokens.asking.lock().await;
-        if let Some(speaker) = signed.tokens.valid(owner, self.clock().now()) {
-            return Ok(speaker);
-        }
-        let id = match signed.tokens.installation(owner) {
-            Some(id) => id,
-            None => self.find_installation(owner).await?,
-        };
-        let asked_at = self.clock().now();
-        let crab = self.speaking(self.new_token(id).await?)?;
-        let renew_at = asked_at.saturating_add(USED_FOR).unwrap_or(Timestamp::MAX);
-        *serial += 1;
-        locked(&signed.tokens.tokens).insert(id, Token { crab: crab.clone(), renew_at, serial: *serial });
-        Ok(Speaker { crab, token: Some(*serial) })
-    }
-
-    fn ourselves(&self) -> Result<Octocrab, CallError> {
-        self.speaking(self.signed().credentials.bearer()?)
-    }
-
-    /// An octocrab that shows this token.
-    fn speaking(&self, token: SecretString) -> Result<Octocrab, CallError> {
-        self.signed().root.user_access_token(token).map_err(|error| http::lost(&error, false))
-    }
-
-    /// Asks for a token of this installation.
-    async fn new_token(&self, installation: u64) -> Result<SecretString, CallError> {
-        let path = format!("/app/installations/{installation}/access_tokens");
-        let ask = Ask { who: As::Ourselves, kind: Kind::Write, method: Method::POST, path, body: None };
-        let answer = self.send(&self.ourselves()?, &ask, &ask.path).await.map_err(harmless)?;
-        if answer.status.is_success() {
-            return Ok(SecretString::from(answer.json::<Granted>()?.token));
-        }
-        let refused = http::refusal(answer.status, &answer.headers, &answer.body, self.clock().now(), false);
-        self.note_limit(&refused);
-        if matches!(refused, CallError::Gone { .. }) {
-            // Uninstalled, and perhaps installed again under another number.
-            locked(&self.signed().tokens.installations).clear();
-        }
-        Err(refused)
-    }
-
-    /// The listing speaks as the App itself and so does not come back here; the compiler has to be told by a box.
-    fn find_installation<'a>(
-        &'a self,
-        owner: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<u64, CallError>> + Send + 'a>> {
-        Box::pin(async move {
-            let all = self.installations().await?;
-            let signed = self.signed();
-            let mut known = locked(&signed.tokens.installations);
-            *known = all.into_iter().map(|one| (one.owner.to_ascii_lowercase(), one.id)).collect();
-            let found = known.get(&owner.to_ascii_lowercase()).copied();
-            found.ok_or_else(|| CallError::Gone { message: format!("the App is not installed for `{owner}`") })
-        })
-    }
-
-    /// After a 401 with this token: whether another may be tried.
-    pub(super) fn try_another_token(&self, who: As<'_>, refused: Option<u64>) -> bool {
-        match (who, refused) {
-            (As::Owner(owner), Some(refused)) => {
-                self.signed().tokens.forget(owner, refused);
-                true
+        let github = self.installation(&owner, None).await?;
+        match call(Arc::clone(&github)).await.map_err(call_error) {
+            Err(CallError::Unauthorized { .. }) => {
+                call(self.installation(&owner, Some(&github)).await?).await.map_err(call_error)
             }
-            (As::Owner(_) | As::Ourselves, _) => false,
+            result => result,
         }
     }
-}
 
-/// A token that nobody got to see has changed nothing: whoever asked for it may ask again.
-fn harmless(mut error: CallError) -> CallError {
-    if let CallError::Unavailable { may_have_happened, .. } = &mut error {
-        *may_have_happened = false;
+    /// Octocrab with a token of this owner's installation, but not the one that GitHub refused. Of several requests that were
+    /// refused with one token, the first fetches the next for all of them.
+    async fn installation(&self, owner: &str, refused: Option<&Arc<Octocrab>>) -> Result<Arc<Octocrab>, CallError> {
+        let mut installations = self.installations.lock().await;
+        if !installations.contains_key(owner) {
+            let all = all_pages(&self.own, INSTALLATIONS, MOST_PAGES).await.map_err(call_error)?;
+            for Installation { id, owner } in all.into_iter().filter_map(Installation::active) {
+                let entry = Entry { id: InstallationId(id), token: None };
+                installations.entry(owner.to_ascii_lowercase()).or_insert(entry);
+            }
+        }
+        let missing = || CallError::Gone { message: format!("the App is not installed for `{owner}`") };
+        let entry = installations.get_mut(owner).ok_or_else(missing)?;
+        let now = self.limiter.clock.now();
+        if let Some((github, renew_at)) = &entry.token
+            && *renew_at > now
+            && !refused.is_some_and(|refused| Arc::ptr_eq(refused, github))
+        {
+            return Ok(Arc::clone(github));
+        }
+        let fetched =
+            self.own.installation_and_token(entry.id).await.and_then(|(_, token)| self.own.user_access_token(token));
+        let fetched = fetched.map(Arc::new).map_err(call_error);
+        if let Ok(github) = &fetched {
+            entry.token = Some((Arc::clone(github), now.saturating_add(TOKEN_LIFE).unwrap_or(Timestamp::MAX)));
+        } else if matches!(fetched, Err(CallError::Gone { .. })) {
+            // Uninstalled, and perhaps installed again under another id.
+            installations.remove(owner);
+        }
+        fetched
     }
-    error
 }

@@ -5,9 +5,10 @@ use domain::event::cut;
 use domain::id::{PrId, RepoName, Sha};
 use http::Method;
 use jiff::Timestamp;
+use octocrab::models::RunId;
 use serde::{Deserialize, Serialize};
 
-use super::client::{GitHub, part};
+use super::client::{GitHub, body, part};
 use super::pulls::{owner, repo_path};
 use crate::http::CallError;
 
@@ -171,8 +172,6 @@ pub struct CheckRunSeen {
     pub status: String,
     /// `success`, `failure`, …; none while it is not completed.
     pub conclusion: Option<String>,
-    /// The suite it belongs to.
-    pub suite: Option<u64>,
     /// The App that made it.
     pub app: String,
     /// Its headline.
@@ -188,7 +187,6 @@ struct RawRun {
     external_id: Option<String>,
     status: String,
     conclusion: Option<String>,
-    check_suite: Option<Id>,
     app: Option<AppName>,
     output: Option<RawOutput>,
 }
@@ -218,7 +216,6 @@ impl From<RawRun> for CheckRunSeen {
             external_id: raw.external_id.unwrap_or_default(),
             status: raw.status,
             conclusion: raw.conclusion,
-            suite: raw.check_suite.map(|suite| suite.id),
             app: raw.app.and_then(|app| app.slug).unwrap_or_default(),
             title: output.title.unwrap_or_default(),
             summary: output.summary.unwrap_or_default(),
@@ -236,9 +233,7 @@ pub struct WorkflowRun {
     pub run_attempt: u32,
     /// When this attempt began.
     pub run_started_at: Option<Timestamp>,
-    /// `queued`, `in_progress`, `completed`, …
-    pub status: Option<String>,
-    /// `success`, `failure`, …
+    /// `success`, `failure`, …; none while it is not completed.
     pub conclusion: Option<String>,
 }
 
@@ -249,8 +244,8 @@ impl GitHub {
     /// See [`CallError`].
     pub async fn create_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<u64, CallError> {
         let path = repo_path(repo, "check-runs");
-        let answer = self.write(owner(repo), Method::POST, path, Some(&run.body(true))).await?;
-        Ok(answer.json::<Id>()?.id)
+        let response = self.write(owner(repo), Method::POST, &path, Some(&run.body(true))).await?;
+        Ok(body::<Id>(response).await?.id)
     }
 
     /// Changes a check run. Its commit stays what it was.
@@ -259,7 +254,7 @@ impl GitHub {
     /// See [`CallError`].
     pub async fn update_check_run(&self, repo: &RepoName, id: u64, run: &CheckRun) -> Result<(), CallError> {
         let path = repo_path(repo, &format!("check-runs/{id}"));
-        self.write(owner(repo), Method::PATCH, path, Some(&run.body(false))).await.map(drop)
+        self.write(owner(repo), Method::PATCH, &path, Some(&run.body(false))).await.map(drop)
     }
 
     /// The newest check runs of a commit, by whomever.
@@ -267,12 +262,27 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`].
     pub async fn check_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<CheckRunSeen>, CallError> {
+        self.list_check_runs(repo, head, "").await
+    }
+
+    /// Page by page: octocrab's `Page` knows no list of this name.
+    async fn list_check_runs(&self, repo: &RepoName, head: &Sha, filter: &str) -> Result<Vec<CheckRunSeen>, CallError> {
         #[derive(Deserialize)]
-        struct Page {
+        struct List {
+            total_count: usize,
             check_runs: Vec<CheckRunSeen>,
         }
-        let path = repo_path(repo, &format!("commits/{head}/check-runs?per_page=100"));
-        self.read_all(owner(repo), path, MOST_PAGES, |page: Page| page.check_runs).await
+        let mut all = Vec::new();
+        for page in 1..=MOST_PAGES {
+            let path = repo_path(repo, &format!("commits/{head}/check-runs?{filter}per_page=100&page={page}"));
+            let list: List = self.read(owner(repo), &path).await?;
+            let last = list.check_runs.len() < 100;
+            all.extend(list.check_runs);
+            if last || all.len() >= list.total_count {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// The newest check run of ours under this name on its commit: the probe before one is created.
@@ -280,15 +290,9 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`].
     pub async fn find_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<Option<CheckRunSeen>, CallError> {
-        #[derive(Deserialize)]
-        struct Page {
-            check_runs: Vec<CheckRunSeen>,
-        }
-        let name = part(&run.name);
         // All of them: two pull requests may share a head, and the newest of a name would hide the other's.
-        let query = format!("check_name={name}&filter=all&per_page=100");
-        let path = repo_path(repo, &format!("commits/{}/check-runs?{query}", run.head));
-        let runs = self.read_all(owner(repo), path, MOST_PAGES, |page: Page| page.check_runs).await?;
+        let filter = format!("check_name={}&filter=all&", part(&run.name));
+        let runs = self.list_check_runs(repo, &run.head, &filter).await?;
         Ok(runs.into_iter().filter(|seen| seen.external_id == run.external_id).max_by_key(|seen| seen.id))
     }
 
@@ -297,15 +301,9 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`].
     pub async fn rerequest_check_run(&self, repo: &RepoName, id: u64) -> Result<(), CallError> {
-        self.ask_again(repo, &format!("check-runs/{id}/rerequest")).await
-    }
-
-    /// Asks for all of a suite to run again. Only the App that owns it may.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub async fn rerequest_check_suite(&self, repo: &RepoName, id: u64) -> Result<(), CallError> {
-        self.ask_again(repo, &format!("check-suites/{id}/rerequest")).await
+        // Octocrab's own call would send a body that GitHub does not describe.
+        let path = repo_path(repo, &format!("check-runs/{id}/rerequest"));
+        self.write(owner(repo), Method::POST, &path, None::<&()>).await.map(drop)
     }
 
     /// The workflow runs of a commit, newest first.
@@ -313,12 +311,8 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`].
     pub async fn workflow_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<WorkflowRun>, CallError> {
-        #[derive(Deserialize)]
-        struct Page {
-            workflow_runs: Vec<WorkflowRun>,
-        }
         let path = repo_path(repo, &format!("actions/runs?head_sha={head}&per_page=100"));
-        self.read_all(owner(repo), path, MOST_PAGES, |page: Page| page.workflow_runs).await
+        self.read_all(owner(repo), &path, MOST_PAGES).await
     }
 
     /// Runs the failed jobs of a workflow run again.
@@ -326,10 +320,8 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`].
     pub async fn rerun_failed_jobs(&self, repo: &RepoName, run: u64) -> Result<(), CallError> {
-        self.ask_again(repo, &format!("actions/runs/{run}/rerun-failed-jobs")).await
-    }
-
-    async fn ask_again(&self, repo: &RepoName, what: &str) -> Result<(), CallError> {
-        self.write(owner(repo), Method::POST, repo_path(repo, what), None::<&()>).await.map(drop)
+        let (owner_name, name, run) = (repo.owner(), repo.name(), RunId(run));
+        self.call(owner(repo), |github| async move { github.workflows(owner_name, name).rerun_failed_jobs(run).await })
+            .await
     }
 }

@@ -3,11 +3,13 @@
 use domain::id::{PrId, RepoName};
 use http::Method;
 use jiff::Timestamp;
+use octocrab::Page;
 use serde::{Deserialize, Serialize};
 
-use super::client::{GitHub, part};
+use super::app::empty_if_null;
+use super::client::{GitHub, next_page, part};
 use super::graphql::ADD_REACTION;
-use super::pulls::{Label, User, issue_path, owner, repo_path};
+use super::pulls::{issue_path, owner};
 use crate::http::CallError;
 
 /// Comments are read this far, 100 to a page: beyond that a marker counts as absent.
@@ -15,39 +17,14 @@ const MOST_PAGES: usize = 30;
 
 /// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "Raw")]
 pub struct Comment {
     /// Its id.
     pub id: u64,
     /// Its node id, for GraphQL.
     pub node_id: String,
-    /// Who wrote it.
-    pub author: String,
     /// What it says, markers included.
+    #[serde(default, deserialize_with = "empty_if_null")]
     pub body: String,
-    /// When it was written.
-    pub created_at: Timestamp,
-}
-
-#[derive(Deserialize)]
-struct Raw {
-    id: u64,
-    node_id: String,
-    user: Option<User>,
-    body: Option<String>,
-    created_at: Timestamp,
-}
-
-impl From<Raw> for Comment {
-    fn from(raw: Raw) -> Self {
-        Self {
-            id: raw.id,
-            node_id: raw.node_id,
-            author: raw.user.map(|user| user.login).unwrap_or_default(),
-            body: raw.body.unwrap_or_default(),
-            created_at: raw.created_at,
-        }
-    }
 }
 
 /// How we answer a command without words.
@@ -72,9 +49,9 @@ impl GitHub {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn comment(&self, pr: &PrId, body: &str) -> Result<Comment, CallError> {
+    pub async fn comment(&self, pr: &PrId, body: &str) -> Result<(), CallError> {
         let path = issue_path(pr, "/comments");
-        self.write(owner(&pr.repo), Method::POST, path, Some(&Text { body })).await?.json()
+        self.write(owner(&pr.repo), Method::POST, &path, Some(&Text { body })).await.map(drop)
     }
 
     /// The first comment that carries this marker, among those changed since then.
@@ -91,23 +68,13 @@ impl GitHub {
         let mut next = Some(issue_path(pr, &format!("/comments?per_page=100{since}")));
         for _ in 0..MOST_PAGES {
             let Some(path) = next.take() else { break };
-            let answer = self.read(owner(&pr.repo), path).await?;
-            let comments: Vec<Comment> = answer.json()?;
-            if let Some(found) = comments.into_iter().find(|comment| comment.body.contains(marker)) {
+            let page: Page<Comment> = self.read(owner(&pr.repo), &path).await?;
+            next = next_page(&page);
+            if let Some(found) = page.into_iter().find(|comment| comment.body.contains(marker)) {
                 return Ok(Some(found));
             }
-            next = answer.next_page();
         }
         Ok(None)
-    }
-
-    /// Replaces what a comment says.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub async fn edit_comment(&self, repo: &RepoName, comment: u64, body: &str) -> Result<Comment, CallError> {
-        let path = repo_path(repo, &format!("issues/comments/{comment}"));
-        self.write(owner(repo), Method::PATCH, path, Some(&Text { body })).await?.json()
     }
 
     /// Reacts to a comment or a review, named by its node id. Reacting twice is reacting once.
@@ -129,40 +96,17 @@ impl GitHub {
         self.mutate::<serde_json::Value>(owner(repo), ADD_REACTION, variables).await.map(drop)
     }
 
-    /// Reacts to a comment, named by its number. Reacting twice is reacting once.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Gone` if it was deleted.
-    pub async fn react_to_comment(&self, repo: &RepoName, comment: u64, reaction: Reaction) -> Result<(), CallError> {
-        #[derive(Serialize)]
-        struct Body {
-            content: Reaction,
-        }
-        let path = repo_path(repo, &format!("issues/comments/{comment}/reactions"));
-        self.write(owner(repo), Method::POST, path, Some(&Body { content: reaction })).await.map(drop)
-    }
-
-    /// The labels of a pull request.
+    /// Adds labels.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn labels(&self, pr: &PrId) -> Result<Vec<String>, CallError> {
-        let answer = self.read(owner(&pr.repo), issue_path(pr, "/labels?per_page=100")).await?;
-        Ok(names(answer.json()?))
-    }
-
-    /// Adds labels and answers all there are then.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub async fn add_labels(&self, pr: &PrId, labels: &[&str]) -> Result<Vec<String>, CallError> {
+    pub async fn add_labels(&self, pr: &PrId, labels: &[&str]) -> Result<(), CallError> {
         #[derive(Serialize)]
         struct Body<'a> {
             labels: &'a [&'a str],
         }
         let path = issue_path(pr, "/labels");
-        let answer = self.write(owner(&pr.repo), Method::POST, path, Some(&Body { labels })).await?;
-        Ok(names(answer.json()?))
+        self.write(owner(&pr.repo), Method::POST, &path, Some(&Body { labels })).await.map(drop)
     }
 
     /// Takes a label away. Whether it was there.
@@ -171,14 +115,10 @@ impl GitHub {
     /// See [`CallError`].
     pub async fn remove_label(&self, pr: &PrId, label: &str) -> Result<bool, CallError> {
         let path = issue_path(pr, &format!("/labels/{}", part(label)));
-        match self.write(owner(&pr.repo), Method::DELETE, path, None::<&()>).await {
+        match self.write(owner(&pr.repo), Method::DELETE, &path, None::<&()>).await {
             Ok(_) => Ok(true),
             Err(CallError::Gone { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
-}
-
-fn names(labels: Vec<Label>) -> Vec<String> {
-    labels.into_iter().map(|label| label.name).collect()
 }

@@ -2,12 +2,14 @@
 //! there are errors, so answers are read here. The documents are static files in `queries/` but for one, held against
 //! GitHub's published schema by a test.
 
-use http::Method;
+use http::{Method, Request};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::client::{As, Ask, GitHub, Kind, json};
+use super::auth::Identity;
+use super::client::{GitHub, body};
+use super::limits::Kind;
 use crate::http::CallError;
 
 /// Pull requests with everything a snapshot needs.
@@ -77,25 +79,30 @@ impl GitHub {
     /// without data are ours.
     pub(super) async fn query<T: DeserializeOwned>(
         &self,
-        who: As<'_>,
+        who: Identity<'_>,
         document: &str,
         variables: impl Serialize,
         repeat: bool,
     ) -> Result<Graph<T>, CallError> {
-        let ask = question(who, Kind::Query, document, variables)?;
-        let answer = if repeat { self.repeatedly(&ask).await? } else { self.once(&ask).await? };
-        self.judge(answer.json()?, false)
+        let question = Question { query: document, variables };
+        let reply = self.call(who, |github| {
+            let builder = Request::builder().method(Method::POST).uri("/graphql").extension(Kind::Query { repeat });
+            let request = github.build_request(builder, Some(&question));
+            async move { github.execute(request?).await }
+        });
+        self.judge(body(reply.await?).await?, false)
     }
 
     /// Asks for a change, once.
     pub(super) async fn mutate<T: DeserializeOwned>(
         &self,
-        who: As<'_>,
+        who: Identity<'_>,
         document: &str,
         variables: impl Serialize,
     ) -> Result<T, CallError> {
-        let answer = self.once(&question(who, Kind::Write, document, variables)?).await?;
-        let graph = self.judge::<T>(answer.json()?, true)?;
+        let question = Question { query: document, variables };
+        let reply = self.write(who, Method::POST, "/graphql", Some(&question)).await?;
+        let graph: Graph<T> = self.judge(body(reply).await?, true)?;
         match (graph.data, graph.errors.first()) {
             (Some(data), None) => Ok(data),
             (_, Some(error)) => Err(refused(error)),
@@ -120,11 +127,6 @@ impl GitHub {
             (Some(_), _) | (None, None) => Ok(graph),
         }
     }
-}
-
-fn question<'a>(who: As<'a>, kind: Kind, document: &str, variables: impl Serialize) -> Result<Ask<'a>, CallError> {
-    let body = Some(json(&Question { query: document, variables })?);
-    Ok(Ask { who, kind, method: Method::POST, path: "/graphql".to_owned(), body })
 }
 
 fn refused(error: &GraphError) -> CallError {

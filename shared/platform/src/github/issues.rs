@@ -5,7 +5,7 @@ use http::Method;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::client::{GitHub, part};
+use super::client::{GitHub, body, part};
 use super::graphql::PIN_ISSUE;
 use super::pulls::{issue_path, owner, repo_path};
 use crate::http::CallError;
@@ -113,7 +113,7 @@ impl GitHub {
     /// # Errors
     /// See [`CallError`]; `Gone` if it was deleted.
     pub async fn issue(&self, repo: &RepoName, number: u64) -> Result<Issue, CallError> {
-        self.read(owner(repo), issue_path(&PrId::new(repo.clone(), number), "")).await?.json()
+        self.read(owner(repo), &issue_path(&PrId::new(repo.clone(), number), "")).await
     }
 
     /// The issues with this label, the newest first; also the closed ones, if it is asked for: the probe before one is created.
@@ -129,7 +129,7 @@ impl GitHub {
     ) -> Result<Vec<Issue>, CallError> {
         let state = if closed_too { "all" } else { "open" };
         let path = repo_path(repo, &format!("issues?state={state}&labels={}&per_page=100", part(label)));
-        let mut issues = self.read_all(owner(repo), path, MOST_PAGES, |page: Vec<Issue>| page).await?;
+        let mut issues: Vec<Issue> = self.read_all(owner(repo), &path, MOST_PAGES).await?;
         issues.retain(|issue| !issue.is_pull);
         Ok(issues)
     }
@@ -142,7 +142,7 @@ impl GitHub {
         &self,
         repo: &RepoName,
         title: &str,
-        body: &str,
+        text: &str,
         labels: &[&str],
     ) -> Result<Issue, CallError> {
         #[derive(Serialize)]
@@ -152,7 +152,8 @@ impl GitHub {
             labels: &'a [&'a str],
         }
         let path = repo_path(repo, "issues");
-        self.write(owner(repo), Method::POST, path, Some(&New { title, body, labels })).await?.json()
+        let new = New { title, body: text, labels };
+        body(self.write(owner(repo), Method::POST, &path, Some(&new)).await?).await
     }
 
     /// Changes an issue.
@@ -161,7 +162,7 @@ impl GitHub {
     /// See [`CallError`].
     pub async fn update_issue(&self, repo: &RepoName, number: u64, change: &IssueChange) -> Result<Issue, CallError> {
         let path = repo_path(repo, &format!("issues/{number}"));
-        self.write(owner(repo), Method::PATCH, path, Some(change)).await?.json()
+        body(self.write(owner(repo), Method::PATCH, &path, Some(change)).await?).await
     }
 
     /// Pins an issue. REST cannot; a repository has room for three.

@@ -26,6 +26,6 @@ pub use graphql::comparisons;
 pub use inventory::Listed;
 pub use issues::{Issue, IssueChange};
 pub use limits::{Rate, Rates};
-pub use pulls::{BranchUpdate, NewPull, Opened, Pull, Reopening, Which};
+pub use pulls::{BranchUpdate, Pull};
 pub use repository::Required;
 pub use snapshots::Unread;

@@ -6,7 +6,7 @@ use domain::command::Permission;
 use domain::id::{RepoName, Sha};
 use serde::Deserialize;
 
-use super::client::{As, GitHub, part};
+use super::client::{GitHub, part};
 use super::graphql::{Graph, comparisons};
 use super::pulls::{owner, repo_path};
 use crate::http::CallError;
@@ -67,11 +67,8 @@ impl GitHub {
             role_name: String,
         }
         let path = repo_path(repo, &format!("collaborators/{}/permission", part(login)));
-        match self.read(owner(repo), path).await {
-            Ok(answer) => {
-                let answer: Answer = answer.json()?;
-                Ok(Permission::from_github(&answer.role_name, &answer.permission))
-            }
+        match self.read::<Answer>(owner(repo), &path).await {
+            Ok(answer) => Ok(Permission::from_github(&answer.role_name, &answer.permission)),
             Err(CallError::Gone { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -87,7 +84,7 @@ impl GitHub {
             default_branch: String,
         }
         let path = format!("/repos/{repo}");
-        Ok(self.read(owner(repo), path).await?.json::<Answer>()?.default_branch)
+        Ok(self.read::<Answer>(owner(repo), &path).await?.default_branch)
     }
 
     /// How many commits of the base the head lacks.
@@ -101,7 +98,7 @@ impl GitHub {
         }
         // Only the first page lists files, which can be megabytes; the counts are on every page.
         let path = repo_path(repo, &format!("compare/{}...{head}?per_page=1&page=2", part(base)));
-        Ok(self.read(owner(repo), path).await?.json::<Comparison>()?.behind_by)
+        Ok(self.read::<Comparison>(owner(repo), &path).await?.behind_by)
     }
 
     /// How many commits of the base each of these heads lacks, in one question. None where GitHub does not find the head among the
@@ -129,12 +126,11 @@ impl GitHub {
         struct Comparison {
             behind_by: u32,
         }
-        let (owner, name) = (repo.owner(), repo.name());
         let mut variables: BTreeMap<String, String> =
             heads.iter().enumerate().map(|(place, head)| (format!("h{place}"), head.to_string())).collect();
-        let given = [("owner", owner), ("name", name), ("base", &format!("refs/heads/{base}"))];
+        let given = [("owner", repo.owner()), ("name", repo.name()), ("base", &format!("refs/heads/{base}"))];
         variables.extend(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        let graph: Graph<Answer> = self.query(As::Owner(owner), &comparisons(heads.len()), variables, true).await?;
+        let graph: Graph<Answer> = self.query(owner(repo), &comparisons(heads.len()), variables, true).await?;
         let found = graph.data.and_then(|data| data.repository).and_then(|repository| repository.base);
         let mut found = found.unwrap_or_default();
         let behind_by = |place| found.remove(&format!("h{place}")).flatten().map(|one: Comparison| one.behind_by);
@@ -147,15 +143,10 @@ impl GitHub {
     /// See [`CallError`]; never because a part of it is not for us.
     pub async fn required(&self, repo: &RepoName, branch: &str) -> Result<Required, CallError> {
         let branch = part(branch);
-        let protection =
-            self.read(owner(repo), repo_path(repo, &format!("branches/{branch}/protection/required_status_checks")));
-        let protection: Option<Protection> = match tolerated(protection.await)? {
-            Some(answer) => Some(answer.json()?),
-            None => None,
-        };
+        let protection = repo_path(repo, &format!("branches/{branch}/protection/required_status_checks"));
+        let protection: Option<Protection> = tolerated(self.read(owner(repo), &protection).await)?;
         let rules = repo_path(repo, &format!("rules/branches/{branch}?per_page=100"));
-        let rules: Option<Vec<Rule>> =
-            tolerated(self.read_all(owner(repo), rules, MOST_PAGES, |page: Vec<Rule>| page).await)?;
+        let rules: Option<Vec<Rule>> = tolerated(self.read_all(owner(repo), &rules, MOST_PAGES).await)?;
         let known = protection.is_some() || rules.is_some();
         let mut contexts = BTreeSet::new();
         let mut strict = false;
@@ -166,8 +157,7 @@ impl GitHub {
         }
         for rule in rules.into_iter().flatten().filter(|rule| rule.kind == "required_status_checks") {
             let Some(parameters) = rule.parameters else { continue };
-            let parameters: StatusChecks =
-                serde_json::from_value(parameters).map_err(|error| CallError::unreadable(&error))?;
+            let parameters: StatusChecks = serde_json::from_value(parameters)?;
             strict |= parameters.strict_required_status_checks_policy;
             contexts.extend(parameters.required_status_checks.into_iter().map(|check| check.context));
         }

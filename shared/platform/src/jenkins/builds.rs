@@ -193,16 +193,6 @@ impl Jenkins {
         Ok(item.map(|item| item.read(self.base_url())))
     }
 
-    /// How a build stands; `None` if it was deleted.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub async fn build_state(&self, build: &BuildRef) -> Result<Option<BuildState>, CallError> {
-        let path = format!("{}/api/json?tree={BUILD_FIELDS}", build.path());
-        let state = there(self.read_json::<RawBuild>(&path).await)?;
-        Ok(state.map(|state| state.read(&build.job)))
-    }
-
     /// The newest queue item or build that fits: asked before a build is started again.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tracing::debug;
 
 use crate::clock::{Clock, SystemClock};
-use crate::http::{BoxError, CallError, TakeAtMost, Transport, pauses, refusal};
+use crate::http::{BoxError, CallError, TakeAtMost, Transport, backoff, refusal};
 use crate::secrets::Renewal;
 
 /// How we sign in.
@@ -66,8 +66,6 @@ pub struct Settings {
     pub call_limit: Duration,
     /// How often a read is repeated when it fails for a reason that may pass.
     pub repeats: usize,
-    /// The pause before the first repeat; it doubles each time.
-    pub first_pause: Duration,
     /// Requests under way at a time.
     pub concurrency: usize,
 }
@@ -76,13 +74,7 @@ impl Settings {
     /// The usual behaviour, for the Jenkins at this address.
     #[must_use]
     pub fn new(base_url: Uri) -> Self {
-        Self {
-            base_url,
-            call_limit: Duration::from_secs(10),
-            repeats: 2,
-            first_pause: Duration::from_millis(500),
-            concurrency: 4,
-        }
+        Self { base_url, call_limit: Duration::from_secs(10), repeats: 2, concurrency: 4 }
     }
 }
 
@@ -167,23 +159,21 @@ impl Jenkins {
 
     /// Reads something. Repeated, after growing pauses, as long as the failure may pass.
     async fn read(&self, path: &str, most: Option<TakeAtMost>) -> Result<Response<Bytes>, CallError> {
-        let mut pauses = pauses(self.0.settings.first_pause, self.0.settings.repeats);
+        let mut pauses = backoff(self.0.settings.repeats);
         loop {
             let answer = self.send(Method::GET, path, None, most).await;
-            let error = match answer.and_then(|answer| self.judged(answer, false)) {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            match pauses.next().filter(|_| error.is_transient()) {
+            let result = answer.and_then(|answer| self.judged(answer, false));
+            let transient = result.as_ref().is_err_and(CallError::is_transient);
+            match pauses.next().filter(|_| transient) {
                 Some(pause) => self.0.clock.sleep(pause).await,
-                None => return Err(error),
+                None => return result,
             }
         }
     }
 
     async fn read_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
         let answer = self.read(path, None).await?;
-        serde_json::from_slice(answer.body()).map_err(|error| CallError::unreadable(&error))
+        Ok(serde_json::from_slice(answer.body())?)
     }
 
     /// Changes something: never repeated, except after a crumb that was not accepted, when nothing was done.
@@ -210,7 +200,7 @@ impl Jenkins {
         if asks_to_sign_in(&answer) {
             return Err(CallError::Unauthorized { message: "Jenkins asks to sign in".to_owned() });
         }
-        Err(refusal(answer.status(), answer.headers(), answer.body(), self.0.clock.now(), writes))
+        Err(refusal(&answer, self.0.clock.now(), writes))
     }
 
     fn crumb(&self) -> MutexGuard<'_, Option<Crumb>> {
@@ -233,7 +223,7 @@ impl Jenkins {
             Err(CallError::Gone { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let issued: Issued = serde_json::from_slice(answer.body()).map_err(|error| CallError::unreadable(&error))?;
+        let issued: Issued = serde_json::from_slice(answer.body())?;
         let cookies = answer.headers().get_all(header::SET_COOKIE).iter();
         let cookies: Vec<&str> = cookies.filter_map(|cookie| cookie.to_str().ok()?.split(';').next()).collect();
         let cookie = (!cookies.is_empty()).then(|| cookies.join("; "));

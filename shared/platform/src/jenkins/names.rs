@@ -75,14 +75,6 @@ impl BuildRef {
         Some(Self { job, number: rest.first()?.parse().ok()? })
     }
 
-    /// The build that a check run's external id names: `acme/shop/PR-12#7`.
-    #[must_use]
-    pub fn from_external_id(id: &str) -> Option<Self> {
-        let (job, number) = id.rsplit_once('#')?;
-        let job = Job::new(job);
-        (!job.0.is_empty()).then_some(Self { job, number: number.parse().ok()? })
-    }
-
     pub(super) fn path(&self) -> String {
         format!("{}/{}", self.job.path(), self.number)
     }
@@ -126,14 +118,5 @@ mod tests {
         assert_eq!(Job::new("acme").parent(), None);
         let base = Uri::from_static("http://localhost");
         assert_eq!(Job::of_url(&base, &job.path()).unwrap().0, job);
-    }
-
-    #[test]
-    fn an_external_id_names_job_and_build() {
-        let build = BuildRef::from_external_id("acme/shop/PR-12#7").unwrap();
-        assert_eq!((build.job.to_string().as_str(), build.number), ("acme/shop/PR-12", 7));
-        for bad in ["", "acme", "#7", "acme#x", "acme#"] {
-            assert_eq!(BuildRef::from_external_id(bad), None, "{bad}");
-        }
     }
 }

@@ -57,18 +57,6 @@ impl Jenkins {
         self.write(&format!("{}/stop", build.path()), None).await.map(drop)
     }
 
-    /// Takes an item out of the queue. Whether it was there.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub async fn cancel_queued(&self, item: u64) -> Result<bool, CallError> {
-        match self.write(&format!("/queue/cancelItem?id={item}"), None).await {
-            Ok(_) => Ok(true),
-            Err(CallError::Gone { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     async fn queue(&self, path: &str, form: Option<String>) -> Result<Queued, CallError> {
         let answer = self.write(path, form).await?;
         let location = answer.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());

@@ -16,7 +16,8 @@ use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::client::{As, GitHub};
+use super::auth::Identity;
+use super::client::GitHub;
 use super::graphql::{CONTEXTS, Graph, GraphError, MERGEABLE, PULL_REQUESTS};
 use crate::http::CallError;
 pub(super) use raw::{Actor, Label, List};
@@ -29,6 +30,8 @@ const MOST_CONTEXT_PAGES: usize = 20;
 /// Failed queries per batch before the rest of it is left for the next sweep: enough to corner one pull request that
 /// breaks the query, and not many when GitHub is down.
 const MOST_FAILURES: usize = 8;
+/// Pull requests per verification query.
+const BATCH: usize = 25;
 /// `nodes(ids:)` takes this many.
 const MOST_NODES: usize = 100;
 /// Parts of a pull request that GitHub may keep to itself without the rest being wrong.
@@ -97,10 +100,8 @@ impl GitHub {
         policies: &Policies,
     ) -> Vec<(PrId, Result<Snapshot, Unread>)> {
         let mut readings: Vec<Option<Read>> = prs.iter().map(|_| None).collect();
-        for (place, reading) in join_all(batches(prs, self.settings().batch).into_iter().map(|b| self.read_batch(b)))
-            .await
-            .into_iter()
-            .flatten()
+        for (place, reading) in
+            join_all(batches(prs, BATCH).into_iter().map(|b| self.read_batch(b))).await.into_iter().flatten()
         {
             readings[place] = Some(reading);
         }
@@ -109,7 +110,7 @@ impl GitHub {
         join_all(prs.iter().zip(&mut readings).map(|((pr, _), reading)| self.read_further(pr, reading))).await;
         self.settle_mergeability(prs, &mut readings).await;
         self.compare(prs, &mut readings, policies).await;
-        let own_app = self.app_id();
+        let own_app = self.session().app_id;
         prs.iter()
             .zip(readings)
             .map(|((pr, _), reading)| {
@@ -149,7 +150,7 @@ impl GitHub {
 
     async fn read_at_once(&self, batch: &[Wanted<'_>]) -> Result<Vec<Read>, CallError> {
         let Some(first) = batch.first() else { return Ok(Vec::new()) };
-        let who = As::Owner(first.pr.repo.owner());
+        let who = Identity::Installation(first.pr.repo.owner());
         let read_at = self.clock().now();
         let ids = Ids { ids: batch.iter().map(|wanted| wanted.node_id).collect() };
         let graph: Graph<Nodes> = self.query(who, PULL_REQUESTS, ids, false).await?;
@@ -201,7 +202,7 @@ impl GitHub {
         after: Option<&str>,
     ) -> Result<Option<String>, Unread> {
         let page = Page { id: &reading.pull.id, after };
-        let who = As::Owner(pr.repo.owner());
+        let who = Identity::Installation(pr.repo.owner());
         let graph: Graph<Node> = self.query(who, CONTEXTS, page, true).await.map_err(Unread::Failed)?;
         if let Some(error) = graph.errors.first() {
             return Err(partial(error.message.clone()));
@@ -235,7 +236,7 @@ impl GitHub {
             }
             self.clock().sleep(pause).await;
             for batch in by_owner(unknown, MOST_NODES, |place| prs[*place].0.repo.owner()) {
-                let who = As::Owner(prs[batch[0]].0.repo.owner());
+                let who = Identity::Installation(prs[batch[0]].0.repo.owner());
                 let ids = Ids { ids: batch.iter().map(|place| prs[*place].1.as_str()).collect() };
                 let Ok(graph) = self.query::<Nodes>(who, MERGEABLE, ids, true).await else { return };
                 let nodes = graph.data.map(|data| data.nodes).unwrap_or_default();
@@ -256,8 +257,7 @@ impl GitHub {
             let Ok(head) = known.pull.head_ref_oid.parse::<Sha>() else { continue };
             bases.entry((&pr.repo, known.pull.base_ref_name.clone())).or_default().push((place, head));
         }
-        let groups =
-            bases.iter().flat_map(|(base, heads)| heads.chunks(self.settings().batch.max(1)).map(move |it| (base, it)));
+        let groups = bases.iter().flat_map(|(base, heads)| heads.chunks(BATCH).map(move |it| (base, it)));
         let compared = join_all(groups.map(|((repo, base), heads)| self.compare_group(repo, base, heads))).await;
         for (place, behind_by) in compared.into_iter().flatten() {
             match (behind_by, &mut readings[place]) {
