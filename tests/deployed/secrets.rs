@@ -178,7 +178,7 @@ async fn clients_whose_credentials_were_rotated_read_them_again_and_go_on() {
     assert!(refused(&stale.jenkins.as_ref().unwrap().queue_item(1).await.unwrap_err()));
     let clients = open().await;
     rotate("rotate/clients", &json!({"github": token, "jenkins": jenkins_token})).await;
-    assert_eq!(clients.github.pull(&pr).await.unwrap().number, pr.number);
+    assert!(clients.github.pull(&pr).await.unwrap().open);
     // Less than a minute later, but what GitHub's client has found holds for this one too.
     assert_eq!(clients.jenkins.unwrap().queue_item(1).await.unwrap(), None);
     serving.stop().await;
