@@ -12,7 +12,7 @@ use platform::wiring::{self, Process};
 
 use crate::doctor::{self, Verdict};
 use crate::up::{self, Refusal, Wanted};
-use crate::{config, keys, replay, simulate, story};
+use crate::{config, keys, replay, simulate};
 
 #[derive(Parser)]
 #[command(name = "local", about = "Suture on one machine", disable_help_subcommand = true)]
@@ -53,12 +53,6 @@ struct UpArguments {
 enum Task {
     /// Everything in one process, on a real GitHub or a pretended one (the default)
     Up(UpArguments),
-    /// Play a morning of pull requests through the core: how they get stuck, and how they are healed
-    Story {
-        /// The configuration to play it with; without it, the defaults, acting
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
     /// Read a suture.toml and say what is wrong with it, and where
     CheckConfig {
         /// The file to read
@@ -102,8 +96,6 @@ pub fn main() -> ExitCode {
         Task::Up(wanted) => bring_up(wanted),
         Task::Simulate(arguments) => return simulate::main(&arguments),
         Task::Replay(arguments) => return replay::main(&arguments),
-        Task::Story { config: None } => Ok(story::play(&story::acting_defaults())),
-        Task::Story { config: Some(file) } => config::read(&file).map(|policies| story::play(policies.base())),
         Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
         Task::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
         Task::NewKey { name, role, repos } => keys::make(&name, &role, &repos).map(|made| describe_key(&made)),

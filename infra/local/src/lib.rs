@@ -6,5 +6,4 @@ pub mod doctor;
 mod keys;
 pub mod replay;
 pub mod simulate;
-pub mod story;
 pub mod up;
