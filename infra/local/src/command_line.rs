@@ -9,10 +9,11 @@ use clap::{Args, Parser, Subcommand};
 use domain::policy::schema;
 use jiff::Timestamp;
 use platform::wiring::{self, Process};
+use simulate::replay;
 
 use crate::doctor::{self, Verdict};
-use crate::up::{self, Refusal, Wanted};
-use crate::{config, keys, replay, simulate};
+use crate::up::{self, Options, StartError};
+use crate::{config, keys};
 
 #[derive(Parser)]
 #[command(name = "local", about = "Suture on one machine", disable_help_subcommand = true)]
@@ -93,7 +94,7 @@ const NOT_WELL: u8 = 1;
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.command.unwrap_or(Task::Up(arguments.up)) {
-        Task::Up(wanted) => bring_up(wanted),
+        Task::Up(options) => bring_up(options),
         Task::Simulate(arguments) => return simulate::main(&arguments),
         Task::Replay(arguments) => return replay::main(&arguments),
         Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
@@ -120,17 +121,17 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn bring_up(wanted: UpArguments) -> Result<String, String> {
-    let wanted = Wanted {
-        port: wanted.port,
-        data: wanted.data,
-        demo: if wanted.demo { Some(true) } else { wanted.no_demo.then_some(false) },
-        seed: wanted.seed,
-        speed: wanted.speed,
-        config: wanted.config,
+fn bring_up(options: UpArguments) -> Result<String, String> {
+    let options = Options {
+        port: options.port,
+        data: options.data,
+        demo: if options.demo { Some(true) } else { options.no_demo.then_some(false) },
+        seed: options.seed,
+        speed: options.speed,
+        config: options.config,
     };
     let runtime = runtime()?;
-    let ended = runtime.block_on(up::run(wanted, &Process)).map_err(|Refusal(sentence)| sentence);
+    let ended = runtime.block_on(up::run(options, &Process)).map_err(|StartError(sentence)| sentence);
     // Whatever still runs has had its time, and loses nothing.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended.map(|()| "Stopped. Everything is kept.".to_owned())
@@ -158,7 +159,7 @@ fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
     Ok((lines.join("\n"), failed == 0))
 }
 
-fn describe_key(made: &keys::Made) -> String {
+fn describe_key(made: &keys::NewKey) -> String {
     format!(
         "key    {}\nentry  {}\n\nGive the key to its owner: it is not kept anywhere. Add the entry to SUTURE_ADMIN_KEYS (`;` between entries).",
         made.key, made.entry

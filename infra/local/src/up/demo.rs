@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use world::{Fault, Faults, Gone, NewPull, Pr, Protection, Repo, Reports, Serving, Settings, Timing, World};
 
-use super::Refusal;
-use super::pace::Pace;
-use super::place::Place;
+use super::StartError;
+use super::data_dir::DataDir;
+use super::scaled_clock::ScaledClock;
 
 /// What the demo's Suture is configured with: it acts, and forgets a little sooner than others, since its days are short.
 pub(super) const CONFIG: &str = "mode = \"act\"\n[retention]\nevents_days = 7\nruns_days = 2\n";
@@ -68,7 +68,7 @@ const NEEDS_PERSON: [Fault; 3] = [Fault::RealTestFailure, Fault::PolicyMisconfig
 
 /// What is remembered of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Remembered {
+struct SavedDemo {
     /// How many worlds there have been.
     generation: u64,
     /// The highest number of a pull request.
@@ -81,7 +81,7 @@ struct Remembered {
 /// The world, served.
 pub(super) struct Demo {
     pub(super) world: Arc<Mutex<World>>,
-    pub(super) clock: Arc<Pace>,
+    pub(super) clock: Arc<ScaledClock>,
     pub(super) serving: Serving,
     generation: u64,
     speed: f64,
@@ -93,8 +93,8 @@ fn look(world: &Mutex<World>) -> MutexGuard<'_, World> {
 
 impl Demo {
     /// Begins a world, after the one this place remembers.
-    pub(super) async fn begin(place: &Place, seed: u64, speed: f64) -> Result<Self, Refusal> {
-        let before: Option<Remembered> = place.json(FILE)?;
+    pub(super) async fn begin(data_dir: &DataDir, seed: u64, speed: f64) -> Result<Self, StartError> {
+        let before: Option<SavedDemo> = data_dir.json(FILE)?;
         let now = Timestamp::now();
         let start = before.map_or(now, |before| {
             let unsaved = SignedDuration::try_from_secs_f64(TIME_UNSAVED * before.speed).unwrap_or_default();
@@ -106,13 +106,14 @@ impl Demo {
         let settings = settings(start.saturating_sub(BEFORE).unwrap_or(start), used);
         let mut world = World::new(seed.wrapping_add(generation.wrapping_mul(0x9e37_79b9_7f4a_7c15)), settings);
         prelude(&mut world, start);
-        let clock = Arc::new(Pace::new(start, speed));
+        let clock = Arc::new(ScaledClock::new(start, speed));
         let world = Arc::new(Mutex::new(world));
         let time = Arc::clone(&clock);
         let serving = world::serve_following(Arc::clone(&world), move || time.now()).await;
-        let serving = serving.map_err(|error| Refusal(format!("The pretended world finds no free port: {error}.")))?;
+        let serving =
+            serving.map_err(|error| StartError(format!("The pretended world finds no free port: {error}.")))?;
         let demo = Self { world, clock, serving, generation, speed };
-        demo.remember(place)?;
+        demo.remember(data_dir)?;
         Ok(demo)
     }
 
@@ -127,14 +128,14 @@ impl Demo {
     }
 
     /// Writes down what the next world must know.
-    pub(super) fn remember(&self, place: &Place) -> Result<(), Refusal> {
-        let remembered = Remembered {
+    pub(super) fn remember(&self, data_dir: &DataDir) -> Result<(), StartError> {
+        let remembered = SavedDemo {
             generation: self.generation,
             last_number: look(&self.world).last_number(),
             now: self.clock.now(),
             speed: self.speed,
         };
-        place.keep_json(FILE, &remembered)
+        data_dir.keep_json(FILE, &remembered)
     }
 
     /// What Suture knows as open, and this world knows nothing of, is closed. Answers how many those were.

@@ -32,7 +32,7 @@ const MAX_REASON: usize = 300;
 /// Who is to read a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Reader {
+pub(super) enum Consumer {
     /// The Car Bridge.
     Bridge,
     /// The reconciler, asked for a sweep.
@@ -41,10 +41,10 @@ pub(super) enum Reader {
 
 /// A message as its row keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct QueuedMessage {
     /// The queue's own name for it, the same in every delivery.
     pub(super) id: String,
-    pub(super) reader: Reader,
+    pub(super) reader: Consumer,
     pub(super) body: String,
     pub(super) sent_at: Timestamp,
     visible_at: Timestamp,
@@ -58,7 +58,7 @@ pub(super) struct Entry {
 
 #[derive(Default)]
 struct Kept {
-    messages: BTreeMap<String, Entry>,
+    messages: BTreeMap<String, QueuedMessage>,
     /// Taken by somebody of this process, and not done with.
     taken: Vec<String>,
     sent: u64,
@@ -75,7 +75,7 @@ pub(super) struct Queue {
     parked: Arc<Parked>,
 }
 
-impl Entry {
+impl QueuedMessage {
     fn as_dead(&self) -> Dead {
         let Self { id, body, sent_at, tries, .. } = self;
         Dead { id: id.clone(), sent_at: Some(*sent_at), receive_count: *tries, body: body.clone() }
@@ -97,11 +97,11 @@ impl Queue {
         let mut rows = client.scan().table_name(TABLE).into_paginator().items().send();
         while let Some(row) = rows.next().await {
             let row = row.map_err(|error| DisplayErrorContext(error).to_string())?;
-            let entry: Entry =
+            let entry: QueuedMessage =
                 serde_dynamo::from_item(row).map_err(|error| format!("a message is damaged: {error}"))?;
             kept.messages.insert(entry.id.clone(), entry);
         }
-        let dead: Vec<Dead> = kept.messages.values().filter(|entry| entry.dead).map(Entry::as_dead).collect();
+        let dead: Vec<Dead> = kept.messages.values().filter(|entry| entry.dead).map(QueuedMessage::as_dead).collect();
         let queue = Arc::new_cyclic(|queue: &Weak<Self>| {
             let (queue, runtime) = (Weak::clone(queue), Handle::current());
             // Called for each message; the first one brings all of them back, which is what is meant.
@@ -127,7 +127,7 @@ impl Queue {
     }
 
     /// Sends a message, not to be read before this has passed. It is durable when this answers.
-    pub(super) async fn send(&self, reader: Reader, body: String, delay: Duration) -> Result<(), String> {
+    pub(super) async fn send(&self, reader: Consumer, body: String, delay: Duration) -> Result<(), String> {
         let now = self.clock.now();
         let number = {
             let mut kept = self.kept();
@@ -135,7 +135,7 @@ impl Queue {
             kept.sent
         };
         let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
-        let entry = Entry {
+        let entry = QueuedMessage {
             // In the order of sending, also over restarts: the clock never goes back.
             id: format!("{:013}-{number:06}", now.as_millisecond()),
             reader,
@@ -153,7 +153,7 @@ impl Queue {
     }
 
     /// The next message for this reader; waits until there is one.
-    pub(super) async fn take(&self, reader: Reader) -> Entry {
+    pub(super) async fn take(&self, reader: Consumer) -> QueuedMessage {
         let mut news = self.news.subscribe();
         loop {
             news.mark_unchanged();
@@ -177,10 +177,10 @@ impl Queue {
     }
 
     /// The first message that may be taken, now taken; else when the next may be.
-    fn free(&self, reader: Reader) -> (Option<Entry>, Option<Timestamp>) {
+    fn free(&self, reader: Consumer) -> (Option<QueuedMessage>, Option<Timestamp>) {
         let now = self.clock.now();
         let mut kept = self.kept();
-        let waiting = |entry: &&Entry| entry.reader == reader && !entry.dead && !kept.taken.contains(&entry.id);
+        let waiting = |entry: &&QueuedMessage| entry.reader == reader && !entry.dead && !kept.taken.contains(&entry.id);
         let first = kept.messages.values().filter(waiting).min_by_key(|entry| (entry.visible_at, entry.id.clone()));
         match first.cloned() {
             Some(entry) if entry.visible_at <= now => {
@@ -215,7 +215,7 @@ impl Queue {
     }
 
     /// The message comes back after a while.
-    pub(super) async fn again(&self, mut entry: Entry, why: &str) {
+    pub(super) async fn again(&self, mut entry: QueuedMessage, why: &str) {
         let pause = AGAIN_AFTER.saturating_mul(1 << entry.tries.saturating_sub(1).min(MOST_TRIES));
         entry.visible_at = self.clock.now().saturating_add(pause).unwrap_or(Timestamp::MAX);
         entry.reason = Some(cut(why, MAX_REASON));
@@ -223,7 +223,7 @@ impl Queue {
         self.settle(entry).await;
     }
 
-    async fn settle(&self, entry: Entry) {
+    async fn settle(&self, entry: QueuedMessage) {
         // What cannot be written is known here at least; after a restart it is tried once more.
         let _ = self.put(&entry).await;
         if entry.dead {
@@ -238,9 +238,9 @@ impl Queue {
 
     /// Puts everything of the dead-letter queue back. What could not be written stays there, and is shown again.
     async fn redrive(&self) {
-        let dead: Vec<Entry> = self.kept().messages.values().filter(|entry| entry.dead).cloned().collect();
+        let dead: Vec<QueuedMessage> = self.kept().messages.values().filter(|entry| entry.dead).cloned().collect();
         for entry in dead {
-            let fresh = Entry { dead: false, tries: 0, visible_at: self.clock.now(), ..entry.clone() };
+            let fresh = QueuedMessage { dead: false, tries: 0, visible_at: self.clock.now(), ..entry.clone() };
             match self.put(&fresh).await {
                 Ok(()) => drop(self.kept().messages.insert(fresh.id.clone(), fresh)),
                 Err(_) => self.parked.park(entry.as_dead()),
@@ -249,7 +249,7 @@ impl Queue {
         }
     }
 
-    async fn put(&self, entry: &Entry) -> Result<(), String> {
+    async fn put(&self, entry: &QueuedMessage) -> Result<(), String> {
         let item = serde_dynamo::to_item(entry).map_err(|error| error.to_string())?;
         let sent = self.client.put_item().table_name(TABLE).set_item(Some(item)).send().await;
         sent.map(drop).map_err(|error| DisplayErrorContext(error).to_string())
@@ -277,7 +277,7 @@ async fn create(client: &Client) -> Result<(), String> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::pace::Pace;
+    use super::super::scaled_clock::ScaledClock;
     use super::super::tables::Tables;
     use super::*;
 
@@ -300,10 +300,10 @@ mod tests {
 
     /// Ten minutes in a second.
     fn clock() -> Arc<dyn Clock> {
-        Arc::new(Pace::new("2036-03-03T09:00:00Z".parse().unwrap(), 600.0))
+        Arc::new(ScaledClock::new("2036-03-03T09:00:00Z".parse().unwrap(), 600.0))
     }
 
-    async fn next(queue: &Queue, reader: Reader) -> Option<Entry> {
+    async fn next(queue: &Queue, reader: Consumer) -> Option<QueuedMessage> {
         tokio::time::timeout(Duration::from_secs(1), queue.take(reader)).await.ok()
     }
 
@@ -313,22 +313,22 @@ mod tests {
         let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
         let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
         for body in ["a", "b", "c"] {
-            queue.send(Reader::Bridge, body.to_owned(), Duration::ZERO).await.unwrap();
+            queue.send(Consumer::Bridge, body.to_owned(), Duration::ZERO).await.unwrap();
         }
-        queue.send(Reader::Reconciler, "sweep".to_owned(), Duration::ZERO).await.unwrap();
-        let first = next(&queue, Reader::Bridge).await.unwrap();
+        queue.send(Consumer::Reconciler, "sweep".to_owned(), Duration::ZERO).await.unwrap();
+        let first = next(&queue, Consumer::Bridge).await.unwrap();
         assert_eq!((first.body.as_str(), first.tries), ("a", 1));
         queue.done(&first.id).await;
-        let second = next(&queue, Reader::Bridge).await.unwrap();
+        let second = next(&queue, Consumer::Bridge).await.unwrap();
         assert_eq!(second.body, "b");
         // The process dies while it works on the second.
         drop(queue);
         let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        let again = next(&queue, Reader::Bridge).await.unwrap();
+        let again = next(&queue, Consumer::Bridge).await.unwrap();
         assert_eq!((again.id, again.body.as_str(), again.tries), (second.id, "b", 2), "the same, and counted");
-        assert_eq!(next(&queue, Reader::Bridge).await.unwrap().body, "c");
-        assert_eq!(next(&queue, Reader::Bridge).await, None, "what is taken is nobody else's");
-        assert_eq!(next(&queue, Reader::Reconciler).await.unwrap().body, "sweep");
+        assert_eq!(next(&queue, Consumer::Bridge).await.unwrap().body, "c");
+        assert_eq!(next(&queue, Consumer::Bridge).await, None, "what is taken is nobody else's");
+        assert_eq!(next(&queue, Consumer::Reconciler).await.unwrap().body, "sweep");
     }
 
     #[tokio::test]
@@ -336,16 +336,16 @@ mod tests {
         let folder = Folder::new("delay");
         let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
         let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        queue.send(Reader::Bridge, "later".to_owned(), Duration::from_secs(1500)).await.unwrap();
-        assert_eq!(next(&queue, Reader::Bridge).await, None);
+        queue.send(Consumer::Bridge, "later".to_owned(), Duration::from_secs(1500)).await.unwrap();
+        assert_eq!(next(&queue, Consumer::Bridge).await, None);
         let waiting = tokio::spawn({
             let queue = Arc::clone(&queue);
-            async move { queue.take(Reader::Bridge).await.body }
+            async move { queue.take(Consumer::Bridge).await.body }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
-        queue.send(Reader::Bridge, "now".to_owned(), Duration::ZERO).await.unwrap();
+        queue.send(Consumer::Bridge, "now".to_owned(), Duration::ZERO).await.unwrap();
         assert_eq!(waiting.await.unwrap(), "now");
-        let later = tokio::time::timeout(Duration::from_secs(10), queue.take(Reader::Bridge)).await.unwrap();
+        let later = tokio::time::timeout(Duration::from_secs(10), queue.take(Consumer::Bridge)).await.unwrap();
         assert_eq!(later.body, "later");
     }
 
@@ -354,17 +354,17 @@ mod tests {
         let folder = Folder::new("dead");
         let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
         let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        queue.send(Reader::Bridge, "poison".to_owned(), Duration::ZERO).await.unwrap();
+        queue.send(Consumer::Bridge, "poison".to_owned(), Duration::ZERO).await.unwrap();
         for tries in 1..=MOST_TRIES {
-            let entry = next(&queue, Reader::Bridge).await.unwrap();
+            let entry = next(&queue, Consumer::Bridge).await.unwrap();
             assert_eq!(entry.tries, tries);
             queue.again(entry, "nobody understands it").await;
         }
-        assert_eq!(next(&queue, Reader::Bridge).await, None);
+        assert_eq!(next(&queue, Consumer::Bridge).await, None);
         let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
         assert_eq!(queue.dlq().look().await.unwrap().messages[0].body, "poison", "a restart forgets no dead ones");
         assert_eq!(queue.dlq().redrive().await, Ok(1));
-        let entry = tokio::time::timeout(Duration::from_secs(10), queue.take(Reader::Bridge)).await.unwrap();
+        let entry = tokio::time::timeout(Duration::from_secs(10), queue.take(Consumer::Bridge)).await.unwrap();
         assert_eq!(
             (entry.body.as_str(), entry.tries, entry.reason.as_deref()),
             ("poison", 1, Some("nobody understands it"))
@@ -372,6 +372,6 @@ mod tests {
         assert_eq!(queue.dlq().count().await, Ok(0));
         queue.done(&entry.id).await;
         let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        assert_eq!(next(&queue, Reader::Bridge).await, None);
+        assert_eq!(next(&queue, Consumer::Bridge).await, None);
     }
 }

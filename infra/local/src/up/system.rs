@@ -21,18 +21,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use webhook::Webhook;
 
-use super::Refusal;
+use super::StartError;
+use super::console::{self, Console, ConsoleEvent};
+use super::data_dir::DataDir;
 use super::demo::Demo;
-use super::http::{self, Ear};
-use super::lines::{self, Lines, News};
-use super::log::Journal;
-use super::outlets::LocalOutlets;
-use super::outside::{Door, Outside};
-use super::place::Place;
-use super::queue::{Queue, Reader};
+use super::event_tap::EventTap;
+use super::external::{AdminAccess, External};
+use super::http::{self, WebhookRoute};
+use super::log_file::LogFile;
+use super::publisher::LocalPublisher;
+use super::queue::{Consumer, Queue};
 use super::tables::Tables;
 use super::warnings::Warnings;
-use super::watched::Watched;
 
 /// Messages handled at the same time.
 const WORKERS: usize = 4;
@@ -47,44 +47,44 @@ const SWEEP_FOR: SignedDuration = SignedDuration::from_mins(30);
 /// Who holds the sweep's lease. Always the same: only one process has the data directory, so a lease of this name is ours.
 const HOLDER: &str = "local";
 
-type Shared = Arc<Watched>;
+type Shared = Arc<EventTap>;
 
 /// The four functions, the tables and the queue.
 pub(super) struct System {
-    door: Door,
+    access: AdminAccess,
     tables: Tables,
     store: Shared,
     queue: Arc<Queue>,
-    outside: Outside,
-    outlets: LocalOutlets,
-    lines: Lines,
-    told: Option<UnboundedReceiver<News>>,
-    journal: Journal,
+    external: External,
+    outlets: LocalPublisher,
+    lines: Console,
+    told: Option<UnboundedReceiver<ConsoleEvent>>,
+    log_file: LogFile,
 }
 
 impl System {
-    pub(super) async fn start(place: &Place, outside: Outside, door: Door) -> Result<Self, Refusal> {
-        let (lines, told) = Lines::open();
-        let tables = Tables::open(&place.file("suture.db")).await?;
-        let store = Watched::new(tables.store(), lines.clone());
-        let queue = Queue::open(tables.client.clone(), Arc::clone(&outside.clock)).await;
-        let queue = queue.map_err(|error| Refusal(format!("The queue cannot be opened: {error}.")))?;
-        let journal = Journal::open(&place.file("suture.log"));
-        let journal = journal.map_err(|error| Refusal(format!("The log cannot be written: {error}.")))?;
-        Warnings::listen(Log::to(journal.clone()), Arc::clone(&outside.clock));
-        let outlets = LocalOutlets {
+    pub(super) async fn start(data_dir: &DataDir, external: External, access: AdminAccess) -> Result<Self, StartError> {
+        let (lines, told) = Console::open();
+        let tables = Tables::open(&data_dir.file("suture.db")).await?;
+        let store = EventTap::new(tables.store(), lines.clone());
+        let queue = Queue::open(tables.client.clone(), Arc::clone(&external.clock)).await;
+        let queue = queue.map_err(|error| StartError(format!("The queue cannot be opened: {error}.")))?;
+        let log_file = LogFile::open(&data_dir.file("suture.log"));
+        let log_file = log_file.map_err(|error| StartError(format!("The log cannot be written: {error}.")))?;
+        Warnings::listen(Log::to(log_file.clone()), Arc::clone(&external.clock));
+        let outlets = LocalPublisher {
             queue: Arc::clone(&queue),
-            bots: outside.bots.clone(),
-            mails: place.file("mails.txt"),
+            bots: external.bots.clone(),
+            mails: data_dir.file("mails.txt"),
             lines: lines.clone(),
-            clock: Arc::clone(&outside.clock),
+            clock: Arc::clone(&external.clock),
         };
-        Ok(Self { door, tables, store, queue, outside, outlets, lines, told: Some(told), journal })
+        Ok(Self { access, tables, store, queue, external, outlets, lines, told: Some(told), log_file })
     }
 
     /// The first lines: what this is, and where to click.
     pub(super) fn greet(&self, address: &str, path: &Path, world: Option<&Demo>) {
-        let mode = match self.outside.policies.base().mode {
+        let mode = match self.external.policies.base().mode {
             Mode::Act => "acting",
             Mode::Observe => "observing: it says what it would do, and does nothing",
         };
@@ -100,7 +100,7 @@ impl System {
             text.push_str("  times      the demo's own, faster than yours (--speed)\n");
         }
         // Behind `#` it goes to no server and into no log; the page takes it over, and out of the address.
-        let key = self.door.key.as_ref().map_or_else(String::new, |key| format!("#key={key}"));
+        let key = self.access.key.as_ref().map_or_else(String::new, |key| format!("#key={key}"));
         text.push_str(&format!("  webhooks   {address}/webhook/github\n  dashboard  {address}/{key}\n"));
         text.push_str("  stop       Ctrl-C\n");
         let _ = writeln!(std::io::stdout(), "{text}");
@@ -109,7 +109,7 @@ impl System {
     /// Everything runs until somebody says stop.
     pub(super) async fn serve(
         mut self,
-        place: &Place,
+        data_dir: &DataDir,
         listener: TcpListener,
         address: &str,
         world: Option<Arc<Demo>>,
@@ -119,7 +119,7 @@ impl System {
         let mut beside = JoinSet::new();
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
         if let Some(told) = self.told.take() {
-            beside.spawn(lines::print(told, colour));
+            beside.spawn(console::print(told, colour));
         }
         let mut work = self.work(&stopped);
         let (router, mut ended) = (self.router(), stopped);
@@ -136,11 +136,11 @@ impl System {
             }
             beside.spawn(Arc::clone(demo).live(address.to_owned()));
         }
-        self.until_told(place, world.as_deref(), end).await;
+        self.until_told(data_dir, world.as_deref(), end).await;
         stop.send_replace(true);
         let _ = tokio::time::timeout(GRACE, async { while work.join_next().await.is_some() {} }).await;
         if let Some(demo) = world {
-            let _ = demo.remember(place);
+            let _ = demo.remember(data_dir);
         }
     }
 
@@ -149,33 +149,33 @@ impl System {
         let mut work = JoinSet::new();
         let bridge = Arc::new(self.bridge());
         let queue = || Arc::clone(&self.queue);
-        let clock = || Arc::clone(&self.outside.clock);
-        let log = || Log::to(self.journal.clone());
+        let clock = || Arc::clone(&self.external.clock);
+        let log = || Log::to(self.log_file.clone());
         for _ in 0..WORKERS {
-            work.spawn(carry_out(Arc::clone(&bridge), queue(), log(), clock(), stopped.clone()));
+            work.spawn(run_bridge(Arc::clone(&bridge), queue(), log(), clock(), stopped.clone()));
         }
         work.spawn(reconcile(self.sweep(), queue(), log(), clock(), stopped.clone()));
         work
     }
 
     fn note(&self, text: String) {
-        self.lines.tell(News::Note { at: self.outside.clock.now(), text });
+        self.lines.tell(ConsoleEvent::Note { at: self.external.clock.now(), text });
     }
 
     /// What is to be done now and then, until Ctrl-C or SIGTERM.
-    async fn until_told(&self, place: &Place, world: Option<&Demo>, mut end: watch::Receiver<bool>) {
+    async fn until_told(&self, data_dir: &DataDir, world: Option<&Demo>, mut end: watch::Receiver<bool>) {
         let mut broom = tokio::time::interval(BROOM_EVERY);
         let mut remember = tokio::time::interval(REMEMBER_EVERY);
         loop {
             tokio::select! {
                 _ = end.wait_for(|end| *end) => return,
                 _ = broom.tick() => {
-                    if let Err(error) = self.tables.sweep(self.outside.clock.now()).await {
+                    if let Err(error) = self.tables.sweep(self.external.clock.now()).await {
                         self.note(format!("expired rows could not be taken away: {error}"));
                     }
                 }
                 _ = remember.tick() => {
-                    if let Some(Err(error)) = world.map(|demo| demo.remember(place)) {
+                    if let Some(Err(error)) = world.map(|demo| demo.remember(data_dir)) {
                         self.note(error.to_string());
                     }
                 }
@@ -183,62 +183,62 @@ impl System {
         }
     }
 
-    fn engine(&self) -> Engine<Shared, LocalOutlets> {
-        Engine::new(Arc::clone(&self.store), self.outlets.clone(), self.outside.policies.clone())
+    fn engine(&self) -> Engine<Shared, LocalPublisher> {
+        Engine::new(Arc::clone(&self.store), self.outlets.clone(), self.external.policies.clone())
     }
 
     fn router(&self) -> axum::Router {
         let webhook = Webhook::new(
             Arc::clone(&self.store),
             self.outlets.clone(),
-            self.outside.policies.clone(),
-            self.outside.own.clone(),
-            self.outside.senders.clone(),
-            Log::to(self.journal.clone()),
+            self.external.policies.clone(),
+            self.external.own.clone(),
+            self.external.senders.clone(),
+            Log::to(self.log_file.clone()),
         );
-        let ear = Arc::new(Ear { webhook, clock: Arc::clone(&self.outside.clock) });
+        let route = Arc::new(WebhookRoute { webhook, clock: Arc::clone(&self.external.clock) });
         let settings = admin::Settings {
-            keys: self.door.keys.clone(),
-            owner: self.outside.owner.clone(),
-            github: Some(self.outside.github.clone()),
-            jenkins: self.outside.jenkins.clone(),
+            keys: self.access.keys.clone(),
+            owner: self.external.owner.clone(),
+            github: Some(self.external.github.clone()),
+            jenkins: self.external.jenkins.clone(),
             dlq: self.queue.dlq(),
-            clock: Arc::clone(&self.outside.clock),
-            log: Log::to(self.journal.clone()),
+            clock: Arc::clone(&self.external.clock),
+            log: Log::to(self.log_file.clone()),
         };
         let admin = admin::Admin::new(self.engine(), settings);
-        http::router(ear, admin::router(Arc::new(admin)))
+        http::router(route, admin::router(Arc::new(admin)))
     }
 
-    fn bridge(&self) -> Bridge<Shared, LocalOutlets> {
-        let outside = &self.outside;
+    fn bridge(&self) -> Bridge<Shared, LocalPublisher> {
+        let external = &self.external;
         let world = World {
-            github: outside.github.clone(),
-            jenkins: outside.jenkins.clone(),
-            http: way_out(),
-            clock: Arc::clone(&outside.clock),
+            github: external.github.clone(),
+            jenkins: external.jenkins.clone(),
+            http: https(),
+            clock: Arc::clone(&external.clock),
         };
         Bridge::new(self.engine(), world)
     }
 
-    fn sweep(&self) -> Sweep<Shared, LocalOutlets> {
-        let outside = &self.outside;
+    fn sweep(&self) -> Sweep<Shared, LocalPublisher> {
+        let external = &self.external;
         Sweep::new(
             Arc::clone(&self.store),
             self.outlets.clone(),
-            outside.policies.clone(),
-            outside.github.clone(),
-            outside.jenkins.clone(),
-            Arc::clone(&outside.clock),
-            outside.owners.clone(),
+            external.policies.clone(),
+            external.github.clone(),
+            external.jenkins.clone(),
+            Arc::clone(&external.clock),
+            external.owners.clone(),
         )
-        .asking_through(way_out())
+        .asking_through(https())
     }
 }
 
 /// To whoever is called by an address of the configuration.
-fn way_out() -> Transport {
-    Transport::https().unwrap_or_else(|_| Transport::with_service(tower::service_fn(no_way_out)))
+fn https() -> Transport {
+    Transport::https().unwrap_or_else(|_| Transport::with_service(tower::service_fn(no_https)))
 }
 
 /// Whoever wants this process to end is heard from now on, and told to whoever listens.
@@ -270,8 +270,8 @@ pub(super) fn listen_for_the_end() -> watch::Receiver<bool> {
 }
 
 /// The Car Bridge's hands: one message after the other.
-async fn carry_out(
-    bridge: Arc<Bridge<Shared, LocalOutlets>>,
+async fn run_bridge(
+    bridge: Arc<Bridge<Shared, LocalPublisher>>,
     queue: Arc<Queue>,
     log: Log,
     clock: Arc<dyn Clock>,
@@ -280,7 +280,7 @@ async fn carry_out(
     loop {
         let entry = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,
-            entry = queue.take(Reader::Bridge) => entry,
+            entry = queue.take(Consumer::Bridge) => entry,
         };
         match car_bridge::handle_one(&bridge, &entry.id, &entry.body, &log, || clock.now()).await {
             Ok(_) => queue.done(&entry.id).await,
@@ -291,7 +291,7 @@ async fn carry_out(
 
 /// The reconciler: every minute of its clock, and when somebody asks. One sweep at a time.
 async fn reconcile(
-    sweep: Sweep<Shared, LocalOutlets>,
+    sweep: Sweep<Shared, LocalPublisher>,
     queue: Arc<Queue>,
     log: Log,
     clock: Arc<dyn Clock>,
@@ -303,7 +303,7 @@ async fn reconcile(
         let tick = clock.sleep(Duration::try_from(wait).unwrap_or_default());
         let asked = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,
-            entry = queue.take(Reader::Reconciler) => Some(entry),
+            entry = queue.take(Consumer::Reconciler) => Some(entry),
             () = tick => None,
         };
         let event = match &asked {
@@ -330,6 +330,6 @@ fn minute(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second().div_euclid(60) * 60).unwrap_or(at)
 }
 
-async fn no_way_out(_: ::http::Request<bytes::Bytes>) -> Result<::http::Response<bytes::Bytes>, BoxError> {
+async fn no_https(_: ::http::Request<bytes::Bytes>) -> Result<::http::Response<bytes::Bytes>, BoxError> {
     Err("this machine has no root certificates".into())
 }

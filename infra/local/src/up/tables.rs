@@ -16,7 +16,7 @@ use platform::store::dynamo::tables::{self, EVENTS_KEY, Names, STATE_KEY};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::Refusal;
+use super::StartError;
 
 /// Rows taken away at once: what DynamoDB takes in one request.
 const BATCH: usize = 25;
@@ -36,9 +36,9 @@ impl Drop for Tables {
 
 impl Tables {
     /// Opens the file, serves it, and makes what is not there yet.
-    pub(super) async fn open(file: &Path) -> Result<Self, Refusal> {
+    pub(super) async fn open(file: &Path) -> Result<Self, StartError> {
         let unusable = |why: String| {
-            Refusal(format!(
+            StartError(format!(
                 "The database {} cannot be opened: {why}. Give another directory with --data DIR.",
                 file.display()
             ))

@@ -48,7 +48,7 @@ impl Subscriber for Warnings {
 }
 
 fn line(event: &Event<'_>, now: Timestamp) -> Line {
-    let mut said = Said(String::new());
+    let mut said = FieldText(String::new());
     event.record(&mut said);
     let metadata = event.metadata();
     Line::new("local", now)
@@ -58,9 +58,9 @@ fn line(event: &Event<'_>, now: Timestamp) -> Line {
 }
 
 /// All fields in one text, as people read them.
-struct Said(String);
+struct FieldText(String);
 
-impl Visit for Said {
+impl Visit for FieldText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let separator = if self.0.is_empty() { "" } else { ", " };
         self.0.push_str(&match field.name() {

@@ -9,29 +9,29 @@ use jiff::{SignedDuration, Timestamp};
 
 /// One pull request's life.
 #[derive(Debug, Clone)]
-pub(crate) struct Life {
+pub(crate) struct Timeline {
     pub(crate) pr: PrId,
-    pub(crate) stretches: Vec<Stretch>,
+    pub(crate) intervals: Vec<Interval>,
 }
 
 /// A time spent in one state.
 #[derive(Debug, Clone)]
-pub(crate) struct Stretch {
+pub(crate) struct Interval {
     pub(crate) state: State,
     pub(crate) since: Timestamp,
     /// When it ended, and how; nothing if the log ends before it does.
-    pub(crate) until: Option<(Timestamp, Ended)>,
-    /// What checks and Policy Bot said, newest last.
-    pub(crate) said: Vec<Said>,
-    /// What was done, or would have been, in order.
-    pub(crate) done: Vec<Done>,
+    pub(crate) until: Option<(Timestamp, IntervalEnd)>,
+    /// Action checks and Policy Bot said, newest last.
+    pub(crate) reports: Vec<StatusReport>,
+    /// Action was done, or would have been, in order.
+    pub(crate) done: Vec<Decision>,
     /// Whether a person held it, or it was a draft, for some of the time.
     pub(crate) held: bool,
 }
 
 /// How a stretch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum IntervalEnd {
     /// Something was heard that led on.
     Progress,
     /// Our own assumption was made or withdrawn: no news.
@@ -44,9 +44,9 @@ pub(crate) enum Ended {
     Closing,
 }
 
-/// What a check or Policy Bot said.
+/// Action a check or Policy Bot said.
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
+pub(crate) struct StatusReport {
     pub(crate) kind: EventKind,
     pub(crate) name: String,
     pub(crate) text: String,
@@ -54,43 +54,43 @@ pub(crate) struct Said {
 
 /// Something that was done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct Decision {
     pub(crate) at: Timestamp,
-    pub(crate) what: What,
+    pub(crate) what: Action,
     /// The title of the rule that said so.
     pub(crate) rule: String,
-    /// What it gave as evidence.
+    /// Action it gave as evidence.
     pub(crate) evidence: String,
 }
 
 /// A remedy, or a call for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
+pub(crate) enum Action {
     Remedy(Strategy),
     Escalation,
 }
 
 /// All lives of a log.
-pub(crate) fn lives(events: Vec<Event>) -> Vec<Life> {
+pub(crate) fn timelines(events: Vec<Event>) -> Vec<Timeline> {
     let mut by_pr: BTreeMap<PrId, Vec<Event>> = BTreeMap::new();
     for event in events {
         by_pr.entry(event.pr.clone()).or_default().push(event);
     }
-    by_pr.into_iter().filter_map(|(pr, events)| life(pr, events)).collect()
+    by_pr.into_iter().filter_map(|(pr, events)| timeline(pr, events)).collect()
 }
 
-fn life(pr: PrId, mut events: Vec<Event>) -> Option<Life> {
+fn timeline(pr: PrId, mut events: Vec<Event>) -> Option<Timeline> {
     events.sort_by_cached_key(|event| (known_by(event.occurred_at), event.sort_key()));
-    let mut life = Life { pr, stretches: Vec::new() };
+    let mut timeline = Timeline { pr, intervals: Vec::new() };
     for event in &in_order(events) {
-        if life.stretches.is_empty() {
+        if timeline.intervals.is_empty() {
             // A log may begin in the middle of a life: then it begins where the first change says it was.
             let state = event.from.unwrap_or(State::Created);
-            life.stretches.push(Stretch::begin(state, event.occurred_at));
+            timeline.intervals.push(Interval::begin(state, event.occurred_at));
         }
-        life.take(event);
+        timeline.take(event);
     }
-    (!life.stretches.is_empty()).then_some(life)
+    (!timeline.intervals.is_empty()).then_some(timeline)
 }
 
 /// By when it had happened: GitHub's times are whole seconds, ours are not, and what we did within the same second came first.
@@ -124,18 +124,18 @@ fn in_order(events: Vec<Event>) -> Vec<Event> {
     ordered
 }
 
-impl Stretch {
+impl Interval {
     fn begin(state: State, since: Timestamp) -> Self {
-        Self { state, since, until: None, said: Vec::new(), done: Vec::new(), held: false }
+        Self { state, since, until: None, reports: Vec::new(), done: Vec::new(), held: false }
     }
 }
 
-impl Life {
+impl Timeline {
     fn take(&mut self, event: &Event) {
-        let Some(stretch) = self.stretches.last_mut() else { return };
+        let Some(interval) = self.intervals.last_mut() else { return };
         let text = &event.payload.text;
-        if let Some(what) = what_of(event) {
-            stretch.done.push(Done {
+        if let Some(what) = action_of(event) {
+            interval.done.push(Decision {
                 at: event.occurred_at,
                 what,
                 rule: event.payload.name.clone().unwrap_or_default(),
@@ -143,32 +143,32 @@ impl Life {
             });
         }
         let name = event.payload.name.clone().unwrap_or_default();
-        let said = Said { kind: event.kind, name, text: text.clone() };
+        let reports = StatusReport { kind: event.kind, name, text: text.clone() };
         if event.kind == EventKind::PrEdited && (text.contains("hold") || text.contains("draft")) {
-            stretch.held = true;
+            interval.held = true;
         }
-        if event.kind == EventKind::CommandReceived && said.name == "/hold" {
-            stretch.held = true;
+        if event.kind == EventKind::CommandReceived && reports.name == "/hold" {
+            interval.held = true;
         }
         let Some(to) = event.to else {
-            stretch.said.push(said);
+            interval.reports.push(reports);
             return;
         };
-        stretch.until = Some((event.occurred_at, ended(event, to)));
-        let mut next = Stretch::begin(to, event.occurred_at);
+        interval.until = Some((event.occurred_at, ended(event, to)));
+        let mut next = Interval::begin(to, event.occurred_at);
         // Whatever leads into a state is what it is about.
-        next.said.push(said);
-        self.stretches.push(next);
+        next.reports.push(reports);
+        self.intervals.push(next);
     }
 }
 
-fn ended(event: &Event, to: State) -> Ended {
+fn ended(event: &Event, to: State) -> IntervalEnd {
     match event.kind {
-        EventKind::EscalatedNeedsIntervention => Ended::Escalation,
-        EventKind::RemediationAccepted | EventKind::RemediationEnded => Ended::Assumption,
-        EventKind::CommandReceived => Ended::Person,
-        EventKind::BranchUpdated if event.from == Some(State::NeedsIntervention) => Ended::Person,
-        EventKind::PrClosed | EventKind::StateDriftCorrected if to == State::Closed => Ended::Closing,
+        EventKind::EscalatedNeedsIntervention => IntervalEnd::Escalation,
+        EventKind::RemediationAccepted | EventKind::RemediationEnded => IntervalEnd::Assumption,
+        EventKind::CommandReceived => IntervalEnd::Person,
+        EventKind::BranchUpdated if event.from == Some(State::NeedsIntervention) => IntervalEnd::Person,
+        EventKind::PrClosed | EventKind::StateDriftCorrected if to == State::Closed => IntervalEnd::Closing,
         EventKind::PrOpened
         | EventKind::PrClosed
         | EventKind::PrMerged
@@ -200,12 +200,12 @@ fn ended(event: &Event, to: State) -> Ended {
         | EventKind::WouldRemedy
         | EventKind::WouldEscalate
         | EventKind::PostMergeVerified
-        | EventKind::Anomaly => Ended::Progress,
+        | EventKind::Anomaly => IntervalEnd::Progress,
     }
 }
 
-/// What an event says was done. What observe mode would have done was not.
-fn what_of(event: &Event) -> Option<What> {
+/// Action an event says was done. Action observe mode would have done was not.
+fn action_of(event: &Event) -> Option<Action> {
     let escalated = event.kind == EventKind::EscalatedNeedsIntervention;
-    event.kind.claims().map(What::Remedy).or_else(|| escalated.then_some(What::Escalation))
+    event.kind.claims().map(Action::Remedy).or_else(|| escalated.then_some(Action::Escalation))
 }

@@ -15,16 +15,16 @@ use platform::keys::Keys;
 use platform::wiring::{self, Environment};
 use webhook::Senders;
 
-use super::Refusal;
+use super::StartError;
+use super::data_dir::DataDir;
 use super::demo::Demo;
-use super::outlets::Bots;
-use super::place::Place;
+use super::publisher::Bots;
 
 /// The file with the key of our own making.
 const KEY_FILE: &str = "admin.key";
 
 /// The outside, as this process reaches it.
-pub(super) struct Outside {
+pub(super) struct External {
     pub(super) policies: Policies,
     pub(super) senders: Senders,
     pub(super) own: Own,
@@ -38,11 +38,11 @@ pub(super) struct Outside {
 }
 
 /// A real GitHub, as the environment names it (design §9).
-pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result<Outside, Refusal> {
+pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result<External, StartError> {
     let github = wiring::github(environment)?;
     let secret = wiring::secrets(environment, "SUTURE_WEBHOOK_SECRET")?;
     let secret = secret.ok_or_else(|| {
-        Refusal(
+        StartError(
             "SUTURE_WEBHOOK_SECRET is not set: choose one, and give GitHub the same under the App's webhook settings."
                 .to_owned(),
         )
@@ -52,7 +52,7 @@ pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result
         jenkins: wiring::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
         bot: wiring::secrets(environment, "SUTURE_BOT_SECRET")?,
     };
-    Ok(Outside {
+    Ok(External {
         policies,
         senders,
         own: wiring::own(environment)?,
@@ -66,14 +66,14 @@ pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result
 }
 
 /// The pretended world, reached as the real one would be: over HTTP, with signatures, as an App.
-pub(super) fn pretended(demo: &Demo, policies: Policies) -> Result<Outside, Refusal> {
+pub(super) fn pretended(demo: &Demo, policies: Policies) -> Result<External, StartError> {
     let settings = demo.world.lock().unwrap_or_else(PoisonError::into_inner).settings().clone();
-    let broken = |error: &dyn fmt::Display| Refusal(format!("The pretended world cannot be reached: {error}."));
+    let broken = |error: &dyn fmt::Display| StartError(format!("The pretended world cannot be reached: {error}."));
     let secrets = |text: &str| Secrets::parse(text).map_err(|error| broken(&error));
     let address = |text: &str| text.parse::<Uri>().map_err(|error| broken(&error));
     let clock: Arc<dyn Clock> = Arc::clone(&demo.clock) as Arc<dyn Clock>;
     let transport = Transport::https().map_err(|error| broken(&error))?;
-    let key = crate::keys::private_key().map_err(|error| broken(&error))?;
+    let key = simulate::private_key().map_err(|error| broken(&error))?;
     let credentials = Credentials::app(settings.app_id, &key).map_err(|error| broken(&error))?;
     let github = platform::github::Settings {
         base_url: address(&demo.serving.github_url)?,
@@ -87,7 +87,7 @@ pub(super) fn pretended(demo: &Demo, policies: Policies) -> Result<Outside, Refu
         jenkins: Some(secrets(&settings.jenkins_secret)?),
         bot: Some(secrets(&settings.bot_secret)?),
     };
-    Ok(Outside {
+    Ok(External {
         policies,
         senders,
         own: Own { app_id: Some(settings.app_id), login: Some(format!("{}[bot]", settings.app_slug)) },
@@ -101,26 +101,26 @@ pub(super) fn pretended(demo: &Demo, policies: Policies) -> Result<Outside, Refu
 }
 
 /// Who gets in, and with which key, if it is of our own making.
-pub(super) struct Door {
+pub(super) struct AdminAccess {
     pub(super) keys: Keys,
     pub(super) key: Option<String>,
 }
 
-impl Door {
+impl AdminAccess {
     /// The keys of the environment; without any, one that is made once and kept where only its owner can read it.
-    pub(super) fn open(place: &Place, environment: &impl Environment) -> Result<Self, Refusal> {
+    pub(super) fn open(data_dir: &DataDir, environment: &impl Environment) -> Result<Self, StartError> {
         if environment.get("SUTURE_ADMIN_KEYS").is_some() {
             return Ok(Self { keys: wiring::keys(environment)?, key: None });
         }
-        let made = match place.json(KEY_FILE)? {
+        let made = match data_dir.json(KEY_FILE)? {
             Some(made) => made,
             None => {
-                let made = crate::keys::make("local", "admin", &[]).map_err(Refusal)?;
-                place.keep_json(KEY_FILE, &made)?;
+                let made = crate::keys::make("local", "admin", &[]).map_err(StartError)?;
+                data_dir.keep_json(KEY_FILE, &made)?;
                 made
             }
         };
-        let keys = Keys::parse(&made.entry).map_err(|error| Refusal(format!("{KEY_FILE}: {error}.")))?;
+        let keys = Keys::parse(&made.entry).map_err(|error| StartError(format!("{KEY_FILE}: {error}.")))?;
         Ok(Self { keys, key: Some(made.key) })
     }
 }

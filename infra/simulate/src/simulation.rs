@@ -13,16 +13,16 @@ use platform::store::memory::MemoryStore;
 use serde_json::{Value, json};
 use world::{Listening, Pr, Protection, Repo, Reports, Settings, World};
 
-use super::border::{Function, Sabotage, Scene, Stopped, locked};
-use super::chance::Chance;
-use super::desk::Button;
-use super::ending::{self, End};
-use super::faults::{Inside, Mishaps};
-use super::people::{Act, People};
-use super::queue::later;
-use super::report::Outcome;
-use super::stage::{self, Stage};
-use super::watch::Wrong;
+use crate::cluster::{self, Cluster};
+use crate::dashboard_users::DashboardAction;
+use crate::fault_injection::{CrashPoint, Function, InjectedBug, SharedState, locked};
+use crate::faults::{FaultPlan, InternalFault};
+use crate::final_checks::{self, FinalState};
+use crate::invariants::Invariant;
+use crate::queue::later;
+use crate::report::Outcome;
+use crate::rng::Rng;
+use crate::users::{UserAction, Users};
 
 /// A pull request that has not ended so long after the last one was opened is stuck.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(96);
@@ -37,42 +37,42 @@ const IDLE_SWEEPS: u64 = 10;
 
 /// What to play.
 #[derive(Debug, Clone)]
-pub struct Plot {
+pub struct SimConfig {
     /// Everything follows from it.
     pub seed: u64,
     /// Pull requests that CodeGenie opens by itself.
     pub prs: u64,
     /// What may go wrong.
-    pub mishaps: Mishaps,
+    pub faults: FaultPlan,
     /// The configuration; it acts.
     pub policies: Policies,
     /// Whether the history is written down.
-    pub traced: bool,
+    pub trace: bool,
     /// Whether the event log is kept.
     pub keeps_log: bool,
     /// What is broken on purpose.
-    pub sabotage: Option<Sabotage>,
+    pub bug: Option<InjectedBug>,
     /// Where a process is stopped.
-    pub stop: Option<Stopped>,
+    pub stop: Option<CrashPoint>,
     /// Buttons that somebody presses for the first pull request, so long after the beginning.
-    pub presses: Vec<(SignedDuration, Button)>,
+    pub presses: Vec<(SignedDuration, DashboardAction)>,
 }
 
-impl Plot {
+impl SimConfig {
     /// The defaults, acting.
     ///
     /// # Errors
     /// If the defaults cannot be read.
-    pub fn new(seed: u64, prs: u64, mishaps: Mishaps) -> Result<Self, String> {
+    pub fn new(seed: u64, prs: u64, faults: FaultPlan) -> Result<Self, String> {
         let policies = read(configuration(seed))?;
-        let (traced, keeps_log, sabotage, stop, presses) = (false, false, None, None, Vec::new());
-        Ok(Self { seed, prs, mishaps, policies, traced, keeps_log, sabotage, stop, presses })
+        let (trace, keeps_log, bug, stop, presses) = (false, false, None, None, Vec::new());
+        Ok(Self { seed, prs, faults, policies, trace, keeps_log, bug, stop, presses })
     }
 }
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Played {
+pub struct SimResult {
     /// In numbers.
     pub outcome: Outcome,
     /// The history, if it was written down.
@@ -87,46 +87,46 @@ pub struct Played {
 ///
 /// # Errors
 /// If it cannot be set up.
-pub fn play(plot: &Plot) -> Result<Played, String> {
+pub fn run_seed(config: &SimConfig) -> Result<SimResult, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .map_err(|error| error.to_string())?;
-    runtime.block_on(played(plot))
+    runtime.block_on(run_simulation(config))
 }
 
-async fn played(plot: &Plot) -> Result<Played, String> {
-    let (settings, every) = setting(plot);
-    let mut world = World::new(plot.seed, settings.clone());
-    world.schedule_prs(plot.prs, every);
-    let prs = i32::try_from(plot.prs).unwrap_or(i32::MAX);
+async fn run_simulation(config: &SimConfig) -> Result<SimResult, String> {
+    let (settings, every) = setting(config);
+    let mut world = World::new(config.seed, settings.clone());
+    world.schedule_prs(config.prs, every);
+    let prs = i32::try_from(config.prs).unwrap_or(i32::MAX);
     let last_opening = later(world.now(), every.saturating_mul(prs));
-    let mut people = People::new(plot.seed);
-    for (after, button) in &plot.presses {
+    let mut users = Users::new(config.seed);
+    for (after, button) in &config.presses {
         let first = Pr { repo: settings.repos[0].name.clone(), number: 1 };
-        people.will_press(later(world.now(), *after), first, *button);
+        users.will_press(later(world.now(), *after), first, *button);
     }
-    let scene = Scene::new(plot, world, MemoryStore::new());
-    let stage = Stage::new(scene, &settings, plot.policies.clone())?;
-    let mut play = Play {
-        people,
+    let shared = SharedState::new(config, world, MemoryStore::new());
+    let cluster = Cluster::new(shared, &settings, config.policies.clone())?;
+    let mut run_seed = Simulation {
+        users,
         pressed: 0,
-        stage,
+        cluster,
         last_opening,
         give_up_at: later(last_opening, PATIENCE.saturating_add(PATIENCE_EACH.saturating_mul(prs))),
         next_tick: Timestamp::MIN,
-        idling: Chance::new(plot.seed, 5),
+        idling: Rng::new(config.seed, 5),
         idle: 0,
         doubled: Vec::new(),
         known: 0,
         unsettled: BTreeSet::new(),
         shown: 0,
         called: 0,
-        wishes: 0,
+        requests: 0,
     };
-    play.run().await;
-    Ok(play.outcome(plot).await)
+    run_seed.run().await;
+    Ok(run_seed.outcome(config).await)
 }
 
 /// Reads a configuration. Most worlds have the same one, and its patterns are compiled once for all of them.
@@ -143,7 +143,7 @@ fn read(text: String) -> Result<Policies, String> {
 
 /// A configuration of its own kind, mostly the defaults: what people change decides which code runs.
 fn configuration(seed: u64) -> String {
-    let mut chance = Chance::new(seed, 4);
+    let mut rng = Rng::new(seed, 4);
     let changes = [
         (60, "wake.approver_bot = \"label\"\nwake.approver_bot_with = \"wake-up\""),
         (60, "wake.automerge_bot = \"comment\"\nwake.automerge_bot_with = \"merge this please\""),
@@ -157,41 +157,41 @@ fn configuration(seed: u64) -> String {
         (80, "sweep.inventory_every = 3"),
         (60, "breaker.minimum_actions = 1\nbreaker.failure_threshold = 0.3"),
     ];
-    let chosen = changes.into_iter().filter(|(share, _)| chance.happens(*share)).map(|(_, line)| line);
+    let chosen = changes.into_iter().filter(|(share, _)| rng.happens(*share)).map(|(_, line)| line);
     std::iter::once("mode = \"act\"").chain(chosen).collect::<Vec<_>>().join("\n")
 }
 
 /// A world of its own kind: how its repositories are protected, how its bots and its Jenkins report.
-fn setting(plot: &Plot) -> (Settings, SignedDuration) {
-    let mut chance = Chance::new(plot.seed, 3);
-    let mut settings = Settings { faults: plot.mishaps.world.clone(), ..Settings::default() };
+fn setting(config: &SimConfig) -> (Settings, SignedDuration) {
+    let mut rng = Rng::new(config.seed, 3);
+    let mut settings = Settings { faults: config.faults.world.clone(), ..Settings::default() };
     let names = ["acme/payments", "acme/shop"];
-    let count = if chance.happens(300) { 2 } else { 1 };
-    settings.repos = names[..count].iter().map(|name| repo(name, &mut chance)).collect();
-    settings.jenkins_notifies = chance.happens(200);
-    let reports = chance.happens(200);
+    let count = if rng.happens(300) { 2 } else { 1 };
+    settings.repos = names[..count].iter().map(|name| repo(name, &mut rng)).collect();
+    settings.jenkins_notifies = rng.happens(200);
+    let reports = rng.happens(200);
     settings.listening = settings.listening.map(|listening| Listening { reports, ..listening });
-    let wake = &plot.policies.base().wake;
+    let wake = &config.policies.base().wake;
     let ways = [(wake.policy_bot, 0), (wake.approver_bot, 1), (wake.automerge_bot, 2)];
     for (way, bot) in ways {
         settings.listening[bot].labels |= way == Wake::Label;
         settings.listening[bot].comments |= way == Wake::Comment;
     }
-    let every = SignedDuration::from_secs(i64::try_from(chance.between(20, 400)).unwrap_or(60));
+    let every = SignedDuration::from_secs(i64::try_from(rng.between(20, 400)).unwrap_or(60));
     (settings, every)
 }
 
-fn repo(name: &str, chance: &mut Chance) -> Repo {
+fn repo(name: &str, rng: &mut Rng) -> Repo {
     let mut repo = Repo::new(name);
-    repo.strict = chance.happens(300);
-    repo.merge_queue = chance.happens(150);
-    repo.dismiss_stale_reviews = chance.happens(700);
-    repo.protection = match chance.below(10) {
+    repo.strict = rng.happens(300);
+    repo.merge_queue = rng.happens(150);
+    repo.dismiss_stale_reviews = rng.happens(700);
+    repo.protection = match rng.below(10) {
         0 => Protection::None,
         1..=3 => Protection::Ruleset,
         _ => Protection::Classic,
     };
-    repo.reports = match chance.below(4) {
+    repo.reports = match rng.below(4) {
         0 => Reports::CheckRun,
         1 => Reports::Both,
         _ => Reports::Status,
@@ -199,16 +199,16 @@ fn repo(name: &str, chance: &mut Chance) -> Repo {
     repo
 }
 
-struct Play<S: Store + 'static> {
-    stage: Arc<Stage<S>>,
-    people: People,
+struct Simulation<S: Store + 'static> {
+    cluster: Arc<Cluster<S>>,
+    users: Users,
     /// Buttons that were pressed.
     pressed: u64,
     last_opening: Timestamp,
     give_up_at: Timestamp,
     next_tick: Timestamp,
     /// Which of the idle ticks are played all the same, and how many were not.
-    idling: Chance,
+    idling: Rng,
     idle: u64,
     /// Ticks that come once more.
     doubled: Vec<(Timestamp, Value)>,
@@ -220,47 +220,47 @@ struct Play<S: Store + 'static> {
     shown: usize,
     /// Escalations that people have heard of.
     called: usize,
-    wishes: u64,
+    requests: u64,
 }
 
-impl<S: Store + 'static> Play<S> {
+impl<S: Store + 'static> Simulation<S> {
     async fn run(&mut self) {
-        self.next_tick = minute_after(self.scene().now());
+        self.next_tick = minute_after(self.shared().now());
         loop {
-            let now = self.scene().now();
+            let now = self.shared().now();
             let ticked = self.step(now);
             if now >= self.give_up_at || (ticked && self.is_over(now).await) {
                 return;
             }
             let next = self.next_at().max(later(now, SignedDuration::from_millis(1)));
-            let until = self.scene().instant(next);
-            let scene = Arc::clone(&self.stage.scene);
-            select(Box::pin(tokio::time::sleep_until(until)), Box::pin(scene.changed.notified())).await;
+            let until = self.shared().instant(next);
+            let shared = Arc::clone(&self.cluster.shared);
+            select(Box::pin(tokio::time::sleep_until(until)), Box::pin(shared.changed.notified())).await;
         }
     }
 
-    fn scene(&self) -> &Scene<S> {
-        &self.stage.scene
+    fn shared(&self) -> &SharedState<S> {
+        &self.cluster.shared
     }
 
     /// Everything whose time has come. Answers whether the minute was full.
     fn step(&mut self, now: Timestamp) -> bool {
         self.act(now);
         let deliveries = {
-            let mut world = self.scene().world();
+            let mut world = self.shared().world();
             world.take_webhooks()
         };
         for delivery in deliveries {
-            tokio::spawn(Arc::clone(&self.stage).hear(delivery));
+            tokio::spawn(Arc::clone(&self.cluster).deliver_webhook(delivery));
         }
         self.meet_new_ones(now);
-        self.stage.work();
-        let wishes = std::mem::take(&mut *locked(&self.scene().wishes));
-        for detail in wishes {
-            self.wishes += 1;
+        self.cluster.work();
+        let requests = std::mem::take(&mut *locked(&self.shared().requests));
+        for detail in requests {
+            self.requests += 1;
             let detail = serde_json::from_str(&detail).unwrap_or_default();
-            let wish = stage::wish(&format!("bus-{}", self.wishes), detail);
-            tokio::spawn(Arc::clone(&self.stage).reconcile(wish));
+            let reconcile_request = cluster::reconcile_request(&format!("bus-{}", self.requests), detail);
+            tokio::spawn(Arc::clone(&self.cluster).reconcile(reconcile_request));
         }
         self.tick(now)
     }
@@ -270,103 +270,103 @@ impl<S: Store + 'static> Play<S> {
             std::mem::take(&mut self.doubled).into_iter().partition(|(at, _)| *at <= now);
         self.doubled = wait;
         for (_, event) in come {
-            tokio::spawn(Arc::clone(&self.stage).reconcile(event));
+            tokio::spawn(Arc::clone(&self.cluster).reconcile(event));
         }
         if now < self.next_tick {
             return false;
         }
-        let event = stage::tick(self.next_tick);
+        let event = cluster::tick(self.next_tick);
         self.next_tick = minute_after(now);
-        let ahead = if self.scene().mishaps.has(Inside::ClockSkewed) { AHEAD } else { SignedDuration::ZERO };
-        if self.scene().is_idle(later(now, ahead)) && self.idling.below(IDLE_SWEEPS) > 0 {
+        let ahead = if self.shared().faults.has(InternalFault::ClockSkewed) { AHEAD } else { SignedDuration::ZERO };
+        if self.shared().is_idle(later(now, ahead)) && self.idling.below(IDLE_SWEEPS) > 0 {
             self.idle += 1;
             return true;
         }
-        let scene = self.scene();
-        if scene.happens(Inside::TickLost, 50) {
-            scene.trace(|| "a tick of the schedule is lost".to_owned());
+        let shared = self.shared();
+        if shared.happens(InternalFault::TickLost, 50) {
+            shared.trace(|| "a tick of the schedule is lost".to_owned());
             return true;
         }
-        if scene.happens(Inside::TickDoubled, 50) {
-            let secs = i64::try_from(locked(&scene.chance).between(0, 90)).unwrap_or(0);
+        if shared.happens(InternalFault::TickDoubled, 50) {
+            let secs = i64::try_from(locked(&shared.rng).between(0, 90)).unwrap_or(0);
             let again = later(now, SignedDuration::from_secs(secs));
-            scene.trace(|| format!("a tick of the schedule will come again after {secs} s"));
+            shared.trace(|| format!("a tick of the schedule will come again after {secs} s"));
             self.doubled.push((again, event.clone()));
         }
-        tokio::spawn(Arc::clone(&self.stage).reconcile(event));
+        tokio::spawn(Arc::clone(&self.cluster).reconcile(event));
         true
     }
 
-    /// People do what they have planned.
+    /// Users do what they have planned.
     fn act(&mut self, now: Timestamp) {
-        if !self.scene().mishaps.has(Inside::People) && self.people.is_done() {
+        if !self.shared().faults.has(InternalFault::Users) && self.users.is_done() {
             return;
         }
-        if self.scene().mishaps.has(Inside::People) {
+        if self.shared().faults.has(InternalFault::Users) {
             self.hear_calls(now);
         }
-        for act in self.people.due(now) {
-            self.scene().trace(|| format!("people: {act:?}"));
-            if let Act::Sweeps(pr) = &act {
-                self.wishes += 1;
+        for act in self.users.due(now) {
+            self.shared().trace(|| format!("people: {act:?}"));
+            if let UserAction::Sweeps(pr) = &act {
+                self.requests += 1;
                 let detail = json!({"repo": pr.repo, "pr_number": pr.number});
-                let wish = stage::wish(&format!("person-{}", self.wishes), detail);
-                tokio::spawn(Arc::clone(&self.stage).reconcile(wish));
+                let reconcile_request = cluster::reconcile_request(&format!("person-{}", self.requests), detail);
+                tokio::spawn(Arc::clone(&self.cluster).reconcile(reconcile_request));
             }
-            if let Act::Presses(pr, button) = &act {
+            if let UserAction::Presses(pr, button) = &act {
                 self.pressed += 1;
-                self.stage.pressing.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(Arc::clone(&self.stage).press(pr.clone(), *button, self.pressed));
+                self.cluster.pressing.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(Arc::clone(&self.cluster).press(pr.clone(), *button, self.pressed));
             }
-            let said = act.happen(&mut self.scene().world());
-            self.people.wait_for(&act, said, now);
+            let said = act.happen(&mut self.shared().world());
+            self.users.wait_for(&act, said, now);
         }
-        let stage = Arc::clone(&self.stage);
-        let unheard = self.people.unheard(&stage.scene.world(), now);
+        let cluster = Arc::clone(&self.cluster);
+        let unheard = self.users.unheard(&cluster.shared.world(), now);
         for act in unheard {
-            self.people.again(act, now);
+            self.users.again(act, now);
         }
     }
 
     /// Who was called may come.
     fn hear_calls(&mut self, now: Timestamp) {
         let calls: Vec<Pr> = {
-            let watch = locked(&self.scene().watch);
-            watch.escalations[self.called..].iter().map(|one| super::watch::outside(&one.pr)).collect()
+            let checker = locked(&self.shared().checker);
+            checker.escalations[self.called..].iter().map(|one| crate::invariants::fakes_pr(&one.pr)).collect()
         };
         self.called += calls.len();
         for pr in calls {
-            self.people.called(&pr, now);
+            self.users.called(&pr, now);
         }
     }
 
     /// Pull requests that were not there before, and what the world has done.
     fn meet_new_ones(&mut self, now: Timestamp) {
-        let stage = Arc::clone(&self.stage);
-        let world = locked(&stage.scene.world);
+        let cluster = Arc::clone(&self.cluster);
+        let world = locked(&cluster.shared.world);
         for pr in world.pulls_after(self.known) {
             self.known += 1;
-            if stage.scene.mishaps.has(Inside::People) {
-                self.people.hear_of(&pr, now);
+            if cluster.shared.faults.has(InternalFault::Users) {
+                self.users.hear_of(&pr, now);
             }
             self.unsettled.insert(pr);
         }
-        if stage.scene.traced.is_some() {
+        if cluster.shared.trace.is_some() {
             let effects = &world.effects()[self.shown..];
             for effect in effects {
                 let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
                 let detail = domain::event::cut(&effect.detail.replace('\n', " "), 80);
-                stage.scene.trace(|| format!("world: {} {:?} {pr} {detail}", effect.by, effect.deed));
+                cluster.shared.trace(|| format!("world: {} {:?} {pr} {detail}", effect.by, effect.deed));
             }
             self.shown += effects.len();
         }
     }
 
     fn next_at(&self) -> Timestamp {
-        let world = locked(&self.scene().world).next_event_at();
-        let queue = locked(&self.scene().queue).next_at();
+        let world = locked(&self.shared().world).next_event_at();
+        let queue = locked(&self.shared().queue).next_at();
         let doubled = self.doubled.iter().map(|(at, _)| *at).min();
-        [world, queue, doubled, self.people.next_at()]
+        [world, queue, doubled, self.users.next_at()]
             .into_iter()
             .flatten()
             .min()
@@ -378,63 +378,64 @@ impl<S: Store + 'static> Play<S> {
     async fn is_over(&mut self, now: Timestamp) -> bool {
         // One that has not ended is enough to know.
         while let Some(pr) = self.unsettled.first() {
-            if ending::end_of(self.scene(), pr).is_err() {
+            if final_checks::end_of(self.shared(), pr).is_err() {
                 return false;
             }
             self.unsettled.pop_first();
         }
-        if now < self.last_opening || !self.people.is_done() {
+        if now < self.last_opening || !self.users.is_done() {
             return false;
         }
-        let pressing = self.stage.pressing.load(Ordering::Relaxed);
-        let idle =
-            pressing == 0 && self.stage.running.load(Ordering::Relaxed) <= 1 && locked(&self.scene().queue).len() == 0;
-        if !idle || !ending::left_behind(self.scene()).await.iter().all(|key| key.starts_with("RUN#sweep")) {
+        let pressing = self.cluster.pressing.load(Ordering::Relaxed);
+        let idle = pressing == 0
+            && self.cluster.running.load(Ordering::Relaxed) <= 1
+            && locked(&self.shared().queue).len() == 0;
+        if !idle || !final_checks::left_behind(self.shared()).await.iter().all(|key| key.starts_with("RUN#sweep")) {
             return false;
         }
         // Somebody may have come back: all of them once more.
-        let all: Vec<Pr> = locked(&self.scene().world).pulls().map(|(pr, _)| pr).collect();
-        self.unsettled = all.into_iter().filter(|pr| ending::end_of(self.scene(), pr).is_err()).collect();
+        let all: Vec<Pr> = locked(&self.shared().world).pulls().map(|(pr, _)| pr).collect();
+        self.unsettled = all.into_iter().filter(|pr| final_checks::end_of(self.shared(), pr).is_err()).collect();
         self.unsettled.is_empty()
     }
 
-    async fn outcome(self, plot: &Plot) -> Played {
-        let scene = Arc::clone(&self.stage.scene);
-        let now = scene.now();
+    async fn outcome(self, config: &SimConfig) -> SimResult {
+        let shared = Arc::clone(&self.cluster.shared);
+        let now = shared.now();
         let mut outcome = Outcome { seeds: 1, ..Outcome::default() };
-        let all: Vec<Pr> = locked(&scene.world).pulls().map(|(pr, _)| pr).collect();
+        let all: Vec<Pr> = locked(&shared.world).pulls().map(|(pr, _)| pr).collect();
         for pr in &all {
             outcome.prs += 1;
-            match ending::end_of(&scene, pr) {
-                Ok(End::Merged) => outcome.merged += 1,
-                Ok(End::Replaced) => outcome.replaced += 1,
-                Ok(End::Closed) => outcome.closed += 1,
-                Ok(End::Escalated) => outcome.escalated += 1,
-                Err(why) => ending::note(&mut locked(&scene.watch), &why, pr, now),
+            match final_checks::end_of(&shared, pr) {
+                Ok(FinalState::Merged) => outcome.merged += 1,
+                Ok(FinalState::Replaced) => outcome.replaced += 1,
+                Ok(FinalState::Closed) => outcome.closed += 1,
+                Ok(FinalState::Escalated) => outcome.escalated += 1,
+                Err(why) => final_checks::note(&mut locked(&shared.checker), &why, pr, now),
             }
         }
-        let left = ending::left_behind(&scene).await;
-        let mut watch = locked(&scene.watch);
+        let left = final_checks::left_behind(&shared).await;
+        let mut checker = locked(&shared.checker);
         for key in left.iter().filter(|key| !key.starts_with("RUN#sweep")) {
-            watch.wrong(Wrong::LeftBehind, now, key.clone());
+            checker.violated(Invariant::LeftBehind, now, key.clone());
         }
-        let world = locked(&scene.world);
+        let world = locked(&shared.world);
         for request in world.unknown_requests() {
-            watch.wrong(Wrong::UnknownRequest, now, request.clone());
+            checker.violated(Invariant::UnknownRequest, now, request.clone());
         }
-        outcome.take(&watch, plot.seed);
-        outcome.dead_letters = locked(&scene.queue).dead().len() as u64;
-        outcome.sweeps = self.stage.swept.load(Ordering::Relaxed);
-        outcome.killed = self.stage.killed.load(Ordering::Relaxed);
+        outcome.take(&checker, config.seed);
+        outcome.dead_letters = locked(&shared.queue).dead().len() as u64;
+        outcome.sweeps = self.cluster.swept.load(Ordering::Relaxed);
+        outcome.killed = self.cluster.killed.load(Ordering::Relaxed);
         outcome.github_requests = world.requests();
         outcome.idle_ticks = self.idle;
-        outcome.store_requests = scene.asked.load(Ordering::Relaxed);
-        for violation in &watch.violations {
-            scene.trace(|| format!("WRONG {}: {} (at {})", violation.what.name(), violation.detail, violation.at));
+        outcome.store_requests = shared.asked.load(Ordering::Relaxed);
+        for violation in &checker.violations {
+            shared.trace(|| format!("WRONG {}: {} (at {})", violation.what.name(), violation.detail, violation.at));
         }
-        let trace = scene.traced.as_ref().map(|traced| std::mem::take(&mut *locked(traced))).unwrap_or_default();
-        let calls = locked(&scene.calls).clone();
-        Played { outcome, trace, log: watch.log.take().unwrap_or_default(), calls }
+        let trace = shared.trace.as_ref().map(|trace| std::mem::take(&mut *locked(trace))).unwrap_or_default();
+        let calls = locked(&shared.calls).clone();
+        SimResult { outcome, trace, log: checker.log.take().unwrap_or_default(), calls }
     }
 }
 

@@ -18,7 +18,7 @@ const TEXT: usize = 110;
 
 /// Something that may be worth a line.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ConsoleEvent {
     /// An entry of the log.
     Event { at: Timestamp, event: Box<Event> },
     /// A run, as it was written.
@@ -31,23 +31,23 @@ pub(super) enum News {
 
 /// The way to the terminal.
 #[derive(Debug, Clone)]
-pub(super) struct Lines(UnboundedSender<News>);
+pub(super) struct Console(UnboundedSender<ConsoleEvent>);
 
-impl Lines {
+impl Console {
     /// A way, and its end.
-    pub(super) fn open() -> (Self, UnboundedReceiver<News>) {
+    pub(super) fn open() -> (Self, UnboundedReceiver<ConsoleEvent>) {
         let (sender, receiver) = unbounded_channel();
         (Self(sender), receiver)
     }
 
     /// Tells something. If nobody prints any more, nobody reads.
-    pub(super) fn tell(&self, news: News) {
+    pub(super) fn tell(&self, news: ConsoleEvent) {
         let _ = self.0.send(news);
     }
 }
 
 /// Prints what is told, until nobody can tell anything any more.
-pub(super) async fn print(mut told: UnboundedReceiver<News>, colour: bool) {
+pub(super) async fn print(mut told: UnboundedReceiver<ConsoleEvent>, colour: bool) {
     while let Some(news) = told.recv().await {
         for line in lines_of(&news) {
             // A reader who has seen enough is no reason to stop healing.
@@ -104,14 +104,14 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn lines_of(news: &News) -> Vec<Line> {
+fn lines_of(news: &ConsoleEvent) -> Vec<Line> {
     match news {
-        News::Event { at, event } => event_lines(*at, event),
-        News::Run { at, run } => healed(*at, run).into_iter().collect(),
-        News::Mail { at, subject } => {
+        ConsoleEvent::Event { at, event } => event_lines(*at, event),
+        ConsoleEvent::Run { at, run } => healed(*at, run).into_iter().collect(),
+        ConsoleEvent::Mail { at, subject } => {
             vec![Line { at: *at, name: String::new(), word: "mail", tone: Tone::Alarm, text: subject.clone() }]
         }
-        News::Note { at, text } => {
+        ConsoleEvent::Note { at, text } => {
             vec![Line { at: *at, name: String::new(), word: "note", tone: Tone::Plain, text: text.clone() }]
         }
     }
@@ -205,15 +205,15 @@ mod tests {
         "2036-03-03T09:41:07.25Z".parse().unwrap()
     }
 
-    fn shown(news: &News) -> Vec<String> {
+    fn shown(news: &ConsoleEvent) -> Vec<String> {
         lines_of(news).iter().map(|line| line.shown(false)).collect()
     }
 
-    fn event(kind: EventKind, payload: Payload) -> News {
+    fn event(kind: EventKind, payload: Payload) -> ConsoleEvent {
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let (id, source) = (EventId::new("e"), Actor::Reconciler);
         let event = Event { pr, occurred_at: at(), id, hop: 0, kind, source, from: None, to: None, payload, ttl: at() };
-        News::Event { at: at(), event: Box::new(event) }
+        ConsoleEvent::Event { at: at(), event: Box::new(event) }
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
                 "09:41:07  shop#7              remedy     Suture will run the checks again",
             ]
         );
-        let mail = News::Mail { at: at(), subject: "#7 needs a person".to_owned() };
+        let mail = ConsoleEvent::Mail { at: at(), subject: "#7 needs a person".to_owned() };
         assert_eq!(shown(&mail), ["09:41:07                      mail       #7 needs a person"]);
         let merged = Payload { by: Some("danny".to_owned()), ..Payload::text("out of band") };
         assert_eq!(
@@ -248,14 +248,14 @@ mod tests {
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let kind = RunKind::Remedy(Strategy::Rebuild);
         let mut run = Run::on(RunId::new("r"), pr, None, kind, RunTrigger::Reconciler, at());
-        assert!(shown(&News::Run { at: at(), run: Box::new(run.clone()) }).is_empty(), "it has only begun");
+        assert!(shown(&ConsoleEvent::Run { at: at(), run: Box::new(run.clone()) }).is_empty(), "it has only begun");
         run.state = RunState::Completed;
         run.duration_ms = Some(360_000);
         run.expects = Some("new results of the checks".to_owned());
         let useless = Run { outcome: Some(remedy::FAILED_AGAIN.to_owned()), ..run.clone() };
-        assert!(shown(&News::Run { at: at(), run: Box::new(useless) }).is_empty());
+        assert!(shown(&ConsoleEvent::Run { at: at(), run: Box::new(useless) }).is_empty());
         assert_eq!(
-            shown(&News::Run { at: at(), run: Box::new(run) }),
+            shown(&ConsoleEvent::Run { at: at(), run: Box::new(run) }),
             ["09:41:07  shop#7              healed     rebuild worked within 6 min: new results of the checks came"]
         );
     }

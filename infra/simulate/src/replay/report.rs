@@ -1,4 +1,4 @@
-//! What a replay has to tell: what was done, what would have been, and what no log can say.
+//! Action a replay has to tell: what was done, what would have been, and what no log can say.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use domain::state::Strategy;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::life::{Done, Ended, Life, Stretch, What};
+use super::timeline::{Action, Decision, Interval, IntervalEnd, Timeline};
 
-/// What no log can say; printed with every answer.
+/// Action no log can say; printed with every answer.
 pub const CANNOT_TELL: [&str; 4] = [
-    "What a remedy would have led to is in no log. \"Sooner\" assumes that the same remedy would have healed after the same time.",
+    "Action a remedy would have led to is in no log. \"Sooner\" assumes that the same remedy would have healed after the same time.",
     "Where only the new configuration acts, the pull request went on by itself: whether acting would have helped is unknown.",
     "Where only the recorded one acted, it may have been needed: whether it would have healed without is unknown.",
     "Conflicts, lags behind the base and hanging builds are in no event. They are taken from what was decided then, and seen no earlier.",
@@ -19,9 +19,9 @@ pub const CANNOT_TELL: [&str; 4] = [
 /// Differences smaller than this are a matter of when a sweep came.
 const SAME: SignedDuration = SignedDuration::from_secs(90);
 
-/// What a replay has to tell.
+/// Action a replay has to tell.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
+pub struct ReplayReport {
     /// Events read.
     pub events: usize,
     /// Lives in them.
@@ -44,41 +44,42 @@ pub struct Told {
     pub later: Vec<f64>,
 }
 
-impl Told {
-    pub(crate) fn of<'a>(events: usize, lives: impl Iterator<Item = (&'a Life, Vec<Vec<Done>>)>) -> Self {
-        let mut told = Self { events, ..Self::default() };
-        for (life, decided) in lives {
-            told.prs += 1;
+impl ReplayReport {
+    pub(crate) fn of<'a>(events: usize, timelines: impl Iterator<Item = (&'a Timeline, Vec<Vec<Decision>>)>) -> Self {
+        let mut report = Self { events, ..Self::default() };
+        for (timeline, decided) in timelines {
+            report.prs += 1;
             let mut gained = SignedDuration::ZERO;
-            for (stretch, would) in life.stretches.iter().zip(&decided) {
-                gained = gained.saturating_add(told.compare(stretch, would));
+            for (interval, would) in timeline.intervals.iter().zip(&decided) {
+                gained = gained.saturating_add(report.compare(interval, would));
             }
             let minutes = gained.as_secs_f64() / 60.0;
             if gained > SAME {
-                told.sooner.push(minutes);
+                report.sooner.push(minutes);
             } else if gained < -SAME {
-                told.later.push(-minutes);
+                report.later.push(-minutes);
             }
         }
-        told.sooner.sort_by(f64::total_cmp);
-        told.later.sort_by(f64::total_cmp);
-        told
+        report.sooner.sort_by(f64::total_cmp);
+        report.later.sort_by(f64::total_cmp);
+        report
     }
 
     /// One stretch: what was done and what would have been. Answers how much sooner it would have been healed.
-    fn compare(&mut self, stretch: &Stretch, would: &[Done]) -> SignedDuration {
-        count(&stretch.done, &mut self.recorded, &mut self.escalated);
+    fn compare(&mut self, interval: &Interval, would: &[Decision]) -> SignedDuration {
+        count(&interval.done, &mut self.recorded, &mut self.escalated);
         count(would, &mut self.would, &mut self.would_escalate);
-        let called = |done: &[Done]| done.iter().any(|done| done.what == What::Escalation);
-        match (called(&stretch.done), called(would)) {
+        let called = |done: &[Decision]| done.iter().any(|done| done.what == Action::Escalation);
+        match (called(&interval.done), called(would)) {
             (true, false) => self.escalated_less += 1,
             (false, true) => self.escalated_more += 1,
             (true, true) | (false, false) => {}
         }
-        // What healed is the last remedy before the stretch ended well; the new one is the same remedy, as often.
-        let healed = matches!(stretch.until, Some((_, Ended::Progress | Ended::Assumption)));
-        let last = |done: &[Done]| done.iter().rev().find_map(|done| remedy(done).map(|strategy| (strategy, done.at)));
-        match (last(&stretch.done).filter(|_| healed), first(would)) {
+        // Action healed is the last remedy before the stretch ended well; the new one is the same remedy, as often.
+        let healed = matches!(interval.until, Some((_, IntervalEnd::Progress | IntervalEnd::Assumption)));
+        let last =
+            |done: &[Decision]| done.iter().rev().find_map(|done| remedy(done).map(|strategy| (strategy, done.at)));
+        match (last(&interval.done).filter(|_| healed), first(would)) {
             (Some((strategy, then)), Some((same, now))) if strategy == same => then.duration_since(now),
             (Some(_) | None, _) => SignedDuration::ZERO,
         }
@@ -143,22 +144,22 @@ impl Told {
     }
 }
 
-fn remedy(done: &Done) -> Option<Strategy> {
+fn remedy(done: &Decision) -> Option<Strategy> {
     match done.what {
-        What::Remedy(strategy) => Some(strategy),
-        What::Escalation => None,
+        Action::Remedy(strategy) => Some(strategy),
+        Action::Escalation => None,
     }
 }
 
-fn first(done: &[Done]) -> Option<(Strategy, Timestamp)> {
+fn first(done: &[Decision]) -> Option<(Strategy, Timestamp)> {
     done.iter().find_map(|done| remedy(done).map(|strategy| (strategy, done.at)))
 }
 
-fn count(done: &[Done], remedies: &mut BTreeMap<&'static str, u64>, escalated: &mut u64) {
+fn count(done: &[Decision], remedies: &mut BTreeMap<&'static str, u64>, escalated: &mut u64) {
     for done in done {
         match done.what {
-            What::Remedy(strategy) => *remedies.entry(strategy.name()).or_default() += 1,
-            What::Escalation => *escalated += 1,
+            Action::Remedy(strategy) => *remedies.entry(strategy.name()).or_default() += 1,
+            Action::Escalation => *escalated += 1,
         }
     }
 }

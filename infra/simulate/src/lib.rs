@@ -5,32 +5,35 @@
 //! `border` is where calls leave their processes, take time and fail; `watch` and `ledger` check what happens, `ending` what
 //! came of it; `people` are people, and press the dashboard's buttons at the `desk`; `report` counts.
 
-mod border;
-mod chance;
-mod command;
-mod desk;
-mod ending;
+mod app_key;
+mod budget_model;
+mod cluster;
+mod command_line;
+mod dashboard_users;
+mod fault_injection;
 mod faults;
-mod ledger;
-mod people;
-mod play;
+mod final_checks;
+mod invariants;
 mod queue;
+pub mod replay;
 mod report;
-mod stage;
-mod watch;
+mod rng;
+mod simulation;
+mod users;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-pub use border::{Function, Sabotage, Stop, Stopped};
-pub use command::{Arguments, main};
-pub use desk::Button;
-pub use ending::End;
-pub use faults::{Inside, Mishaps};
-pub use play::{Played, Plot, play};
+pub use app_key::private_key;
+pub use command_line::{Arguments, main};
+pub use dashboard_users::DashboardAction;
+pub use fault_injection::{CrashMode, CrashPoint, Function, InjectedBug};
+pub use faults::{FaultPlan, InternalFault};
+pub use final_checks::FinalState;
+pub use invariants::{Escalation, Invariant, Violation};
 pub use report::Outcome;
-pub use watch::{Escalation, Violation, Wrong};
+pub use simulation::{SimConfig, SimResult, run_seed};
 
 /// What was asked for on the command line.
 #[derive(Debug, Clone)]
@@ -40,7 +43,7 @@ pub struct Request {
     /// The seeds, the last excluded.
     pub seeds: std::ops::Range<u64>,
     /// What may go wrong.
-    pub mishaps: Mishaps,
+    pub faults: FaultPlan,
     /// Worlds at a time.
     pub threads: usize,
 }
@@ -82,12 +85,13 @@ pub fn run(request: &Request, tell: impl Fn(u64, &Outcome) + Sync) -> Result<(Ou
             if seed >= request.seeds.end {
                 return;
             }
-            let played = Plot::new(seed, request.prs, request.mishaps.clone()).and_then(|plot| play(&plot));
-            let mut total = border::locked(&total);
-            match (played, &mut *total) {
-                (Ok(played), Ok(total)) => {
-                    tell(seed, &played.outcome);
-                    total.add(played.outcome);
+            let run_simulation =
+                SimConfig::new(seed, request.prs, request.faults.clone()).and_then(|config| run_seed(&config));
+            let mut total = fault_injection::locked(&total);
+            match (run_simulation, &mut *total) {
+                (Ok(run_simulation), Ok(total)) => {
+                    tell(seed, &run_simulation.outcome);
+                    total.add(run_simulation.outcome);
                 }
                 (Err(error), Ok(_)) => *total = Err(error),
                 (_, Err(_)) => return,
@@ -106,9 +110,9 @@ pub fn run(request: &Request, tell: impl Fn(u64, &Outcome) + Sync) -> Result<(Ou
 /// The command that plays one seed again, exactly.
 #[must_use]
 pub fn again(request: &Request, seed: u64) -> String {
-    let Request { prs, mishaps, .. } = request;
-    let times = if mishaps.times == 1 { String::new() } else { format!(" --times {}", mishaps.times) };
-    let faults = &mishaps.text;
+    let Request { prs, faults, .. } = request;
+    let times = if faults.times == 1 { String::new() } else { format!(" --times {}", faults.times) };
+    let faults = &faults.text;
     format!(
         "cargo run --profile simulate -p local -- simulate --prs {prs} --seeds {seed} --faults {faults}{times} --trace"
     )

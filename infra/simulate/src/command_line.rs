@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Mishaps, Outcome, Plot, Request, again, play, run, seeds};
+use crate::{FaultPlan, Outcome, Request, SimConfig, again, run, run_seed, seeds};
 
 /// What is asked for.
 #[derive(Debug, Clone, clap::Args)]
@@ -19,8 +19,8 @@ pub struct Arguments {
     #[arg(long, value_name = "A..B", default_value = "1..101", value_parser = seeds)]
     seeds: Range<u64>,
     /// What may go wrong: all, none, or names with commas between
-    #[arg(long, value_name = "LIST", default_value = "all", value_parser = Mishaps::named)]
-    faults: Mishaps,
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = FaultPlan::named)]
+    faults: FaultPlan,
     /// How many times as often as usual things go wrong
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]
     times: u32,
@@ -50,11 +50,11 @@ pub fn main(arguments: &Arguments) -> ExitCode {
     let request = Request {
         prs: arguments.prs,
         seeds: arguments.seeds.clone(),
-        mishaps: arguments.faults.clone().times(arguments.times),
+        faults: arguments.faults.clone().times(arguments.times),
         threads: arguments.threads.unwrap_or_else(cores),
     };
     if arguments.trace {
-        return traced(&request);
+        return trace(&request);
     }
     let bar = bar(&request, arguments.json);
     let told = run(&request, |_, outcome| {
@@ -106,15 +106,16 @@ fn print(arguments: &Arguments, request: &Request, outcome: &Outcome, seconds: f
 }
 
 /// The history of each seed, one after the other.
-fn traced(request: &Request) -> ExitCode {
+fn trace(request: &Request) -> ExitCode {
     let mut good = true;
     for seed in request.seeds.clone() {
-        let plot = Plot::new(seed, request.prs, request.mishaps.clone()).map(|plot| Plot { traced: true, ..plot });
-        match plot.and_then(|plot| play(&plot)) {
-            Ok(played) => {
-                good &= played.outcome.is_good();
-                let _ = writeln!(std::io::stdout(), "seed {seed}\n{}\n", played.trace.join("\n"));
-                let _ = writeln!(std::io::stdout(), "{}", played.outcome.table(0.0));
+        let config =
+            SimConfig::new(seed, request.prs, request.faults.clone()).map(|config| SimConfig { trace: true, ..config });
+        match config.and_then(|config| run_seed(&config)) {
+            Ok(run_simulation) => {
+                good &= run_simulation.outcome.is_good();
+                let _ = writeln!(std::io::stdout(), "seed {seed}\n{}\n", run_simulation.trace.join("\n"));
+                let _ = writeln!(std::io::stdout(), "{}", run_simulation.outcome.table(0.0));
             }
             Err(sentence) => {
                 say(&sentence);

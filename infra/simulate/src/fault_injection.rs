@@ -22,15 +22,15 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use world::World;
 
-use super::chance::Chance;
-use super::faults::{Inside, Mishaps};
-use super::play::Plot;
-use super::queue::{Queue, later};
-use super::watch::{Doing, Watch};
+use crate::faults::{FaultPlan, InternalFault};
+use crate::invariants::{InvariantChecker, InvocationState};
+use crate::queue::{Queue, later};
+use crate::rng::Rng;
+use crate::simulation::SimConfig;
 
 /// What a test breaks on purpose, to see that the watch notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum InjectedBug {
     /// The store says yes and forgets every so many events.
     StoreForgets(u64),
     /// GitHub and Jenkins are asked everything twice.
@@ -43,7 +43,7 @@ pub enum Sabotage {
 
 /// A way to stop a process at a call that leaves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum CrashMode {
     /// It dies before the call.
     Before,
     /// It dies after the call, before it hears the answer.
@@ -54,13 +54,13 @@ pub enum Stop {
 
 /// Where a process is stopped: at the call of this number that leaves a process of this function, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopped {
+pub struct CrashPoint {
     /// Whose call.
     pub function: Function,
     /// Which.
     pub call: u64,
     /// How.
-    pub how: Stop,
+    pub how: CrashMode,
 }
 
 /// Locks; what a panic left behind is looked at all the same.
@@ -69,51 +69,51 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What all processes share: the outside, the tables, the queue, time, and who watches them.
-pub(crate) struct Scene<S> {
+pub(crate) struct SharedState<S> {
     pub(crate) world: Mutex<World>,
     pub(crate) store: S,
     pub(crate) queue: Mutex<Queue>,
-    pub(crate) watch: Mutex<Watch>,
-    pub(crate) mishaps: Mishaps,
+    pub(crate) checker: Mutex<InvariantChecker>,
+    pub(crate) faults: FaultPlan,
     pub(crate) policies: Policies,
-    pub(crate) chance: Mutex<Chance>,
+    pub(crate) rng: Mutex<Rng>,
     /// What is asked of the reconciler on the bus.
-    pub(crate) wishes: Mutex<Vec<String>>,
+    pub(crate) requests: Mutex<Vec<String>>,
     /// Something was put where somebody should look.
     pub(crate) changed: Notify,
-    pub(crate) sabotage: Option<Sabotage>,
+    pub(crate) bug: Option<InjectedBug>,
     /// Calls that have left each function's processes, and the one at which the process is stopped.
     pub(crate) calls: Mutex<BTreeMap<Function, u64>>,
-    pub(crate) stop: Option<Stopped>,
+    pub(crate) stop: Option<CrashPoint>,
     /// When a process of each function died last.
     died: Mutex<BTreeMap<Function, Timestamp>>,
     /// Requests of all processes to the tables.
     pub(crate) asked: AtomicU64,
-    pub(crate) traced: Option<Mutex<Vec<String>>>,
+    pub(crate) trace: Option<Mutex<Vec<String>>>,
     start: Timestamp,
     began: Instant,
 }
 
-impl<S: Store> Scene<S> {
+impl<S: Store> SharedState<S> {
     /// What a plot begins with.
-    pub(crate) fn new(plot: &Plot, world: World, store: S) -> Self {
+    pub(crate) fn new(config: &SimConfig, world: World, store: S) -> Self {
         Self {
             start: world.now(),
             world: Mutex::new(world),
             store,
             queue: Mutex::default(),
-            watch: Mutex::new(Watch::new(plot.policies.clone(), plot.keeps_log)),
-            mishaps: plot.mishaps.clone(),
-            policies: plot.policies.clone(),
-            chance: Mutex::new(Chance::new(plot.seed, 1)),
-            wishes: Mutex::default(),
+            checker: Mutex::new(InvariantChecker::new(config.policies.clone(), config.keeps_log)),
+            faults: config.faults.clone(),
+            policies: config.policies.clone(),
+            rng: Mutex::new(Rng::new(config.seed, 1)),
+            requests: Mutex::default(),
             changed: Notify::new(),
-            sabotage: plot.sabotage,
+            bug: config.bug,
             calls: Mutex::default(),
-            stop: plot.stop,
+            stop: config.stop,
             died: Mutex::default(),
             asked: AtomicU64::new(0),
-            traced: plot.traced.then(Mutex::default),
+            trace: config.trace.then(Mutex::default),
             began: Instant::now(),
         }
     }
@@ -140,12 +140,12 @@ impl<S: Store> Scene<S> {
 
     /// One line of the history, if somebody wants to read it.
     pub(crate) fn trace(&self, line: impl FnOnce() -> String) {
-        if let Some(traced) = &self.traced {
+        if let Some(trace) = &self.trace {
             let passed = self.now().duration_since(self.start);
             let secs = passed.as_secs();
             let stamp =
                 format!("{:>3}:{:02}:{:02}.{:03}", secs / 3600, secs / 60 % 60, secs % 60, passed.subsec_millis());
-            locked(traced).push(format!("{stamp}  {}", line()));
+            locked(trace).push(format!("{stamp}  {}", line()));
         }
     }
 
@@ -161,7 +161,7 @@ impl<S: Store> Scene<S> {
     }
 
     /// One more call leaves a process of this function. Answers whether it is the one to stop at.
-    fn stops(&self, function: Function) -> Option<Stop> {
+    fn stops(&self, function: Function) -> Option<CrashMode> {
         let mut calls = locked(&self.calls);
         let call = calls.entry(function).or_default();
         *call += 1;
@@ -169,9 +169,9 @@ impl<S: Store> Scene<S> {
     }
 
     /// Whether this goes wrong now.
-    pub(crate) fn happens(&self, fault: Inside, per_mille: u64) -> bool {
-        let per_mille = per_mille * u64::from(self.mishaps.times);
-        self.mishaps.has(fault) && locked(&self.chance).happens(per_mille.min(300))
+    pub(crate) fn happens(&self, fault: InternalFault, per_mille: u64) -> bool {
+        let per_mille = per_mille * u64::from(self.faults.times);
+        self.faults.has(fault) && locked(&self.rng).happens(per_mille.min(300))
     }
 
     /// Whether another process of this function may die already.
@@ -185,7 +185,7 @@ impl<S: Store> Scene<S> {
     }
 
     fn between(&self, low: u64, high: u64) -> u64 {
-        locked(&self.chance).between(low, high)
+        locked(&self.rng).between(low, high)
     }
 }
 
@@ -218,23 +218,23 @@ pub(crate) struct Process {
     pub(crate) function: Function,
     pub(crate) number: u64,
     skew: SignedDuration,
-    doing: Mutex<Doing>,
+    invocation: Mutex<InvocationState>,
     died: Notify,
 }
 
 impl Process {
     pub(crate) fn new(function: Function, number: u64, skew: SignedDuration) -> Self {
-        let doing = Doing::new(function);
-        Self { function, number, skew, doing: Mutex::new(doing), died: Notify::new() }
+        let invocation = InvocationState::new(function);
+        Self { function, number, skew, invocation: Mutex::new(invocation), died: Notify::new() }
     }
 
     /// It begins something new.
     pub(crate) fn begins(&self, now: Timestamp) {
-        *locked(&self.doing) = Doing { since: now, ..Doing::new(self.function) };
+        *locked(&self.invocation) = InvocationState { since: now, ..InvocationState::new(self.function) };
     }
 
-    pub(crate) fn doing(&self) -> Doing {
-        locked(&self.doing).clone()
+    pub(crate) fn invocation(&self) -> InvocationState {
+        locked(&self.invocation).clone()
     }
 
     /// Comes when it has died.
@@ -250,18 +250,18 @@ impl Process {
 }
 
 /// The border of one process.
-pub(crate) struct Border<S> {
-    pub(crate) scene: Arc<Scene<S>>,
+pub(crate) struct ProcessBoundary<S> {
+    pub(crate) shared: Arc<SharedState<S>>,
     pub(crate) process: Arc<Process>,
 }
 
-impl<S> Clone for Border<S> {
+impl<S> Clone for ProcessBoundary<S> {
     fn clone(&self) -> Self {
-        Self { scene: Arc::clone(&self.scene), process: Arc::clone(&self.process) }
+        Self { shared: Arc::clone(&self.shared), process: Arc::clone(&self.process) }
     }
 }
 
-impl<S> std::fmt::Debug for Border<S> {
+impl<S> std::fmt::Debug for ProcessBoundary<S> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "border of {} {}", self.process.function.name(), self.process.number)
     }
@@ -272,27 +272,27 @@ const KILLED_PER_MILLE: u64 = 3;
 /// Machines break by the hour, not by the call: the sweep of a large fleet makes hundreds of calls, and none would ever end.
 const DEATHS_APART: SignedDuration = SignedDuration::from_mins(10);
 
-impl<S: Store + 'static> Border<S> {
+impl<S: Store + 'static> ProcessBoundary<S> {
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(ProcessClock(self.clone()))
     }
 
     /// Time by this process' clock.
     pub(crate) fn now(&self) -> Timestamp {
-        later(self.scene.now(), self.process.skew)
+        later(self.shared.now(), self.process.skew)
     }
 
     fn trace(&self, line: impl FnOnce() -> String) {
-        self.scene.trace(|| format!("{} {}: {}", self.process.function.name(), self.process.number, line()));
+        self.shared.trace(|| format!("{} {}: {}", self.process.function.name(), self.process.number, line()));
     }
 
     /// Whether and how the process is stopped at this call.
-    fn stop(&self, what: impl FnOnce() -> String) -> Option<Stop> {
-        let told = self.scene.stops(self.process.function);
+    fn stop(&self, what: impl FnOnce() -> String) -> Option<CrashMode> {
+        let told = self.shared.stops(self.process.function);
         let by_chance = || {
-            let dies = self.scene.happens(Inside::ProcessKilled, KILLED_PER_MILLE)
-                && self.scene.may_die(self.process.function);
-            dies.then(|| if self.scene.between(0, 1) == 0 { Stop::Before } else { Stop::After })
+            let dies = self.shared.happens(InternalFault::ProcessKilled, KILLED_PER_MILLE)
+                && self.shared.may_die(self.process.function);
+            dies.then(|| if self.shared.between(0, 1) == 0 { CrashMode::Before } else { CrashMode::After })
         };
         let stop = told.or_else(by_chance);
         if let Some(how) = stop {
@@ -302,7 +302,7 @@ impl<S: Store + 'static> Border<S> {
     }
 
     async fn takes_ms(&self, low: u64, high: u64) {
-        tokio::time::sleep(Duration::from_millis(self.scene.between(low, high))).await;
+        tokio::time::sleep(Duration::from_millis(self.shared.between(low, high))).await;
     }
 
     /// A call to the table.
@@ -313,24 +313,24 @@ impl<S: Store + 'static> Border<S> {
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         self.takes_ms(1, 8).await;
-        self.scene.asked.fetch_add(1, Ordering::Relaxed);
-        if self.scene.happens(Inside::StoreThrottled, 3) {
+        self.shared.asked.fetch_add(1, Ordering::Relaxed);
+        if self.shared.happens(InternalFault::StoreThrottled, 3) {
             self.trace(|| format!("throttled: {}", name()));
             return Err(StoreError::Throttled);
         }
-        if is_write && self.scene.happens(Inside::StoreConflict, 8) {
+        if is_write && self.shared.happens(InternalFault::StoreConflict, 8) {
             self.trace(|| format!("meets another transaction: {}", name()));
             return Err(StoreError::Contended);
         }
         let stop = self.stop(&name);
-        if stop == Some(Stop::Before) {
+        if stop == Some(CrashMode::Before) {
             return self.process.dies().await;
         }
         let answer = call.await;
-        if stop == Some(Stop::After) {
+        if stop == Some(CrashMode::After) {
             return self.process.dies().await;
         }
-        if stop == Some(Stop::AnswerLost) || self.scene.happens(Inside::StoreAnswerLost, 2) {
+        if stop == Some(CrashMode::AnswerLost) || self.shared.happens(InternalFault::StoreAnswerLost, 2) {
             self.trace(|| format!("hears no answer to: {}", name()));
             return Err(StoreError::Unavailable("the answer was lost".to_owned()));
         }
@@ -339,17 +339,17 @@ impl<S: Store + 'static> Border<S> {
 
     /// Writes, and shows what was written to the watch in the same moment.
     async fn written(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
-        let noted = locked(&self.scene.watch).digest(&writes);
-        let kept = match self.scene.sabotage {
-            Some(Sabotage::StoreForgets(every)) => forget(&self.scene, writes, every),
-            Some(Sabotage::ActsTwice | Sabotage::QueueLoses(_) | Sabotage::MailLost) | None => writes,
+        let summaries = locked(&self.shared.checker).digest(&writes);
+        let kept = match self.shared.bug {
+            Some(InjectedBug::StoreForgets(every)) => forget(&self.shared, writes, every),
+            Some(InjectedBug::ActsTwice | InjectedBug::QueueLoses(_) | InjectedBug::MailLost) | None => writes,
         };
-        self.scene.store.write(kept, now).await?;
-        let at = self.scene.now();
-        let mut doing = locked(&self.process.doing);
-        let mut watch = locked(&self.scene.watch);
-        let needs_a_person = |pr: &world::Pr| locked(&self.scene.world).needs_a_person(pr).is_some();
-        for line in watch.wrote(noted, &mut doing, at, needs_a_person) {
+        self.shared.store.write(kept, now).await?;
+        let at = self.shared.now();
+        let mut invocation = locked(&self.process.invocation);
+        let mut checker = locked(&self.shared.checker);
+        let needs_a_person = |pr: &world::Pr| locked(&self.shared.world).needs_a_person(pr).is_some();
+        for line in checker.wrote(summaries, &mut invocation, at, needs_a_person) {
             self.trace(|| line);
         }
         Ok(())
@@ -357,10 +357,10 @@ impl<S: Store + 'static> Border<S> {
 
     /// Where requests to GitHub or Jenkins leave.
     pub(crate) fn transport(&self, to: Surface) -> Transport {
-        let border = self.clone();
+        let boundary = self.clone();
         Transport::with_service(tower::service_fn(move |request: Request<Bytes>| {
-            let border = border.clone();
-            async move { border.request(to, request).await }
+            let boundary = boundary.clone();
+            async move { boundary.request(to, request).await }
         }))
     }
 
@@ -368,15 +368,15 @@ impl<S: Store + 'static> Border<S> {
         let name = format!("{to:?} {} {}", request.method(), request.uri().path());
         self.takes_ms(10, 120).await;
         let stop = self.stop(|| name.clone());
-        if stop == Some(Stop::Before) {
+        if stop == Some(CrashMode::Before) {
             return self.process.dies().await;
         }
         let answer = self.put(to, request);
-        if stop == Some(Stop::After) {
+        if stop == Some(CrashMode::After) {
             return self.process.dies().await;
         }
         self.takes_ms(10, 120).await;
-        if stop == Some(Stop::AnswerLost) {
+        if stop == Some(CrashMode::AnswerLost) {
             return Err("the answer was lost".into());
         }
         match answer {
@@ -392,9 +392,9 @@ impl<S: Store + 'static> Border<S> {
 
     /// Asks the world, and shows the watch what it did.
     fn put(&self, to: Surface, request: Request<Bytes>) -> Result<Response<Bytes>, world::Silence> {
-        let mut world = self.scene.world();
+        let mut world = self.shared.world();
         let before = world.effects().len();
-        let twice = self.scene.sabotage == Some(Sabotage::ActsTwice) && request.method() != http::Method::GET;
+        let twice = self.shared.bug == Some(InjectedBug::ActsTwice) && request.method() != http::Method::GET;
         let again = twice.then(|| request.clone());
         let answer = to.ask(&mut world, request);
         if let Some(again) = again {
@@ -402,15 +402,15 @@ impl<S: Store + 'static> Border<S> {
         }
         self.show(&world, before);
         drop(world);
-        self.scene.changed.notify_one();
+        self.shared.changed.notify_one();
         answer
     }
 
     /// Shows the watch what was done to the outside since then.
     fn show(&self, world: &World, since: usize) {
-        let doing = locked(&self.process.doing);
-        let mut watch = locked(&self.scene.watch);
-        for line in watch.did(&world.effects()[since..], &doing, world, self.scene.now()) {
+        let invocation = locked(&self.process.invocation);
+        let mut checker = locked(&self.shared.checker);
+        for line in checker.did(&world.effects()[since..], &invocation, world, self.shared.now()) {
             self.trace(|| line);
         }
     }
@@ -423,52 +423,52 @@ impl<S: Store + 'static> Border<S> {
                 self.enqueue(body, delay);
             }
             Content::Bus { detail_type: DetailType::ReconcileRequested, detail } => {
-                locked(&self.scene.wishes).push(detail.clone());
+                locked(&self.shared.requests).push(detail.clone());
             }
             Content::Bus { detail_type, detail } => {
-                let mut world = self.scene.world();
+                let mut world = self.shared.world();
                 let before = world.effects().len();
                 world.bus_event(detail_type.name(), detail);
                 self.show(&world, before);
             }
             Content::People(notice) => {
                 self.trace(|| format!("tells people: {}", notice.subject));
-                if self.scene.sabotage != Some(Sabotage::MailLost) {
-                    locked(&self.scene.watch).mailed(&parcel.id, notice, self.scene.now());
+                if self.shared.bug != Some(InjectedBug::MailLost) {
+                    locked(&self.shared.checker).mailed(&parcel.id, notice, self.shared.now());
                 }
             }
         }
-        self.scene.changed.notify_one();
+        self.shared.changed.notify_one();
         Ok(())
     }
 
     fn enqueue(&self, body: String, delay: SignedDuration) {
-        let mut at = later(self.scene.now(), delay);
-        if self.scene.happens(Inside::MessageLate, 60) {
-            let late = SignedDuration::from_secs(i64::try_from(self.scene.between(30, 900)).unwrap_or(60));
+        let mut at = later(self.shared.now(), delay);
+        if self.shared.happens(InternalFault::MessageLate, 60) {
+            let late = SignedDuration::from_secs(i64::try_from(self.shared.between(30, 900)).unwrap_or(60));
             self.trace(|| format!("a message will come {late:#} late"));
             at = later(at, late);
         }
-        let id = locked(&self.scene.queue).put(body, at);
-        locked(&self.process.doing).queued.push(id);
-        if let Some(Sabotage::QueueLoses(every)) = self.scene.sabotage
+        let id = locked(&self.shared.queue).put(body, at);
+        locked(&self.process.invocation).queued.push(id);
+        if let Some(InjectedBug::QueueLoses(every)) = self.shared.bug
             && id.is_multiple_of(every)
         {
-            locked(&self.scene.queue).lose(id);
+            locked(&self.shared.queue).lose(id);
         }
     }
 
     /// A run that the process reads is the one it works on.
     fn reads(&self, key: &Key) {
         if let Some(run) = key.partition.strip_prefix("RUN#") {
-            locked(&self.process.doing).run = Some(RunId::new(run));
+            locked(&self.process.invocation).run = Some(RunId::new(run));
         }
     }
 }
 
-fn forget<S: Store>(scene: &Scene<S>, writes: Vec<Write>, every: u64) -> Vec<Write> {
+fn forget<S: Store>(shared: &SharedState<S>, writes: Vec<Write>, every: u64) -> Vec<Write> {
     let is_event = |write: &Write| write.key().table == platform::store::Table::Events;
-    let forgets = writes.iter().any(is_event) && locked(&scene.chance).below(every) == 0;
+    let forgets = writes.iter().any(is_event) && locked(&shared.rng).below(every) == 0;
     writes.into_iter().filter(|write| !(forgets && is_event(write))).collect()
 }
 
@@ -488,14 +488,14 @@ impl Surface {
     }
 }
 
-impl<S: Store + 'static> Store for Border<S> {
+impl<S: Store + 'static> Store for ProcessBoundary<S> {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
         self.reads(key);
-        self.ask(|| format!("get {key}"), false, self.scene.store.get(key, now)).await
+        self.ask(|| format!("get {key}"), false, self.shared.store.get(key, now)).await
     }
 
     async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
-        self.ask(|| format!("get {} rows", keys.len()), false, self.scene.store.get_many(keys, now)).await
+        self.ask(|| format!("get {} rows", keys.len()), false, self.shared.store.get_many(keys, now)).await
     }
 
     async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
@@ -505,37 +505,37 @@ impl<S: Store + 'static> Store for Border<S> {
     }
 
     async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
-        self.ask(|| format!("count {key}"), false, self.scene.store.count(key, by, ttl, now)).await
+        self.ask(|| format!("count {key}"), false, self.shared.store.count(key, by, ttl, now)).await
     }
 
     async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
-        self.ask(|| format!("query {}", query.partition), false, self.scene.store.query(query, now)).await
+        self.ask(|| format!("query {}", query.partition), false, self.shared.store.query(query, now)).await
     }
 
     fn spent(&self) -> &Spent {
-        self.scene.store.spent()
+        self.shared.store.spent()
     }
 }
 
-impl<S: Store + 'static> Outlets for Border<S> {
+impl<S: Store + 'static> Outlets for ProcessBoundary<S> {
     async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
         let silent = || parcels.iter().map(|_| Err(Undelivered("nobody answers".to_owned()))).collect();
         self.takes_ms(2, 30).await;
         let stop = self.stop(|| format!("send {}", parcels.first().map_or("", |parcel| &parcel.id)));
-        if stop == Some(Stop::Before) {
+        if stop == Some(CrashMode::Before) {
             return self.process.dies().await;
         }
         let answers = parcels.iter().map(|parcel| self.deliver(parcel)).collect();
         match stop {
-            Some(Stop::After) => self.process.dies().await,
-            Some(Stop::AnswerLost) => silent(),
-            Some(Stop::Before) | None => answers,
+            Some(CrashMode::After) => self.process.dies().await,
+            Some(CrashMode::AnswerLost) => silent(),
+            Some(CrashMode::Before) | None => answers,
         }
     }
 }
 
 /// A process' own clock: the world's, a little off.
-struct ProcessClock<S>(Border<S>);
+struct ProcessClock<S>(ProcessBoundary<S>);
 
 impl<S> std::fmt::Debug for ProcessClock<S> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -6,7 +6,7 @@ use world::{Fault, Faults};
 
 /// A way to go wrong inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Inside {
+pub enum InternalFault {
     /// The table refuses a request: too many at once.
     StoreThrottled,
     /// Two transactions meet, and the table refuses one without saying which rows.
@@ -26,10 +26,10 @@ pub enum Inside {
     /// A tick of the schedule comes twice; the second may meet the next sweep.
     TickDoubled,
     /// Not a fault, but as unforeseeable: people command, push, hold, merge and close.
-    People,
+    Users,
 }
 
-impl Inside {
+impl InternalFault {
     /// All of them.
     pub const ALL: [Self; 10] = [
         Self::StoreThrottled,
@@ -41,7 +41,7 @@ impl Inside {
         Self::ClockSkewed,
         Self::TickLost,
         Self::TickDoubled,
-        Self::People,
+        Self::Users,
     ];
 
     /// Its name on a command line.
@@ -57,44 +57,44 @@ impl Inside {
             Self::ClockSkewed => "clock-skewed",
             Self::TickLost => "tick-lost",
             Self::TickDoubled => "tick-doubled",
-            Self::People => "people",
+            Self::Users => "users",
         }
     }
 }
 
 /// Everything that may go wrong in a simulation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mishaps {
+pub struct FaultPlan {
     /// As it was asked for, to be asked for again.
     pub text: String,
     /// Outside.
     pub world: Faults,
-    /// Inside.
-    pub inside: BTreeSet<Inside>,
+    /// InternalFault.
+    pub inside: BTreeSet<InternalFault>,
     /// How many times as often as usual.
     pub times: u32,
 }
 
-impl Mishaps {
+impl FaultPlan {
     /// `all`, `none`, or names with commas between.
     ///
     /// # Errors
     /// A sentence that names the unknown one and lists those there are.
     pub fn named(list: &str) -> Result<Self, String> {
-        let all = |world: Faults, inside: &[Inside]| Self {
+        let all = |world: Faults, inside: &[InternalFault]| Self {
             text: list.to_owned(),
             world,
             inside: inside.iter().copied().collect(),
             times: 1,
         };
         match list {
-            "all" => return Ok(all(Faults::all(), &Inside::ALL)),
+            "all" => return Ok(all(Faults::all(), &InternalFault::ALL)),
             "none" | "" => return Ok(all(Faults::none(), &[])),
             _ => {}
         }
         let (mut world, mut inside) = (Vec::new(), Vec::new());
         for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            match (Fault::named(name), Inside::ALL.into_iter().find(|fault| fault.name() == name)) {
+            match (Fault::named(name), InternalFault::ALL.into_iter().find(|fault| fault.name() == name)) {
                 (Some(fault), _) => world.push(fault),
                 (None, Some(fault)) => inside.push(fault),
                 (None, None) => return Err(unknown(name)),
@@ -113,14 +113,17 @@ impl Mishaps {
 
     /// Whether this may happen.
     #[must_use]
-    pub fn has(&self, fault: Inside) -> bool {
+    pub fn has(&self, fault: InternalFault) -> bool {
         self.inside.contains(&fault)
     }
 }
 
 fn unknown(name: &str) -> String {
-    let known: Vec<&str> =
-        Fault::ALL.into_iter().map(Fault::name).chain(Inside::ALL.into_iter().map(Inside::name)).collect();
+    let known: Vec<&str> = Fault::ALL
+        .into_iter()
+        .map(Fault::name)
+        .chain(InternalFault::ALL.into_iter().map(InternalFault::name))
+        .collect();
     format!("there is no fault `{name}`: write all, none, or some of these with commas between: {}", known.join(", "))
 }
 
@@ -130,21 +133,27 @@ mod tests {
 
     #[test]
     fn faults_are_chosen_by_name() {
-        let all = Mishaps::named("all").unwrap();
+        let all = FaultPlan::named("all").unwrap();
         assert_eq!((all.world.chosen.len(), all.inside.len()), (29, 10));
-        let none = Mishaps::named("none").unwrap();
+        let none = FaultPlan::named("none").unwrap();
         assert_eq!((none.world.chosen.len(), none.inside.len()), (0, 0));
-        let some = Mishaps::named("conflict, store-throttled").unwrap();
-        assert!(some.world.chosen.contains(&Fault::Conflict) && some.has(Inside::StoreThrottled));
+        let some = FaultPlan::named("conflict, store-throttled").unwrap();
+        assert!(some.world.chosen.contains(&Fault::Conflict) && some.has(InternalFault::StoreThrottled));
         assert_eq!((some.world.chosen.len(), some.inside.len()), (1, 1));
-        let wrong = Mishaps::named("store-trottled").unwrap_err();
-        assert!(wrong.contains("`store-trottled`") && wrong.contains("store-throttled, store-conflict"), "{wrong}");
+        let violated = FaultPlan::named("store-trottled").unwrap_err();
+        assert!(
+            violated.contains("`store-trottled`") && violated.contains("store-throttled, store-conflict"),
+            "{wrong}"
+        );
     }
 
     #[test]
     fn no_name_stands_for_two() {
-        let names: BTreeSet<&str> =
-            Fault::ALL.into_iter().map(Fault::name).chain(Inside::ALL.into_iter().map(Inside::name)).collect();
-        assert_eq!(names.len(), Fault::ALL.len() + Inside::ALL.len());
+        let names: BTreeSet<&str> = Fault::ALL
+            .into_iter()
+            .map(Fault::name)
+            .chain(InternalFault::ALL.into_iter().map(InternalFault::name))
+            .collect();
+        assert_eq!(names.len(), Fault::ALL.len() + InternalFault::ALL.len());
     }
 }

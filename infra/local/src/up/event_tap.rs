@@ -10,31 +10,31 @@ use platform::store::dynamo::DynamoStore;
 use platform::store::{Key, Page, Query, Spent, Store, StoreError, Table, Write};
 use serde_dynamo::Item;
 
-use super::lines::{Lines, News};
+use super::console::{Console, ConsoleEvent};
 
 /// A store that tells what is written to it.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct EventTap {
     store: DynamoStore,
-    lines: Lines,
+    lines: Console,
 }
 
-impl Watched {
-    pub(super) fn new(store: DynamoStore, lines: Lines) -> Arc<Self> {
+impl EventTap {
+    pub(super) fn new(store: DynamoStore, lines: Console) -> Arc<Self> {
         Arc::new(Self { store, lines })
     }
 }
 
 /// What some writes say, if they succeed.
-fn news(writes: &[Write], now: Timestamp) -> Vec<News> {
+fn news(writes: &[Write], now: Timestamp) -> Vec<ConsoleEvent> {
     let told = writes.iter().filter_map(|write| {
         let Write::Put { key, item, .. } = write else { return None };
         match key.table {
             Table::Events => {
-                rows::read::<Event>(key, item).ok().map(|event| News::Event { at: now, event: Box::new(event) })
+                rows::read::<Event>(key, item).ok().map(|event| ConsoleEvent::Event { at: now, event: Box::new(event) })
             }
             Table::State if key.partition.starts_with("RUN#") => {
-                rows::read::<Run>(key, item).ok().map(|run| News::Run { at: now, run: Box::new(run) })
+                rows::read::<Run>(key, item).ok().map(|run| ConsoleEvent::Run { at: now, run: Box::new(run) })
             }
             Table::State => None,
         }
@@ -42,7 +42,7 @@ fn news(writes: &[Write], now: Timestamp) -> Vec<News> {
     told.collect()
 }
 
-impl Store for Watched {
+impl Store for EventTap {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
         self.store.get(key, now).await
     }

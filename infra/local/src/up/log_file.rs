@@ -17,9 +17,9 @@ struct Open {
 
 /// The file, shared by all functions.
 #[derive(Debug, Clone)]
-pub(super) struct Journal(Arc<Mutex<Open>>);
+pub(super) struct LogFile(Arc<Mutex<Open>>);
 
-impl Journal {
+impl LogFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let bytes = file.metadata()?.len();
@@ -27,7 +27,7 @@ impl Journal {
     }
 }
 
-impl Write for Journal {
+impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.bytes > MOST_BYTES {

@@ -19,7 +19,7 @@ struct Claim {
 
 /// The counts of one pull request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct BudgetModel {
     claim: Option<Claim>,
     counts: BTreeMap<Strategy, u32>,
     lifetime: u32,
@@ -27,19 +27,19 @@ pub(crate) struct Ledger {
 
 /// What an event of the log means for the vulnerability's own count of close-and-reopen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reopens {
+pub(crate) enum ReopenChange {
     Same,
     OneMore,
     OneLess,
 }
 
-impl Ledger {
+impl BudgetModel {
     /// Takes an event in. Answers what is exceeded, if anything, and what it means for the vulnerability.
-    pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, Reopens) {
+    pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, ReopenChange) {
         if let Some(strategy) = event.kind.claims() {
             return self.claimed(event, strategy, policy);
         }
-        let mut reopens = Reopens::Same;
+        let mut reopens = ReopenChange::Same;
         if event.kind == EventKind::RemediationAccepted {
             if let Some(claim) = self.claim.as_mut().filter(|claim| Some(&claim.run) == event.payload.run.as_ref()) {
                 claim.accepted = true;
@@ -55,37 +55,37 @@ impl Ledger {
         (None, reopens)
     }
 
-    fn claimed(&mut self, event: &Event, strategy: Strategy, policy: &Policy) -> (Option<String>, Reopens) {
+    fn claimed(&mut self, event: &Event, strategy: Strategy, policy: &Policy) -> (Option<String>, ReopenChange) {
         let run = event.payload.run.clone().unwrap_or_else(|| RunId::new(event.id.as_str()));
         self.claim = Some(Claim { run, strategy, accepted: false });
         let count = self.counts.entry(strategy).or_default();
         *count += 1;
         self.lifetime += 1;
         let (most, lifetime) = (policy.budget(strategy), policy.budgets.lifetime);
-        let wrong = if *count > most {
+        let violated = if *count > most {
             Some(format!("{strategy} was claimed {count} times, and {most} are allowed"))
         } else if self.lifetime > lifetime {
             Some(format!("{} remedies were claimed, and {lifetime} are allowed in a life", self.lifetime))
         } else {
             None
         };
-        let reopens = if strategy == Strategy::CloseAndReopen { Reopens::OneMore } else { Reopens::Same };
-        (wrong, reopens)
+        let reopens = if strategy == Strategy::CloseAndReopen { ReopenChange::OneMore } else { ReopenChange::Same };
+        (violated, reopens)
     }
 
     /// What was never accepted has cost nothing.
-    fn give_back(&mut self) -> Reopens {
-        let Some(claim) = self.claim.take().filter(|claim| !claim.accepted) else { return Reopens::Same };
+    fn give_back(&mut self) -> ReopenChange {
+        let Some(claim) = self.claim.take().filter(|claim| !claim.accepted) else { return ReopenChange::Same };
         if let Some(count) = self.counts.get_mut(&claim.strategy) {
             *count = count.saturating_sub(1);
         }
         self.lifetime = self.lifetime.saturating_sub(1);
-        if claim.strategy == Strategy::CloseAndReopen { Reopens::OneLess } else { Reopens::Same }
+        if claim.strategy == Strategy::CloseAndReopen { ReopenChange::OneLess } else { ReopenChange::Same }
     }
 
-    fn head_moved(&mut self) -> Reopens {
+    fn head_moved(&mut self) -> ReopenChange {
         if self.claim.as_ref().is_some_and(|claim| claim.strategy == Strategy::BranchUpdate) {
-            return Reopens::Same;
+            return ReopenChange::Same;
         }
         self.counts.remove(&Strategy::BranchUpdate);
         self.give_back()

@@ -16,12 +16,12 @@ use serde_dynamo::{AttributeValue, Item};
 use serde_json::Value;
 use world::{Deed, Effect, Pr, World};
 
-use super::border::Function;
-use super::ledger::{Ledger, Reopens};
+use crate::budget_model::{BudgetModel, ReopenChange};
+use crate::fault_injection::Function;
 
 /// What must not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wrong {
+pub enum Invariant {
     /// A pull request did not end.
     Stuck,
     /// Something acknowledged is neither in the log nor on the queue.
@@ -35,24 +35,24 @@ pub enum Wrong {
     /// A write did not raise the version by one.
     Version,
     /// Something was done on a head that is history.
-    OldHead,
+    StaleHead,
     /// A record that is not over has no date, or one that is over has one.
-    Date,
+    DueDate,
     /// A row of the log was written over.
-    Overwritten,
+    EventOverwritten,
     /// Somebody else than the Car Bridge changed the outside.
-    Trespass,
+    WriteOutsideBridge,
     /// The record and GitHub do not agree in the end.
     Disagreement,
     /// A person is needed, and nobody was told.
-    Untold,
+    NotNotified,
     /// An effect, a run or a message was left behind.
     LeftBehind,
     /// GitHub or Jenkins was asked something it does not know.
     UnknownRequest,
 }
 
-impl Wrong {
+impl Invariant {
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -63,12 +63,12 @@ impl Wrong {
             Self::Budget => "budget_exceeded",
             Self::Breaker => "acted_while_breaker_open",
             Self::Version => "version_jumped",
-            Self::OldHead => "acted_on_old_head",
-            Self::Date => "without_due_date",
-            Self::Overwritten => "event_overwritten",
-            Self::Trespass => "acted_outside_bridge",
+            Self::StaleHead => "acted_on_old_head",
+            Self::DueDate => "without_due_date",
+            Self::EventOverwritten => "event_overwritten",
+            Self::WriteOutsideBridge => "acted_outside_bridge",
             Self::Disagreement => "record_disagrees",
-            Self::Untold => "nobody_was_told",
+            Self::NotNotified => "nobody_was_told",
             Self::LeftBehind => "left_behind",
             Self::UnknownRequest => "unknown_request",
         }
@@ -81,14 +81,14 @@ pub struct Violation {
     /// When.
     pub at: Timestamp,
     /// What kind.
-    pub what: Wrong,
+    pub what: Invariant,
     /// In a sentence.
     pub detail: String,
 }
 
 /// What a process is doing right now, as the watch needs it.
 #[derive(Debug, Clone)]
-pub(crate) struct Doing {
+pub(crate) struct InvocationState {
     pub(crate) function: Function,
     pub(crate) since: Timestamp,
     /// The run it read last: the one it works on.
@@ -99,7 +99,7 @@ pub(crate) struct Doing {
     pub(crate) queued: Vec<u64>,
 }
 
-impl Doing {
+impl InvocationState {
     pub(crate) fn new(function: Function) -> Self {
         Self { function, since: Timestamp::MIN, run: None, events: Vec::new(), queued: Vec::new() }
     }
@@ -107,33 +107,33 @@ impl Doing {
 
 /// What is known of a pull request's record.
 #[derive(Debug, Default)]
-struct Seen {
+struct PrHistory {
     version: Option<i64>,
     ttl: Option<i64>,
-    ledger: Ledger,
+    budget: BudgetModel,
     vulnerability: Option<String>,
 }
 
 /// What is known of a run.
 #[derive(Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct RunSummary {
     head: Option<String>,
     human: bool,
 }
 
 /// What is worth noting of a write.
 #[derive(Debug)]
-pub(crate) enum Noted {
+pub(crate) enum WriteSummary {
     Event(Key, Result<Box<Event>, String>),
-    Record(Row),
-    Run(RunId, Claimed),
+    Record(RecordRow),
+    Run(RunId, RunSummary),
     Request(Key),
     Breaker(BreakerState),
 }
 
 /// A record's row, as far as its attributes tell.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct RecordRow {
     pr: PrId,
     version: Option<i64>,
     ttl: Option<i64>,
@@ -141,7 +141,7 @@ pub(crate) struct Row {
     is_due: bool,
 }
 
-impl Row {
+impl RecordRow {
     fn of(pr: PrId, item: &Item) -> Self {
         let state = text_of(item, Index::ByRepo.shape().2).and_then(|text| text.split('#').next()).unwrap_or("");
         Self {
@@ -177,10 +177,10 @@ struct Mail {
 
 /// The watch.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct InvariantChecker {
     policies: Policies,
-    prs: BTreeMap<PrId, Seen>,
-    runs: BTreeMap<RunId, Claimed>,
+    prs: BTreeMap<PrId, PrHistory>,
+    runs: BTreeMap<RunId, RunSummary>,
     reopens: BTreeMap<String, u32>,
     events: BTreeSet<Key>,
     deeds: BTreeSet<String>,
@@ -200,7 +200,7 @@ pub(crate) struct Watch {
 /// Beyond this many nothing more is noted: the first ones tell.
 const MOST_VIOLATIONS: usize = 50;
 
-impl Watch {
+impl InvariantChecker {
     pub(crate) fn new(policies: Policies, keeps_log: bool) -> Self {
         Self {
             policies,
@@ -220,55 +220,57 @@ impl Watch {
         }
     }
 
-    pub(crate) fn wrong(&mut self, what: Wrong, at: Timestamp, detail: String) {
+    pub(crate) fn violated(&mut self, what: Invariant, at: Timestamp, detail: String) {
         if self.violations.len() < MOST_VIOLATIONS {
             self.violations.push(Violation { at, what, detail });
         }
     }
 
     /// What is worth noting of what is about to be written.
-    pub(crate) fn digest(&self, writes: &[Write]) -> Vec<Noted> {
-        let noted = |write: &Write| {
+    pub(crate) fn digest(&self, writes: &[Write]) -> Vec<WriteSummary> {
+        let summaries = |write: &Write| {
             let Write::Put { key, item, .. } = write else { return None };
             if key.table == Table::Events {
                 let event = rows::read(key, item).map_err(|error| error.to_string());
-                return Some(Noted::Event(key.clone(), event.map(Box::new)));
+                return Some(WriteSummary::Event(key.clone(), event.map(Box::new)));
             }
             if let Some(pr) = key.partition.strip_prefix("PR#") {
-                return Some(Noted::Record(Row::of(pr.parse().ok()?, item)));
+                return Some(WriteSummary::Record(RecordRow::of(pr.parse().ok()?, item)));
             }
             if let Some(run) = key.partition.strip_prefix("RUN#") {
                 let id = RunId::new(run);
-                return (!self.runs.contains_key(&id)).then(|| Noted::Run(id, claimed(item)));
+                return (!self.runs.contains_key(&id)).then(|| WriteSummary::Run(id, claimed(item)));
             }
             if key.partition.starts_with("REQ#") {
-                return Some(Noted::Request(key.clone()));
+                return Some(WriteSummary::Request(key.clone()));
             }
             let breaker: Option<Breaker> = (key.partition == "BREAKER").then(|| rows::read(key, item).ok()).flatten();
-            breaker.map(|breaker| Noted::Breaker(breaker.state))
+            breaker.map(|breaker| WriteSummary::Breaker(breaker.state))
         };
-        writes.iter().filter_map(noted).collect()
+        writes.iter().filter_map(summaries).collect()
     }
 
     /// The tables were written. Answers lines for whoever reads along.
     pub(crate) fn wrote(
         &mut self,
-        noted: Vec<Noted>,
-        doing: &mut Doing,
+        summaries: Vec<WriteSummary>,
+        invocation: &mut InvocationState,
         at: Timestamp,
         needs_a_person: impl Fn(&Pr) -> bool,
     ) -> Vec<String> {
         let mut lines = Vec::new();
-        for one in noted {
+        for one in summaries {
             match one {
-                Noted::Event(key, event) => lines.extend(self.logged(&key, event, doing, at, &needs_a_person)),
-                Noted::Record(row) => self.recorded(&row, at),
-                Noted::Run(id, claimed) => {
+                WriteSummary::Event(key, event) => {
+                    lines.extend(self.logged(&key, event, invocation, at, &needs_a_person))
+                }
+                WriteSummary::Record(row) => self.recorded(&row, at),
+                WriteSummary::Run(id, claimed) => {
                     self.runs.entry(id).or_insert(claimed);
                 }
                 // What a push says is kept in its request until a sweep grants that.
-                Noted::Request(key) => doing.events.push(key),
-                Noted::Breaker(state) => {
+                WriteSummary::Request(key) => invocation.events.push(key),
+                WriteSummary::Breaker(state) => {
                     lines.push(format!("the breaker is {state:?}"));
                     self.breaker.push((at, state));
                 }
@@ -278,7 +280,7 @@ impl Watch {
     }
 
     /// A record was written.
-    fn recorded(&mut self, row: &Row, at: Timestamp) {
+    fn recorded(&mut self, row: &RecordRow, at: Timestamp) {
         let pr = &row.pr;
         let seen = self.prs.entry(pr.clone()).or_default();
         // A record that was forgotten begins anew.
@@ -286,11 +288,15 @@ impl Watch {
         let expected = known.map_or(1, |version| version + 1);
         (seen.version, seen.ttl) = (row.version, row.ttl);
         if row.version != Some(expected) {
-            self.wrong(Wrong::Version, at, format!("{pr} was written as version {:?} after {known:?}", row.version));
+            self.violated(
+                Invariant::Version,
+                at,
+                format!("{pr} was written as version {:?} after {known:?}", row.version),
+            );
         }
         if row.is_over == row.is_due {
             let (over, due) = (if row.is_over { "over" } else { "not over" }, if row.is_due { "a" } else { "no" });
-            self.wrong(Wrong::Date, at, format!("{pr} is {over}, and has {due} date"));
+            self.violated(Invariant::DueDate, at, format!("{pr} is {over}, and has {due} date"));
         }
     }
 
@@ -299,31 +305,31 @@ impl Watch {
         &mut self,
         key: &Key,
         event: Result<Box<Event>, String>,
-        doing: &mut Doing,
+        invocation: &mut InvocationState,
         at: Timestamp,
         needs_a_person: &impl Fn(&Pr) -> bool,
     ) -> Option<String> {
         if !self.events.insert(key.clone()) {
-            self.wrong(Wrong::Overwritten, at, format!("{key} was in the log already"));
+            self.violated(Invariant::EventOverwritten, at, format!("{key} was in the log already"));
         }
         let event = match event {
             Ok(event) => *event,
             Err(error) => {
-                self.wrong(Wrong::Overwritten, at, format!("{key} cannot be read: {error}"));
+                self.violated(Invariant::EventOverwritten, at, format!("{key} cannot be read: {error}"));
                 return None;
             }
         };
         if event.hop == 0 {
-            doing.events.push(key.clone());
+            invocation.events.push(key.clone());
         }
         self.counted(&event, at);
         if let Some(strategy) = event.kind.claims() {
             *self.remedies.entry(strategy.name()).or_default() += 1;
             let run = event.payload.run.clone().unwrap_or_else(|| RunId::new("?"));
-            self.permitted(&run, doing, at, &format!("{strategy} of {} was claimed", event.pr));
+            self.permitted(&run, invocation, at, &format!("{strategy} of {} was claimed", event.pr));
         }
         if event.kind == EventKind::EscalatedNeedsIntervention {
-            let needless = !needs_a_person(&outside(&event.pr));
+            let needless = !needs_a_person(&fakes_pr(&event.pr));
             let why = format!("{} ({})", event.payload.text, event.payload.name.as_deref().unwrap_or(""));
             self.escalations.push(Escalation { pr: event.pr.clone(), at, why, needless });
         }
@@ -340,51 +346,57 @@ impl Watch {
             seen.vulnerability.clone_from(&event.payload.name);
         }
         let policy = self.policies.for_repo(&event.pr.repo);
-        let (exceeded, reopens) = seen.ledger.read(event, policy);
+        let (exceeded, reopens) = seen.budget.read(event, policy);
         let most = policy.budgets.close_and_reopen;
         let vulnerability = seen.vulnerability.clone().unwrap_or_else(|| event.pr.to_string());
         if let Some(detail) = exceeded {
-            self.wrong(Wrong::Budget, at, format!("{}: {detail}", event.pr));
+            self.violated(Invariant::Budget, at, format!("{}: {detail}", event.pr));
         }
         let count = self.reopens.entry(vulnerability.clone()).or_default();
         match reopens {
-            Reopens::Same => {}
-            Reopens::OneMore => *count += 1,
-            Reopens::OneLess => *count = count.saturating_sub(1),
+            ReopenChange::Same => {}
+            ReopenChange::OneMore => *count += 1,
+            ReopenChange::OneLess => *count = count.saturating_sub(1),
         }
-        if reopens == Reopens::OneMore && *count > most {
+        if reopens == ReopenChange::OneMore && *count > most {
             let detail = format!("{vulnerability} was closed and asked for {count} times, and {most} are allowed");
-            self.wrong(Wrong::Budget, at, detail);
+            self.violated(Invariant::Budget, at, detail);
         }
     }
 
     /// Whether the breaker let this run through at some time since its process began.
-    fn permitted(&mut self, run: &RunId, doing: &Doing, at: Timestamp, what: &str) {
+    fn permitted(&mut self, run: &RunId, invocation: &InvocationState, at: Timestamp, what: &str) {
         let lets_through = |state: &BreakerState| match state {
             BreakerState::Closed => true,
             BreakerState::Open { .. } => false,
             BreakerState::HalfOpen { probe, .. } => probe == run,
         };
-        let last_before = self.breaker.iter().rposition(|(since, _)| *since <= doing.since).unwrap_or(0);
+        let last_before = self.breaker.iter().rposition(|(since, _)| *since <= invocation.since).unwrap_or(0);
         if !self.breaker[last_before..].iter().any(|(_, state)| lets_through(state)) {
-            self.wrong(Wrong::Breaker, at, format!("{what} by {run}"));
+            self.violated(Invariant::Breaker, at, format!("{what} by {run}"));
         }
     }
 
     /// The outside was changed. Answers lines for whoever reads along.
-    pub(crate) fn did(&mut self, effects: &[Effect], doing: &Doing, world: &World, at: Timestamp) -> Vec<String> {
+    pub(crate) fn did(
+        &mut self,
+        effects: &[Effect],
+        invocation: &InvocationState,
+        world: &World,
+        at: Timestamp,
+    ) -> Vec<String> {
         let mut lines = Vec::new();
         for effect in effects.iter().filter(|effect| is_ours(effect)) {
             let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
-            let run = doing.run.as_ref().map(ToString::to_string).unwrap_or_default();
+            let run = invocation.run.as_ref().map(ToString::to_string).unwrap_or_default();
             lines.push(format!("does {:?} {pr} {} (run {run})", effect.deed, short(&effect.detail)));
-            if doing.function != Function::CarBridge {
-                let detail = format!("{} did {:?} {pr}", doing.function.name(), effect.deed);
-                self.wrong(Wrong::Trespass, at, detail);
+            if invocation.function != Function::CarBridge {
+                let detail = format!("{} did {:?} {pr}", invocation.function.name(), effect.deed);
+                self.violated(Invariant::WriteOutsideBridge, at, detail);
             }
             self.once(effect, &pr, &run, at);
             if is_remedy(effect.deed) {
-                self.in_order(effect, doing, world, at);
+                self.in_order(effect, invocation, world, at);
             }
         }
         lines
@@ -429,29 +441,33 @@ impl Watch {
             | Deed::IssuePinned => return,
         };
         if !self.deeds.insert(name.clone()) {
-            self.wrong(Wrong::DoubleEffect, at, name);
+            self.violated(Invariant::DoubleEffect, at, name);
         }
     }
 
     /// The breaker was closed, and the head is the one it was decided on.
-    fn in_order(&mut self, effect: &Effect, doing: &Doing, world: &World, at: Timestamp) {
-        let Some(run) = &doing.run else { return };
+    fn in_order(&mut self, effect: &Effect, invocation: &InvocationState, world: &World, at: Timestamp) {
+        let Some(run) = &invocation.run else { return };
         let what = format!("{:?} {}", effect.deed, effect.pr.as_ref().map(ToString::to_string).unwrap_or_default());
-        let Some(Claimed { head, human }) = self.runs.get(run) else { return };
+        let Some(RunSummary { head, human }) = self.runs.get(run) else { return };
         let head = head.clone();
         if !*human {
-            self.permitted(run, doing, at, &what);
+            self.permitted(run, invocation, at, &what);
         }
         let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| world.pull(pr))) else { return };
         // An update is pushed onto the head it was decided on; everything else leaves it as it is.
         let on = if effect.deed == Deed::BranchUpdated { 1 } else { 0 };
         let now = pull.commits.iter().rev().nth(on).map(|sha| sha.as_ref());
         if now != Some(head.as_str()) && pull.is_open() {
-            self.wrong(Wrong::OldHead, at, format!("{what} by {run} was decided on {head}, and the head is {now:?}"));
+            self.violated(
+                Invariant::StaleHead,
+                at,
+                format!("{what} by {run} was decided on {head}, and the head is {now:?}"),
+            );
         }
     }
 
-    /// People got a mail.
+    /// Users got a mail.
     pub(crate) fn mailed(&mut self, id: &str, notice: &Notice, at: Timestamp) {
         self.repeated += u64::from(!self.sent.insert(format!("mail {id}")));
         self.mails.push(Mail { id: id.to_owned(), at, text: format!("{}\n{}", notice.subject, notice.body) });
@@ -473,11 +489,11 @@ fn names(text: &str, pr: &str) -> bool {
 }
 
 /// The world's name of a pull request.
-pub(crate) fn outside(pr: &PrId) -> Pr {
+pub(crate) fn fakes_pr(pr: &PrId) -> Pr {
     Pr { repo: pr.repo.to_string(), number: pr.number }
 }
 
-fn claimed(item: &Item) -> Claimed {
+fn claimed(item: &Item) -> RunSummary {
     let body = match item.get("body") {
         Some(AttributeValue::M(body)) => Some(body),
         Some(_) | None => None,
@@ -486,7 +502,7 @@ fn claimed(item: &Item) -> Claimed {
         Some(AttributeValue::S(text)) => Some(text.clone()),
         Some(_) | None => None,
     };
-    Claimed { head: text("head_sha"), human: text("trigger").as_deref() != Some("reconciler") }
+    RunSummary { head: text("head_sha"), human: text("trigger").as_deref() != Some("reconciler") }
 }
 
 /// What Suture did, by whichever of its names.
@@ -535,9 +551,9 @@ mod tests {
 
     use super::*;
 
-    fn watch() -> Watch {
+    fn checker() -> InvariantChecker {
         let policies = Policies::parse("mode = \"act\"").unwrap();
-        Watch::new(policies, false)
+        InvariantChecker::new(policies, false)
     }
 
     fn at(secs: i64) -> Timestamp {
@@ -576,76 +592,76 @@ mod tests {
         vec![Write::Put { key: rows::event_key(&event), item, only_if: platform::store::OnlyIf::Always }]
     }
 
-    fn found(watch: &mut Watch, writes: &[Write]) -> Vec<Wrong> {
-        let mut doing = Doing { since: at(10), ..Doing::new(Function::Reconciler) };
-        let noted = watch.digest(writes);
-        watch.wrote(noted, &mut doing, at(20), |_| true);
-        watch.violations.drain(..).map(|violation| violation.what).collect()
+    fn found(checker: &mut InvariantChecker, writes: &[Write]) -> Vec<Invariant> {
+        let mut invocation = InvocationState { since: at(10), ..InvocationState::new(Function::Reconciler) };
+        let summaries = checker.digest(writes);
+        checker.wrote(summaries, &mut invocation, at(20), |_| true);
+        checker.violations.drain(..).map(|violation| violation.what).collect()
     }
 
     #[test]
     fn versions_rise_by_one() {
-        let mut watch = watch();
-        assert_eq!(found(&mut watch, &record(1, "CREATED", true)), []);
-        assert_eq!(found(&mut watch, &record(2, "CREATED", true)), []);
-        assert_eq!(found(&mut watch, &record(2, "CREATED", true)), [Wrong::Version]);
-        assert_eq!(found(&mut watch, &record(4, "CREATED", true)), [Wrong::Version]);
+        let mut checker = checker();
+        assert_eq!(found(&mut checker, &record(1, "CREATED", true)), []);
+        assert_eq!(found(&mut checker, &record(2, "CREATED", true)), []);
+        assert_eq!(found(&mut checker, &record(2, "CREATED", true)), [Invariant::Version]);
+        assert_eq!(found(&mut checker, &record(4, "CREATED", true)), [Invariant::Version]);
     }
 
     #[test]
     fn what_is_not_over_has_a_date_and_what_is_over_has_none() {
-        let mut watch = watch();
-        assert_eq!(found(&mut watch, &record(1, "APPROVED", false)), [Wrong::Date]);
-        assert_eq!(found(&mut watch, &record(2, "NEEDS_INTERVENTION", true)), []);
-        assert_eq!(found(&mut watch, &record(3, "MERGED", true)), [Wrong::Date]);
-        assert_eq!(found(&mut watch, &record(4, "MERGED", false)), []);
+        let mut checker = checker();
+        assert_eq!(found(&mut checker, &record(1, "APPROVED", false)), [Invariant::DueDate]);
+        assert_eq!(found(&mut checker, &record(2, "NEEDS_INTERVENTION", true)), []);
+        assert_eq!(found(&mut checker, &record(3, "MERGED", true)), [Invariant::DueDate]);
+        assert_eq!(found(&mut checker, &record(4, "MERGED", false)), []);
     }
 
     #[test]
     fn a_budget_that_is_exceeded_is_found_from_the_log() {
-        let mut watch = watch();
+        let mut checker = checker();
         let claim = |n: u32| event(&format!("e{n}"), EventKind::RemediationRebuild, &format!("r{n}"));
         for n in 1..=3 {
-            assert_eq!(found(&mut watch, &claim(n)), [], "{n}");
+            assert_eq!(found(&mut checker, &claim(n)), [], "{n}");
         }
-        assert_eq!(found(&mut watch, &claim(4)), [Wrong::Budget]);
+        assert_eq!(found(&mut checker, &claim(4)), [Invariant::Budget]);
     }
 
     #[test]
     fn an_event_that_is_written_again_is_found() {
-        let mut watch = watch();
+        let mut checker = checker();
         let once = event("e1", EventKind::BaseMoved, "r");
-        assert_eq!(found(&mut watch, &once), []);
-        assert_eq!(found(&mut watch, &once), [Wrong::Overwritten]);
+        assert_eq!(found(&mut checker, &once), []);
+        assert_eq!(found(&mut checker, &once), [Invariant::EventOverwritten]);
     }
 
     #[test]
     fn a_claim_while_the_breaker_is_open_is_found_and_the_probe_is_not() {
-        let mut watch = watch();
+        let mut checker = checker();
         let open = BreakerState::Open { since: at(0), cooldown_until: at(600), failure_rate_percent: 80 };
-        watch.breaker.push((at(0), open));
-        assert_eq!(found(&mut watch, &event("e1", EventKind::RemediationRebuild, "r1")), [Wrong::Breaker]);
+        checker.breaker.push((at(0), open));
+        assert_eq!(found(&mut checker, &event("e1", EventKind::RemediationRebuild, "r1")), [Invariant::Breaker]);
         let probe = RunId::new("r2");
         let half = BreakerState::HalfOpen { probe, lease_until: at(900), since: at(0), failure_rate_percent: 80 };
-        watch.breaker.push((at(5), half));
-        assert_eq!(found(&mut watch, &event("e2", EventKind::RemediationBranchUpdate, "r2")), []);
-        assert_eq!(found(&mut watch, &event("e3", EventKind::RemediationBranchUpdate, "r3")), [Wrong::Breaker]);
+        checker.breaker.push((at(5), half));
+        assert_eq!(found(&mut checker, &event("e2", EventKind::RemediationBranchUpdate, "r2")), []);
+        assert_eq!(found(&mut checker, &event("e3", EventKind::RemediationBranchUpdate, "r3")), [Invariant::Breaker]);
     }
 
     #[test]
     fn what_opened_while_it_was_under_way_is_no_trespass() {
-        let mut watch = watch();
+        let mut checker = checker();
         let open = BreakerState::Open { since: at(15), cooldown_until: at(600), failure_rate_percent: 80 };
-        watch.breaker.push((at(15), open));
-        assert_eq!(found(&mut watch, &event("e1", EventKind::RemediationRebuild, "r1")), []);
+        checker.breaker.push((at(15), open));
+        assert_eq!(found(&mut checker, &event("e1", EventKind::RemediationRebuild, "r1")), []);
     }
 
     #[test]
     fn people_are_told_of_this_one_and_not_of_one_with_a_longer_number() {
-        let mut watch = watch();
+        let mut checker = checker();
         let mail = Notice { subject: "two".to_owned(), body: "acme/shop#12 and acme/shop#3".to_owned() };
-        watch.mailed("digest-1", &mail, at(5));
-        let told = |number: u64| watch.told(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
+        checker.mailed("digest-1", &mail, at(5));
+        let told = |number: u64| checker.told(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
         assert_eq!((told(1), told(12), told(3)), (false, true, true));
     }
 }

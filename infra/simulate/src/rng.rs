@@ -1,16 +1,16 @@
-//! Chance, repeatable: one stream of numbers per purpose, so that what happens to one thing does not depend on how often
+//! Rng, repeatable: one stream of numbers per purpose, so that what happens to one thing does not depend on how often
 //! another was asked about.
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
-pub(crate) struct Chance(u64);
+pub(crate) struct Rng(u64);
 
-impl Chance {
+impl Rng {
     /// The stream of this seed for this purpose.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
-        let mut chance = Self(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ purpose.wrapping_mul(0xA076_1D64_78BD_642F));
-        chance.next();
-        chance
+        let mut rng = Self(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ purpose.wrapping_mul(0xA076_1D64_78BD_642F));
+        rng.next();
+        rng
     }
 
     pub(crate) fn next(&mut self) -> u64 {

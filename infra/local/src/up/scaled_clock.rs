@@ -7,13 +7,13 @@ use platform::clock::{Clock, Pause};
 
 /// A clock that began at some time and runs at some speed.
 #[derive(Debug, Clone)]
-pub(super) struct Pace {
+pub(super) struct ScaledClock {
     from: Timestamp,
     began: Instant,
     speed: f64,
 }
 
-impl Pace {
+impl ScaledClock {
     /// So many times as fast as the machine's, from this time on.
     pub(super) fn new(from: Timestamp, speed: f64) -> Self {
         Self { from, began: Instant::now(), speed }
@@ -25,7 +25,7 @@ impl Pace {
     }
 }
 
-impl Clock for Pace {
+impl Clock for ScaledClock {
     fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from_secs_f64(self.began.elapsed().as_secs_f64() * self.speed);
         self.from.saturating_add(passed.unwrap_or(SignedDuration::MAX)).unwrap_or(Timestamp::MAX)
@@ -43,10 +43,10 @@ mod tests {
     #[tokio::test]
     async fn a_minute_takes_a_second() {
         let start: Timestamp = "2036-03-03T09:00:00Z".parse().unwrap();
-        let pace = Pace::new(start, 600.0);
-        assert_eq!(pace.real(Duration::from_secs(60)), Duration::from_millis(100));
-        pace.sleep(Duration::from_secs(60)).await;
-        let passed = pace.now().duration_since(start);
+        let clock = ScaledClock::new(start, 600.0);
+        assert_eq!(clock.real(Duration::from_secs(60)), Duration::from_millis(100));
+        clock.sleep(Duration::from_secs(60)).await;
+        let passed = clock.now().duration_since(start);
         assert!(passed >= SignedDuration::from_secs(60), "{passed}");
     }
 }

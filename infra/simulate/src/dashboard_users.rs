@@ -1,4 +1,4 @@
-//! People at the dashboard: they press its buttons, which ask the admin function through its own router, and press again when
+//! Users at the dashboard: they press its buttons, which ask the admin function through its own router, and press again when
 //! no answer comes.
 
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use world::Pr;
 
-use super::border::{Border, Function, locked};
-use super::stage::{Instance, Stage, Wiring};
-use super::watch::Wrong;
+use crate::cluster::{Cluster, FunctionBuilder, Instance};
+use crate::fault_injection::{Function, ProcessBoundary, locked};
+use crate::invariants::Invariant;
 
 /// API Gateway waits this long for an answer.
 const LIMIT: Duration = Duration::from_secs(29);
@@ -36,7 +36,7 @@ const PROCESSING: &str = "processing";
 
 /// A button of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Button {
+pub enum DashboardAction {
     /// Opens the pull request's page: where it stands, and why.
     Look,
     /// A command.
@@ -58,13 +58,13 @@ pub enum Button {
 }
 
 /// One request.
-struct Ask {
+struct ApiCall {
     method: Method,
     path: String,
     body: Option<Value>,
 }
 
-impl Ask {
+impl ApiCall {
     fn get(path: String) -> Self {
         Self { method: Method::GET, path, body: None }
     }
@@ -75,65 +75,65 @@ impl Ask {
 }
 
 /// An answer.
-struct Said {
+struct ApiReply {
     status: StatusCode,
     body: Value,
     /// It was given before, to the same request.
     replayed: bool,
 }
 
-impl Wiring {
+impl FunctionBuilder {
     /// The admin function of a process.
-    pub(super) fn admin<S: Store + 'static>(&self, border: &Border<S>) -> Result<Router, String> {
-        let engine = Engine::new(border.clone(), border.clone(), self.policies.clone());
+    pub(super) fn admin<S: Store + 'static>(&self, boundary: &ProcessBoundary<S>) -> Result<Router, String> {
+        let engine = Engine::new(boundary.clone(), boundary.clone(), self.policies.clone());
         let settings = admin::Settings {
-            keys: self.door.0.clone(),
+            keys: self.admin_key.0.clone(),
             owner: None,
-            github: Some(self.github(border)?),
-            jenkins: Some(self.jenkins(border)),
+            github: Some(self.github(boundary)?),
+            jenkins: Some(self.jenkins(boundary)),
             dlq: Dlq::None,
-            clock: border.clock(),
+            clock: boundary.clock(),
             log: Log::nowhere(),
         };
         Ok(admin::router(Arc::new(Admin::new(engine, settings))))
     }
 }
 
-impl<S: Store + 'static> Stage<S> {
+impl<S: Store + 'static> Cluster<S> {
     /// Somebody presses a button. `number` makes this pressing this one, however often it is repeated.
-    pub(crate) async fn press(self: Arc<Self>, pr: Pr, button: Button, number: u64) {
+    pub(crate) async fn press(self: Arc<Self>, pr: Pr, button: DashboardAction, number: u64) {
         let command = |name: &str| (format!("/api/pr/{}/{}/command", pr.repo, pr.number), json!({"command": name}));
         let pull = format!("/api/pr/{}/{}", pr.repo, pr.number);
         match button {
-            Button::Look => {
+            DashboardAction::Look => {
                 for page in ["/api/overview".to_owned(), format!("{pull}/status"), format!("{pull}/explain")] {
-                    self.ask_until_answered(&Ask::get(page), number).await;
+                    self.ask_until_answered(&ApiCall::get(page), number).await;
                 }
             }
-            Button::Command(name) => {
+            DashboardAction::Command(name) => {
                 let (path, body) = command(name);
-                self.ask_until_answered(&Ask::post(path, Some(body)), number).await;
+                self.ask_until_answered(&ApiCall::post(path, Some(body)), number).await;
             }
-            Button::Sweep => {
+            DashboardAction::Sweep => {
                 let body = json!({"repo": pr.repo, "pr_number": pr.number});
-                self.ask_until_answered(&Ask::post("/api/reconciler/run", Some(body)), number).await;
+                self.ask_until_answered(&ApiCall::post("/api/reconciler/run", Some(body)), number).await;
             }
-            Button::CancelRun => self.about_run(&pr, "cancel", number).await,
-            Button::ApproveRun => self.about_run(&pr, "approve", number).await,
-            Button::RejectRun => self.about_run(&pr, "reject", number).await,
-            Button::Pause => _ = self.ask_until_answered(&Ask::post("/api/pause", None), number).await,
-            Button::Unpause => _ = self.ask_until_answered(&Ask::post("/api/unpause", None), number).await,
-            Button::ResetBreaker => {
-                self.ask_until_answered(&Ask::post("/api/circuit-breaker/reset", None), number).await;
+            DashboardAction::CancelRun => self.about_run(&pr, "cancel", number).await,
+            DashboardAction::ApproveRun => self.about_run(&pr, "approve", number).await,
+            DashboardAction::RejectRun => self.about_run(&pr, "reject", number).await,
+            DashboardAction::Pause => _ = self.ask_until_answered(&ApiCall::post("/api/pause", None), number).await,
+            DashboardAction::Unpause => _ = self.ask_until_answered(&ApiCall::post("/api/unpause", None), number).await,
+            DashboardAction::ResetBreaker => {
+                self.ask_until_answered(&ApiCall::post("/api/circuit-breaker/reset", None), number).await;
             }
         }
         self.pressing.fetch_sub(1, Ordering::Relaxed);
-        self.scene.changed.notify_one();
+        self.shared.changed.notify_one();
     }
 
     /// Looks for the run that is meant, and asks for this.
     async fn about_run(&self, pr: &Pr, verb: &str, number: u64) {
-        let list = Ask::get(format!("/api/runs?repo={}&number={}", pr.repo, pr.number));
+        let list = ApiCall::get(format!("/api/runs?repo={}&number={}", pr.repo, pr.number));
         let Some(said) = self.ask_until_answered(&list, number).await else { return };
         let wanted = |run: &&Value| match run["state"].as_str() {
             Some("awaiting_approval") => true,
@@ -142,12 +142,12 @@ impl<S: Store + 'static> Stage<S> {
         };
         let run = said.body["runs"].as_array().and_then(|runs| runs.iter().find(wanted)).map(|run| run["id"].clone());
         if let Some(id) = run.as_ref().and_then(Value::as_str) {
-            self.ask_until_answered(&Ask::post(format!("/api/runs/{id}/{verb}"), None), number).await;
+            self.ask_until_answered(&ApiCall::post(format!("/api/runs/{id}/{verb}"), None), number).await;
         }
     }
 
     /// Asks, and asks again as long as nobody has answered.
-    async fn ask_until_answered(&self, ask: &Ask, number: u64) -> Option<Said> {
+    async fn ask_until_answered(&self, ask: &ApiCall, number: u64) -> Option<ApiReply> {
         for press in 0..PRESSES {
             if press > 0 {
                 tokio::time::sleep(PAUSE).await;
@@ -156,42 +156,42 @@ impl<S: Store + 'static> Stage<S> {
             let instance = match instance {
                 Some(instance) => instance,
                 None => {
-                    let border = self.start(Function::Admin);
-                    let function = self.wiring.admin(&border).ok()?;
-                    Instance { border, function }
+                    let boundary = self.start(Function::Admin);
+                    let function = self.functions.admin(&boundary).ok()?;
+                    Instance { boundary, function }
                 }
             };
-            self.begins(&instance.border);
+            self.begins(&instance.boundary);
             let asked = self.asked(instance.function.clone(), ask, number);
-            let said = self.alive(&instance.border, LIMIT, asked).await.flatten();
+            let said = self.alive(&instance.boundary, LIMIT, asked).await.flatten();
             let status = said.as_ref().map_or(0, |said| said.status.as_u16());
             let (method, path) = (&ask.method, &ask.path);
-            self.scene.trace(|| format!("admin {}: {method} {path} → {status}", instance.border.process.number));
+            self.shared.trace(|| format!("admin {}: {method} {path} → {status}", instance.boundary.process.number));
             if let Some(said) = &said {
-                self.acknowledged_ask(&instance.border, ask, said);
+                self.acknowledged_ask(&instance.boundary, ask, said);
             }
             let lives_on = said.is_some();
             if lives_on {
                 locked(&self.admins).push(instance);
             }
             self.ends();
-            let waits = |said: &Said| said.body["status"] == json!(PROCESSING);
-            let later = |said: &Said| said.status.is_server_error() || said.status == StatusCode::TOO_MANY_REQUESTS;
+            let waits = |said: &ApiReply| said.body["status"] == json!(PROCESSING);
+            let later = |said: &ApiReply| said.status.is_server_error() || said.status == StatusCode::TOO_MANY_REQUESTS;
             if let Some(said) = said.filter(|said| !waits(said) && !later(said)) {
                 return Some(said);
             }
         }
         let detail = format!("{} {} was asked {PRESSES} times, and never answered", ask.method, ask.path);
-        locked(&self.scene.watch).wrong(Wrong::Stuck, self.scene.now(), detail);
+        locked(&self.shared.checker).violated(Invariant::Stuck, self.shared.now(), detail);
         None
     }
 
-    async fn asked(&self, router: Router, ask: &Ask, number: u64) -> Option<Said> {
+    async fn asked(&self, router: Router, ask: &ApiCall, number: u64) -> Option<ApiReply> {
         let body = ask.body.as_ref().map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = Request::builder()
             .method(ask.method.clone())
             .uri(&ask.path)
-            .header("authorization", format!("Bearer {}", self.wiring.door.1))
+            .header("authorization", format!("Bearer {}", self.functions.admin_key.1))
             .header("content-type", "application/json")
             .header("idempotency-key", format!("press-{number}"))
             .body(body)
@@ -199,25 +199,26 @@ impl<S: Store + 'static> Stage<S> {
         let Ok(response) = router.oneshot(request).await;
         let (status, replayed) = (response.status(), response.headers().contains_key("idempotent-replayed"));
         let bytes = to_bytes(response.into_body(), LONGEST).await.ok()?;
-        Some(Said { status, body: serde_json::from_slice(&bytes).unwrap_or_default(), replayed })
+        Some(ApiReply { status, body: serde_json::from_slice(&bytes).unwrap_or_default(), replayed })
     }
 
     /// What was promised is on the queue or in the table: looked up past all faults.
-    fn acknowledged_ask(&self, border: &Border<S>, ask: &Ask, said: &Said) {
-        let doing = border.process.doing();
-        let queue = locked(&self.scene.queue);
+    fn acknowledged_ask(&self, boundary: &ProcessBoundary<S>, ask: &ApiCall, said: &ApiReply) {
+        let invocation = boundary.process.invocation();
+        let queue = locked(&self.shared.queue);
         let kept = match (&said.body["command_id"], &said.body["run_id"]) {
             _ if said.status != StatusCode::ACCEPTED || said.replayed => true,
             (Value::String(_), _) => {
-                !doing.queued.is_empty() && doing.queued.iter().all(|id| queue.has(*id) || queue.was_done(*id))
+                !invocation.queued.is_empty()
+                    && invocation.queued.iter().all(|id| queue.has(*id) || queue.was_done(*id))
             }
-            (_, Value::String(run)) => self.scene.peek(&rows::run_key(&RunId::new(run.as_str()))).is_some(),
+            (_, Value::String(run)) => self.shared.peek(&rows::run_key(&RunId::new(run.as_str()))).is_some(),
             (_, _) => true,
         };
         drop(queue);
         if !kept {
             let detail = format!("{} was answered {}, and is nowhere", ask.path, said.body);
-            locked(&self.scene.watch).wrong(Wrong::LostEvent, self.scene.now(), detail);
+            locked(&self.shared.checker).violated(Invariant::LostEvent, self.shared.now(), detail);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Decides anew: a record is put into each stretch of a life as the log has it, and looked at whenever a sweep would have come by
 //! the new configuration. The rules, the staleness and the budgets are the domain's own.
 
-use domain::decide::decide as begin;
+use domain::decide::decide;
 use domain::diagnosis::{Case, Classification, classify};
 use domain::event::{Actor, Described, EventKind, Fact, Happened};
 use domain::id::{EventId, PrId, Sha};
@@ -12,9 +12,9 @@ use domain::state::{State, Strategy, Substatus};
 use domain::transient::{FailureClass, FailureSignals, classify as class_of};
 use jiff::{SignedDuration, Timestamp};
 
-use super::life::{Done, Ended, Life, Said, Stretch, What, known_by};
+use super::timeline::{Action, Decision, Interval, IntervalEnd, StatusReport, Timeline, known_by};
 
-/// What was done in a stretch is followed this far at most.
+/// Action was done in a stretch is followed this far at most.
 const MOST_VISITS: usize = 50;
 /// A sweep that comes at the very end of a stretch may be what ended it.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
@@ -22,27 +22,27 @@ const SLACK: SignedDuration = SignedDuration::from_mins(5);
 /// A sweep may take this long: what it decided then, it had seen when it came.
 const SWEEP: SignedDuration = SignedDuration::from_mins(1);
 
-/// What would have been done in each stretch.
-pub(crate) fn decide(life: &Life, policy: &Policy) -> Vec<Vec<Done>> {
-    // What observe mode would do is what it would do if it acted.
+/// Action would have been done in each stretch.
+pub(crate) fn evaluate(timeline: &Timeline, policy: &Policy) -> Vec<Vec<Decision>> {
+    // Action observe mode would do is what it would do if it acted.
     let mut policy = policy.clone();
     policy.mode = Mode::Act;
-    let Some(mut record) = record(&life.pr, life.stretches.first().map(|first| first.since), &policy) else {
-        return life.stretches.iter().map(|_| Vec::new()).collect();
+    let Some(mut record) = record(&timeline.pr, timeline.intervals.first().map(|first| first.since), &policy) else {
+        return timeline.intervals.iter().map(|_| Vec::new()).collect();
     };
     let mut reopens = 0;
     let mut with_a_person = false;
     let mut decided = Vec::new();
-    for stretch in &life.stretches {
-        enter(&mut record, stretch, &policy);
+    for interval in &timeline.intervals {
+        enter(&mut record, interval, &policy);
         // Who is with a person stays there until a person, or the truth, takes it out.
-        with_a_person &= !matches!(stretch.until, Some((_, Ended::Person)));
+        with_a_person &= !matches!(interval.until, Some((_, IntervalEnd::Person)));
         let done = if with_a_person || !record.is_actionable() {
             Vec::new()
         } else {
-            visits(&mut record, stretch, &policy, &mut reopens)
+            visits(&mut record, interval, &policy, &mut reopens)
         };
-        with_a_person |= done.iter().any(|done| done.what == What::Escalation);
+        with_a_person |= done.iter().any(|done| done.what == Action::Escalation);
         decided.push(done);
     }
     decided
@@ -65,38 +65,38 @@ fn record(pr: &PrId, at: Option<Timestamp>, policy: &Policy) -> Option<Record> {
     };
     let what = Happened::Opened(described);
     let fact = Fact { id: EventId::new("replay"), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, what };
-    begin(policy, None, &fact, at).record
+    decide(policy, None, &fact, at).record
 }
 
 /// The record as it is when a stretch begins.
-fn enter(record: &mut Record, stretch: &Stretch, policy: &Policy) {
-    if record.state == State::NeedsIntervention && stretch.state != State::NeedsIntervention {
+fn enter(record: &mut Record, interval: &Interval, policy: &Policy) {
+    if record.state == State::NeedsIntervention && interval.state != State::NeedsIntervention {
         record.retry_counts.reset_all();
         record.lifetime_remedies = 0;
     }
-    record.state = stretch.state;
-    record.substatus = substatus(stretch, policy);
-    record.progressed_at = record.progressed_at.max(stretch.since);
-    record.hold = stretch.held;
+    record.state = interval.state;
+    record.substatus = substatus(interval, policy);
+    record.progressed_at = record.progressed_at.max(interval.since);
+    record.hold = interval.held;
     record.not_before = None;
-    let assumed = stretch.said.first().is_some_and(|said| said.kind == EventKind::RemediationAccepted);
+    let assumed = interval.reports.first().is_some_and(|reports| reports.kind == EventKind::RemediationAccepted);
     if !assumed {
-        record.retry_counts.reached(stretch.state, record.substatus);
+        record.retry_counts.reached(interval.state, record.substatus);
     }
 }
 
 /// The detail of a state, by the new configuration's own patterns. A failure that was healed by a rebuild was transient to
 /// whoever saw more of it than the log has.
-fn substatus(stretch: &Stretch, policy: &Policy) -> Option<Substatus> {
-    match stretch.state {
+fn substatus(interval: &Interval, policy: &Policy) -> Option<Substatus> {
+    match interval.state {
         State::ChecksFailed => {
-            let transient = stretch.said.iter().any(|said| is_transient(said, policy))
-                || stretch.done.iter().any(|done| done.rule.contains("TRANSIENT"));
+            let transient = interval.reports.iter().any(|reports| is_transient(reports, policy))
+                || interval.done.iter().any(|done| done.rule.contains("TRANSIENT"));
             Some(if transient { Substatus::Transient } else { Substatus::Persistent })
         }
         State::PolicyFailed => {
-            let text = stretch.said.iter().rev().find(|said| said.kind == EventKind::PolicyFailed);
-            Some(policy.policy_bot.failure(text.map_or("", |said| said.text.as_str())))
+            let text = interval.reports.iter().rev().find(|reports| reports.kind == EventKind::PolicyFailed);
+            Some(policy.policy_bot.failure(text.map_or("", |reports| reports.text.as_str())))
         }
         State::Created
         | State::ChecksRunning
@@ -111,42 +111,44 @@ fn substatus(stretch: &Stretch, policy: &Policy) -> Option<Substatus> {
     }
 }
 
-fn is_transient(said: &Said, policy: &Policy) -> bool {
-    let reported = matches!(said.kind, EventKind::ChecksFailed | EventKind::CheckReported);
-    let failure = FailureSignals { conclusion: "failure", source: &said.name, text: &said.text };
-    reported && !said.text.is_empty() && matches!(class_of(policy, &failure), FailureClass::Transient { .. })
+fn is_transient(reports: &StatusReport, policy: &Policy) -> bool {
+    let reported = matches!(reports.kind, EventKind::ChecksFailed | EventKind::CheckReported);
+    let failure = FailureSignals { conclusion: "failure", source: &reports.name, text: &reports.text };
+    reported && !reports.text.is_empty() && matches!(class_of(policy, &failure), FailureClass::Transient { .. })
 }
 
 /// Looks at a stretch whenever a sweep would have come.
-fn visits(record: &mut Record, stretch: &Stretch, policy: &Policy, reopens: &mut u32) -> Vec<Done> {
-    let until = match stretch.until {
-        Some((at, Ended::Escalation)) => later(at, SLACK),
-        // What was done within the second that GitHub gives as the end came before it.
-        Some((at, Ended::Progress | Ended::Assumption | Ended::Person | Ended::Closing)) => known_by(at),
+fn visits(record: &mut Record, interval: &Interval, policy: &Policy, reopens: &mut u32) -> Vec<Decision> {
+    let until = match interval.until {
+        Some((at, IntervalEnd::Escalation)) => later(at, SLACK),
+        // Action was done within the second that GitHub gives as the end came before it.
+        Some((at, IntervalEnd::Progress | IntervalEnd::Assumption | IntervalEnd::Person | IntervalEnd::Closing)) => {
+            known_by(at)
+        }
         // Nobody knows how long it lasted beyond the end of the log.
-        None => stretch.done.last().map_or(stretch.since, |last| later(last.at, SLACK)),
+        None => interval.done.last().map_or(interval.since, |last| later(last.at, SLACK)),
     };
     let mut done = Vec::new();
-    let mut from = stretch.since;
+    let mut from = interval.since;
     for _ in 0..MOST_VISITS {
-        let Some(at) = next_visit(record, stretch, policy, from).filter(|at| *at <= until) else { break };
+        let Some(at) = next_visit(record, interval, policy, from).filter(|at| *at <= until) else { break };
         from = later(at, SWEEP);
-        let live = live(stretch, at);
+        let live = live(interval, at);
         let vulnerability = Vulnerability { close_and_reopen: *reopens, ..Vulnerability::default() };
         let case = Case { record, live: Some(&live), vulnerability: Some(&vulnerability), policy, now: at };
         let found = classify(&case);
         let rule = found.rule.title.to_owned();
         let what = match (found.classification.strategy(), found.classification) {
-            (Some(strategy), _) => What::Remedy(strategy),
-            (None, Classification::NeedsIntervention) => What::Escalation,
+            (Some(strategy), _) => Action::Remedy(strategy),
+            (None, Classification::NeedsIntervention) => Action::Escalation,
             (None, _) => {
                 // Not now: it is looked at again after the longest pause.
                 record.not_before = Some(later(at, SignedDuration::from_secs(policy.backoff.max_secs.into())));
                 continue;
             }
         };
-        done.push(Done { at, what, rule, evidence: found.evidence.join("; ") });
-        let What::Remedy(strategy) = what else { break };
+        done.push(Decision { at, what, rule, evidence: found.evidence.join("; ") });
+        let Action::Remedy(strategy) = what else { break };
         *reopens += u32::from(strategy == Strategy::CloseAndReopen);
         record.retry_counts.count(strategy);
         record.lifetime_remedies += 1;
@@ -161,10 +163,10 @@ fn visits(record: &mut Record, stretch: &Stretch, policy: &Policy, reopens: &mut
 
 /// The first sweep at which this stretch is stale. If the base was in the way, nothing else was done until that was seen, and
 /// nobody knows whether it could have been seen earlier.
-fn next_visit(record: &Record, stretch: &Stretch, policy: &Policy, from: Timestamp) -> Option<Timestamp> {
+fn next_visit(record: &Record, interval: &Interval, policy: &Policy, from: Timestamp) -> Option<Timestamp> {
     let stale = record.stale_at(policy).map(|at| record.not_before.map_or(at, |not_before| at.max(not_before)))?;
     let stale = slot(stale.max(from), policy);
-    let seen = stretch.done.iter().filter(|done| is_about_base(done) && done.at >= from).map(|done| done.at).min();
+    let seen = interval.done.iter().filter(|done| is_about_base(done) && done.at >= from).map(|done| done.at).min();
     Some(seen.map_or(stale, |seen| stale.max(seen)))
 }
 
@@ -177,19 +179,19 @@ fn slot(at: Timestamp, policy: &Policy) -> Timestamp {
 }
 
 /// Conflicts and lags are seen in no event: only what was decided shows them.
-fn is_about_base(done: &Done) -> bool {
+fn is_about_base(done: &Decision) -> bool {
     done.rule.contains("CONFLICT") || done.rule.contains("BEHIND")
 }
 
-/// What GitHub and Jenkins would have said, as far as what was decided shows it.
-fn live(stretch: &Stretch, at: Timestamp) -> Live {
-    let seen = |word: &str| stretch.done.iter().any(|done| done.rule.contains(word) && done.at <= later(at, SWEEP));
-    let gone = stretch.done.iter().any(|done| done.rule.contains("RUNNING TOO LONG"));
+/// Action GitHub and Jenkins would have said, as far as what was decided shows it.
+fn live(interval: &Interval, at: Timestamp) -> Live {
+    let seen = |word: &str| interval.done.iter().any(|done| done.rule.contains(word) && done.at <= later(at, SWEEP));
+    let gone = interval.done.iter().any(|done| done.rule.contains("RUNNING TOO LONG"));
     Live {
         mergeable: if seen("CONFLICT") { Mergeable::Conflicting } else { Mergeable::Clean },
         behind_by: Some(u32::from(seen("BEHIND"))),
         strict: true,
-        build: Some(if gone { Build::Gone } else { Build::Building { since: stretch.since } }),
+        build: Some(if gone { Build::Gone } else { Build::Building { since: interval.since } }),
     }
 }
 
@@ -206,24 +208,24 @@ mod tests {
     /// The branch was updated at 00:58:05.787, and GitHub gives the push that followed as 00:58:05.
     #[test]
     fn what_github_answered_within_the_same_second_was_not_done_again() {
-        let updated = Done {
+        let updated = Decision {
             at: at("00:58:05.787"),
-            what: What::Remedy(Strategy::BranchUpdate),
+            what: Action::Remedy(Strategy::BranchUpdate),
             rule: "BRANCH BEHIND BASE".to_owned(),
             evidence: String::new(),
         };
-        let stretch = Stretch {
+        let interval = Interval {
             state: State::ChecksFailed,
             since: at("00:14:33"),
-            until: Some((at("00:58:05"), Ended::Progress)),
-            said: Vec::new(),
+            until: Some((at("00:58:05"), IntervalEnd::Progress)),
+            reports: Vec::new(),
             done: vec![updated.clone()],
             held: false,
         };
-        let life = Life { pr: "acme/payments#6".parse().unwrap(), stretches: vec![stretch] };
+        let timeline = Timeline { pr: "acme/payments#6".parse().unwrap(), intervals: vec![interval] };
         let policies = Policies::parse("mode = \"act\"").unwrap();
-        let decided = decide(&life, policies.for_repo(&life.pr.repo));
-        let what = |done: &Done| (done.at, done.what);
+        let decided = evaluate(&timeline, policies.for_repo(&timeline.pr.repo));
+        let what = |done: &Decision| (done.at, done.what);
         assert_eq!(decided[0].iter().map(what).collect::<Vec<_>>(), [what(&updated)]);
     }
 }

@@ -12,7 +12,7 @@ pub(crate) const MOST_RECEIVES: u32 = 5;
 
 /// One message.
 #[derive(Debug, Clone)]
-pub(crate) struct Waiting {
+pub(crate) struct Message {
     pub(crate) id: u64,
     pub(crate) body: String,
     visible_at: Timestamp,
@@ -22,11 +22,11 @@ pub(crate) struct Waiting {
 /// What waits, what is being worked on, and what nobody could work on.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, Message>,
     /// When each can be seen, in that order.
     by_time: BTreeSet<(Timestamp, u64)>,
     last: u64,
-    dead: Vec<Waiting>,
+    dead: Vec<Message>,
     done: BTreeSet<u64>,
 }
 
@@ -35,7 +35,7 @@ impl Queue {
     pub(crate) fn put(&mut self, body: String, visible_at: Timestamp) -> u64 {
         self.last += 1;
         self.by_time.insert((visible_at, self.last));
-        self.waiting.insert(self.last, Waiting { id: self.last, body, visible_at, received: 0 });
+        self.waiting.insert(self.last, Message { id: self.last, body, visible_at, received: 0 });
         self.last
     }
 
@@ -45,7 +45,7 @@ impl Queue {
     }
 
     /// Takes messages that can be seen now, and hides them. What was taken too often is set aside instead.
-    pub(crate) fn take(&mut self, most: usize, now: Timestamp) -> Vec<Waiting> {
+    pub(crate) fn take(&mut self, most: usize, now: Timestamp) -> Vec<Message> {
         let mut taken = Vec::new();
         while taken.len() < most {
             let Some((at, id)) = self.by_time.first().copied().filter(|(at, _)| *at <= now) else { break };
@@ -102,7 +102,7 @@ impl Queue {
     }
 
     /// What nobody could work on.
-    pub(crate) fn dead(&self) -> &[Waiting] {
+    pub(crate) fn dead(&self) -> &[Message] {
         &self.dead
     }
 }

@@ -1,12 +1,12 @@
 //! `-- replay EVENTS.jsonl --config NEW.toml`: what another configuration would have done to a recorded history. The log is
 //! read into lives; each life is looked at again whenever a sweep would have come by the new thresholds, and the new
-//! configuration's budgets and rules decide. What a remedy would have *led to* is in no log: see [`CANNOT_TELL`].
+//! configuration's budgets and rules decide. Action a remedy would have *led to* is in no log: see [`CANNOT_TELL`].
 //!
 //! `life` reads a log, `again` decides anew, `told` compares and prints.
 
-mod again;
-mod life;
-mod told;
+mod evaluate;
+mod report;
+mod timeline;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use domain::event::Event;
 use domain::policy::Policies;
 
-pub use told::{CANNOT_TELL, Told};
+pub use report::{CANNOT_TELL, ReplayReport};
 
-/// What is asked for.
+/// Action is asked for.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// The recorded history: one event per line, as `GET /api/export/events` writes it
@@ -30,15 +30,15 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What somebody gave us cannot be used.
+/// Action somebody gave us cannot be used.
 const BAD_INPUT: u8 = 2;
 
 /// Replays and prints.
 #[must_use]
 pub fn main(arguments: &Arguments) -> ExitCode {
     match read(arguments).map(|(events, policies)| replay(events, &policies)) {
-        Ok(told) => {
-            let text = if arguments.json { told.json().to_string() } else { told.table() };
+        Ok(report) => {
+            let text = if arguments.json { report.json().to_string() } else { report.table() };
             // A reader who has seen enough (`| head`) is no error.
             let _ = writeln!(std::io::stdout(), "{text}");
             ExitCode::SUCCESS
@@ -75,11 +75,12 @@ pub fn events_of(text: &str) -> Result<Vec<Event>, String> {
     lines.map(read).collect()
 }
 
-/// What these policies would have done.
+/// Action these policies would have done.
 #[must_use]
-pub fn replay(events: Vec<Event>, policies: &Policies) -> Told {
+pub fn replay(events: Vec<Event>, policies: &Policies) -> ReplayReport {
     let count = events.len();
-    let lives = life::lives(events);
-    let decided = lives.iter().map(|life| (life, again::decide(life, policies.for_repo(&life.pr.repo))));
-    Told::of(count, decided)
+    let timelines = timeline::timelines(events);
+    let decided =
+        timelines.iter().map(|timeline| (timeline, evaluate::evaluate(timeline, policies.for_repo(&timeline.pr.repo))));
+    ReplayReport::of(count, decided)
 }

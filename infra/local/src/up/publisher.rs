@@ -15,8 +15,8 @@ use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use serde_json::json;
 use world::World;
 
-use super::lines::{Lines, News};
-use super::queue::{Queue, Reader};
+use super::console::{Console, ConsoleEvent};
+use super::queue::{Consumer, Queue};
 
 /// Who listens on the bus, besides the reconciler.
 #[derive(Clone)]
@@ -29,27 +29,27 @@ pub(super) enum Bots {
 
 /// The three ways out.
 #[derive(Clone)]
-pub(super) struct LocalOutlets {
+pub(super) struct LocalPublisher {
     pub(super) queue: Arc<Queue>,
     pub(super) bots: Bots,
     pub(super) mails: PathBuf,
-    pub(super) lines: Lines,
+    pub(super) lines: Console,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for LocalOutlets {
+impl fmt::Debug for LocalPublisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LocalOutlets")
+        f.write_str("LocalPublisher")
     }
 }
 
-impl Outlets for LocalOutlets {
+impl Outlets for LocalPublisher {
     async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
         let mut answers = Vec::with_capacity(parcels.len());
         for parcel in parcels {
             let sent = match &parcel.what {
                 Content::Queue { message, delay, .. } => match message.to_json() {
-                    Ok(body) => self.queue.send(Reader::Bridge, body, *delay).await,
+                    Ok(body) => self.queue.send(Consumer::Bridge, body, *delay).await,
                     Err(error) => Err(error.to_string()),
                 },
                 Content::Bus { detail_type, detail } => self.onto_the_bus(&parcel.id, *detail_type, detail).await,
@@ -61,12 +61,12 @@ impl Outlets for LocalOutlets {
     }
 }
 
-impl LocalOutlets {
+impl LocalPublisher {
     async fn onto_the_bus(&self, id: &str, detail_type: DetailType, detail: &str) -> Result<(), String> {
         if detail_type == DetailType::ReconcileRequested {
             let detail: serde_json::Value = serde_json::from_str(detail).map_err(|error| error.to_string())?;
             let event = json!({"id": id, "detail-type": detail_type.name(), "detail": detail});
-            return self.queue.send(Reader::Reconciler, event.to_string(), std::time::Duration::ZERO).await;
+            return self.queue.send(Consumer::Reconciler, event.to_string(), std::time::Duration::ZERO).await;
         }
         match &self.bots {
             Bots::Pretended(world) => {
@@ -89,7 +89,7 @@ impl LocalOutlets {
             OpenOptions::new().create(true).append(true).open(&self.mails).map_err(|error| error.to_string())?;
         let text = mail(id, notice, at);
         file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(|error| error.to_string())?;
-        self.lines.tell(News::Mail { at, subject: notice.subject.clone() });
+        self.lines.tell(ConsoleEvent::Mail { at, subject: notice.subject.clone() });
         Ok(())
     }
 }

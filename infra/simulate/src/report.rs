@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::watch::{Escalation, Violation, Watch, Wrong};
+use crate::invariants::{Escalation, Invariant, InvariantChecker, Violation};
 
 /// What came of one seed, or of many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Outcome {
     /// Requests to the tables.
     pub store_requests: u64,
     /// What must not have happened, by kind.
-    pub violations: BTreeMap<Wrong, u64>,
+    pub violations: BTreeMap<Invariant, u64>,
     /// Seeds in which it did, and the first thing that went wrong.
     pub failed: BTreeMap<u64, String>,
     /// Needless calls: seed, pull request, reason.
@@ -51,16 +51,16 @@ pub struct Outcome {
 const MOST_LISTED: usize = 200;
 
 impl Outcome {
-    pub(crate) fn take(&mut self, watch: &Watch, seed: u64) {
-        self.repeated = watch.repeated;
-        self.remedies.clone_from(&watch.remedies);
-        for Violation { what, .. } in &watch.violations {
+    pub(crate) fn take(&mut self, checker: &InvariantChecker, seed: u64) {
+        self.repeated = checker.repeated;
+        self.remedies.clone_from(&checker.remedies);
+        for Violation { what, .. } in &checker.violations {
             *self.violations.entry(*what).or_default() += 1;
         }
-        if let Some(first) = watch.violations.first() {
+        if let Some(first) = checker.violations.first() {
             self.failed.insert(seed, format!("{}: {}", first.what.name(), first.detail));
         }
-        for Escalation { pr, why, .. } in watch.escalations.iter().filter(|one| one.needless) {
+        for Escalation { pr, why, .. } in checker.escalations.iter().filter(|one| one.needless) {
             self.escalated_needlessly += 1;
             self.needless.push((seed, format!("{pr}: {why}")));
         }
@@ -96,7 +96,7 @@ impl Outcome {
 
     /// How often something happened that must not.
     #[must_use]
-    pub fn count(&self, what: Wrong) -> u64 {
+    pub fn count(&self, what: Invariant) -> u64 {
         self.violations.get(&what).copied().unwrap_or(0)
     }
 
@@ -114,8 +114,8 @@ impl Outcome {
         json!({
             "seeds": self.seeds, "prs": self.prs, "merged": self.merged, "replaced": self.replaced, "closed": self.closed,
             "escalated": self.escalated, "escalated_needlessly": self.escalated_needlessly,
-            "stuck": self.count(Wrong::Stuck), "lost_events": self.count(Wrong::LostEvent),
-            "double_effects": self.count(Wrong::DoubleEffect), "repeated": self.repeated,
+            "stuck": self.count(Invariant::Stuck), "lost_events": self.count(Invariant::LostEvent),
+            "double_effects": self.count(Invariant::DoubleEffect), "repeated": self.repeated,
             "dead_letters": self.dead_letters, "killed": self.killed, "sweeps": self.sweeps,
             "idle_ticks": self.idle_ticks, "remedies": self.remedies,
             "github_requests": self.github_requests, "store_requests": self.store_requests,
@@ -134,10 +134,10 @@ impl Outcome {
         row("  replaced by a fresh one", self.replaced);
         row("  closed by or for a person", self.closed);
         row("  with a person who was told", self.escalated);
-        row("  stuck", self.count(Wrong::Stuck));
+        row("  stuck", self.count(Invariant::Stuck));
         row("called a person needlessly", self.escalated_needlessly);
-        row("events lost", self.count(Wrong::LostEvent));
-        row("effects done twice", self.count(Wrong::DoubleEffect));
+        row("events lost", self.count(Invariant::LostEvent));
+        row("effects done twice", self.count(Invariant::DoubleEffect));
         row("sent again under the same name", self.repeated);
         row("messages set aside", self.dead_letters);
         row("processes that died", self.killed);
