@@ -1,4 +1,4 @@
-//! The command line: `cargo run -p local` brings everything up; the other commands are listed by `--help`.
+//! The command line: `cargo run` brings everything up; the other commands are listed by `--help`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::up::{self, Options, StartError};
 use crate::{config, keys};
 
 #[derive(Parser)]
-#[command(name = "local", about = "Suture on one machine", disable_help_subcommand = true)]
+#[command(name = "suture", about = "Suture on one machine", disable_help_subcommand = true)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]

@@ -447,7 +447,7 @@ fn keys(findings: &mut Findings, environment: &impl Environment) {
         (Err(bad), _) => findings.fail("admin keys", bad.to_string()),
         (Ok(_), None) => findings.warn(
             "admin keys",
-            "SUTURE_ADMIN_KEYS is not set: a deployment lets nobody in (`cargo run -p local` makes a key of its own); `new-key NAME ROLE` makes one",
+            "SUTURE_ADMIN_KEYS is not set: a deployment lets nobody in (`cargo run` makes a key of its own); `new-key NAME ROLE` makes one",
         ),
         (Ok(_), Some(text)) if text.split(';').any(|entry| entry.split(':').nth(1) == Some("admin")) => {
             findings.ok("admin keys", "can be read, and one of them is an admin's");
@@ -459,7 +459,7 @@ fn keys(findings: &mut Findings, environment: &impl Environment) {
 async fn tables(findings: &mut Findings, environment: &impl Environment, now: Timestamp) {
     if environment.get("SUTURE_STATE_TABLE").is_none() && environment.get("SUTURE_EVENTS_TABLE").is_none() {
         return findings
-            .ok("tables", "SUTURE_STATE_TABLE is not set: `cargo run -p local` keeps its own in its data directory");
+            .ok("tables", "SUTURE_STATE_TABLE is not set: `cargo run` keeps its own in its data directory");
     }
     let store = match wiring::on_aws(environment) {
         Ok((store, _)) => store,

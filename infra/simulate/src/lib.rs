@@ -114,6 +114,6 @@ pub fn again(request: &Request, seed: u64) -> String {
     let times = if faults.times == 1 { String::new() } else { format!(" --times {}", faults.times) };
     let faults = &faults.text;
     format!(
-        "cargo run --profile simulate -p local -- simulate --prs {prs} --seeds {seed} --faults {faults}{times} --trace"
+        "cargo run --profile simulate  -- simulate --prs {prs} --seeds {seed} --faults {faults}{times} --trace"
     )
 }
