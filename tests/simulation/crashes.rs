@@ -10,12 +10,12 @@ use simulate::{CrashMode, CrashPoint, DashboardAction, FaultPlan, Function, Inva
 fn config(faults: &str, function: Function) -> SimConfig {
     let mut faults = FaultPlan::named(faults).unwrap();
     faults.world.lives = 1.0;
-    let presses = if function == Function::Admin { presses() } else { Vec::new() };
-    SimConfig { presses, ..SimConfig::new(11, 1, faults).unwrap() }
+    let dashboard = if function == Function::Admin { dashboard_actions() } else { Vec::new() };
+    SimConfig { dashboard, ..SimConfig::new(11, 1, faults).unwrap() }
 }
 
 /// Every button, one after the other; what is stopped is let go again.
-fn presses() -> Vec<(SignedDuration, DashboardAction)> {
+fn dashboard_actions() -> Vec<(SignedDuration, DashboardAction)> {
     let buttons = [
         (2, DashboardAction::Look),
         (3, DashboardAction::Sweep),
@@ -40,10 +40,10 @@ fn walk(function: Function, lives: &[&str]) -> BTreeMap<String, u64> {
         assert!(plain.outcome.is_good(), "{faults}: {:?}", plain.outcome.failed);
         let calls = plain.calls.get(&function).copied().unwrap_or(0);
         for call in 1..=calls {
-            for how in [CrashMode::Before, CrashMode::After, CrashMode::AnswerLost] {
-                let config = SimConfig { stop: Some(CrashPoint { function, call, how }), ..config(faults, function) };
+            for mode in [CrashMode::Before, CrashMode::After, CrashMode::AnswerLost] {
+                let config = SimConfig { crash: Some(CrashPoint { function, call, mode }), ..config(faults, function) };
                 let stopped = run_seed(&config).unwrap();
-                let at = format!("{faults}: {} stopped {how:?} call {call} of {calls}", function.name());
+                let at = format!("{faults}: {} crashed {mode:?} call {call} of {calls}", function.name());
                 if !stopped.outcome.is_good() {
                     let history = run_seed(&SimConfig { trace: true, ..config }).unwrap().trace.join("\n");
                     panic!("{at}: {:?}\n{history}", stopped.outcome.failed);

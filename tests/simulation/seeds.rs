@@ -1,7 +1,6 @@
 //! Many seeds, the same seed twice, and each fault by itself.
 
-use simulate::{FaultPlan, InternalFault, Outcome, Request, SimConfig, run, run_seed};
-use world::Fault;
+use simulate::{FaultPlan, Outcome, Request, SimConfig, run_seed, run_seeds};
 
 fn plan(list: &str) -> FaultPlan {
     FaultPlan::named(list).unwrap()
@@ -9,7 +8,7 @@ fn plan(list: &str) -> FaultPlan {
 
 fn simulated(prs: u64, seeds: std::ops::Range<u64>, faults: &str) -> Outcome {
     let request = Request { prs, seeds, faults: plan(faults), threads: 2 };
-    run(&request, |_, _| {}).unwrap().0
+    run_seeds(&request, |_| {}).unwrap().0
 }
 
 #[test]
@@ -30,7 +29,7 @@ fn the_same_seed_makes_the_same_history_to_the_letter() {
 fn threads_do_not_change_what_comes_of_it() {
     let with = |threads| {
         let request = Request { prs: 3, seeds: 1..7, faults: plan("all"), threads };
-        run(&request, |_, _| {}).unwrap().0
+        run_seeds(&request, |_| {}).unwrap().0
     };
     assert_eq!(with(1).json(0.0), with(3).json(0.0));
 }
@@ -45,9 +44,8 @@ fn without_faults_everything_is_merged_and_nothing_is_done() {
 
 #[test]
 fn each_fault_by_itself_is_survived() {
-    let names = Fault::ALL.into_iter().map(Fault::name).chain(InternalFault::ALL.into_iter().map(InternalFault::name));
-    for name in names {
-        let outcome = simulated(4, 1..4, name);
+    for name in FaultPlan::known() {
+        let outcome = simulated(4, 1..4, &name);
         assert!(outcome.is_good(), "{name}: {:?} {}", outcome.failed, outcome.json(0.0));
         assert!(name == "users" || outcome.escalated_needlessly == 0, "{name}: {:?}", outcome.needless);
     }

@@ -1,18 +1,18 @@
-//! The command line: `cargo run` brings everything up; the other commands are listed by `--help`.
+//! The command line: `cargo run` starts everything; `--help` lists the other commands.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use domain::policy::schema;
 use jiff::Timestamp;
 use platform::wiring::{self, Process};
 use simulate::replay;
 
 use crate::doctor::{self, Verdict};
-use crate::up::{self, Options, StartError};
+use crate::up::{self, Options};
 use crate::{config, keys};
 
 #[derive(Parser)]
@@ -22,38 +22,13 @@ struct Arguments {
     #[command(subcommand)]
     command: Option<Task>,
     #[command(flatten)]
-    up: UpArguments,
-}
-
-#[derive(Args)]
-struct UpArguments {
-    /// The port on 127.0.0.1; 0 takes any that is free
-    #[arg(long, default_value_t = 8080)]
-    port: u16,
-    /// Where everything is kept [default: .suture/demo or .suture/live]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Act on a pretended world (the default without GitHub credentials)
-    #[arg(long, conflicts_with = "no_demo")]
-    demo: bool,
-    /// Serve the GitHub of the SUTURE_GITHUB_… variables
-    #[arg(long)]
-    no_demo: bool,
-    /// What chance begins with, in the demo
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// How many times as fast the demo's time passes [default: 60]
-    #[arg(long, value_name = "X")]
-    speed: Option<f64>,
-    /// The configuration [default: the file SUTURE_CONFIG names, or the defaults; the demo acts]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    up: Options,
 }
 
 #[derive(Subcommand)]
 enum Task {
-    /// Everything in one process, on a real GitHub or a pretended one (the default)
-    Up(UpArguments),
+    /// Run everything in one process, on a real GitHub or a fake one (the default)
+    Up(Options),
     /// Read a suture.toml and say what is wrong with it, and where
     CheckConfig {
         /// The file to read
@@ -77,42 +52,23 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Play many worlds in virtual time, with everything going wrong that can, and check what must always hold
+    /// Simulate many seeds in virtual time with injected faults, and check invariants
     Simulate(simulate::Arguments),
-    /// Say what another configuration would have done to a recorded history
+    /// Say what another configuration would have done, from recorded events
     Replay(replay::Arguments),
 }
 
-/// Whatever is wrong with what we were given ends with this, after a sentence that says so.
+/// The exit code when options, files or the environment are wrong.
 const BAD_INPUT: u8 = 2;
 
-/// Something that was looked for is not as it should be.
-const NOT_WELL: u8 = 1;
-
-/// Does what the arguments of this process ask for.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = match arguments.command.unwrap_or(Task::Up(arguments.up)) {
-        Task::Up(options) => bring_up(options),
-        Task::Simulate(arguments) => return simulate::main(&arguments),
-        Task::Replay(arguments) => return replay::main(&arguments),
-        Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
-        Task::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
-        Task::NewKey { name, role, repos } => keys::make(&name, &role, &repos).map(|made| describe_key(&made)),
-        Task::Doctor { config } => match examine(config) {
-            Ok((text, well)) => {
-                let _ = writeln!(std::io::stdout(), "{text}");
-                return if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
-            }
-            Err(sentence) => Err(sentence),
-        },
-    };
-    match done {
-        Ok(text) => {
-            // A reader who has seen enough (`| head`) is no error.
-            let _ = writeln!(std::io::stdout(), "{text}");
-            ExitCode::SUCCESS
+    match run(arguments.command.unwrap_or(Task::Up(arguments.up))) {
+        Ok((text, succeeded)) => {
+            // A closed pipe (`| head`) is no error.
+            let _ = write!(std::io::stdout(), "{text}");
+            if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(sentence) => {
             let _ = writeln!(std::io::stderr(), "{sentence}");
@@ -121,18 +77,24 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn bring_up(options: UpArguments) -> Result<String, String> {
-    let options = Options {
-        port: options.port,
-        data: options.data,
-        demo: if options.demo { Some(true) } else { options.no_demo.then_some(false) },
-        seed: options.seed,
-        speed: options.speed,
-        config: options.config,
+/// Answers what to print, and whether all is well.
+fn run(task: Task) -> Result<(String, bool), String> {
+    let text = match task {
+        Task::Simulate(arguments) => return simulate::run(&arguments).map(|succeeded| (String::new(), succeeded)),
+        Task::Doctor { config } => return examine(config),
+        Task::Up(options) => start(options),
+        Task::Replay(arguments) => replay::run(&arguments),
+        Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
+        Task::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
+        Task::NewKey { name, role, repos } => keys::make(&name, &role, &repos).map(|made| describe_key(&made)),
     };
+    text.map(|text| (format!("{text}\n"), true))
+}
+
+fn start(options: Options) -> Result<String, String> {
     let runtime = runtime()?;
-    let ended = runtime.block_on(up::run(options, &Process)).map_err(|StartError(sentence)| sentence);
-    // Whatever still runs has had its time, and loses nothing.
+    let ended = runtime.block_on(up::run(options, &Process)).map_err(|error| error.to_string());
+    // Whatever still runs has had its time; nothing is lost.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended.map(|()| "Stopped. Everything is kept.".to_owned())
 }
@@ -142,7 +104,6 @@ fn runtime() -> Result<tokio::runtime::Runtime, String> {
     runtime.map_err(|error| format!("This machine gives us no threads: {error}."))
 }
 
-/// The doctor's findings, and whether nothing failed.
 fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
     let policies = match config {
         Some(file) => config::read(&file),
@@ -150,13 +111,13 @@ fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
     };
     let findings = runtime()?.block_on(doctor::examine(policies, &Process, Timestamp::now()));
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
-    let mut lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
-    lines.push(match failed {
+    let lines: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
+    let summary = match failed {
         0 => "Nothing keeps Suture from working.".to_owned(),
         1 => "One thing keeps Suture from working.".to_owned(),
         many => format!("{many} things keep Suture from working."),
-    });
-    Ok((lines.join("\n"), failed == 0))
+    };
+    Ok((format!("{lines}{summary}\n"), failed == 0))
 }
 
 fn describe_key(made: &keys::NewKey) -> String {

@@ -1,23 +1,18 @@
-//! Keys: those of this process's own making, and those it makes for others.
+//! Makes keys for the admin API.
 
 use domain::command::Role;
 use domain::id::RepoName;
 use platform::keys::{Keys, new_key};
 use serde::{Deserialize, Serialize};
 
-/// A key and the entry that lets it in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A key and its entry for `SUTURE_ADMIN_KEYS`.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct NewKey {
-    /// The key itself.
     pub(crate) key: String,
-    /// Its entry for `SUTURE_ADMIN_KEYS`.
     pub(crate) entry: String,
 }
 
-/// Makes a key of this name and role, for these repositories or for all.
-///
-/// # Errors
-/// A sentence about what is wrong with the name, the role or a repository.
+/// For these repositories, or for all if there are none.
 pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<NewKey, String> {
     let role: Role = role.parse().map_err(|error| format!("{error}."))?;
     for repo in repos {
@@ -30,7 +25,7 @@ pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<NewKey, S
     if !repos.is_empty() {
         entry = format!("{entry}:{}", repos.join(","));
     }
-    // What is handed out must let its bearer in.
+    // A key that is handed out must be accepted.
     Keys::parse(&entry).map_err(|error| format!("{error}."))?;
     Ok(NewKey { key, entry })
 }

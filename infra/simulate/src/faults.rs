@@ -1,76 +1,47 @@
-//! What can go wrong inside: between the functions and what they stand on. What goes wrong outside is the world's.
+//! Faults inside Suture: between the functions and the store, the queue and the schedule. Faults outside are the fakes'.
 
 use std::collections::BTreeSet;
 
+use clap::ValueEnum;
 use world::{Fault, Faults};
 
-/// A way to go wrong inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A fault inside Suture. On the command line each has its name in kebab case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum InternalFault {
-    /// The table refuses a request: too many at once.
     StoreThrottled,
-    /// Two transactions meet, and the table refuses one without saying which rows.
+    /// The store refuses a transaction because of another one, without saying which rows.
     StoreConflict,
-    /// The table does what it was asked, and its answer is lost.
+    /// The store does what it was asked, and its answer is lost.
     StoreAnswerLost,
-    /// The queue hands a message to two workers.
+    /// The queue gives a message to two workers.
     MessageDoubled,
-    /// The queue hands a message over minutes late, after those that came later.
+    /// The queue gives a message minutes late, after those that were sent later.
     MessageLate,
-    /// A function's process dies before or after any call that leaves it.
+    /// A process dies before or after a call that leaves it.
     ProcessKilled,
     /// The clocks of processes differ by up to two minutes either way.
     ClockSkewed,
-    /// A tick of the schedule never comes.
     TickLost,
-    /// A tick of the schedule comes twice; the second may meet the next sweep.
+    /// A tick of the schedule comes twice; the second may overlap the next sweep.
     TickDoubled,
-    /// Not a fault, but as unforeseeable: people command, push, hold, merge and close.
+    /// Not a fault, but as unpredictable: users command, push, hold, merge and close.
     Users,
 }
 
 impl InternalFault {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::StoreThrottled,
-        Self::StoreConflict,
-        Self::StoreAnswerLost,
-        Self::MessageDoubled,
-        Self::MessageLate,
-        Self::ProcessKilled,
-        Self::ClockSkewed,
-        Self::TickLost,
-        Self::TickDoubled,
-        Self::Users,
-    ];
-
-    /// Its name on a command line.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::StoreThrottled => "store-throttled",
-            Self::StoreConflict => "store-conflict",
-            Self::StoreAnswerLost => "store-answer-lost",
-            Self::MessageDoubled => "message-doubled",
-            Self::MessageLate => "message-late",
-            Self::ProcessKilled => "process-killed",
-            Self::ClockSkewed => "clock-skewed",
-            Self::TickLost => "tick-lost",
-            Self::TickDoubled => "tick-doubled",
-            Self::Users => "users",
-        }
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// Everything that may go wrong in a simulation.
+/// Which faults a simulation injects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FaultPlan {
-    /// As it was asked for, to be asked for again.
+    /// As on the command line, to print the command that repeats a seed.
     pub text: String,
-    /// Outside.
     pub world: Faults,
-    /// InternalFault.
-    pub inside: BTreeSet<InternalFault>,
+    pub internal: BTreeSet<InternalFault>,
     /// How many times as often as usual.
     pub times: u32,
 }
@@ -79,31 +50,31 @@ impl FaultPlan {
     /// `all`, `none`, or names with commas between.
     ///
     /// # Errors
-    /// A sentence that names the unknown one and lists those there are.
+    /// Names the unknown fault and lists the known ones.
     pub fn named(list: &str) -> Result<Self, String> {
-        let all = |world: Faults, inside: &[InternalFault]| Self {
+        let plan = |world: Faults, internal: &[InternalFault]| Self {
             text: list.to_owned(),
             world,
-            inside: inside.iter().copied().collect(),
+            internal: internal.iter().copied().collect(),
             times: 1,
         };
         match list {
-            "all" => return Ok(all(Faults::all(), &InternalFault::ALL)),
-            "none" | "" => return Ok(all(Faults::none(), &[])),
+            "all" => return Ok(plan(Faults::all(), InternalFault::value_variants())),
+            "none" | "" => return Ok(plan(Faults::none(), &[])),
             _ => {}
         }
-        let (mut world, mut inside) = (Vec::new(), Vec::new());
+        let (mut world, mut internal) = (Vec::new(), Vec::new());
         for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            match (Fault::named(name), InternalFault::ALL.into_iter().find(|fault| fault.name() == name)) {
+            match (Fault::named(name), InternalFault::from_str(name, false)) {
                 (Some(fault), _) => world.push(fault),
-                (None, Some(fault)) => inside.push(fault),
-                (None, None) => return Err(unknown(name)),
+                (None, Ok(fault)) => internal.push(fault),
+                (None, Err(_)) => return Err(unknown(name)),
             }
         }
-        Ok(all(Faults::only(world), &inside))
+        Ok(plan(Faults::only(world), &internal))
     }
 
-    /// The same, so many times as often; lives are struck as often as before, since they are struck often enough.
+    /// The same, `times` as often. Pull requests are struck as often as before: they are struck often enough.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         let more = |share: f64| (share * f64::from(times)).min(0.3);
@@ -111,20 +82,22 @@ impl FaultPlan {
         Self { times, ..self }
     }
 
-    /// Whether this may happen.
     #[must_use]
     pub fn has(&self, fault: InternalFault) -> bool {
-        self.inside.contains(&fault)
+        self.internal.contains(&fault)
+    }
+
+    /// The names of all faults there are.
+    #[must_use]
+    pub fn known() -> Vec<String> {
+        let internal = InternalFault::value_variants().iter().map(|fault| fault.name());
+        Fault::ALL.into_iter().map(|fault| fault.name().to_owned()).chain(internal).collect()
     }
 }
 
 fn unknown(name: &str) -> String {
-    let known: Vec<&str> = Fault::ALL
-        .into_iter()
-        .map(Fault::name)
-        .chain(InternalFault::ALL.into_iter().map(InternalFault::name))
-        .collect();
-    format!("there is no fault `{name}`: write all, none, or some of these with commas between: {}", known.join(", "))
+    let known = FaultPlan::known().join(", ");
+    format!("there is no fault `{name}`: write all, none, or some of these with commas between: {known}")
 }
 
 #[cfg(test)]
@@ -133,27 +106,22 @@ mod tests {
 
     #[test]
     fn faults_are_chosen_by_name() {
-        let all = FaultPlan::named("all").unwrap();
-        assert_eq!((all.world.chosen.len(), all.inside.len()), (29, 10));
-        let none = FaultPlan::named("none").unwrap();
-        assert_eq!((none.world.chosen.len(), none.inside.len()), (0, 0));
+        let sizes = |plan: &FaultPlan| (plan.world.chosen.len(), plan.internal.len());
+        assert_eq!(sizes(&FaultPlan::named("all").unwrap()), (29, 10));
+        assert_eq!(sizes(&FaultPlan::named("none").unwrap()), (0, 0));
         let some = FaultPlan::named("conflict, store-throttled").unwrap();
         assert!(some.world.chosen.contains(&Fault::Conflict) && some.has(InternalFault::StoreThrottled));
-        assert_eq!((some.world.chosen.len(), some.inside.len()), (1, 1));
-        let violated = FaultPlan::named("store-trottled").unwrap_err();
+        assert_eq!(sizes(&some), (1, 1));
+        let unknown = FaultPlan::named("store-trottled").unwrap_err();
         assert!(
-            violated.contains("`store-trottled`") && violated.contains("store-throttled, store-conflict"),
-            "{wrong}"
+            unknown.contains("`store-trottled`") && unknown.contains("store-throttled, store-conflict"),
+            "{unknown}"
         );
     }
 
     #[test]
-    fn no_name_stands_for_two() {
-        let names: BTreeSet<&str> = Fault::ALL
-            .into_iter()
-            .map(Fault::name)
-            .chain(InternalFault::ALL.into_iter().map(InternalFault::name))
-            .collect();
-        assert_eq!(names.len(), Fault::ALL.len() + InternalFault::ALL.len());
+    fn fault_names_are_unique() {
+        let names: BTreeSet<String> = FaultPlan::known().into_iter().collect();
+        assert_eq!(names.len(), FaultPlan::known().len());
     }
 }

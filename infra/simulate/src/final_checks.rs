@@ -1,5 +1,5 @@
-//! How lives end, and what must hold then: every pull request merged, closed or with a person who was told; the record as GitHub
-//! has it; nothing left behind.
+//! How pull requests ended, and what must hold then: each is merged, closed, or escalated with a mail; the record agrees with
+//! GitHub; nothing is left in the outbox.
 
 use domain::id::PrId;
 use domain::pull_request::Record;
@@ -9,94 +9,86 @@ use platform::rows;
 use platform::store::{From, Index, Query, Store};
 use world::{Pr, PullState};
 
-use crate::fault_injection::{SharedState, locked};
-use crate::invariants::{Invariant, InvariantChecker};
+use crate::invariants::Invariant;
+use crate::shared_state::{SharedState, locked};
 
-/// How a pull request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FinalState {
-    /// Merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FinalState {
     Merged,
-    /// Closed by close-and-reopen: another one has taken its place.
+    /// Closed by close-and-reopen, and another one was opened.
     Replaced,
     /// Closed by a person, or for one.
     Closed,
-    /// With a person, who was told.
     Escalated,
 }
 
-/// Suture's name of a pull request of the world.
-pub(crate) fn pr_id(pr: &Pr) -> Option<PrId> {
-    pr.to_string().parse().ok()
-}
+/// Why a pull request has not ended as it must.
+pub(crate) type NotFinal = (Invariant, String);
 
-/// What Suture knows about it, read past all faults.
-pub(crate) fn record_of<S: Store>(shared: &SharedState<S>, pr: &Pr) -> Option<Record> {
-    let key = rows::record_key(&pr_id(pr)?);
+/// Reads the record without faults.
+fn record_of(shared: &SharedState, pr: &Pr) -> Option<Record> {
+    let key = rows::record_key(&pr.to_string().parse::<PrId>().ok()?);
     rows::read(&key, &shared.peek(&key)?).ok()
 }
 
-/// How it has ended, if it has; otherwise what it waits for.
-pub(crate) fn end_of<S: Store>(shared: &SharedState<S>, pr: &Pr) -> Result<FinalState, String> {
-    let state = locked(&shared.world).pull(pr).map(|pull| pull.state);
-    let Some(state) = state else { return Err("GitHub does not know it".to_owned()) };
-    let record = record_of(shared, pr);
-    match (state, record) {
+pub(crate) fn final_state(shared: &SharedState, pr: &Pr) -> Result<FinalState, NotFinal> {
+    let stuck = |why: String| Err((Invariant::Stuck, format!("{pr}: {why}")));
+    let Some(state) = locked(&shared.world).pull(pr).map(|pull| pull.state) else {
+        return stuck("GitHub does not know it".to_owned());
+    };
+    match (state, record_of(shared, pr)) {
         (PullState::Merged, Some(record)) if record.state == State::Merged => Ok(FinalState::Merged),
         (PullState::Closed, Some(record)) if record.state == State::Closed => closed(shared, pr, &record),
-        (PullState::Open, Some(record)) if record.state == State::NeedsIntervention => {
-            with_a_person(shared, pr, &record)
-        }
+        (PullState::Open, Some(record)) if record.state == State::NeedsIntervention => escalated(shared, pr, &record),
         (state @ (PullState::Merged | PullState::Closed | PullState::Open), Some(record)) => {
             let run = record.active_run.as_ref().map(|run| format!(", {} under way", run.strategy)).unwrap_or_default();
             let due = record.due_at.map(|at| at.to_string()).unwrap_or_default();
-            Err(format!("GitHub has it {state:?}, the record {} (due {due}{run})", record.state))
+            stuck(format!("GitHub has it {state:?}, the record {} (due {due}{run})", record.state))
         }
-        // Never heard of, or forgotten since: nothing is left to do.
+        // Never known, or expired since: nothing is left to do.
         (PullState::Merged, None) => Ok(FinalState::Merged),
         (PullState::Closed, None) => Ok(FinalState::Closed),
-        (PullState::Open, None) => Err("nobody has heard of it".to_owned()),
+        (PullState::Open, None) => stuck("it has no record".to_owned()),
     }
 }
 
-fn closed<S: Store>(shared: &SharedState<S>, pr: &Pr, record: &Record) -> Result<FinalState, String> {
+fn closed(shared: &SharedState, pr: &Pr, record: &Record) -> Result<FinalState, NotFinal> {
     if let Some(run) = &record.active_run {
-        return Err(format!("closed, and {} is under way", run.strategy));
+        return Err((Invariant::Stuck, format!("{pr}: closed, and {} is under way", run.strategy)));
     }
     if record.substatus != Some(Substatus::Replaced) {
         return Ok(FinalState::Closed);
     }
-    match record.replaced_by {
-        Some(fresh) => linked_back(shared, pr, fresh).map(|()| FinalState::Replaced),
-        None if locked(&shared.checker).told(&record.id, record.created_at) => Ok(FinalState::Escalated),
-        None => Err("closed to be replaced, and neither came a fresh one nor was anybody told".to_owned()),
-    }
-}
-
-/// The fresh one knows what it replaces, unless it is over and forgotten.
-fn linked_back<S: Store>(shared: &SharedState<S>, pr: &Pr, fresh: u64) -> Result<(), String> {
+    let Some(fresh) = record.replaced_by else {
+        if locked(&shared.checker).is_mailed(&record.id, record.created_at) {
+            return Ok(FinalState::Escalated);
+        }
+        return Err((Invariant::Stuck, format!("{pr}: closed without a replacement, and no mail was sent")));
+    };
+    // The replacement knows what it replaces, unless its record has expired.
     let fresh = Pr { repo: pr.repo.clone(), number: fresh };
     match record_of(shared, &fresh) {
-        Some(record) if record.replaces != Some(pr.number) => {
-            Err(format!("{fresh} took its place and does not know: it says {:?}", record.replaces))
-        }
-        Some(_) | None => Ok(()),
+        Some(record) if record.replaces != Some(pr.number) => Err((
+            Invariant::Disagreement,
+            format!("{pr}: {fresh} replaces it, and says it replaces {:?}", record.replaces),
+        )),
+        Some(_) | None => Ok(FinalState::Replaced),
     }
 }
 
-fn with_a_person<S: Store>(shared: &SharedState<S>, pr: &Pr, record: &Record) -> Result<FinalState, String> {
-    let since = record.blocked.as_ref().map_or(Timestamp::MIN, |blocked| blocked.at);
+fn escalated(shared: &SharedState, pr: &Pr, record: &Record) -> Result<FinalState, NotFinal> {
     let checker = locked(&shared.checker);
-    let logged = checker.escalations.iter().rev().find(|one| one.pr == record.id).map(|one| one.at);
-    if checker.told(&record.id, logged.unwrap_or(since)) {
+    let logged = checker.escalations.iter().rev().find(|escalation| escalation.pr == record.id);
+    let blocked = || record.blocked.as_ref().map_or(Timestamp::MIN, |blocked| blocked.at);
+    if checker.is_mailed(&record.id, logged.map_or_else(blocked, |escalation| escalation.at)) {
         Ok(FinalState::Escalated)
     } else {
-        Err(format!("{pr} needs a person, and nobody was told"))
+        Err((Invariant::NotNotified, format!("{pr} needs a person, and no mail was sent")))
     }
 }
 
-/// What is in the index and should not be, once everything is over: effects and runs.
-pub(crate) async fn left_behind<S: Store>(shared: &SharedState<S>) -> Vec<String> {
+/// Effects and runs that are still due; sweeps' own runs aside, since a sweep is always under way or due.
+pub(crate) async fn left_behind(shared: &SharedState) -> Vec<String> {
     let mut left = Vec::new();
     for partition in rows::due_shards() {
         let query = Query {
@@ -110,19 +102,8 @@ pub(crate) async fn left_behind<S: Store>(shared: &SharedState<S>) -> Vec<String
         };
         let Ok(page) = shared.store.query(&query, shared.now()).await else { continue };
         let keys = page.rows.into_iter().map(|(key, _)| key.partition);
-        left.extend(keys.filter(|key| key.starts_with("OUT#") || key.starts_with("RUN#")));
+        let is_left = |key: &String| key.starts_with("OUT#") || key.starts_with("RUN#");
+        left.extend(keys.filter(|key| is_left(key) && !key.starts_with("RUN#sweep")));
     }
     left
-}
-
-/// Notes what is wrong in the end.
-pub(crate) fn note(checker: &mut InvariantChecker, why: &str, pr: &Pr, at: Timestamp) {
-    let what = if why.contains("nobody was told") {
-        Invariant::NotNotified
-    } else if why.contains("took its place") {
-        Invariant::Disagreement
-    } else {
-        Invariant::Stuck
-    };
-    checker.violated(what, at, format!("{pr}: {why}"));
 }

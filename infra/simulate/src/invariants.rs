@@ -1,5 +1,5 @@
-//! Who watches: every write to the tables and every deed outside is looked at in the moment it happens, and what must always
-//! hold is checked. What must hold in the end is in `ending`.
+//! Invariants: every write to the store and every effect outside is checked at the moment it happens. What must hold at the end
+//! is in `final_checks`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,49 +11,45 @@ use domain::policy::Policies;
 use domain::state::State;
 use jiff::Timestamp;
 use platform::rows;
-use platform::store::{Index, Key, Table, VERSION, Write, number_of, text_of};
+use platform::store::{Index, Key, TTL, Table, VERSION, Write, number_of, text_of};
 use serde_dynamo::{AttributeValue, Item};
 use serde_json::Value;
 use world::{Deed, Effect, Pr, World};
 
-use crate::budget_model::{BudgetModel, ReopenChange};
+use crate::budget_model::BudgetModel;
 use crate::fault_injection::Function;
 
-/// What must not happen.
+/// What must never be violated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
     /// A pull request did not end.
     Stuck,
     /// Something acknowledged is neither in the log nor on the queue.
     LostEvent,
-    /// Something was done twice.
     DoubleEffect,
-    /// A budget was exceeded.
     Budget,
     /// The reconciler's remedy went out while the breaker was open.
     Breaker,
-    /// A write did not raise the version by one.
+    /// A write did not raise the record's version by one.
     Version,
-    /// Something was done on a head that is history.
+    /// Something was done on a head that is no longer current.
     StaleHead,
-    /// A record that is not over has no date, or one that is over has one.
+    /// An open record has no due date, or a terminal one has one.
     DueDate,
-    /// A row of the log was written over.
     EventOverwritten,
-    /// Somebody else than the Car Bridge changed the outside.
+    /// Another function than the Car Bridge wrote to the outside.
     WriteOutsideBridge,
-    /// The record and GitHub do not agree in the end.
+    /// Two records disagree at the end.
     Disagreement,
-    /// A person is needed, and nobody was told.
+    /// A person is needed, and no mail was sent.
     NotNotified,
-    /// An effect, a run or a message was left behind.
+    /// An effect or a run is left at the end.
     LeftBehind,
-    /// GitHub or Jenkins was asked something it does not know.
+    /// A request that GitHub or Jenkins does not know.
     UnknownRequest,
 }
 
 impl Invariant {
-    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,49 +59,49 @@ impl Invariant {
             Self::Budget => "budget_exceeded",
             Self::Breaker => "acted_while_breaker_open",
             Self::Version => "version_jumped",
-            Self::StaleHead => "acted_on_old_head",
+            Self::StaleHead => "acted_on_stale_head",
             Self::DueDate => "without_due_date",
             Self::EventOverwritten => "event_overwritten",
             Self::WriteOutsideBridge => "acted_outside_bridge",
             Self::Disagreement => "record_disagrees",
-            Self::NotNotified => "nobody_was_told",
+            Self::NotNotified => "nobody_notified",
             Self::LeftBehind => "left_behind",
             Self::UnknownRequest => "unknown_request",
         }
     }
 }
 
-/// Something that must not have happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// When.
-    pub at: Timestamp,
-    /// What kind.
-    pub what: Invariant,
-    /// In a sentence.
-    pub detail: String,
+#[derive(Debug)]
+pub(crate) struct Violation {
+    pub(crate) at: Timestamp,
+    pub(crate) invariant: Invariant,
+    pub(crate) detail: String,
 }
 
-/// What a process is doing right now, as the watch needs it.
-#[derive(Debug, Clone)]
+/// What a process does right now, as far as the checker needs it.
+#[derive(Debug)]
 pub(crate) struct InvocationState {
-    pub(crate) function: Function,
-    pub(crate) since: Timestamp,
+    function: Function,
+    since: Timestamp,
     /// The run it read last: the one it works on.
     pub(crate) run: Option<RunId>,
-    /// Events it has written, the first row of each, and requests.
+    /// The first row of each event it has written, and reconcile requests.
     pub(crate) events: Vec<Key>,
-    /// Messages it has put onto the queue.
+    /// Messages it has sent to the queue.
     pub(crate) queued: Vec<u64>,
 }
 
 impl InvocationState {
-    pub(crate) fn new(function: Function) -> Self {
-        Self { function, since: Timestamp::MIN, run: None, events: Vec::new(), queued: Vec::new() }
+    pub(crate) fn new(function: Function, since: Timestamp) -> Self {
+        Self { function, since, run: None, events: Vec::new(), queued: Vec::new() }
+    }
+
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        *self = Self::new(self.function, now);
     }
 }
 
-/// What is known of a pull request's record.
+/// What the checker knows of a pull request.
 #[derive(Debug, Default)]
 struct PrHistory {
     version: Option<i64>,
@@ -114,30 +110,29 @@ struct PrHistory {
     vulnerability: Option<String>,
 }
 
-/// What is known of a run.
-#[derive(Debug)]
-pub(crate) struct RunSummary {
+/// The head a run was decided on, and whether a person asked for it.
+#[derive(Debug, Clone)]
+pub(crate) struct RunOrigin {
     head: Option<String>,
     human: bool,
 }
 
-/// What is worth noting of a write.
+/// The part of a write that is checked.
 #[derive(Debug)]
 pub(crate) enum WriteSummary {
     Event(Key, Result<Box<Event>, String>),
     Record(RecordRow),
-    Run(RunId, RunSummary),
+    Run(RunId, RunOrigin),
     Request(Key),
     Breaker(BreakerState),
 }
 
-/// A record's row, as far as its attributes tell.
 #[derive(Debug)]
 pub(crate) struct RecordRow {
     pr: PrId,
     version: Option<i64>,
     ttl: Option<i64>,
-    is_over: bool,
+    is_terminal: bool,
     is_due: bool,
 }
 
@@ -147,27 +142,22 @@ impl RecordRow {
         Self {
             pr,
             version: number_of(item, VERSION),
-            ttl: number_of(item, platform::store::TTL),
-            is_over: [State::Merged, State::Closed].iter().any(|over| over.name() == state),
+            ttl: number_of(item, TTL),
+            is_terminal: [State::Merged, State::Closed].iter().any(|terminal| terminal.name() == state),
             is_due: text_of(item, Index::Due.shape().2).is_some(),
         }
     }
 }
 
-/// A call for a person.
-#[derive(Debug, Clone)]
-pub struct Escalation {
-    /// Which pull request.
-    pub pr: PrId,
-    /// When.
-    pub at: Timestamp,
-    /// Why, as the log has it.
-    pub why: String,
-    /// Whether the world had a reason for it.
-    pub needless: bool,
+#[derive(Debug)]
+pub(crate) struct Escalation {
+    pub(crate) pr: PrId,
+    pub(crate) at: Timestamp,
+    pub(crate) why: String,
+    /// The fakes had no reason for it.
+    pub(crate) needless: bool,
 }
 
-/// A mail.
 #[derive(Debug)]
 struct Mail {
     id: String,
@@ -175,60 +165,47 @@ struct Mail {
     text: String,
 }
 
-/// The watch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct InvariantChecker {
     policies: Policies,
     prs: BTreeMap<PrId, PrHistory>,
-    runs: BTreeMap<RunId, RunSummary>,
+    runs: BTreeMap<RunId, RunOrigin>,
+    /// Close-and-reopens per vulnerability.
     reopens: BTreeMap<String, u32>,
     events: BTreeSet<Key>,
-    deeds: BTreeSet<String>,
+    /// Effects that must not be repeated.
+    effects: BTreeSet<String>,
+    /// Effects that may be, with the same id.
     sent: BTreeSet<String>,
     mails: Vec<Mail>,
+    /// Every state of the breaker; closed before the first.
     breaker: Vec<(Timestamp, BreakerState)>,
-    /// What was sent more than once under the same name.
     pub(crate) repeated: u64,
-    /// Claims, by strategy.
+    /// Claims by strategy.
     pub(crate) remedies: BTreeMap<&'static str, u64>,
     pub(crate) escalations: Vec<Escalation>,
     pub(crate) violations: Vec<Violation>,
-    /// The whole log, if somebody wants it.
     pub(crate) log: Option<Vec<Event>>,
 }
 
 /// Beyond this many nothing more is noted: the first ones tell.
-const MOST_VIOLATIONS: usize = 50;
+const MAX_VIOLATIONS: usize = 50;
 
 impl InvariantChecker {
     pub(crate) fn new(policies: Policies, keeps_log: bool) -> Self {
-        Self {
-            policies,
-            prs: BTreeMap::new(),
-            runs: BTreeMap::new(),
-            reopens: BTreeMap::new(),
-            events: BTreeSet::new(),
-            deeds: BTreeSet::new(),
-            sent: BTreeSet::new(),
-            mails: Vec::new(),
-            breaker: vec![(Timestamp::MIN, BreakerState::Closed)],
-            repeated: 0,
-            remedies: BTreeMap::new(),
-            escalations: Vec::new(),
-            violations: Vec::new(),
-            log: keeps_log.then(Vec::new),
+        let breaker = vec![(Timestamp::MIN, BreakerState::Closed)];
+        Self { policies, breaker, log: keeps_log.then(Vec::new), ..Self::default() }
+    }
+
+    pub(crate) fn violated(&mut self, invariant: Invariant, at: Timestamp, detail: String) {
+        if self.violations.len() < MAX_VIOLATIONS {
+            self.violations.push(Violation { at, invariant, detail });
         }
     }
 
-    pub(crate) fn violated(&mut self, what: Invariant, at: Timestamp, detail: String) {
-        if self.violations.len() < MOST_VIOLATIONS {
-            self.violations.push(Violation { at, what, detail });
-        }
-    }
-
-    /// What is worth noting of what is about to be written.
-    pub(crate) fn digest(&self, writes: &[Write]) -> Vec<WriteSummary> {
-        let summaries = |write: &Write| {
+    /// Reads what is about to be written.
+    pub(crate) fn summarize(&self, writes: &[Write]) -> Vec<WriteSummary> {
+        let summary = |write: &Write| {
             let Write::Put { key, item, .. } = write else { return None };
             if key.table == Table::Events {
                 let event = rows::read(key, item).map_err(|error| error.to_string());
@@ -239,7 +216,7 @@ impl InvariantChecker {
             }
             if let Some(run) = key.partition.strip_prefix("RUN#") {
                 let id = RunId::new(run);
-                return (!self.runs.contains_key(&id)).then(|| WriteSummary::Run(id, claimed(item)));
+                return (!self.runs.contains_key(&id)).then(|| WriteSummary::Run(id, run_origin(item)));
             }
             if key.partition.starts_with("REQ#") {
                 return Some(WriteSummary::Request(key.clone()));
@@ -247,11 +224,11 @@ impl InvariantChecker {
             let breaker: Option<Breaker> = (key.partition == "BREAKER").then(|| rows::read(key, item).ok()).flatten();
             breaker.map(|breaker| WriteSummary::Breaker(breaker.state))
         };
-        writes.iter().filter_map(summaries).collect()
+        writes.iter().filter_map(summary).collect()
     }
 
-    /// The tables were written. Answers lines for whoever reads along.
-    pub(crate) fn wrote(
+    /// Checks what was written. Answers lines for the trace.
+    pub(crate) fn written(
         &mut self,
         summaries: Vec<WriteSummary>,
         invocation: &mut InvocationState,
@@ -259,16 +236,18 @@ impl InvariantChecker {
         needs_a_person: impl Fn(&Pr) -> bool,
     ) -> Vec<String> {
         let mut lines = Vec::new();
-        for one in summaries {
-            match one {
-                WriteSummary::Event(key, event) => {
-                    lines.extend(self.logged(&key, event, invocation, at, &needs_a_person))
+        for summary in summaries {
+            match summary {
+                WriteSummary::Event(key, Ok(event)) => {
+                    lines.push(line_of(&event));
+                    self.event_written(key, *event, invocation, at, &needs_a_person);
                 }
-                WriteSummary::Record(row) => self.recorded(&row, at),
-                WriteSummary::Run(id, claimed) => {
-                    self.runs.entry(id).or_insert(claimed);
+                WriteSummary::Event(key, Err(error)) => {
+                    self.violated(Invariant::EventOverwritten, at, format!("{key} cannot be read: {error}"));
                 }
-                // What a push says is kept in its request until a sweep grants that.
+                WriteSummary::Record(row) => self.record_written(&row, at),
+                WriteSummary::Run(id, origin) => _ = self.runs.entry(id).or_insert(origin),
+                // What a push says is kept in its request until a sweep has handled it.
                 WriteSummary::Request(key) => invocation.events.push(key),
                 WriteSummary::Breaker(state) => {
                     lines.push(format!("the breaker is {state:?}"));
@@ -279,93 +258,76 @@ impl InvariantChecker {
         lines
     }
 
-    /// A record was written.
-    fn recorded(&mut self, row: &RecordRow, at: Timestamp) {
+    fn record_written(&mut self, row: &RecordRow, at: Timestamp) {
         let pr = &row.pr;
-        let seen = self.prs.entry(pr.clone()).or_default();
-        // A record that was forgotten begins anew.
-        let known = seen.version.filter(|_| seen.ttl.is_none_or(|ttl| ttl > at.as_second()));
+        let history = self.prs.entry(pr.clone()).or_default();
+        // An expired record begins anew.
+        let known = history.version.filter(|_| history.ttl.is_none_or(|ttl| ttl > at.as_second()));
         let expected = known.map_or(1, |version| version + 1);
-        (seen.version, seen.ttl) = (row.version, row.ttl);
+        (history.version, history.ttl) = (row.version, row.ttl);
         if row.version != Some(expected) {
-            self.violated(
-                Invariant::Version,
-                at,
-                format!("{pr} was written as version {:?} after {known:?}", row.version),
-            );
+            let detail = format!("{pr} was written as version {:?} after {known:?}", row.version);
+            self.violated(Invariant::Version, at, detail);
         }
-        if row.is_over == row.is_due {
-            let (over, due) = (if row.is_over { "over" } else { "not over" }, if row.is_due { "a" } else { "no" });
-            self.violated(Invariant::DueDate, at, format!("{pr} is {over}, and has {due} date"));
+        if row.is_terminal == row.is_due {
+            let detail = format!("{pr}: terminal {}, due {}", row.is_terminal, row.is_due);
+            self.violated(Invariant::DueDate, at, detail);
         }
     }
 
-    /// The log got an event.
-    fn logged(
+    fn event_written(
         &mut self,
-        key: &Key,
-        event: Result<Box<Event>, String>,
+        key: Key,
+        event: Event,
         invocation: &mut InvocationState,
         at: Timestamp,
         needs_a_person: &impl Fn(&Pr) -> bool,
-    ) -> Option<String> {
-        if !self.events.insert(key.clone()) {
-            self.violated(Invariant::EventOverwritten, at, format!("{key} was in the log already"));
-        }
-        let event = match event {
-            Ok(event) => *event,
-            Err(error) => {
-                self.violated(Invariant::EventOverwritten, at, format!("{key} cannot be read: {error}"));
-                return None;
-            }
-        };
+    ) {
         if event.hop == 0 {
             invocation.events.push(key.clone());
         }
-        self.counted(&event, at);
+        if self.events.contains(&key) {
+            self.violated(Invariant::EventOverwritten, at, format!("{key} was in the log already"));
+        }
+        self.events.insert(key);
+        self.count_budgets(&event, at);
         if let Some(strategy) = event.kind.claims() {
             *self.remedies.entry(strategy.name()).or_default() += 1;
             let run = event.payload.run.clone().unwrap_or_else(|| RunId::new("?"));
-            self.permitted(&run, invocation, at, &format!("{strategy} of {} was claimed", event.pr));
+            self.check_breaker(&run, invocation, at, &format!("{strategy} of {} was claimed", event.pr));
         }
         if event.kind == EventKind::EscalatedNeedsIntervention {
             let needless = !needs_a_person(&fakes_pr(&event.pr));
             let why = format!("{} ({})", event.payload.text, event.payload.name.as_deref().unwrap_or(""));
             self.escalations.push(Escalation { pr: event.pr.clone(), at, why, needless });
         }
-        let line = line_of(&event);
         if let Some(log) = &mut self.log {
             log.push(event);
         }
-        Some(line)
     }
 
-    fn counted(&mut self, event: &Event, at: Timestamp) {
-        let seen = self.prs.entry(event.pr.clone()).or_default();
+    fn count_budgets(&mut self, event: &Event, at: Timestamp) {
+        let history = self.prs.entry(event.pr.clone()).or_default();
         if event.kind == EventKind::PrOpened {
-            seen.vulnerability.clone_from(&event.payload.name);
+            history.vulnerability.clone_from(&event.payload.name);
         }
         let policy = self.policies.for_repo(&event.pr.repo);
-        let (exceeded, reopens) = seen.budget.read(event, policy);
+        let (exceeded, reopens) = history.budget.read(event, policy);
         let most = policy.budgets.close_and_reopen;
-        let vulnerability = seen.vulnerability.clone().unwrap_or_else(|| event.pr.to_string());
+        let vulnerability = history.vulnerability.clone().unwrap_or_else(|| event.pr.to_string());
         if let Some(detail) = exceeded {
             self.violated(Invariant::Budget, at, format!("{}: {detail}", event.pr));
         }
         let count = self.reopens.entry(vulnerability.clone()).or_default();
-        match reopens {
-            ReopenChange::Same => {}
-            ReopenChange::OneMore => *count += 1,
-            ReopenChange::OneLess => *count = count.saturating_sub(1),
-        }
-        if reopens == ReopenChange::OneMore && *count > most {
-            let detail = format!("{vulnerability} was closed and asked for {count} times, and {most} are allowed");
+        *count = count.saturating_add_signed(reopens);
+        if reopens > 0 && *count > most {
+            let detail = format!("{vulnerability} was closed and reopened {count} times, and {most} are allowed");
             self.violated(Invariant::Budget, at, detail);
         }
     }
 
-    /// Whether the breaker let this run through at some time since its process began.
-    fn permitted(&mut self, run: &RunId, invocation: &InvocationState, at: Timestamp, what: &str) {
+    /// The breaker let this run through at some time since its invocation began.
+    fn check_breaker(&mut self, run: &RunId, invocation: &InvocationState, at: Timestamp, what: &str) {
         let lets_through = |state: &BreakerState| match state {
             BreakerState::Closed => true,
             BreakerState::Open { .. } => false,
@@ -377,8 +339,8 @@ impl InvariantChecker {
         }
     }
 
-    /// The outside was changed. Answers lines for whoever reads along.
-    pub(crate) fn did(
+    /// Checks what was done outside. Answers lines for the trace.
+    pub(crate) fn acted(
         &mut self,
         effects: &[Effect],
         invocation: &InvocationState,
@@ -386,7 +348,8 @@ impl InvariantChecker {
         at: Timestamp,
     ) -> Vec<String> {
         let mut lines = Vec::new();
-        for effect in effects.iter().filter(|effect| is_ours(effect)) {
+        let ours = |effect: &&Effect| matches!(effect.by.as_str(), "suture[bot]" | "jenkins:suture" | "bus" | "app");
+        for effect in effects.iter().filter(ours) {
             let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
             let run = invocation.run.as_ref().map(ToString::to_string).unwrap_or_default();
             lines.push(format!("does {:?} {pr} {} (run {run})", effect.deed, short(&effect.detail)));
@@ -394,37 +357,38 @@ impl InvariantChecker {
                 let detail = format!("{} did {:?} {pr}", invocation.function.name(), effect.deed);
                 self.violated(Invariant::WriteOutsideBridge, at, detail);
             }
-            self.once(effect, &pr, &run, at);
+            self.check_once(effect, &pr, &run, at);
             if is_remedy(effect.deed) {
-                self.in_order(effect, invocation, world, at);
+                self.check_remedy(effect, invocation, world, at);
             }
         }
         lines
     }
 
-    /// No deed twice; what is sent under the same name may be, and is counted.
-    fn once(&mut self, effect: &Effect, pr: &str, run: &str, at: Timestamp) {
-        let name = match effect.deed {
+    /// No effect is repeated; those with an id of their own may be, and are counted.
+    fn check_once(&mut self, effect: &Effect, pr: &str, run: &str, at: Timestamp) {
+        let (deed, detail) = (effect.deed, &effect.detail);
+        let name = match deed {
             Deed::BusEvent => {
-                let id = bus_detail(effect)["effect_id"].as_str().unwrap_or_default().to_owned();
+                // Its type, then its JSON.
+                let json = detail.split_once(' ').map_or("", |(_, json)| json);
+                let json: Value = serde_json::from_str(json).unwrap_or_default();
+                let id = json["effect_id"].as_str().unwrap_or_default();
                 self.repeated += u64::from(!self.sent.insert(format!("bus {id}")));
                 return;
             }
             Deed::Redelivered => {
-                self.repeated += u64::from(!self.sent.insert(format!("redelivery {}", effect.detail)));
+                self.repeated += u64::from(!self.sent.insert(format!("redelivery {detail}")));
                 return;
             }
             // Each comment of ours has a marker.
-            Deed::CommentCreated => {
-                let marker = effect.detail.rsplit("<!--").next().unwrap_or(&effect.detail);
-                format!("comment {pr} {marker}")
-            }
-            Deed::ReactionAdded | Deed::ReactionRemoved => format!("reaction {pr} {}", effect.detail),
+            Deed::CommentCreated => format!("comment {pr} {}", detail.rsplit("<!--").next().unwrap_or(detail)),
+            Deed::ReactionAdded | Deed::ReactionRemoved => format!("reaction {pr} {detail}"),
             Deed::BuildQueued | Deed::RepositoryScanned => format!("build {run}"),
             Deed::BuildStopped | Deed::LabelAdded | Deed::LabelRemoved | Deed::CheckRerequested | Deed::JobsRerun => {
-                format!("{:?} {pr} {run} {}", effect.deed, effect.detail)
+                format!("{deed:?} {pr} {run} {detail}")
             }
-            Deed::PullClosed | Deed::BranchUpdated => format!("{:?} {pr} {run}", effect.deed),
+            Deed::PullClosed | Deed::BranchUpdated => format!("{deed:?} {pr} {run}"),
             Deed::PullOpened
             | Deed::PullReopened
             | Deed::PullMerged
@@ -440,46 +404,40 @@ impl InvariantChecker {
             | Deed::IssueEdited
             | Deed::IssuePinned => return,
         };
-        if !self.deeds.insert(name.clone()) {
+        if !self.effects.insert(name.clone()) {
             self.violated(Invariant::DoubleEffect, at, name);
         }
     }
 
-    /// The breaker was closed, and the head is the one it was decided on.
-    fn in_order(&mut self, effect: &Effect, invocation: &InvocationState, world: &World, at: Timestamp) {
+    /// The breaker was closed, and the head is the one the remedy was decided on.
+    fn check_remedy(&mut self, effect: &Effect, invocation: &InvocationState, world: &World, at: Timestamp) {
         let Some(run) = &invocation.run else { return };
+        let Some(RunOrigin { head, human }) = self.runs.get(run).cloned() else { return };
         let what = format!("{:?} {}", effect.deed, effect.pr.as_ref().map(ToString::to_string).unwrap_or_default());
-        let Some(RunSummary { head, human }) = self.runs.get(run) else { return };
-        let head = head.clone();
-        if !*human {
-            self.permitted(run, invocation, at, &what);
+        if !human {
+            self.check_breaker(run, invocation, at, &what);
         }
         let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| world.pull(pr))) else { return };
         // An update is pushed onto the head it was decided on; everything else leaves it as it is.
-        let on = if effect.deed == Deed::BranchUpdated { 1 } else { 0 };
-        let now = pull.commits.iter().rev().nth(on).map(|sha| sha.as_ref());
+        let behind = usize::from(effect.deed == Deed::BranchUpdated);
+        let now = pull.commits.iter().rev().nth(behind).map(|sha| sha.as_ref());
         if now != Some(head.as_str()) && pull.is_open() {
-            self.violated(
-                Invariant::StaleHead,
-                at,
-                format!("{what} by {run} was decided on {head}, and the head is {now:?}"),
-            );
+            let detail = format!("{what} by {run} was decided on {head}, and the head is {now:?}");
+            self.violated(Invariant::StaleHead, at, detail);
         }
     }
 
-    /// Users got a mail.
     pub(crate) fn mailed(&mut self, id: &str, notice: &Notice, at: Timestamp) {
         self.repeated += u64::from(!self.sent.insert(format!("mail {id}")));
         self.mails.push(Mail { id: id.to_owned(), at, text: format!("{}\n{}", notice.subject, notice.body) });
     }
 
-    /// Whether people were told about this pull request since then.
-    pub(crate) fn told(&self, pr: &PrId, since: Timestamp) -> bool {
+    /// Whether a mail about this pull request was sent since then, by itself or in a digest.
+    pub(crate) fn is_mailed(&self, pr: &PrId, since: Timestamp) -> bool {
         let (own, name) = (format!("{pr}#"), pr.to_string());
-        self.mails
-            .iter()
-            .filter(|mail| mail.at >= since)
-            .any(|mail| mail.id.starts_with(&own) || (mail.id.starts_with("digest-") && names(&mail.text, &name)))
+        let about =
+            |mail: &Mail| mail.id.starts_with(&own) || (mail.id.starts_with("digest-") && names(&mail.text, &name));
+        self.mails.iter().any(|mail| mail.at >= since && about(mail))
     }
 }
 
@@ -488,26 +446,17 @@ fn names(text: &str, pr: &str) -> bool {
     text.match_indices(pr).any(|(at, _)| !text[at + pr.len()..].starts_with(|next: char| next.is_ascii_digit()))
 }
 
-/// The world's name of a pull request.
 pub(crate) fn fakes_pr(pr: &PrId) -> Pr {
     Pr { repo: pr.repo.to_string(), number: pr.number }
 }
 
-fn claimed(item: &Item) -> RunSummary {
-    let body = match item.get("body") {
-        Some(AttributeValue::M(body)) => Some(body),
-        Some(_) | None => None,
+fn run_origin(item: &Item) -> RunOrigin {
+    let text = |name: &str| {
+        let Some(AttributeValue::M(body)) = item.get("body") else { return None };
+        let Some(AttributeValue::S(text)) = body.get(name) else { return None };
+        Some(text.clone())
     };
-    let text = |name: &str| match body.and_then(|body| body.get(name)) {
-        Some(AttributeValue::S(text)) => Some(text.clone()),
-        Some(_) | None => None,
-    };
-    RunSummary { head: text("head_sha"), human: text("trigger").as_deref() != Some("reconciler") }
-}
-
-/// What Suture did, by whichever of its names.
-fn is_ours(effect: &Effect) -> bool {
-    matches!(effect.by.as_str(), "suture[bot]" | "jenkins:suture" | "bus" | "app")
+    RunOrigin { head: text("head_sha"), human: text("trigger").as_deref() != Some("reconciler") }
 }
 
 /// What is done about a stuck pull request, and not only said.
@@ -524,12 +473,6 @@ fn is_remedy(deed: Deed) -> bool {
             | Deed::CheckRerequested
             | Deed::JobsRerun
     )
-}
-
-/// The detail of a bus event, as the world has written it down: its type, then its JSON.
-fn bus_detail(effect: &Effect) -> Value {
-    let json = effect.detail.split_once(' ').map_or("", |(_, json)| json);
-    serde_json::from_str(json).unwrap_or(Value::Null)
 }
 
 fn short(text: &str) -> String {
@@ -593,14 +536,14 @@ mod tests {
     }
 
     fn found(checker: &mut InvariantChecker, writes: &[Write]) -> Vec<Invariant> {
-        let mut invocation = InvocationState { since: at(10), ..InvocationState::new(Function::Reconciler) };
-        let summaries = checker.digest(writes);
-        checker.wrote(summaries, &mut invocation, at(20), |_| true);
-        checker.violations.drain(..).map(|violation| violation.what).collect()
+        let mut invocation = InvocationState::new(Function::Reconciler, at(10));
+        let summaries = checker.summarize(writes);
+        checker.written(summaries, &mut invocation, at(20), |_| true);
+        checker.violations.drain(..).map(|violation| violation.invariant).collect()
     }
 
     #[test]
-    fn versions_rise_by_one() {
+    fn version_must_rise_by_one() {
         let mut checker = checker();
         assert_eq!(found(&mut checker, &record(1, "CREATED", true)), []);
         assert_eq!(found(&mut checker, &record(2, "CREATED", true)), []);
@@ -609,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_over_has_a_date_and_what_is_over_has_none() {
+    fn only_open_records_have_a_due_date() {
         let mut checker = checker();
         assert_eq!(found(&mut checker, &record(1, "APPROVED", false)), [Invariant::DueDate]);
         assert_eq!(found(&mut checker, &record(2, "NEEDS_INTERVENTION", true)), []);
@@ -618,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_exceeded_is_found_from_the_log() {
+    fn exceeded_budget_is_found_from_the_log() {
         let mut checker = checker();
         let claim = |n: u32| event(&format!("e{n}"), EventKind::RemediationRebuild, &format!("r{n}"));
         for n in 1..=3 {
@@ -628,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_written_again_is_found() {
+    fn overwritten_event_is_found() {
         let mut checker = checker();
         let once = event("e1", EventKind::BaseMoved, "r");
         assert_eq!(found(&mut checker, &once), []);
@@ -636,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_while_the_breaker_is_open_is_found_and_the_probe_is_not() {
+    fn claim_while_breaker_is_open_is_found_except_the_probe() {
         let mut checker = checker();
         let open = BreakerState::Open { since: at(0), cooldown_until: at(600), failure_rate_percent: 80 };
         checker.breaker.push((at(0), open));
@@ -649,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_opened_while_it_was_under_way_is_no_trespass() {
+    fn breaker_that_opens_during_the_invocation_is_no_violation() {
         let mut checker = checker();
         let open = BreakerState::Open { since: at(15), cooldown_until: at(600), failure_rate_percent: 80 };
         checker.breaker.push((at(15), open));
@@ -657,11 +600,11 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_of_this_one_and_not_of_one_with_a_longer_number() {
+    fn digest_names_a_pull_request_by_its_whole_number() {
         let mut checker = checker();
         let mail = Notice { subject: "two".to_owned(), body: "acme/shop#12 and acme/shop#3".to_owned() };
         checker.mailed("digest-1", &mail, at(5));
-        let told = |number: u64| checker.told(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
+        let told = |number: u64| checker.is_mailed(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
         assert_eq!((told(1), told(12), told(3)), (false, true, true));
     }
 }

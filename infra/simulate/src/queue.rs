@@ -1,115 +1,108 @@
-//! The command queue as SQS keeps it: at least once, in no particular order, hidden for a while when somebody has taken a
-//! message, and put aside when it was taken too often.
+//! An in-process queue that behaves like SQS: at-least-once delivery, a visibility timeout, and a dead-letter queue. Time is an
+//! argument, so that the simulator (virtual time) and `suture up` (real time, with durable messages) share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
-/// A message somebody has taken is hidden from the others for this long: six times a worker's own limit, as AWS advises.
-pub(crate) const HIDDEN_FOR: SignedDuration = SignedDuration::from_mins(6);
-/// A message that was taken this often without success goes to the dead-letter queue.
-pub(crate) const MOST_RECEIVES: u32 = 5;
+/// A message that was received this often without success goes to the dead-letter queue, as the deployed queue has it.
+pub const MAX_RECEIVES: u32 = 5;
 
-/// One message.
-#[derive(Debug, Clone)]
-pub(crate) struct Message {
-    pub(crate) id: u64,
-    pub(crate) body: String,
-    visible_at: Timestamp,
-    received: u32,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message<K, T> {
+    pub id: K,
+    #[serde(flatten)]
+    pub content: T,
+    pub visible_at: Timestamp,
+    pub receives: u32,
 }
 
-/// What waits, what is being worked on, and what nobody could work on.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    waiting: BTreeMap<u64, Message>,
-    /// When each can be seen, in that order.
-    by_time: BTreeSet<(Timestamp, u64)>,
-    last: u64,
-    dead: Vec<Message>,
-    done: BTreeSet<u64>,
+#[derive(Debug)]
+pub struct Queue<K, T> {
+    messages: BTreeMap<K, Message<K, T>>,
+    by_time: BTreeSet<(Timestamp, K)>,
+    dead: BTreeMap<K, Message<K, T>>,
 }
 
-impl Queue {
-    /// Puts a message onto the queue, to be seen from then on. Answers its name.
-    pub(crate) fn put(&mut self, body: String, visible_at: Timestamp) -> u64 {
-        self.last += 1;
-        self.by_time.insert((visible_at, self.last));
-        self.waiting.insert(self.last, Message { id: self.last, body, visible_at, received: 0 });
-        self.last
+impl<K, T> Default for Queue<K, T> {
+    fn default() -> Self {
+        Self { messages: BTreeMap::new(), by_time: BTreeSet::new(), dead: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone, T: Clone> Queue<K, T> {
+    pub fn put(&mut self, message: Message<K, T>) {
+        self.by_time.insert((message.visible_at, message.id.clone()));
+        self.messages.insert(message.id.clone(), message);
     }
 
-    /// Whether this message is still here, or set aside: not lost.
-    pub(crate) fn has(&self, id: u64) -> bool {
-        self.waiting.contains_key(&id) || self.dead.iter().any(|message| message.id == id)
+    pub fn put_dead(&mut self, message: Message<K, T>) {
+        self.dead.insert(message.id.clone(), message);
     }
 
-    /// Takes messages that can be seen now, and hides them. What was taken too often is set aside instead.
-    pub(crate) fn take(&mut self, most: usize, now: Timestamp) -> Vec<Message> {
-        let mut taken = Vec::new();
-        while taken.len() < most {
-            let Some((at, id)) = self.by_time.first().copied().filter(|(at, _)| *at <= now) else { break };
-            self.by_time.remove(&(at, id));
-            let Some(message) = self.waiting.get_mut(&id) else { continue };
-            if message.received >= MOST_RECEIVES {
-                self.dead.extend(self.waiting.remove(&id));
-                continue;
-            }
-            message.received += 1;
-            message.visible_at = later(now, HIDDEN_FOR);
-            self.by_time.insert((message.visible_at, id));
-            taken.push(message.clone());
-        }
-        taken
+    /// Turns visible messages that were received too often into dead letters; answers them.
+    pub fn bury(&mut self, now: Timestamp) -> Vec<Message<K, T>> {
+        let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id.clone());
+        let spent: Vec<K> = visible.filter(|id| self.messages[id].receives >= MAX_RECEIVES).collect();
+        let spent: Vec<_> = spent.iter().filter_map(|id| self.remove(id)).collect();
+        spent.iter().cloned().for_each(|message| self.put_dead(message));
+        spent
     }
 
-    /// Somebody else may see a taken message from then on, although it is being worked on.
-    pub(crate) fn show(&mut self, id: u64, at: Timestamp) {
-        if let Some(message) = self.waiting.get_mut(&id) {
-            self.by_time.remove(&(message.visible_at, id));
-            message.visible_at = at;
-            self.by_time.insert((at, id));
-        }
+    /// Receives up to `most` visible messages, which are hidden until `hidden_until` unless they are removed before.
+    pub fn receive(&mut self, most: usize, now: Timestamp, hidden_until: Timestamp) -> Vec<Message<K, T>> {
+        self.bury(now);
+        let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).take(most);
+        let ids: Vec<K> = visible.map(|(_, id)| id.clone()).collect();
+        let receive = |id: &K| {
+            let mut message = self.remove(id)?;
+            message.receives += 1;
+            message.visible_at = hidden_until;
+            self.put(message.clone());
+            Some(message)
+        };
+        ids.iter().filter_map(receive).collect()
     }
 
-    /// It is done with.
-    pub(crate) fn done(&mut self, id: u64) {
-        if let Some(message) = self.waiting.remove(&id) {
-            self.by_time.remove(&(message.visible_at, id));
-            self.done.insert(id);
+    /// Makes a received message visible at another time.
+    pub fn set_visible_at(&mut self, id: &K, at: Timestamp) {
+        if let Some(message) = self.remove(id) {
+            self.put(Message { visible_at: at, ..message });
         }
     }
 
-    /// Whether somebody has worked on it to the end.
-    pub(crate) fn was_done(&self, id: u64) -> bool {
-        self.done.contains(&id)
+    /// Deletes a message; answers it, if it was there.
+    pub fn remove(&mut self, id: &K) -> Option<Message<K, T>> {
+        let message = self.messages.remove(id)?;
+        self.by_time.remove(&(message.visible_at, id.clone()));
+        Some(message)
     }
 
-    /// It vanishes, as no queue should let it.
-    pub(crate) fn lose(&mut self, id: u64) {
-        self.done(id);
-        self.done.remove(&id);
+    pub fn take_dead(&mut self) -> Vec<Message<K, T>> {
+        std::mem::take(&mut self.dead).into_values().collect()
     }
 
-    /// When the next one can be seen.
-    pub(crate) fn next_at(&self) -> Option<Timestamp> {
+    /// Whether this message is here, dead letters included.
+    #[must_use]
+    pub fn contains(&self, id: &K) -> bool {
+        self.messages.contains_key(id) || self.dead.contains_key(id)
+    }
+
+    #[must_use]
+    pub fn next_visible_at(&self) -> Option<Timestamp> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// How many are here, seen or not.
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+    /// Whether there are no messages, visible or not, besides dead letters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
     }
 
-    /// What nobody could work on.
-    pub(crate) fn dead(&self) -> &[Message] {
-        &self.dead
+    pub fn dead(&self) -> impl ExactSizeIterator<Item = &Message<K, T>> {
+        self.dead.values()
     }
-}
-
-/// A time so much later.
-pub(crate) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
-    at.saturating_add(by).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -120,26 +113,35 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + secs).unwrap()
     }
 
-    #[test]
-    fn a_message_is_seen_after_its_delay_and_again_when_nobody_has_finished_it() {
+    fn queue_with_one(visible_at: Timestamp) -> Queue<u64, &'static str> {
         let mut queue = Queue::default();
-        let id = queue.put("a".to_owned(), at(10));
-        assert!(queue.take(1, at(9)).is_empty());
-        assert_eq!(queue.take(1, at(10)).len(), 1);
-        assert!(queue.take(1, at(369)).is_empty(), "hidden for six minutes");
-        assert_eq!(queue.take(1, at(370)).len(), 1);
-        queue.done(id);
-        assert!(queue.take(1, at(10_000)).is_empty() && !queue.has(id));
+        queue.put(Message { id: 1, content: "a", visible_at, receives: 0 });
+        queue
     }
 
     #[test]
-    fn what_is_taken_too_often_is_set_aside_and_not_lost() {
-        let mut queue = Queue::default();
-        let id = queue.put("a".to_owned(), at(0));
-        for round in 0..5 {
-            assert_eq!(queue.take(1, at(360 * round)).len(), 1, "{round}");
+    fn message_is_visible_after_its_delay_and_again_after_its_timeout() {
+        let mut queue = queue_with_one(at(10));
+        assert!(queue.receive(1, at(9), at(370)).is_empty());
+        assert_eq!(queue.receive(1, at(10), at(370)).len(), 1);
+        assert!(queue.receive(1, at(369), at(370)).is_empty(), "hidden");
+        assert_eq!(queue.receive(1, at(370), at(730)).len(), 1);
+        queue.set_visible_at(&1, at(400));
+        assert_eq!(queue.next_visible_at(), Some(at(400)));
+        assert_eq!(queue.remove(&1).map(|message| message.receives), Some(2));
+        assert!(queue.receive(1, at(10_000), at(10_360)).is_empty() && !queue.contains(&1));
+    }
+
+    #[test]
+    fn message_received_too_often_is_a_dead_letter() {
+        let mut queue = queue_with_one(at(0));
+        for round in 0..i64::from(MAX_RECEIVES) {
+            assert_eq!(queue.receive(1, at(360 * round), at(360 * (round + 1))).len(), 1, "{round}");
         }
-        assert!(queue.take(1, at(10_000)).is_empty());
-        assert_eq!((queue.len(), queue.dead().len(), queue.has(id)), (0, 1, true));
+        assert!(queue.receive(1, at(10_000), at(10_360)).is_empty());
+        assert!(queue.is_empty() && queue.contains(&1));
+        assert_eq!(queue.dead().len(), 1);
+        assert_eq!(queue.take_dead().len(), 1);
+        assert_eq!(queue.dead().len(), 0);
     }
 }

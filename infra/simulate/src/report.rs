@@ -1,72 +1,61 @@
-//! What came of a simulation, in numbers: for machines as one JSON object, for people as a table.
+//! The outcome of simulations in numbers: one JSON object for machines, a table for people.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::invariants::{Escalation, Invariant, InvariantChecker, Violation};
+use crate::invariants::{Invariant, InvariantChecker};
 
-/// What came of one seed, or of many.
+/// The outcome of one seed, or of many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Worlds.
     pub seeds: u64,
-    /// Lives of pull requests, replacements included.
+    /// Replacements included.
     pub prs: u64,
-    /// Merged.
     pub merged: u64,
-    /// Closed, and another one has taken their place.
     pub replaced: u64,
-    /// Closed by or for a person.
     pub closed: u64,
-    /// With a person, who was told.
     pub escalated: u64,
-    /// Calls for a person that the world gave no reason for.
+    /// Escalations that the fakes gave no reason for.
     pub escalated_needlessly: u64,
-    /// Sent more than once under the same name: mails, bus events, redeliveries.
+    /// Mails, bus events and redeliveries sent more than once with the same id.
     pub repeated: u64,
-    /// Messages nobody could work on.
     pub dead_letters: u64,
-    /// Processes that died or took too long.
+    /// Processes that died or timed out.
     pub killed: u64,
-    /// Sweeps.
     pub sweeps: u64,
-    /// Minutes in which a sweep would have found nothing to do, and was left out.
+    /// Ticks without a sweep, since it would have found nothing to do.
     pub idle_ticks: u64,
     /// Remedies claimed, by strategy.
     pub remedies: BTreeMap<&'static str, u64>,
-    /// Requests to GitHub and Jenkins.
     pub github_requests: u64,
-    /// Requests to the tables.
     pub store_requests: u64,
-    /// What must not have happened, by kind.
     pub violations: BTreeMap<Invariant, u64>,
-    /// Seeds in which it did, and the first thing that went wrong.
+    /// Seeds with violations, and the first one of each.
     pub failed: BTreeMap<u64, String>,
-    /// Needless calls: seed, pull request, reason.
+    /// Needless escalations: seed, pull request and reason.
     pub needless: Vec<(u64, String)>,
 }
 
-/// Needless calls that are listed.
-const MOST_LISTED: usize = 200;
+/// Needless escalations that are listed.
+const MAX_NEEDLESS: usize = 200;
 
 impl Outcome {
-    pub(crate) fn take(&mut self, checker: &InvariantChecker, seed: u64) {
+    pub(crate) fn read(&mut self, checker: &InvariantChecker, seed: u64) {
         self.repeated = checker.repeated;
         self.remedies.clone_from(&checker.remedies);
-        for Violation { what, .. } in &checker.violations {
-            *self.violations.entry(*what).or_default() += 1;
+        for violation in &checker.violations {
+            *self.violations.entry(violation.invariant).or_default() += 1;
         }
         if let Some(first) = checker.violations.first() {
-            self.failed.insert(seed, format!("{}: {}", first.what.name(), first.detail));
+            self.failed.insert(seed, format!("{}: {}", first.invariant.name(), first.detail));
         }
-        for Escalation { pr, why, .. } in checker.escalations.iter().filter(|one| one.needless) {
+        for escalation in checker.escalations.iter().filter(|escalation| escalation.needless) {
             self.escalated_needlessly += 1;
-            self.needless.push((seed, format!("{pr}: {why}")));
+            self.needless.push((seed, format!("{}: {}", escalation.pr, escalation.why)));
         }
     }
 
-    /// Adds another one.
     pub fn add(&mut self, other: Self) {
         self.seeds += other.seeds;
         self.prs += other.prs;
@@ -85,32 +74,30 @@ impl Outcome {
         for (name, count) in other.remedies {
             *self.remedies.entry(name).or_default() += count;
         }
-        for (what, count) in other.violations {
-            *self.violations.entry(what).or_default() += count;
+        for (invariant, count) in other.violations {
+            *self.violations.entry(invariant).or_default() += count;
         }
         self.failed.extend(other.failed);
         self.needless.extend(other.needless);
         self.needless.sort();
-        self.needless.truncate(MOST_LISTED);
+        self.needless.truncate(MAX_NEEDLESS);
     }
 
-    /// How often something happened that must not.
     #[must_use]
-    pub fn count(&self, what: Invariant) -> u64 {
-        self.violations.get(&what).copied().unwrap_or(0)
+    pub fn count(&self, invariant: Invariant) -> u64 {
+        self.violations.get(&invariant).copied().unwrap_or(0)
     }
 
-    /// Whether nothing happened that must not.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.violations.is_empty()
     }
 
-    /// One object, as design §9 has it.
+    /// The object of design §9.
     #[must_use]
     pub fn json(&self, seconds: f64) -> Value {
         let violations: BTreeMap<&str, u64> =
-            self.violations.iter().map(|(what, count)| (what.name(), *count)).collect();
+            self.violations.iter().map(|(invariant, count)| (invariant.name(), *count)).collect();
         json!({
             "seeds": self.seeds, "prs": self.prs, "merged": self.merged, "replaced": self.replaced, "closed": self.closed,
             "escalated": self.escalated, "escalated_needlessly": self.escalated_needlessly,
@@ -123,37 +110,31 @@ impl Outcome {
         })
     }
 
-    /// A table.
     #[must_use]
     pub fn table(&self, seconds: f64) -> String {
-        let mut rows: Vec<(String, String)> = Vec::new();
-        let mut row = |name: &str, value: u64| rows.push((name.to_owned(), value.to_string()));
-        row("worlds", self.seeds);
-        row("pull requests", self.prs);
-        row("  merged", self.merged);
-        row("  replaced by a fresh one", self.replaced);
-        row("  closed by or for a person", self.closed);
-        row("  with a person who was told", self.escalated);
-        row("  stuck", self.count(Invariant::Stuck));
-        row("called a person needlessly", self.escalated_needlessly);
-        row("events lost", self.count(Invariant::LostEvent));
-        row("effects done twice", self.count(Invariant::DoubleEffect));
-        row("sent again under the same name", self.repeated);
-        row("messages set aside", self.dead_letters);
-        row("processes that died", self.killed);
-        row("sweeps", self.sweeps);
-        row("sweeps left out: nothing to do", self.idle_ticks);
-        for (name, count) in &self.remedies {
-            row(&format!("remedies: {name}"), *count);
-        }
-        row("requests to GitHub and Jenkins", self.github_requests);
-        row("requests to the tables", self.store_requests);
-        for (what, count) in &self.violations {
-            row(&format!("WRONG: {}", what.name()), *count);
-        }
-        rows.push(("seconds".to_owned(), format!("{seconds:.1}")));
+        let mut rows = vec![
+            ("simulations".to_owned(), self.seeds),
+            ("pull requests".to_owned(), self.prs),
+            ("  merged".to_owned(), self.merged),
+            ("  replaced".to_owned(), self.replaced),
+            ("  closed by or for a person".to_owned(), self.closed),
+            ("  escalated".to_owned(), self.escalated),
+            ("  stuck".to_owned(), self.count(Invariant::Stuck)),
+            ("escalated needlessly".to_owned(), self.escalated_needlessly),
+            ("events lost".to_owned(), self.count(Invariant::LostEvent)),
+            ("effects repeated".to_owned(), self.count(Invariant::DoubleEffect)),
+            ("sent again with the same id".to_owned(), self.repeated),
+            ("dead letters".to_owned(), self.dead_letters),
+            ("processes that died".to_owned(), self.killed),
+            ("sweeps".to_owned(), self.sweeps),
+            ("ticks without a sweep: nothing due".to_owned(), self.idle_ticks),
+        ];
+        rows.extend(self.remedies.iter().map(|(name, count)| (format!("remedies: {name}"), *count)));
+        rows.push(("requests to GitHub and Jenkins".to_owned(), self.github_requests));
+        rows.push(("requests to the store".to_owned(), self.store_requests));
+        rows.extend(self.violations.iter().map(|(one, count)| (format!("VIOLATED: {}", one.name()), *count)));
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let line = |(name, value): &(String, String)| format!("{name:<width$}  {value:>12}");
-        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+        let lines: String = rows.iter().map(|(name, value)| format!("{name:<width$}  {value:>12}\n")).collect();
+        format!("{lines}{:<width$}  {seconds:>12.1}", "seconds")
     }
 }

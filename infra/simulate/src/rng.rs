@@ -1,19 +1,16 @@
-//! Rng, repeatable: one stream of numbers per purpose, so that what happens to one thing does not depend on how often
-//! another was asked about.
+//! Repeatable random numbers: SplitMix64, one stream per purpose, so that one more draw for one purpose changes no other.
 
-/// SplitMix64.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The stream of this seed for this purpose.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         let mut rng = Self(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ purpose.wrapping_mul(0xA076_1D64_78BD_642F));
         rng.next();
         rng
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -26,18 +23,21 @@ impl Rng {
         if limit == 0 { 0 } else { self.next() % limit }
     }
 
-    /// From the first to the second, both included.
+    /// From `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True in so many of a thousand cases.
+    /// The same, as seconds.
+    pub(crate) fn seconds(&mut self, low: u64, high: u64) -> jiff::SignedDuration {
+        jiff::SignedDuration::from_secs(i64::try_from(self.between(low, high)).unwrap_or(i64::MAX))
+    }
+
     pub(crate) fn happens(&mut self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
-    /// One of them.
-    pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        of.get(usize::try_from(self.below(of.len() as u64)).unwrap_or(0))
+    pub(crate) fn pick<T: Copy, const N: usize>(&mut self, from: [T; N]) -> T {
+        from[usize::try_from(self.below(N as u64)).unwrap_or(0)]
     }
 }

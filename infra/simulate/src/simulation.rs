@@ -1,4 +1,4 @@
-//! One world from its first pull request to its last: time passes, and everybody does what is theirs to do.
+//! Runs one seed, from the first pull request opened to the last one ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -6,131 +6,85 @@ use std::sync::{Arc, Mutex};
 
 use domain::event::Event;
 use domain::policy::{Policies, Wake};
+use domain::pull_request::later;
 use futures_util::future::select;
 use jiff::{SignedDuration, Timestamp};
-use platform::store::Store;
-use platform::store::memory::MemoryStore;
 use serde_json::{Value, json};
 use world::{Listening, Pr, Protection, Repo, Reports, Settings, World};
 
 use crate::cluster::{self, Cluster};
 use crate::dashboard_users::DashboardAction;
-use crate::fault_injection::{CrashPoint, Function, InjectedBug, SharedState, locked};
+use crate::fault_injection::{CrashPoint, Function, InjectedBug};
 use crate::faults::{FaultPlan, InternalFault};
 use crate::final_checks::{self, FinalState};
-use crate::invariants::Invariant;
-use crate::queue::later;
+use crate::invariants::{Invariant, fakes_pr};
 use crate::report::Outcome;
 use crate::rng::Rng;
+use crate::shared_state::{SharedState, locked};
 use crate::users::{UserAction, Users};
 
 /// A pull request that has not ended so long after the last one was opened is stuck.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(96);
-/// So much longer for each: where heads have to be up to date, they are merged one after the other.
+/// More for each pull request: where heads have to be up to date, they are merged one after the other.
 const PATIENCE_EACH: SignedDuration = SignedDuration::from_mins(30);
-/// Between two ticks of the schedule.
-const MINUTE: SignedDuration = SignedDuration::from_mins(1);
-/// How far ahead of the true time a process may think it is, where clocks are off.
-const AHEAD: SignedDuration = SignedDuration::from_mins(2);
-/// One of so many sweeps that have nothing to do is done all the same.
+const TICK: SignedDuration = SignedDuration::from_mins(1);
+/// How far ahead of the true time a process' clock may be.
+const MAX_SKEW: SignedDuration = SignedDuration::from_mins(2);
+/// One of so many sweeps that have nothing to do is run all the same.
 const IDLE_SWEEPS: u64 = 10;
 
-/// What to play.
+/// What to simulate.
 #[derive(Debug, Clone)]
 pub struct SimConfig {
     /// Everything follows from it.
     pub seed: u64,
     /// Pull requests that CodeGenie opens by itself.
     pub prs: u64,
-    /// What may go wrong.
     pub faults: FaultPlan,
-    /// The configuration; it acts.
     pub policies: Policies,
-    /// Whether the history is written down.
     pub trace: bool,
     /// Whether the event log is kept.
     pub keeps_log: bool,
-    /// What is broken on purpose.
     pub bug: Option<InjectedBug>,
-    /// Where a process is stopped.
-    pub stop: Option<CrashPoint>,
-    /// Buttons that somebody presses for the first pull request, so long after the beginning.
-    pub presses: Vec<(SignedDuration, DashboardAction)>,
+    pub crash: Option<CrashPoint>,
+    /// What a dashboard user does for the first pull request, so long after the start.
+    pub dashboard: Vec<(SignedDuration, DashboardAction)>,
 }
 
 impl SimConfig {
-    /// The defaults, acting.
-    ///
     /// # Errors
-    /// If the defaults cannot be read.
+    /// If the seed's configuration cannot be read.
     pub fn new(seed: u64, prs: u64, faults: FaultPlan) -> Result<Self, String> {
-        let policies = read(configuration(seed))?;
-        let (trace, keeps_log, bug, stop, presses) = (false, false, None, None, Vec::new());
-        Ok(Self { seed, prs, faults, policies, trace, keeps_log, bug, stop, presses })
+        let policies = parse_cached(configuration(seed))?;
+        let (trace, keeps_log, bug, crash, dashboard) = (false, false, None, None, Vec::new());
+        Ok(Self { seed, prs, faults, policies, trace, keeps_log, bug, crash, dashboard })
     }
 }
 
-/// What came of it.
 #[derive(Debug)]
 pub struct SimResult {
-    /// In numbers.
     pub outcome: Outcome,
-    /// The history, if it was written down.
     pub trace: Vec<String>,
-    /// The event log, if it was kept.
     pub log: Vec<Event>,
     /// Calls that left each function's processes.
     pub calls: BTreeMap<Function, u64>,
 }
 
-/// Plays it, in a time of its own.
+/// Runs one seed in virtual time.
 ///
 /// # Errors
 /// If it cannot be set up.
 pub fn run_seed(config: &SimConfig) -> Result<SimResult, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| error.to_string())?;
-    runtime.block_on(run_simulation(config))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.map_err(|error| error.to_string())?.block_on(async {
+        let mut simulation = Simulation::new(config)?;
+        simulation.run().await;
+        Ok(simulation.result().await)
+    })
 }
 
-async fn run_simulation(config: &SimConfig) -> Result<SimResult, String> {
-    let (settings, every) = setting(config);
-    let mut world = World::new(config.seed, settings.clone());
-    world.schedule_prs(config.prs, every);
-    let prs = i32::try_from(config.prs).unwrap_or(i32::MAX);
-    let last_opening = later(world.now(), every.saturating_mul(prs));
-    let mut users = Users::new(config.seed);
-    for (after, button) in &config.presses {
-        let first = Pr { repo: settings.repos[0].name.clone(), number: 1 };
-        users.will_press(later(world.now(), *after), first, *button);
-    }
-    let shared = SharedState::new(config, world, MemoryStore::new());
-    let cluster = Cluster::new(shared, &settings, config.policies.clone())?;
-    let mut run_seed = Simulation {
-        users,
-        pressed: 0,
-        cluster,
-        last_opening,
-        give_up_at: later(last_opening, PATIENCE.saturating_add(PATIENCE_EACH.saturating_mul(prs))),
-        next_tick: Timestamp::MIN,
-        idling: Rng::new(config.seed, 5),
-        idle: 0,
-        doubled: Vec::new(),
-        known: 0,
-        unsettled: BTreeSet::new(),
-        shown: 0,
-        called: 0,
-        requests: 0,
-    };
-    run_seed.run().await;
-    Ok(run_seed.outcome(config).await)
-}
-
-/// Reads a configuration. Most worlds have the same one, and its patterns are compiled once for all of them.
-fn read(text: String) -> Result<Policies, String> {
+/// Most seeds have the same configuration, and its patterns are compiled once for all of them.
+fn parse_cached(text: String) -> Result<Policies, String> {
     static KNOWN: Mutex<BTreeMap<String, Policies>> = Mutex::new(BTreeMap::new());
     let mut known = locked(&KNOWN);
     if let Some(policies) = known.get(&text) {
@@ -141,7 +95,7 @@ fn read(text: String) -> Result<Policies, String> {
     Ok(policies)
 }
 
-/// A configuration of its own kind, mostly the defaults: what people change decides which code runs.
+/// The defaults with some changes: what people configure decides which code runs.
 fn configuration(seed: u64) -> String {
     let mut rng = Rng::new(seed, 4);
     let changes = [
@@ -161,8 +115,8 @@ fn configuration(seed: u64) -> String {
     std::iter::once("mode = \"act\"").chain(chosen).collect::<Vec<_>>().join("\n")
 }
 
-/// A world of its own kind: how its repositories are protected, how its bots and its Jenkins report.
-fn setting(config: &SimConfig) -> (Settings, SignedDuration) {
+/// How repositories are protected, how bots and Jenkins report, and how often a pull request is opened.
+fn settings(config: &SimConfig) -> (Settings, SignedDuration) {
     let mut rng = Rng::new(config.seed, 3);
     let mut settings = Settings { faults: config.faults.world.clone(), ..Settings::default() };
     let names = ["acme/payments", "acme/shop"];
@@ -172,12 +126,11 @@ fn setting(config: &SimConfig) -> (Settings, SignedDuration) {
     let reports = rng.happens(200);
     settings.listening = settings.listening.map(|listening| Listening { reports, ..listening });
     let wake = &config.policies.base().wake;
-    let ways = [(wake.policy_bot, 0), (wake.approver_bot, 1), (wake.automerge_bot, 2)];
-    for (way, bot) in ways {
+    for (bot, way) in [wake.policy_bot, wake.approver_bot, wake.automerge_bot].into_iter().enumerate() {
         settings.listening[bot].labels |= way == Wake::Label;
         settings.listening[bot].comments |= way == Wake::Comment;
     }
-    let every = SignedDuration::from_secs(i64::try_from(rng.between(20, 400)).unwrap_or(60));
+    let every = rng.seconds(20, 400);
     (settings, every)
 }
 
@@ -199,77 +152,101 @@ fn repo(name: &str, rng: &mut Rng) -> Repo {
     repo
 }
 
-struct Simulation<S: Store + 'static> {
-    cluster: Arc<Cluster<S>>,
+struct Simulation {
+    cluster: Arc<Cluster>,
+    shared: Arc<SharedState>,
     users: Users,
-    /// Buttons that were pressed.
-    pressed: u64,
+    dashboard_actions: u64,
     last_opening: Timestamp,
     give_up_at: Timestamp,
     next_tick: Timestamp,
-    /// Which of the idle ticks are played all the same, and how many were not.
-    idling: Rng,
-    idle: u64,
+    /// Decides which idle ticks are run all the same.
+    idle_rng: Rng,
+    idle_ticks: u64,
     /// Ticks that come once more.
     doubled: Vec<(Timestamp, Value)>,
-    /// Pull requests that were looked at.
-    known: usize,
-    /// Those that were not seen to have ended.
-    unsettled: BTreeSet<Pr>,
-    /// Effects that were written into the history.
-    shown: usize,
-    /// Escalations that people have heard of.
-    called: usize,
-    requests: u64,
+    known_prs: usize,
+    /// Pull requests that were not seen to have ended.
+    open: BTreeSet<Pr>,
+    traced_effects: usize,
+    seen_escalations: usize,
+    reconcile_requests: u64,
 }
 
-impl<S: Store + 'static> Simulation<S> {
+impl Simulation {
+    fn new(config: &SimConfig) -> Result<Self, String> {
+        let (settings, every) = settings(config);
+        let first = Pr { repo: settings.repos[0].name.clone(), number: 1 };
+        let mut world = World::new(config.seed, settings);
+        world.schedule_prs(config.prs, every);
+        let mut users = Users::new(config.seed);
+        for (after, action) in &config.dashboard {
+            users.plan(later(world.now(), *after), UserAction::Dashboard(first.clone(), *action));
+        }
+        let prs = i32::try_from(config.prs).unwrap_or(i32::MAX);
+        let last_opening = later(world.now(), every.saturating_mul(prs));
+        let next_tick = minute_after(world.now());
+        let cluster = Cluster::new(SharedState::new(config.clone(), world))?;
+        Ok(Self {
+            shared: Arc::clone(&cluster.shared),
+            cluster,
+            users,
+            dashboard_actions: 0,
+            last_opening,
+            give_up_at: later(last_opening, PATIENCE.saturating_add(PATIENCE_EACH.saturating_mul(prs))),
+            next_tick,
+            idle_rng: Rng::new(config.seed, 5),
+            idle_ticks: 0,
+            doubled: Vec::new(),
+            known_prs: 0,
+            open: BTreeSet::new(),
+            traced_effects: 0,
+            seen_escalations: 0,
+            reconcile_requests: 0,
+        })
+    }
+
     async fn run(&mut self) {
-        self.next_tick = minute_after(self.shared().now());
         loop {
-            let now = self.shared().now();
+            let now = self.shared.now();
             let ticked = self.step(now);
             if now >= self.give_up_at || (ticked && self.is_over(now).await) {
                 return;
             }
             let next = self.next_at().max(later(now, SignedDuration::from_millis(1)));
-            let until = self.shared().instant(next);
-            let shared = Arc::clone(&self.cluster.shared);
-            select(Box::pin(tokio::time::sleep_until(until)), Box::pin(shared.changed.notified())).await;
+            let timer = tokio::time::sleep_until(self.shared.instant(next));
+            select(Box::pin(timer), Box::pin(self.shared.changed.notified())).await;
         }
     }
 
-    fn shared(&self) -> &SharedState<S> {
-        &self.cluster.shared
+    fn has_users(&self) -> bool {
+        self.shared.config.faults.has(InternalFault::Users)
     }
 
-    /// Everything whose time has come. Answers whether the minute was full.
+    /// Does everything that is due. Answers whether the schedule ticked.
     fn step(&mut self, now: Timestamp) -> bool {
-        self.act(now);
-        let deliveries = {
-            let mut world = self.shared().world();
-            world.take_webhooks()
-        };
+        self.run_users(now);
+        let deliveries = self.shared.world().take_webhooks();
         for delivery in deliveries {
             tokio::spawn(Arc::clone(&self.cluster).deliver_webhook(delivery));
         }
-        self.meet_new_ones(now);
+        self.see_new_prs(now);
         self.cluster.work();
-        let requests = std::mem::take(&mut *locked(&self.shared().requests));
+        let requests = std::mem::take(&mut *locked(&self.shared.reconcile_requests));
         for detail in requests {
-            self.requests += 1;
-            let detail = serde_json::from_str(&detail).unwrap_or_default();
-            let reconcile_request = cluster::reconcile_request(&format!("bus-{}", self.requests), detail);
-            tokio::spawn(Arc::clone(&self.cluster).reconcile(reconcile_request));
+            self.request_reconcile("bus", serde_json::from_str(&detail).unwrap_or_default());
         }
         self.tick(now)
     }
 
+    fn request_reconcile(&mut self, from: &str, detail: Value) {
+        self.reconcile_requests += 1;
+        let request = cluster::reconcile_request(&format!("{from}-{}", self.reconcile_requests), detail);
+        tokio::spawn(Arc::clone(&self.cluster).reconcile(request));
+    }
+
     fn tick(&mut self, now: Timestamp) -> bool {
-        let (come, wait): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.doubled).into_iter().partition(|(at, _)| *at <= now);
-        self.doubled = wait;
-        for (_, event) in come {
+        for (_, event) in self.doubled.extract_if(.., |(at, _)| *at <= now) {
             tokio::spawn(Arc::clone(&self.cluster).reconcile(event));
         }
         if now < self.next_tick {
@@ -277,168 +254,149 @@ impl<S: Store + 'static> Simulation<S> {
         }
         let event = cluster::tick(self.next_tick);
         self.next_tick = minute_after(now);
-        let ahead = if self.shared().faults.has(InternalFault::ClockSkewed) { AHEAD } else { SignedDuration::ZERO };
-        if self.shared().is_idle(later(now, ahead)) && self.idling.below(IDLE_SWEEPS) > 0 {
-            self.idle += 1;
+        let shared = &self.shared;
+        let skewed = shared.config.faults.has(InternalFault::ClockSkewed);
+        let ahead = if skewed { MAX_SKEW } else { SignedDuration::ZERO };
+        if shared.is_idle(later(now, ahead)) && self.idle_rng.below(IDLE_SWEEPS) > 0 {
+            self.idle_ticks += 1;
             return true;
         }
-        let shared = self.shared();
         if shared.happens(InternalFault::TickLost, 50) {
-            shared.trace(|| "a tick of the schedule is lost".to_owned());
+            shared.trace(|| "tick lost".to_owned());
             return true;
         }
         if shared.happens(InternalFault::TickDoubled, 50) {
-            let secs = i64::try_from(locked(&shared.rng).between(0, 90)).unwrap_or(0);
-            let again = later(now, SignedDuration::from_secs(secs));
-            shared.trace(|| format!("a tick of the schedule will come again after {secs} s"));
-            self.doubled.push((again, event.clone()));
+            let after = locked(&shared.rng).seconds(0, 90);
+            shared.trace(|| format!("tick doubled after {after:#}"));
+            self.doubled.push((later(now, after), event.clone()));
         }
         tokio::spawn(Arc::clone(&self.cluster).reconcile(event));
         true
     }
 
-    /// Users do what they have planned.
-    fn act(&mut self, now: Timestamp) {
-        if !self.shared().faults.has(InternalFault::Users) && self.users.is_done() {
+    fn run_users(&mut self, now: Timestamp) {
+        if self.has_users() {
+            let checker = locked(&self.shared.checker);
+            for escalation in &checker.escalations[self.seen_escalations..] {
+                self.users.escalated(&fakes_pr(&escalation.pr), now);
+            }
+            self.seen_escalations = checker.escalations.len();
+        } else if self.users.is_done() {
             return;
         }
-        if self.shared().faults.has(InternalFault::Users) {
-            self.hear_calls(now);
-        }
-        for act in self.users.due(now) {
-            self.shared().trace(|| format!("people: {act:?}"));
-            if let UserAction::Sweeps(pr) = &act {
-                self.requests += 1;
-                let detail = json!({"repo": pr.repo, "pr_number": pr.number});
-                let reconcile_request = cluster::reconcile_request(&format!("person-{}", self.requests), detail);
-                tokio::spawn(Arc::clone(&self.cluster).reconcile(reconcile_request));
+        for action in self.users.take_due(now) {
+            self.shared.trace(|| format!("users: {action:?}"));
+            if let UserAction::Sweep(pr) = &action {
+                self.request_reconcile("person", json!({"repo": pr.repo, "pr_number": pr.number}));
             }
-            if let UserAction::Presses(pr, button) = &act {
-                self.pressed += 1;
-                self.cluster.pressing.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(Arc::clone(&self.cluster).press(pr.clone(), *button, self.pressed));
+            if let UserAction::Dashboard(pr, action) = &action {
+                self.dashboard_actions += 1;
+                self.cluster.dashboard_actions.fetch_add(1, Ordering::Relaxed);
+                let cluster = Arc::clone(&self.cluster);
+                tokio::spawn(cluster.act_on_dashboard(pr.clone(), *action, self.dashboard_actions));
             }
-            let said = act.happen(&mut self.shared().world());
-            self.users.wait_for(&act, said, now);
+            let comment = action.apply(&mut self.shared.world());
+            self.users.commented(&action, comment, now);
         }
-        let cluster = Arc::clone(&self.cluster);
-        let unheard = self.users.unheard(&cluster.shared.world(), now);
-        for act in unheard {
-            self.users.again(act, now);
-        }
+        self.users.repeat_unacknowledged(&self.shared.world(), now);
     }
 
-    /// Who was called may come.
-    fn hear_calls(&mut self, now: Timestamp) {
-        let calls: Vec<Pr> = {
-            let checker = locked(&self.shared().checker);
-            checker.escalations[self.called..].iter().map(|one| crate::invariants::fakes_pr(&one.pr)).collect()
-        };
-        self.called += calls.len();
-        for pr in calls {
-            self.users.called(&pr, now);
-        }
-    }
-
-    /// Pull requests that were not there before, and what the world has done.
-    fn meet_new_ones(&mut self, now: Timestamp) {
-        let cluster = Arc::clone(&self.cluster);
-        let world = locked(&cluster.shared.world);
-        for pr in world.pulls_after(self.known) {
-            self.known += 1;
-            if cluster.shared.faults.has(InternalFault::Users) {
-                self.users.hear_of(&pr, now);
+    fn see_new_prs(&mut self, now: Timestamp) {
+        let (shared, has_users) = (Arc::clone(&self.shared), self.has_users());
+        let world = locked(&shared.world);
+        for pr in world.pulls_after(self.known_prs) {
+            self.known_prs += 1;
+            if has_users {
+                self.users.pull_request_opened(&pr, now);
             }
-            self.unsettled.insert(pr);
+            self.open.insert(pr);
         }
-        if cluster.shared.trace.is_some() {
-            let effects = &world.effects()[self.shown..];
-            for effect in effects {
+        if shared.config.trace {
+            for effect in &world.effects()[self.traced_effects..] {
                 let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
                 let detail = domain::event::cut(&effect.detail.replace('\n', " "), 80);
-                cluster.shared.trace(|| format!("world: {} {:?} {pr} {detail}", effect.by, effect.deed));
+                shared.trace(|| format!("fakes: {} {:?} {pr} {detail}", effect.by, effect.deed));
             }
-            self.shown += effects.len();
+            self.traced_effects = world.effects().len();
         }
     }
 
     fn next_at(&self) -> Timestamp {
-        let world = locked(&self.shared().world).next_event_at();
-        let queue = locked(&self.shared().queue).next_at();
+        let world = locked(&self.shared.world).next_event_at();
+        let queue = locked(&self.shared.queue).queue.next_visible_at();
         let doubled = self.doubled.iter().map(|(at, _)| *at).min();
-        [world, queue, doubled, self.users.next_at()]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(self.next_tick)
-            .min(self.next_tick)
+        let due = [world, queue, doubled, self.users.next_at()].into_iter().flatten().min();
+        due.map_or(self.next_tick, |due| due.min(self.next_tick))
+    }
+
+    fn all_prs(&self) -> Vec<Pr> {
+        locked(&self.shared.world).pulls().map(|(pr, _)| pr).collect()
     }
 
     /// Whether everything has ended, and nothing is under way.
     async fn is_over(&mut self, now: Timestamp) -> bool {
         // One that has not ended is enough to know.
-        while let Some(pr) = self.unsettled.first() {
-            if final_checks::end_of(self.shared(), pr).is_err() {
+        while let Some(pr) = self.open.first() {
+            if final_checks::final_state(&self.shared, pr).is_err() {
                 return false;
             }
-            self.unsettled.pop_first();
+            self.open.pop_first();
         }
-        if now < self.last_opening || !self.users.is_done() {
+        let running = self.cluster.running.load(Ordering::Relaxed);
+        if now < self.last_opening
+            || !self.users.is_done()
+            || self.cluster.dashboard_actions.load(Ordering::Relaxed) > 0
+            || running > 1
+            || !locked(&self.shared.queue).queue.is_empty()
+            || !final_checks::left_behind(&self.shared).await.is_empty()
+        {
             return false;
         }
-        let pressing = self.cluster.pressing.load(Ordering::Relaxed);
-        let idle = pressing == 0
-            && self.cluster.running.load(Ordering::Relaxed) <= 1
-            && locked(&self.shared().queue).len() == 0;
-        if !idle || !final_checks::left_behind(self.shared()).await.iter().all(|key| key.starts_with("RUN#sweep")) {
-            return false;
-        }
-        // Somebody may have come back: all of them once more.
-        let all: Vec<Pr> = locked(&self.shared().world).pulls().map(|(pr, _)| pr).collect();
-        self.unsettled = all.into_iter().filter(|pr| final_checks::end_of(self.shared(), pr).is_err()).collect();
-        self.unsettled.is_empty()
+        // One may have been reopened: all of them once more.
+        let is_open = |pr: &Pr| final_checks::final_state(&self.shared, pr).is_err();
+        self.open = self.all_prs().into_iter().filter(is_open).collect();
+        self.open.is_empty()
     }
 
-    async fn outcome(self, config: &SimConfig) -> SimResult {
-        let shared = Arc::clone(&self.cluster.shared);
-        let now = shared.now();
+    async fn result(self) -> SimResult {
+        let shared = &self.shared;
         let mut outcome = Outcome { seeds: 1, ..Outcome::default() };
-        let all: Vec<Pr> = locked(&shared.world).pulls().map(|(pr, _)| pr).collect();
-        for pr in &all {
+        for pr in self.all_prs() {
             outcome.prs += 1;
-            match final_checks::end_of(&shared, pr) {
+            match final_checks::final_state(shared, &pr) {
                 Ok(FinalState::Merged) => outcome.merged += 1,
                 Ok(FinalState::Replaced) => outcome.replaced += 1,
                 Ok(FinalState::Closed) => outcome.closed += 1,
                 Ok(FinalState::Escalated) => outcome.escalated += 1,
-                Err(why) => final_checks::note(&mut locked(&shared.checker), &why, pr, now),
+                Err((invariant, detail)) => shared.violated(invariant, detail),
             }
         }
-        let left = final_checks::left_behind(&shared).await;
-        let mut checker = locked(&shared.checker);
-        for key in left.iter().filter(|key| !key.starts_with("RUN#sweep")) {
-            checker.violated(Invariant::LeftBehind, now, key.clone());
+        for key in final_checks::left_behind(shared).await {
+            shared.violated(Invariant::LeftBehind, key);
         }
         let world = locked(&shared.world);
         for request in world.unknown_requests() {
-            checker.violated(Invariant::UnknownRequest, now, request.clone());
+            shared.violated(Invariant::UnknownRequest, request.clone());
         }
-        outcome.take(&checker, config.seed);
-        outcome.dead_letters = locked(&shared.queue).dead().len() as u64;
-        outcome.sweeps = self.cluster.swept.load(Ordering::Relaxed);
-        outcome.killed = self.cluster.killed.load(Ordering::Relaxed);
+        let mut checker = locked(&shared.checker);
+        outcome.read(&checker, shared.config.seed);
+        outcome.dead_letters = locked(&shared.queue).queue.dead().len() as u64;
+        outcome.sweeps = self.cluster.sweeps.load(Ordering::Relaxed);
+        outcome.killed = self.cluster.crashes.load(Ordering::Relaxed);
         outcome.github_requests = world.requests();
-        outcome.idle_ticks = self.idle;
-        outcome.store_requests = shared.asked.load(Ordering::Relaxed);
+        outcome.idle_ticks = self.idle_ticks;
+        outcome.store_requests = shared.store_requests.load(Ordering::Relaxed);
         for violation in &checker.violations {
-            shared.trace(|| format!("WRONG {}: {} (at {})", violation.what.name(), violation.detail, violation.at));
+            shared.trace(|| {
+                format!("VIOLATED {}: {} (at {})", violation.invariant.name(), violation.detail, violation.at)
+            });
         }
-        let trace = shared.trace.as_ref().map(|trace| std::mem::take(&mut *locked(trace))).unwrap_or_default();
+        let trace = std::mem::take(&mut *locked(&shared.trace));
         let calls = locked(&shared.calls).clone();
         SimResult { outcome, trace, log: checker.log.take().unwrap_or_default(), calls }
     }
 }
 
 fn minute_after(at: Timestamp) -> Timestamp {
-    later(domain::breaker::minute_of(at), MINUTE)
+    later(domain::breaker::minute_of(at), TICK)
 }

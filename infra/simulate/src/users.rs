@@ -1,82 +1,83 @@
-//! Users, as they are: they ask, they command what they may and what they may not, they push, hold, merge and close; and some
-//! of them read their mail and repair what nobody else can.
+//! Users: they command what they may and what they may not, push, hold, merge and close; some of them read their mail and
+//! repair what only a person can.
 
 use std::collections::BTreeMap;
 
+use domain::pull_request::later;
 use jiff::{SignedDuration, Timestamp};
 use world::{Deed, Pr, World};
 
 use crate::dashboard_users::DashboardAction;
-use crate::queue::later;
 use crate::rng::Rng;
 
-/// Something somebody does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UserAction {
-    /// Writes a comment.
-    Says(Pr, &'static str, &'static str),
-    Pushes(Pr),
-    Merges(Pr),
-    Closes(Pr),
-    ReopenChange(Pr),
-    Labels(Pr, bool),
-    Drafts(Pr, bool),
-    PushesBase(Pr),
-    /// Asks for a sweep of this one.
-    Sweeps(Pr),
-    /// Presses a button of the dashboard.
-    Presses(Pr, DashboardAction),
-    /// Has read the mail, and repairs.
-    Repairs(Pr),
+    /// By this login, this text.
+    Comment(Pr, &'static str, &'static str),
+    Push(Pr),
+    Merge(Pr),
+    Close(Pr),
+    Reopen(Pr),
+    HoldLabel(Pr, bool),
+    Draft(Pr, bool),
+    PushBase(Pr),
+    /// Requests a reconcile of this one.
+    Sweep(Pr),
+    Dashboard(Pr, DashboardAction),
+    /// Does what an escalation asked for.
+    Repair(Pr),
 }
 
-/// What people are going to do.
+type Agenda = BTreeMap<(Timestamp, u64), UserAction>;
+
 #[derive(Debug)]
 pub(crate) struct Users {
     rng: Rng,
-    plans: BTreeMap<(Timestamp, u64), UserAction>,
-    planned: u64,
-    repaired: BTreeMap<Pr, u32>,
-    /// Commands that somebody waits to see acknowledged: when they look, the comment, and what it said.
-    waiting: BTreeMap<(Timestamp, u64), UserAction>,
+    planned: Agenda,
+    count: u64,
+    escalations: BTreeMap<Pr, u32>,
+    /// Comments that must be acknowledged by a reaction: by when, and their id.
+    unacknowledged: Agenda,
 }
 
-/// Somebody who sees no reaction to a command after this long says it again: webhooks get lost.
-const UNHEARD_AFTER: SignedDuration = SignedDuration::from_mins(45);
+/// A user who sees no reaction to a command after this long repeats it: webhooks get lost.
+const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(45);
 
 impl Users {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            rng: Rng::new(seed, 2),
-            plans: BTreeMap::new(),
-            planned: 0,
-            repaired: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-        }
+        let (planned, unacknowledged) = (Agenda::new(), Agenda::new());
+        Self { rng: Rng::new(seed, 2), planned, count: 0, escalations: BTreeMap::new(), unacknowledged }
     }
 
-    fn plan(&mut self, at: Timestamp, act: UserAction) {
-        self.planned += 1;
-        self.plans.insert((at, self.planned), act);
+    pub(crate) fn plan(&mut self, at: Timestamp, action: UserAction) {
+        self.count += 1;
+        self.planned.insert((at, self.count), action);
     }
 
+    /// In seconds, so that not everything happens on the minute.
     fn minutes(&mut self, low: u64, high: u64) -> SignedDuration {
-        // In seconds, so that not everything happens on the minute.
-        SignedDuration::from_secs(i64::try_from(self.rng.between(low * 60, high * 60)).unwrap_or(60))
+        self.rng.seconds(low * 60, high * 60)
     }
 
-    /// There is a new pull request: somebody may have plans with it.
-    pub(crate) fn hear_of(&mut self, pr: &Pr, now: Timestamp) {
+    /// Plans an action, and what undoes it.
+    fn plan_both(&mut self, at: Timestamp, action: UserAction, undo: UserAction, (low, high): (u64, u64)) {
+        let until = self.minutes(low, high);
+        self.plan(at, action);
+        self.plan(later(at, until), undo);
+    }
+
+    /// Some users do something about a new pull request.
+    pub(crate) fn pull_request_opened(&mut self, pr: &Pr, now: Timestamp) {
         if !self.rng.happens(300) {
             return;
         }
         let wait = self.minutes(0, 120);
         let at = later(now, wait);
         let pr = pr.clone();
-        let who = *self.rng.pick(&["danny", "maria", "guest"]).unwrap_or(&"danny");
+        let login = self.rng.pick(["danny", "maria", "guest"]);
         match self.rng.below(22) {
             0..=4 => {
-                const ASKS: [&str; 10] = [
+                let text = self.rng.pick([
                     "/status",
                     "/explain",
                     "/rebuild",
@@ -87,162 +88,137 @@ impl Users {
                     "/update-branch",
                     "/approve",
                     "/rebild please",
-                ];
-                let what = *self.rng.pick(&ASKS).unwrap_or(&"/status");
-                self.plan(at, UserAction::Says(pr, who, what));
+                ]);
+                self.plan(at, UserAction::Comment(pr, login, text));
             }
             5 | 6 => {
-                let until = self.minutes(5, 180);
-                self.plan(at, UserAction::Says(pr.clone(), "danny", "/hold until the release is out"));
-                self.plan(later(at, until), UserAction::Says(pr, "danny", "/resume"));
+                let hold = UserAction::Comment(pr.clone(), "danny", "/hold until the release is out");
+                self.plan_both(at, hold, UserAction::Comment(pr, "danny", "/resume"), (5, 180));
             }
-            7 => self.plan(at, UserAction::Says(pr, "maria", "/cancel not needed any more")),
-            8 => self.plan(at, UserAction::Says(pr, "maria", "/close-and-reopen")),
-            9 => self.plan(at, UserAction::Pushes(pr)),
-            10 => self.plan(at, UserAction::Merges(pr)),
+            7 => self.plan(at, UserAction::Comment(pr, "maria", "/cancel not needed any more")),
+            8 => self.plan(at, UserAction::Comment(pr, "maria", "/close-and-reopen")),
+            9 => self.plan(at, UserAction::Push(pr)),
+            10 => self.plan(at, UserAction::Merge(pr)),
             11 => {
                 let until = self.minutes(0, 60);
-                let back = self.rng.happens(700);
-                self.plan(at, UserAction::Closes(pr.clone()));
-                if back {
-                    self.plan(later(at, until), UserAction::ReopenChange(pr));
+                let reopens = self.rng.happens(700);
+                self.plan(at, UserAction::Close(pr.clone()));
+                if reopens {
+                    self.plan(later(at, until), UserAction::Reopen(pr));
                 }
             }
             12 => {
-                let until = self.minutes(5, 120);
-                self.plan(at, UserAction::Labels(pr.clone(), true));
-                self.plan(later(at, until), UserAction::Labels(pr, false));
+                let (hold, resume) = (UserAction::HoldLabel(pr.clone(), true), UserAction::HoldLabel(pr, false));
+                self.plan_both(at, hold, resume, (5, 120));
             }
             13 => {
-                let until = self.minutes(1, 90);
-                self.plan(at, UserAction::Drafts(pr.clone(), true));
-                self.plan(later(at, until), UserAction::Drafts(pr, false));
+                let (draft, ready) = (UserAction::Draft(pr.clone(), true), UserAction::Draft(pr, false));
+                self.plan_both(at, draft, ready, (1, 90));
             }
-            14 => self.plan(at, UserAction::PushesBase(pr)),
-            15..=20 => self.sit_down(at, pr),
-            _ => self.plan(at, UserAction::Sweeps(pr)),
+            14 => self.plan(at, UserAction::PushBase(pr)),
+            15..=20 => self.plan_dashboard(at, pr),
+            _ => self.plan(at, UserAction::Sweep(pr)),
         }
     }
 
-    /// Somebody sits down at the dashboard. What they stop they let go again.
-    fn sit_down(&mut self, at: Timestamp, pr: Pr) {
-        const BUTTONS: [DashboardAction; 12] = [
-            DashboardAction::Look,
-            DashboardAction::Sweep,
-            DashboardAction::CancelRun,
-            DashboardAction::ApproveRun,
-            DashboardAction::RejectRun,
-            DashboardAction::ResetBreaker,
-            DashboardAction::Command("/rebuild"),
-            DashboardAction::Command("/recheck-policy"),
-            DashboardAction::Command("/recheck-approval"),
-            DashboardAction::Command("/merge"),
-            DashboardAction::Command("/update-branch"),
-            DashboardAction::Command("/close-and-reopen"),
-        ];
+    /// What is paused or held is resumed later.
+    fn plan_dashboard(&mut self, at: Timestamp, pr: Pr) {
         let until = self.minutes(3, 60);
-        match self.rng.below(6) {
-            0 => {
-                self.plan(at, UserAction::Presses(pr.clone(), DashboardAction::Pause));
-                self.plan(later(at, until), UserAction::Presses(pr, DashboardAction::Unpause));
-            }
-            1 => {
-                self.plan(at, UserAction::Presses(pr.clone(), DashboardAction::Command("/hold")));
-                self.plan(later(at, until), UserAction::Presses(pr, DashboardAction::Command("/resume")));
-            }
+        let (action, undo) = match self.rng.below(6) {
+            0 => (DashboardAction::Pause, Some(DashboardAction::Unpause)),
+            1 => (DashboardAction::Command("/hold"), Some(DashboardAction::Command("/resume"))),
             _ => {
-                let button = *self.rng.pick(&BUTTONS).unwrap_or(&DashboardAction::Look);
-                self.plan(at, UserAction::Presses(pr, button));
+                let action = self.rng.pick([
+                    DashboardAction::Look,
+                    DashboardAction::Sweep,
+                    DashboardAction::CancelRun,
+                    DashboardAction::ApproveRun,
+                    DashboardAction::RejectRun,
+                    DashboardAction::ResetBreaker,
+                    DashboardAction::Command("/rebuild"),
+                    DashboardAction::Command("/recheck-policy"),
+                    DashboardAction::Command("/recheck-approval"),
+                    DashboardAction::Command("/merge"),
+                    DashboardAction::Command("/update-branch"),
+                    DashboardAction::Command("/close-and-reopen"),
+                ]);
+                (action, None)
             }
+        };
+        self.plan(at, UserAction::Dashboard(pr.clone(), action));
+        if let Some(undo) = undo {
+            self.plan(later(at, until), UserAction::Dashboard(pr, undo));
         }
     }
 
-    /// Somebody is going to press this.
-    pub(crate) fn will_press(&mut self, at: Timestamp, pr: Pr, button: DashboardAction) {
-        self.plan(at, UserAction::Presses(pr, button));
-    }
-
-    /// A person was called: some come.
-    pub(crate) fn called(&mut self, pr: &Pr, now: Timestamp) {
-        let times = self.repaired.entry(pr.clone()).or_default();
+    /// Some escalations are answered by a repair.
+    pub(crate) fn escalated(&mut self, pr: &Pr, now: Timestamp) {
+        let times = self.escalations.entry(pr.clone()).or_default();
         *times += 1;
         if *times <= 2 && self.rng.happens(500) {
             let wait = self.minutes(5, 240);
-            self.plan(later(now, wait), UserAction::Repairs(pr.clone()));
+            self.plan(later(now, wait), UserAction::Repair(pr.clone()));
         }
     }
 
-    /// Something was said, as this comment: who lets a pull request go makes sure of it.
-    pub(crate) fn wait_for(&mut self, act: &UserAction, comment: Option<u64>, now: Timestamp) {
-        if let (UserAction::Says(_, _, "/resume"), Some(comment)) = (act, comment) {
-            self.waiting.insert((later(now, UNHEARD_AFTER), comment), act.clone());
+    /// A `/resume` must be acknowledged, or the pull request is held for ever.
+    pub(crate) fn commented(&mut self, action: &UserAction, comment: Option<u64>, now: Timestamp) {
+        if let (UserAction::Comment(_, _, "/resume"), Some(comment)) = (action, comment) {
+            self.unacknowledged.insert((later(now, REPEAT_AFTER), comment), action.clone());
         }
     }
 
-    /// What nobody has reacted to by now.
-    pub(crate) fn unheard(&mut self, world: &World, now: Timestamp) -> Vec<UserAction> {
-        let mut acts = Vec::new();
-        while let Some(((at, comment), act)) = self.waiting.pop_first() {
-            if at > now {
-                self.waiting.insert((at, comment), act);
-                break;
-            }
-            let UserAction::Says(pr, ..) = &act else { continue };
-            let heard = world.comments(pr).any(|one| one.id == comment && !one.reactions.is_empty());
-            if !heard && is_open(world, pr) {
-                acts.push(act);
+    /// Plans again what was not acknowledged in time.
+    pub(crate) fn repeat_unacknowledged(&mut self, world: &World, now: Timestamp) {
+        while let Some(entry) = self.unacknowledged.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((_, comment), action) = entry.remove_entry();
+            let UserAction::Comment(pr, ..) = &action else { continue };
+            let acknowledged = world.comments(pr).any(|one| one.id == comment && !one.reactions.is_empty());
+            if !acknowledged && is_open(world, pr) {
+                self.plan(now, action);
             }
         }
-        acts
     }
 
-    /// It is said again.
-    pub(crate) fn again(&mut self, act: UserAction, now: Timestamp) {
-        self.plan(now, act);
-    }
-
-    /// When somebody next does something.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
-        let first = |acts: &BTreeMap<(Timestamp, u64), UserAction>| acts.first_key_value().map(|((at, _), _)| *at);
-        [first(&self.plans), first(&self.waiting)].into_iter().flatten().min()
+        let first = |agenda: &Agenda| agenda.first_key_value().map(|((at, _), _)| *at);
+        [first(&self.planned), first(&self.unacknowledged)].into_iter().flatten().min()
     }
 
-    /// What is done by now.
-    pub(crate) fn due(&mut self, now: Timestamp) -> Vec<UserAction> {
-        let mut acts = Vec::new();
-        while self.plans.first_key_value().is_some_and(|((at, _), _)| *at <= now) {
-            acts.extend(self.plans.pop_first().map(|(_, act)| act));
+    pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<UserAction> {
+        let mut due = Vec::new();
+        while let Some(entry) = self.planned.first_entry().filter(|entry| entry.key().0 <= now) {
+            due.push(entry.remove());
         }
-        acts
+        due
     }
 
-    /// Whether nobody has plans any more.
     pub(crate) fn is_done(&self) -> bool {
-        self.plans.is_empty() && self.waiting.is_empty()
+        self.planned.is_empty() && self.unacknowledged.is_empty()
     }
 }
 
 impl UserAction {
-    /// Does it to the world, and answers which comment was written; a sweep is asked for elsewhere.
-    pub(crate) fn happen(&self, world: &mut World) -> Option<u64> {
+    /// Acts on the fakes, and answers which comment was written. Sweeps and the dashboard go to Suture instead.
+    pub(crate) fn apply(&self, world: &mut World) -> Option<u64> {
         match self {
-            Self::Says(pr, who, what) => return world.person_comments(pr, who, what),
-            Self::Pushes(pr) if is_open(world, pr) => _ = world.person_pushes(pr, "danny"),
-            Self::Merges(pr) => world.person_merges(pr, "maria"),
-            Self::Closes(pr) if is_open(world, pr) => world.person_closes(pr, "maria"),
-            Self::ReopenChange(pr) if was_closed_by(world, pr, "maria") => _ = world.person_reopens(pr, "maria"),
-            Self::Labels(pr, true) => world.person_labels(pr, "danny", "suture/hold"),
-            Self::Labels(pr, false) => world.person_unlabels(pr, "danny", "suture/hold"),
-            Self::Drafts(pr, draft) if is_open(world, pr) => world.person_drafts(pr, "danny", *draft),
-            Self::PushesBase(pr) => world.push_base(&pr.repo),
-            Self::Repairs(pr) if is_open(world, pr) => repair(world, pr),
-            Self::Pushes(_)
-            | Self::Closes(_)
-            | Self::ReopenChange(_)
-            | Self::Drafts(..)
-            | Self::Repairs(_)
-            | Self::Presses(..)
-            | Self::Sweeps(_) => {}
+            Self::Comment(pr, login, text) => return world.person_comments(pr, login, text),
+            Self::Push(pr) if is_open(world, pr) => _ = world.person_pushes(pr, "danny"),
+            Self::Merge(pr) => world.person_merges(pr, "maria"),
+            Self::Close(pr) if is_open(world, pr) => world.person_closes(pr, "maria"),
+            Self::Reopen(pr) if was_closed_by(world, pr, "maria") => _ = world.person_reopens(pr, "maria"),
+            Self::HoldLabel(pr, true) => world.person_labels(pr, "danny", "suture/hold"),
+            Self::HoldLabel(pr, false) => world.person_unlabels(pr, "danny", "suture/hold"),
+            Self::Draft(pr, draft) if is_open(world, pr) => world.person_drafts(pr, "danny", *draft),
+            Self::PushBase(pr) => world.push_base(&pr.repo),
+            Self::Repair(pr) if is_open(world, pr) => repair(world, pr),
+            Self::Push(_)
+            | Self::Close(_)
+            | Self::Reopen(_)
+            | Self::Draft(..)
+            | Self::Repair(_)
+            | Self::Dashboard(..)
+            | Self::Sweep(_) => {}
         }
         None
     }
@@ -258,13 +234,12 @@ fn is_open(world: &World, pr: &Pr) -> bool {
     world.pull(pr).is_some_and(world::Pull::is_open)
 }
 
-/// Does what is needed, as far as it is known.
 fn repair(world: &mut World, pr: &Pr) {
     match world.needs_a_person(pr) {
         Some(why) if why.contains("conflict") => _ = world.person_resolves(pr, "danny"),
         Some(why) if why.contains("policy") => world.person_repairs_policy(pr),
         Some(_) => _ = world.person_pushes(pr, "danny"),
-        // Called for nothing, as far as anybody can see: merged by hand.
+        // Nothing to repair, as far as anybody can see: merged by hand.
         None => world.person_merges(pr, "maria"),
     }
 }

@@ -1,5 +1,5 @@
-//! What the terminal shows: one line for each event that a person wants to see, aligned, in colour only on a terminal. The
-//! time is when Suture noted it, which for what it missed is later than it happened.
+//! The console: one aligned line for each event that a person wants to see, in colour only on a terminal. The time is when
+//! Suture noted the event, which for a missed one is later than it happened.
 
 use std::io::Write as _;
 
@@ -16,47 +16,52 @@ const WORD: usize = 9;
 /// Longest text shown, in characters.
 const TEXT: usize = 110;
 
-/// Something that may be worth a line.
+/// What may be worth a line.
 #[derive(Debug)]
 pub(super) enum ConsoleEvent {
-    /// An entry of the log.
-    Event { at: Timestamp, event: Box<Event> },
-    /// A run, as it was written.
-    Run { at: Timestamp, run: Box<Run> },
-    /// A mail went out.
-    Mail { at: Timestamp, subject: String },
-    /// Something about this process itself.
-    Note { at: Timestamp, text: String },
+    Event {
+        at: Timestamp,
+        event: Box<Event>,
+    },
+    Run {
+        at: Timestamp,
+        run: Box<Run>,
+    },
+    Mail {
+        at: Timestamp,
+        subject: String,
+    },
+    /// About this process itself.
+    Note {
+        at: Timestamp,
+        text: String,
+    },
 }
 
-/// The way to the terminal.
 #[derive(Debug, Clone)]
 pub(super) struct Console(UnboundedSender<ConsoleEvent>);
 
 impl Console {
-    /// A way, and its end.
     pub(super) fn open() -> (Self, UnboundedReceiver<ConsoleEvent>) {
         let (sender, receiver) = unbounded_channel();
         (Self(sender), receiver)
     }
 
-    /// Tells something. If nobody prints any more, nobody reads.
-    pub(super) fn tell(&self, news: ConsoleEvent) {
-        let _ = self.0.send(news);
+    pub(super) fn show(&self, event: ConsoleEvent) {
+        let _ = self.0.send(event);
     }
 }
 
-/// Prints what is told, until nobody can tell anything any more.
-pub(super) async fn print(mut told: UnboundedReceiver<ConsoleEvent>, colour: bool) {
-    while let Some(news) = told.recv().await {
-        for line in lines_of(&news) {
-            // A reader who has seen enough is no reason to stop healing.
+/// Prints until all senders are gone.
+pub(super) async fn print(mut events: UnboundedReceiver<ConsoleEvent>, colour: bool) {
+    while let Some(event) = events.recv().await {
+        for line in lines_of(&event) {
+            // A closed pipe is no reason to stop.
             let _ = writeln!(std::io::stdout(), "{}", line.shown(colour));
         }
     }
 }
 
-/// How a line is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tone {
     Plain,
@@ -87,6 +92,10 @@ struct Line {
 }
 
 impl Line {
+    fn new(at: Timestamp, word: &'static str, tone: Tone, text: String) -> Self {
+        Self { at, name: String::new(), word, tone, text }
+    }
+
     fn shown(&self, colour: bool) -> String {
         let clock = self.at.to_string();
         let clock = clock.get(11..19).unwrap_or(&clock);
@@ -104,16 +113,12 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn lines_of(news: &ConsoleEvent) -> Vec<Line> {
-    match news {
+fn lines_of(event: &ConsoleEvent) -> Vec<Line> {
+    match event {
         ConsoleEvent::Event { at, event } => event_lines(*at, event),
         ConsoleEvent::Run { at, run } => healed(*at, run).into_iter().collect(),
-        ConsoleEvent::Mail { at, subject } => {
-            vec![Line { at: *at, name: String::new(), word: "mail", tone: Tone::Alarm, text: subject.clone() }]
-        }
-        ConsoleEvent::Note { at, text } => {
-            vec![Line { at: *at, name: String::new(), word: "note", tone: Tone::Plain, text: text.clone() }]
-        }
+        ConsoleEvent::Mail { at, subject } => vec![Line::new(*at, "mail", Tone::Alarm, subject.clone())],
+        ConsoleEvent::Note { at, text } => vec![Line::new(*at, "note", Tone::Plain, text.clone())],
     }
 }
 
@@ -121,74 +126,61 @@ fn short(pr: &domain::id::PrId) -> String {
     format!("{}#{}", pr.repo.name(), pr.number)
 }
 
+/// The events that get a line, besides claims.
+const SHOWN: [(EventKind, &str, Tone); 14] = [
+    (EventKind::PrOpened, "opened", Tone::Plain),
+    (EventKind::PrReopened, "reopened", Tone::Plain),
+    (EventKind::PrLinked, "linked", Tone::Plain),
+    (EventKind::PrClosed, "closed", Tone::Plain),
+    (EventKind::MergeSucceeded, "merged", Tone::Good),
+    (EventKind::PrMerged, "merged", Tone::Good),
+    (EventKind::PostMergeVerified, "verified", Tone::Good),
+    (EventKind::RemediationEnded, "no use", Tone::Trouble),
+    (EventKind::StateDriftCorrected, "missed", Tone::Trouble),
+    (EventKind::WouldRemedy, "observed", Tone::Trouble),
+    (EventKind::WouldEscalate, "observed", Tone::Trouble),
+    (EventKind::CommandReceived, "command", Tone::Work),
+    (EventKind::EscalatedNeedsIntervention, "escalated", Tone::Alarm),
+    (EventKind::Anomaly, "anomaly", Tone::Alarm),
+];
+
 fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
     let payload = &event.payload;
-    let by = payload.by.as_deref().map_or_else(String::new, |by| format!("by {by}"));
-    let line = |word, tone, text: String| Line { at, name: short(&event.pr), word, tone, text };
+    let line = |word, tone, text: String| Line { name: short(&event.pr), ..Line::new(at, word, tone, text) };
     if let Some(strategy) = event.kind.claims() {
         return vec![
             line("stuck", Tone::Trouble, payload.text.clone()),
             line("remedy", Tone::Work, format!("Suture will {}", comment::desk::doing(strategy))),
         ];
     }
-    let with = |text: &str| [by.as_str(), text].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(", ");
-    let one = match event.kind {
-        EventKind::PrOpened => {
-            line("opened", Tone::Plain, payload.name.clone().unwrap_or_else(|| payload.text.clone()))
-        }
-        EventKind::PrReopened => line("reopened", Tone::Plain, with(&payload.text)),
-        EventKind::MergeSucceeded | EventKind::PrMerged => line("merged", Tone::Good, with(&payload.text)),
-        EventKind::PrClosed => line("closed", Tone::Plain, with(&payload.text)),
-        EventKind::PrLinked => line("linked", Tone::Plain, payload.text.clone()),
-        // Told when its run is written.
-        EventKind::RemediationEnded if event.is_healed() => return Vec::new(),
-        EventKind::RemediationEnded => line("no use", Tone::Trouble, payload.text.clone()),
-        EventKind::EscalatedNeedsIntervention => line("escalated", Tone::Alarm, payload.text.clone()),
-        EventKind::CommandReceived => {
-            let command = payload.name.as_deref().unwrap_or("a command");
-            line("command", Tone::Work, format!("{command} {}", with(&payload.text)))
-        }
-        EventKind::StateDriftCorrected => line("missed", Tone::Trouble, payload.text.clone()),
-        EventKind::WouldRemedy | EventKind::WouldEscalate => line("observed", Tone::Trouble, payload.text.clone()),
-        EventKind::PostMergeVerified => line("verified", Tone::Good, payload.text.clone()),
-        EventKind::Anomaly => line("anomaly", Tone::Alarm, payload.anomaly.clone().unwrap_or_default()),
-        EventKind::PrEdited
-        | EventKind::BranchUpdated
-        | EventKind::BaseMoved
-        | EventKind::ChecksStarted
-        | EventKind::CheckReported
-        | EventKind::ChecksPassed
-        | EventKind::ChecksFailed
-        | EventKind::PolicyStarted
-        | EventKind::PolicyPassed
-        | EventKind::PolicyFailed
-        | EventKind::ApprovalGranted
-        | EventKind::ApprovalDismissed
-        | EventKind::MergeAttempted
-        | EventKind::MergeFailed
-        | EventKind::RemediationAccepted
-        | EventKind::RemediationBranchUpdate
-        | EventKind::RemediationRebuild
-        | EventKind::RemediationRetriggerPolicy
-        | EventKind::RemediationRetriggerSod
-        | EventKind::RemediationRetriggerApprover
-        | EventKind::RemediationRetriggerMerge
-        | EventKind::RemediationCloseAndReopen => return Vec::new(),
-    };
-    vec![one]
+    let Some((kind, word, tone)) = SHOWN.into_iter().find(|(kind, ..)| *kind == event.kind) else { return Vec::new() };
+    // A remedy that helped is shown when its run is written.
+    if event.is_healed() {
+        return Vec::new();
+    }
+    let by = payload.by.as_deref().map_or_else(String::new, |by| format!("by {by}"));
+    let mut text = [by.as_str(), &payload.text].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(", ");
+    if kind == EventKind::PrOpened {
+        text = payload.name.clone().unwrap_or(text);
+    } else if kind == EventKind::CommandReceived {
+        text = format!("{} {text}", payload.name.as_deref().unwrap_or("a command"));
+    } else if kind == EventKind::Anomaly {
+        text = payload.anomaly.clone().unwrap_or_default();
+    }
+    vec![line(word, tone, text)]
 }
 
-/// A remedy that was proven by the event it expected.
+/// A remedy that completed by the event it expected.
 fn healed(at: Timestamp, run: &Run) -> Option<Line> {
     let (RunKind::Remedy(strategy), RunState::Completed, Some(pr)) = (run.kind, run.state, &run.pr) else {
         return None;
     };
-    // What was answered by the failure it was to cure is told as `no use`, by its event.
+    // One that ended in the failure it was to cure is shown as `no use`, by its event.
     run.outcome.as_deref().is_none_or(remedy::helped).then_some(())?;
     let took = SignedDuration::from_millis(i64::try_from(run.duration_ms?).unwrap_or(0));
     let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} came"));
     let text = format!("{strategy} worked within {}{proof}", comment::duration(took));
-    Some(Line { at, name: short(pr), word: "healed", tone: Tone::Good, text })
+    Some(Line { name: short(pr), ..Line::new(at, "healed", Tone::Good, text) })
 }
 
 #[cfg(test)]
@@ -217,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_whatever_they_say() {
+    fn columns_are_aligned() {
         let opened = event(EventKind::PrOpened, Payload { name: Some("CVE-2026-1".to_owned()), ..Payload::default() });
         assert_eq!(shown(&opened), ["09:41:07  shop#7              opened     CVE-2026-1"]);
         let stuck = event(EventKind::RemediationRebuild, Payload::text("Rule 3:\n  the agent died"));
@@ -239,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_is_healed_once_and_useless_otherwise() {
+    fn remedy_is_shown_once_as_healed_or_as_no_use() {
         let named = |name: &str| Payload { name: Some(name.to_owned()), ..Payload::text("the build is gone") };
         assert!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Completed.name()))).is_empty());
         assert_eq!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Failed.name()))).len(), 1);
@@ -261,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_only_for_terminals() {
+    fn colours_are_for_terminals_only() {
         let news = event(EventKind::PrClosed, Payload::default());
         let line = &lines_of(&news)[0];
         assert!(line.shown(true).contains("\x1b[2mclosed"));

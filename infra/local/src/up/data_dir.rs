@@ -1,4 +1,4 @@
-//! The data directory: whose it is, that nobody else uses it, and the few small files beside the database.
+//! The data directory: its lock, what it is used for, and the few small files beside the database.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
@@ -9,25 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::StartError;
 
-/// What a directory is used for. A demo's clock and a demo's pull requests must not meet the real ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// The pretended world.
-    Demo,
-    /// A real GitHub.
-    Live,
-}
-
-impl Purpose {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Demo => "demo",
-            Self::Live => "live",
-        }
-    }
-}
-
-/// A directory of our own, for as long as this lives.
+/// A directory that no other process uses, for as long as this lives.
 #[derive(Debug)]
 pub(super) struct DataDir {
     path: PathBuf,
@@ -36,8 +18,8 @@ pub(super) struct DataDir {
 }
 
 impl DataDir {
-    /// Takes a directory, making it if need be.
-    pub(super) fn take(path: &Path, used_for: Purpose) -> Result<Self, StartError> {
+    /// `purpose` is `demo` or `live`: a demo's clock and pull requests must not meet the real ones.
+    pub(super) fn open(path: &Path, purpose: &str) -> Result<Self, StartError> {
         let shown = path.display();
         let unusable = |error: std::io::Error| {
             StartError(format!(
@@ -47,36 +29,30 @@ impl DataDir {
         fs::create_dir_all(path).map_err(unusable)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
         let lock = lock.map_err(unusable)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StartError(format!(
-                    "The data directory {shown} is in use by another process: stop that one, or give another directory with --data DIR."
-                )));
-            }
-            Err(TryLockError::Error(error)) => return Err(unusable(error)),
-        }
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StartError(format!(
+                "The data directory {shown} is in use by another process: stop that one, or give another directory with --data DIR."
+            )),
+            TryLockError::Error(error) => unusable(error),
+        })?;
         let data_dir = Self { path: path.to_owned(), _lock: lock };
-        match data_dir.text("use")? {
-            None => data_dir.keep("use", used_for.name())?,
-            Some(kept) if kept == used_for.name() => {}
-            Some(kept) => {
+        match data_dir.read("use")? {
+            None => data_dir.write("use", purpose)?,
+            Some(former) if former == purpose => {}
+            Some(former) => {
                 return Err(StartError(format!(
-                    "The data directory {shown} belongs to a {kept} and cannot be used for a {}: give another one with --data DIR.",
-                    used_for.name()
+                    "The data directory {shown} belongs to a {former} and cannot be used for a {purpose}: give another one with --data DIR."
                 )));
             }
         }
         Ok(data_dir)
     }
 
-    /// A file in it.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// What a small file says; nothing if it is not there.
-    pub(super) fn text(&self, name: &str) -> Result<Option<String>, StartError> {
+    fn read(&self, name: &str) -> Result<Option<String>, StartError> {
         match fs::read_to_string(self.file(name)) {
             Ok(text) => Ok(Some(text.trim().to_owned())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -84,8 +60,8 @@ impl DataDir {
         }
     }
 
-    /// Keeps a small file: all of it or, if the process dies meanwhile, what was there before. Only the owner may read it.
-    pub(super) fn keep(&self, name: &str, text: &str) -> Result<(), StartError> {
+    /// Atomic: if the process dies meanwhile, the former file is still there. Only the owner may read it.
+    fn write(&self, name: &str, text: &str) -> Result<(), StartError> {
         let (file, fresh) = (self.file(name), self.file(&format!("{name}.new")));
         let unwritable = |error| StartError(format!("{} cannot be written: {error}.", file.display()));
         let mut options = OpenOptions::new();
@@ -97,18 +73,16 @@ impl DataDir {
         fs::rename(&fresh, &file).map_err(unwritable)
     }
 
-    /// A small file of JSON; nothing if it is not there.
-    pub(super) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StartError> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
-        let read = serde_json::from_str(&text);
-        read.map(Some).map_err(|error| {
-            StartError(format!("{} is damaged: {error}. Remove it, or the whole directory.", self.file(name).display()))
+    pub(super) fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StartError> {
+        let Some(text) = self.read(name)? else { return Ok(None) };
+        serde_json::from_str(&text).map(Some).map_err(|error| {
+            let file = self.file(name);
+            StartError(format!("{} is damaged: {error}. Remove it, or the whole directory.", file.display()))
         })
     }
 
-    /// Keeps a small file of JSON.
-    pub(super) fn keep_json(&self, name: &str, value: &impl Serialize) -> Result<(), StartError> {
+    pub(super) fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), StartError> {
         let text = serde_json::to_string(value).map_err(|error| StartError(format!("{name}: {error}")))?;
-        self.keep(name, &text)
+        self.write(name, &text)
     }
 }

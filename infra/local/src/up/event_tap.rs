@@ -1,4 +1,4 @@
-//! The store, watched: what was written to the log is told to the terminal. Nothing else is different about it.
+//! A store that shows on the console what is written to the log and to runs.
 
 use std::sync::Arc;
 
@@ -12,34 +12,29 @@ use serde_dynamo::Item;
 
 use super::console::{Console, ConsoleEvent};
 
-/// A store that tells what is written to it.
 #[derive(Debug)]
 pub(super) struct EventTap {
     store: DynamoStore,
-    lines: Console,
+    console: Console,
 }
 
 impl EventTap {
-    pub(super) fn new(store: DynamoStore, lines: Console) -> Arc<Self> {
-        Arc::new(Self { store, lines })
+    pub(super) fn new(store: DynamoStore, console: Console) -> Arc<Self> {
+        Arc::new(Self { store, console })
     }
 }
 
-/// What some writes say, if they succeed.
-fn news(writes: &[Write], now: Timestamp) -> Vec<ConsoleEvent> {
-    let told = writes.iter().filter_map(|write| {
-        let Write::Put { key, item, .. } = write else { return None };
-        match key.table {
-            Table::Events => {
-                rows::read::<Event>(key, item).ok().map(|event| ConsoleEvent::Event { at: now, event: Box::new(event) })
-            }
-            Table::State if key.partition.starts_with("RUN#") => {
-                rows::read::<Run>(key, item).ok().map(|run| ConsoleEvent::Run { at: now, run: Box::new(run) })
-            }
-            Table::State => None,
+fn console_event(write: &Write, at: Timestamp) -> Option<ConsoleEvent> {
+    let Write::Put { key, item, .. } = write else { return None };
+    match key.table {
+        Table::Events => {
+            rows::read::<Event>(key, item).ok().map(|event| ConsoleEvent::Event { at, event: Box::new(event) })
         }
-    });
-    told.collect()
+        Table::State if key.partition.starts_with("RUN#") => {
+            rows::read::<Run>(key, item).ok().map(|run| ConsoleEvent::Run { at, run: Box::new(run) })
+        }
+        Table::State => None,
+    }
 }
 
 impl Store for EventTap {
@@ -52,9 +47,9 @@ impl Store for EventTap {
     }
 
     async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
-        let news = news(&writes, now);
+        let events: Vec<_> = writes.iter().filter_map(|write| console_event(write, now)).collect();
         self.store.write(writes, now).await?;
-        news.into_iter().for_each(|one| self.lines.tell(one));
+        events.into_iter().for_each(|event| self.console.show(event));
         Ok(())
     }
 

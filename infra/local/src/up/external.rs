@@ -1,29 +1,25 @@
-//! The outside, as this process reaches it: a real GitHub as the environment names it, or the pretended world. And who gets in.
+//! What this process talks to: a real GitHub as the environment names it, or the fakes. And the keys of the admin API.
 
-use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::policy::Policies;
-use http::Uri;
 use platform::clock::{Clock, SystemClock};
+use platform::github::GitHub;
 use platform::github::webhook::Own;
-use platform::github::webhook::signature::Secrets;
-use platform::github::{Credentials, GitHub};
 use platform::http::Transport;
-use platform::jenkins::{Jenkins, Login};
+use platform::jenkins::Jenkins;
 use platform::keys::Keys;
 use platform::wiring::{self, Environment};
+use simulate::FakeAccess;
 use webhook::Senders;
+use world::World;
 
 use super::StartError;
 use super::data_dir::DataDir;
 use super::demo::Demo;
-use super::publisher::Bots;
 
-/// The file with the key of our own making.
 const KEY_FILE: &str = "admin.key";
 
-/// The outside, as this process reaches it.
 pub(super) struct External {
     pub(super) policies: Policies,
     pub(super) senders: Senders,
@@ -33,7 +29,7 @@ pub(super) struct External {
     pub(super) owners: Vec<String>,
     /// Whose repositories are meant by a bare name.
     pub(super) owner: Option<String>,
-    pub(super) bots: Bots,
+    pub(super) bots: Option<Arc<Mutex<World>>>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -47,62 +43,47 @@ pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result
                 .to_owned(),
         )
     })?;
-    let senders = Senders {
-        github: secret,
-        jenkins: wiring::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
-        bot: wiring::secrets(environment, "SUTURE_BOT_SECRET")?,
-    };
+    let owner = environment.get("SUTURE_GITHUB_OWNER");
     Ok(External {
         policies,
-        senders,
+        senders: Senders {
+            github: secret,
+            jenkins: wiring::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
+            bot: wiring::secrets(environment, "SUTURE_BOT_SECRET")?,
+        },
         own: wiring::own(environment)?,
         github,
         jenkins: wiring::jenkins(environment)?,
-        owners: environment.get("SUTURE_GITHUB_OWNER").into_iter().collect(),
-        owner: environment.get("SUTURE_GITHUB_OWNER"),
-        bots: Bots::None,
+        owners: owner.iter().cloned().collect(),
+        owner,
+        bots: None,
         clock: Arc::new(SystemClock),
     })
 }
 
-/// The pretended world, reached as the real one would be: over HTTP, with signatures, as an App.
-pub(super) fn pretended(demo: &Demo, policies: Policies) -> Result<External, StartError> {
+/// The fakes, reached as the real ones would be: over HTTP, with signatures, as an App.
+pub(super) fn fakes(demo: &Demo, policies: Policies) -> Result<External, StartError> {
     let settings = demo.world.lock().unwrap_or_else(PoisonError::into_inner).settings().clone();
-    let broken = |error: &dyn fmt::Display| StartError(format!("The pretended world cannot be reached: {error}."));
-    let secrets = |text: &str| Secrets::parse(text).map_err(|error| broken(&error));
-    let address = |text: &str| text.parse::<Uri>().map_err(|error| broken(&error));
+    let broken = |error: String| StartError(format!("The fake GitHub cannot be reached: {error}."));
+    let access = FakeAccess::new(&settings, &demo.serving.github_url, &demo.serving.jenkins_url).map_err(broken)?;
+    let transport = Transport::https().map_err(|error| broken(error.to_string()))?;
     let clock: Arc<dyn Clock> = Arc::clone(&demo.clock) as Arc<dyn Clock>;
-    let transport = Transport::https().map_err(|error| broken(&error))?;
-    let key = simulate::private_key().map_err(|error| broken(&error))?;
-    let credentials = Credentials::app(settings.app_id, &key).map_err(|error| broken(&error))?;
-    let github = platform::github::Settings {
-        base_url: address(&demo.serving.github_url)?,
-        ..platform::github::Settings::default()
-    };
-    let github = GitHub::with_service(&credentials, github, transport.clone(), Arc::clone(&clock));
-    let login = Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() };
-    let jenkins = platform::jenkins::Settings::new(address(&demo.serving.jenkins_url)?);
-    let senders = Senders {
-        github: secrets(&settings.webhook_secret)?,
-        jenkins: Some(secrets(&settings.jenkins_secret)?),
-        bot: Some(secrets(&settings.bot_secret)?),
-    };
     Ok(External {
         policies,
-        senders,
-        own: Own { app_id: Some(settings.app_id), login: Some(format!("{}[bot]", settings.app_slug)) },
-        github,
-        jenkins: Some(Jenkins::with_service(login, jenkins, transport, Arc::clone(&clock))),
+        github: access.github(transport.clone(), Arc::clone(&clock)),
+        jenkins: Some(access.jenkins(transport, Arc::clone(&clock))),
+        senders: access.senders,
+        own: access.own,
         owners: Vec::new(),
         owner: demo.repos().first().map(|repo| repo.owner().to_owned()),
-        bots: Bots::Pretended(Arc::clone(&demo.world)),
+        bots: Some(Arc::clone(&demo.world)),
         clock,
     })
 }
 
-/// Who gets in, and with which key, if it is of our own making.
 pub(super) struct AdminAccess {
     pub(super) keys: Keys,
+    /// The key itself, if this process made it.
     pub(super) key: Option<String>,
 }
 
@@ -112,15 +93,15 @@ impl AdminAccess {
         if environment.get("SUTURE_ADMIN_KEYS").is_some() {
             return Ok(Self { keys: wiring::keys(environment)?, key: None });
         }
-        let made = match data_dir.json(KEY_FILE)? {
-            Some(made) => made,
+        let key = match data_dir.read_json(KEY_FILE)? {
+            Some(key) => key,
             None => {
-                let made = crate::keys::make("local", "admin", &[]).map_err(StartError)?;
-                data_dir.keep_json(KEY_FILE, &made)?;
-                made
+                let key = crate::keys::make("local", "admin", &[]).map_err(StartError)?;
+                data_dir.write_json(KEY_FILE, &key)?;
+                key
             }
         };
-        let keys = Keys::parse(&made.entry).map_err(|error| StartError(format!("{KEY_FILE}: {error}.")))?;
-        Ok(Self { keys, key: Some(made.key) })
+        let keys = Keys::parse(&key.entry).map_err(|error| StartError(format!("{KEY_FILE}: {error}.")))?;
+        Ok(Self { keys, key: Some(key.key) })
     }
 }

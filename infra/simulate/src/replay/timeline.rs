@@ -1,106 +1,91 @@
-//! A life as the log has it: the stretches a pull request spent in each state, what was said in them, and what was done.
+//! A pull request's timeline as the log has it: the intervals it spent in each state, what was reported in them, and what was
+//! done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use domain::event::{Event, EventKind};
 use domain::id::PrId;
 use domain::state::{State, Strategy};
 use jiff::{SignedDuration, Timestamp};
 
-/// One pull request's life.
-#[derive(Debug, Clone)]
-pub(crate) struct Timeline {
-    pub(crate) pr: PrId,
-    pub(crate) intervals: Vec<Interval>,
+#[derive(Debug)]
+pub(super) struct Timeline {
+    pub(super) pr: PrId,
+    pub(super) intervals: Vec<Interval>,
 }
 
 /// A time spent in one state.
-#[derive(Debug, Clone)]
-pub(crate) struct Interval {
-    pub(crate) state: State,
-    pub(crate) since: Timestamp,
-    /// When it ended, and how; nothing if the log ends before it does.
-    pub(crate) until: Option<(Timestamp, IntervalEnd)>,
-    /// Action checks and Policy Bot said, newest last.
-    pub(crate) reports: Vec<StatusReport>,
-    /// Action was done, or would have been, in order.
-    pub(crate) done: Vec<Decision>,
-    /// Whether a person held it, or it was a draft, for some of the time.
-    pub(crate) held: bool,
+#[derive(Debug)]
+pub(super) struct Interval {
+    pub(super) state: State,
+    pub(super) since: Timestamp,
+    /// `None` if the log ends before it does.
+    pub(super) until: Option<(Timestamp, IntervalEnd)>,
+    /// Events that changed no state, newest last, and the one that led here.
+    pub(super) reports: Vec<StatusReport>,
+    pub(super) decisions: Vec<Decision>,
+    /// On hold or a draft for some of the time.
+    pub(super) held: bool,
 }
 
-/// How a stretch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IntervalEnd {
-    /// Something was heard that led on.
+pub(super) enum IntervalEnd {
     Progress,
-    /// Our own assumption was made or withdrawn: no news.
+    /// Our own post-action state was set or taken back: no news.
     Assumption,
-    /// A person was called.
     Escalation,
     /// A person took over, or pushed.
     Person,
     /// Closed without a merge.
-    Closing,
+    Closed,
 }
 
-/// Action a check or Policy Bot said.
-#[derive(Debug, Clone)]
-pub(crate) struct StatusReport {
-    pub(crate) kind: EventKind,
-    pub(crate) name: String,
-    pub(crate) text: String,
+#[derive(Debug)]
+pub(super) struct StatusReport {
+    pub(super) kind: EventKind,
+    pub(super) name: String,
+    pub(super) text: String,
 }
 
-/// Something that was done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Decision {
-    pub(crate) at: Timestamp,
-    pub(crate) what: Action,
-    /// The title of the rule that said so.
-    pub(crate) rule: String,
-    /// Action it gave as evidence.
-    pub(crate) evidence: String,
+pub(super) struct Decision {
+    pub(super) at: Timestamp,
+    pub(super) action: Action,
+    /// The title of the rule.
+    pub(super) rule: String,
 }
 
-/// A remedy, or a call for a person.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Action {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
     Remedy(Strategy),
     Escalation,
 }
 
-/// All lives of a log.
-pub(crate) fn timelines(events: Vec<Event>) -> Vec<Timeline> {
+pub(super) fn timelines(events: Vec<Event>) -> Vec<Timeline> {
     let mut by_pr: BTreeMap<PrId, Vec<Event>> = BTreeMap::new();
     for event in events {
         by_pr.entry(event.pr.clone()).or_default().push(event);
     }
-    by_pr.into_iter().filter_map(|(pr, events)| timeline(pr, events)).collect()
+    by_pr.into_iter().map(|(pr, events)| timeline(pr, events)).collect()
 }
 
-fn timeline(pr: PrId, mut events: Vec<Event>) -> Option<Timeline> {
+fn timeline(pr: PrId, mut events: Vec<Event>) -> Timeline {
     events.sort_by_cached_key(|event| (known_by(event.occurred_at), event.sort_key()));
     let mut timeline = Timeline { pr, intervals: Vec::new() };
-    for event in &in_order(events) {
-        if timeline.intervals.is_empty() {
-            // A log may begin in the middle of a life: then it begins where the first change says it was.
-            let state = event.from.unwrap_or(State::Created);
-            timeline.intervals.push(Interval::begin(state, event.occurred_at));
-        }
-        timeline.take(event);
+    for event in in_order(events) {
+        timeline.add(&event);
     }
-    (!timeline.intervals.is_empty()).then_some(timeline)
+    timeline
 }
 
 /// By when it had happened: GitHub's times are whole seconds, ours are not, and what we did within the same second came first.
-pub(crate) fn known_by(at: Timestamp) -> Timestamp {
+pub(super) fn known_by(at: Timestamp) -> Timestamp {
     if at.subsec_nanosecond() == 0 { at.saturating_add(SignedDuration::from_millis(999)).unwrap_or(at) } else { at }
 }
 
 /// Events of the same moment are put in order by the states they lead from and to.
 fn in_order(events: Vec<Event>) -> Vec<Event> {
-    let mut waiting = std::collections::VecDeque::from(events);
+    let mut waiting = VecDeque::from(events);
     let mut ordered: Vec<Event> = Vec::new();
     let mut state = None;
     while let Some(first) = waiting.front() {
@@ -109,14 +94,13 @@ fn in_order(events: Vec<Event>) -> Vec<Event> {
         let same_moment = waiting.iter().take_while(|event| known_by(event.occurred_at) == at);
         let place =
             same_moment.clone().position(|event| event.from.is_none()).or_else(|| same_moment.clone().position(fits));
-        // A fact's further hops follow it.
-        let chosen = waiting.remove(place.unwrap_or(0));
-        let Some(chosen) = chosen else { break };
+        let Some(chosen) = waiting.remove(place.unwrap_or(0)) else { break };
         let id = chosen.id.clone();
         state = chosen.to.or(state);
         ordered.push(chosen);
-        while let Some(place) = waiting.iter().position(|event| event.id == id && known_by(event.occurred_at) == at) {
-            let Some(hop) = waiting.remove(place) else { break };
+        // A fact's further hops follow it.
+        let is_hop = |event: &Event| event.id == id && known_by(event.occurred_at) == at;
+        while let Some(hop) = waiting.iter().position(is_hop).and_then(|place| waiting.remove(place)) {
             state = hop.to.or(state);
             ordered.push(hop);
         }
@@ -124,88 +108,49 @@ fn in_order(events: Vec<Event>) -> Vec<Event> {
     ordered
 }
 
-impl Interval {
-    fn begin(state: State, since: Timestamp) -> Self {
-        Self { state, since, until: None, reports: Vec::new(), done: Vec::new(), held: false }
-    }
-}
-
 impl Timeline {
-    fn take(&mut self, event: &Event) {
+    fn begin(&mut self, state: State, since: Timestamp, reports: Vec<StatusReport>) {
+        self.intervals.push(Interval { state, since, until: None, reports, decisions: Vec::new(), held: false });
+    }
+
+    fn add(&mut self, event: &Event) {
+        let at = event.occurred_at;
+        if self.intervals.is_empty() {
+            // A log may begin in the middle: then it begins with the state that the first change left.
+            self.begin(event.from.unwrap_or(State::Created), at, Vec::new());
+        }
         let Some(interval) = self.intervals.last_mut() else { return };
-        let text = &event.payload.text;
-        if let Some(what) = action_of(event) {
-            interval.done.push(Decision {
-                at: event.occurred_at,
-                what,
-                rule: event.payload.name.clone().unwrap_or_default(),
-                evidence: text.clone(),
-            });
+        let (name, text) = (event.payload.name.clone().unwrap_or_default(), event.payload.text.clone());
+        // What observe mode would have done was not done.
+        let escalated = event.kind == EventKind::EscalatedNeedsIntervention;
+        let action = event.kind.claims().map(Action::Remedy).or_else(|| escalated.then_some(Action::Escalation));
+        interval.decisions.extend(action.map(|action| Decision { at, action, rule: name.clone() }));
+        let edited = event.kind == EventKind::PrEdited && (text.contains("hold") || text.contains("draft"));
+        interval.held |= edited || (event.kind == EventKind::CommandReceived && name == "/hold");
+        let report = StatusReport { kind: event.kind, name, text };
+        match event.to {
+            None => interval.reports.push(report),
+            Some(to) => {
+                interval.until = Some((at, end_of(event, to)));
+                // What leads into a state is what it is about.
+                self.begin(to, at, vec![report]);
+            }
         }
-        let name = event.payload.name.clone().unwrap_or_default();
-        let reports = StatusReport { kind: event.kind, name, text: text.clone() };
-        if event.kind == EventKind::PrEdited && (text.contains("hold") || text.contains("draft")) {
-            interval.held = true;
-        }
-        if event.kind == EventKind::CommandReceived && reports.name == "/hold" {
-            interval.held = true;
-        }
-        let Some(to) = event.to else {
-            interval.reports.push(reports);
-            return;
-        };
-        interval.until = Some((event.occurred_at, ended(event, to)));
-        let mut next = Interval::begin(to, event.occurred_at);
-        // Whatever leads into a state is what it is about.
-        next.reports.push(reports);
-        self.intervals.push(next);
     }
 }
 
-fn ended(event: &Event, to: State) -> IntervalEnd {
-    match event.kind {
-        EventKind::EscalatedNeedsIntervention => IntervalEnd::Escalation,
-        EventKind::RemediationAccepted | EventKind::RemediationEnded => IntervalEnd::Assumption,
-        EventKind::CommandReceived => IntervalEnd::Person,
-        EventKind::BranchUpdated if event.from == Some(State::NeedsIntervention) => IntervalEnd::Person,
-        EventKind::PrClosed | EventKind::StateDriftCorrected if to == State::Closed => IntervalEnd::Closing,
-        EventKind::PrOpened
-        | EventKind::PrClosed
-        | EventKind::PrMerged
-        | EventKind::PrReopened
-        | EventKind::PrEdited
-        | EventKind::BranchUpdated
-        | EventKind::BaseMoved
-        | EventKind::PrLinked
-        | EventKind::ChecksStarted
-        | EventKind::CheckReported
-        | EventKind::ChecksPassed
-        | EventKind::ChecksFailed
-        | EventKind::PolicyStarted
-        | EventKind::PolicyPassed
-        | EventKind::PolicyFailed
-        | EventKind::ApprovalGranted
-        | EventKind::ApprovalDismissed
-        | EventKind::MergeAttempted
-        | EventKind::MergeSucceeded
-        | EventKind::MergeFailed
-        | EventKind::RemediationBranchUpdate
-        | EventKind::RemediationRebuild
-        | EventKind::RemediationRetriggerPolicy
-        | EventKind::RemediationRetriggerSod
-        | EventKind::RemediationRetriggerApprover
-        | EventKind::RemediationRetriggerMerge
-        | EventKind::RemediationCloseAndReopen
-        | EventKind::StateDriftCorrected
-        | EventKind::WouldRemedy
-        | EventKind::WouldEscalate
-        | EventKind::PostMergeVerified
-        | EventKind::Anomaly => IntervalEnd::Progress,
+fn end_of(event: &Event, to: State) -> IntervalEnd {
+    let kind = event.kind;
+    let pushed = kind == EventKind::BranchUpdated && event.from == Some(State::NeedsIntervention);
+    if kind == EventKind::EscalatedNeedsIntervention {
+        IntervalEnd::Escalation
+    } else if matches!(kind, EventKind::RemediationAccepted | EventKind::RemediationEnded) {
+        IntervalEnd::Assumption
+    } else if kind == EventKind::CommandReceived || pushed {
+        IntervalEnd::Person
+    } else if to == State::Closed && matches!(kind, EventKind::PrClosed | EventKind::StateDriftCorrected) {
+        IntervalEnd::Closed
+    } else {
+        IntervalEnd::Progress
     }
-}
-
-/// Action an event says was done. Action observe mode would have done was not.
-fn action_of(event: &Event) -> Option<Action> {
-    let escalated = event.kind == EventKind::EscalatedNeedsIntervention;
-    event.kind.claims().map(Action::Remedy).or_else(|| escalated.then_some(Action::Escalation))
 }
