@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    local::command_line::main()
+    suture::command_line::main()
 }

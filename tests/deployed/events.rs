@@ -123,7 +123,7 @@ async fn the_sample_events_go_through_the_release_binaries() {
 }
 
 #[test]
-fn no_function_is_larger_than_four_megabytes() {
+fn no_function_is_larger_than_six_megabytes() {
     // Only what is optimised is uploaded.
     if std::env::var("SUTURE_PROFILE").is_ok_and(|profile| profile == "dev") {
         return;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tests::lambda::{FUNCTIONS, root};
 
 /// Only these may speak with AWS; functions do it through the platform.
-const MAY_USE_AWS: [&str; 3] = ["platform", "local", "tests"];
+const MAY_USE_AWS: [&str; 3] = ["platform", "suture", "tests"];
 
 /// What functions may compile each in a way of its own: little is built on these.
 const FEW_DEPEND_ON: [&str; 2] = ["aws_lambda_events", "tower-http"];
@@ -56,6 +56,24 @@ fn only_the_platform_speaks_with_aws() {
         assert!(MAY_USE_AWS.contains(name), "{name} uses {uses:?}: go through the platform");
     }
     assert!(!users.contains_key("domain") && !users.contains_key("fakes"));
+}
+
+/// Who depends on whom, and what `deny.toml` lets depend on a function: the same, so that cargo-deny refuses what this does.
+#[test]
+fn functions_do_not_depend_on_each_other() {
+    let deny = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+    for function in FUNCTIONS {
+        let rule = format!("{{ crate = \"{function}\", wrappers = [");
+        let wrappers = deny.split(&rule).nth(1).unwrap_or_else(|| panic!("deny.toml does not ban {function}"));
+        let wrappers: BTreeSet<&str> = wrappers.split(']').next().unwrap().split('"').skip(1).step_by(2).collect();
+        assert!(FUNCTIONS.iter().all(|other| !wrappers.contains(other)), "{function}: {wrappers:?}");
+        assert!(!wrappers.contains("platform") && !wrappers.contains("domain"), "{function}: {wrappers:?}");
+        let users = packages().iter().filter(|package| {
+            package["dependencies"].as_array().unwrap().iter().any(|dependency| dependency["name"] == function)
+        });
+        let users: BTreeSet<&str> = users.map(|package| package["name"].as_str().unwrap()).collect();
+        assert!(!users.is_empty() && users.is_subset(&wrappers), "{users:?} depend on {function}");
+    }
 }
 
 #[test]

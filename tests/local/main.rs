@@ -1,4 +1,4 @@
-//! `cargo run -p local` as people run it: a process of its own, on free ports and in fresh directories.
+//! `cargo run` as people run it: a process of its own, on free ports and in fresh directories.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test may stop")]
 

@@ -4,30 +4,30 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use local::simulate::{Button, Function, Mishaps, Plot, Stop, Stopped, Wrong, play};
+use simulate::{CrashMode, CrashPoint, DashboardAction, FaultPlan, Function, Invariant, SimConfig, run_seed};
 
 /// One pull request to which exactly this happens. Somebody sits at the dashboard if it is the admin function that is stopped.
-fn plot(faults: &str, function: Function) -> Plot {
-    let mut mishaps = Mishaps::named(faults).unwrap();
-    mishaps.world.lives = 1.0;
-    let presses = if function == Function::Admin { presses() } else { Vec::new() };
-    Plot { presses, ..Plot::new(11, 1, mishaps).unwrap() }
+fn config(faults: &str, function: Function) -> SimConfig {
+    let mut faults = FaultPlan::named(faults).unwrap();
+    faults.world.lives = 1.0;
+    let dashboard = if function == Function::Admin { dashboard_actions() } else { Vec::new() };
+    SimConfig { dashboard, ..SimConfig::new(11, 1, faults).unwrap() }
 }
 
 /// Every button, one after the other; what is stopped is let go again.
-fn presses() -> Vec<(SignedDuration, Button)> {
+fn dashboard_actions() -> Vec<(SignedDuration, DashboardAction)> {
     let buttons = [
-        (2, Button::Look),
-        (3, Button::Sweep),
-        (4, Button::Pause),
+        (2, DashboardAction::Look),
+        (3, DashboardAction::Sweep),
+        (4, DashboardAction::Pause),
         // Whoever repeats a request repeats it for five minutes: a pause may come again after this, and changes nothing.
-        (6, Button::Unpause),
-        (8, Button::Command("/hold")),
-        (9, Button::Command("/resume")),
-        (40, Button::Command("/rebuild")),
-        (41, Button::CancelRun),
-        (45, Button::Command("/recheck-policy")),
-        (50, Button::ResetBreaker),
+        (6, DashboardAction::Unpause),
+        (8, DashboardAction::Command("/hold")),
+        (9, DashboardAction::Command("/resume")),
+        (40, DashboardAction::Command("/rebuild")),
+        (41, DashboardAction::CancelRun),
+        (45, DashboardAction::Command("/recheck-policy")),
+        (50, DashboardAction::ResetBreaker),
     ];
     buttons.into_iter().map(|(minutes, button)| (SignedDuration::from_mins(minutes), button)).collect()
 }
@@ -36,19 +36,19 @@ fn presses() -> Vec<(SignedDuration, Button)> {
 fn walk(function: Function, lives: &[&str]) -> BTreeMap<String, u64> {
     let mut points = BTreeMap::new();
     for faults in lives {
-        let plain = play(&plot(faults, function)).unwrap();
+        let plain = run_seed(&config(faults, function)).unwrap();
         assert!(plain.outcome.is_good(), "{faults}: {:?}", plain.outcome.failed);
         let calls = plain.calls.get(&function).copied().unwrap_or(0);
         for call in 1..=calls {
-            for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
-                let plot = Plot { stop: Some(Stopped { function, call, how }), ..plot(faults, function) };
-                let stopped = play(&plot).unwrap();
-                let at = format!("{faults}: {} stopped {how:?} call {call} of {calls}", function.name());
+            for mode in [CrashMode::Before, CrashMode::After, CrashMode::AnswerLost] {
+                let config = SimConfig { crash: Some(CrashPoint { function, call, mode }), ..config(faults, function) };
+                let stopped = run_seed(&config).unwrap();
+                let at = format!("{faults}: {} crashed {mode:?} call {call} of {calls}", function.name());
                 if !stopped.outcome.is_good() {
-                    let history = play(&Plot { traced: true, ..plot }).unwrap().trace.join("\n");
+                    let history = run_seed(&SimConfig { trace: true, ..config }).unwrap().trace.join("\n");
                     panic!("{at}: {:?}\n{history}", stopped.outcome.failed);
                 }
-                assert_eq!(stopped.outcome.count(Wrong::DoubleEffect), 0, "{at}");
+                assert_eq!(stopped.outcome.count(Invariant::DoubleEffect), 0, "{at}");
                 assert_eq!(stopped.outcome.escalated_needlessly, 0, "{at}: {:?}", stopped.outcome.needless);
                 *points.entry((*faults).to_owned()).or_default() += 1;
             }

@@ -1,11 +1,11 @@
 //! Seeds that once failed, each named for what went wrong. A seed tells the same story only as long as nothing changes what
 //! happens in it: the cause itself has a test of its own, named beside each.
 
-use local::simulate::{Mishaps, Outcome, Plot, play};
+use simulate::{FaultPlan, Outcome, SimConfig, run_seed};
 
 fn again(seed: u64, times: u32) -> Outcome {
-    let mishaps = Mishaps::named("all").unwrap().times(times);
-    play(&Plot::new(seed, 5, mishaps).unwrap()).unwrap().outcome
+    let faults = FaultPlan::named("all").unwrap().times(times);
+    run_seed(&SimConfig::new(seed, 5, faults).unwrap()).unwrap().outcome
 }
 
 /// `domain`: `a_hold_that_was_delivered_after_the_later_resume_holds_nothing`.

@@ -1,21 +1,21 @@
 //! What another configuration would have done to a history that the simulation wrote.
 
 use domain::policy::Policies;
-use local::replay::{Told, events_of, replay};
-use local::simulate::{Mishaps, Plot, play};
+use simulate::replay::{ReplayReport, events_of, replay};
+use simulate::{FaultPlan, SimConfig, run_seed};
 
 /// A history in which bots sleep, agents die and tests fail.
 fn history() -> String {
     let mut lines = Vec::new();
     for seed in 1..6 {
         let faults = "policy-asleep,approver-asleep,automerge-asleep,agent-lost,jenkins-deaf,real-test-failure";
-        let mut mishaps = Mishaps::named(faults).unwrap();
-        mishaps.world.lives = 1.0;
+        let mut faults = FaultPlan::named(faults).unwrap();
+        faults.world.lives = 1.0;
         // Each seed has a configuration of its own otherwise.
         let policies = Policies::parse("mode = \"act\"").unwrap();
-        let plot = Plot { keeps_log: true, policies, ..Plot::new(seed, 6, mishaps).unwrap() };
+        let config = SimConfig { keeps_log: true, policies, ..SimConfig::new(seed, 6, faults).unwrap() };
         // Worlds have the same names for their repositories: each gets one of its own.
-        let log = play(&plot).unwrap().log;
+        let log = run_seed(&config).unwrap().log;
         lines.extend(
             log.iter().map(|event| serde_json::to_string(event).unwrap().replace("acme/", &format!("acme-{seed}/"))),
         );
@@ -25,7 +25,7 @@ fn history() -> String {
     lines.join("\n")
 }
 
-fn told(config: &str) -> Told {
+fn told(config: &str) -> ReplayReport {
     let policies = Policies::parse(config).unwrap();
     replay(events_of(&history()).unwrap(), &policies)
 }

@@ -1,22 +1,21 @@
 //! Many seeds, the same seed twice, and each fault by itself.
 
-use fakes::Fault;
-use local::simulate::{Inside, Mishaps, Outcome, Plot, Request, play, run};
+use simulate::{FaultPlan, Outcome, Request, SimConfig, run_seed, run_seeds};
 
-fn mishaps(list: &str) -> Mishaps {
-    Mishaps::named(list).unwrap()
+fn plan(list: &str) -> FaultPlan {
+    FaultPlan::named(list).unwrap()
 }
 
 fn simulated(prs: u64, seeds: std::ops::Range<u64>, faults: &str) -> Outcome {
-    let request = Request { prs, seeds, mishaps: mishaps(faults), threads: 2 };
-    run(&request, |_, _| {}).unwrap().0
+    let request = Request { prs, seeds, faults: plan(faults), threads: 2 };
+    run_seeds(&request, |_| {}).unwrap().0
 }
 
 #[test]
 fn the_same_seed_makes_the_same_history_to_the_letter() {
     for seed in 1..4 {
-        let plot = Plot { traced: true, ..Plot::new(seed, 4, mishaps("all")).unwrap() };
-        let (one, other) = (play(&plot).unwrap(), play(&plot).unwrap());
+        let config = SimConfig { trace: true, ..SimConfig::new(seed, 4, plan("all")).unwrap() };
+        let (one, other) = (run_seed(&config).unwrap(), run_seed(&config).unwrap());
         for (one, other) in one.trace.iter().zip(&other.trace) {
             assert_eq!(one, other);
         }
@@ -29,8 +28,8 @@ fn the_same_seed_makes_the_same_history_to_the_letter() {
 #[test]
 fn threads_do_not_change_what_comes_of_it() {
     let with = |threads| {
-        let request = Request { prs: 3, seeds: 1..7, mishaps: mishaps("all"), threads };
-        run(&request, |_, _| {}).unwrap().0
+        let request = Request { prs: 3, seeds: 1..7, faults: plan("all"), threads };
+        run_seeds(&request, |_| {}).unwrap().0
     };
     assert_eq!(with(1).json(0.0), with(3).json(0.0));
 }
@@ -45,11 +44,10 @@ fn without_faults_everything_is_merged_and_nothing_is_done() {
 
 #[test]
 fn each_fault_by_itself_is_survived() {
-    let names = Fault::ALL.into_iter().map(Fault::name).chain(Inside::ALL.into_iter().map(Inside::name));
-    for name in names {
-        let outcome = simulated(4, 1..4, name);
+    for name in FaultPlan::known() {
+        let outcome = simulated(4, 1..4, &name);
         assert!(outcome.is_good(), "{name}: {:?} {}", outcome.failed, outcome.json(0.0));
-        assert!(name == "people" || outcome.escalated_needlessly == 0, "{name}: {:?}", outcome.needless);
+        assert!(name == "users" || outcome.escalated_needlessly == 0, "{name}: {:?}", outcome.needless);
     }
 }
 

@@ -1,64 +1,34 @@
-//! The command line: `cargo run -p local` brings everything up; the other commands are listed by `--help`.
+//! The command line: `cargo run` starts everything; `--help` lists the other commands.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use domain::policy::schema;
 use jiff::Timestamp;
 use platform::env::{self, ProcessEnv};
+use simulate::replay;
 
 use crate::doctor::{self, Verdict};
-use crate::up::{self, Refusal, Wanted};
-use crate::{config, keys, replay, simulate, story};
+use crate::up::{self, Options};
+use crate::{config, keys};
 
 #[derive(Parser)]
-#[command(name = "local", about = "Suture on one machine", disable_help_subcommand = true)]
+#[command(name = "suture", about = "Suture on one machine", disable_help_subcommand = true)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Task>,
     #[command(flatten)]
-    up: UpArguments,
-}
-
-#[derive(Args)]
-struct UpArguments {
-    /// The port on 127.0.0.1; 0 takes any that is free
-    #[arg(long, default_value_t = 8080)]
-    port: u16,
-    /// Where everything is kept [default: .suture/demo or .suture/live]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Act on a pretended world (the default without GitHub credentials)
-    #[arg(long, conflicts_with = "no_demo")]
-    demo: bool,
-    /// Serve the GitHub of the SUTURE_GITHUB_… variables
-    #[arg(long)]
-    no_demo: bool,
-    /// What chance begins with, in the demo
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// How many times as fast the demo's time passes [default: 60]
-    #[arg(long, value_name = "X")]
-    speed: Option<f64>,
-    /// The configuration [default: the file SUTURE_CONFIG names, or the defaults; the demo acts]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    up: Options,
 }
 
 #[derive(Subcommand)]
 enum Task {
-    /// Everything in one process, on a real GitHub or a pretended one (the default)
-    Up(UpArguments),
-    /// Play a morning of pull requests through the core: how they get stuck, and how they are healed
-    Story {
-        /// The configuration to play it with; without it, the defaults, acting
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
+    /// Run everything in one process, on a real GitHub or a fake one (the default)
+    Up(Options),
     /// Read a suture.toml and say what is wrong with it, and where
     CheckConfig {
         /// The file to read
@@ -82,44 +52,23 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Play many worlds in virtual time, with everything going wrong that can, and check what must always hold
+    /// Simulate many seeds in virtual time with injected faults, and check invariants
     Simulate(simulate::Arguments),
-    /// Say what another configuration would have done to a recorded history
+    /// Say what another configuration would have done, from recorded events
     Replay(replay::Arguments),
 }
 
-/// Whatever is wrong with what we were given ends with this, after a sentence that says so.
+/// The exit code when options, files or the environment are wrong.
 const BAD_INPUT: u8 = 2;
 
-/// Something that was looked for is not as it should be.
-const NOT_WELL: u8 = 1;
-
-/// Does what the arguments of this process ask for.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = match arguments.command.unwrap_or(Task::Up(arguments.up)) {
-        Task::Up(wanted) => bring_up(wanted),
-        Task::Simulate(arguments) => return simulate::main(&arguments),
-        Task::Replay(arguments) => return replay::main(&arguments),
-        Task::Story { config: None } => Ok(story::play(&story::acting_defaults())),
-        Task::Story { config: Some(file) } => config::read(&file).map(|policies| story::play(policies.base())),
-        Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
-        Task::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
-        Task::NewKey { name, role, repos } => keys::make(&name, &role, &repos).map(|made| describe_key(&made)),
-        Task::Doctor { config } => match examine(config) {
-            Ok((text, well)) => {
-                let _ = writeln!(std::io::stdout(), "{text}");
-                return if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
-            }
-            Err(sentence) => Err(sentence),
-        },
-    };
-    match done {
-        Ok(text) => {
-            // A reader who has seen enough (`| head`) is no error.
-            let _ = writeln!(std::io::stdout(), "{text}");
-            ExitCode::SUCCESS
+    match run(arguments.command.unwrap_or(Task::Up(arguments.up))) {
+        Ok((text, succeeded)) => {
+            // A closed pipe (`| head`) is no error.
+            let _ = write!(std::io::stdout(), "{text}");
+            if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(sentence) => {
             let _ = writeln!(std::io::stderr(), "{sentence}");
@@ -128,18 +77,24 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn bring_up(wanted: UpArguments) -> Result<String, String> {
-    let wanted = Wanted {
-        port: wanted.port,
-        data: wanted.data,
-        demo: if wanted.demo { Some(true) } else { wanted.no_demo.then_some(false) },
-        seed: wanted.seed,
-        speed: wanted.speed,
-        config: wanted.config,
+/// Answers what to print, and whether all is well.
+fn run(task: Task) -> Result<(String, bool), String> {
+    let text = match task {
+        Task::Simulate(arguments) => return simulate::run(&arguments).map(|succeeded| (String::new(), succeeded)),
+        Task::Doctor { config } => return examine(config),
+        Task::Up(options) => start(options),
+        Task::Replay(arguments) => replay::run(&arguments),
+        Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
+        Task::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
+        Task::NewKey { name, role, repos } => keys::make(&name, &role, &repos).map(|made| describe_key(&made)),
     };
+    text.map(|text| (format!("{text}\n"), true))
+}
+
+fn start(options: Options) -> Result<String, String> {
     let runtime = runtime()?;
-    let ended = runtime.block_on(up::run(wanted, &ProcessEnv)).map_err(|Refusal(sentence)| sentence);
-    // Whatever still runs has had its time, and loses nothing.
+    let ended = runtime.block_on(up::run(options, &ProcessEnv)).map_err(|error| error.to_string());
+    // Whatever still runs has had its time; nothing is lost.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended.map(|()| "Stopped. Everything is kept.".to_owned())
 }
@@ -149,7 +104,6 @@ fn runtime() -> Result<tokio::runtime::Runtime, String> {
     runtime.map_err(|error| format!("This machine gives us no threads: {error}."))
 }
 
-/// The doctor's findings, and whether nothing failed.
 fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
     let policies = match config {
         Some(file) => config::read(&file),
@@ -157,16 +111,16 @@ fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
     };
     let findings = runtime()?.block_on(doctor::examine(policies, &ProcessEnv, Timestamp::now()));
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
-    let mut lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
-    lines.push(match failed {
+    let lines: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
+    let summary = match failed {
         0 => "Nothing keeps Suture from working.".to_owned(),
         1 => "One thing keeps Suture from working.".to_owned(),
         many => format!("{many} things keep Suture from working."),
-    });
-    Ok((lines.join("\n"), failed == 0))
+    };
+    Ok((format!("{lines}{summary}\n"), failed == 0))
 }
 
-fn describe_key(made: &keys::Made) -> String {
+fn describe_key(made: &keys::NewKey) -> String {
     format!(
         "key    {}\nentry  {}\n\nGive the key to its owner: it is not kept anywhere. Add the entry to SUTURE_ADMIN_KEYS (`;` between entries).",
         made.key, made.entry

@@ -1,4 +1,4 @@
-//! `doctor`: looks at everything Suture needs from others, and says what to fix. It only reads.
+//! `suture doctor`: checks everything Suture needs from others, and says what to fix. It only reads.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,13 +12,13 @@ use platform::github::{App, FailedDelivery, GitHub, Hook};
 use platform::http::CallError;
 use platform::jenkins::{Jenkins, Job};
 
-/// Repositories that are looked at one by one; those beyond are most likely like these.
-const MOST_REPOS: usize = 20;
+/// Repositories that are checked one by one; the others are most likely like these.
+const MAX_REPOS: usize = 20;
 /// How far back failed webhooks are looked for.
 const LATELY: SignedDuration = SignedDuration::from_hours(24);
 
-/// What the App must be allowed to do, and what for.
-const PERMISSIONS: [(&str, &str, &str); 6] = [
+/// Permissions the App must have, and what for.
+const REQUIRED: [(&str, &str, &str); 6] = [
     ("pull_requests", "write", "to close, label and comment"),
     ("contents", "write", "to merge the base branch into a head"),
     ("issues", "write", "to answer people and to keep its status issue"),
@@ -26,16 +26,12 @@ const PERMISSIONS: [(&str, &str, &str); 6] = [
     ("statuses", "read", "to see what Jenkins and Policy Bot report"),
     ("metadata", "read", "to see repositories at all"),
 ];
-/// What it should be allowed besides.
-const WISHES: [(&str, &str, &str); 1] = [("administration", "read", "to read which checks a branch requires")];
-/// The webhooks it must get.
+const OPTIONAL: [(&str, &str, &str); 1] = [("administration", "read", "to read which checks a branch requires")];
 const EVENTS: [&str; 7] =
     ["check_run", "check_suite", "issue_comment", "pull_request", "pull_request_review", "push", "status"];
 
-/// How something looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// As it should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
     Ok,
     /// Suture works, but not as well as it could.
     Warn,
@@ -43,15 +39,11 @@ pub enum Verdict {
     Fail,
 }
 
-/// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// How it looks.
-    pub verdict: Verdict,
-    /// What was looked at.
-    pub what: String,
-    /// What was seen, and what to do about it.
-    pub text: String,
+pub(crate) struct Finding {
+    pub(crate) verdict: Verdict,
+    what: String,
+    /// What was found, and what to do about it.
+    text: String,
 }
 
 impl fmt::Display for Finding {
@@ -65,348 +57,326 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was found so far.
-#[derive(Debug, Default)]
-struct Chart(Vec<Finding>);
+#[derive(Default)]
+struct Findings(Vec<Finding>);
 
-impl Chart {
-    fn note(&mut self, verdict: Verdict, what: impl Into<String>, text: impl Into<String>) {
-        self.0.push(Finding { verdict, what: what.into(), text: text.into() });
+impl Findings {
+    fn add(&mut self, verdict: Verdict, what: impl fmt::Display, text: impl fmt::Display) {
+        self.0.push(Finding { verdict, what: what.to_string(), text: text.to_string() });
     }
 
-    fn ok(&mut self, what: impl Into<String>, text: impl Into<String>) {
-        self.note(Verdict::Ok, what, text);
+    fn ok(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
+        self.add(Verdict::Ok, what, text);
     }
 
-    fn warn(&mut self, what: impl Into<String>, text: impl Into<String>) {
-        self.note(Verdict::Warn, what, text);
+    fn warn(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
+        self.add(Verdict::Warn, what, text);
     }
 
-    fn fail(&mut self, what: impl Into<String>, text: impl Into<String>) {
-        self.note(Verdict::Fail, what, text);
+    fn fail(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
+        self.add(Verdict::Fail, what, text);
     }
 }
 
-/// Looks at everything, worst things included: one that fails does not keep the next from being looked at.
-pub async fn examine(
+/// Checks everything: one failure does not keep the next thing from being checked.
+pub(crate) async fn examine(
     policies: Result<Policies, String>,
     environment: &impl Environment,
     now: Timestamp,
 ) -> Vec<Finding> {
-    let mut chart = Chart::default();
-    let policies = match policies {
-        Ok(policies) => {
-            match policies.base().mode {
-                Mode::Act => chart.ok("configuration", "can be read; mode act: Suture applies remedies"),
-                Mode::Observe => {
-                    chart.ok("configuration", "can be read; mode observe: Suture only says what it would do")
-                }
-            }
-            policies
+    let mut findings = Findings::default();
+    match policies.as_ref().map(|policies| policies.base().mode) {
+        Ok(Mode::Act) => findings.ok("configuration", "can be read; mode act: Suture applies remedies"),
+        Ok(Mode::Observe) => {
+            findings.ok("configuration", "can be read; mode observe: Suture only says what it would do");
         }
-        Err(sentence) => {
-            chart.fail("configuration", sentence);
-            Policies::default()
-        }
-    };
-    let repos = github(&mut chart, &policies, environment, now).await;
-    secrets(&mut chart, environment);
-    jenkins(&mut chart, &policies, environment, &repos).await;
-    keys(&mut chart, environment);
-    tables(&mut chart, environment, now).await;
-    chart.0
+        Err(error) => findings.fail("configuration", error),
+    }
+    let policies = policies.unwrap_or_default();
+    let repos = github(&mut findings, &policies, environment, now).await;
+    secrets(&mut findings, environment);
+    jenkins(&mut findings, &policies, environment, &repos).await;
+    keys(&mut findings, environment);
+    tables(&mut findings, environment, now).await;
+    findings.0
+}
+
+/// The base policy and those of repositories.
+fn all(policies: &Policies) -> impl Iterator<Item = &Policy> {
+    std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy))
 }
 
 async fn github(
-    chart: &mut Chart,
+    findings: &mut Findings,
     policies: &Policies,
     environment: &impl Environment,
     now: Timestamp,
 ) -> Vec<RepoName> {
-    let github = match clients::github(environment) {
-        Ok(github) => github,
+    const WHAT: &str = "credentials";
+    let set = "set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN";
+    let health = match clients::github(environment) {
+        Ok(github) => github.health().await.map(|health| (github, health)),
         Err(bad) => {
-            chart.fail(
-                "credentials",
-                format!("{bad}: set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN"),
-            );
+            findings.fail(WHAT, format!("{bad}: {set}"));
             return Vec::new();
         }
     };
-    let health = match github.health().await {
+    let (github, health) = match health {
         Ok(health) => health,
-        Err(error @ CallError::Unauthorized { .. }) => {
-            chart.fail("credentials", format!("{error}: GitHub does not know this key or token; make a new one"));
-            return Vec::new();
-        }
         Err(error) => {
-            chart.fail(
-                "credentials",
-                format!("GitHub cannot be asked ({error}): is SUTURE_GITHUB_API_URL right, and the network up?"),
-            );
+            let advice = if matches!(error, CallError::Unauthorized { .. }) {
+                "GitHub does not know this key or token; make a new one"
+            } else {
+                "GitHub cannot be reached: is SUTURE_GITHUB_API_URL right, and the network up?"
+            };
+            findings.fail(WHAT, format!("{error}: {advice}"));
             return Vec::new();
         }
     };
     let mut owners: Vec<String> = environment.get("SUTURE_GITHUB_OWNER").into_iter().collect();
-    match &health.app {
-        Some(app) => {
-            chart.ok("credentials", format!("GitHub knows us as the App `{}`", app.slug));
-            permissions(chart, app, policies);
-            events(chart, app);
-            hook(chart, &github, now).await;
-            installations(chart, &github, &mut owners).await;
+    if let Some(app) = &health.app {
+        findings.ok(WHAT, format!("GitHub knows us as the App `{}`", app.slug));
+        permissions(findings, app, policies);
+        events(findings, app);
+        hook(findings, &github, now).await;
+        installations(findings, &github, &mut owners).await;
+    } else {
+        findings.warn(WHAT, "GitHub accepts the token. An App would be better: only an App can ask for lost webhooks again, and its permissions can be checked");
+        if all(policies).any(|policy| policy.check_run.enabled) {
+            findings.warn(
+                "check run",
+                "`check_run.enabled` has no effect: only Apps can write check runs, and Suture has a token",
+            );
         }
-        None => {
-            chart.warn("credentials", "GitHub accepts the token. An App would be better: only an App can ask for lost webhooks again, and its permissions can be checked");
-            if std::iter::once(policies.base())
-                .chain(policies.overrides().map(|(_, policy)| policy))
-                .any(|policy| policy.check_run.enabled)
-            {
-                chart.warn(
-                    "check run",
-                    "`check_run.enabled` shows nothing: check runs are for GitHub Apps, and Suture has a token",
-                );
-            }
-            if owners.is_empty() {
-                chart
-                    .fail("repositories", "a token does not say whose repositories are meant: set SUTURE_GITHUB_OWNER");
-            }
+        if owners.is_empty() {
+            findings.fail("repositories", "a token does not say whose repositories are meant: set SUTURE_GITHUB_OWNER");
         }
     }
-    written_to(chart, &github, policies).await;
-    repositories(chart, &github, policies, &owners).await
+    issue_repos(findings, &github, policies).await;
+    repositories(findings, &github, policies, &owners).await
 }
 
-/// The repositories that get issues of ours: a name with a slip in it would be found out by a sweep, at night.
-async fn written_to(chart: &mut Chart, github: &GitHub, policies: &Policies) {
-    let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
+/// The repositories that get issues of ours: otherwise a sweep would find out about a misspelt name, at night.
+async fn issue_repos(findings: &mut Findings, github: &GitHub, policies: &Policies) {
     let settings = |policy: &Policy| {
         [("status.repo", policy.status.repo.clone()), ("sentinel.issue_repo", policy.sentinel.issue_repo.clone())]
     };
-    let named: BTreeSet<(&str, String)> = all.flat_map(settings).filter(|(_, repo)| !repo.is_empty()).collect();
+    let named: BTreeSet<(&str, String)> =
+        all(policies).flat_map(settings).filter(|(_, repo)| !repo.is_empty()).collect();
     for (setting, repo) in named {
-        let seen = match repo.parse::<RepoName>() {
+        let read = match repo.parse::<RepoName>() {
             Ok(repo) => github.default_branch(&repo).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        match seen {
-            Ok(_) => chart.ok(setting, format!("issues are kept in {repo}")),
-            Err(error) => chart.fail(
-                setting,
-                format!("`{repo}` cannot be read ({error}): is the name right, and the App installed there?"),
-            ),
+        match read {
+            Ok(_) => findings.ok(setting, format!("issues are kept in {repo}")),
+            Err(error) => {
+                let advice = "is the name right, and the App installed there?";
+                findings.fail(setting, format!("`{repo}` cannot be read ({error}): {advice}"));
+            }
         }
     }
 }
 
-fn permissions(chart: &mut Chart, app: &App, policies: &Policies) {
+fn permissions(findings: &mut Findings, app: &App, policies: &Policies) {
     let has = |area: &str, level: &str| {
         app.permissions.get(area).is_some_and(|given| given == level || given == "write" || given == "admin")
     };
     let missing = |wanted: &[(&str, &str, &str)]| -> Vec<String> {
-        let lacking = wanted.iter().filter(|(area, level, _)| !has(area, level));
-        lacking.map(|(area, level, why)| format!("`{area}: {level}` {why}")).collect()
+        let missing = wanted.iter().filter(|(area, level, _)| !has(area, level));
+        missing.map(|(area, level, why)| format!("`{area}: {level}` {why}")).collect()
     };
-    let needed = missing(&PERMISSIONS);
-    if needed.is_empty() {
-        chart.ok("permissions", "the App may do all it must");
+    let required = missing(&REQUIRED).join("; ");
+    if required.is_empty() {
+        findings.ok("permissions", "the App has all it needs");
     } else {
-        chart.fail(
-            "permissions",
-            format!(
-                "the App lacks {}: grant it in the App's settings, then accept it where it is installed",
-                needed.join("; ")
-            ),
-        );
+        let advice = "grant it in the App's settings, then accept it where it is installed";
+        findings.fail("permissions", format!("the App lacks {required}: {advice}"));
     }
-    let mut wished = missing(&WISHES);
+    let mut optional = missing(&OPTIONAL);
     if policies.base().rebuild.via == RebuildVia::GitHub && !has("actions", "write") {
-        wished.push("`actions: write` to run failed jobs again".to_owned());
+        optional.push("`actions: write` to run failed jobs again".to_owned());
     }
-    if !wished.is_empty() {
-        chart.warn("permissions", format!("the App could use {}", wished.join("; ")));
+    if !optional.is_empty() {
+        findings.warn("permissions", format!("the App could use {}", optional.join("; ")));
     }
 }
 
-fn events(chart: &mut Chart, app: &App) {
+fn events(findings: &mut Findings, app: &App) {
     let missing: Vec<&str> =
         EVENTS.into_iter().filter(|event| !app.events.iter().any(|given| given == event)).collect();
     if missing.is_empty() {
-        chart.ok("events", "the App gets every webhook it needs");
+        findings.ok("events", "the App gets every webhook it needs");
     } else {
-        chart.fail(
-            "events",
-            format!("the App does not get {}: subscribe to them in the App's settings", missing.join(", ")),
-        );
+        let missing = missing.join(", ");
+        findings.fail("events", format!("the App does not get {missing}: subscribe to them in the App's settings"));
     }
 }
 
-async fn hook(chart: &mut Chart, github: &GitHub, now: Timestamp) {
+async fn hook(findings: &mut Findings, github: &GitHub, now: Timestamp) {
     match github.hook().await {
-        Ok(hook) => address(chart, &hook),
-        Err(error) => chart.warn("webhook", format!("where GitHub sends webhooks cannot be read: {error}")),
+        Ok(hook) => webhook_address(findings, &hook),
+        Err(error) => findings.warn("webhook", format!("where GitHub sends webhooks cannot be read: {error}")),
     }
     let since = now.saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
     match github.failed_deliveries(since).await {
-        Ok(failed) if failed.is_empty() => chart.ok("deliveries", "no webhook of the last 24 hours failed for good"),
-        Ok(failed) => deliveries(chart, &failed),
-        Err(error) => chart.warn("deliveries", format!("whether webhooks failed cannot be read: {error}")),
+        Ok(failed) => failed_deliveries(findings, &failed),
+        Err(error) => findings.warn("deliveries", format!("whether webhooks failed cannot be read: {error}")),
     }
 }
 
-fn address(chart: &mut Chart, hook: &Hook) {
-    if hook.url.is_empty() {
-        return chart.fail("webhook", "the App has no webhook address: set it to https://<your host>/webhook/github");
+fn webhook_address(findings: &mut Findings, Hook { url, content_type, secret, .. }: &Hook) {
+    if url.is_empty() {
+        findings.fail("webhook", "the App has no webhook address: set it to https://<your host>/webhook/github");
+        return;
     }
-    if !hook.url.ends_with("/webhook/github") {
-        chart.warn(
-            "webhook",
-            format!("GitHub sends to {}: that is right only if it forwards to /webhook/github", hook.url),
-        );
-    } else if hook.content_type != "json" {
-        chart.fail("webhook", format!("GitHub sends {} to {}: choose application/json", hook.content_type, hook.url));
+    if !url.ends_with("/webhook/github") {
+        let advice = "that is right only if it forwards to /webhook/github";
+        findings.warn("webhook", format!("GitHub sends to {url}: {advice}"));
+    } else if content_type != "json" {
+        findings.fail("webhook", format!("GitHub sends {content_type} to {url}: choose application/json"));
     } else {
-        chart.ok("webhook", format!("GitHub sends to {}", hook.url));
+        findings.ok("webhook", format!("GitHub sends to {url}"));
     }
-    if hook.secret.as_deref().is_none_or(str::is_empty) {
-        chart
-            .fail("webhook secret", "GitHub signs nothing: give the App's webhook the secret of SUTURE_WEBHOOK_SECRET");
+    if secret.as_deref().is_none_or(str::is_empty) {
+        let advice = "give the App's webhook the secret of SUTURE_WEBHOOK_SECRET";
+        findings.fail("webhook secret", format!("GitHub signs nothing: {advice}"));
     }
 }
 
-fn deliveries(chart: &mut Chart, failed: &[FailedDelivery]) {
-    let refused = failed.iter().filter(|delivery| delivery.status_code == 401).count();
-    if refused > 0 {
-        let text = format!(
-            "{refused} webhooks of the last 24 hours had a signature Suture did not believe: SUTURE_WEBHOOK_SECRET and the App's webhook secret differ"
-        );
-        return chart.fail("webhook secret", text);
+fn failed_deliveries(findings: &mut Findings, failed: &[FailedDelivery]) {
+    let Some(last) = failed.last() else {
+        return findings.ok("deliveries", "no webhook of the last 24 hours failed for good");
+    };
+    let unauthorized = failed.iter().filter(|delivery| delivery.status_code == 401).count();
+    if unauthorized > 0 {
+        let why = "SUTURE_WEBHOOK_SECRET and the App's webhook secret differ";
+        let text = format!("{unauthorized} webhooks of the last 24 hours had an invalid signature: {why}");
+        return findings.fail("webhook secret", text);
     }
-    let newest = failed.last().map_or(String::new(), |delivery| format!(", the last at {}", delivery.delivered_at));
-    chart.warn(
-        "deliveries",
-        format!(
-            "{} webhooks of the last 24 hours failed{newest}: the next inventory asks for them again",
-            failed.len()
-        ),
+    let (count, at) = (failed.len(), last.delivered_at);
+    let text = format!(
+        "{count} webhooks of the last 24 hours failed, the last at {at}: the next inventory asks for them again"
     );
+    findings.warn("deliveries", text);
 }
 
-async fn installations(chart: &mut Chart, github: &GitHub, owners: &mut Vec<String>) {
+async fn installations(findings: &mut Findings, github: &GitHub, owners: &mut Vec<String>) {
     match github.installations().await {
         Ok(all) if all.is_empty() => {
-            chart.fail("installations", "the App is installed nowhere: install it for your organisation")
+            findings.fail("installations", "the App is installed nowhere: install it for your organisation");
         }
         Ok(all) => {
             let names: Vec<String> = all.into_iter().map(|one| one.owner).collect();
-            chart.ok("installations", names.join(", "));
+            findings.ok("installations", names.join(", "));
             owners.extend(names);
             owners.sort_by_key(|owner| owner.to_ascii_lowercase());
             owners.dedup_by(|one, other| one.eq_ignore_ascii_case(other));
         }
-        Err(error) => chart.fail("installations", format!("where the App is installed cannot be read: {error}")),
+        Err(error) => findings.fail("installations", format!("where the App is installed cannot be read: {error}")),
     }
 }
 
-async fn repositories(chart: &mut Chart, github: &GitHub, policies: &Policies, owners: &[String]) -> Vec<RepoName> {
+async fn repositories(
+    findings: &mut Findings,
+    github: &GitHub,
+    policies: &Policies,
+    owners: &[String],
+) -> Vec<RepoName> {
     let mut repos = Vec::new();
     for owner in owners {
         match github.repositories(owner).await {
-            Ok(some) if some.is_empty() => chart.warn("repositories", format!("none of {owner}'s can be seen")),
+            Ok(some) if some.is_empty() => findings.warn("repositories", format!("none of {owner}'s can be seen")),
             Ok(some) => repos.extend(some),
-            Err(error) => chart.fail("repositories", format!("{owner}'s cannot be listed: {error}")),
+            Err(error) => findings.fail("repositories", format!("{owner}'s cannot be listed: {error}")),
         }
     }
-    if repos.len() > MOST_REPOS {
-        chart.ok("repositories", format!("{} can be seen; the first {MOST_REPOS} are looked at", repos.len()));
-        repos.truncate(MOST_REPOS);
+    if repos.len() > MAX_REPOS {
+        findings.ok("repositories", format!("{} can be seen; the first {MAX_REPOS} are checked", repos.len()));
+        repos.truncate(MAX_REPOS);
     }
     for repo in &repos {
-        required(chart, github, policies.for_repo(repo), repo).await;
+        required_checks(findings, github, policies.for_repo(repo), repo).await;
     }
     repos
 }
 
-/// What a repository's base requires, and whether Suture can know it.
-async fn required(chart: &mut Chart, github: &GitHub, policy: &Policy, repo: &RepoName) {
+/// What a repository's default branch requires, and whether Suture can know it.
+async fn required_checks(findings: &mut Findings, github: &GitHub, policy: &Policy, repo: &RepoName) {
     let branch = match github.default_branch(repo).await {
         Ok(branch) => branch,
-        Err(error) => return chart.fail(repo.to_string(), format!("cannot be read: {error}")),
+        Err(error) => return findings.fail(repo, format!("cannot be read: {error}")),
     };
     let contexts = match github.required(repo, &branch).await {
-        Ok(required) => required.contexts.filter(|contexts| !contexts.is_empty()),
-        Err(error) => return chart.fail(repo.to_string(), format!("what `{branch}` requires cannot be read: {error}")),
+        Ok(required) => required.contexts.unwrap_or_default(),
+        Err(error) => return findings.fail(repo, format!("what `{branch}` requires cannot be read: {error}")),
     };
-    match contexts {
-        None if policy.checks.required.is_empty() => chart.warn(
-            repo.to_string(),
-            format!("`{branch}` requires nothing that Suture can see: protect it, grant `administration: read`, or list checks.required"),
-        ),
-        None => chart.ok(repo.to_string(), format!("requires {} by configuration", policy.checks.required.join(", "))),
-        Some(contexts) if contexts.iter().any(|name| policy.is_policy_context(name)) => {
-            chart.ok(repo.to_string(), format!("`{branch}` requires {}", contexts.join(", ")));
-        }
-        Some(contexts) => chart.warn(
-            repo.to_string(),
-            format!("`{branch}` requires {}, but no status of Policy Bot (`{}…`): it could be merged without one", contexts.join(", "), policy.policy_bot.context_prefix),
-        ),
+    let list = contexts.join(", ");
+    if contexts.iter().any(|name| policy.is_policy_context(name)) {
+        findings.ok(repo, format!("`{branch}` requires {list}"));
+    } else if !contexts.is_empty() {
+        let prefix = &policy.policy_bot.context_prefix;
+        let text = format!(
+            "`{branch}` requires {list}, but no status of Policy Bot (`{prefix}…`): it could be merged without one"
+        );
+        findings.warn(repo, text);
+    } else if !policy.checks.required.is_empty() {
+        findings.ok(repo, format!("requires {} by configuration", policy.checks.required.join(", ")));
+    } else {
+        let advice = "protect it, grant `administration: read`, or list checks.required";
+        findings.warn(repo, format!("`{branch}` requires nothing that Suture can see: {advice}"));
     }
 }
 
-fn secrets(chart: &mut Chart, environment: &impl Environment) {
+fn secrets(findings: &mut Findings, environment: &impl Environment) {
     match webhook::config::secrets(environment, "SUTURE_WEBHOOK_SECRET") {
-        Ok(Some(_)) => chart.ok("webhook secret", "SUTURE_WEBHOOK_SECRET is set"),
+        Ok(Some(_)) => findings.ok("webhook secret", "SUTURE_WEBHOOK_SECRET is set"),
         Ok(None) => {
-            chart.fail("webhook secret", "SUTURE_WEBHOOK_SECRET is not set: choose one, and give GitHub the same")
+            findings.fail("webhook secret", "SUTURE_WEBHOOK_SECRET is not set: choose one, and give GitHub the same");
         }
-        Err(bad) => chart.fail("webhook secret", bad.to_string()),
+        Err(bad) => findings.fail("webhook secret", bad),
     }
     for (name, whose) in [("SUTURE_JENKINS_WEBHOOK_SECRET", "Jenkins"), ("SUTURE_BOT_SECRET", "the bots")] {
         match webhook::config::secrets(environment, name) {
-            Ok(Some(_)) => chart.ok("other secrets", format!("{name} is set: {whose} may report directly")),
+            Ok(Some(_)) => findings.ok("other secrets", format!("{name} is set: {whose} may report directly")),
             Ok(None) => {}
-            Err(bad) => chart.fail("other secrets", bad.to_string()),
+            Err(bad) => findings.fail("other secrets", bad),
         }
     }
 }
 
-async fn jenkins(chart: &mut Chart, policies: &Policies, environment: &impl Environment, repos: &[RepoName]) {
+async fn jenkins(findings: &mut Findings, policies: &Policies, environment: &impl Environment, repos: &[RepoName]) {
+    const WHAT: &str = "jenkins";
     let jenkins = match clients::jenkins(environment) {
         Ok(Some(jenkins)) => jenkins,
         Ok(None) => {
-            match policies.base().rebuild.via {
-                RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan => chart.warn(
-                    "jenkins",
-                    "SUTURE_JENKINS_URL is not set: builds cannot be run again; set it, or choose rebuild.via = \"comment\" or \"github\"",
-                ),
-                RebuildVia::Comment | RebuildVia::GitHub => chart.ok("jenkins", "not used"),
-            }
-            return;
+            return match policies.base().rebuild.via {
+                RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan => findings.warn(WHAT, "SUTURE_JENKINS_URL is not set: builds cannot be run again; set it, or choose rebuild.via = \"comment\" or \"github\""),
+                RebuildVia::Comment | RebuildVia::GitHub => findings.ok(WHAT, "not used"),
+            };
         }
-        Err(bad) => return chart.fail("jenkins", bad.to_string()),
+        Err(bad) => return findings.fail(WHAT, bad),
     };
-    let mut seen = 0;
+    let url = jenkins.base_url();
+    let mut visible = 0;
     for repo in repos {
         let job = folder_of(policies.for_repo(repo), repo);
         match jenkins.knows(&job).await {
-            Ok(true) => seen += 1,
-            Ok(false) => chart.warn("jenkins", format!("there is no job `{job}` for {repo}, or it is not shown to us: see rebuild.job, and the user's permission to read jobs")),
-            Err(error) => return chart.fail("jenkins", unreachable(&jenkins, &error)),
+            Ok(true) => visible += 1,
+            Ok(false) => findings.warn(WHAT, format!("there is no job `{job}` for {repo}, or it is not visible to us: see rebuild.job, and the user's permission to read jobs")),
+            Err(error) => return findings.fail(WHAT, unreachable(&jenkins, &error)),
         }
     }
     if repos.is_empty() {
         match jenkins.knows(&Job::new("suture-doctor")).await {
-            Ok(_) => chart.ok("jenkins", format!("{} answers and accepts the login", jenkins.base_url())),
-            Err(error) => chart.fail("jenkins", unreachable(&jenkins, &error)),
+            Ok(_) => findings.ok(WHAT, format!("{url} answers and accepts the login")),
+            Err(error) => findings.fail(WHAT, unreachable(&jenkins, &error)),
         }
-    } else if seen > 0 {
-        chart.ok(
-            "jenkins",
-            format!(
-                "{} answers, accepts the login, and shows the jobs of {seen} of {} repositories",
-                jenkins.base_url(),
-                repos.len()
-            ),
+    } else if visible > 0 {
+        let count = repos.len();
+        findings.ok(
+            WHAT,
+            format!("{url} answers, accepts the login, and shows the jobs of {visible} of {count} repositories"),
         );
     }
 }
@@ -419,61 +389,52 @@ fn folder_of(policy: &Policy, repo: &RepoName) -> Job {
 }
 
 fn unreachable(jenkins: &Jenkins, error: &CallError) -> String {
-    let address = jenkins.base_url();
-    match error {
-        CallError::Unauthorized { .. } | CallError::Refused { status: 401 | 403, .. } => {
-            format!("{address} does not accept the login ({error}): check SUTURE_JENKINS_USER and SUTURE_JENKINS_TOKEN")
-        }
-        CallError::Gone { .. }
-        | CallError::Refused { .. }
-        | CallError::Conflict { .. }
-        | CallError::RateLimited { .. }
-        | CallError::Unavailable { .. }
-        | CallError::Unreadable { .. } => format!("{address} cannot be asked ({error}): is SUTURE_JENKINS_URL right?"),
+    let url = jenkins.base_url();
+    if matches!(error, CallError::Unauthorized { .. } | CallError::Refused { status: 401 | 403, .. }) {
+        format!("{url} does not accept the login ({error}): check SUTURE_JENKINS_USER and SUTURE_JENKINS_TOKEN")
+    } else {
+        format!("{url} cannot be reached ({error}): is SUTURE_JENKINS_URL right?")
     }
 }
 
-fn keys(chart: &mut Chart, environment: &impl Environment) {
+fn keys(findings: &mut Findings, environment: &impl Environment) {
+    let is_admin = |entry: &str| entry.split(':').nth(1) == Some("admin");
     match (admin::config::keys(environment), environment.get("SUTURE_ADMIN_KEYS")) {
-        (Err(bad), _) => chart.fail("admin keys", bad.to_string()),
-        (Ok(_), None) => chart.warn(
-            "admin keys",
-            "SUTURE_ADMIN_KEYS is not set: a deployment lets nobody in (`cargo run -p local` makes a key of its own); `new-key NAME ROLE` makes one",
-        ),
-        (Ok(_), Some(text)) if text.split(';').any(|entry| entry.split(':').nth(1) == Some("admin")) => {
-            chart.ok("admin keys", "can be read, and one of them is an admin's");
+        (Err(bad), _) => findings.fail("admin keys", bad),
+        (Ok(_), None) => findings.warn("admin keys", "SUTURE_ADMIN_KEYS is not set: a deployment lets nobody in (`cargo run` makes a key of its own); `new-key NAME ROLE` makes one"),
+        (Ok(_), Some(text)) if text.split(';').any(is_admin) => {
+            findings.ok("admin keys", "can be read, and one of them is an admin's");
         }
-        (Ok(_), Some(_)) => chart.warn("admin keys", "none of them is an admin's: nobody can pause Suture or reset the breaker"),
+        (Ok(_), Some(_)) => {
+            findings.warn("admin keys", "none of them is an admin's: nobody can pause Suture or reset the breaker");
+        }
     }
 }
 
-async fn tables(chart: &mut Chart, environment: &impl Environment, now: Timestamp) {
+async fn tables(findings: &mut Findings, environment: &impl Environment, now: Timestamp) {
+    const WHAT: &str = "tables";
     if environment.get("SUTURE_STATE_TABLE").is_none() && environment.get("SUTURE_EVENTS_TABLE").is_none() {
-        return chart
-            .ok("tables", "SUTURE_STATE_TABLE is not set: `cargo run -p local` keeps its own in its data directory");
+        return findings.ok(WHAT, "SUTURE_STATE_TABLE is not set: `cargo run` keeps its own in its data directory");
+    }
+    if environment.get("SUTURE_COMMAND_QUEUE_URL").is_none() {
+        findings.fail("queue", "SUTURE_COMMAND_QUEUE_URL is not set");
     }
     #[cfg(not(feature = "aws"))]
     {
         let _ = now;
-        chart.warn("tables", "not checked: add `--features aws` to the command");
+        findings.warn(WHAT, "not checked: this needs `cargo run --features aws -- doctor`");
     }
     #[cfg(feature = "aws")]
-    aws_tables(chart, environment, now).await;
-}
-
-#[cfg(feature = "aws")]
-async fn aws_tables(chart: &mut Chart, environment: &impl Environment, now: Timestamp) {
-    use platform::store::{Key, Store};
-
-    let store = match platform::aws::backends(environment).await {
-        Ok((store, _)) => store,
-        Err(bad) => return chart.fail("tables", bad.to_string()),
-    };
-    let asked = [Key::state("BREAKER"), Key::event("doctor", "doctor")];
-    for key in asked {
-        if let Err(error) = store.get(&key, now).await {
-            return chart.fail("tables", format!("{error}: are the names, the region and the credentials right?"));
+    match platform::aws::backends(environment).await {
+        Err(bad) => findings.fail(WHAT, bad),
+        Ok((store, _)) => {
+            for key in [platform::store::Key::state("BREAKER"), platform::store::Key::event("doctor", "doctor")] {
+                if let Err(error) = platform::store::Store::get(&store, &key, now).await {
+                    let hint = "are the names, the region and the credentials right?";
+                    return findings.fail(WHAT, format!("{error}: {hint}"));
+                }
+            }
+            findings.ok(WHAT, "both can be read");
         }
     }
-    chart.ok("tables", "both can be read");
 }

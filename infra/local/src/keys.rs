@@ -1,28 +1,19 @@
-//! Keys: those of this process's own making, and those it makes for others.
+//! Makes keys for the admin API.
 
 use admin::keys::{Keys, new_key};
-use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
-use aws_lc_rs::rsa::{KeyPair, KeySize};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use domain::command::Role;
 use domain::id::RepoName;
 use serde::{Deserialize, Serialize};
 
-/// A key and the entry that lets it in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Made {
-    /// The key itself.
+/// A key and its entry for `SUTURE_ADMIN_KEYS`.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct NewKey {
     pub(crate) key: String,
-    /// Its entry for `SUTURE_ADMIN_KEYS`.
     pub(crate) entry: String,
 }
 
-/// Makes a key of this name and role, for these repositories or for all.
-///
-/// # Errors
-/// A sentence about what is wrong with the name, the role or a repository.
-pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<Made, String> {
+/// For these repositories, or for all if there are none.
+pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<NewKey, String> {
     let role: Role = role.parse().map_err(|error| format!("{error}."))?;
     for repo in repos {
         let named: Result<RepoName, _> = repo.parse();
@@ -34,18 +25,7 @@ pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<Made, Str
     if !repos.is_empty() {
         entry = format!("{entry}:{}", repos.join(","));
     }
-    // What is handed out must let its bearer in.
+    // A key that is handed out must be accepted.
     Keys::parse(&entry).map_err(|error| format!("{error}."))?;
-    Ok(Made { key, entry })
-}
-
-/// A private key for the App in the pretended world, in PEM form.
-///
-/// # Errors
-/// If this machine has no randomness.
-pub(crate) fn private_key() -> Result<String, aws_lc_rs::error::Unspecified> {
-    let key = KeyPair::generate(KeySize::Rsa2048)?;
-    let der: Pkcs8V1Der<'static> = key.as_der()?;
-    let body = BASE64_STANDARD.encode(der.as_ref());
-    Ok(format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"))
+    Ok(NewKey { key, entry })
 }

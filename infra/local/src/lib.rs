@@ -1,10 +1,7 @@
-//! Suture on one machine: the four functions wired together, in real or in virtual time.
+//! Suture on one machine: the four functions wired together in one process, and the command line.
 
 pub mod command_line;
 pub mod config;
 pub mod doctor;
 mod keys;
-pub mod replay;
-pub mod simulate;
-pub mod story;
 pub mod up;

@@ -12,27 +12,25 @@ use platform::outlets::Outlets;
 use platform::store::Store;
 use webhook::{MAX_BODY_BYTES, Webhook};
 
-/// The webhook function, and the time it lives in.
-pub(super) struct Ear<S, O> {
+pub(super) struct WebhookRoute<S, O> {
     pub(super) webhook: Webhook<S, O>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// Everything behind one router.
-pub(super) fn router<S, O>(ear: Arc<Ear<S, O>>, admin: Router) -> Router
+pub(super) fn router<S, O>(route: Arc<WebhookRoute<S, O>>, admin: Router) -> Router
 where
     S: Store + 'static,
     O: Outlets + 'static,
 {
-    Router::new().route("/webhook/{sender}", any(hear::<S, O>)).with_state(ear).fallback_service(admin)
+    Router::new().route("/webhook/{sender}", any(receive::<S, O>)).with_state(route).fallback_service(admin)
 }
 
-async fn hear<S: Store, O: Outlets>(State(ear): State<Arc<Ear<S, O>>>, request: Request) -> Response {
+async fn receive<S: Store, O: Outlets>(State(route): State<Arc<WebhookRoute<S, O>>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    // One byte more than is allowed is enough to be told so.
+    // One byte more than is allowed is enough for the function to answer 413.
     let body = match to_bytes(body, MAX_BODY_BYTES + 1).await {
         Ok(body) => body.to_vec(),
         Err(_) => vec![0; MAX_BODY_BYTES + 1],
     };
-    ear.webhook.handle(&parts, &body, ear.clock.now()).await.map(Body::from)
+    route.webhook.handle(&parts, &body, route.clock.now()).await.map(Body::from)
 }

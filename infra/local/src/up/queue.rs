@@ -1,8 +1,7 @@
-//! The command queue in this process, as SQS is one: a message that was taken comes back unless it is done with, and after
-//! five tries it lies in the dead-letter queue. Every message is a row beside the two tables before it counts as sent, so
-//! that a killed process loses none.
+//! The durable queue of `suture up`: the in-process queue of `simulate`, with a row in a table of its own for every message, so
+//! that a killed process loses none (ADR 0041).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,251 +11,218 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
 use domain::event::cut;
+use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
 use platform::outlets::dlq::{Dead, Dlq, Parked};
 use serde::{Deserialize, Serialize};
+use simulate::queue::{MAX_RECEIVES, Message, Queue};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// The table of messages.
-const TABLE: &str = "suture-local-queue";
-/// A message is tried this often, as the deployed queue has it.
-const MOST_TRIES: u32 = 5;
-/// A message that could not be handled comes back after this long, and after twice as long each further time: the last try is made
-/// when the lease of whoever died over it has ended.
-const AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// Longest reason kept, in characters.
+const TABLE: &str = "suture-queue";
+/// A failed message is retried after this long, and after twice as long each further time: the last attempt is made when the
+/// lease of a worker that died over it has ended.
+const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// As long as a sweep may take.
+const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
+/// In characters.
 const MAX_REASON: usize = 300;
 
-/// Who is to read a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Reader {
-    /// The Car Bridge.
+pub(super) enum Consumer {
     Bridge,
-    /// The reconciler, asked for a sweep.
     Reconciler,
 }
 
-/// A message as its row keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
-    /// The queue's own name for it, the same in every delivery.
-    pub(super) id: String,
-    pub(super) reader: Reader,
+pub(super) struct Content {
+    consumer: Consumer,
     pub(super) body: String,
-    pub(super) sent_at: Timestamp,
-    visible_at: Timestamp,
-    /// How often it was taken.
-    pub(super) tries: u32,
-    /// Why the last try failed.
-    pub(super) reason: Option<String>,
-    /// It lies in the dead-letter queue.
+    sent_at: Timestamp,
+    /// Why the last attempt failed.
+    reason: Option<String>,
+}
+
+pub(super) type QueuedMessage = Message<String, Content>;
+
+#[derive(Serialize, Deserialize)]
+struct Row {
+    #[serde(flatten)]
+    message: QueuedMessage,
     dead: bool,
 }
 
-#[derive(Default)]
-struct Kept {
-    messages: BTreeMap<String, Entry>,
-    /// Taken by somebody of this process, and not done with.
-    taken: Vec<String>,
-    sent: u64,
-}
-
-/// The queue.
-pub(super) struct Queue {
+pub(super) struct DurableQueue {
     client: Client,
     clock: Arc<dyn Clock>,
-    kept: Mutex<Kept>,
-    /// Something has changed: whoever waits looks again.
-    news: watch::Sender<()>,
-    /// What is shown of the dead-letter queue.
+    /// One for each consumer.
+    queues: Mutex<[Queue<String, Content>; 2]>,
+    sent: std::sync::atomic::AtomicU64,
+    changed: watch::Sender<()>,
+    /// The dead letters, as the admin API shows them.
     parked: Arc<Parked>,
 }
 
-impl Entry {
-    fn as_dead(&self) -> Dead {
-        let Self { id, body, sent_at, tries, .. } = self;
-        Dead { id: id.clone(), sent_at: Some(*sent_at), receive_count: *tries, body: body.clone() }
-    }
-}
-
-impl std::fmt::Debug for Queue {
+impl std::fmt::Debug for DurableQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Queue")
+        f.write_str("DurableQueue")
     }
 }
 
-impl Queue {
-    /// Opens it with everything that a former process has left. What that one had taken is free again: it is dead, or the
-    /// data directory would not be ours.
+fn dead_letter(message: &QueuedMessage) -> Dead {
+    let Message { id, content, receives, .. } = message.clone();
+    Dead { id, sent_at: Some(content.sent_at), receive_count: receives, body: content.body }
+}
+
+impl DurableQueue {
+    /// Opens it with everything that a former process has left.
     pub(super) async fn open(client: Client, clock: Arc<dyn Clock>) -> Result<Arc<Self>, String> {
-        create(&client).await?;
-        let mut kept = Kept::default();
+        create_table(&client).await?;
+        let mut queues: [Queue<String, Content>; 2] = Default::default();
         let mut rows = client.scan().table_name(TABLE).into_paginator().items().send();
         while let Some(row) = rows.next().await {
             let row = row.map_err(|error| DisplayErrorContext(error).to_string())?;
-            let entry: Entry =
+            let Row { message, dead } =
                 serde_dynamo::from_item(row).map_err(|error| format!("a message is damaged: {error}"))?;
-            kept.messages.insert(entry.id.clone(), entry);
+            let queue = &mut queues[message.content.consumer as usize];
+            if dead { queue.put_dead(message) } else { queue.put(message) }
         }
-        let dead: Vec<Dead> = kept.messages.values().filter(|entry| entry.dead).map(Entry::as_dead).collect();
+        let dead: Vec<Dead> = queues.iter().flat_map(Queue::dead).map(dead_letter).collect();
         let queue = Arc::new_cyclic(|queue: &Weak<Self>| {
             let (queue, runtime) = (Weak::clone(queue), Handle::current());
-            // Called for each message; the first one brings all of them back, which is what is meant.
-            let back = move |_| {
+            // Called for each message; the first call redrives all of them, which is what is meant.
+            let redrive = move |_| {
                 if let Some(queue) = queue.upgrade() {
                     drop(runtime.spawn(async move { queue.redrive().await }));
                 }
             };
-            let parked = Arc::new(Parked::new(back));
-            Self { client, clock, kept: Mutex::new(kept), news: watch::Sender::new(()), parked }
+            let parked = Arc::new(Parked::new(redrive));
+            let (queues, sent) = (Mutex::new(queues), 0.into());
+            Self { client, clock, queues, sent, changed: watch::Sender::new(()), parked }
         });
         dead.into_iter().for_each(|dead| queue.parked.park(dead));
         Ok(queue)
     }
 
-    /// The dead-letter queue, as the admin function sees it.
     pub(super) fn dlq(&self) -> Dlq {
         Dlq::Local(Arc::clone(&self.parked))
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, [Queue<String, Content>; 2]> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a message, not to be read before this has passed. It is durable when this answers.
-    pub(super) async fn send(&self, reader: Reader, body: String, delay: Duration) -> Result<(), String> {
+    /// The message is durable when this answers.
+    pub(super) async fn send(&self, consumer: Consumer, body: String, delay: Duration) -> Result<(), String> {
         let now = self.clock.now();
-        let number = {
-            let mut kept = self.kept();
-            kept.sent += 1;
-            kept.sent
-        };
-        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
-        let entry = Entry {
+        let number = self.sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let message = Message {
             // In the order of sending, also over restarts: the clock never goes back.
             id: format!("{:013}-{number:06}", now.as_millisecond()),
-            reader,
-            body,
-            sent_at: now,
-            visible_at: now.saturating_add(delay).unwrap_or(Timestamp::MAX),
-            tries: 0,
-            reason: None,
-            dead: false,
+            content: Content { consumer, body, sent_at: now, reason: None },
+            visible_at: saturating_after(now, SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX)),
+            receives: 0,
         };
-        self.put(&entry).await?;
-        self.kept().messages.insert(entry.id.clone(), entry);
-        self.news.send_replace(());
+        self.write_row(&message, false).await?;
+        self.put(message);
         Ok(())
     }
 
-    /// The next message for this reader; waits until there is one.
-    pub(super) async fn take(&self, reader: Reader) -> Entry {
-        let mut news = self.news.subscribe();
+    fn put(&self, message: QueuedMessage) {
+        self.queues()[message.content.consumer as usize].put(message);
+        self.changed.send_replace(());
+    }
+
+    /// Waits for the next message of this consumer.
+    pub(super) async fn receive(&self, consumer: Consumer) -> QueuedMessage {
+        let mut changed = self.changed.subscribe();
         loop {
-            news.mark_unchanged();
-            let (found, next) = self.free(reader);
-            match found {
-                Some(mut entry) if entry.tries >= MOST_TRIES => {
-                    entry.dead = true;
-                    self.settle(entry).await;
-                }
-                Some(mut entry) => {
-                    entry.tries += 1;
-                    // Counted before it is tried: a message that kills the process must not do so for ever. If that cannot
-                    // be written, the try is made all the same.
-                    let _ = self.put(&entry).await;
-                    self.kept().messages.insert(entry.id.clone(), entry.clone());
-                    return entry;
-                }
-                None => self.wait(next, &mut news).await,
+            changed.mark_unchanged();
+            let now = self.clock.now();
+            let (dead, received, next) = {
+                let queue = &mut self.queues()[consumer as usize];
+                let dead = queue.bury(now);
+                let received = queue.receive(1, now, saturating_after(now, VISIBILITY_TIMEOUT)).pop();
+                (dead, received, queue.next_visible_at())
+            };
+            for message in &dead {
+                self.write_dead(message).await;
+            }
+            if let Some(message) = received {
+                // Counted before it is handled: a message that kills the process must not do so for ever. After a restart it
+                // is visible at once. If it cannot be written, it is handled all the same.
+                let _ =
+                    self.write_row(&Message { visible_at: message.content.sent_at, ..message.clone() }, false).await;
+                return message;
+            }
+            let pause = next.map_or(SignedDuration::from_hours(1), |at| at.duration_since(now));
+            let pause = Duration::try_from(pause).unwrap_or_default() + Duration::from_millis(1);
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = self.clock.sleep(pause) => {}
             }
         }
     }
 
-    /// The first message that may be taken, now taken; else when the next may be.
-    fn free(&self, reader: Reader) -> (Option<Entry>, Option<Timestamp>) {
-        let now = self.clock.now();
-        let mut kept = self.kept();
-        let waiting = |entry: &&Entry| entry.reader == reader && !entry.dead && !kept.taken.contains(&entry.id);
-        let first = kept.messages.values().filter(waiting).min_by_key(|entry| (entry.visible_at, entry.id.clone()));
-        match first.cloned() {
-            Some(entry) if entry.visible_at <= now => {
-                kept.taken.push(entry.id.clone());
-                (Some(entry), None)
-            }
-            later => (None, later.map(|entry| entry.visible_at)),
+    /// Deletes a message that was handled. If that fails it is delivered again, and its consumer recognises its id.
+    pub(super) async fn delete(&self, message: &QueuedMessage) {
+        let key = HashMap::from([("id".to_owned(), AttributeValue::S(message.id.clone()))]);
+        let deleted = self.client.delete_item().table_name(TABLE).set_key(Some(key)).send().await;
+        let queue = &mut self.queues()[message.content.consumer as usize];
+        match deleted {
+            Ok(_) => drop(queue.remove(&message.id)),
+            Err(_) => queue.set_visible_at(&message.id, self.clock.now()),
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Retries a message later, or makes it a dead letter. What cannot be written is known here at least; after a restart it is
+    /// tried once more.
+    pub(super) async fn retry(&self, mut message: QueuedMessage, why: &str) {
+        let pause = RETRY_AFTER.saturating_mul(1 << message.receives.saturating_sub(1).min(MAX_RECEIVES));
+        message.visible_at = saturating_after(self.clock.now(), pause);
+        message.content.reason = Some(cut(why, MAX_REASON));
+        self.queues()[message.content.consumer as usize].remove(&message.id);
+        if message.receives >= MAX_RECEIVES {
+            self.write_dead(&message).await;
+            self.queues()[message.content.consumer as usize].put_dead(message);
+        } else {
+            let _ = self.write_row(&message, false).await;
+            self.put(message);
         }
     }
 
-    async fn wait(&self, next: Option<Timestamp>, news: &mut watch::Receiver<()>) {
-        let pause = next.map_or(SignedDuration::from_hours(1), |at| at.duration_since(self.clock.now()));
-        let pause = Duration::try_from(pause).unwrap_or_default() + Duration::from_millis(1);
-        tokio::select! {
-            _ = news.changed() => {}
-            () = self.clock.sleep(pause) => {}
-        }
+    async fn write_dead(&self, message: &QueuedMessage) {
+        let _ = self.write_row(message, true).await;
+        self.parked.park(dead_letter(message));
     }
 
-    /// The message is done with.
-    pub(super) async fn done(&self, id: &str) {
-        let key = HashMap::from([("id".to_owned(), AttributeValue::S(id.to_owned()))]);
-        let gone = self.client.delete_item().table_name(TABLE).set_key(Some(key)).send().await;
-        let mut kept = self.kept();
-        kept.taken.retain(|taken| taken != id);
-        if gone.is_ok() {
-            kept.messages.remove(id);
-        }
-        drop(kept);
-        // If it could not be forgotten it comes again, and its reader knows it by its id.
-        self.news.send_replace(());
-    }
-
-    /// The message comes back after a while.
-    pub(super) async fn again(&self, mut entry: Entry, why: &str) {
-        let pause = AGAIN_AFTER.saturating_mul(1 << entry.tries.saturating_sub(1).min(MOST_TRIES));
-        entry.visible_at = self.clock.now().saturating_add(pause).unwrap_or(Timestamp::MAX);
-        entry.reason = Some(cut(why, MAX_REASON));
-        entry.dead = entry.tries >= MOST_TRIES;
-        self.settle(entry).await;
-    }
-
-    async fn settle(&self, entry: Entry) {
-        // What cannot be written is known here at least; after a restart it is tried once more.
-        let _ = self.put(&entry).await;
-        if entry.dead {
-            self.parked.park(entry.as_dead());
-        }
-        let mut kept = self.kept();
-        kept.taken.retain(|taken| *taken != entry.id);
-        kept.messages.insert(entry.id.clone(), entry);
-        drop(kept);
-        self.news.send_replace(());
-    }
-
-    /// Puts everything of the dead-letter queue back. What could not be written stays there, and is shown again.
+    /// Sends all dead letters again. What cannot be written stays one.
     async fn redrive(&self) {
-        let dead: Vec<Entry> = self.kept().messages.values().filter(|entry| entry.dead).cloned().collect();
-        for entry in dead {
-            let fresh = Entry { dead: false, tries: 0, visible_at: self.clock.now(), ..entry.clone() };
-            match self.put(&fresh).await {
-                Ok(()) => drop(self.kept().messages.insert(fresh.id.clone(), fresh)),
-                Err(_) => self.parked.park(entry.as_dead()),
+        let dead: Vec<_> = self.queues().iter_mut().flat_map(Queue::take_dead).collect();
+        for message in dead {
+            let fresh = Message { receives: 0, visible_at: self.clock.now(), ..message.clone() };
+            match self.write_row(&fresh, false).await {
+                Ok(()) => self.put(fresh),
+                Err(_) => {
+                    self.parked.park(dead_letter(&message));
+                    self.queues()[message.content.consumer as usize].put_dead(message);
+                }
             }
-            self.news.send_replace(());
         }
     }
 
-    async fn put(&self, entry: &Entry) -> Result<(), String> {
-        let item = serde_dynamo::to_item(entry).map_err(|error| error.to_string())?;
+    async fn write_row(&self, message: &QueuedMessage, dead: bool) -> Result<(), String> {
+        let row = Row { message: message.clone(), dead };
+        let item = serde_dynamo::to_item(row).map_err(|error| error.to_string())?;
         let sent = self.client.put_item().table_name(TABLE).set_item(Some(item)).send().await;
         sent.map(drop).map_err(|error| DisplayErrorContext(error).to_string())
     }
 }
 
-async fn create(client: &Client) -> Result<(), String> {
+async fn create_table(client: &Client) -> Result<(), String> {
     let id = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S).build();
     let key = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash).build();
     let made = client
@@ -277,11 +243,10 @@ async fn create(client: &Client) -> Result<(), String> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::super::pace::Pace;
+    use super::super::scaled_clock::ScaledClock;
     use super::super::tables::Tables;
     use super::*;
 
-    /// A folder for one test, gone with it.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -300,78 +265,82 @@ mod tests {
 
     /// Ten minutes in a second.
     fn clock() -> Arc<dyn Clock> {
-        Arc::new(Pace::new("2036-03-03T09:00:00Z".parse().unwrap(), 600.0))
+        Arc::new(ScaledClock::new("2036-03-03T09:00:00Z".parse().unwrap(), 600.0))
     }
 
-    async fn next(queue: &Queue, reader: Reader) -> Option<Entry> {
-        tokio::time::timeout(Duration::from_secs(1), queue.take(reader)).await.ok()
+    async fn next(queue: &DurableQueue, reader: Consumer) -> Option<QueuedMessage> {
+        tokio::time::timeout(Duration::from_secs(1), queue.receive(reader)).await.ok()
     }
 
     #[tokio::test]
-    async fn what_was_not_done_with_is_there_after_a_restart() {
+    async fn unfinished_messages_survive_a_restart() {
         let folder = Folder::new("restart");
         let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
-        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
+        let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
         for body in ["a", "b", "c"] {
-            queue.send(Reader::Bridge, body.to_owned(), Duration::ZERO).await.unwrap();
+            queue.send(Consumer::Bridge, body.to_owned(), Duration::ZERO).await.unwrap();
         }
-        queue.send(Reader::Reconciler, "sweep".to_owned(), Duration::ZERO).await.unwrap();
-        let first = next(&queue, Reader::Bridge).await.unwrap();
-        assert_eq!((first.body.as_str(), first.tries), ("a", 1));
-        queue.done(&first.id).await;
-        let second = next(&queue, Reader::Bridge).await.unwrap();
-        assert_eq!(second.body, "b");
+        queue.send(Consumer::Reconciler, "sweep".to_owned(), Duration::ZERO).await.unwrap();
+        let first = next(&queue, Consumer::Bridge).await.unwrap();
+        assert_eq!((first.content.body.as_str(), first.receives), ("a", 1));
+        queue.delete(&first).await;
+        let second = next(&queue, Consumer::Bridge).await.unwrap();
+        assert_eq!(second.content.body, "b");
         // The process dies while it works on the second.
         drop(queue);
-        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        let again = next(&queue, Reader::Bridge).await.unwrap();
-        assert_eq!((again.id, again.body.as_str(), again.tries), (second.id, "b", 2), "the same, and counted");
-        assert_eq!(next(&queue, Reader::Bridge).await.unwrap().body, "c");
-        assert_eq!(next(&queue, Reader::Bridge).await, None, "what is taken is nobody else's");
-        assert_eq!(next(&queue, Reader::Reconciler).await.unwrap().body, "sweep");
+        let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
+        let again = next(&queue, Consumer::Bridge).await.unwrap();
+        assert_eq!(
+            (again.id, again.content.body.as_str(), again.receives),
+            (second.id, "b", 2),
+            "the same message, and its receives are counted"
+        );
+        assert_eq!(next(&queue, Consumer::Bridge).await.unwrap().content.body, "c");
+        assert_eq!(next(&queue, Consumer::Bridge).await, None, "received messages are hidden");
+        assert_eq!(next(&queue, Consumer::Reconciler).await.unwrap().content.body, "sweep");
     }
 
     #[tokio::test]
-    async fn a_delay_is_waited_for_and_whoever_waits_is_woken() {
+    async fn delayed_message_waits_and_a_new_one_wakes_the_consumer() {
         let folder = Folder::new("delay");
         let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
-        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        queue.send(Reader::Bridge, "later".to_owned(), Duration::from_secs(1500)).await.unwrap();
-        assert_eq!(next(&queue, Reader::Bridge).await, None);
+        let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
+        queue.send(Consumer::Bridge, "later".to_owned(), Duration::from_secs(1500)).await.unwrap();
+        assert_eq!(next(&queue, Consumer::Bridge).await, None);
         let waiting = tokio::spawn({
             let queue = Arc::clone(&queue);
-            async move { queue.take(Reader::Bridge).await.body }
+            async move { queue.receive(Consumer::Bridge).await.content.body }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
-        queue.send(Reader::Bridge, "now".to_owned(), Duration::ZERO).await.unwrap();
+        queue.send(Consumer::Bridge, "now".to_owned(), Duration::ZERO).await.unwrap();
         assert_eq!(waiting.await.unwrap(), "now");
-        let later = tokio::time::timeout(Duration::from_secs(10), queue.take(Reader::Bridge)).await.unwrap();
-        assert_eq!(later.body, "later");
+        let later = tokio::time::timeout(Duration::from_secs(10), queue.receive(Consumer::Bridge)).await.unwrap();
+        assert_eq!(later.content.body, "later");
     }
 
     #[tokio::test]
-    async fn after_five_tries_it_is_dead_until_it_is_sent_back() {
+    async fn message_is_a_dead_letter_after_five_attempts_until_redriven() {
         let folder = Folder::new("dead");
         let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
-        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        queue.send(Reader::Bridge, "poison".to_owned(), Duration::ZERO).await.unwrap();
-        for tries in 1..=MOST_TRIES {
-            let entry = next(&queue, Reader::Bridge).await.unwrap();
-            assert_eq!(entry.tries, tries);
-            queue.again(entry, "nobody understands it").await;
+        let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
+        queue.send(Consumer::Bridge, "poison".to_owned(), Duration::ZERO).await.unwrap();
+        for tries in 1..=MAX_RECEIVES {
+            let entry = next(&queue, Consumer::Bridge).await.unwrap();
+            assert_eq!(entry.receives, tries);
+            queue.retry(entry, "undecodable").await;
         }
-        assert_eq!(next(&queue, Reader::Bridge).await, None);
-        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        assert_eq!(queue.dlq().look().await.unwrap().messages[0].body, "poison", "a restart forgets no dead ones");
+        assert_eq!(next(&queue, Consumer::Bridge).await, None);
+        let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
+        assert_eq!(queue.dlq().look().await.unwrap().messages[0].body, "poison", "dead letters survive a restart");
         assert_eq!(queue.dlq().redrive().await, Ok(1));
-        let entry = tokio::time::timeout(Duration::from_secs(10), queue.take(Reader::Bridge)).await.unwrap();
+        let entry = tokio::time::timeout(Duration::from_secs(10), queue.receive(Consumer::Bridge)).await.unwrap();
         assert_eq!(
-            (entry.body.as_str(), entry.tries, entry.reason.as_deref()),
-            ("poison", 1, Some("nobody understands it"))
+            (entry.content.body.as_str(), entry.receives, entry.content.reason.as_deref()),
+            ("poison", 1, Some("undecodable"))
         );
         assert_eq!(queue.dlq().count().await, Ok(0));
-        queue.done(&entry.id).await;
-        let queue = Queue::open(tables.client.clone(), clock()).await.unwrap();
-        assert_eq!(next(&queue, Reader::Bridge).await, None);
+        queue.delete(&entry).await;
+        let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
+        assert_eq!(next(&queue, Consumer::Bridge).await, None);
     }
 }

@@ -1,7 +1,6 @@
 //! DynamoDB in this process: dynoxide on a file of the data directory, behind its own endpoint, so that the ordinary client
-//! of the AWS SDK reaches it as it would reach the real one. And the broom that takes expired rows away.
+//! of the AWS SDK reaches it as it would reach the real one. And the deletion of expired rows.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use aws_sdk_dynamodb::Client;
@@ -16,12 +15,11 @@ use platform::store::dynamo::tables::{self, EVENTS_KEY, Names, STATE_KEY};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::Refusal;
+use super::StartError;
 
-/// Rows taken away at once: what DynamoDB takes in one request.
+/// What DynamoDB accepts in one request.
 const BATCH: usize = 25;
 
-/// The two tables, served.
 pub(super) struct Tables {
     pub(super) client: Client,
     pub(super) names: Names,
@@ -35,10 +33,10 @@ impl Drop for Tables {
 }
 
 impl Tables {
-    /// Opens the file, serves it, and makes what is not there yet.
-    pub(super) async fn open(file: &Path) -> Result<Self, Refusal> {
+    /// Opens the file, serves it, and creates missing tables.
+    pub(super) async fn open(file: &Path) -> Result<Self, StartError> {
         let unusable = |why: String| {
-            Refusal(format!(
+            StartError(format!(
                 "The database {} cannot be opened: {why}. Give another directory with --data DIR.",
                 file.display()
             ))
@@ -51,7 +49,7 @@ impl Tables {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::from_static("local"))
-            // dynoxide believes anybody; it only wants to be asked in the usual way.
+            // dynoxide accepts any credentials, and requires some.
             .credentials_provider(Credentials::new("local", "local", None, None, "local"))
             .endpoint_url(format!("http://{endpoint}"));
         let client = Client::from_conf(config.build());
@@ -60,49 +58,40 @@ impl Tables {
         Ok(Self { client, names, server })
     }
 
-    /// The store on them.
     pub(super) fn store(&self) -> DynamoStore {
         DynamoStore::new(self.client.clone(), self.names.clone())
     }
 
-    /// Takes away what has expired by this time. dynoxide's own broom goes by the machine's clock, which in a demo is behind.
-    pub(super) async fn sweep(&self, now: Timestamp) -> Result<usize, String> {
+    /// dynoxide's own TTL goes by the machine's clock, which in a demo is behind.
+    pub(super) async fn delete_expired(&self, now: Timestamp) -> Result<(), String> {
         let (partition, sort) = EVENTS_KEY;
-        let of_state = self.sweep_one(&self.names.state, &[STATE_KEY], now).await?;
-        Ok(of_state + self.sweep_one(&self.names.events, &[partition, sort], now).await?)
+        self.delete_expired_of(&self.names.state, STATE_KEY, now).await?;
+        self.delete_expired_of(&self.names.events, &format!("{partition}, {sort}"), now).await
     }
 
-    async fn sweep_one(&self, table: &str, keys: &[&str], now: Timestamp) -> Result<usize, String> {
-        let mut after: Option<HashMap<String, AttributeValue>> = None;
-        let mut taken = 0;
-        loop {
-            let page = self
-                .client
-                .scan()
-                .table_name(table)
-                .filter_expression("#ttl < :now")
-                .projection_expression(keys.join(", "))
-                .expression_attribute_names("#ttl", TTL)
-                .expression_attribute_values(":now", AttributeValue::N(now.as_second().to_string()))
-                .set_exclusive_start_key(after)
-                .limit(500)
-                .send();
-            let page = page.await.map_err(|error| DisplayErrorContext(error).to_string())?;
-            let expired: Vec<WriteRequest> = page
+    async fn delete_expired_of(&self, table: &str, keys: &str, now: Timestamp) -> Result<(), String> {
+        let expired = self
+            .client
+            .scan()
+            .table_name(table)
+            .filter_expression("#ttl < :now")
+            .projection_expression(keys)
+            .expression_attribute_names("#ttl", TTL)
+            .expression_attribute_values(":now", AttributeValue::N(now.as_second().to_string()));
+        let mut pages = expired.limit(500).into_paginator().send();
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| DisplayErrorContext(error).to_string())?;
+            let deletes: Vec<WriteRequest> = page
                 .items()
                 .iter()
                 .filter_map(|key| DeleteRequest::builder().set_key(Some(key.clone())).build().ok())
                 .map(|delete| WriteRequest::builder().delete_request(delete).build())
                 .collect();
-            for batch in expired.chunks(BATCH) {
+            for batch in deletes.chunks(BATCH) {
                 let sent = self.client.batch_write_item().request_items(table, batch.to_vec()).send().await;
                 sent.map_err(|error| DisplayErrorContext(error).to_string())?;
-                taken += batch.len();
-            }
-            after = page.last_evaluated_key().cloned();
-            if after.is_none() {
-                return Ok(taken);
             }
         }
+        Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! What the terminal shows: one line for each event that a person wants to see, aligned, in colour only on a terminal. The
-//! time is when Suture noted it, which for what it missed is later than it happened.
+//! The console: one aligned line for each event that a person wants to see, in colour only on a terminal. The time is when
+//! Suture noted the event, which for a missed one is later than it happened.
 
 use std::io::Write as _;
 
@@ -16,47 +16,52 @@ const WORD: usize = 9;
 /// Longest text shown, in characters.
 const TEXT: usize = 110;
 
-/// Something that may be worth a line.
+/// What may be worth a line.
 #[derive(Debug)]
-pub(super) enum News {
-    /// An entry of the log.
-    Event { at: Timestamp, event: Box<Event> },
-    /// A run, as it was written.
-    Run { at: Timestamp, run: Box<Run> },
-    /// A mail went out.
-    Mail { at: Timestamp, subject: String },
-    /// Something about this process itself.
-    Note { at: Timestamp, text: String },
+pub(super) enum ConsoleEvent {
+    Event {
+        at: Timestamp,
+        event: Box<Event>,
+    },
+    Run {
+        at: Timestamp,
+        run: Box<Run>,
+    },
+    Mail {
+        at: Timestamp,
+        subject: String,
+    },
+    /// About this process itself.
+    Note {
+        at: Timestamp,
+        text: String,
+    },
 }
 
-/// The way to the terminal.
 #[derive(Debug, Clone)]
-pub(super) struct Lines(UnboundedSender<News>);
+pub(super) struct Console(UnboundedSender<ConsoleEvent>);
 
-impl Lines {
-    /// A way, and its end.
-    pub(super) fn open() -> (Self, UnboundedReceiver<News>) {
+impl Console {
+    pub(super) fn open() -> (Self, UnboundedReceiver<ConsoleEvent>) {
         let (sender, receiver) = unbounded_channel();
         (Self(sender), receiver)
     }
 
-    /// Tells something. If nobody prints any more, nobody reads.
-    pub(super) fn tell(&self, news: News) {
-        let _ = self.0.send(news);
+    pub(super) fn show(&self, event: ConsoleEvent) {
+        let _ = self.0.send(event);
     }
 }
 
-/// Prints what is told, until nobody can tell anything any more.
-pub(super) async fn print(mut told: UnboundedReceiver<News>, colour: bool) {
-    while let Some(news) = told.recv().await {
-        for line in lines_of(&news) {
-            // A reader who has seen enough is no reason to stop healing.
+/// Prints until all senders are gone.
+pub(super) async fn print(mut events: UnboundedReceiver<ConsoleEvent>, colour: bool) {
+    while let Some(event) = events.recv().await {
+        for line in lines_of(&event) {
+            // A closed pipe is no reason to stop.
             let _ = writeln!(std::io::stdout(), "{}", line.shown(colour));
         }
     }
 }
 
-/// How a line is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tone {
     Plain,
@@ -87,6 +92,10 @@ struct Line {
 }
 
 impl Line {
+    fn new(at: Timestamp, word: &'static str, tone: Tone, text: String) -> Self {
+        Self { at, name: String::new(), word, tone, text }
+    }
+
     fn shown(&self, colour: bool) -> String {
         let clock = self.at.to_string();
         let clock = clock.get(11..19).unwrap_or(&clock);
@@ -104,16 +113,12 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn lines_of(news: &News) -> Vec<Line> {
-    match news {
-        News::Event { at, event } => event_lines(*at, event),
-        News::Run { at, run } => healed(*at, run).into_iter().collect(),
-        News::Mail { at, subject } => {
-            vec![Line { at: *at, name: String::new(), word: "mail", tone: Tone::Alarm, text: subject.clone() }]
-        }
-        News::Note { at, text } => {
-            vec![Line { at: *at, name: String::new(), word: "note", tone: Tone::Plain, text: text.clone() }]
-        }
+fn lines_of(event: &ConsoleEvent) -> Vec<Line> {
+    match event {
+        ConsoleEvent::Event { at, event } => event_lines(*at, event),
+        ConsoleEvent::Run { at, run } => healed(*at, run).into_iter().collect(),
+        ConsoleEvent::Mail { at, subject } => vec![Line::new(*at, "mail", Tone::Alarm, subject.clone())],
+        ConsoleEvent::Note { at, text } => vec![Line::new(*at, "note", Tone::Plain, text.clone())],
     }
 }
 
@@ -121,74 +126,61 @@ fn short(pr: &domain::id::PrId) -> String {
     format!("{}#{}", pr.repo.name(), pr.number)
 }
 
+/// The events that get a line, besides claims.
+const SHOWN: [(EventKind, &str, Tone); 14] = [
+    (EventKind::PrOpened, "opened", Tone::Plain),
+    (EventKind::PrReopened, "reopened", Tone::Plain),
+    (EventKind::PrLinked, "linked", Tone::Plain),
+    (EventKind::PrClosed, "closed", Tone::Plain),
+    (EventKind::MergeSucceeded, "merged", Tone::Good),
+    (EventKind::PrMerged, "merged", Tone::Good),
+    (EventKind::PostMergeVerified, "verified", Tone::Good),
+    (EventKind::RemediationEnded, "no use", Tone::Trouble),
+    (EventKind::StateDriftCorrected, "missed", Tone::Trouble),
+    (EventKind::WouldRemedy, "observed", Tone::Trouble),
+    (EventKind::WouldEscalate, "observed", Tone::Trouble),
+    (EventKind::CommandReceived, "command", Tone::Work),
+    (EventKind::EscalatedNeedsIntervention, "escalated", Tone::Alarm),
+    (EventKind::Anomaly, "anomaly", Tone::Alarm),
+];
+
 fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
     let payload = &event.payload;
-    let by = payload.by.as_deref().map_or_else(String::new, |by| format!("by {by}"));
-    let line = |word, tone, text: String| Line { at, name: short(&event.pr), word, tone, text };
+    let line = |word, tone, text: String| Line { name: short(&event.pr), ..Line::new(at, word, tone, text) };
     if let Some(strategy) = event.kind.claims() {
         return vec![
             line("stuck", Tone::Trouble, payload.text.clone()),
             line("remedy", Tone::Work, format!("Suture will {}", comment::desk::doing(strategy))),
         ];
     }
-    let with = |text: &str| [by.as_str(), text].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(", ");
-    let one = match event.kind {
-        EventKind::PrOpened => {
-            line("opened", Tone::Plain, payload.name.clone().unwrap_or_else(|| payload.text.clone()))
-        }
-        EventKind::PrReopened => line("reopened", Tone::Plain, with(&payload.text)),
-        EventKind::MergeSucceeded | EventKind::PrMerged => line("merged", Tone::Good, with(&payload.text)),
-        EventKind::PrClosed => line("closed", Tone::Plain, with(&payload.text)),
-        EventKind::PrLinked => line("linked", Tone::Plain, payload.text.clone()),
-        // Told when its run is written.
-        EventKind::RemediationEnded if event.is_healed() => return Vec::new(),
-        EventKind::RemediationEnded => line("no use", Tone::Trouble, payload.text.clone()),
-        EventKind::EscalatedNeedsIntervention => line("escalated", Tone::Alarm, payload.text.clone()),
-        EventKind::CommandReceived => {
-            let command = payload.name.as_deref().unwrap_or("a command");
-            line("command", Tone::Work, format!("{command} {}", with(&payload.text)))
-        }
-        EventKind::StateDriftCorrected => line("missed", Tone::Trouble, payload.text.clone()),
-        EventKind::WouldRemedy | EventKind::WouldEscalate => line("observed", Tone::Trouble, payload.text.clone()),
-        EventKind::PostMergeVerified => line("verified", Tone::Good, payload.text.clone()),
-        EventKind::Anomaly => line("anomaly", Tone::Alarm, payload.anomaly.clone().unwrap_or_default()),
-        EventKind::PrEdited
-        | EventKind::BranchUpdated
-        | EventKind::BaseMoved
-        | EventKind::ChecksStarted
-        | EventKind::CheckReported
-        | EventKind::ChecksPassed
-        | EventKind::ChecksFailed
-        | EventKind::PolicyStarted
-        | EventKind::PolicyPassed
-        | EventKind::PolicyFailed
-        | EventKind::ApprovalGranted
-        | EventKind::ApprovalDismissed
-        | EventKind::MergeAttempted
-        | EventKind::MergeFailed
-        | EventKind::RemediationAccepted
-        | EventKind::RemediationBranchUpdate
-        | EventKind::RemediationRebuild
-        | EventKind::RemediationRetriggerPolicy
-        | EventKind::RemediationRetriggerSod
-        | EventKind::RemediationRetriggerApprover
-        | EventKind::RemediationRetriggerMerge
-        | EventKind::RemediationCloseAndReopen => return Vec::new(),
-    };
-    vec![one]
+    let Some((kind, word, tone)) = SHOWN.into_iter().find(|(kind, ..)| *kind == event.kind) else { return Vec::new() };
+    // A remedy that helped is shown when its run is written.
+    if event.is_healed() {
+        return Vec::new();
+    }
+    let by = payload.by.as_deref().map_or_else(String::new, |by| format!("by {by}"));
+    let mut text = [by.as_str(), &payload.text].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(", ");
+    if kind == EventKind::PrOpened {
+        text = payload.name.clone().unwrap_or(text);
+    } else if kind == EventKind::CommandReceived {
+        text = format!("{} {text}", payload.name.as_deref().unwrap_or("a command"));
+    } else if kind == EventKind::Anomaly {
+        text = payload.anomaly.clone().unwrap_or_default();
+    }
+    vec![line(word, tone, text)]
 }
 
-/// A remedy that was proven by the event it expected.
+/// A remedy that completed by the event it expected.
 fn healed(at: Timestamp, run: &Run) -> Option<Line> {
     let (RunKind::Remedy(strategy), RunState::Completed, Some(pr)) = (run.kind, run.state, &run.pr) else {
         return None;
     };
-    // What was answered by the failure it was to cure is told as `no use`, by its event.
+    // One that ended in the failure it was to cure is shown as `no use`, by its event.
     run.outcome.as_deref().is_none_or(remedy::helped).then_some(())?;
     let took = SignedDuration::from_millis(i64::try_from(run.duration_ms?).unwrap_or(0));
     let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} came"));
     let text = format!("{strategy} worked within {}{proof}", comment::duration(took));
-    Some(Line { at, name: short(pr), word: "healed", tone: Tone::Good, text })
+    Some(Line { name: short(pr), ..Line::new(at, "healed", Tone::Good, text) })
 }
 
 #[cfg(test)]
@@ -205,19 +197,19 @@ mod tests {
         "2036-03-03T09:41:07.25Z".parse().unwrap()
     }
 
-    fn shown(news: &News) -> Vec<String> {
+    fn shown(news: &ConsoleEvent) -> Vec<String> {
         lines_of(news).iter().map(|line| line.shown(false)).collect()
     }
 
-    fn event(kind: EventKind, payload: Payload) -> News {
+    fn event(kind: EventKind, payload: Payload) -> ConsoleEvent {
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let (id, source) = (EventId::new("e"), Actor::Reconciler);
         let event = Event { pr, occurred_at: at(), id, hop: 0, kind, source, from: None, to: None, payload, ttl: at() };
-        News::Event { at: at(), event: Box::new(event) }
+        ConsoleEvent::Event { at: at(), event: Box::new(event) }
     }
 
     #[test]
-    fn columns_are_aligned_whatever_they_say() {
+    fn columns_are_aligned() {
         let opened = event(EventKind::PrOpened, Payload { name: Some("CVE-2026-1".to_owned()), ..Payload::default() });
         assert_eq!(shown(&opened), ["09:41:07  shop#7              opened     CVE-2026-1"]);
         let stuck = event(EventKind::RemediationRebuild, Payload::text("Rule 3:\n  the agent died"));
@@ -228,7 +220,7 @@ mod tests {
                 "09:41:07  shop#7              remedy     Suture will run the checks again",
             ]
         );
-        let mail = News::Mail { at: at(), subject: "#7 needs a person".to_owned() };
+        let mail = ConsoleEvent::Mail { at: at(), subject: "#7 needs a person".to_owned() };
         assert_eq!(shown(&mail), ["09:41:07                      mail       #7 needs a person"]);
         let merged = Payload { by: Some("danny".to_owned()), ..Payload::text("out of band") };
         assert_eq!(
@@ -239,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_is_healed_once_and_useless_otherwise() {
+    fn remedy_is_shown_once_as_healed_or_as_no_use() {
         let named = |name: &str| Payload { name: Some(name.to_owned()), ..Payload::text("the build is gone") };
         assert!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Completed.name()))).is_empty());
         assert_eq!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Failed.name()))).len(), 1);
@@ -248,20 +240,20 @@ mod tests {
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let kind = RunKind::Remedy(Strategy::Rebuild);
         let mut run = Run::on(RunId::new("r"), pr, None, kind, RunTrigger::Reconciler, at());
-        assert!(shown(&News::Run { at: at(), run: Box::new(run.clone()) }).is_empty(), "it has only begun");
+        assert!(shown(&ConsoleEvent::Run { at: at(), run: Box::new(run.clone()) }).is_empty(), "it has only begun");
         run.state = RunState::Completed;
         run.duration_ms = Some(360_000);
         run.expects = Some("new results of the checks".to_owned());
         let useless = Run { outcome: Some(remedy::FAILED_AGAIN.to_owned()), ..run.clone() };
-        assert!(shown(&News::Run { at: at(), run: Box::new(useless) }).is_empty());
+        assert!(shown(&ConsoleEvent::Run { at: at(), run: Box::new(useless) }).is_empty());
         assert_eq!(
-            shown(&News::Run { at: at(), run: Box::new(run) }),
+            shown(&ConsoleEvent::Run { at: at(), run: Box::new(run) }),
             ["09:41:07  shop#7              healed     rebuild worked within 6 min: new results of the checks came"]
         );
     }
 
     #[test]
-    fn colours_are_only_for_terminals() {
+    fn colours_are_for_terminals_only() {
         let news = event(EventKind::PrClosed, Payload::default());
         let line = &lines_of(&news)[0];
         assert!(line.shown(true).contains("\x1b[2mclosed"));

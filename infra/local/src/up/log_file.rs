@@ -1,12 +1,16 @@
-//! Where the functions' own lines go: a file of the data directory that never grows beyond a limit.
+//! The functions' log lines and the platform's warnings, in a file of the data directory that never grows beyond a limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// When the file is this large, it becomes the former one, and a new one is begun.
-const MOST_BYTES: u64 = 8 << 20;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// A larger file becomes the former one, and a new one is begun.
+const MAX_BYTES: u64 = 8 << 20;
 
 #[derive(Debug)]
 struct Open {
@@ -15,11 +19,10 @@ struct Open {
     bytes: u64,
 }
 
-/// The file, shared by all functions.
 #[derive(Debug, Clone)]
-pub(super) struct Journal(Arc<Mutex<Open>>);
+pub(super) struct LogFile(Arc<Mutex<Open>>);
 
-impl Journal {
+impl LogFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let bytes = file.metadata()?.len();
@@ -27,10 +30,10 @@ impl Journal {
     }
 }
 
-impl Write for Journal {
+impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.bytes > MOST_BYTES {
+        if open.bytes > MAX_BYTES {
             fs::rename(&open.path, open.path.with_extension("former.log"))?;
             open.file = OpenOptions::new().create(true).append(true).open(&open.path)?;
             open.bytes = 0;
@@ -43,4 +46,13 @@ impl Write for Journal {
     fn flush(&mut self) -> io::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).file.flush()
     }
+}
+
+/// Writes warnings and errors of this whole process to the file, by the machine's clock. A failed condition is an answer like
+/// any other; dynoxide warns of each.
+pub(super) fn write_warnings_to(file: &LogFile) {
+    let file = file.clone();
+    let lines = tracing_subscriber::fmt::layer().json().with_writer(move || file.clone());
+    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("dynoxide", LevelFilter::OFF);
+    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
 }

@@ -1,10 +1,9 @@
-//! Chance, repeatable: one stream of numbers per purpose, so that what happens to one thing does not depend on how often
-//! another was asked about.
+//! Repeatable random numbers: SplitMix64, one stream per purpose, so that one more draw for one purpose changes no other.
 
 #[derive(Debug, Clone)]
-pub(crate) struct Chance(fakes::Rng);
+pub(crate) struct Rng(fakes::Rng);
 
-impl Chance {
+impl Rng {
     /// The stream of this seed for this purpose; another one than the fakes draw from with the same seed.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         Self(fakes::Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D), purpose))
@@ -15,18 +14,21 @@ impl Chance {
         self.0.below(limit)
     }
 
-    /// From the first to the second, both included.
+    /// From `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True in so many of a thousand cases.
+    /// The same, as seconds.
+    pub(crate) fn seconds(&mut self, low: u64, high: u64) -> jiff::SignedDuration {
+        jiff::SignedDuration::from_secs(i64::try_from(self.between(low, high)).unwrap_or(i64::MAX))
+    }
+
     pub(crate) fn happens(&mut self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
-    /// One of them.
-    pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        self.0.pick(of)
+    pub(crate) fn pick<T: Copy, const N: usize>(&mut self, from: [T; N]) -> T {
+        from[usize::try_from(self.below(N as u64)).unwrap_or(0)]
     }
 }

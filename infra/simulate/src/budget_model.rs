@@ -1,5 +1,4 @@
-//! What a pull request's remedies have cost, counted from the log alone: beside the record's own counts, so that one can be
-//! held against the other's limits.
+//! Recounts the budgets of a pull request from the log alone, independently of the record's own counts.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,6 @@ use domain::policy::Policy;
 use domain::state::{State, Strategy};
 use domain::transition;
 
-/// A remedy under way, as far as the log says.
 #[derive(Debug, Clone)]
 struct Claim {
     run: RunId,
@@ -17,29 +15,20 @@ struct Claim {
     accepted: bool,
 }
 
-/// The counts of one pull request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct BudgetModel {
     claim: Option<Claim>,
     counts: BTreeMap<Strategy, u32>,
     lifetime: u32,
 }
 
-/// What an event of the log means for the vulnerability's own count of close-and-reopen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reopens {
-    Same,
-    OneMore,
-    OneLess,
-}
-
-impl Ledger {
-    /// Takes an event in. Answers what is exceeded, if anything, and what it means for the vulnerability.
-    pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, Reopens) {
+impl BudgetModel {
+    /// Answers which budget is exceeded, if any, and the change of the vulnerability's count of close-and-reopens.
+    pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, i32) {
         if let Some(strategy) = event.kind.claims() {
             return self.claimed(event, strategy, policy);
         }
-        let mut reopens = Reopens::Same;
+        let mut reopens = 0;
         if event.kind == EventKind::RemediationAccepted {
             if let Some(claim) = self.claim.as_mut().filter(|claim| Some(&claim.run) == event.payload.run.as_ref()) {
                 claim.accepted = true;
@@ -55,46 +44,46 @@ impl Ledger {
         (None, reopens)
     }
 
-    fn claimed(&mut self, event: &Event, strategy: Strategy, policy: &Policy) -> (Option<String>, Reopens) {
+    fn claimed(&mut self, event: &Event, strategy: Strategy, policy: &Policy) -> (Option<String>, i32) {
         let run = event.payload.run.clone().unwrap_or_else(|| RunId::new(event.id.as_str()));
         self.claim = Some(Claim { run, strategy, accepted: false });
         let count = self.counts.entry(strategy).or_default();
         *count += 1;
         self.lifetime += 1;
         let (most, lifetime) = (policy.budget(strategy), policy.budgets.lifetime);
-        let wrong = if *count > most {
+        let violated = if *count > most {
             Some(format!("{strategy} was claimed {count} times, and {most} are allowed"))
         } else if self.lifetime > lifetime {
             Some(format!("{} remedies were claimed, and {lifetime} are allowed in a life", self.lifetime))
         } else {
             None
         };
-        let reopens = if strategy == Strategy::CloseAndReopen { Reopens::OneMore } else { Reopens::Same };
-        (wrong, reopens)
+        let reopens = if strategy == Strategy::CloseAndReopen { 1 } else { 0 };
+        (violated, reopens)
     }
 
-    /// What was never accepted has cost nothing.
-    fn give_back(&mut self) -> Reopens {
-        let Some(claim) = self.claim.take().filter(|claim| !claim.accepted) else { return Reopens::Same };
+    /// A claim that was never accepted costs nothing.
+    fn give_back(&mut self) -> i32 {
+        let Some(claim) = self.claim.take().filter(|claim| !claim.accepted) else { return 0 };
         if let Some(count) = self.counts.get_mut(&claim.strategy) {
             *count = count.saturating_sub(1);
         }
         self.lifetime = self.lifetime.saturating_sub(1);
-        if claim.strategy == Strategy::CloseAndReopen { Reopens::OneLess } else { Reopens::Same }
+        if claim.strategy == Strategy::CloseAndReopen { -1 } else { 0 }
     }
 
-    fn head_moved(&mut self) -> Reopens {
+    fn head_moved(&mut self) -> i32 {
         if self.claim.as_ref().is_some_and(|claim| claim.strategy == Strategy::BranchUpdate) {
-            return Reopens::Same;
+            return 0;
         }
         self.counts.remove(&Strategy::BranchUpdate);
         self.give_back()
     }
 
-    /// Seed §14, under rule 9: only what others did resets, and a person who takes over resets everything.
+    /// Seed §14, under rule 9: only others' events reset, and a person who takes over resets everything.
     fn resets(&mut self, event: &Event) {
         let (Some(from), Some(to)) = (event.from, event.to) else {
-            // Another reason than before is an answer too, although the state is the same.
+            // Another reason than before resets too, although the state is the same.
             if event.kind == EventKind::PolicyFailed && !event.payload.text.contains("eparation of duties") {
                 self.counts.remove(&Strategy::RetriggerSodCheck);
             }
@@ -115,14 +104,14 @@ impl Ledger {
     }
 }
 
-/// Whether a person's own run takes the place of ours; closing for good does not.
+/// A person's own run replaces ours; closing for good does not.
 fn gives_way(event: &Event) -> bool {
     event.kind == EventKind::CommandReceived
         && event.payload.run.is_some()
         && event.payload.name.as_deref() != Some("/cancel")
 }
 
-/// Whether the event says that the pull request has another head now.
+/// The pull request has another head now.
 fn moves_head(event: &Event) -> bool {
     let missed = event.kind == EventKind::StateDriftCorrected
         && event.payload.name.as_deref() == Some(EventKind::BranchUpdated.name());

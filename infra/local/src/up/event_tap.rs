@@ -1,0 +1,67 @@
+//! A store that shows on the console what is written to the log and to runs.
+
+use std::sync::Arc;
+
+use domain::event::Event;
+use domain::run::Run;
+use jiff::Timestamp;
+use platform::rows;
+use platform::store::dynamo::DynamoStore;
+use platform::store::{Key, Page, Query, Spent, Store, StoreError, Table, Write};
+use serde_dynamo::Item;
+
+use super::console::{Console, ConsoleEvent};
+
+#[derive(Debug)]
+pub(super) struct EventTap {
+    store: DynamoStore,
+    console: Console,
+}
+
+impl EventTap {
+    pub(super) fn new(store: DynamoStore, console: Console) -> Arc<Self> {
+        Arc::new(Self { store, console })
+    }
+}
+
+fn console_event(write: &Write, at: Timestamp) -> Option<ConsoleEvent> {
+    let Write::Put { key, item, .. } = write else { return None };
+    match key.table {
+        Table::Events => {
+            rows::read::<Event>(key, item).ok().map(|event| ConsoleEvent::Event { at, event: Box::new(event) })
+        }
+        Table::State if key.partition.starts_with("RUN#") => {
+            rows::read::<Run>(key, item).ok().map(|run| ConsoleEvent::Run { at, run: Box::new(run) })
+        }
+        Table::State => None,
+    }
+}
+
+impl Store for EventTap {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
+        self.store.get(key, now).await
+    }
+
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
+        self.store.get_many(keys, now).await
+    }
+
+    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        let events: Vec<_> = writes.iter().filter_map(|write| console_event(write, now)).collect();
+        self.store.write(writes, now).await?;
+        events.into_iter().for_each(|event| self.console.show(event));
+        Ok(())
+    }
+
+    async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
+        self.store.count(key, by, ttl, now).await
+    }
+
+    async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
+        self.store.query(query, now).await
+    }
+
+    fn spent(&self) -> &Spent {
+        self.store.spent()
+    }
+}

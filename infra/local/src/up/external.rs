@@ -1,0 +1,108 @@
+//! What this process talks to: a real GitHub as the environment names it, or the fakes. And the keys of the admin API.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use admin::keys::Keys;
+use domain::policy::Policies;
+use fakes::Fakes;
+use platform::clients;
+use platform::clock::{Clock, SystemClock};
+use platform::env::Environment;
+use platform::github::GitHub;
+use platform::http::Transport;
+use platform::jenkins::Jenkins;
+use simulate::FakeAccess;
+use webhook::Senders;
+use webhook::github::Own;
+
+use super::StartError;
+use super::data_dir::DataDir;
+use super::demo::Demo;
+
+const KEY_FILE: &str = "admin.key";
+
+pub(super) struct External {
+    pub(super) policies: Policies,
+    pub(super) senders: Senders,
+    pub(super) own: Own,
+    pub(super) github: GitHub,
+    pub(super) jenkins: Option<Jenkins>,
+    pub(super) owners: Vec<String>,
+    /// Whose repositories are meant by a bare name.
+    pub(super) owner: Option<String>,
+    pub(super) bots: Option<Arc<Mutex<Fakes>>>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// A real GitHub, as the environment names it (design §9).
+pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result<External, StartError> {
+    let github = clients::github(environment)?;
+    let secret = webhook::config::secrets(environment, "SUTURE_WEBHOOK_SECRET")?;
+    let secret = secret.ok_or_else(|| {
+        StartError(
+            "SUTURE_WEBHOOK_SECRET is not set: choose one, and give GitHub the same under the App's webhook settings."
+                .to_owned(),
+        )
+    })?;
+    let owner = environment.get("SUTURE_GITHUB_OWNER");
+    Ok(External {
+        policies,
+        senders: Senders {
+            github: secret,
+            jenkins: webhook::config::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
+            bot: webhook::config::secrets(environment, "SUTURE_BOT_SECRET")?,
+        },
+        own: webhook::config::own(environment)?,
+        github,
+        jenkins: clients::jenkins(environment)?,
+        owners: owner.iter().cloned().collect(),
+        owner,
+        bots: None,
+        clock: Arc::new(SystemClock),
+    })
+}
+
+/// The fakes, reached as the real ones would be: over HTTP, with signatures, as an App.
+pub(super) fn fakes(demo: &Demo, policies: Policies) -> Result<External, StartError> {
+    let settings = demo.world.lock().unwrap_or_else(PoisonError::into_inner).settings().clone();
+    let broken = |error: String| StartError(format!("The fake GitHub cannot be reached: {error}."));
+    let access = FakeAccess::new(&settings, &demo.serving.github_url, &demo.serving.jenkins_url).map_err(broken)?;
+    let transport = Transport::https().map_err(|error| broken(error.to_string()))?;
+    let clock: Arc<dyn Clock> = Arc::clone(&demo.clock) as Arc<dyn Clock>;
+    Ok(External {
+        policies,
+        github: access.github(transport.clone(), Arc::clone(&clock)),
+        jenkins: Some(access.jenkins(transport, Arc::clone(&clock))),
+        senders: access.senders,
+        own: access.own,
+        owners: Vec::new(),
+        owner: demo.repos().first().map(|repo| repo.owner().to_owned()),
+        bots: Some(Arc::clone(&demo.world)),
+        clock,
+    })
+}
+
+pub(super) struct AdminAccess {
+    pub(super) keys: Keys,
+    /// The key itself, if this process made it.
+    pub(super) key: Option<String>,
+}
+
+impl AdminAccess {
+    /// The keys of the environment; without any, one that is made once and kept where only its owner can read it.
+    pub(super) fn open(data_dir: &DataDir, environment: &impl Environment) -> Result<Self, StartError> {
+        if environment.get("SUTURE_ADMIN_KEYS").is_some() {
+            return Ok(Self { keys: admin::config::keys(environment)?, key: None });
+        }
+        let key = match data_dir.read_json(KEY_FILE)? {
+            Some(key) => key,
+            None => {
+                let key = crate::keys::make("local", "admin", &[]).map_err(StartError)?;
+                data_dir.write_json(KEY_FILE, &key)?;
+                key
+            }
+        };
+        let keys = Keys::parse(&key.entry).map_err(|error| StartError(format!("{KEY_FILE}: {error}.")))?;
+        Ok(Self { keys, key: Some(key.key) })
+    }
+}

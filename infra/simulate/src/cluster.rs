@@ -1,0 +1,371 @@
+//! The four functions as processes around the fakes, wired as in production but without sockets. Processes come and go as
+//! Lambda's do: one invocation at a time each, started cold when none is free, and dropped with all their memory when they die.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use admin::Admin;
+use admin::keys::{Keys, new_key};
+use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use axum::Router;
+use bytes::Bytes;
+use car_bridge::{self, Bridge};
+use domain::command::Role;
+use domain::policy::Policies;
+use domain::time::saturating_after;
+use fakes::Delivery;
+use http::{Request, Response};
+use jiff::{SignedDuration, Timestamp};
+use platform::clock::Clock as _;
+use platform::engine::Engine;
+use platform::github::GitHub;
+use platform::http::{BoxError, Transport};
+use platform::jenkins::Jenkins;
+use platform::outlets::dlq::Dlq;
+use platform::telemetry::Log;
+use reconciler::Moment;
+use reconciler::Sweep;
+use serde_json::{Value, json};
+use webhook::Webhook;
+
+use crate::fake_access::FakeAccess;
+use crate::fault_injection::{Function, Process, ProcessBoundary, Target};
+use crate::faults::InternalFault;
+use crate::invariants::Invariant;
+use crate::queue::Message;
+use crate::shared_state::{SharedState, locked};
+
+/// GitHub waits this long for an answer to a webhook, and so does the function.
+const WEBHOOK_LIMIT: Duration = Duration::from_secs(10);
+const BRIDGE_LIMIT: Duration = Duration::from_secs(60);
+const SWEEP_LIMIT: SignedDuration = SignedDuration::from_mins(5);
+/// Six times a worker's own limit, as AWS advises.
+const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(6);
+/// Car Bridge processes at a time.
+const MAX_WORKERS: u64 = 4;
+/// EventBridge and Scheduler send a failed event again this often.
+const SWEEP_RETRIES: u32 = 2;
+
+/// What each process is built from.
+pub(crate) struct FunctionBuilder {
+    policies: Policies,
+    access: FakeAccess,
+    keys: Keys,
+    /// The admin key that dashboard users send.
+    pub(crate) admin_key: String,
+}
+
+impl FunctionBuilder {
+    fn new(shared: &SharedState) -> Result<Self, String> {
+        let settings = locked(&shared.world).settings().clone();
+        let (admin_key, entry) = new_key("ops", Role::Admin).map_err(|error| error.to_string())?;
+        Ok(Self {
+            policies: shared.config.policies.clone(),
+            access: FakeAccess::new(&settings, &settings.api_url, &settings.jenkins_url)?,
+            keys: Keys::parse(&entry).map_err(|error| error.to_string())?,
+            admin_key,
+        })
+    }
+
+    fn engine(&self, boundary: &ProcessBoundary) -> Engine<ProcessBoundary, ProcessBoundary> {
+        Engine::new(boundary.clone(), boundary.clone(), self.policies.clone())
+    }
+
+    fn github(&self, boundary: &ProcessBoundary) -> GitHub {
+        self.access.github(boundary.transport(Target::GitHub), boundary.clock())
+    }
+
+    fn jenkins(&self, boundary: &ProcessBoundary) -> Jenkins {
+        self.access.jenkins(boundary.transport(Target::Jenkins), boundary.clock())
+    }
+
+    fn webhook(&self, boundary: &ProcessBoundary) -> Webhook<ProcessBoundary, ProcessBoundary> {
+        let (own, senders) = (self.access.own.clone(), self.access.senders.clone());
+        Webhook::new(boundary.clone(), boundary.clone(), self.policies.clone(), own, senders, Log::nowhere())
+    }
+
+    fn bridge(&self, boundary: &ProcessBoundary) -> Bridge<ProcessBoundary, ProcessBoundary> {
+        let no_bots = Transport::with_service(tower::service_fn(|_: Request<Bytes>| async {
+            Err::<Response<Bytes>, BoxError>("no bot listens on HTTP".into())
+        }));
+        let clients = car_bridge::World {
+            github: self.github(boundary),
+            jenkins: Some(self.jenkins(boundary)),
+            http: no_bots,
+            clock: boundary.clock(),
+        };
+        Bridge::new(self.engine(boundary), clients)
+    }
+
+    fn reconciler(&self, boundary: &ProcessBoundary) -> Sweep<ProcessBoundary, ProcessBoundary> {
+        let (github, jenkins) = (self.github(boundary), Some(self.jenkins(boundary)));
+        let (store, publisher) = (boundary.clone(), boundary.clone());
+        Sweep::new(store, publisher, self.policies.clone(), github, jenkins, boundary.clock(), Vec::new())
+    }
+
+    pub(crate) fn admin(&self, boundary: &ProcessBoundary) -> Router {
+        let settings = admin::Settings {
+            keys: self.keys.clone(),
+            owner: None,
+            github: Some(self.github(boundary)),
+            jenkins: Some(self.jenkins(boundary)),
+            dlq: Dlq::None,
+            clock: boundary.clock(),
+            log: Log::nowhere(),
+        };
+        admin::router(Arc::new(Admin::new(self.engine(boundary), settings)))
+    }
+}
+
+/// Processes of one function that wait for an invocation.
+pub(crate) type Pool<F> = Mutex<Vec<(ProcessBoundary, F)>>;
+
+pub(crate) struct Cluster {
+    pub(crate) shared: Arc<SharedState>,
+    pub(crate) functions: FunctionBuilder,
+    webhooks: Pool<Webhook<ProcessBoundary, ProcessBoundary>>,
+    bridges: Pool<Bridge<ProcessBoundary, ProcessBoundary>>,
+    reconcilers: Pool<Sweep<ProcessBoundary, ProcessBoundary>>,
+    pub(crate) admins: Pool<Router>,
+    /// Dashboard actions that are not answered yet.
+    pub(crate) dashboard_actions: AtomicU64,
+    started: AtomicU64,
+    /// Invocations under way.
+    pub(crate) running: AtomicU64,
+    /// Of these, Car Bridges.
+    workers: AtomicU64,
+    pub(crate) sweeps: AtomicU64,
+    pub(crate) crashes: AtomicU64,
+}
+
+impl Cluster {
+    pub(crate) fn new(shared: SharedState) -> Result<Arc<Self>, String> {
+        Ok(Arc::new(Self {
+            functions: FunctionBuilder::new(&shared)?,
+            shared: Arc::new(shared),
+            webhooks: Mutex::default(),
+            bridges: Mutex::default(),
+            reconcilers: Mutex::default(),
+            admins: Mutex::default(),
+            dashboard_actions: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+            workers: AtomicU64::new(0),
+            sweeps: AtomicU64::new(0),
+            crashes: AtomicU64::new(0),
+        }))
+    }
+
+    fn start(&self, function: Function) -> ProcessBoundary {
+        let number = self.started.fetch_add(1, Ordering::Relaxed) + 1;
+        let skew = if self.shared.config.faults.has(InternalFault::ClockSkewed) {
+            locked(&self.shared.rng).seconds(0, 240) - SignedDuration::from_secs(120)
+        } else {
+            SignedDuration::ZERO
+        };
+        let process = Arc::new(Process::new(function, number, skew));
+        ProcessBoundary { shared: Arc::clone(&self.shared), process }
+    }
+
+    /// Invokes a free process of this function, or a new one. `None` if the process died or the time was over.
+    pub(crate) async fn invoke<F, T>(
+        &self,
+        pool: &Pool<F>,
+        function: Function,
+        build: impl FnOnce(&ProcessBoundary) -> F,
+        limit: Duration,
+        work: impl AsyncFnOnce(&ProcessBoundary, &F) -> T,
+    ) -> (ProcessBoundary, Option<T>) {
+        let free = locked(pool).pop();
+        let (boundary, built) = free.unwrap_or_else(|| {
+            let boundary = self.start(function);
+            let built = build(&boundary);
+            (boundary, built)
+        });
+        locked(&boundary.process.invocation).begin(self.shared.now());
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let answer = tokio::select! {
+            biased;
+            answer = Box::pin(work(&boundary, &built)) => Ok(answer),
+            () = boundary.process.died.notified() => Err("died"),
+            () = tokio::time::sleep(limit) => Err("timed out"),
+        };
+        if let Err(end) = answer {
+            boundary.trace(|| end.to_owned());
+            self.crashes.fetch_add(1, Ordering::Relaxed);
+        }
+        let answer = answer.ok();
+        if answer.is_some() {
+            locked(pool).push((boundary.clone(), built));
+        }
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        self.shared.changed.notify_one();
+        (boundary, answer)
+    }
+
+    pub(crate) async fn deliver_webhook(self: Arc<Self>, delivery: Delivery) {
+        let mut request = Request::builder().method("POST").uri(delivery.target.path());
+        for (name, value) in &delivery.headers {
+            request = request.header(name, value);
+        }
+        let Ok(request) = request.body(()) else { return };
+        let (parts, ()) = request.into_parts();
+        let build = |boundary: &ProcessBoundary| self.functions.webhook(boundary);
+        let (boundary, answer) = self
+            .invoke(&self.webhooks, Function::Webhook, build, WEBHOOK_LIMIT, async |boundary, webhook| {
+                webhook.handle(&parts, &delivery.body, boundary.now()).await
+            })
+            .await;
+        let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+        let pr = || delivery.pr.as_ref().map(ToString::to_string).unwrap_or_default();
+        boundary.trace(|| {
+            let body = answer.as_ref().map_or("no answer", |answer| answer.body());
+            format!("{} {} {} → {code} {body}", delivery.event, delivery.action.as_deref().unwrap_or(""), pr())
+        });
+        match answer {
+            Some(answer) if code == 200 => {
+                if !self.is_kept(&boundary, &delivery, answer.body()) {
+                    let detail =
+                        format!("{} of {} was answered {}, and is nowhere", delivery.event, pr(), answer.body());
+                    self.shared.violated(Invariant::LostEvent, detail);
+                }
+            }
+            Some(_) | None => self.shared.world().webhook_answered(&delivery, code),
+        }
+    }
+
+    /// Whether what was acknowledged is in the log or on the queue.
+    fn is_kept(&self, boundary: &ProcessBoundary, delivery: &Delivery, answer: &str) -> bool {
+        let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+        let invocation = locked(&boundary.process.invocation);
+        match answer["status"].as_str() {
+            Some("applied" | "anomaly") => {
+                let events = &invocation.events;
+                !events.is_empty() && events.iter().all(|key| self.shared.peek(key).is_some())
+            }
+            // Pushes beyond the daily limit are left to the schedule: it finds what they changed when that is due.
+            Some("throttled_delayed") if delivery.event == "push" => true,
+            Some("throttled_delayed" | "command_queued") => locked(&self.shared.queue).kept_all(&invocation.queued),
+            Some("ignored" | "duplicate_ignored" | "superseded") => true,
+            Some(_) | None => false,
+        }
+    }
+
+    /// Starts a Car Bridge for each batch of messages, as long as there are both.
+    pub(crate) fn work(self: &Arc<Self>) {
+        while self.workers.load(Ordering::Relaxed) < MAX_WORKERS {
+            let most = usize::try_from(self.shared.between(1, 3)).unwrap_or(1);
+            let now = self.shared.now();
+            let batch = locked(&self.shared.queue).queue.receive(most, now, saturating_after(now, VISIBILITY_TIMEOUT));
+            if batch.is_empty() {
+                return;
+            }
+            for message in &batch {
+                if self.shared.happens(InternalFault::MessageDoubled, 40) {
+                    // Another worker receives it while this one works on it, or shortly after.
+                    let at = saturating_after(now, locked(&self.shared.rng).seconds(0, 40));
+                    locked(&self.shared.queue).queue.set_visible_at(&message.id, at);
+                }
+            }
+            self.workers.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(Arc::clone(self).run_bridge(batch));
+        }
+    }
+
+    async fn run_bridge(self: Arc<Self>, batch: Vec<Message<u64, String>>) {
+        let build = |boundary: &ProcessBoundary| self.functions.bridge(boundary);
+        let (_, answer) = self
+            .invoke(&self.bridges, Function::CarBridge, build, BRIDGE_LIMIT, async |boundary, bridge| {
+                car_bridge::handle(bridge, sqs_event(&batch), &log_of(boundary), || boundary.now()).await
+            })
+            .await;
+        if let Some(answer) = answer {
+            let mut queue = locked(&self.shared.queue);
+            let failed =
+                |id: u64| answer.batch_item_failures.iter().any(|failure| failure.item_identifier == id.to_string());
+            for message in batch.iter().filter(|message| !failed(message.id)) {
+                queue.queue.remove(&message.id).map(|message| queue.handled.insert(message.id));
+            }
+        }
+        self.workers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The reconciler gets an event: a tick of the schedule, or a request. What fails is sent again.
+    pub(crate) async fn reconcile(self: Arc<Self>, event: Value) {
+        let limit = Duration::try_from(SWEEP_LIMIT).unwrap_or_default();
+        for attempt in 0..=SWEEP_RETRIES {
+            if attempt > 0 {
+                tokio::time::sleep(Duration::from_secs(60 * u64::from(attempt))).await;
+            }
+            let build = |boundary: &ProcessBoundary| self.functions.reconciler(boundary);
+            let (_, answer) = self
+                .invoke(&self.reconcilers, Function::Reconciler, build, limit, async |boundary, reconciler| {
+                    let now = boundary.now();
+                    let request = format!("{}-{}", boundary.process.number, self.shared.now().as_millisecond());
+                    let moment = Moment { request: &request, now, deadline: saturating_after(now, SWEEP_LIMIT) };
+                    reconciler::handle(reconciler, event.clone(), &moment, &log_of(boundary)).await
+                })
+                .await;
+            if let Some(Ok(answer)) = answer {
+                self.sweeps.fetch_add(u64::from(answer["status"] == json!("swept")), Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+}
+
+/// Writes a function's log lines into the trace.
+struct TraceWriter(ProcessBoundary);
+
+fn log_of(boundary: &ProcessBoundary) -> Log {
+    if boundary.shared.config.trace { Log::to(TraceWriter(boundary.clone())) } else { Log::nowhere() }
+}
+
+impl std::io::Write for TraceWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let Ok(json) = serde_json::from_slice::<Value>(bytes) else { return Ok(bytes.len()) };
+        let line = match self.0.process.function {
+            Function::Reconciler => sweep_line(&json),
+            Function::CarBridge | Function::Webhook | Function::Admin => {
+                Some(format!("{} {}", json["outcome"].as_str().unwrap_or(""), json["reason"].as_str().unwrap_or("")))
+            }
+        };
+        if let Some(line) = line {
+            self.0.trace(|| line);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Counters of a sweep that are not 0; nothing if nothing was due.
+fn sweep_line(json: &Value) -> Option<String> {
+    const COUNTERS: &str = "due verified drifted dispatched escalated skipped left resent expired errors error busy";
+    let idle = json["due"].as_u64() == Some(0) && json["errors"].as_array().is_none_or(Vec::is_empty);
+    let shown = |name: &str| json.get(name).filter(|value| **value != json!(0)).map(|value| format!("{name} {value}"));
+    let text: Vec<String> = COUNTERS.split(' ').filter_map(shown).collect();
+    (!idle).then(|| format!("sweep: {}", text.join(", ")))
+}
+
+fn sqs_event(batch: &[Message<u64, String>]) -> SqsEvent {
+    let mut event = SqsEvent::default();
+    for message in batch {
+        let mut record = SqsMessage::default();
+        record.message_id = Some(message.id.to_string());
+        record.body = Some(message.content.clone());
+        event.records.push(record);
+    }
+    event
+}
+
+pub(crate) fn tick(slot: Timestamp) -> Value {
+    json!({"schedule": "sweep", "slot": slot.to_string()})
+}
+
+pub(crate) fn reconcile_request(id: &str, detail: Value) -> Value {
+    json!({"id": id, "detail-type": "ReconcileRequested", "detail": detail})
+}

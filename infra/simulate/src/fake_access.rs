@@ -1,0 +1,70 @@
+//! How Suture reaches the fakes, in the simulator and in the demo: as the App and with the secrets of their settings.
+
+use std::sync::{Arc, LazyLock};
+
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use fakes::Settings;
+use http::Uri;
+use platform::clock::Clock;
+use platform::github::{Credentials, GitHub};
+use platform::http::Transport;
+use platform::jenkins::{Jenkins, Login};
+use webhook::Senders;
+use webhook::github::Own;
+use webhook::signature::Secrets;
+
+pub struct FakeAccess {
+    pub senders: Senders,
+    pub own: Own,
+    app: Credentials,
+    github_url: Uri,
+    login: Login,
+    jenkins_url: Uri,
+}
+
+impl FakeAccess {
+    /// # Errors
+    /// If the addresses are none, or this machine has no source of randomness.
+    pub fn new(settings: &Settings, github_url: &str, jenkins_url: &str) -> Result<Self, String> {
+        // Made once: making one takes longer than a whole simulation.
+        static KEY: LazyLock<Result<String, Unspecified>> = LazyLock::new(private_key);
+        let key = KEY.as_deref().map_err(|error| error.to_string())?;
+        let secrets = |text: &str| Secrets::parse(text).map_err(|error| error.to_string());
+        let uri = |text: &str| text.parse::<Uri>().map_err(|error| error.to_string());
+        Ok(Self {
+            senders: Senders {
+                github: secrets(&settings.webhook_secret)?,
+                jenkins: Some(secrets(&settings.jenkins_secret)?),
+                bot: Some(secrets(&settings.bot_secret)?),
+            },
+            own: Own { app_id: Some(settings.app_id), login: Some(format!("{}[bot]", settings.app_slug)) },
+            app: Credentials::app(settings.app_id, key).map_err(|error| error.to_string())?,
+            github_url: uri(github_url)?,
+            login: Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() },
+            jenkins_url: uri(jenkins_url)?,
+        })
+    }
+
+    pub fn github(&self, transport: Transport, clock: Arc<dyn Clock>) -> GitHub {
+        let settings =
+            platform::github::Settings { base_url: self.github_url.clone(), ..platform::github::Settings::default() };
+        GitHub::with_service(&self.app, settings, transport, clock)
+    }
+
+    pub fn jenkins(&self, transport: Transport, clock: Arc<dyn Clock>) -> Jenkins {
+        let settings = platform::jenkins::Settings::new(self.jenkins_url.clone());
+        Jenkins::with_service(self.login.clone(), settings, transport, clock)
+    }
+}
+
+/// In PEM form.
+fn private_key() -> Result<String, Unspecified> {
+    let key = KeyPair::generate(KeySize::Rsa2048)?;
+    let der: Pkcs8V1Der<'static> = key.as_der()?;
+    let body = BASE64_STANDARD.encode(der.as_ref());
+    Ok(format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"))
+}

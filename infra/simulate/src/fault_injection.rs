@@ -1,0 +1,364 @@
+//! The boundary of a process: every call that leaves it passes here, takes time, and may fail or crash the process. The
+//! invariant checker sees each write at the moment it takes effect.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::bus::DetailType;
+use domain::id::RunId;
+use domain::time::saturating_after;
+use fakes::Fakes;
+use http::{Request, Response};
+use jiff::{SignedDuration, Timestamp};
+use platform::clock::{Clock, Pause};
+use platform::http::{BoxError, Transport};
+use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::store::{Key, Page, Query, Spent, Store, StoreError, Table, Write};
+use serde_dynamo::Item;
+use tokio::sync::Notify;
+
+use crate::faults::InternalFault;
+use crate::invariants::InvocationState;
+use crate::shared_state::{SharedState, locked};
+
+/// What a test breaks on purpose, to see that an invariant finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InjectedBug {
+    /// The store acknowledges every so many events without storing them.
+    StoreForgets(u64),
+    /// Every write to GitHub and Jenkins is sent twice.
+    ActsTwice,
+    /// The queue acknowledges every so many messages and loses them.
+    QueueLoses(u64),
+    /// Mails are acknowledged and not sent.
+    MailLost,
+}
+
+/// How a call that leaves a process ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashMode {
+    Before,
+    /// After the call, before its answer is read.
+    After,
+    /// The answer is lost, and the process goes on.
+    AnswerLost,
+}
+
+/// Crashes a process of this function at its call of this number, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CrashPoint {
+    pub function: Function,
+    pub call: u64,
+    pub mode: CrashMode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Function {
+    Webhook,
+    CarBridge,
+    Reconciler,
+    Admin,
+}
+
+impl Function {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook",
+            Self::CarBridge => "car-bridge",
+            Self::Reconciler => "reconciler",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+pub(crate) struct Process {
+    pub(crate) function: Function,
+    pub(crate) number: u64,
+    skew: SignedDuration,
+    /// What it does right now.
+    pub(crate) invocation: Mutex<InvocationState>,
+    pub(crate) died: Notify,
+}
+
+impl Process {
+    pub(crate) fn new(function: Function, number: u64, skew: SignedDuration) -> Self {
+        let invocation = Mutex::new(InvocationState::new(function, Timestamp::MIN));
+        Self { function, number, skew, invocation, died: Notify::new() }
+    }
+
+    /// The call never returns, and whoever runs the process drops it.
+    async fn die<T>(&self) -> T {
+        self.died.notify_one();
+        std::future::pending().await
+    }
+}
+
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.function.name(), self.number)
+    }
+}
+
+/// One call in so many ends its process.
+const KILLED_PER_MILLE: u64 = 3;
+/// As long as a client waits for an answer that does not come.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(9);
+
+/// Store, publisher, transport and clock of one process.
+#[derive(Clone)]
+pub(crate) struct ProcessBoundary {
+    pub(crate) shared: Arc<SharedState>,
+    pub(crate) process: Arc<Process>,
+}
+
+impl std::fmt::Debug for ProcessBoundary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "boundary of {}", self.process)
+    }
+}
+
+impl ProcessBoundary {
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clone())
+    }
+
+    pub(crate) fn trace(&self, line: impl FnOnce() -> String) {
+        self.shared.trace(|| format!("{}: {}", self.process, line()));
+    }
+
+    async fn take_ms(&self, low: u64, high: u64) {
+        tokio::time::sleep(Duration::from_millis(self.shared.between(low, high))).await;
+    }
+
+    fn crash_mode(&self, call: impl FnOnce() -> String) -> Option<CrashMode> {
+        let function = self.process.function;
+        let configured = self.shared.count_call(function);
+        let random = || {
+            let dies =
+                self.shared.happens(InternalFault::ProcessKilled, KILLED_PER_MILLE) && self.shared.may_crash(function);
+            dies.then(|| if self.shared.between(0, 1) == 0 { CrashMode::Before } else { CrashMode::After })
+        };
+        let mode = configured.or_else(random);
+        if let Some(mode) = mode {
+            self.trace(|| format!("crashes ({mode:?}) at: {}", call()));
+        }
+        mode
+    }
+
+    /// Makes a call that leaves the process. `None` if its answer is lost.
+    async fn call<T>(&self, name: impl FnOnce() -> String, call: impl Future<Output = T>) -> Option<T> {
+        let mode = self.crash_mode(name);
+        if mode == Some(CrashMode::Before) {
+            return self.process.die().await;
+        }
+        let answer = call.await;
+        if mode == Some(CrashMode::After) {
+            return self.process.die().await;
+        }
+        (mode != Some(CrashMode::AnswerLost)).then_some(answer)
+    }
+
+    async fn call_store<T>(
+        &self,
+        name: impl Fn() -> String,
+        is_write: bool,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.take_ms(1, 8).await;
+        self.shared.store_requests.fetch_add(1, Ordering::Relaxed);
+        if self.shared.happens(InternalFault::StoreThrottled, 3) {
+            self.trace(|| format!("throttled: {}", name()));
+            return Err(StoreError::Throttled);
+        }
+        if is_write && self.shared.happens(InternalFault::StoreConflict, 8) {
+            self.trace(|| format!("transaction conflict: {}", name()));
+            return Err(StoreError::Contended);
+        }
+        let answer = self.call(&name, call).await;
+        match answer.filter(|_| !self.shared.happens(InternalFault::StoreAnswerLost, 2)) {
+            Some(answer) => answer,
+            None => {
+                self.trace(|| format!("answer lost: {}", name()));
+                Err(StoreError::Unavailable("the answer was lost".to_owned()))
+            }
+        }
+    }
+
+    async fn checked_write(&self, mut writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        let summaries = locked(&self.shared.checker).summarize(&writes);
+        if let Some(InjectedBug::StoreForgets(every)) = self.shared.config.bug {
+            let is_event = |write: &Write| write.key().table == Table::Events;
+            if writes.iter().any(is_event) && locked(&self.shared.rng).below(every) == 0 {
+                writes.retain(|write| !is_event(write));
+            }
+        }
+        self.shared.store.write(writes, now).await?;
+        let at = self.shared.now();
+        let mut invocation = locked(&self.process.invocation);
+        let mut checker = locked(&self.shared.checker);
+        let needs_a_person = |pr: &fakes::Pr| locked(&self.shared.world).needs_a_person(pr).is_some();
+        for line in checker.written(summaries, &mut invocation, at, needs_a_person) {
+            self.trace(|| line);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn transport(&self, to: Target) -> Transport {
+        let boundary = self.clone();
+        Transport::with_service(tower::service_fn(move |request: Request<Bytes>| {
+            let boundary = boundary.clone();
+            async move { boundary.request(to, request).await }
+        }))
+    }
+
+    async fn request(&self, to: Target, request: Request<Bytes>) -> Result<Response<Bytes>, BoxError> {
+        let name = format!("{to:?} {} {}", request.method(), request.uri().path());
+        self.take_ms(10, 120).await;
+        let answer = self.call(|| name.clone(), async { self.call_fake(to, request) }).await;
+        self.take_ms(10, 120).await;
+        match answer {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(silence)) => {
+                self.trace(|| format!("no answer: {name}"));
+                tokio::time::sleep(CLIENT_TIMEOUT).await;
+                Err(silence.into())
+            }
+            None => Err("the answer was lost".into()),
+        }
+    }
+
+    fn call_fake(&self, to: Target, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
+        let mut world = self.shared.world();
+        let before = world.audit().len();
+        let twice = self.shared.config.bug == Some(InjectedBug::ActsTwice) && request.method() != http::Method::GET;
+        let repeated = twice.then(|| request.clone());
+        let answer = to.call(&mut world, request);
+        if let Some(repeated) = repeated {
+            let _ = to.call(&mut world, repeated);
+        }
+        self.check_effects(&world, before);
+        drop(world);
+        self.shared.changed.notify_one();
+        answer
+    }
+
+    fn check_effects(&self, world: &Fakes, since: usize) {
+        let invocation = locked(&self.process.invocation);
+        let mut checker = locked(&self.shared.checker);
+        for line in checker.acted(&world.audit()[since..], &invocation, world, self.shared.now()) {
+            self.trace(|| line);
+        }
+    }
+
+    fn publish(&self, parcel: &Parcel) -> Result<(), Undelivered> {
+        match &parcel.what {
+            Content::Queue { message, delay, .. } => {
+                let body = message.to_json().map_err(|error| Undelivered(error.to_string()))?;
+                self.enqueue(body, SignedDuration::try_from(*delay).unwrap_or(SignedDuration::ZERO));
+            }
+            Content::Bus { detail_type: DetailType::ReconcileRequested, detail } => {
+                locked(&self.shared.reconcile_requests).push(detail.clone());
+            }
+            Content::Bus { detail_type, detail } => {
+                let mut world = self.shared.world();
+                let before = world.audit().len();
+                world.bus_event(detail_type.name(), detail);
+                self.check_effects(&world, before);
+            }
+            Content::People(notice) => {
+                self.trace(|| format!("mail: {}", notice.subject));
+                if self.shared.config.bug != Some(InjectedBug::MailLost) {
+                    locked(&self.shared.checker).mailed(&parcel.id, notice, self.shared.now());
+                }
+            }
+        }
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+
+    fn enqueue(&self, body: String, delay: SignedDuration) {
+        let mut visible_at = saturating_after(self.shared.now(), delay);
+        if self.shared.happens(InternalFault::MessageLate, 60) {
+            let late = locked(&self.shared.rng).seconds(30, 900);
+            self.trace(|| format!("message delayed by {late:#}"));
+            visible_at = saturating_after(visible_at, late);
+        }
+        let mut queue = locked(&self.shared.queue);
+        let id = queue.send(body, visible_at);
+        locked(&self.process.invocation).queued.push(id);
+        if let Some(InjectedBug::QueueLoses(every)) = self.shared.config.bug
+            && id.is_multiple_of(every)
+        {
+            queue.queue.remove(&id);
+        }
+    }
+}
+
+/// Which of the fakes a request is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    GitHub,
+    Jenkins,
+}
+
+impl Target {
+    fn call(self, world: &mut Fakes, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
+        match self {
+            Self::GitHub => world.github(request),
+            Self::Jenkins => world.jenkins(request),
+        }
+    }
+}
+
+impl Store for ProcessBoundary {
+    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
+        // A run that the process reads is the one it works on.
+        if let Some(run) = key.partition.strip_prefix("RUN#") {
+            locked(&self.process.invocation).run = Some(RunId::new(run));
+        }
+        self.call_store(|| format!("get {key}"), false, self.shared.store.get(key, now)).await
+    }
+
+    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
+        self.call_store(|| format!("get {} rows", keys.len()), false, self.shared.store.get_many(keys, now)).await
+    }
+
+    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+        let first = writes.first().map(|write| write.key().to_string()).unwrap_or_default();
+        self.call_store(|| format!("write {first}"), true, self.checked_write(writes, now)).await
+    }
+
+    async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
+        self.call_store(|| format!("count {key}"), false, self.shared.store.count(key, by, ttl, now)).await
+    }
+
+    async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
+        self.call_store(|| format!("query {}", query.partition), false, self.shared.store.query(query, now)).await
+    }
+
+    fn spent(&self) -> &Spent {
+        self.shared.store.spent()
+    }
+}
+
+impl Outlets for ProcessBoundary {
+    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+        self.take_ms(2, 30).await;
+        let name = || format!("send {}", parcels.first().map_or("", |parcel| &parcel.id));
+        let sent = self.call(name, async { parcels.iter().map(|parcel| self.publish(parcel)).collect() }).await;
+        sent.unwrap_or_else(|| parcels.iter().map(|_| Err(Undelivered("the answer was lost".to_owned()))).collect())
+    }
+}
+
+impl Clock for ProcessBoundary {
+    fn now(&self) -> Timestamp {
+        saturating_after(self.shared.now(), self.process.skew)
+    }
+
+    fn sleep(&self, pause: Duration) -> Pause {
+        Box::pin(tokio::time::sleep(pause))
+    }
+}

@@ -1,0 +1,613 @@
+//! Invariants: every write to the store and every effect outside is checked at the moment it happens. What must hold at the end
+//! is in `final_checks`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::breaker::{Breaker, BreakerState};
+use domain::comment::Notice;
+use domain::event::{Event, EventKind};
+use domain::id::{PrId, RunId};
+use domain::policy::Policies;
+use domain::state::State;
+use fakes::{Action, AuditEntry, Fakes, Pr};
+use jiff::Timestamp;
+use platform::rows;
+use platform::store::{Index, Key, TTL, Table, VERSION, Write, number_of, text_of};
+use serde_dynamo::{AttributeValue, Item};
+use serde_json::Value;
+
+use crate::budget_model::BudgetModel;
+use crate::fault_injection::Function;
+
+/// What must never be violated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Invariant {
+    /// A pull request did not end.
+    Stuck,
+    /// Something acknowledged is neither in the log nor on the queue.
+    LostEvent,
+    DoubleEffect,
+    Budget,
+    /// The reconciler's remedy went out while the breaker was open.
+    Breaker,
+    /// A write did not raise the record's version by one.
+    Version,
+    /// Something was done on a head that is no longer current.
+    StaleHead,
+    /// An open record has no due date, or a terminal one has one.
+    DueDate,
+    EventOverwritten,
+    /// Another function than the Car Bridge wrote to the outside.
+    WriteOutsideBridge,
+    /// Two records disagree at the end.
+    Disagreement,
+    /// A person is needed, and no mail was sent.
+    NotNotified,
+    /// An effect or a run is left at the end.
+    LeftBehind,
+    /// A request that GitHub or Jenkins does not know.
+    UnknownRequest,
+}
+
+impl Invariant {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stuck => "stuck",
+            Self::LostEvent => "lost_events",
+            Self::DoubleEffect => "double_effects",
+            Self::Budget => "budget_exceeded",
+            Self::Breaker => "acted_while_breaker_open",
+            Self::Version => "version_jumped",
+            Self::StaleHead => "acted_on_stale_head",
+            Self::DueDate => "without_due_date",
+            Self::EventOverwritten => "event_overwritten",
+            Self::WriteOutsideBridge => "acted_outside_bridge",
+            Self::Disagreement => "record_disagrees",
+            Self::NotNotified => "nobody_notified",
+            Self::LeftBehind => "left_behind",
+            Self::UnknownRequest => "unknown_request",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Violation {
+    pub(crate) at: Timestamp,
+    pub(crate) invariant: Invariant,
+    pub(crate) detail: String,
+}
+
+/// What a process does right now, as far as the checker needs it.
+#[derive(Debug)]
+pub(crate) struct InvocationState {
+    function: Function,
+    since: Timestamp,
+    /// The run it read last: the one it works on.
+    pub(crate) run: Option<RunId>,
+    /// The first row of each event it has written, and reconcile requests.
+    pub(crate) events: Vec<Key>,
+    /// Messages it has sent to the queue.
+    pub(crate) queued: Vec<u64>,
+}
+
+impl InvocationState {
+    pub(crate) fn new(function: Function, since: Timestamp) -> Self {
+        Self { function, since, run: None, events: Vec::new(), queued: Vec::new() }
+    }
+
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        *self = Self::new(self.function, now);
+    }
+}
+
+/// What the checker knows of a pull request.
+#[derive(Debug, Default)]
+struct PrHistory {
+    version: Option<i64>,
+    ttl: Option<i64>,
+    budget: BudgetModel,
+    vulnerability: Option<String>,
+}
+
+/// The head a run was decided on, and whether a person asked for it.
+#[derive(Debug, Clone)]
+pub(crate) struct RunOrigin {
+    head: Option<String>,
+    human: bool,
+}
+
+/// The part of a write that is checked.
+#[derive(Debug)]
+pub(crate) enum WriteSummary {
+    Event(Key, Result<Box<Event>, String>),
+    Record(RecordRow),
+    Run(RunId, RunOrigin),
+    Request(Key),
+    Breaker(BreakerState),
+}
+
+#[derive(Debug)]
+pub(crate) struct RecordRow {
+    pr: PrId,
+    version: Option<i64>,
+    ttl: Option<i64>,
+    is_terminal: bool,
+    is_due: bool,
+}
+
+impl RecordRow {
+    fn of(pr: PrId, item: &Item) -> Self {
+        let state = text_of(item, Index::ByRepo.shape().2).and_then(|text| text.split('#').next()).unwrap_or("");
+        Self {
+            pr,
+            version: number_of(item, VERSION),
+            ttl: number_of(item, TTL),
+            is_terminal: [State::Merged, State::Closed].iter().any(|terminal| terminal.name() == state),
+            is_due: text_of(item, Index::Due.shape().2).is_some(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Escalation {
+    pub(crate) pr: PrId,
+    pub(crate) at: Timestamp,
+    pub(crate) why: String,
+    /// The fakes had no reason for it.
+    pub(crate) needless: bool,
+}
+
+#[derive(Debug)]
+struct Mail {
+    id: String,
+    at: Timestamp,
+    text: String,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct InvariantChecker {
+    policies: Policies,
+    prs: BTreeMap<PrId, PrHistory>,
+    runs: BTreeMap<RunId, RunOrigin>,
+    /// Close-and-reopens per vulnerability.
+    reopens: BTreeMap<String, u32>,
+    events: BTreeSet<Key>,
+    /// Effects that must not be repeated.
+    effects: BTreeSet<String>,
+    /// Effects that may be, with the same id.
+    sent: BTreeSet<String>,
+    mails: Vec<Mail>,
+    /// Every state of the breaker; closed before the first.
+    breaker: Vec<(Timestamp, BreakerState)>,
+    pub(crate) repeated: u64,
+    /// Claims by strategy.
+    pub(crate) remedies: BTreeMap<&'static str, u64>,
+    pub(crate) escalations: Vec<Escalation>,
+    pub(crate) violations: Vec<Violation>,
+    pub(crate) log: Option<Vec<Event>>,
+}
+
+/// Beyond this many nothing more is noted: the first ones tell.
+const MAX_VIOLATIONS: usize = 50;
+
+impl InvariantChecker {
+    pub(crate) fn new(policies: Policies, keeps_log: bool) -> Self {
+        let breaker = vec![(Timestamp::MIN, BreakerState::Closed)];
+        Self { policies, breaker, log: keeps_log.then(Vec::new), ..Self::default() }
+    }
+
+    pub(crate) fn violated(&mut self, invariant: Invariant, at: Timestamp, detail: String) {
+        if self.violations.len() < MAX_VIOLATIONS {
+            self.violations.push(Violation { at, invariant, detail });
+        }
+    }
+
+    /// Reads what is about to be written.
+    pub(crate) fn summarize(&self, writes: &[Write]) -> Vec<WriteSummary> {
+        let summary = |write: &Write| {
+            let Write::Put { key, item, .. } = write else { return None };
+            if key.table == Table::Events {
+                let event = rows::read(key, item).map_err(|error| error.to_string());
+                return Some(WriteSummary::Event(key.clone(), event.map(Box::new)));
+            }
+            if let Some(pr) = key.partition.strip_prefix("PR#") {
+                return Some(WriteSummary::Record(RecordRow::of(pr.parse().ok()?, item)));
+            }
+            if let Some(run) = key.partition.strip_prefix("RUN#") {
+                let id = RunId::new(run);
+                return (!self.runs.contains_key(&id)).then(|| WriteSummary::Run(id, run_origin(item)));
+            }
+            if key.partition.starts_with("REQ#") {
+                return Some(WriteSummary::Request(key.clone()));
+            }
+            let breaker: Option<Breaker> = (key.partition == "BREAKER").then(|| rows::read(key, item).ok()).flatten();
+            breaker.map(|breaker| WriteSummary::Breaker(breaker.state))
+        };
+        writes.iter().filter_map(summary).collect()
+    }
+
+    /// Checks what was written. Answers lines for the trace.
+    pub(crate) fn written(
+        &mut self,
+        summaries: Vec<WriteSummary>,
+        invocation: &mut InvocationState,
+        at: Timestamp,
+        needs_a_person: impl Fn(&Pr) -> bool,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
+        for summary in summaries {
+            match summary {
+                WriteSummary::Event(key, Ok(event)) => {
+                    lines.push(line_of(&event));
+                    self.event_written(key, *event, invocation, at, &needs_a_person);
+                }
+                WriteSummary::Event(key, Err(error)) => {
+                    self.violated(Invariant::EventOverwritten, at, format!("{key} cannot be read: {error}"));
+                }
+                WriteSummary::Record(row) => self.record_written(&row, at),
+                WriteSummary::Run(id, origin) => _ = self.runs.entry(id).or_insert(origin),
+                // What a push says is kept in its request until a sweep has handled it.
+                WriteSummary::Request(key) => invocation.events.push(key),
+                WriteSummary::Breaker(state) => {
+                    lines.push(format!("the breaker is {state:?}"));
+                    self.breaker.push((at, state));
+                }
+            }
+        }
+        lines
+    }
+
+    fn record_written(&mut self, row: &RecordRow, at: Timestamp) {
+        let pr = &row.pr;
+        let history = self.prs.entry(pr.clone()).or_default();
+        // An expired record begins anew.
+        let known = history.version.filter(|_| history.ttl.is_none_or(|ttl| ttl > at.as_second()));
+        let expected = known.map_or(1, |version| version + 1);
+        (history.version, history.ttl) = (row.version, row.ttl);
+        if row.version != Some(expected) {
+            let detail = format!("{pr} was written as version {:?} after {known:?}", row.version);
+            self.violated(Invariant::Version, at, detail);
+        }
+        if row.is_terminal == row.is_due {
+            let detail = format!("{pr}: terminal {}, due {}", row.is_terminal, row.is_due);
+            self.violated(Invariant::DueDate, at, detail);
+        }
+    }
+
+    fn event_written(
+        &mut self,
+        key: Key,
+        event: Event,
+        invocation: &mut InvocationState,
+        at: Timestamp,
+        needs_a_person: &impl Fn(&Pr) -> bool,
+    ) {
+        if event.hop == 0 {
+            invocation.events.push(key.clone());
+        }
+        if self.events.contains(&key) {
+            self.violated(Invariant::EventOverwritten, at, format!("{key} was in the log already"));
+        }
+        self.events.insert(key);
+        self.count_budgets(&event, at);
+        if let Some(strategy) = event.kind.claims() {
+            *self.remedies.entry(strategy.name()).or_default() += 1;
+            let run = event.payload.run.clone().unwrap_or_else(|| RunId::new("?"));
+            self.check_breaker(&run, invocation, at, &format!("{strategy} of {} was claimed", event.pr));
+        }
+        if event.kind == EventKind::EscalatedNeedsIntervention {
+            let needless = !needs_a_person(&fakes_pr(&event.pr));
+            let why = format!("{} ({})", event.payload.text, event.payload.name.as_deref().unwrap_or(""));
+            self.escalations.push(Escalation { pr: event.pr.clone(), at, why, needless });
+        }
+        if let Some(log) = &mut self.log {
+            log.push(event);
+        }
+    }
+
+    fn count_budgets(&mut self, event: &Event, at: Timestamp) {
+        let history = self.prs.entry(event.pr.clone()).or_default();
+        if event.kind == EventKind::PrOpened {
+            history.vulnerability.clone_from(&event.payload.name);
+        }
+        let policy = self.policies.for_repo(&event.pr.repo);
+        let (exceeded, reopens) = history.budget.read(event, policy);
+        let most = policy.budgets.close_and_reopen;
+        let vulnerability = history.vulnerability.clone().unwrap_or_else(|| event.pr.to_string());
+        if let Some(detail) = exceeded {
+            self.violated(Invariant::Budget, at, format!("{}: {detail}", event.pr));
+        }
+        let count = self.reopens.entry(vulnerability.clone()).or_default();
+        *count = count.saturating_add_signed(reopens);
+        if reopens > 0 && *count > most {
+            let detail = format!("{vulnerability} was closed and reopened {count} times, and {most} are allowed");
+            self.violated(Invariant::Budget, at, detail);
+        }
+    }
+
+    /// The breaker let this run through at some time since its invocation began.
+    fn check_breaker(&mut self, run: &RunId, invocation: &InvocationState, at: Timestamp, what: &str) {
+        let lets_through = |state: &BreakerState| match state {
+            BreakerState::Closed => true,
+            BreakerState::Open { .. } => false,
+            BreakerState::HalfOpen { probe, .. } => probe == run,
+        };
+        let last_before = self.breaker.iter().rposition(|(since, _)| *since <= invocation.since).unwrap_or(0);
+        if !self.breaker[last_before..].iter().any(|(_, state)| lets_through(state)) {
+            self.violated(Invariant::Breaker, at, format!("{what} by {run}"));
+        }
+    }
+
+    /// Checks what was done outside. Answers lines for the trace.
+    pub(crate) fn acted(
+        &mut self,
+        effects: &[AuditEntry],
+        invocation: &InvocationState,
+        world: &Fakes,
+        at: Timestamp,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
+        let ours =
+            |effect: &&AuditEntry| matches!(effect.by.as_str(), "suture[bot]" | "jenkins:suture" | "bus" | "app");
+        for effect in effects.iter().filter(ours) {
+            let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
+            let run = invocation.run.as_ref().map(ToString::to_string).unwrap_or_default();
+            lines.push(format!("does {:?} {pr} {} (run {run})", effect.action, short(&effect.detail)));
+            if invocation.function != Function::CarBridge {
+                let detail = format!("{} did {:?} {pr}", invocation.function.name(), effect.action);
+                self.violated(Invariant::WriteOutsideBridge, at, detail);
+            }
+            self.check_once(effect, &pr, &run, at);
+            if is_remedy(effect.action) {
+                self.check_remedy(effect, invocation, world, at);
+            }
+        }
+        lines
+    }
+
+    /// No effect is repeated; those with an id of their own may be, and are counted.
+    fn check_once(&mut self, effect: &AuditEntry, pr: &str, run: &str, at: Timestamp) {
+        let (action, detail) = (effect.action, &effect.detail);
+        let name = match action {
+            Action::BusEvent => {
+                // Its type, then its JSON.
+                let json = detail.split_once(' ').map_or("", |(_, json)| json);
+                let json: Value = serde_json::from_str(json).unwrap_or_default();
+                let id = json["effect_id"].as_str().unwrap_or_default();
+                self.repeated += u64::from(!self.sent.insert(format!("bus {id}")));
+                return;
+            }
+            Action::Redelivered => {
+                self.repeated += u64::from(!self.sent.insert(format!("redelivery {detail}")));
+                return;
+            }
+            // Each comment of ours has a marker.
+            Action::CommentCreated => format!("comment {pr} {}", detail.rsplit("<!--").next().unwrap_or(detail)),
+            Action::ReactionAdded => format!("reaction {pr} {detail}"),
+            Action::BuildQueued | Action::RepositoryScanned => format!("build {run}"),
+            Action::BuildStopped
+            | Action::LabelAdded
+            | Action::LabelRemoved
+            | Action::CheckRerequested
+            | Action::JobsRerun => {
+                format!("{action:?} {pr} {run} {detail}")
+            }
+            Action::PullClosed | Action::BranchUpdated => format!("{action:?} {pr} {run}"),
+            Action::PullOpened
+            | Action::PullReopened
+            | Action::PullMerged
+            | Action::HeadPushed
+            | Action::BasePushed
+            | Action::ReviewSubmitted
+            | Action::StatusPosted
+            | Action::CheckRunCreated
+            | Action::CheckRunUpdated
+            | Action::IssueOpened
+            | Action::IssueEdited
+            | Action::IssuePinned => return,
+        };
+        if !self.effects.insert(name.clone()) {
+            self.violated(Invariant::DoubleEffect, at, name);
+        }
+    }
+
+    /// The breaker was closed, and the head is the one the remedy was decided on.
+    fn check_remedy(&mut self, effect: &AuditEntry, invocation: &InvocationState, world: &Fakes, at: Timestamp) {
+        let Some(run) = &invocation.run else { return };
+        let Some(RunOrigin { head, human }) = self.runs.get(run).cloned() else { return };
+        let what = format!("{:?} {}", effect.action, effect.pr.as_ref().map(ToString::to_string).unwrap_or_default());
+        if !human {
+            self.check_breaker(run, invocation, at, &what);
+        }
+        let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| world.pull(pr))) else { return };
+        // An update is pushed onto the head it was decided on; everything else leaves it as it is.
+        let behind = usize::from(effect.action == Action::BranchUpdated);
+        let now = pull.commits.iter().rev().nth(behind).map(|sha| sha.as_ref());
+        if now != Some(head.as_str()) && pull.is_open() {
+            let detail = format!("{what} by {run} was decided on {head}, and the head is {now:?}");
+            self.violated(Invariant::StaleHead, at, detail);
+        }
+    }
+
+    pub(crate) fn mailed(&mut self, id: &str, notice: &Notice, at: Timestamp) {
+        self.repeated += u64::from(!self.sent.insert(format!("mail {id}")));
+        self.mails.push(Mail { id: id.to_owned(), at, text: format!("{}\n{}", notice.subject, notice.body) });
+    }
+
+    /// Whether a mail about this pull request was sent since then, by itself or in a digest.
+    pub(crate) fn is_mailed(&self, pr: &PrId, since: Timestamp) -> bool {
+        let (own, name) = (format!("{pr}#"), pr.to_string());
+        let about =
+            |mail: &Mail| mail.id.starts_with(&own) || (mail.id.starts_with("digest-") && names(&mail.text, &name));
+        self.mails.iter().any(|mail| mail.at >= since && about(mail))
+    }
+}
+
+/// Whether a text names this pull request, and not only one whose number begins with it.
+fn names(text: &str, pr: &str) -> bool {
+    text.match_indices(pr).any(|(at, _)| !text[at + pr.len()..].starts_with(|next: char| next.is_ascii_digit()))
+}
+
+pub(crate) fn fakes_pr(pr: &PrId) -> Pr {
+    Pr { repo: pr.repo.to_string(), number: pr.number }
+}
+
+fn run_origin(item: &Item) -> RunOrigin {
+    let text = |name: &str| {
+        let Some(AttributeValue::M(body)) = item.get("body") else { return None };
+        let Some(AttributeValue::S(text)) = body.get(name) else { return None };
+        Some(text.clone())
+    };
+    RunOrigin { head: text("head_sha"), human: text("trigger").as_deref() != Some("reconciler") }
+}
+
+/// What is done about a stuck pull request, and not only said.
+fn is_remedy(action: Action) -> bool {
+    matches!(
+        action,
+        Action::BusEvent
+            | Action::BuildQueued
+            | Action::BuildStopped
+            | Action::BranchUpdated
+            | Action::PullClosed
+            | Action::LabelAdded
+            | Action::LabelRemoved
+            | Action::CheckRerequested
+            | Action::JobsRerun
+    )
+}
+
+fn short(text: &str) -> String {
+    domain::event::cut(&text.replace('\n', " "), 100)
+}
+
+fn line_of(event: &Event) -> String {
+    let change = match (event.from, event.to) {
+        (Some(from), Some(to)) => format!(" {from} → {to}"),
+        _ => String::new(),
+    };
+    let anomaly = event.payload.anomaly.as_deref().map(|why| format!(" ANOMALY {why}")).unwrap_or_default();
+    format!("logs {} {}{change} {}{anomaly}", event.pr, event.kind, short(&event.payload.text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_dynamo::AttributeValue;
+
+    use super::*;
+
+    fn checker() -> InvariantChecker {
+        let policies = Policies::parse("mode = \"act\"").unwrap();
+        InvariantChecker::new(policies, false)
+    }
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + secs).unwrap()
+    }
+
+    /// A record's row: version, state, whether it has a date.
+    fn record(version: u64, state: &str, due: bool) -> Vec<Write> {
+        let mut item = Item::default();
+        let mut set = |name: &str, value: AttributeValue| _ = item.inner_mut().insert(name.to_owned(), value);
+        set(VERSION, platform::store::number(version));
+        set(Index::ByRepo.shape().2, AttributeValue::S(format!("{state}#0000000001")));
+        if due {
+            set(Index::Due.shape().2, AttributeValue::S("2026-01-01T00:00:00.000Z".to_owned()));
+        }
+        let key = Key::state("PR#acme/shop#1");
+        vec![Write::Put { key, item, only_if: platform::store::OnlyIf::Always }]
+    }
+
+    fn event(id: &str, kind: EventKind, run: &str) -> Vec<Write> {
+        let event = Event {
+            pr: "acme/shop#1".parse().unwrap(),
+            occurred_at: at(0),
+            id: domain::id::EventId::new(id),
+            hop: 0,
+            kind,
+            source: domain::event::Actor::Reconciler,
+            from: None,
+            to: None,
+            payload: domain::event::Payload { run: Some(RunId::new(run)), ..domain::event::Payload::default() },
+            ttl: at(1_000_000),
+        };
+        let mut item = Item::default();
+        let body = serde_dynamo::to_attribute_value(&event).unwrap();
+        item.inner_mut().insert("body".to_owned(), body);
+        vec![Write::Put { key: rows::event_key(&event), item, only_if: platform::store::OnlyIf::Always }]
+    }
+
+    fn found(checker: &mut InvariantChecker, writes: &[Write]) -> Vec<Invariant> {
+        let mut invocation = InvocationState::new(Function::Reconciler, at(10));
+        let summaries = checker.summarize(writes);
+        checker.written(summaries, &mut invocation, at(20), |_| true);
+        checker.violations.drain(..).map(|violation| violation.invariant).collect()
+    }
+
+    #[test]
+    fn version_must_rise_by_one() {
+        let mut checker = checker();
+        assert_eq!(found(&mut checker, &record(1, "CREATED", true)), []);
+        assert_eq!(found(&mut checker, &record(2, "CREATED", true)), []);
+        assert_eq!(found(&mut checker, &record(2, "CREATED", true)), [Invariant::Version]);
+        assert_eq!(found(&mut checker, &record(4, "CREATED", true)), [Invariant::Version]);
+    }
+
+    #[test]
+    fn only_open_records_have_a_due_date() {
+        let mut checker = checker();
+        assert_eq!(found(&mut checker, &record(1, "APPROVED", false)), [Invariant::DueDate]);
+        assert_eq!(found(&mut checker, &record(2, "NEEDS_INTERVENTION", true)), []);
+        assert_eq!(found(&mut checker, &record(3, "MERGED", true)), [Invariant::DueDate]);
+        assert_eq!(found(&mut checker, &record(4, "MERGED", false)), []);
+    }
+
+    #[test]
+    fn exceeded_budget_is_found_from_the_log() {
+        let mut checker = checker();
+        let claim = |n: u32| event(&format!("e{n}"), EventKind::RemediationRebuild, &format!("r{n}"));
+        for n in 1..=3 {
+            assert_eq!(found(&mut checker, &claim(n)), [], "{n}");
+        }
+        assert_eq!(found(&mut checker, &claim(4)), [Invariant::Budget]);
+    }
+
+    #[test]
+    fn overwritten_event_is_found() {
+        let mut checker = checker();
+        let once = event("e1", EventKind::BaseMoved, "r");
+        assert_eq!(found(&mut checker, &once), []);
+        assert_eq!(found(&mut checker, &once), [Invariant::EventOverwritten]);
+    }
+
+    #[test]
+    fn claim_while_breaker_is_open_is_found_except_the_probe() {
+        let mut checker = checker();
+        let open = BreakerState::Open { since: at(0), cooldown_until: at(600), failure_rate_percent: 80 };
+        checker.breaker.push((at(0), open));
+        assert_eq!(found(&mut checker, &event("e1", EventKind::RemediationRebuild, "r1")), [Invariant::Breaker]);
+        let probe = RunId::new("r2");
+        let half = BreakerState::HalfOpen { probe, lease_until: at(900), since: at(0), failure_rate_percent: 80 };
+        checker.breaker.push((at(5), half));
+        assert_eq!(found(&mut checker, &event("e2", EventKind::RemediationBranchUpdate, "r2")), []);
+        assert_eq!(found(&mut checker, &event("e3", EventKind::RemediationBranchUpdate, "r3")), [Invariant::Breaker]);
+    }
+
+    #[test]
+    fn breaker_that_opens_during_the_invocation_is_no_violation() {
+        let mut checker = checker();
+        let open = BreakerState::Open { since: at(15), cooldown_until: at(600), failure_rate_percent: 80 };
+        checker.breaker.push((at(15), open));
+        assert_eq!(found(&mut checker, &event("e1", EventKind::RemediationRebuild, "r1")), []);
+    }
+
+    #[test]
+    fn digest_names_a_pull_request_by_its_whole_number() {
+        let mut checker = checker();
+        let mail = Notice { subject: "two".to_owned(), body: "acme/shop#12 and acme/shop#3".to_owned() };
+        checker.mailed("digest-1", &mail, at(5));
+        let told = |number: u64| checker.is_mailed(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
+        assert_eq!((told(1), told(12), told(3)), (false, true, true));
+    }
+}

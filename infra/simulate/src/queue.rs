@@ -1,0 +1,147 @@
+//! An in-process queue that behaves like SQS: at-least-once delivery, a visibility timeout, and a dead-letter queue. Time is an
+//! argument, so that the simulator (virtual time) and `suture up` (real time, with durable messages) share it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A message that was received this often without success goes to the dead-letter queue, as the deployed queue has it.
+pub const MAX_RECEIVES: u32 = 5;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message<K, T> {
+    pub id: K,
+    #[serde(flatten)]
+    pub content: T,
+    pub visible_at: Timestamp,
+    pub receives: u32,
+}
+
+#[derive(Debug)]
+pub struct Queue<K, T> {
+    messages: BTreeMap<K, Message<K, T>>,
+    by_time: BTreeSet<(Timestamp, K)>,
+    dead: BTreeMap<K, Message<K, T>>,
+}
+
+impl<K, T> Default for Queue<K, T> {
+    fn default() -> Self {
+        Self { messages: BTreeMap::new(), by_time: BTreeSet::new(), dead: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone, T: Clone> Queue<K, T> {
+    pub fn put(&mut self, message: Message<K, T>) {
+        self.by_time.insert((message.visible_at, message.id.clone()));
+        self.messages.insert(message.id.clone(), message);
+    }
+
+    pub fn put_dead(&mut self, message: Message<K, T>) {
+        self.dead.insert(message.id.clone(), message);
+    }
+
+    /// Turns visible messages that were received too often into dead letters; answers them.
+    pub fn bury(&mut self, now: Timestamp) -> Vec<Message<K, T>> {
+        let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id.clone());
+        let spent: Vec<K> = visible.filter(|id| self.messages[id].receives >= MAX_RECEIVES).collect();
+        let spent: Vec<_> = spent.iter().filter_map(|id| self.remove(id)).collect();
+        spent.iter().cloned().for_each(|message| self.put_dead(message));
+        spent
+    }
+
+    /// Receives up to `most` visible messages, which are hidden until `hidden_until` unless they are removed before.
+    pub fn receive(&mut self, most: usize, now: Timestamp, hidden_until: Timestamp) -> Vec<Message<K, T>> {
+        self.bury(now);
+        let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).take(most);
+        let ids: Vec<K> = visible.map(|(_, id)| id.clone()).collect();
+        let receive = |id: &K| {
+            let mut message = self.remove(id)?;
+            message.receives += 1;
+            message.visible_at = hidden_until;
+            self.put(message.clone());
+            Some(message)
+        };
+        ids.iter().filter_map(receive).collect()
+    }
+
+    /// Makes a received message visible at another time.
+    pub fn set_visible_at(&mut self, id: &K, at: Timestamp) {
+        if let Some(message) = self.remove(id) {
+            self.put(Message { visible_at: at, ..message });
+        }
+    }
+
+    /// Deletes a message; answers it, if it was there.
+    pub fn remove(&mut self, id: &K) -> Option<Message<K, T>> {
+        let message = self.messages.remove(id)?;
+        self.by_time.remove(&(message.visible_at, id.clone()));
+        Some(message)
+    }
+
+    pub fn take_dead(&mut self) -> Vec<Message<K, T>> {
+        std::mem::take(&mut self.dead).into_values().collect()
+    }
+
+    /// Whether this message is here, dead letters included.
+    #[must_use]
+    pub fn contains(&self, id: &K) -> bool {
+        self.messages.contains_key(id) || self.dead.contains_key(id)
+    }
+
+    #[must_use]
+    pub fn next_visible_at(&self) -> Option<Timestamp> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// Whether there are no messages, visible or not, besides dead letters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    pub fn dead(&self) -> impl ExactSizeIterator<Item = &Message<K, T>> {
+        self.dead.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + secs).unwrap()
+    }
+
+    fn queue_with_one(visible_at: Timestamp) -> Queue<u64, &'static str> {
+        let mut queue = Queue::default();
+        queue.put(Message { id: 1, content: "a", visible_at, receives: 0 });
+        queue
+    }
+
+    #[test]
+    fn message_is_visible_after_its_delay_and_again_after_its_timeout() {
+        let mut queue = queue_with_one(at(10));
+        assert!(queue.receive(1, at(9), at(370)).is_empty());
+        assert_eq!(queue.receive(1, at(10), at(370)).len(), 1);
+        assert!(queue.receive(1, at(369), at(370)).is_empty(), "hidden");
+        assert_eq!(queue.receive(1, at(370), at(730)).len(), 1);
+        queue.set_visible_at(&1, at(400));
+        assert_eq!(queue.next_visible_at(), Some(at(400)));
+        assert_eq!(queue.remove(&1).map(|message| message.receives), Some(2));
+        assert!(queue.receive(1, at(10_000), at(10_360)).is_empty() && !queue.contains(&1));
+    }
+
+    #[test]
+    fn message_received_too_often_is_a_dead_letter() {
+        let mut queue = queue_with_one(at(0));
+        for round in 0..i64::from(MAX_RECEIVES) {
+            assert_eq!(queue.receive(1, at(360 * round), at(360 * (round + 1))).len(), 1, "{round}");
+        }
+        assert!(queue.receive(1, at(10_000), at(10_360)).is_empty());
+        assert!(queue.is_empty() && queue.contains(&1));
+        assert_eq!(queue.dead().len(), 1);
+        assert_eq!(queue.take_dead().len(), 1);
+        assert_eq!(queue.dead().len(), 0);
+    }
+}

@@ -1,0 +1,156 @@
+//! A pull request's timeline as the log has it: the intervals it spent in each state, what was reported in them, and what was
+//! done.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use domain::event::{Event, EventKind};
+use domain::id::PrId;
+use domain::state::{State, Strategy};
+use jiff::{SignedDuration, Timestamp};
+
+#[derive(Debug)]
+pub(super) struct Timeline {
+    pub(super) pr: PrId,
+    pub(super) intervals: Vec<Interval>,
+}
+
+/// A time spent in one state.
+#[derive(Debug)]
+pub(super) struct Interval {
+    pub(super) state: State,
+    pub(super) since: Timestamp,
+    /// `None` if the log ends before it does.
+    pub(super) until: Option<(Timestamp, IntervalEnd)>,
+    /// Events that changed no state, newest last, and the one that led here.
+    pub(super) reports: Vec<StatusReport>,
+    pub(super) decisions: Vec<Decision>,
+    /// On hold or a draft for some of the time.
+    pub(super) held: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IntervalEnd {
+    Progress,
+    /// Our own post-action state was set or taken back: no news.
+    Assumption,
+    Escalation,
+    /// A person took over, or pushed.
+    Person,
+    /// Closed without a merge.
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct StatusReport {
+    pub(super) kind: EventKind,
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) at: Timestamp,
+    pub(super) action: Action,
+    /// The title of the rule.
+    pub(super) rule: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Remedy(Strategy),
+    Escalation,
+}
+
+pub(super) fn timelines(events: Vec<Event>) -> Vec<Timeline> {
+    let mut by_pr: BTreeMap<PrId, Vec<Event>> = BTreeMap::new();
+    for event in events {
+        by_pr.entry(event.pr.clone()).or_default().push(event);
+    }
+    by_pr.into_iter().map(|(pr, events)| timeline(pr, events)).collect()
+}
+
+fn timeline(pr: PrId, mut events: Vec<Event>) -> Timeline {
+    events.sort_by_cached_key(|event| (known_by(event.occurred_at), event.sort_key()));
+    let mut timeline = Timeline { pr, intervals: Vec::new() };
+    for event in in_order(events) {
+        timeline.add(&event);
+    }
+    timeline
+}
+
+/// By when it had happened: GitHub's times are whole seconds, ours are not, and what we did within the same second came first.
+pub(super) fn known_by(at: Timestamp) -> Timestamp {
+    if at.subsec_nanosecond() == 0 { at.saturating_add(SignedDuration::from_millis(999)).unwrap_or(at) } else { at }
+}
+
+/// Events of the same moment are put in order by the states they lead from and to.
+fn in_order(events: Vec<Event>) -> Vec<Event> {
+    let mut waiting = VecDeque::from(events);
+    let mut ordered: Vec<Event> = Vec::new();
+    let mut state = None;
+    while let Some(first) = waiting.front() {
+        let at = known_by(first.occurred_at);
+        let fits = |event: &Event| event.hop == 0 && event.from.is_some() && event.from == state;
+        let same_moment = waiting.iter().take_while(|event| known_by(event.occurred_at) == at);
+        let place =
+            same_moment.clone().position(|event| event.from.is_none()).or_else(|| same_moment.clone().position(fits));
+        let Some(chosen) = waiting.remove(place.unwrap_or(0)) else { break };
+        let id = chosen.id.clone();
+        state = chosen.to.or(state);
+        ordered.push(chosen);
+        // A fact's further hops follow it.
+        let is_hop = |event: &Event| event.id == id && known_by(event.occurred_at) == at;
+        while let Some(hop) = waiting.iter().position(is_hop).and_then(|place| waiting.remove(place)) {
+            state = hop.to.or(state);
+            ordered.push(hop);
+        }
+    }
+    ordered
+}
+
+impl Timeline {
+    fn begin(&mut self, state: State, since: Timestamp, reports: Vec<StatusReport>) {
+        self.intervals.push(Interval { state, since, until: None, reports, decisions: Vec::new(), held: false });
+    }
+
+    fn add(&mut self, event: &Event) {
+        let at = event.occurred_at;
+        if self.intervals.is_empty() {
+            // A log may begin in the middle: then it begins with the state that the first change left.
+            self.begin(event.from.unwrap_or(State::Created), at, Vec::new());
+        }
+        let Some(interval) = self.intervals.last_mut() else { return };
+        let (name, text) = (event.payload.name.clone().unwrap_or_default(), event.payload.text.clone());
+        // What observe mode would have done was not done.
+        let escalated = event.kind == EventKind::EscalatedNeedsIntervention;
+        let action = event.kind.claims().map(Action::Remedy).or_else(|| escalated.then_some(Action::Escalation));
+        interval.decisions.extend(action.map(|action| Decision { at, action, rule: name.clone() }));
+        let edited = event.kind == EventKind::PrEdited && (text.contains("hold") || text.contains("draft"));
+        interval.held |= edited || (event.kind == EventKind::CommandReceived && name == "/hold");
+        let report = StatusReport { kind: event.kind, name, text };
+        match event.to {
+            None => interval.reports.push(report),
+            Some(to) => {
+                interval.until = Some((at, end_of(event, to)));
+                // What leads into a state is what it is about.
+                self.begin(to, at, vec![report]);
+            }
+        }
+    }
+}
+
+fn end_of(event: &Event, to: State) -> IntervalEnd {
+    let kind = event.kind;
+    let pushed = kind == EventKind::BranchUpdated && event.from == Some(State::NeedsIntervention);
+    if kind == EventKind::EscalatedNeedsIntervention {
+        IntervalEnd::Escalation
+    } else if matches!(kind, EventKind::RemediationAccepted | EventKind::RemediationEnded) {
+        IntervalEnd::Assumption
+    } else if kind == EventKind::CommandReceived || pushed {
+        IntervalEnd::Person
+    } else if to == State::Closed && matches!(kind, EventKind::PrClosed | EventKind::StateDriftCorrected) {
+        IntervalEnd::Closed
+    } else {
+        IntervalEnd::Progress
+    }
+}

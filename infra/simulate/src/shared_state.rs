@@ -1,0 +1,164 @@
+//! What all simulated processes share: the fakes, the store, the queue, virtual time, and the invariant checker.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::time::saturating_after;
+use fakes::Fakes;
+use futures_util::FutureExt;
+use jiff::{SignedDuration, Timestamp};
+use platform::store::memory::MemoryStore;
+use platform::store::{Key, Store};
+use serde_dynamo::Item;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::fault_injection::{CrashMode, Function};
+use crate::faults::InternalFault;
+use crate::invariants::{Invariant, InvariantChecker};
+use crate::queue::{Message, Queue};
+use crate::rng::Rng;
+use crate::simulation::SimConfig;
+
+/// Machines break by the hour, not by the call: a sweep of a large fleet makes hundreds of calls, and none would ever end.
+const MIN_BETWEEN_CRASHES: SignedDuration = SignedDuration::from_mins(10);
+
+/// What a panic left behind is looked at all the same.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The command queue, and which of its messages were handled.
+#[derive(Default)]
+pub(crate) struct CommandQueue {
+    pub(crate) queue: Queue<u64, String>,
+    sent: u64,
+    pub(crate) handled: BTreeSet<u64>,
+}
+
+impl CommandQueue {
+    pub(crate) fn send(&mut self, body: String, visible_at: Timestamp) -> u64 {
+        self.sent += 1;
+        self.queue.put(Message { id: self.sent, content: body, visible_at, receives: 0 });
+        self.sent
+    }
+
+    /// Whether none of these messages was lost, and there is at least one.
+    pub(crate) fn kept_all(&self, ids: &[u64]) -> bool {
+        !ids.is_empty() && ids.iter().all(|id| self.queue.contains(id) || self.handled.contains(id))
+    }
+}
+
+pub(crate) struct SharedState {
+    pub(crate) config: SimConfig,
+    pub(crate) world: Mutex<Fakes>,
+    pub(crate) store: MemoryStore,
+    pub(crate) queue: Mutex<CommandQueue>,
+    pub(crate) checker: Mutex<InvariantChecker>,
+    pub(crate) rng: Mutex<Rng>,
+    /// Details of `ReconcileRequested` events on the bus.
+    pub(crate) reconcile_requests: Mutex<Vec<String>>,
+    /// Wakes the simulation's loop.
+    pub(crate) changed: Notify,
+    /// Calls that have left each function's processes.
+    pub(crate) calls: Mutex<BTreeMap<Function, u64>>,
+    last_crash: Mutex<BTreeMap<Function, Timestamp>>,
+    pub(crate) store_requests: AtomicU64,
+    pub(crate) trace: Mutex<Vec<String>>,
+    start: Timestamp,
+    started: Instant,
+}
+
+impl SharedState {
+    pub(crate) fn new(config: SimConfig, world: Fakes) -> Self {
+        Self {
+            start: world.now(),
+            world: Mutex::new(world),
+            store: MemoryStore::new(),
+            queue: Mutex::default(),
+            checker: Mutex::new(InvariantChecker::new(config.policies.clone(), config.keeps_log)),
+            rng: Mutex::new(Rng::new(config.seed, 1)),
+            reconcile_requests: Mutex::default(),
+            changed: Notify::new(),
+            calls: Mutex::default(),
+            last_crash: Mutex::default(),
+            store_requests: AtomicU64::new(0),
+            trace: Mutex::default(),
+            started: Instant::now(),
+            config,
+        }
+    }
+
+    /// The true time: processes' clocks may be off.
+    pub(crate) fn now(&self) -> Timestamp {
+        let passed = self.started.elapsed().as_millis();
+        saturating_after(self.start, SignedDuration::from_millis(i64::try_from(passed).unwrap_or(i64::MAX)))
+    }
+
+    /// The same for tokio's timers.
+    pub(crate) fn instant(&self, at: Timestamp) -> Instant {
+        let passed = at.duration_since(self.start).as_millis();
+        self.started + Duration::from_millis(u64::try_from(passed).unwrap_or(0))
+    }
+
+    /// The fakes, as of now.
+    pub(crate) fn world(&self) -> MutexGuard<'_, Fakes> {
+        let now = self.now();
+        let mut world = locked(&self.world);
+        world.advance_to(now);
+        world
+    }
+
+    pub(crate) fn trace(&self, line: impl FnOnce() -> String) {
+        if self.config.trace {
+            let passed = self.now().duration_since(self.start);
+            let (secs, ms) = (passed.as_secs(), passed.subsec_millis());
+            let stamp = format!("{:>3}:{:02}:{:02}.{ms:03}", secs / 3600, secs / 60 % 60, secs % 60);
+            locked(&self.trace).push(format!("{stamp}  {}", line()));
+        }
+    }
+
+    pub(crate) fn violated(&self, invariant: Invariant, detail: String) {
+        locked(&self.checker).violated(invariant, self.now(), detail);
+    }
+
+    /// Reads a row without faults.
+    pub(crate) fn peek(&self, key: &Key) -> Option<Item> {
+        self.store.get(key, self.now()).now_or_never()?.ok()?
+    }
+
+    /// Whether no sweep until then has anything to do, read without faults.
+    pub(crate) fn is_idle(&self, until: Timestamp) -> bool {
+        let idle = reconciler::is_idle(&self.store, self.config.policies.base(), until).now_or_never();
+        matches!(idle, Some(Ok(true)))
+    }
+
+    /// Counts a call that leaves a process of this function. Answers whether the configuration wants a crash there.
+    pub(crate) fn count_call(&self, function: Function) -> Option<CrashMode> {
+        let mut calls = locked(&self.calls);
+        let call = calls.entry(function).or_default();
+        *call += 1;
+        self.config.crash.filter(|point| point.function == function && point.call == *call).map(|point| point.mode)
+    }
+
+    pub(crate) fn happens(&self, fault: InternalFault, per_mille: u64) -> bool {
+        let faults = &self.config.faults;
+        let per_mille = per_mille * u64::from(faults.times);
+        faults.has(fault) && locked(&self.rng).happens(per_mille.min(300))
+    }
+
+    pub(crate) fn may_crash(&self, function: Function) -> bool {
+        let (now, mut last) = (self.now(), locked(&self.last_crash));
+        let recently = last.get(&function).is_some_and(|last| now.duration_since(*last) < MIN_BETWEEN_CRASHES);
+        if !recently {
+            last.insert(function, now);
+        }
+        !recently
+    }
+
+    pub(crate) fn between(&self, low: u64, high: u64) -> u64 {
+        locked(&self.rng).between(low, high)
+    }
+}

@@ -1,0 +1,402 @@
+//! Runs one seed, from the first pull request opened to the last one ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use domain::event::Event;
+use domain::policy::{Policies, Wake};
+use domain::time::saturating_after;
+use fakes::{Fakes, Listening, Pr, Protection, Repo, Reports, Settings};
+use futures_util::future::select;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::cluster::{self, Cluster};
+use crate::dashboard_users::DashboardAction;
+use crate::fault_injection::{CrashPoint, Function, InjectedBug};
+use crate::faults::{FaultPlan, InternalFault};
+use crate::final_checks::{self, FinalState};
+use crate::invariants::{Invariant, fakes_pr};
+use crate::report::Outcome;
+use crate::rng::Rng;
+use crate::shared_state::{SharedState, locked};
+use crate::users::{UserAction, Users};
+
+/// A pull request that has not ended so long after the last one was opened is stuck.
+const PATIENCE: SignedDuration = SignedDuration::from_hours(96);
+/// More for each pull request: where heads have to be up to date, they are merged one after the other.
+const PATIENCE_EACH: SignedDuration = SignedDuration::from_mins(30);
+const TICK: SignedDuration = SignedDuration::from_mins(1);
+/// How far ahead of the true time a process' clock may be.
+const MAX_SKEW: SignedDuration = SignedDuration::from_mins(2);
+/// One of so many sweeps that have nothing to do is run all the same.
+const IDLE_SWEEPS: u64 = 10;
+
+/// What to simulate.
+#[derive(Debug, Clone)]
+pub struct SimConfig {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// Pull requests that CodeGenie opens by itself.
+    pub prs: u64,
+    pub faults: FaultPlan,
+    pub policies: Policies,
+    pub trace: bool,
+    /// Whether the event log is kept.
+    pub keeps_log: bool,
+    pub bug: Option<InjectedBug>,
+    pub crash: Option<CrashPoint>,
+    /// What a dashboard user does for the first pull request, so long after the start.
+    pub dashboard: Vec<(SignedDuration, DashboardAction)>,
+}
+
+impl SimConfig {
+    /// # Errors
+    /// If the seed's configuration cannot be read.
+    pub fn new(seed: u64, prs: u64, faults: FaultPlan) -> Result<Self, String> {
+        let policies = parse_cached(configuration(seed))?;
+        let (trace, keeps_log, bug, crash, dashboard) = (false, false, None, None, Vec::new());
+        Ok(Self { seed, prs, faults, policies, trace, keeps_log, bug, crash, dashboard })
+    }
+}
+
+#[derive(Debug)]
+pub struct SimResult {
+    pub outcome: Outcome,
+    pub trace: Vec<String>,
+    pub log: Vec<Event>,
+    /// Calls that left each function's processes.
+    pub calls: BTreeMap<Function, u64>,
+}
+
+/// Runs one seed in virtual time.
+///
+/// # Errors
+/// If it cannot be set up.
+pub fn run_seed(config: &SimConfig) -> Result<SimResult, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.map_err(|error| error.to_string())?.block_on(async {
+        let mut simulation = Simulation::new(config)?;
+        simulation.run().await;
+        Ok(simulation.result().await)
+    })
+}
+
+/// Most seeds have the same configuration, and its patterns are compiled once for all of them.
+fn parse_cached(text: String) -> Result<Policies, String> {
+    static KNOWN: Mutex<BTreeMap<String, Policies>> = Mutex::new(BTreeMap::new());
+    let mut known = locked(&KNOWN);
+    if let Some(policies) = known.get(&text) {
+        return Ok(policies.clone());
+    }
+    let policies = Policies::parse(&text).map_err(|error| error.to_string())?;
+    known.insert(text, policies.clone());
+    Ok(policies)
+}
+
+/// The defaults with some changes: what people configure decides which code runs.
+fn configuration(seed: u64) -> String {
+    let mut rng = Rng::new(seed, 4);
+    let changes = [
+        (60, "wake.approver_bot = \"label\"\nwake.approver_bot_with = \"wake-up\""),
+        (60, "wake.automerge_bot = \"comment\"\nwake.automerge_bot_with = \"merge this please\""),
+        (60, "wake.policy_bot = \"label\"\nwake.policy_bot_with = \"look-again\""),
+        (60, "rebuild.via = \"replay\""),
+        (60, "checks.behind = \"always\""),
+        (80, "limits.webhooks_per_minute_per_repo = 4"),
+        (60, "limits.remedies_in_flight = 1"),
+        (60, "limits.rebuilds_in_flight_per_repo = 1"),
+        (80, "sweep.max_prs = 1"),
+        (80, "sweep.inventory_every = 3"),
+        (60, "breaker.minimum_actions = 1\nbreaker.failure_threshold = 0.3"),
+    ];
+    let chosen = changes.into_iter().filter(|(share, _)| rng.happens(*share)).map(|(_, line)| line);
+    std::iter::once("mode = \"act\"").chain(chosen).collect::<Vec<_>>().join("\n")
+}
+
+/// How repositories are protected, how bots and Jenkins report, and how often a pull request is opened.
+fn settings(config: &SimConfig) -> (Settings, SignedDuration) {
+    let mut rng = Rng::new(config.seed, 3);
+    let mut settings = Settings { faults: config.faults.world.clone(), ..Settings::default() };
+    let names = ["acme/payments", "acme/shop"];
+    let count = if rng.happens(300) { 2 } else { 1 };
+    settings.repos = names[..count].iter().map(|name| repo(name, &mut rng)).collect();
+    settings.jenkins_notifies = rng.happens(200);
+    let reports = rng.happens(200);
+    settings.listening = settings.listening.map(|listening| Listening { reports, ..listening });
+    let wake = &config.policies.base().wake;
+    for (bot, way) in [wake.policy_bot, wake.approver_bot, wake.automerge_bot].into_iter().enumerate() {
+        settings.listening[bot].labels |= way == Wake::Label;
+        settings.listening[bot].comments |= way == Wake::Comment;
+    }
+    let every = rng.seconds(20, 400);
+    (settings, every)
+}
+
+fn repo(name: &str, rng: &mut Rng) -> Repo {
+    let mut repo = Repo::new(name);
+    repo.strict = rng.happens(300);
+    repo.merge_queue = rng.happens(150);
+    repo.dismiss_stale_reviews = rng.happens(700);
+    repo.protection = match rng.below(10) {
+        0 => Protection::None,
+        1..=3 => Protection::Ruleset,
+        _ => Protection::Classic,
+    };
+    repo.reports = match rng.below(4) {
+        0 => Reports::CheckRun,
+        1 => Reports::Both,
+        _ => Reports::Status,
+    };
+    repo
+}
+
+struct Simulation {
+    cluster: Arc<Cluster>,
+    shared: Arc<SharedState>,
+    users: Users,
+    dashboard_actions: u64,
+    last_opening: Timestamp,
+    give_up_at: Timestamp,
+    next_tick: Timestamp,
+    /// Decides which idle ticks are run all the same.
+    idle_rng: Rng,
+    idle_ticks: u64,
+    /// Ticks that come once more.
+    doubled: Vec<(Timestamp, Value)>,
+    known_prs: usize,
+    /// Pull requests that were not seen to have ended.
+    open: BTreeSet<Pr>,
+    traced_effects: usize,
+    seen_escalations: usize,
+    reconcile_requests: u64,
+}
+
+impl Simulation {
+    fn new(config: &SimConfig) -> Result<Self, String> {
+        let (settings, every) = settings(config);
+        let first = Pr { repo: settings.repos[0].name.clone(), number: 1 };
+        let mut world = Fakes::new(config.seed, settings);
+        world.schedule_prs(config.prs, every);
+        let mut users = Users::new(config.seed);
+        for (after, action) in &config.dashboard {
+            users.plan(saturating_after(world.now(), *after), UserAction::Dashboard(first.clone(), *action));
+        }
+        let prs = i32::try_from(config.prs).unwrap_or(i32::MAX);
+        let last_opening = saturating_after(world.now(), every.saturating_mul(prs));
+        let next_tick = minute_after(world.now());
+        let cluster = Cluster::new(SharedState::new(config.clone(), world))?;
+        Ok(Self {
+            shared: Arc::clone(&cluster.shared),
+            cluster,
+            users,
+            dashboard_actions: 0,
+            last_opening,
+            give_up_at: saturating_after(last_opening, PATIENCE.saturating_add(PATIENCE_EACH.saturating_mul(prs))),
+            next_tick,
+            idle_rng: Rng::new(config.seed, 5),
+            idle_ticks: 0,
+            doubled: Vec::new(),
+            known_prs: 0,
+            open: BTreeSet::new(),
+            traced_effects: 0,
+            seen_escalations: 0,
+            reconcile_requests: 0,
+        })
+    }
+
+    async fn run(&mut self) {
+        loop {
+            let now = self.shared.now();
+            let ticked = self.step(now);
+            if now >= self.give_up_at || (ticked && self.is_over(now).await) {
+                return;
+            }
+            let next = self.next_at().max(saturating_after(now, SignedDuration::from_millis(1)));
+            let timer = tokio::time::sleep_until(self.shared.instant(next));
+            select(Box::pin(timer), Box::pin(self.shared.changed.notified())).await;
+        }
+    }
+
+    fn has_users(&self) -> bool {
+        self.shared.config.faults.has(InternalFault::Users)
+    }
+
+    /// Does everything that is due. Answers whether the schedule ticked.
+    fn step(&mut self, now: Timestamp) -> bool {
+        self.run_users(now);
+        let deliveries = self.shared.world().take_webhooks();
+        for delivery in deliveries {
+            tokio::spawn(Arc::clone(&self.cluster).deliver_webhook(delivery));
+        }
+        self.see_new_prs(now);
+        self.cluster.work();
+        let requests = std::mem::take(&mut *locked(&self.shared.reconcile_requests));
+        for detail in requests {
+            self.request_reconcile("bus", serde_json::from_str(&detail).unwrap_or_default());
+        }
+        self.tick(now)
+    }
+
+    fn request_reconcile(&mut self, from: &str, detail: Value) {
+        self.reconcile_requests += 1;
+        let request = cluster::reconcile_request(&format!("{from}-{}", self.reconcile_requests), detail);
+        tokio::spawn(Arc::clone(&self.cluster).reconcile(request));
+    }
+
+    fn tick(&mut self, now: Timestamp) -> bool {
+        for (_, event) in self.doubled.extract_if(.., |(at, _)| *at <= now) {
+            tokio::spawn(Arc::clone(&self.cluster).reconcile(event));
+        }
+        if now < self.next_tick {
+            return false;
+        }
+        let event = cluster::tick(self.next_tick);
+        self.next_tick = minute_after(now);
+        let shared = &self.shared;
+        let skewed = shared.config.faults.has(InternalFault::ClockSkewed);
+        let ahead = if skewed { MAX_SKEW } else { SignedDuration::ZERO };
+        if shared.is_idle(saturating_after(now, ahead)) && self.idle_rng.below(IDLE_SWEEPS) > 0 {
+            self.idle_ticks += 1;
+            return true;
+        }
+        if shared.happens(InternalFault::TickLost, 50) {
+            shared.trace(|| "tick lost".to_owned());
+            return true;
+        }
+        if shared.happens(InternalFault::TickDoubled, 50) {
+            let after = locked(&shared.rng).seconds(0, 90);
+            shared.trace(|| format!("tick doubled after {after:#}"));
+            self.doubled.push((saturating_after(now, after), event.clone()));
+        }
+        tokio::spawn(Arc::clone(&self.cluster).reconcile(event));
+        true
+    }
+
+    fn run_users(&mut self, now: Timestamp) {
+        if self.has_users() {
+            let checker = locked(&self.shared.checker);
+            for escalation in &checker.escalations[self.seen_escalations..] {
+                self.users.escalated(&fakes_pr(&escalation.pr), now);
+            }
+            self.seen_escalations = checker.escalations.len();
+        } else if self.users.is_done() {
+            return;
+        }
+        for action in self.users.take_due(now) {
+            self.shared.trace(|| format!("users: {action:?}"));
+            if let UserAction::Sweep(pr) = &action {
+                self.request_reconcile("person", json!({"repo": pr.repo, "pr_number": pr.number}));
+            }
+            if let UserAction::Dashboard(pr, action) = &action {
+                self.dashboard_actions += 1;
+                self.cluster.dashboard_actions.fetch_add(1, Ordering::Relaxed);
+                let cluster = Arc::clone(&self.cluster);
+                tokio::spawn(cluster.act_on_dashboard(pr.clone(), *action, self.dashboard_actions));
+            }
+            let comment = action.apply(&mut self.shared.world());
+            self.users.commented(&action, comment, now);
+        }
+        self.users.repeat_unacknowledged(&self.shared.world(), now);
+    }
+
+    fn see_new_prs(&mut self, now: Timestamp) {
+        let (shared, has_users) = (Arc::clone(&self.shared), self.has_users());
+        let world = locked(&shared.world);
+        for pr in world.pulls_after(self.known_prs) {
+            self.known_prs += 1;
+            if has_users {
+                self.users.pull_request_opened(&pr, now);
+            }
+            self.open.insert(pr);
+        }
+        if shared.config.trace {
+            for effect in &world.audit()[self.traced_effects..] {
+                let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
+                let detail = domain::event::cut(&effect.detail.replace('\n', " "), 80);
+                shared.trace(|| format!("fakes: {} {:?} {pr} {detail}", effect.by, effect.action));
+            }
+            self.traced_effects = world.audit().len();
+        }
+    }
+
+    fn next_at(&self) -> Timestamp {
+        let world = locked(&self.shared.world).next_event_at();
+        let queue = locked(&self.shared.queue).queue.next_visible_at();
+        let doubled = self.doubled.iter().map(|(at, _)| *at).min();
+        let due = [world, queue, doubled, self.users.next_at()].into_iter().flatten().min();
+        due.map_or(self.next_tick, |due| due.min(self.next_tick))
+    }
+
+    fn all_prs(&self) -> Vec<Pr> {
+        locked(&self.shared.world).pulls().map(|(pr, _)| pr).collect()
+    }
+
+    /// Whether everything has ended, and nothing is under way.
+    async fn is_over(&mut self, now: Timestamp) -> bool {
+        // One that has not ended is enough to know.
+        while let Some(pr) = self.open.first() {
+            if final_checks::final_state(&self.shared, pr).is_err() {
+                return false;
+            }
+            self.open.pop_first();
+        }
+        let running = self.cluster.running.load(Ordering::Relaxed);
+        if now < self.last_opening
+            || !self.users.is_done()
+            || self.cluster.dashboard_actions.load(Ordering::Relaxed) > 0
+            || running > 1
+            || !locked(&self.shared.queue).queue.is_empty()
+            || !final_checks::left_behind(&self.shared).await.is_empty()
+        {
+            return false;
+        }
+        // One may have been reopened: all of them once more.
+        let is_open = |pr: &Pr| final_checks::final_state(&self.shared, pr).is_err();
+        self.open = self.all_prs().into_iter().filter(is_open).collect();
+        self.open.is_empty()
+    }
+
+    async fn result(self) -> SimResult {
+        let shared = &self.shared;
+        let mut outcome = Outcome { seeds: 1, ..Outcome::default() };
+        for pr in self.all_prs() {
+            outcome.prs += 1;
+            match final_checks::final_state(shared, &pr) {
+                Ok(FinalState::Merged) => outcome.merged += 1,
+                Ok(FinalState::Replaced) => outcome.replaced += 1,
+                Ok(FinalState::Closed) => outcome.closed += 1,
+                Ok(FinalState::Escalated) => outcome.escalated += 1,
+                Err((invariant, detail)) => shared.violated(invariant, detail),
+            }
+        }
+        for key in final_checks::left_behind(shared).await {
+            shared.violated(Invariant::LeftBehind, key);
+        }
+        let world = locked(&shared.world);
+        for request in world.unknown_requests() {
+            shared.violated(Invariant::UnknownRequest, request.clone());
+        }
+        let mut checker = locked(&shared.checker);
+        outcome.read(&checker, shared.config.seed);
+        outcome.dead_letters = locked(&shared.queue).queue.dead().len() as u64;
+        outcome.sweeps = self.cluster.sweeps.load(Ordering::Relaxed);
+        outcome.killed = self.cluster.crashes.load(Ordering::Relaxed);
+        outcome.github_requests = world.requests();
+        outcome.idle_ticks = self.idle_ticks;
+        outcome.store_requests = shared.store_requests.load(Ordering::Relaxed);
+        for violation in &checker.violations {
+            shared.trace(|| {
+                format!("VIOLATED {}: {} (at {})", violation.invariant.name(), violation.detail, violation.at)
+            });
+        }
+        let trace = std::mem::take(&mut *locked(&shared.trace));
+        let calls = locked(&shared.calls).clone();
+        SimResult { outcome, trace, log: checker.log.take().unwrap_or_default(), calls }
+    }
+}
+
+fn minute_after(at: Timestamp) -> Timestamp {
+    saturating_after(domain::breaker::minute_of(at), TICK)
+}

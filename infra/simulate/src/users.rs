@@ -1,0 +1,245 @@
+//! Users: they command what they may and what they may not, push, hold, merge and close; some of them read their mail and
+//! repair what only a person can.
+
+use std::collections::BTreeMap;
+
+use domain::time::saturating_after;
+use fakes::{Action, Fakes, Pr};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::dashboard_users::DashboardAction;
+use crate::rng::Rng;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum UserAction {
+    /// By this login, this text.
+    Comment(Pr, &'static str, &'static str),
+    Push(Pr),
+    Merge(Pr),
+    Close(Pr),
+    Reopen(Pr),
+    HoldLabel(Pr, bool),
+    Draft(Pr, bool),
+    PushBase(Pr),
+    /// Requests a reconcile of this one.
+    Sweep(Pr),
+    Dashboard(Pr, DashboardAction),
+    /// Does what an escalation asked for.
+    Repair(Pr),
+}
+
+type Agenda = BTreeMap<(Timestamp, u64), UserAction>;
+
+#[derive(Debug)]
+pub(crate) struct Users {
+    rng: Rng,
+    planned: Agenda,
+    count: u64,
+    escalations: BTreeMap<Pr, u32>,
+    /// Comments that must be acknowledged by a reaction: by when, and their id.
+    unacknowledged: Agenda,
+}
+
+/// A user who sees no reaction to a command after this long repeats it: webhooks get lost.
+const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(45);
+
+impl Users {
+    pub(crate) fn new(seed: u64) -> Self {
+        let (planned, unacknowledged) = (Agenda::new(), Agenda::new());
+        Self { rng: Rng::new(seed, 2), planned, count: 0, escalations: BTreeMap::new(), unacknowledged }
+    }
+
+    pub(crate) fn plan(&mut self, at: Timestamp, action: UserAction) {
+        self.count += 1;
+        self.planned.insert((at, self.count), action);
+    }
+
+    /// In seconds, so that not everything happens on the minute.
+    fn minutes(&mut self, low: u64, high: u64) -> SignedDuration {
+        self.rng.seconds(low * 60, high * 60)
+    }
+
+    /// Plans an action, and what undoes it.
+    fn plan_both(&mut self, at: Timestamp, action: UserAction, undo: UserAction, (low, high): (u64, u64)) {
+        let until = self.minutes(low, high);
+        self.plan(at, action);
+        self.plan(saturating_after(at, until), undo);
+    }
+
+    /// Some users do something about a new pull request.
+    pub(crate) fn pull_request_opened(&mut self, pr: &Pr, now: Timestamp) {
+        if !self.rng.happens(300) {
+            return;
+        }
+        let wait = self.minutes(0, 120);
+        let at = saturating_after(now, wait);
+        let pr = pr.clone();
+        let login = self.rng.pick(["danny", "maria", "guest"]);
+        match self.rng.below(22) {
+            0..=4 => {
+                let text = self.rng.pick([
+                    "/status",
+                    "/explain",
+                    "/rebuild",
+                    "/recheck-policy",
+                    "/recheck-sod",
+                    "/recheck-approval",
+                    "/merge",
+                    "/update-branch",
+                    "/approve",
+                    "/rebild please",
+                ]);
+                self.plan(at, UserAction::Comment(pr, login, text));
+            }
+            5 | 6 => {
+                let hold = UserAction::Comment(pr.clone(), "danny", "/hold until the release is out");
+                self.plan_both(at, hold, UserAction::Comment(pr, "danny", "/resume"), (5, 180));
+            }
+            7 => self.plan(at, UserAction::Comment(pr, "maria", "/cancel not needed any more")),
+            8 => self.plan(at, UserAction::Comment(pr, "maria", "/close-and-reopen")),
+            9 => self.plan(at, UserAction::Push(pr)),
+            10 => self.plan(at, UserAction::Merge(pr)),
+            11 => {
+                let until = self.minutes(0, 60);
+                let reopens = self.rng.happens(700);
+                self.plan(at, UserAction::Close(pr.clone()));
+                if reopens {
+                    self.plan(saturating_after(at, until), UserAction::Reopen(pr));
+                }
+            }
+            12 => {
+                let (hold, resume) = (UserAction::HoldLabel(pr.clone(), true), UserAction::HoldLabel(pr, false));
+                self.plan_both(at, hold, resume, (5, 120));
+            }
+            13 => {
+                let (draft, ready) = (UserAction::Draft(pr.clone(), true), UserAction::Draft(pr, false));
+                self.plan_both(at, draft, ready, (1, 90));
+            }
+            14 => self.plan(at, UserAction::PushBase(pr)),
+            15..=20 => self.plan_dashboard(at, pr),
+            _ => self.plan(at, UserAction::Sweep(pr)),
+        }
+    }
+
+    /// What is paused or held is resumed later.
+    fn plan_dashboard(&mut self, at: Timestamp, pr: Pr) {
+        let until = self.minutes(3, 60);
+        let (action, undo) = match self.rng.below(6) {
+            0 => (DashboardAction::Pause, Some(DashboardAction::Unpause)),
+            1 => (DashboardAction::Command("/hold"), Some(DashboardAction::Command("/resume"))),
+            _ => {
+                let action = self.rng.pick([
+                    DashboardAction::Look,
+                    DashboardAction::Sweep,
+                    DashboardAction::CancelRun,
+                    DashboardAction::ApproveRun,
+                    DashboardAction::RejectRun,
+                    DashboardAction::ResetBreaker,
+                    DashboardAction::Command("/rebuild"),
+                    DashboardAction::Command("/recheck-policy"),
+                    DashboardAction::Command("/recheck-approval"),
+                    DashboardAction::Command("/merge"),
+                    DashboardAction::Command("/update-branch"),
+                    DashboardAction::Command("/close-and-reopen"),
+                ]);
+                (action, None)
+            }
+        };
+        self.plan(at, UserAction::Dashboard(pr.clone(), action));
+        if let Some(undo) = undo {
+            self.plan(saturating_after(at, until), UserAction::Dashboard(pr, undo));
+        }
+    }
+
+    /// Some escalations are answered by a repair.
+    pub(crate) fn escalated(&mut self, pr: &Pr, now: Timestamp) {
+        let times = self.escalations.entry(pr.clone()).or_default();
+        *times += 1;
+        if *times <= 2 && self.rng.happens(500) {
+            let wait = self.minutes(5, 240);
+            self.plan(saturating_after(now, wait), UserAction::Repair(pr.clone()));
+        }
+    }
+
+    /// A `/resume` must be acknowledged, or the pull request is held for ever.
+    pub(crate) fn commented(&mut self, action: &UserAction, comment: Option<u64>, now: Timestamp) {
+        if let (UserAction::Comment(_, _, "/resume"), Some(comment)) = (action, comment) {
+            self.unacknowledged.insert((saturating_after(now, REPEAT_AFTER), comment), action.clone());
+        }
+    }
+
+    /// Plans again what was not acknowledged in time.
+    pub(crate) fn repeat_unacknowledged(&mut self, world: &Fakes, now: Timestamp) {
+        while let Some(entry) = self.unacknowledged.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((_, comment), action) = entry.remove_entry();
+            let UserAction::Comment(pr, ..) = &action else { continue };
+            let acknowledged = world.comments(pr).any(|one| one.id == comment && !one.reactions.is_empty());
+            if !acknowledged && is_open(world, pr) {
+                self.plan(now, action);
+            }
+        }
+    }
+
+    pub(crate) fn next_at(&self) -> Option<Timestamp> {
+        let first = |agenda: &Agenda| agenda.first_key_value().map(|((at, _), _)| *at);
+        [first(&self.planned), first(&self.unacknowledged)].into_iter().flatten().min()
+    }
+
+    pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<UserAction> {
+        let mut due = Vec::new();
+        while let Some(entry) = self.planned.first_entry().filter(|entry| entry.key().0 <= now) {
+            due.push(entry.remove());
+        }
+        due
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.planned.is_empty() && self.unacknowledged.is_empty()
+    }
+}
+
+impl UserAction {
+    /// Acts on the fakes, and answers which comment was written. Sweeps and the dashboard go to Suture instead.
+    pub(crate) fn apply(&self, world: &mut Fakes) -> Option<u64> {
+        match self {
+            Self::Comment(pr, login, text) => return world.person_comments(pr, login, text),
+            Self::Push(pr) if is_open(world, pr) => _ = world.person_pushes(pr, "danny"),
+            Self::Merge(pr) => world.person_merges(pr, "maria"),
+            Self::Close(pr) if is_open(world, pr) => world.person_closes(pr, "maria"),
+            Self::Reopen(pr) if was_closed_by(world, pr, "maria") => _ = world.person_reopens(pr, "maria"),
+            Self::HoldLabel(pr, true) => world.person_labels(pr, "danny", "suture/hold"),
+            Self::HoldLabel(pr, false) => world.person_unlabels(pr, "danny", "suture/hold"),
+            Self::Draft(pr, draft) if is_open(world, pr) => world.person_drafts(pr, "danny", *draft),
+            Self::PushBase(pr) => world.push_base(&pr.repo),
+            Self::Repair(pr) if is_open(world, pr) => repair(world, pr),
+            Self::Push(_)
+            | Self::Close(_)
+            | Self::Reopen(_)
+            | Self::Draft(..)
+            | Self::Repair(_)
+            | Self::Dashboard(..)
+            | Self::Sweep(_) => {}
+        }
+        None
+    }
+}
+
+/// Users reopen what they have closed, not what was closed for a reason.
+fn was_closed_by(world: &Fakes, pr: &Pr, login: &str) -> bool {
+    let mut closings = world.audit().iter().rev().filter(|effect| effect.action == Action::PullClosed);
+    closings.find(|effect| effect.pr.as_ref() == Some(pr)).is_some_and(|effect| effect.by == login)
+}
+
+fn is_open(world: &Fakes, pr: &Pr) -> bool {
+    world.pull(pr).is_some_and(fakes::Pull::is_open)
+}
+
+fn repair(world: &mut Fakes, pr: &Pr) {
+    match world.needs_a_person(pr) {
+        Some(why) if why.contains("conflict") => _ = world.person_resolves(pr, "danny"),
+        Some(why) if why.contains("policy") => world.person_repairs_policy(pr),
+        Some(_) => _ = world.person_pushes(pr, "danny"),
+        // Nothing to repair, as far as anybody can see: merged by hand.
+        None => world.person_merges(pr, "maria"),
+    }
+}
