@@ -50,7 +50,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         if hand.done(BUILD).is_some() {
             return Ok("Jenkins has it already".to_owned());
         }
-        let job = job_of(&hand.record, hand.policy);
+        let job = job_of(hand.record, hand.policy);
         let by_commit = !hand.policy.rebuild.sha_parameter.is_empty();
         let commit = head_of(hand);
         let looking = |since| Looking { job: &job, commit: by_commit.then_some(&commit), since };
