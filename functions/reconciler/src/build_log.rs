@@ -1,5 +1,6 @@
-//! Why a build failed, by its own log. Jenkins' status says `error` for a lost agent as for a broken test, which proves nothing
-//! (rule 14): before a person is called, the log is read. What it excuses is noted on the check like any report.
+//! Why a build failed, by its own log. Jenkins' status says `error` for a lost agent as for a broken test, which proves
+//! nothing (rule 14): before a person is called, the log is read. What it excuses is noted on the check like any
+//! report.
 
 use domain::diagnosis::{Classification, Diagnosis, MAX_SKIPS};
 use domain::event::{Happened, cut};
@@ -9,8 +10,8 @@ use domain::signals::{Check, Failure};
 use domain::state::{State, Substatus};
 use domain::transient::{FailureClass, FailureSignals, classify};
 
-use crate::sweep::Pass;
-use crate::verify::Unsettled;
+use crate::context::SweepContext;
+use crate::execution::ApplyError;
 use platform::http::CallError;
 use platform::jenkins::{Found, Jenkins, Looking, job_of, since_head};
 use platform::outlets::Outlets;
@@ -33,65 +34,67 @@ fn is_jenkins(check: &Check) -> bool {
     check.name.to_ascii_lowercase().contains("jenkins")
 }
 
-impl<S: Store, O: Outlets> Pass<'_, S, O> {
-    /// Reads the log of a build that failed for no known reason.
-    pub(crate) async fn explain(&self, record: Record, policy: &Policy) -> Result<Explained, Unsettled> {
-        let unexplained = record.state == State::ChecksFailed && record.substatus != Some(Substatus::Transient);
-        let Some(jenkins) = self.sweep.jenkins.as_ref().filter(|_| unexplained && record.active_run.is_none()) else {
-            return Ok(Explained { record, unanswered: false });
+/// Reads the log of a build that failed for no known reason.
+pub(crate) async fn explain(
+    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    record: Record,
+    policy: &Policy,
+) -> Result<Explained, ApplyError> {
+    let unexplained = record.state == State::ChecksFailed && record.substatus != Some(Substatus::Transient);
+    let Some(jenkins) = cx.jenkins.filter(|_| unexplained && record.active_run.is_none()) else {
+        return Ok(Explained { record, unanswered: false });
+    };
+    let red: Vec<Check> =
+        record.signals.failed_checks(record.required(policy)).filter(|check| is_jenkins(check)).cloned().collect();
+    if red.is_empty() {
+        return Ok(Explained { record, unanswered: false });
+    }
+    match log_of(jenkins, &record, policy).await {
+        Ok(Some(log)) => excuse(cx, record, &red, &log, policy).await,
+        Ok(None) => Ok(Explained { record, unanswered: false }),
+        Err(_) => Ok(Explained { record, unanswered: true }),
+    }
+}
+
+/// The end of the log of the head's newest build, and what Jenkins itself found in it.
+async fn log_of(jenkins: &Jenkins, record: &Record, policy: &Policy) -> Result<Option<String>, CallError> {
+    let job = job_of(record, policy);
+    let commit = (!policy.rebuild.sha_parameter.is_empty()).then_some(&record.head_sha);
+    let looking = Looking { job: &job, commit, since: since_head(record) };
+    let Some(Found::Build(build)) = jenkins.find(&looking).await? else { return Ok(None) };
+    if build.building || build.result.as_deref() == Some("SUCCESS") {
+        return Ok(None);
+    }
+    let tail = jenkins.log_tail(&build.build, TAIL_BYTES).await?;
+    Ok(Some(format!("{}\n{tail}", build.failure_causes.join("\n"))))
+}
+
+/// Writes to the record which of its failed checks the log shows to be transient.
+async fn excuse(
+    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    mut record: Record,
+    red: &[Check],
+    log: &str,
+    policy: &Policy,
+) -> Result<Explained, ApplyError> {
+    for (place, check) in red.iter().enumerate() {
+        let class = |text| classify(policy, &FailureSignals { conclusion: "error", source: &check.name, text });
+        let FailureClass::Transient { rule } = class(log) else { continue };
+        // The line that says it, for whoever reads the evidence.
+        let telling = log.lines().find(|line| matches!(class(line), FailureClass::Transient { .. }));
+        let failure = Failure { transient_rule: Some(rule), text: cut(telling.unwrap_or("").trim(), MAX_LINE) };
+        let check = Check { failure: Some(failure), ..check.clone() };
+        let head = record.head_sha.clone();
+        let fact = cx.fact(&record.id, &format!("log-{place}"), Happened::Check { head, check });
+        let before = record.clone();
+        record = match cx.apply(record, &fact).await?.record {
+            Some(record) => record,
+            // Another sweep has written it meanwhile: the record as it is now counts, not as it was read before. A failure that is
+            // excused by then would go to a person otherwise.
+            None => cx.reload(before).await?,
         };
-        let red: Vec<Check> =
-            record.signals.failed_checks(record.required(policy)).filter(|check| is_jenkins(check)).cloned().collect();
-        if red.is_empty() {
-            return Ok(Explained { record, unanswered: false });
-        }
-        match self.log_of(jenkins, &record, policy).await {
-            Ok(Some(log)) => self.excuse(record, &red, &log, policy).await,
-            Ok(None) => Ok(Explained { record, unanswered: false }),
-            Err(_) => Ok(Explained { record, unanswered: true }),
-        }
     }
-
-    /// The end of the log of the head's newest build, and what Jenkins itself found in it.
-    async fn log_of(&self, jenkins: &Jenkins, record: &Record, policy: &Policy) -> Result<Option<String>, CallError> {
-        let job = job_of(record, policy);
-        let commit = (!policy.rebuild.sha_parameter.is_empty()).then_some(&record.head_sha);
-        let looking = Looking { job: &job, commit, since: since_head(record) };
-        let Some(Found::Build(build)) = jenkins.find(&looking).await? else { return Ok(None) };
-        if build.building || build.result.as_deref() == Some("SUCCESS") {
-            return Ok(None);
-        }
-        let tail = jenkins.log_tail(&build.build, TAIL_BYTES).await?;
-        Ok(Some(format!("{}\n{tail}", build.failure_causes.join("\n"))))
-    }
-
-    async fn excuse(
-        &self,
-        mut record: Record,
-        red: &[Check],
-        log: &str,
-        policy: &Policy,
-    ) -> Result<Explained, Unsettled> {
-        for (place, check) in red.iter().enumerate() {
-            let class = |text| classify(policy, &FailureSignals { conclusion: "error", source: &check.name, text });
-            let FailureClass::Transient { rule } = class(log) else { continue };
-            // The line that says it, for whoever reads the evidence.
-            let telling = log.lines().find(|line| matches!(class(line), FailureClass::Transient { .. }));
-            let failure = Failure { transient_rule: Some(rule), text: cut(telling.unwrap_or("").trim(), MAX_LINE) };
-            let check = Check { failure: Some(failure), ..check.clone() };
-            let head = record.head_sha.clone();
-            let fact = self.fact(&record.id, &format!("log-{place}"), Happened::Check { head, check });
-            let before = record.clone();
-            record = match self.settle(record, &fact).await?.record {
-                Some(record) => record,
-                // Another sweep has noted it meanwhile: what is known now counts, not what was read before. A failure that is
-                // excused by then would go to a person otherwise.
-                None if !self.wish.dry_run => self.engine().load(&before.id, self.now()).await?.unwrap_or(before),
-                None => before,
-            };
-        }
-        Ok(Explained { record, unanswered: false })
-    }
+    Ok(Explained { record, unanswered: false })
 }
 
 /// A person is not called for a failure whose log could not be read, unless that goes on (as rule 11 has it).

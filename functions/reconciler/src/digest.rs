@@ -1,5 +1,5 @@
-//! Mails of a sweep are kept until it knows how many there are: a few go out one by one, many become one. Until they are
-//! out, they are rows in the table like every effect, so that none is lost with the sweep.
+//! Mails of a sweep are held back until it knows how many there are: a few go out one by one, many become one digest.
+//! Until they are out, they are rows in the table like every effect, so that none is lost with the sweep.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -20,16 +20,16 @@ pub const MOST_SINGLE: usize = 5;
 /// Sending may take this long.
 const SEND_FOR: Duration = Duration::from_secs(5);
 
-/// Outlets that keep mails back.
+/// Publishes everything at once but mails, which it holds back.
 #[derive(Debug)]
-pub(crate) struct Keeping<O> {
+pub(crate) struct DigestingPublisher<O> {
     outlets: O,
-    kept: Mutex<Vec<Parcel>>,
+    held: Mutex<Vec<Parcel>>,
 }
 
-impl<O: Outlets> Keeping<O> {
+impl<O: Outlets> DigestingPublisher<O> {
     pub(crate) fn new(outlets: O) -> Self {
-        Self { outlets, kept: Mutex::default() }
+        Self { outlets, held: Mutex::default() }
     }
 
     /// Sends one thing at once, whatever it is.
@@ -43,46 +43,46 @@ impl<O: Outlets> Keeping<O> {
     }
 
     fn take(&self) -> Vec<Parcel> {
-        std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn keep(&self, parcel: &Parcel) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.iter().all(|known| known.id != parcel.id) {
-            kept.push(parcel.clone());
+    fn hold(&self, parcel: &Parcel) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.iter().all(|known| known.id != parcel.id) {
+            held.push(parcel.clone());
         }
     }
 
-    pub(crate) fn keeps(&self, id: &EffectId) -> bool {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|parcel| parcel.id == id.as_str())
+    pub(crate) fn holds(&self, id: &EffectId) -> bool {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|parcel| parcel.id == id.as_str())
     }
 
-    /// Sends the mails that were kept, and forgets them in the table. Answers how many mails went out; what could not be
+    /// Sends the mails that were held back, and deletes their rows. Answers how many mails went out; what could not be
     /// sent stays in the table, for later.
-    pub(crate) async fn release<S: Store>(
+    pub(crate) async fn send_held<S: Store>(
         &self,
         store: &S,
         later: Timestamp,
         now: Timestamp,
     ) -> Result<u32, StoreError> {
-        let kept = self.take();
-        if kept.is_empty() {
+        let held = self.take();
+        if held.is_empty() {
             return Ok(0);
         }
-        let parcels = if kept.len() > MOST_SINGLE { vec![digest(&kept)] } else { kept.clone() };
+        let is_digest = held.len() > MOST_SINGLE;
+        let parcels = if is_digest { vec![digest(&held)] } else { held.clone() };
         let answers = timeout(SEND_FOR, self.outlets.send(&parcels))
             .await
             .unwrap_or_else(|_| parcels.iter().map(|_| Err(Undelivered("it took too long".to_owned()))).collect());
         let sent = answers.iter().filter(|answer| answer.is_ok()).count();
-        let all = kept.len() > MOST_SINGLE;
         let (mut gone, mut stay) = (Vec::new(), Vec::new());
-        for (place, parcel) in kept.iter().enumerate() {
+        for (place, parcel) in held.iter().enumerate() {
             let key = rows::effect_key(&EffectId::new(parcel.id.as_str()));
-            let answer = answers.get(if all { 0 } else { place });
+            let answer = answers.get(if is_digest { 0 } else { place });
             if matches!(answer, Some(Ok(()))) {
                 gone.push(Write::Delete { key, only_if: OnlyIf::Always });
             } else {
-                warn!(effect = %parcel.id, ?answer, "a mail stays in the table");
+                warn!(effect = %parcel.id, ?answer, "cannot send a mail; left in outbox");
                 stay.push(rows::redate(key, later, OnlyIf::Present));
             }
         }
@@ -101,11 +101,11 @@ impl<O: Outlets> Keeping<O> {
 }
 
 /// One mail for many. The same mails make the same one, so that a repetition can be told.
-fn digest(kept: &[Parcel]) -> Parcel {
-    let mut ids: Vec<&str> = kept.iter().map(|parcel| parcel.id.as_str()).collect();
+fn digest(held: &[Parcel]) -> Parcel {
+    let mut ids: Vec<&str> = held.iter().map(|parcel| parcel.id.as_str()).collect();
     // The next sweep finds them in another order.
     ids.sort_unstable();
-    let notices: Vec<&Notice> = kept.iter().filter_map(notice_of).collect();
+    let notices: Vec<&Notice> = held.iter().filter_map(notice_of).collect();
     Parcel { id: format!("digest-{}", &hashed(&ids)[..16]), what: Content::People(comment::sweep::digest(&notices)) }
 }
 
@@ -116,7 +116,7 @@ fn notice_of(parcel: &Parcel) -> Option<&Notice> {
     }
 }
 
-impl<O: Outlets> Outlets for Keeping<O> {
+impl<O: Outlets> Outlets for DigestingPublisher<O> {
     async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
         let others: Vec<Parcel> = parcels.iter().filter(|parcel| notice_of(parcel).is_none()).cloned().collect();
         let answers = if others.is_empty() { Vec::new() } else { self.outlets.send(&others).await };
@@ -128,7 +128,7 @@ impl<O: Outlets> Outlets for Keeping<O> {
                 if notice_of(parcel).is_none() {
                     return answers.next().unwrap_or_else(lost);
                 }
-                self.keep(parcel);
+                self.hold(parcel);
                 Err(Undelivered("kept until the sweep knows how many mails there are".to_owned()))
             })
             .collect()

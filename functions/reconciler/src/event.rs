@@ -1,18 +1,20 @@
-//! What wakes the reconciler: a schedule's tick, with its slot, or `ReconcileRequested` on the bus. Reading only.
+//! Parses what invokes the reconciler: EventBridge Scheduler's payload, a scheduled rule's event, or
+//! `ReconcileRequested` on the bus.
 
-use crate::trigger::{Scope, Wish};
+use aws_lambda_events::event::eventbridge::EventBridgeEvent;
 use domain::id::{PrId, RepoName, RunId};
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::Moment;
+use crate::trigger::{Scope, Wish};
 
-/// The regular sweep's name, where the schedule gives it none.
+/// The scheduled sweep's name, where the schedule gives it none.
 const SCHEDULE: &str = "sweep";
 
-/// An event nobody here understands. It says what is, so that whoever wired the rule sees it.
+/// An event that is not the reconciler's. It says what it is, so that whoever wrote the rule sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unclear {
     /// Another kind of event.
@@ -23,23 +25,21 @@ pub enum Unclear {
     Malformed(String),
 }
 
-/// An event of EventBridge, or what the schedule was told to send.
+/// What our schedule sends, or a scheduled rule's event. `aws_lambda_events` has no type for the first, and its types
+/// want fields that may be missing here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Event {
-    id: Option<String>,
-    #[serde(rename = "detail-type")]
-    detail_type: Option<String>,
-    time: Option<String>,
-    detail: Option<Detail>,
+struct Tick {
     /// The schedule's name.
     schedule: Option<String>,
-    /// `<aws.scheduler.scheduled-time>`; the words themselves if nobody put the time there.
+    /// `<aws.scheduler.scheduled-time>`; these very words if Scheduler did not replace them.
     slot: Option<String>,
+    /// A rule's own time.
+    time: Option<String>,
 }
 
-/// What is asked on the bus. All of it may be left out: then it is everything.
-#[derive(Debug, Default, Deserialize)]
+/// The detail of `ReconcileRequested`. All of it may be left out: then everything is requested.
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Detail {
     repo: Option<String>,
@@ -50,25 +50,34 @@ struct Detail {
     requested_by: Option<String>,
 }
 
-/// What an event asks for.
+/// What an event starts.
 ///
 /// # Errors
 /// [`Unclear`].
 pub fn wish_of(event: Value, moment: &Moment<'_>) -> Result<Wish, Unclear> {
-    let event: Option<Event> = serde_json::from_value(event).map_err(|error| Unclear::Malformed(error.to_string()))?;
-    let event = event.unwrap_or_default();
-    match event.detail_type.as_deref() {
-        Some("ReconcileRequested") => requested(event, moment),
+    let event: Option<Map<String, Value>> = read(event)?;
+    let mut event = event.unwrap_or_default();
+    match read::<Option<String>>(event.get("detail-type").cloned().unwrap_or_default())?.as_deref() {
+        Some("ReconcileRequested") => {
+            // AWS's type wants a source. Nothing here needs it, and who invokes by hand leaves it out.
+            event.insert("source".to_owned(), Value::String(String::new()));
+            requested(read(Value::Object(event))?, moment)
+        }
         Some("Scheduled Event") | None => {
-            let slot = event.slot.or(event.time).and_then(|slot| slot.parse::<Timestamp>().ok());
-            let schedule = event.schedule.unwrap_or_else(|| SCHEDULE.to_owned());
+            let tick: Tick = read(Value::Object(event))?;
+            let slot = tick.slot.or(tick.time).and_then(|slot| slot.parse::<Timestamp>().ok());
+            let schedule = tick.schedule.unwrap_or_else(|| SCHEDULE.to_owned());
             Ok(Wish::scheduled(&schedule, slot.unwrap_or(moment.now), moment.request))
         }
         Some(other) => Err(Unclear::Unknown(other.to_owned())),
     }
 }
 
-fn requested(event: Event, moment: &Moment<'_>) -> Result<Wish, Unclear> {
+fn read<T: for<'de> Deserialize<'de>>(json: Value) -> Result<T, Unclear> {
+    serde_json::from_value(json).map_err(|error| Unclear::Malformed(error.to_string()))
+}
+
+fn requested(event: EventBridgeEvent<Option<Detail>>, moment: &Moment<'_>) -> Result<Wish, Unclear> {
     let detail = event.detail.unwrap_or_default();
     let malformed = |error: domain::id::BadId| Unclear::Malformed(error.to_string());
     let repo: Option<RepoName> = detail.repo.as_deref().map(str::parse).transpose().map_err(malformed)?;
@@ -81,12 +90,12 @@ fn requested(event: Event, moment: &Moment<'_>) -> Result<Wish, Unclear> {
         (None, Some(number), _) => return Err(Unclear::Malformed(format!("#{number} of which repository?"))),
         (None, None, Some(base)) => return Err(Unclear::Malformed(format!("`{base}` of which repository?"))),
     };
-    // An event that comes twice has its id, and so is granted once.
+    // An event that is delivered twice has the same id, and so is swept once.
     let run = detail.run_id.unwrap_or_else(|| format!("requested-{}", event.id.as_deref().unwrap_or(moment.request)));
     let mut wish = Wish::requested(RunId::new(run), scope, detail.dry_run, moment.request);
     wish.requested_by = detail.requested_by;
-    // An event of the bus says when it happened; whoever was told late is not newer for that.
-    wish.at = event.time.and_then(|time| time.parse().ok());
+    // When it happened, not when it was delivered: a late delivery is not newer for that.
+    wish.at = event.time.and_then(|time| Timestamp::from_millisecond(time.timestamp_millis()).ok());
     Ok(wish)
 }
 

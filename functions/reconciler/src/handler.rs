@@ -1,5 +1,4 @@
-//! The reconciler function: what woke it, what that asks for, and what came of it. The sweep itself is the platform's; the
-//! local default calls the same code from a timer.
+//! The Lambda's handler: parses the event, sweeps, and logs one line. `infra/local` calls the same code from a timer.
 
 use std::time::Instant;
 
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::event::{Unclear, wish_of};
-use crate::sweep::{NoSweep, Sweep, Swept};
+use crate::reconciler::{NoSweep, Sweep, Swept};
 
 /// The circumstances of one invocation.
 #[derive(Debug, Clone, Copy)]

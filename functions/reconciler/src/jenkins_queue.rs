@@ -1,110 +1,103 @@
-//! A rebuild that waits is looked after at Jenkins: what was taken out of the queue fails at once instead of at its deadline, and the
-//! build it has become is written down. Reading only; what to do about it is decided when the pull request is visited.
+//! Polls Jenkins for the build that a rebuild has queued: one that was taken out of the queue fails at once instead of
+//! at its deadline, and the number of the build is written to the run. Reading only; what to do about the build is
+//! decided when the pull request is visited.
 
-use domain::backoff::Failure;
-use domain::event::RemedyNews;
 use domain::run::{Run, Step};
 use jiff::Timestamp;
-use tracing::warn;
-
-use crate::sweep::{Pass, after};
 use platform::engine::EngineError;
 use platform::jenkins::{CLOCKS_APART, Followed, Found, Jenkins, LOOK_AFTER, Looking, job_of};
 use platform::outlets::Outlets;
 use platform::store::Store;
+use tracing::warn;
+
+use crate::context::{SweepContext, after};
 
 /// The step in which the Car Bridge wrote down what Jenkins answered.
 const ORDERED: &str = "build";
-/// The step in which a sweep writes down what has become of it.
+/// The step in which a sweep writes down what it saw.
 const SEEN: &str = "queue";
 
-/// What a look has shown.
-enum Seen {
-    /// It is a build now: nobody has to look any more.
+/// What has become of a queue item.
+pub(crate) enum ItemState {
+    /// It is a build now: it need not be polled any more.
     Build(u64),
-    /// It waits still, and why.
-    Waits(Option<String>),
-    /// It will never be built.
-    Cancelled,
-    /// Jenkins knows nothing of it any more: its deadline decides.
+    /// It is still queued, and why.
+    Queued(u64, Option<String>),
+    /// It was taken out of the queue, and will never be built.
+    Cancelled(u64),
+    /// Jenkins does not know it any more: the run's deadline decides.
     Forgotten,
-    /// Jenkins could not be asked.
+    /// Jenkins did not answer.
     Unknown,
 }
 
-impl<S: Store, O: Outlets> Pass<'_, S, O> {
-    /// Looks what has become of a waiting run's order.
-    pub(crate) async fn look(&mut self, run: Run) -> Result<(), EngineError> {
-        let (Some(Followed::Item(item, _)), Some(jenkins)) = (ordered(&run), self.sweep.jenkins.clone()) else {
-            return self.seen(run, None, None).await;
+/// The run with what was seen, and when to poll again. It has another version if that is new.
+pub(crate) fn record(run: Run, state: ItemState, now: Timestamp) -> Run {
+    let again = Some(after(now, LOOK_AFTER));
+    let (seen, again) = match state {
+        ItemState::Build(number) => (Some(Followed::Build(number)), None),
+        ItemState::Queued(item, why) => (Some(Followed::Item(item, why)), again),
+        ItemState::Cancelled(_) | ItemState::Forgotten => (None, None),
+        ItemState::Unknown => (None, again),
+    };
+    let run = match seen {
+        Some(seen) => {
+            let step = Step::started(SEEN, now).idempotent().done(Some(seen.to_string()), now);
+            run.clone().checkpoint(step).unwrap_or(run)
+        }
+        None => run,
+    };
+    run.look_again(again, now)
+}
+
+pub(crate) struct JenkinsQueue<'a, S, O> {
+    pub(crate) cx: &'a SweepContext<'a, S, O>,
+    /// Jenkins did not answer: it is not polled again in this sweep, or each run would cost a timeout.
+    pub(crate) is_silent: bool,
+}
+
+impl<S: Store, O: Outlets> JenkinsQueue<'_, S, O> {
+    /// Polls for a waiting run's build.
+    pub(crate) async fn poll(&mut self, run: &Run) -> Result<ItemState, EngineError> {
+        let ordered = run.step(ORDERED).and_then(|step| step.output.as_deref()?.parse().ok());
+        let (Some(Followed::Item(item, _)), Some(jenkins)) = (ordered, self.cx.jenkins) else {
+            return Ok(ItemState::Forgotten);
         };
-        let again = Some(after(self.now(), LOOK_AFTER));
-        if self.jenkins_is_silent {
-            return self.seen(run, None, again).await;
+        if self.is_silent {
+            return Ok(ItemState::Unknown);
         }
-        match self.see_order(&run, item, &jenkins).await? {
-            Seen::Build(number) => self.seen(run, Some(Followed::Build(number)), None).await,
-            Seen::Waits(why) => self.seen(run, Some(Followed::Item(item, why)), again).await,
-            Seen::Forgotten => self.seen(run, None, None).await,
-            Seen::Unknown => {
-                self.jenkins_is_silent = true;
-                self.seen(run, None, again).await
-            }
-            Seen::Cancelled => {
-                let error = format!("item {item} was taken out of Jenkins' queue");
-                let news = RemedyNews::Failed { error: error.clone(), failure: Failure::Unavailable };
-                self.over(run, news, error).await
-            }
-        }
+        let state = self.item_state(run, item, jenkins).await?;
+        self.is_silent = matches!(state, ItemState::Unknown);
+        Ok(state)
     }
 
-    async fn see_order(&self, run: &Run, item: u64, jenkins: &Jenkins) -> Result<Seen, EngineError> {
+    async fn item_state(&self, run: &Run, item: u64, jenkins: &Jenkins) -> Result<ItemState, EngineError> {
         match jenkins.queue_item(item).await {
-            Ok(Some(item)) if item.cancelled => Ok(Seen::Cancelled),
-            Ok(Some(item)) => Ok(item.build.map_or(Seen::Waits(item.why), |build| Seen::Build(build.number))),
+            Ok(Some(found)) if found.cancelled => Ok(ItemState::Cancelled(item)),
+            Ok(Some(found)) => {
+                Ok(found.build.map_or(ItemState::Queued(item, found.why), |build| ItemState::Build(build.number)))
+            }
             // It vanishes some minutes after its build began.
-            Ok(None) => self.see_build(run, jenkins).await,
+            Ok(None) => self.find_build(run, item, jenkins).await,
             Err(error) => {
-                warn!(run = %run.id, item, %error, "Jenkins' queue could not be looked at");
-                Ok(Seen::Unknown)
+                warn!(run = %run.id, item, %error, "cannot read Jenkins' queue");
+                Ok(ItemState::Unknown)
             }
         }
     }
 
-    async fn see_build(&self, run: &Run, jenkins: &Jenkins) -> Result<Seen, EngineError> {
-        let Some(pr) = &run.pr else { return Ok(Seen::Forgotten) };
-        let Some(record) = self.engine().load(pr, self.now()).await? else { return Ok(Seen::Forgotten) };
-        let policy = self.policies().for_repo(&pr.repo);
+    async fn find_build(&self, run: &Run, item: u64, jenkins: &Jenkins) -> Result<ItemState, EngineError> {
+        let Some(pr) = &run.pr else { return Ok(ItemState::Forgotten) };
+        let Some(record) = self.cx.engine.load(pr, self.cx.now()).await? else { return Ok(ItemState::Forgotten) };
+        let policy = self.cx.policies().for_repo(&pr.repo);
         let commit = run.head_sha.as_ref().filter(|_| !policy.rebuild.sha_parameter.is_empty());
         let since = run.created_at.saturating_sub(CLOCKS_APART).unwrap_or(Timestamp::MIN);
         let looking = Looking { job: &job_of(&record, policy), commit, since };
         Ok(match jenkins.find(&looking).await {
-            Ok(Some(Found::Build(build))) => Seen::Build(build.build.number),
-            Ok(Some(Found::Queued(item))) => Seen::Waits(item.why),
-            Ok(None) => Seen::Forgotten,
-            Err(_) => Seen::Unknown,
+            Ok(Some(Found::Build(build))) => ItemState::Build(build.build.number),
+            Ok(Some(Found::Queued(found))) => ItemState::Queued(item, found.why),
+            Ok(None) => ItemState::Forgotten,
+            Err(_) => ItemState::Unknown,
         })
     }
-
-    /// Writes down what was seen, and when to look again.
-    async fn seen(&self, run: Run, what: Option<Followed>, again: Option<Timestamp>) -> Result<(), EngineError> {
-        let (now, loaded) = (self.now(), run.version);
-        let run = match what {
-            Some(what) => {
-                let step = Step::started(SEEN, now).idempotent().done(Some(what.to_string()), now);
-                run.clone().checkpoint(step).unwrap_or(run)
-            }
-            None => run,
-        };
-        let run = run.look_again(again, now);
-        if run.version == loaded {
-            return Ok(());
-        }
-        self.put_run(&run, loaded).await
-    }
-}
-
-/// What the Car Bridge wrote down.
-fn ordered(run: &Run) -> Option<Followed> {
-    run.step(ORDERED)?.output.as_deref()?.parse().ok()
 }

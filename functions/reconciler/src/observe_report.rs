@@ -1,13 +1,17 @@
-//! What would have been done, where Suture only watches: one row a week with the pull requests it would have healed and those
-//! it would have handed to people. Sets, so that saying it twice changes nothing.
+//! What would have been done, where Suture only watches: one row a week with the pull requests it would have healed and
+//! those it would have handed to people. Sets, so that saying it twice changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use domain::comment::sweep as words;
 use jiff::{SignedDuration, Timestamp};
-use serde_dynamo::{AttributeValue, Item};
-
+use platform::outlets::Outlets;
 use platform::rows;
 use platform::store::{Change, Key, Store, StoreError, TTL, Write, number};
+use platform::sweep_summary::Summary;
+use serde_dynamo::{AttributeValue, Item};
+
+use crate::context::SweepContext;
 
 const REMEDY: &str = "would_remedy";
 const ESCALATE: &str = "would_escalate";
@@ -54,8 +58,22 @@ pub async fn week<S: Store>(store: &S, at: Timestamp, now: Timestamp) -> Result<
     Ok(Week { would_remedy: members(&row, REMEDY), would_escalate: members(&row, ESCALATE) })
 }
 
+/// Adds what a sweep has seen, if anything; the summary says what the whole week has.
+pub(crate) async fn write(
+    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    seen: &Week,
+    summary: &mut Summary,
+) -> Result<(), StoreError> {
+    if *seen != Week::default() {
+        let week = add(cx.store(), seen, cx.now()).await?;
+        let (heals, calls) = (week.would_remedy.len(), week.would_escalate.len());
+        summary.observed = Some(words::observed(heals, calls, week_of(cx.now())));
+    }
+    Ok(())
+}
+
 /// Adds what a sweep has seen, and answers the whole week.
-pub(crate) async fn add<S: Store>(store: &S, seen: &Week, now: Timestamp) -> Result<Week, StoreError> {
+async fn add<S: Store>(store: &S, seen: &Week, now: Timestamp) -> Result<Week, StoreError> {
     let mut known = week(store, now, now).await?;
     let fresh = |seen: &BTreeSet<String>, known: &BTreeSet<String>| -> BTreeSet<String> {
         seen.difference(known).take(MOST_SETS.saturating_sub(known.len())).cloned().collect()

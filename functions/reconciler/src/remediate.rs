@@ -1,5 +1,5 @@
-//! A stale pull request: what is wrong with it, whether anything may be done about it now, and then the domain's word: a claim, an
-//! escalation, or nothing.
+//! A stale pull request: what is wrong with it, whether anything may be done about it now, and then the domain's
+//! decision: a claim, an escalation, or nothing.
 
 use domain::breaker::{Permit, ProbeOutcome, SKIPPED_LOG};
 use domain::comment::{self, Story};
@@ -9,18 +9,10 @@ use domain::event::{Diagnosed, EventKind, Happened};
 use domain::id::{PrId, RunId};
 use domain::policy::{Mode, Policy};
 use domain::pull_request::{Record, Vulnerability};
-use domain::snapshot::{Build, Live, Mergeable};
+use domain::snapshot::{Live, Mergeable};
 use domain::state::{State, Strategy};
 use futures_util::future::join_all;
-use jiff::{SignedDuration, Timestamp};
-use tracing::info;
-
-use crate::build_log::{self, Explained};
-use crate::history;
-use crate::limits::in_flight;
-use crate::limits::rate_budget::{self, Work};
-use crate::sweep::{Pass, after};
-use crate::verify::{Stopped, Visited};
+use jiff::SignedDuration;
 use platform::breaker;
 use platform::engine::Applied;
 use platform::hash::hashed;
@@ -28,140 +20,173 @@ use platform::jenkins::build_of;
 use platform::lookup;
 use platform::outlets::Outlets;
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::{Plan, Skip};
+use platform::sweep_summary::{Plan, Skip, Summary};
+use tracing::info;
 
-/// When enough remedies are under way, the others come back after this long.
+use crate::build_log::{self, Explained};
+use crate::context::{SweepContext, after, count};
+use crate::execution::ApplyError;
+use crate::history;
+use crate::limits::rate_budget::{WorkKind, shed_until};
+use crate::limits::{Deferral, Limits, update_queue};
+use crate::observe_report::Week;
+use crate::visit::VisitOutcome;
+
+/// When enough remedies are in flight, the others are due again after this long.
 const FULL_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 
-/// What there is room for.
+/// What may still be dispatched.
 #[derive(Debug, Clone, Copy)]
-struct Room {
+struct Capacity {
     /// Any remedy.
     any: bool,
     /// Waking Automerge Bot, in the sweep's batch.
     merge: bool,
 }
 
-impl<S: Store, O: Outlets> Pass<'_, S, O> {
-    /// Finds out what is wrong, in order; claims as long as there is room. Answers how many are under way then.
-    pub(crate) async fn diagnose(&mut self, stale: Vec<(Record, Live)>, mut under_way: u32) -> Result<u32, Stopped> {
-        let limit = self.policies().base().limits.remedies_in_flight;
-        let mut merges_left = self.policies().base().coordination.merge_batch.saturating_sub(self.merges());
+/// Remediates within the limits of one sweep.
+pub(crate) struct Remediation<'a, S, O> {
+    pub(crate) cx: &'a SweepContext<'a, S, O>,
+    pub(crate) limits: Limits<'a>,
+}
+
+impl<S: Store, O: Outlets> Remediation<'_, S, O> {
+    /// Diagnoses stale pull requests in their order, and claims remedies as long as there is capacity.
+    pub(crate) async fn remediate(
+        &mut self,
+        stale: Vec<(Record, Live)>,
+        week: &mut Week,
+        summary: &mut Summary,
+    ) -> Result<(), StoreError> {
+        let policy = self.cx.policies().base();
+        let merges = summary.dispatched.get(&Strategy::RetriggerAutomergeBot.to_string()).copied().unwrap_or(0);
+        let mut merges_left = policy.coordination.merge_batch.saturating_sub(merges);
         let mut rest = stale.into_iter();
         loop {
-            let group: Vec<(Record, Live)> = rest.by_ref().take(self.at_once()).collect();
+            let group: Vec<(Record, Live)> = rest.by_ref().take(self.cx.concurrency()).collect();
             if group.is_empty() {
-                return Ok(under_way);
+                return Ok(());
             }
-            if self.is_late() {
-                self.summary.left += u32::try_from(group.len() + rest.len()).unwrap_or(u32::MAX);
-                return Ok(under_way);
+            if self.cx.is_late(summary) {
+                summary.left += count(group.len() + rest.len());
+                return Ok(());
             }
-            let room = usize::try_from(limit.saturating_sub(under_way)).unwrap_or(usize::MAX);
+            let free = policy.limits.remedies_in_flight.saturating_sub(self.limits.in_flight);
+            let free = usize::try_from(free).unwrap_or(usize::MAX);
             let mut visits = Vec::new();
             for (place, (record, live)) in group.into_iter().enumerate() {
-                // All merges of a sweep are one batch: they end what is under way, and so need no room.
-                let in_batch = record.is_merge_ready() && merges_left > 0;
-                merges_left -= u32::from(in_batch);
-                visits.push(self.treat(record, live, Room { any: place < room, merge: in_batch }));
+                // All merges of a sweep are one batch: they end what is in flight, and so need no capacity.
+                let merge = record.is_merge_ready() && merges_left > 0;
+                merges_left -= u32::from(merge);
+                visits.push(self.remediate_one(record, live, Capacity { any: place < free, merge }));
             }
-            for told in join_all(visits).await {
-                let (pr, visited, plan) = told?;
-                if matches!(visited, Visited::Dispatched(_)) {
-                    under_way += 1;
+            for done in join_all(visits).await {
+                let (pr, outcome, plan) = done?;
+                match &outcome {
+                    VisitOutcome::Dispatched(_) => self.limits.in_flight += 1,
+                    VisitOutcome::Skipped(Skip::Breaker | Skip::Paused) => summary.list_stale(pr.to_string()),
+                    VisitOutcome::WouldRemedy => _ = week.would_remedy.insert(pr.to_string()),
+                    VisitOutcome::WouldEscalate => _ = week.would_escalate.insert(pr.to_string()),
+                    VisitOutcome::Healthy
+                    | VisitOutcome::Ended
+                    | VisitOutcome::Escalated { .. }
+                    | VisitOutcome::Skipped(_) => {}
                 }
-                if let Visited::Skipped(Skip::Breaker | Skip::Paused) = visited {
-                    self.summary.list_stale(pr.to_string());
-                }
-                self.see(&pr, &visited);
-                self.count(&visited);
+                outcome.count(summary);
                 if let Some(plan) = plan {
-                    self.summary.plan(plan);
+                    summary.plan(plan);
                 }
             }
         }
     }
 
-    /// Merges that this sweep has set going.
-    fn merges(&self) -> u32 {
-        self.summary.dispatched.get(&Strategy::RetriggerAutomergeBot.to_string()).copied().unwrap_or(0)
+    async fn remediate_one(
+        &self,
+        record: Record,
+        live: Live,
+        capacity: Capacity,
+    ) -> Result<(PrId, VisitOutcome, Option<Plan>), StoreError> {
+        let pr = record.id.clone();
+        match self.diagnose_and_claim(record, live, capacity).await {
+            Ok((outcome, plan)) => Ok((pr, outcome, plan)),
+            Err(error) => Ok((pr, self.cx.classify_error(error)?, None)),
+        }
     }
 
-    /// One stale pull request.
-    async fn treat(&self, record: Record, live: Live, room: Room) -> Result<(PrId, Visited, Option<Plan>), Stopped> {
-        let pr = record.id.clone();
-        let policy = self.policies().for_repo(&pr.repo);
+    async fn diagnose_and_claim(
+        &self,
+        record: Record,
+        live: Live,
+        capacity: Capacity,
+    ) -> Result<(VisitOutcome, Option<Plan>), ApplyError> {
+        let pr = record.id.to_string();
+        let policy = self.cx.policies().for_repo(&record.id.repo);
         let acts = policy.mode == Mode::Act;
-        if acts && let Some(gate) = self.gate.clone() {
-            let visited = self.put_off(record, gate.why, gate.text, Some(gate.until)).await?;
-            return Ok((pr, visited, None));
+        if let Some(gate) = self.limits.gate.filter(|_| acts) {
+            return Ok((self.cx.skip(record, gate.clone()).await?, None));
         }
-        let Explained { record, unanswered } = match self.explain(record, policy).await {
-            Ok(explained) => explained,
-            Err(error) => return Ok((pr, self.lost(error)?, None)),
-        };
-        let (mut diagnosis, vulnerability) = match self.examine(&record, live, policy).await {
-            Ok(found) => found,
-            Err(error) => return Ok((pr, self.lost(error)?, None)),
-        };
+        let Explained { record, unanswered } = build_log::explain(self.cx, record, policy).await?;
+        let (mut diagnosis, vulnerability) = self.diagnose(&record, live, policy).await?;
         if unanswered {
             build_log::doubt(&mut diagnosis, &record);
         }
         let busy = record.active_run.is_some();
         let strategy = diagnosis.classification.strategy().filter(|_| acts && !busy);
         if let Some(strategy) = strategy
-            && let Some((why, text, until)) = self.in_the_way(strategy, room)
+            && let Some(deferral) = self.exceeds_limit(strategy, capacity, &record).await?
         {
-            let visited = self.put_off(record, why, text, Some(until)).await?;
-            return Ok((pr, visited, None));
-        }
-        if strategy == Some(Strategy::BranchUpdate) {
-            match self.turn_of(&record, policy).await {
-                Ok(None) => {}
-                Ok(Some((text, until))) => {
-                    let visited = self.put_off(record, Skip::Turn, text, Some(until)).await?;
-                    return Ok((pr, visited, None));
-                }
-                Err(error) => return Ok((pr, self.lost(error)?, None)),
-            }
+            return Ok((self.cx.skip(record, deferral).await?, None));
         }
         let why = comment::diagnosis(&diagnosis);
-        let (visited, what) = self.decide_on(record, diagnosis, vulnerability, strategy).await?;
-        let shown = self.wish.dry_run || matches!(visited, Visited::WouldRemedy | Visited::WouldEscalate);
-        let plan = shown.then(|| Plan { pr: pr.to_string(), what, why });
-        Ok((pr, visited, plan))
+        // A claim that fails is still a plan in a dry run.
+        let (outcome, what) = match self.claim(record, diagnosis, vulnerability, strategy).await {
+            Ok(done) => done,
+            Err(error) => (self.cx.classify_error(error)?, String::new()),
+        };
+        let plan = self.cx.execution.lists_plan(&outcome).then_some(Plan { pr, what, why });
+        Ok((outcome, plan))
     }
 
-    /// What keeps a remedy from being claimed now.
-    fn in_the_way(&self, strategy: Strategy, room: Room) -> Option<(Skip, String, Timestamp)> {
-        let now = self.now();
-        if let Some(until) = rate_budget::left_out_until(&self.sweep.github.rates(), Work::of(strategy), now) {
-            let text = format!("little is left of GitHub's rate limit, and {strategy} can wait");
-            return Some((Skip::RateLimit, text, until));
+    /// Which limit keeps a remedy from being claimed now.
+    async fn exceeds_limit(
+        &self,
+        strategy: Strategy,
+        capacity: Capacity,
+        record: &Record,
+    ) -> Result<Option<Deferral>, StoreError> {
+        let now = self.cx.now();
+        if let Some(until) = shed_until(&self.cx.github.rates(), WorkKind::of(strategy), now) {
+            let why = format!("little is left of GitHub's rate limit, and {strategy} can wait");
+            return Ok(Some(Deferral { skip: Skip::RateLimit, why, until: Some(until) }));
         }
-        if !(room.any || room.merge && strategy == Strategy::RetriggerAutomergeBot) {
-            let text = "as many remedies are under way as `limits.remedies_in_flight` allows".to_owned();
-            return Some((Skip::Full, text, after(now, FULL_AGAIN)));
+        if !(capacity.any || capacity.merge && strategy == Strategy::RetriggerAutomergeBot) {
+            let why = "as many remedies are under way as `limits.remedies_in_flight` allows".to_owned();
+            return Ok(Some(Deferral { skip: Skip::Full, why, until: Some(after(now, FULL_AGAIN)) }));
         }
-        None
+        if strategy == Strategy::BranchUpdate {
+            return update_queue::take_turn(self.cx, &self.limits.queues, record).await;
+        }
+        Ok(None)
     }
 
-    /// Looks at everything the rules ask for, and nothing more.
-    async fn examine(
+    /// Reads everything the rules ask for, and nothing more.
+    async fn diagnose(
         &self,
         record: &Record,
         mut live: Live,
         policy: &Policy,
     ) -> Result<(Diagnosis, Option<Vulnerability>), StoreError> {
-        let now = self.now();
+        let now = self.cx.now();
         let busy = record.active_run.is_some();
         if record.state == State::ChecksRunning && !busy && policy.policy.extended_rules {
-            live.build = self.build_of(record, policy).await;
+            live.build = match self.cx.jenkins {
+                Some(jenkins) => Some(build_of(jenkins, record, policy).await),
+                None => None,
+            };
         }
         let vulnerability = match &record.vulnerability_id {
             Some(id) if live.mergeable == Mergeable::Conflicting && !busy => {
-                let (repo, base) = (&record.id.repo, &record.base_branch);
-                Some(lookup::vulnerability(self.store(), repo, base, id, now).await?)
+                Some(lookup::vulnerability(self.cx.store(), &record.id.repo, &record.base_branch, id, now).await?)
             }
             Some(_) | None => None,
         };
@@ -169,81 +194,50 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         Ok((classify(&case), vulnerability))
     }
 
-    /// What Jenkins says about the head's build, if there is a Jenkins.
-    async fn build_of(&self, record: &Record, policy: &Policy) -> Option<Build> {
-        let jenkins = self.sweep.jenkins.as_ref()?;
-        Some(build_of(jenkins, record, policy).await)
-    }
-
-    /// Hands the diagnosis to the domain: a claim, an escalation, or nothing.
-    async fn decide_on(
+    /// Hands the diagnosis to the domain: a claim, an escalation, or nothing. Answers the outcome, and why in a sentence.
+    async fn claim(
         &self,
         record: Record,
         diagnosis: Diagnosis,
         vulnerability: Option<Vulnerability>,
         strategy: Option<Strategy>,
-    ) -> Result<(Visited, String), Stopped> {
+    ) -> Result<(VisitOutcome, String), ApplyError> {
         let pr = record.id.clone();
-        let run = self.run_for(&pr);
+        // The same name in every repetition, and one that fits into an address.
+        let run = RunId::new(format!("run-{}", &hashed(&[self.cx.wish.run.as_str(), &pr.to_string()])[..20]));
         let mut probing = false;
-        if strategy.is_some() && !self.wish.dry_run {
-            // Before the claim takes a place among those under way, or the breaker's only probe.
-            if self.is_stopped().await {
-                return Ok((Visited::Skipped(Skip::Cancelled), String::new()));
-            }
-            match self.permit(&run).await {
-                Ok(Permit::Allowed) => {}
-                Ok(Permit::Probe(_)) => probing = true,
-                Ok(Permit::Refused { until }) => {
-                    let text = SKIPPED_LOG.to_owned();
-                    let visited = self.put_off(record, Skip::Breaker, text.clone(), Some(until)).await?;
-                    return Ok((visited, text));
+        if strategy.is_some() {
+            match self.cx.permit(&run).await? {
+                Permit::Allowed => {}
+                Permit::Probe(_) => probing = true,
+                Permit::Refused { until } => {
+                    let deferral = Deferral { skip: Skip::Breaker, why: SKIPPED_LOG.to_owned(), until: Some(until) };
+                    return Ok((self.cx.skip(record, deferral).await?, SKIPPED_LOG.to_owned()));
                 }
-                Err(error) => return Ok((self.lost(error)?, String::new())),
             }
         }
-        let story = match self.story_for(&record, &diagnosis).await {
-            Ok(story) => story,
-            Err(error) => return Ok((self.lost(error)?, String::new())),
-        };
+        let story = self.story_for(&record, &diagnosis).await?;
         let spent = diagnosis.overridden.is_some();
         let found = Diagnosed { diagnosis, run: run.clone(), vulnerability, story };
-        let fact = self.fact(&pr, "diagnose", Happened::Diagnosed(Box::new(found)));
-        let (visited, what) = match self.settle(record, &fact).await {
+        let fact = self.cx.fact(&pr, "diagnose", Happened::Diagnosed(Box::new(found)));
+        let (outcome, what) = match self.cx.apply(record, &fact).await {
             Ok(applied) => (outcome_of(&applied, &run, spent), applied.reason),
-            Err(error) => (self.lost(error)?, String::new()),
+            Err(error) => (self.cx.classify_error(error)?, String::new()),
         };
-        if matches!(visited, Visited::Dispatched(_) | Visited::Escalated { .. }) {
+        if matches!(outcome, VisitOutcome::Dispatched(_) | VisitOutcome::Escalated { .. }) {
             // What ties the sweep to the run, and the run to what the Car Bridge does about it.
-            info!(%pr, sweep = %self.wish.run, event = %fact.id, run = %run, what, "decided");
+            info!(%pr, sweep = %self.cx.wish.run, event = %fact.id, run = %run, what, "decided");
         }
-        if probing && !matches!(visited, Visited::Dispatched(_)) {
+        if probing && !matches!(outcome, VisitOutcome::Dispatched(_)) {
             // Nothing was tried, so nothing was learned: the next remedy may be the probe.
-            let settings = &self.policies().base().breaker;
-            breaker::probe_ended(self.store(), &run, ProbeOutcome::Cancelled, settings, self.now()).await?;
+            let settings = &self.cx.policies().base().breaker;
+            breaker::probe_ended(self.cx.store(), &run, ProbeOutcome::Cancelled, settings, self.cx.now()).await?;
         }
-        Ok((visited, what))
+        Ok((outcome, what))
     }
 
-    /// Whether the breaker lets this remedy through; if so, it counts as under way from here on.
-    async fn permit(&self, run: &RunId) -> Result<Permit, StoreError> {
-        let now = self.now();
-        let permit = breaker::may_dispatch(self.store(), run, &self.policies().base().breaker, now).await?;
-        match permit {
-            Permit::Allowed | Permit::Probe(_) => in_flight::add(self.store(), run, now).await?,
-            Permit::Refused { .. } => {}
-        }
-        Ok(permit)
-    }
-
-    /// The run a remedy of this sweep gets: the same name in every repetition, and one that fits into an address.
-    fn run_for(&self, pr: &PrId) -> RunId {
-        RunId::new(format!("run-{}", &hashed(&[self.wish.run.as_str(), &pr.to_string()])[..20]))
-    }
-
-    /// Only a mail needs the story.
+    /// The history, if it may be needed: only the mail about an escalation has it.
     async fn story_for(&self, record: &Record, diagnosis: &Diagnosis) -> Result<Story, StoreError> {
-        let refused = record.refused.is_some();
         let may_escalate = match diagnosis.classification {
             Classification::NeedsIntervention | Classification::CloseAndReopen => true,
             Classification::UpdateBranch
@@ -252,42 +246,29 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
             | Classification::RetriggerSodCheck
             | Classification::RetriggerApproverBot
             | Classification::RetriggerMerge
-            | Classification::NoAction => refused,
+            | Classification::NoAction => record.refused.is_some(),
         };
-        if may_escalate { history::of(self.store(), &record.id, self.now()).await } else { Ok(Story::default()) }
-    }
-
-    fn see(&mut self, pr: &PrId, visited: &Visited) {
-        match visited {
-            Visited::WouldRemedy => _ = self.seen.would_remedy.insert(pr.to_string()),
-            Visited::WouldEscalate => _ = self.seen.would_escalate.insert(pr.to_string()),
-            Visited::Healthy
-            | Visited::Ended
-            | Visited::Dispatched(_)
-            | Visited::Escalated { .. }
-            | Visited::Skipped(_) => {}
-        }
+        if may_escalate { history::of(self.cx.store(), &record.id, self.cx.now()).await } else { Ok(Story::default()) }
     }
 }
 
 /// What became of a diagnosis.
-fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> Visited {
-    let logged = |kind: EventKind| applied.events.iter().any(|event| event.kind == kind);
+fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> VisitOutcome {
     let Some(record) = &applied.record else {
         let skip = if applied.outcome == Outcome::Duplicate { Skip::NoAction } else { Skip::Overtaken };
-        return Visited::Skipped(skip);
+        return VisitOutcome::Skipped(skip);
     };
     if let Some(active) = record.active_run.as_ref().filter(|active| active.id == *run) {
-        return Visited::Dispatched(active.strategy);
+        return VisitOutcome::Dispatched(active.strategy);
     }
-    if logged(EventKind::EscalatedNeedsIntervention) {
-        return Visited::Escalated { spent };
+    if applied.events.iter().any(|event| event.kind == EventKind::EscalatedNeedsIntervention) {
+        return VisitOutcome::Escalated { spent };
     }
     // What observe mode has said before it does not say again, but it still means it.
     match record.would.as_deref() {
-        Some(would) if would.starts_with(EventKind::WouldRemedy.name()) => Visited::WouldRemedy,
-        Some(would) if would.starts_with(EventKind::WouldEscalate.name()) => Visited::WouldEscalate,
-        Some(_) | None if record.active_run.is_some() => Visited::Skipped(Skip::UnderWay),
-        Some(_) | None => Visited::Skipped(Skip::NoAction),
+        Some(would) if would.starts_with(EventKind::WouldRemedy.name()) => VisitOutcome::WouldRemedy,
+        Some(would) if would.starts_with(EventKind::WouldEscalate.name()) => VisitOutcome::WouldEscalate,
+        Some(_) | None if record.active_run.is_some() => VisitOutcome::Skipped(Skip::UnderWay),
+        Some(_) | None => VisitOutcome::Skipped(Skip::NoAction),
     }
 }

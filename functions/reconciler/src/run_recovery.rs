@@ -1,134 +1,112 @@
-//! What others left behind: effects that never went out, and runs whose message was lost, whose worker is gone or whose proof
-//! did not come. It is sent again, or ended; every row that is left here gets a new date.
+//! Runs whose message was lost, whose worker is gone, or whose proof did not come: their message is sent again, or they
+//! are ended. Every run that is left here gets a later due date.
 
 use std::time::Duration;
 
 use domain::backoff::Failure;
 use domain::breaker::ProbeOutcome;
 use domain::event::{Happened, RemedyNews};
-use domain::id::{EffectId, RunId};
+use domain::id::RunId;
 use domain::run::{Initiator, Recovery, Run, RunError, RunKind, RunState, RunTrigger, TransitionContext};
 use domain::state::Strategy;
-use futures_util::future::join_all;
 use jiff::SignedDuration;
-use tracing::{info, warn};
-
-use crate::sweep::{Pass, after};
 use platform::breaker::{self, Ended};
-use platform::engine::EngineError;
-use platform::engine::replacement;
+use platform::engine::{EngineError, replacement};
 use platform::lookup;
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Outlets, Parcel};
 use platform::rows;
-use platform::store::{OnlyIf, Store, StoreError, Write};
+use platform::store::{OnlyIf, Store, StoreError};
+use platform::sweep_summary::Summary;
+use tracing::{info, warn};
 
-/// An effect that could not be delivered comes back after this long.
-pub(crate) const EFFECT_AGAIN: SignedDuration = SignedDuration::from_mins(2);
-/// A run that was sent again comes back after this long.
+use crate::context::SweepContext;
+use crate::due::{defer, defer_undecodable};
+use crate::jenkins_queue::{self, ItemState, JenkinsQueue};
+
+/// A run whose message was sent again is due again after this long.
 const RUN_AGAIN: SignedDuration = SignedDuration::from_mins(1);
-/// A row nobody understands comes back after this long: a new version may understand it.
-const UNREADABLE_AGAIN: SignedDuration = SignedDuration::from_hours(1);
 
-impl<S: Store, O: Outlets> Pass<'_, S, O> {
-    /// Effects first: what was decided long ago should have happened long ago.
-    pub(crate) async fn effects(&mut self, ids: &[EffectId]) -> Result<(), StoreError> {
-        for group in ids.chunks(self.at_once()) {
-            if self.is_late() {
-                break;
-            }
-            let now = self.now();
-            let answers = join_all(group.iter().map(|id| self.engine().redeliver(id, now))).await;
-            for (id, answer) in group.iter().zip(answers) {
-                match answer {
-                    Ok(true) => self.summary.delivered += 1,
-                    Ok(false) if self.engine().outlets().keeps(id) => {}
-                    Ok(false) => {
-                        self.summary.undelivered += 1;
-                        self.redate(rows::effect_key(id), EFFECT_AGAIN, OnlyIf::Present).await?;
-                    }
-                    Err(error) => self.unreadable(rows::effect_key(id), error).await?,
+struct RunRecovery<'a, S, O> {
+    cx: &'a SweepContext<'a, S, O>,
+    jenkins: JenkinsQueue<'a, S, O>,
+    summary: &'a mut Summary,
+}
+
+/// Recovers runs past their lease or deadline.
+pub(crate) async fn recover<S: Store, O: Outlets>(
+    cx: &SweepContext<'_, S, O>,
+    ids: &[RunId],
+    summary: &mut Summary,
+) -> Result<(), StoreError> {
+    let runs = lookup::runs(cx.store(), ids, cx.now()).await?;
+    for id in ids.iter().filter(|id| runs.iter().all(|run| run.id != **id)) {
+        // Gone since, or undecodable: only reading it alone tells.
+        if let Err(error) = cx.engine.run(id, cx.now()).await {
+            defer_undecodable(cx, rows::run_key(id), error, summary).await?;
+        }
+    }
+    let mut recovery = RunRecovery { cx, jenkins: JenkinsQueue { cx, is_silent: false }, summary };
+    for run in runs {
+        if cx.is_late(recovery.summary) {
+            return Ok(());
+        }
+        let key = rows::run_key(&run.id);
+        if let Err(error) = recovery.recover(run).await {
+            match error {
+                EngineError::Contended { .. } => {}
+                EngineError::Store(StoreError::Refused(_) | StoreError::Contended) => {}
+                EngineError::Store(StoreError::Corrupt(..)) => {
+                    defer_undecodable(cx, key, error, recovery.summary).await?
                 }
+                EngineError::Store(error) => return Err(error),
             }
         }
-        self.release().await
     }
+    Ok(())
+}
 
-    /// A row that cannot be understood is put off, so that it is in nobody's way. Anything else is the store's trouble.
-    pub(crate) async fn unreadable(&mut self, key: platform::store::Key, error: EngineError) -> Result<(), StoreError> {
-        match error {
-            EngineError::Store(StoreError::Corrupt(at, why)) => {
-                warn!(row = %at, why, "a row is put off: nobody understands it");
-                self.summary.unreadable += 1;
-                self.redate(key, UNREADABLE_AGAIN, OnlyIf::Present).await
-            }
-            EngineError::Store(error) => Err(error),
-            // Somebody else is at it.
-            EngineError::Contended { .. } => Ok(()),
-        }
-    }
-
-    /// Another date for a row that is as it was found. One that is gone, or has moved on, has its own.
-    async fn redate(&self, key: platform::store::Key, by: SignedDuration, as_found: OnlyIf) -> Result<(), StoreError> {
-        let now = self.now();
-        match self.store().write(vec![rows::redate(key, after(now, by), as_found)], now).await {
-            Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// A run that goes to the Car Bridge once more comes back in a minute, unless somebody moves it on before.
-    async fn run_again(&mut self, run: &Run) -> Result<(), EngineError> {
-        let as_found = OnlyIf::Version(run.version);
-        self.redate(rows::run_key(&run.id), RUN_AGAIN, as_found).await.map_err(EngineError::Store)?;
-        self.send_again(run).await;
-        Ok(())
-    }
-
-    /// Then runs past their lease or deadline.
-    pub(crate) async fn runs(&mut self, ids: &[RunId]) -> Result<(), StoreError> {
-        let runs = lookup::runs(self.store(), ids, self.now()).await?;
-        for id in ids.iter().filter(|id| runs.iter().all(|run| run.id != **id)) {
-            // Gone since, or not to be understood: only reading it alone tells.
-            if let Err(error) = self.engine().run(id, self.now()).await {
-                self.unreadable(rows::run_key(id), error).await?;
-            }
-        }
-        for run in runs {
-            if self.is_late() {
-                return Ok(());
-            }
-            let id = run.id.clone();
-            if let Err(error) = self.recover(run).await {
-                match error {
-                    EngineError::Contended { .. } => {}
-                    EngineError::Store(StoreError::Refused(_) | StoreError::Contended) => {}
-                    EngineError::Store(StoreError::Corrupt(..)) => self.unreadable(rows::run_key(&id), error).await?,
-                    EngineError::Store(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
-    }
-
+impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
     async fn recover(&mut self, run: Run) -> Result<(), EngineError> {
-        let now = self.now();
+        let now = self.cx.now();
         match run.recover(now) {
             Recovery::Leave => Ok(()),
             Recovery::Resend => {
-                // Its new date first: a sweep that dies here costs a minute, two that meet send once.
+                // Its due date first: a sweep that dies here costs a minute, two that meet send once.
                 let loaded = run.version;
                 let again = run.resent(now);
-                self.put_run(&again, loaded).await?;
+                self.cx.put_run(&again, loaded).await.map_err(EngineError::Store)?;
                 self.send_again(&again).await;
                 Ok(())
             }
-            Recovery::Resume(_) => self.run_again(&run).await,
-            // Closing for good may be begun again: what is closed stays closed.
-            Recovery::Fail(RunError::Orphaned { .. }) if run.kind == RunKind::Abandon => self.run_again(&run).await,
-            Recovery::Look => self.look(run).await,
+            Recovery::Resume(_) => self.resume(&run).await,
+            // Closing for good may be started again: what is closed stays closed.
+            Recovery::Fail(RunError::Orphaned { .. }) if run.kind == RunKind::Abandon => self.resume(&run).await,
+            Recovery::Look => match self.jenkins.poll(&run).await? {
+                ItemState::Cancelled(item) => {
+                    let error = format!("item {item} was taken out of Jenkins' queue");
+                    let news = RemedyNews::Failed { error: error.clone(), failure: Failure::Unavailable };
+                    self.end(run, news, error).await
+                }
+                state @ (ItemState::Build(_) | ItemState::Queued(..) | ItemState::Forgotten | ItemState::Unknown) => {
+                    let loaded = run.version;
+                    let run = jenkins_queue::record(run, state, self.cx.now());
+                    if run.version == loaded {
+                        return Ok(());
+                    }
+                    self.cx.put_run(&run, loaded).await.map_err(EngineError::Store)
+                }
+            },
             Recovery::Fail(error) => self.expire(run, &error).await,
         }
+    }
+
+    /// A run that goes to the Car Bridge once more is due again in a minute, unless somebody moves it on before.
+    async fn resume(&mut self, run: &Run) -> Result<(), EngineError> {
+        let as_found = OnlyIf::Version(run.version);
+        defer(self.cx, rows::run_key(&run.id), RUN_AGAIN, as_found).await.map_err(EngineError::Store)?;
+        self.send_again(run).await;
+        Ok(())
     }
 
     /// The Car Bridge gets the same message once more; it knows by the run what was done.
@@ -137,14 +115,14 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         let content =
             Content::Queue { repo: message.repo.clone(), message: Message::Command(message), delay: Duration::ZERO };
         let parcel = Parcel { id: format!("{}#{}", run.id, run.version), what: content };
-        match self.engine().outlets().send_now(parcel).await {
+        match self.cx.engine.outlets().send_now(parcel).await {
             Ok(()) => self.summary.resent += 1,
-            // Its date brings it back in a minute.
-            Err(error) => warn!(run = %run.id, %error, "a run could not be sent again"),
+            // It is due again in a minute.
+            Err(error) => warn!(run = %run.id, %error, "cannot send a run again"),
         }
     }
 
-    /// Its time is over: the record hears of it if it waits for it, the breaker counts it, and in any case the run ends.
+    /// A run past its deadline fails, unless all that was missing is the link to the replacement it waits for.
     async fn expire(&mut self, run: Run, error: &RunError) -> Result<(), EngineError> {
         let news = match error {
             RunError::WaitExpired { .. } => RemedyNews::Overdue,
@@ -160,24 +138,25 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         if news == RemedyNews::Overdue && self.is_replaced(&run).await? {
             return Ok(());
         }
-        self.over(run, news, error.to_string()).await
+        self.end(run, news, error.to_string()).await
     }
 
-    /// Tells that a run is over, and sees to it that it is.
-    pub(crate) async fn over(&mut self, run: Run, news: RemedyNews, error: String) -> Result<(), EngineError> {
+    /// Ends a run: its record is told, if it waits for the run, the breaker counts the failure, and in any case the run
+    /// ends.
+    async fn end(&mut self, run: Run, news: RemedyNews, error: String) -> Result<(), EngineError> {
         if let Some(pr) = &run.pr {
-            let fact = self.fact(pr, &format!("{}.expired", run.id), Happened::Remedy { run: run.id.clone(), news });
-            let applied = self.engine().apply(&fact, self.now()).await?;
-            info!(run = %run.id, %pr, reason = applied.reason, "a run is over");
+            let fact = self.cx.fact(pr, &format!("{}.expired", run.id), Happened::Remedy { run: run.id.clone(), news });
+            let applied = self.cx.engine.apply(&fact, self.cx.now()).await?;
+            info!(run = %run.id, %pr, reason = applied.reason, "run expired");
         }
-        let now = self.now();
-        let Some(still) = self.engine().run(&run.id, now).await? else { return Ok(()) };
+        let now = self.cx.now();
+        let Some(still) = self.cx.engine.run(&run.id, now).await? else { return Ok(()) };
         if still.recover(now) != Recovery::Leave {
             // No record waits for it: a sweep, or a run that was overtaken.
             let loaded = still.version;
             let context = TransitionContext::new(Initiator::Timeout, now).because("past its date");
             if let Ok(failed) = still.clone().fail("left behind", error, context) {
-                self.put_run(&failed, loaded).await?;
+                self.cx.put_run(&failed, loaded).await.map_err(EngineError::Store)?;
             }
         } else if !still.state.is_terminal() {
             // It was given more time: nothing has failed yet.
@@ -187,12 +166,12 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         self.count_failure(&run).await.map_err(EngineError::Store)
     }
 
-    /// Whether the fresh pull request that a close-and-reopen waits for is there, and only nobody has said so.
-    async fn is_replaced(&mut self, run: &Run) -> Result<bool, EngineError> {
+    /// Whether the replacement that a close-and-reopen waits for exists, and only nobody has linked it.
+    async fn is_replaced(&self, run: &Run) -> Result<bool, EngineError> {
         let (RunKind::Remedy(Strategy::CloseAndReopen), Some(pr)) = (run.kind, &run.pr) else { return Ok(false) };
-        let now = self.now();
-        let Some(record) = self.engine().load(pr, now).await? else { return Ok(false) };
-        replacement::find(self.engine(), &record, now).await
+        let now = self.cx.now();
+        let Some(record) = self.cx.engine.load(pr, now).await? else { return Ok(false) };
+        replacement::find(self.cx.engine, &record, now).await
     }
 
     /// Only what Suture did by itself counts for the breaker.
@@ -201,19 +180,13 @@ impl<S: Store, O: Outlets> Pass<'_, S, O> {
         if !counts {
             return Ok(());
         }
-        let now = self.now();
-        breaker::count(self.store(), &run.id, Ended::Failed, now).await?;
+        let now = self.cx.now();
+        breaker::count(self.cx.store(), &run.id, Ended::Failed, now).await?;
         if run.state != RunState::WaitingExternal {
-            // What was accepted has closed the breaker already.
-            let settings = &self.policies().base().breaker;
-            breaker::probe_ended(self.store(), &run.id, ProbeOutcome::Failed, settings, now).await?;
+            // A remedy that was accepted has closed the breaker already.
+            let settings = &self.cx.policies().base().breaker;
+            breaker::probe_ended(self.cx.store(), &run.id, ProbeOutcome::Failed, settings, now).await?;
         }
         Ok(())
-    }
-
-    pub(crate) async fn put_run(&self, run: &Run, loaded: u64) -> Result<(), EngineError> {
-        let (key, item) = rows::run_row(run, self.policies().base()).map_err(EngineError::Store)?;
-        let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };
-        self.store().write(vec![write], self.now()).await.map_err(EngineError::Store)
     }
 }

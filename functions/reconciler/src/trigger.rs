@@ -1,33 +1,32 @@
-//! What is asked of a sweep: by a schedule's tick, or by somebody. The same wish has the same name, and is granted once.
+//! What starts a sweep: the schedule, or somebody's request. The same trigger has the same run id, and so is swept once.
 
 use domain::id::RunId;
 pub use domain::request::Scope;
+use domain::request::{Asked, Request};
 use domain::run::RunTrigger;
 use jiff::Timestamp;
 
-/// What is asked of a sweep.
+/// What starts a sweep, and what it is to look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
-    /// The name of its run. The same wish has the same name, and is granted once.
+    /// The id of its run: the same in every repetition.
     pub run: RunId,
-    /// Who holds the lease: different for each process that might do it, so the request's own id.
+    /// The lease holder: different for each process that might do it, so the invocation's own id.
     pub holder: String,
-    /// Where the wish comes from.
     pub trigger: RunTrigger,
-    /// Whose wish it is, if a person's.
+    /// The person, if one requested it.
     pub requested_by: Option<String>,
-    /// The key that makes it the same wish (design §6).
+    /// The idempotency key (design §6).
     pub key: Option<String>,
-    /// What to look at.
     pub scope: Scope,
     /// Only say what would be done.
     pub dry_run: bool,
-    /// When what it is about happened, if that is known: of two requests for the same the newer counts.
+    /// When what it is about happened, if that is known: of two requests for the same scope the newer counts.
     pub at: Option<Timestamp>,
 }
 
 impl Wish {
-    /// A tick of a schedule. A slot is one sweep, however often its event comes.
+    /// A slot of a schedule is one sweep, however often its event comes.
     #[must_use]
     pub fn scheduled(schedule: &str, slot: Timestamp, holder: impl Into<String>) -> Self {
         let minute = domain::breaker::minute_of(slot);
@@ -43,10 +42,19 @@ impl Wish {
         }
     }
 
-    /// Somebody wants one now.
+    /// A sweep that somebody requests now.
     #[must_use]
     pub fn requested(run: RunId, scope: Scope, dry_run: bool, holder: impl Into<String>) -> Self {
         let trigger = RunTrigger::AdminApi;
         Self { run, holder: holder.into(), trigger, requested_by: None, key: None, scope, dry_run, at: None }
+    }
+    /// The sweep of a request that was enqueued before.
+    pub(crate) fn enqueued(request: &Request, asked: &Asked, holder: &str) -> Self {
+        Self {
+            trigger: asked.trigger,
+            requested_by: asked.requested_by.clone(),
+            at: Some(asked.at),
+            ..Self::requested(asked.run.clone(), request.scope.clone(), request.dry_run, holder)
+        }
     }
 }

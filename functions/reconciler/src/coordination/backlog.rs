@@ -1,5 +1,5 @@
-//! The backlog: lists the issues of the pipeline, finds out about their pull requests, lets the domain plan, and puts the steps
-//! onto the Car Bridge's queue. All that is remembered is one row, so that of two sweeps one plans.
+//! The backlog: lists the issues of the pipeline, finds out about their pull requests, lets the domain plan, and puts
+//! the steps onto the Car Bridge's queue. All that is remembered is one row, so that of two sweeps one plans.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,9 @@ use tracing::warn;
 
 use platform::sweep_summary::Coordinated;
 
-use super::{Beyond, Failed, Failures, after};
-use crate::limits::rate_budget::Work;
+use super::{Coordinator, Failed, Failures};
+use crate::context::after;
+use crate::limits::rate_budget::WorkKind;
 use platform::github;
 use platform::guards;
 use platform::http::CallError;
@@ -33,47 +34,47 @@ pub(super) fn key() -> Key {
     Key::state("BACKLOG")
 }
 
-impl<S: Store, O: Outlets> Beyond<'_, S, O> {
-    pub(super) async fn backlog(&self, told: &mut Coordinated, failed: &mut Failures) -> Result<(), Failed> {
+impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
+    pub(super) async fn backlog(&self, summary: &mut Coordinated, failed: &mut Failures) -> Result<(), Failed> {
         let repos = self.backlog_repos().await?;
-        let now = self.now();
-        if repos.is_empty() || guards::held_off(self.store(), NEXT, now).await?.is_some() {
+        let now = self.cx.now();
+        if repos.is_empty() || guards::held_off(self.cx.store(), NEXT, now).await?.is_some() {
             return Ok(());
         }
-        if self.is_scarce(Work::Build, "backlog", told) {
+        if self.is_scarce(WorkKind::Build, "backlog", summary) {
             return Ok(());
         }
-        let tidy = !self.is_scarce(Work::Triage, "backlog, what lies around", told);
+        let tidy = !self.is_scarce(WorkKind::Triage, "backlog, what lies around", summary);
         let issues = self.read_issues(&repos, failed).await?;
-        let known: Option<Kept<Memory>> = kept::load(self.store(), &key(), now).await?;
+        let known: Option<Kept<Memory>> = kept::load(self.cx.store(), &key(), now).await?;
         let version = known.as_ref().map(|known| known.version);
         let memory = known.map(|known| known.what).unwrap_or_default();
-        let policies = self.policies();
+        let policies = self.cx.policies();
         let may = May { ask: self.breaker == "closed", tidy };
         let wip_limit = policies.base().coordination.wip_limit;
         let plan = backlog::plan(&issues, memory, |repo| &policies.for_repo(repo).backlog, wip_limit, may, now);
         // Before anything is sent: whoever is second finds it written, and leaves it.
-        if !kept::save(self.store(), &key(), &plan.memory, version, after(now, REMEMBERED_FOR), now).await? {
+        if !kept::save(self.cx.store(), &key(), &plan.memory, version, after(now, REMEMBERED_FOR), now).await? {
             return Ok(());
         }
-        told.waiting += plan.waiting;
+        summary.waiting += plan.waiting;
         for step in &plan.steps {
-            self.take(step, told).await?;
+            self.take(step, summary).await?;
         }
         let every = repos.iter().map(|repo| policies.for_repo(repo).backlog.every_minutes).min().unwrap_or(1);
         // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
         let next = SignedDuration::from_mins(every.into()).saturating_sub(SignedDuration::from_secs(30));
-        Ok(guards::hold_off(self.store(), NEXT, after(now, next), now).await?)
+        Ok(guards::hold_off(self.cx.store(), NEXT, after(now, next), now).await?)
     }
 
     /// The repositories whose backlog is looked after: those that are known, and those that the configuration names.
     async fn backlog_repos(&self) -> Result<Vec<RepoName>, StoreError> {
-        let policies = self.policies();
+        let policies = self.cx.policies();
         let named: Vec<RepoName> = policies.overrides().filter_map(|(name, _)| name.parse().ok()).collect();
         if !policies.base().backlog.enabled && named.iter().all(|repo| !policies.for_repo(repo).backlog.enabled) {
             return Ok(Vec::new());
         }
-        let mut repos: Vec<RepoName> = lookup::repos(self.store(), self.now()).await?.into_iter().collect();
+        let mut repos: Vec<RepoName> = lookup::repos(self.cx.store(), self.cx.now()).await?.into_iter().collect();
         for repo in named {
             // Which is spelled as GitHub does, if it is known.
             if repos.iter().all(|known| !known.as_str().eq_ignore_ascii_case(repo.as_str())) {
@@ -105,7 +106,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
                     }
                 }
                 Err(error) => {
-                    warn!(run = %self.run, %repo, %error, "the issues of a repository cannot be listed");
+                    warn!(run = %self.cx.wish.run, %repo, %error, "the issues of a repository cannot be listed");
                     failed.push(("backlog", format!("{repo}: {error}")));
                     if !matches!(error, CallError::Gone { .. } | CallError::Refused { .. }) {
                         // What GitHub does not answer for one it does not answer for the next.
@@ -119,10 +120,10 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
 
     /// In the order of the pipeline: an issue that moves on meanwhile is in one list or in both, and counted once.
     async fn list_issues(&self, repo: &RepoName) -> Result<Vec<(github::Issue, Stage)>, CallError> {
-        let settings = &self.policies().for_repo(repo).backlog;
+        let settings = &self.cx.policies().for_repo(repo).backlog;
         let mut issues: BTreeMap<u64, github::Issue> = BTreeMap::new();
         for stage in Stage::ALL {
-            for issue in self.github.issues_labelled(repo, &stage.label(settings), false).await? {
+            for issue in self.cx.github.issues_labelled(repo, &stage.label(settings), false).await? {
                 issues.insert(issue.number, issue);
             }
         }
@@ -131,25 +132,25 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
     }
 
     async fn with_pull(&self, repo: &RepoName, issue: github::Issue, stage: Stage) -> Result<Issue, Failed> {
-        let policy = self.policies().for_repo(repo);
+        let policy = self.cx.policies().for_repo(repo);
         let vulnerability = policy.ours.vulnerability_id(&[&issue.title, &issue.body]);
         let (mut abandoned, mut pull) = (false, Pull::None);
         if let Some(id) = &vulnerability {
-            let (store, now) = (self.store(), self.now());
+            let (store, now) = (self.cx.store(), self.cx.now());
             let known = lookup::vulnerability(store, repo, &policy.backlog.base_branch, id, now).await?;
             abandoned = known.abandoned;
             if let Some(number) = known.open.last().or_else(|| known.lineage.last()) {
                 pull = self.pull_of(&PrId::new(repo.clone(), *number), stage).await?;
             }
         }
-        let created_at = issue.created_at.unwrap_or_else(|| self.now());
+        let created_at = issue.created_at.unwrap_or_else(|| self.cx.now());
         let (number, labels, assigned) = (issue.number, issue.labels, issue.assigned);
         Ok(Issue { repo: repo.clone(), number, labels, assigned, created_at, vulnerability, abandoned, pull })
     }
 
     /// How a pull request is: by its record, or, if that is forgotten and it matters, by GitHub.
     async fn pull_of(&self, pr: &PrId, stage: Stage) -> Result<Pull, Failed> {
-        if let Some(record) = lookup::records(self.store(), std::slice::from_ref(pr), self.now()).await?.pop() {
+        if let Some(record) = lookup::records(self.cx.store(), std::slice::from_ref(pr), self.cx.now()).await?.pop() {
             let number = pr.number;
             if record.state.is_terminal() {
                 let merged = record.state == State::Merged;
@@ -163,9 +164,9 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         if !matches!(stage, Stage::PrOpen | Stage::ReviewFailed) {
             return Ok(Pull::None);
         }
-        Ok(match self.github.pull(pr).await {
+        Ok(match self.cx.github.pull(pr).await {
             Ok(pull) if pull.merged => {
-                Pull::Merged { number: pr.number, at: pull.closed_at.unwrap_or_else(|| self.now()) }
+                Pull::Merged { number: pr.number, at: pull.closed_at.unwrap_or_else(|| self.cx.now()) }
             }
             // Nothing is known of it but that it is open: it is nobody's to close.
             Ok(pull) if pull.open => Pull::Open { number: pr.number, approved: true, taken: true },
@@ -175,8 +176,8 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         })
     }
 
-    async fn take(&self, step: &Step, told: &mut Coordinated) -> Result<(), Failed> {
-        let settings = &self.policies().for_repo(&step.repo).backlog;
+    async fn take(&self, step: &Step, summary: &mut Coordinated) -> Result<(), Failed> {
+        let settings = &self.cx.policies().for_repo(&step.repo).backlog;
         let (repo, issue) = (step.repo.clone(), step.number);
         if let What::Ask { vulnerability, request } = &step.what {
             let effect = format!("backlog:{repo}#{issue}:{request}");
@@ -188,11 +189,11 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
                 approved: Stage::Approved.label(settings),
                 in_progress: Stage::InProgress.label(settings),
             };
-            told.asked += 1;
+            summary.asked += 1;
             return self.send(effect, Chore::AskForPull { repo, ask: Box::new(ask) }).await;
         }
-        let Some(tending) = tending(step, settings, self.now()) else { return Ok(()) };
-        told.tended += 1;
+        let Some(tending) = tending(step, settings, self.cx.now()) else { return Ok(()) };
+        summary.tended += 1;
         self.send(tending.key.clone(), Chore::Tend { repo, tending: Box::new(tending) }).await
     }
 }

@@ -1,7 +1,7 @@
-//! What a sweep does beyond single pull requests (seed 004): `sentinel` looks whether what was merged has broken something,
-//! `backlog` looks after issues that become pull requests, `status` keeps one issue up to date. Reading and remembering only: what
-//! follows is decided in `domain::coordination`, and written to GitHub by the Car Bridge. A step that fails never keeps the next
-//! from being taken, and what nobody has configured costs nothing.
+//! What a sweep does beyond single pull requests (seed 004): `post_merge_health` requests health URLs after merges,
+//! `backlog` looks after issues that become pull requests, `status_issue` keeps one issue up to date. They read, and
+//! remember what they saw: what follows is decided in `domain::coordination`, and written to GitHub by the Car Bridge.
+//! A step that fails never keeps the next from being taken, and what is not configured costs nothing.
 
 mod backlog;
 mod post_merge_health;
@@ -9,31 +9,24 @@ mod status_issue;
 
 use std::time::Duration;
 
-use domain::id::{RepoName, RunId};
+use domain::id::RepoName;
 use domain::policy::{Mode, Policies};
-use jiff::{SignedDuration, Timestamp};
-use thiserror::Error;
-use tracing::error;
-
-use crate::limits::rate_budget::{self, Work};
-use platform::clock::Clock;
-use platform::engine::{Engine, EngineError};
-use platform::github::GitHub;
+use platform::engine::EngineError;
 use platform::guards;
 use platform::http::{CallError, Transport};
 use platform::outlets::message::{Chore, Message};
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::Coordinated;
+use platform::sweep_summary::{Coordinated, Summary};
+use thiserror::Error;
+use tracing::error;
 
-/// Sending may take this long.
-const SEND_FOR: Duration = Duration::from_secs(5);
-/// No step is begun with less than this left: the longest of them waits 8 s for a health address.
-const RESERVE: SignedDuration = SignedDuration::from_secs(10);
+use crate::context::{RESERVE, SweepContext, after};
+use crate::limits::rate_budget::{WorkKind, shed_until};
 
 /// Why a step could not be taken. The next sweep takes it again.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub(crate) enum Failed {
+enum Failed {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -46,94 +39,95 @@ pub(crate) enum Failed {
     Missing(&'static str),
 }
 
-/// A sweep's look beyond single pull requests.
-pub(crate) struct Beyond<'a, S, O> {
-    pub(crate) engine: &'a Engine<S, O>,
-    pub(crate) github: &'a GitHub,
-    /// For health addresses; nothing else is asked through it.
-    pub(crate) http: Option<&'a Transport>,
-    pub(crate) clock: &'a dyn Clock,
-    pub(crate) deadline: Timestamp,
-    pub(crate) run: &'a RunId,
+/// What the steps share.
+struct Coordinator<'a, S, O> {
+    cx: &'a SweepContext<'a, S, O>,
+    /// For health URLs; nothing else is requested through it.
+    http: Option<&'a Transport>,
     /// `closed`, `open` or `half_open`; empty if it could not be read.
-    pub(crate) breaker: &'a str,
+    breaker: &'a str,
 }
 
 /// What went wrong, by step.
-pub(crate) type Failures = Vec<(&'static str, String)>;
+type Failures = Vec<(&'static str, String)>;
 
 /// Whether anything of all this is configured.
-pub(crate) fn is_configured(policies: &Policies) -> bool {
+fn is_configured(policies: &Policies) -> bool {
     let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
     all.into_iter()
         .any(|policy| !policy.sentinel.urls.is_empty() || policy.backlog.enabled || !policy.status.repo.is_empty())
 }
 
-impl<S: Store, O: Outlets> Beyond<'_, S, O> {
+/// Takes all steps that are configured, unless the sweep was cancelled.
+pub(crate) async fn run<S: Store, O: Outlets>(
+    cx: &SweepContext<'_, S, O>,
+    http: Option<&Transport>,
+    summary: &mut Summary,
+) {
+    if summary.cancelled || !is_configured(cx.policies()) {
+        return;
+    }
+    let (coordinated, failed) = Coordinator { cx, http, breaker: &summary.breaker }.coordinate().await;
+    summary.coordination = Some(coordinated);
+    for (step, why) in failed {
+        summary.fail(step, &why);
+    }
+}
+
+impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     /// All steps, in order. Status is the last, and always reached while there is time.
-    pub(crate) async fn coordinate(&self) -> (Coordinated, Failures) {
-        let (mut told, mut failed) = (Coordinated::default(), Failures::new());
-        match guards::paused(self.store(), self.now()).await {
-            Ok(by) => self.act(by.is_none(), &mut told, &mut failed).await,
+    async fn coordinate(&self) -> (Coordinated, Failures) {
+        let (mut summary, mut failed) = (Coordinated::default(), Failures::new());
+        match guards::paused(self.cx.store(), self.cx.now()).await {
+            Ok(by) => self.act(by.is_none(), &mut summary, &mut failed).await,
             // Whether somebody has stopped all acting is not known: nothing is begun, and nothing judged, until it is.
             Err(error) => failed.push(("pause", error.to_string())),
         }
-        if self.has_time("status", &mut told) {
-            self.note("status", Box::pin(self.status(&mut told)).await, &mut failed);
+        if self.has_time("status", &mut summary) {
+            self.note("status", Box::pin(self.status(&mut summary)).await, &mut failed);
         }
-        (told, failed)
+        (summary, failed)
     }
 
-    async fn act(&self, acts: bool, told: &mut Coordinated, failed: &mut Failures) {
-        if self.has_time("sentinel", told) {
-            self.note("sentinel", Box::pin(self.sentinel(acts, told)).await, failed);
+    async fn act(&self, acts: bool, summary: &mut Coordinated, failed: &mut Failures) {
+        if self.has_time("sentinel", summary) {
+            self.note("sentinel", Box::pin(self.sentinel(acts, summary)).await, failed);
         }
         if !acts {
-            told.left_out.push("backlog: somebody has paused Suture".to_owned());
-        } else if self.has_time("backlog", told) {
-            let done = Box::pin(self.backlog(told, failed)).await;
+            summary.left_out.push("backlog: somebody has paused Suture".to_owned());
+        } else if self.has_time("backlog", summary) {
+            let done = Box::pin(self.backlog(summary, failed)).await;
             self.note("backlog", done, failed);
         }
     }
 
     fn note(&self, step: &'static str, done: Result<(), Failed>, failed: &mut Failures) {
         if let Err(why) = done {
-            error!(run = %self.run, step, error = %why, "a step beyond single pull requests failed");
+            error!(run = %self.cx.wish.run, step, error = %why, "coordination step failed");
             failed.push((step, why.to_string()));
         }
     }
 
-    fn has_time(&self, step: &str, told: &mut Coordinated) -> bool {
-        let has = after(self.now(), RESERVE) < self.deadline;
+    fn has_time(&self, step: &str, summary: &mut Coordinated) -> bool {
+        // The longest step waits 8 s for a health URL.
+        let has = after(self.cx.now(), RESERVE) < self.cx.deadline;
         if !has {
-            told.left_out.push(format!("{step}: no time was left"));
+            summary.left_out.push(format!("{step}: no time was left"));
         }
         has
     }
 
-    fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    fn store(&self) -> &S {
-        self.engine.store()
-    }
-
-    fn policies(&self) -> &Policies {
-        self.engine.policies()
-    }
-
     /// Whether GitHub may be written to about this repository.
     fn acts_in(&self, repo: &RepoName) -> bool {
-        self.policies().for_repo(repo).mode == Mode::Act
+        self.cx.policies().for_repo(repo).mode == Mode::Act
     }
 
-    /// Whether work can wait, because little is left of what GitHub allows in an hour; if so, it is told.
-    fn is_scarce(&self, work: Work, step: &str, told: &mut Coordinated) -> bool {
-        let now = self.now();
-        let until = rate_budget::left_out_until(&self.github.rates(), work, now).or_else(|| self.github.not_before());
+    /// Whether work can wait, because little is left of what GitHub allows in an hour; if so, the summary says it.
+    fn is_scarce(&self, work: WorkKind, step: &str, summary: &mut Coordinated) -> bool {
+        let now = self.cx.now();
+        let until = shed_until(&self.cx.github.rates(), work, now).or_else(|| self.cx.github.not_before());
         if let Some(until) = until.filter(|until| *until > now) {
-            told.left_out.push(format!("{step}: little is left of GitHub's rate limit until {until}"));
+            summary.left_out.push(format!("{step}: little is left of GitHub's rate limit until {until}"));
             return true;
         }
         false
@@ -143,18 +137,8 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
     async fn send(&self, id: String, chore: Chore) -> Result<(), Failed> {
         let Some(repo) = chore.repo().cloned() else { return Ok(()) };
         let what = Content::Queue { message: Message::Chore(chore), repo, delay: Duration::ZERO };
-        let sent = tokio::time::timeout(SEND_FOR, self.engine.outlets().send(&[Parcel { id, what }])).await;
-        match sent.map(|answers| answers.into_iter().next()) {
-            Ok(Some(answer)) => Ok(answer?),
-            Ok(None) => Err(Undelivered("nobody answered for it".to_owned()).into()),
-            Err(_) => Err(Undelivered("it took too long".to_owned()).into()),
-        }
+        Ok(self.cx.engine.outlets().send_now(Parcel { id, what }).await?)
     }
-}
-
-/// When a moment is so much later.
-fn after(at: Timestamp, by: SignedDuration) -> Timestamp {
-    at.saturating_add(by).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The sentinel: asks health addresses after merges, and remembers what it saw. An outage is a row before it is an issue, so that
-//! sweeps that overlap or die see one and the same; its issue is asked for until it is there.
+//! The sentinel: asks health addresses after merges, and remembers what it saw. An outage is a row before it is an
+//! issue, so that sweeps that overlap or die see one and the same; its issue is asked for until it is there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use tracing::{info, warn};
 
 use platform::sweep_summary::Coordinated;
 
-use super::{Beyond, Failed, after};
+use super::{Coordinator, Failed};
+use crate::context::after;
 use platform::hash::hashed;
 use platform::http::{TakeAtMost, Transport};
 use platform::kept::{self, Kept};
@@ -51,12 +52,12 @@ impl Target<'_> {
     }
 }
 
-impl<S: Store, O: Outlets> Beyond<'_, S, O> {
-    pub(super) async fn sentinel(&self, acts: bool, told: &mut Coordinated) -> Result<(), Failed> {
+impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
+    pub(super) async fn sentinel(&self, acts: bool, summary: &mut Coordinated) -> Result<(), Failed> {
         let mut last = Ok(());
         for target in self.targets().await? {
             // One that cannot be looked at does not keep the others from it.
-            if let Err(why) = self.watch(&target, acts, told).await {
+            if let Err(why) = self.watch(&target, acts, summary).await {
                 last = Err(why);
             }
         }
@@ -65,13 +66,13 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
 
     /// What is watched, by addresses and place of the issue; nothing if nothing is configured.
     pub(super) async fn targets(&self) -> Result<Vec<Target<'_>>, Failed> {
-        let policies = self.policies();
+        let policies = self.cx.policies();
         let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
         if all.into_iter().all(|policy| policy.sentinel.urls.is_empty()) {
             return Ok(Vec::new());
         }
         let mut targets: BTreeMap<String, Target<'_>> = BTreeMap::new();
-        for repo in lookup::repos(self.store(), self.now()).await? {
+        for repo in lookup::repos(self.cx.store(), self.cx.now()).await? {
             let settings = &policies.for_repo(&repo).sentinel;
             if settings.urls.is_empty() {
                 continue;
@@ -86,10 +87,10 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         Ok(targets.into_values().collect())
     }
 
-    async fn watch(&self, target: &Target<'_>, acts: bool, told: &mut Coordinated) -> Result<(), Failed> {
-        let now = self.now();
+    async fn watch(&self, target: &Target<'_>, acts: bool, summary: &mut Coordinated) -> Result<(), Failed> {
+        let now = self.cx.now();
         let merges = self.merges(&target.repos).await?;
-        let known: Option<Kept<Watch>> = kept::load(self.store(), &target.key(), now).await?;
+        let known: Option<Kept<Watch>> = kept::load(self.cx.store(), &target.key(), now).await?;
         let version = known.as_ref().map(|known| known.version);
         let watch = known.map(|known| known.what).unwrap_or_default();
         if !watch.wants_look(&merges, now) {
@@ -98,7 +99,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         let http = self.http.ok_or(Failed::Missing("nothing was given to ask health addresses with"))?;
         let look = look(http, target.settings).await;
         if let Look::Sick(what) = &look {
-            warn!(run = %self.run, target = target.name, what, "a health address is not well");
+            warn!(run = %self.cx.wish.run, target = target.name, what, "a health address is not well");
         }
         let Looked { mut watch, verified, begun, ended } =
             watch.look(&target.name, &look, &merges, target.settings, now);
@@ -110,13 +111,13 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         }
         let issue = self.wanted_issue(&mut watch, target.settings, acts).await?;
         let ttl = after(now, REMEMBERED_FOR);
-        if !kept::save(self.store(), &target.key(), &watch, version, ttl, now).await? {
+        if !kept::save(self.cx.store(), &target.key(), &watch, version, ttl, now).await? {
             // Another sweep has looked meanwhile, and what it saw counts.
             return Ok(());
         }
-        told.verified += u32::try_from(verified.len()).unwrap_or(u32::MAX);
-        told.outages_begun += u32::from(begun);
-        told.outages_ended += u32::from(ended);
+        summary.verified += u32::try_from(verified.len()).unwrap_or(u32::MAX);
+        summary.outages_begun += u32::from(begun);
+        summary.outages_ended += u32::from(ended);
         match issue {
             Some((id, chore)) => self.send(id, chore).await,
             None => Ok(()),
@@ -125,7 +126,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
 
     /// Merges of the last day.
     async fn merges(&self, repos: &[RepoName]) -> Result<Vec<Merge>, Failed> {
-        let (store, now) = (self.store(), self.now());
+        let (store, now) = (self.cx.store(), self.cx.now());
         let mut merges = Vec::new();
         for group in repos.chunks(AT_ONCE) {
             let lists = group.iter().map(|repo| lookup::newest(store, repo, State::Merged, MOST_MERGES, now));
@@ -137,7 +138,8 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         Ok(merges)
     }
 
-    /// All was well after this merge: its log says so, and itself if that is wanted. Both are the same in every repetition.
+    /// All was well after this merge: its log says so, and itself if that is wanted. Both are the same in every
+    /// repetition.
     async fn verified(&self, settings: &Sentinel, merge: &Merge, acts: bool) -> Result<(), Failed> {
         let watched_minutes = settings.watch_minutes;
         let fact = Fact {
@@ -147,7 +149,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
             actor: Actor::Reconciler,
             what: Happened::PostMergeVerified { watched_minutes },
         };
-        let applied = self.engine.apply(&fact, self.now()).await?;
+        let applied = self.cx.engine.apply(&fact, self.cx.now()).await?;
         info!(pr = %merge.pr, outcome = ?applied.outcome, "all is well after the merge");
         if !settings.comment || !acts || !self.acts_in(&merge.pr.repo) {
             return Ok(());
@@ -164,13 +166,13 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         settings: &Sentinel,
         acts: bool,
     ) -> Result<Option<(String, Chore)>, Failed> {
-        let now = self.now();
+        let now = self.cx.now();
         let Some(outage) = watch.outage.as_mut().filter(|outage| outage.over_at.is_none()) else { return Ok(None) };
         let repo = outage.issue_repo.clone();
         if !acts || !self.acts_in(&repo) || !outage.wants_issue(now) {
             return Ok(None);
         }
-        if managed_issue::load(self.store(), &repo, &outage.key, now).await?.is_some() {
+        if managed_issue::load(self.cx.store(), &repo, &outage.key, now).await?.is_some() {
             return Ok(None);
         }
         outage.asked_at = Some(now);
@@ -193,7 +195,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
             return Ok(());
         };
         let repo = &outage.issue_repo;
-        let Some(written) = managed_issue::load(self.store(), repo, &outage.key, self.now()).await? else {
+        let Some(written) = managed_issue::load(self.cx.store(), repo, &outage.key, self.cx.now()).await? else {
             return Ok(());
         };
         let (pr, marker) = (PrId::new(repo.clone(), written.number), format!("suture:{}-over", outage.key));

@@ -1,5 +1,6 @@
-//! The status issue: the numbers of `/api/overview`, counted by the same functions, worded by the domain, kept up to date by the
-//! Car Bridge. It is asked for when something else is to be said, and once in a while in case that was lost.
+//! The status issue: the numbers of `/api/overview`, counted by the same functions, worded by the domain, kept up to
+//! date by the Car Bridge. It is asked for when something else is to be said, and once in a while in case that was
+//! lost.
 
 use domain::comment::coordination as words;
 use domain::comment::desk as reasons;
@@ -14,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use platform::sweep_summary::Coordinated;
 
-use super::{Beyond, Failed, after, backlog};
-use crate::limits::rate_budget::Work;
+use super::{Coordinator, Failed, backlog};
+use crate::context::after;
+use crate::limits::rate_budget::WorkKind;
 use platform::breaker;
 use platform::guards;
 use platform::hash::hashed;
@@ -65,17 +67,17 @@ impl Shown<'_> {
     }
 }
 
-impl<S: Store, O: Outlets> Beyond<'_, S, O> {
-    pub(super) async fn status(&self, told: &mut Coordinated) -> Result<(), Failed> {
+impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
+    pub(super) async fn status(&self, summary: &mut Coordinated) -> Result<(), Failed> {
         let all = self.shown();
-        if all.is_empty() || self.is_scarce(Work::Status, "status", told) {
+        if all.is_empty() || self.is_scarce(WorkKind::Status, "status", summary) {
             return Ok(());
         }
         let (mut counted, mut last) = (None, Ok(()));
         for shown in &all {
             // One that cannot be written does not keep the others from it.
             match self.show(shown, &mut counted).await {
-                Ok(sent) => told.status += u32::from(sent),
+                Ok(sent) => summary.status += u32::from(sent),
                 Err(why) => last = Err(why),
             }
         }
@@ -84,9 +86,9 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
 
     /// Asks for one status issue, if something else is to be said. Whether it was asked for.
     async fn show(&self, shown: &Shown<'_>, counted: &mut Option<Counted>) -> Result<bool, Failed> {
-        let now = self.now();
+        let now = self.cx.now();
         let row = Key::state(format!("STATUS#{}#{}", shown.repo, shown.key()));
-        let known: Option<Kept<Said>> = kept::load(self.store(), &row, now).await?;
+        let known: Option<Kept<Said>> = kept::load(self.cx.store(), &row, now).await?;
         let version = known.as_ref().map(|known| known.version);
         let said = known.map(|known| known.what);
         // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
@@ -98,7 +100,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         }
         let counted = match counted {
             Some(counted) => counted,
-            None => counted.insert(overview::count(self.store(), self.policies(), now).await?),
+            None => counted.insert(overview::count(self.cx.store(), self.cx.policies(), now).await?),
         };
         let body = words::status_body(&self.numbers(shown, counted).await?);
         let what = hashed(&[&body]);
@@ -111,13 +113,13 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         let issue = OwnIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
         // Sent, then remembered: what was not sent is said by the next sweep, and what is said twice is written once.
         self.send(id, Chore::Issue { repo, issue: Box::new(issue) }).await?;
-        kept::save(self.store(), &row, &Said { what, at: now }, version, after(now, REMEMBERED_FOR), now).await?;
+        kept::save(self.cx.store(), &row, &Said { what, at: now }, version, after(now, REMEMBERED_FOR), now).await?;
         Ok(true)
     }
 
     /// The status issues that are configured: one of the whole, and those of single repositories.
     fn shown(&self) -> Vec<Shown<'_>> {
-        let policies = self.policies();
+        let policies = self.cx.policies();
         let base = &policies.base().status;
         let mut all = Vec::new();
         if let Ok(repo) = base.repo.parse() {
@@ -136,12 +138,12 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
     }
 
     async fn numbers(&self, shown: &Shown<'_>, counted: &Counted) -> Result<Numbers, Failed> {
-        let (store, now) = (self.store(), self.now());
+        let (store, now) = (self.cx.store(), self.cx.now());
         let seen = |repo: &RepoName| counted.repos.contains(repo) && shown.shows(repo);
         let today = overview::today(store, seen, now).await?;
         let lanes = counted.lanes(seen).into_iter();
         let waiting = |record: &&Record| {
-            let why = reasons::why(record, self.policies().for_repo(&record.id.repo), now);
+            let why = reasons::why(record, self.cx.policies().for_repo(&record.id.repo), now);
             Waiting { pr: record.id.clone(), since: record.progressed_at, why }
         };
         Ok(Numbers {
@@ -168,9 +170,9 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
 
     /// The backlog as it was last seen, if it is looked after.
     async fn issues(&self, shown: &Shown<'_>) -> Result<Option<Issues>, Failed> {
-        let known: Option<Kept<Memory>> = kept::load(self.store(), &backlog::key(), self.now()).await?;
+        let known: Option<Kept<Memory>> = kept::load(self.cx.store(), &backlog::key(), self.cx.now()).await?;
         let Some(known) = known else { return Ok(None) };
-        let wip_limit = self.policies().base().coordination.wip_limit;
+        let wip_limit = self.cx.policies().base().coordination.wip_limit;
         let mut issues = Issues { wip_limit, ..Issues::default() };
         for (key, known) in &known.what {
             let here = key.split_once('#').and_then(|(repo, _)| repo.parse().ok()).is_some_and(|it| shown.shows(&it));
@@ -192,7 +194,7 @@ impl<S: Store, O: Outlets> Beyond<'_, S, O> {
         let mut outages = Vec::new();
         for target in self.targets().await? {
             if target.repos.iter().any(|repo| shown.shows(repo)) {
-                let known: Option<Kept<Watch>> = kept::load(self.store(), &target.key(), self.now()).await?;
+                let known: Option<Kept<Watch>> = kept::load(self.cx.store(), &target.key(), self.cx.now()).await?;
                 let outage = known.and_then(|known| known.what.goes_on().cloned());
                 outages.extend(outage.map(|outage| (outage.since, outage.what)));
             }

@@ -4,3 +4,23 @@ pub(crate) mod dispatch_gate;
 pub(crate) mod in_flight;
 pub(crate) mod rate_budget;
 pub(crate) mod update_queue;
+
+use jiff::Timestamp;
+use platform::sweep_summary::Skip;
+
+/// Why a pull request is not worked on now, and when it is due again: after a growing pause, if no time is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Deferral {
+    pub(crate) skip: Skip,
+    pub(crate) why: String,
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// The limits of one sweep.
+pub(crate) struct Limits<'a> {
+    /// Set if nothing may be dispatched at all.
+    pub(crate) gate: Option<&'a Deferral>,
+    pub(crate) queues: update_queue::UpdateQueues,
+    /// Remedies in flight, those of this sweep included.
+    pub(crate) in_flight: u32,
+}

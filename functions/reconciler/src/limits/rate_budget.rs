@@ -1,5 +1,6 @@
-//! What is left out when little is left of GitHub's hourly allowance: the least urgent first, so that what is nearly done
-//! still gets done (seed 004, "Error Handling"). Its order, and what of ours each of its steps is:
+//! GitHub's rate limit. All functions share until when GitHub has told one of them to wait. When little is left of the
+//! hourly allowance, the least urgent work is shed first, so that what is nearly done still gets done (seed 004, "Error
+//! Handling"). Its order, and what of ours each of its steps is:
 //!
 //! | seed 004 | here |
 //! |---|---|
@@ -15,12 +16,19 @@
 
 use domain::state::Strategy;
 use jiff::Timestamp;
+use platform::github::{Rate, Rates};
+use platform::guards;
+use platform::outlets::Outlets;
+use platform::store::{Store, StoreError};
 
-use platform::github::Rates;
+use crate::context::SweepContext;
 
-/// What costs GitHub's patience, the most urgent first.
+/// The name under which GitHub's waiting times are kept for all functions.
+const GITHUB: &str = "github";
+
+/// Work that costs requests to GitHub, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Work {
+pub(crate) enum WorkKind {
     Merge,
     Approver,
     Policy,
@@ -33,8 +41,7 @@ pub(crate) enum Work {
     Redelivery,
 }
 
-impl Work {
-    /// What a remedy counts as.
+impl WorkKind {
     pub(crate) fn of(strategy: Strategy) -> Self {
         match strategy {
             Strategy::RetriggerAutomergeBot => Self::Merge,
@@ -45,7 +52,7 @@ impl Work {
         }
     }
 
-    /// It is left out when less than this share of the hour's allowance is left.
+    /// It is shed when less than this share of the hour's allowance is left.
     fn least_percent(self) -> u64 {
         match self {
             Self::Merge => 2,
@@ -62,17 +69,18 @@ impl Work {
     }
 }
 
-/// Until when this work is to be left out, if it is: the scarcer of the two allowances decides.
-pub(crate) fn left_out_until(rates: &Rates, work: Work, now: Timestamp) -> Option<Timestamp> {
-    let scarce = |rate: &&platform::github::Rate| {
+/// Until when this work is shed, if it is: the scarcer of the two allowances decides.
+pub(crate) fn shed_until(rates: &Rates, work: WorkKind, now: Timestamp) -> Option<Timestamp> {
+    let scarce = |rate: &&Rate| {
         rate.resets_at > now && u64::from(rate.remaining) * 100 < u64::from(rate.limit) * work.least_percent()
     };
     [&rates.rest, &rates.graphql].into_iter().flatten().filter(scarce).map(|rate| rate.resets_at).max()
 }
 
-/// What GitHub has counted between two looks at its allowances. One that began anew in between is counted from there.
+/// The requests and points that GitHub has counted between two readings. An allowance that was reset in between is
+/// counted from there.
 pub(crate) fn points(before: &Rates, after: &Rates) -> u64 {
-    let used = |before: Option<platform::github::Rate>, after: Option<platform::github::Rate>| match (before, after) {
+    let used = |before: Option<Rate>, after: Option<Rate>| match (before, after) {
         (Some(before), Some(after)) if before.resets_at == after.resets_at => {
             before.remaining.saturating_sub(after.remaining)
         }
@@ -82,10 +90,25 @@ pub(crate) fn points(before: &Rates, after: &Rates) -> u64 {
     u64::from(used(before.rest, after.rest)) + u64::from(used(before.graphql, after.graphql))
 }
 
+/// What other functions were told by GitHub holds for us.
+pub(crate) async fn load_rate_limit(cx: &SweepContext<'_, impl Store, impl Outlets>) -> Result<(), StoreError> {
+    if let Some(until) = guards::held_off(cx.store(), GITHUB, cx.now()).await? {
+        cx.github.hold_until(until);
+    }
+    Ok(())
+}
+
+/// What we were told holds for other functions.
+pub(crate) async fn store_rate_limit(cx: &SweepContext<'_, impl Store, impl Outlets>) -> Result<(), StoreError> {
+    match cx.github.not_before() {
+        Some(until) => guards::hold_off(cx.store(), GITHUB, until, cx.now()).await,
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use platform::github::Rate;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -95,41 +118,41 @@ mod tests {
         Some(Rate { limit: 5_000, remaining, resets_at: at(600) })
     }
 
-    const ALL: [Work; 10] = [
-        Work::Merge,
-        Work::Approver,
-        Work::Policy,
-        Work::Rebuild,
-        Work::CloseAndReopen,
-        Work::Build,
-        Work::Triage,
-        Work::Inventory,
-        Work::Status,
-        Work::Redelivery,
+    const ALL: [WorkKind; 10] = [
+        WorkKind::Merge,
+        WorkKind::Approver,
+        WorkKind::Policy,
+        WorkKind::Rebuild,
+        WorkKind::CloseAndReopen,
+        WorkKind::Build,
+        WorkKind::Triage,
+        WorkKind::Inventory,
+        WorkKind::Status,
+        WorkKind::Redelivery,
     ];
 
-    fn done_with(remaining: u32) -> Vec<Work> {
+    fn kept_with(remaining: u32) -> Vec<WorkKind> {
         let rates = Rates { rest: rate(5_000), graphql: rate(remaining) };
-        ALL.into_iter().filter(|work| left_out_until(&rates, *work, at(0)).is_none()).collect()
+        ALL.into_iter().filter(|work| shed_until(&rates, *work, at(0)).is_none()).collect()
     }
 
     #[test]
     fn work_is_left_out_one_kind_at_a_time_and_merging_last() {
-        assert_eq!(done_with(1_500), ALL);
+        assert_eq!(kept_with(1_500), ALL);
         let edges = [1_499, 1_249, 999, 749, 599, 499, 399, 299, 199, 99];
         for (left_out, remaining) in edges.into_iter().enumerate() {
-            assert_eq!(done_with(remaining), ALL[..9 - left_out], "with {remaining} left");
-            assert_eq!(done_with(remaining + 1), ALL[..10 - left_out], "with {} left", remaining + 1);
+            assert_eq!(kept_with(remaining), ALL[..9 - left_out], "with {remaining} left");
+            assert_eq!(kept_with(remaining + 1), ALL[..10 - left_out], "with {} left", remaining + 1);
         }
-        assert_eq!(done_with(100), [Work::Merge]);
+        assert_eq!(kept_with(100), [WorkKind::Merge]);
     }
 
     #[test]
     fn an_allowance_that_is_there_again_is_not_scarce_and_none_is_unknown() {
         let rates = Rates { rest: None, graphql: rate(0) };
-        assert_eq!(left_out_until(&rates, Work::Merge, at(0)), Some(at(600)));
-        assert_eq!(left_out_until(&rates, Work::Merge, at(600)), None);
-        assert_eq!(left_out_until(&Rates::default(), Work::Redelivery, at(0)), None);
+        assert_eq!(shed_until(&rates, WorkKind::Merge, at(0)), Some(at(600)));
+        assert_eq!(shed_until(&rates, WorkKind::Merge, at(600)), None);
+        assert_eq!(shed_until(&Rates::default(), WorkKind::Redelivery, at(0)), None);
     }
 
     #[test]

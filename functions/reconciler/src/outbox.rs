@@ -1,0 +1,52 @@
+//! Effects that were written with a decision and never delivered, and the mails that a sweep holds back for a digest.
+//! What cannot be delivered stays in the table, with a later due date.
+
+use domain::id::EffectId;
+use futures_util::future::join_all;
+use jiff::SignedDuration;
+use platform::outlets::Outlets;
+use platform::rows;
+use platform::store::{OnlyIf, Store, StoreError};
+use platform::sweep_summary::Summary;
+
+use crate::context::{SweepContext, after};
+use crate::due::{defer, defer_undecodable};
+
+/// An effect that could not be delivered is due again after this long.
+const EFFECT_AGAIN: SignedDuration = SignedDuration::from_mins(2);
+
+pub(crate) async fn redeliver(
+    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    ids: &[EffectId],
+    summary: &mut Summary,
+) -> Result<(), StoreError> {
+    for group in ids.chunks(cx.concurrency()) {
+        if cx.is_late(summary) {
+            break;
+        }
+        let now = cx.now();
+        let results = join_all(group.iter().map(|id| cx.engine.redeliver(id, now))).await;
+        for (id, result) in group.iter().zip(results) {
+            match result {
+                Ok(true) => summary.delivered += 1,
+                Ok(false) if cx.engine.outlets().holds(id) => {}
+                Ok(false) => {
+                    summary.undelivered += 1;
+                    defer(cx, rows::effect_key(id), EFFECT_AGAIN, OnlyIf::Present).await?;
+                }
+                Err(error) => defer_undecodable(cx, rows::effect_key(id), error, summary).await?,
+            }
+        }
+    }
+    send_mails(cx, summary).await
+}
+
+/// Sends the mails held back so far.
+pub(crate) async fn send_mails(
+    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    summary: &mut Summary,
+) -> Result<(), StoreError> {
+    let now = cx.now();
+    summary.notices += cx.engine.outlets().send_held(cx.store(), after(now, EFFECT_AGAIN), now).await?;
+    Ok(())
+}

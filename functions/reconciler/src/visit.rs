@@ -1,0 +1,125 @@
+//! Visits pull requests: `verify` compares them with GitHub, `remediate` acts on those that are stale. Each visit ends
+//! with one outcome and a new due date; one that goes wrong never ends the sweep.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use domain::id::PrId;
+use domain::pull_request::Record;
+use domain::state::Strategy;
+use platform::lookup;
+use platform::outlets::Outlets;
+use platform::rows;
+use platform::store::{Store, StoreError};
+use platform::sweep_summary::{Skip, Summary};
+
+use crate::context::{READING, SweepContext, count};
+use crate::due::defer_undecodable;
+use crate::limits::update_queue::UpdateQueues;
+use crate::limits::{Deferral, Limits};
+use crate::observe_report::Week;
+use crate::remediate::Remediation;
+use crate::verify::verify;
+
+/// Pull requests that are read from GitHub in one go: four queries of 25, and one for mergeability.
+const READ_AT_ONCE: usize = 100;
+
+/// How a visit ended.
+pub(crate) enum VisitOutcome {
+    Healthy,
+    Ended,
+    Dispatched(Strategy),
+    /// Handed to a person; `spent` if only because a budget or the lifetime is used up.
+    Escalated {
+        spent: bool,
+    },
+    WouldRemedy,
+    WouldEscalate,
+    Skipped(Skip),
+}
+
+impl VisitOutcome {
+    pub(crate) fn count(&self, summary: &mut Summary) {
+        match self {
+            Self::Healthy => summary.healthy += 1,
+            Self::Ended => summary.ended += 1,
+            Self::Dispatched(strategy) => summary.dispatch(*strategy),
+            Self::Escalated { spent } => {
+                summary.escalated += 1;
+                summary.loop_blocked += u32::from(*spent);
+            }
+            Self::WouldRemedy => summary.would_remedy += 1,
+            Self::WouldEscalate => summary.would_escalate += 1,
+            Self::Skipped(why) => summary.skip(*why),
+        }
+    }
+}
+
+/// What the visits of a sweep have shown, however far they came.
+#[derive(Default)]
+pub(crate) struct Visits {
+    /// Compared with GitHub.
+    pub(crate) compared: BTreeSet<PrId>,
+    /// What observe mode would have done.
+    pub(crate) week: Week,
+}
+
+/// Visits pull requests: those that only have to be merged first, and of the others those of the highest rank.
+pub(crate) async fn visit<S: Store, O: Outlets>(
+    cx: &SweepContext<'_, S, O>,
+    prs: &[PrId],
+    gate: Option<&Deferral>,
+    visits: &mut Visits,
+    summary: &mut Summary,
+) -> Result<(), StoreError> {
+    if prs.is_empty() {
+        return Ok(());
+    }
+    let now = cx.now();
+    let mut records = lookup::records(cx.store(), prs, now).await?;
+    defer_missing(cx, prs, &records, summary).await?;
+    records.sort_by_cached_key(|record| {
+        let first = (record.is_merge_ready(), record.priority_score(now));
+        (Reverse(first), record.due_at, record.id.clone())
+    });
+    cx.register_repos(&records).await;
+    let in_flight = cx.count_in_flight().await?;
+    summary.in_flight = in_flight;
+    let limits = Limits { gate, queues: UpdateQueues::default(), in_flight };
+    let mut remediation = Remediation { cx, limits };
+    let mut rest = records.into_iter();
+    loop {
+        let chunk: Vec<Record> = rest.by_ref().take(READ_AT_ONCE).collect();
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        let limited = cx.github.not_before().is_some();
+        if limited || cx.ends_within(READING, summary) || !cx.should_continue(summary).await {
+            // Untouched, and so still due: asking in vain would only move their due dates.
+            summary.left += count(chunk.len() + rest.len());
+            return Ok(());
+        }
+        let stale = verify(cx, chunk, &mut visits.compared, summary).await?;
+        if !cx.should_continue(summary).await {
+            // Stale, and still due: the next sweep verifies them again.
+            summary.left += count(stale.len() + rest.len());
+            return Ok(());
+        }
+        remediation.remediate(stale, &mut visits.week, summary).await?;
+    }
+}
+
+/// Entries of the index without a record: gone since, or undecodable.
+async fn defer_missing(
+    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    prs: &[PrId],
+    records: &[Record],
+    summary: &mut Summary,
+) -> Result<(), StoreError> {
+    for pr in prs.iter().filter(|pr| records.iter().all(|record| record.id != **pr)) {
+        if let Err(error) = cx.engine.load(pr, cx.now()).await {
+            defer_undecodable(cx, rows::record_key(pr), error, summary).await?;
+        }
+    }
+    Ok(())
+}
