@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test support may stop when its own setting is wrong")]
 
+mod aws_time_limits;
 mod conform;
 mod github;
 mod jenkins;

@@ -136,6 +136,7 @@ impl fmt::Display for Trigger {
 /// NEEDS_INTERVENTION listens, so that a fact that disproves its cause or a person leads out of it (rule 4).
 #[must_use]
 #[rustfmt::skip]
+#[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
 pub fn next(state: State, trigger: Trigger) -> Option<State> {
     use State::{
         Approved, ChecksFailed, ChecksPassed, ChecksRunning, Closed, Created, Merged, Merging, NeedsIntervention,

@@ -42,17 +42,22 @@ pub async fn config() -> Result<SdkConfig, ConfigError> {
         .with_contents(EnvConfigFileKind::Config, "")
         .with_contents(EnvConfigFileKind::Credentials, "")
         .build();
-    let timeouts = TimeoutConfig::builder()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
-        .operation_timeout(OPERATION_TIMEOUT)
-        .build();
     let config = aws_config::defaults(BehaviorVersion::latest())
         .region(EnvironmentVariableRegionProvider::new())
         .credentials_provider(EnvironmentVariableCredentialsProvider::new())
         .profile_files(no_files)
-        .timeout_config(timeouts);
+        .timeout_config(timeouts());
     Ok(config.load().await)
+}
+
+/// The time limits of every call.
+#[must_use]
+pub fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+        .operation_timeout(OPERATION_TIMEOUT)
+        .build()
 }
 
 /// The process's environment, with its references to Secrets Manager resolved.

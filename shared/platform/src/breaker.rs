@@ -10,7 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_dynamo::{AttributeValue, Item};
 
 use crate::rows;
-use crate::store::{Change, Key, OnlyIf, Store, StoreError, TTL, VERSION, Write, number, number_of};
+use crate::store::versioned::{self, Versioned};
+use crate::store::{Change, Key, Store, StoreError, TTL, Write, number};
 
 /// How often somebody else may be faster before it is given up.
 const TRIES: u32 = 8;
@@ -26,13 +27,6 @@ pub enum Ended {
     Failed,
 }
 
-/// The breaker as it was read.
-#[derive(Debug, Clone, PartialEq)]
-struct Loaded {
-    breaker: Breaker,
-    version: Option<u64>,
-}
-
 fn key() -> Key {
     Key::state("BREAKER")
 }
@@ -41,24 +35,20 @@ fn minute_key(minute: Timestamp) -> Key {
     Key::state(format!("BREAKER#{}", rows::sortable(minute)))
 }
 
-async fn read<S: Store>(store: &S, now: Timestamp) -> Result<Loaded, StoreError> {
-    let Some(item) = store.get(&key(), now).await? else {
-        return Ok(Loaded { breaker: Breaker::default(), version: None });
-    };
-    let version = number_of(&item, VERSION).and_then(|version| u64::try_from(version).ok());
-    Ok(Loaded { breaker: rows::read(&key(), &item)?, version })
+/// The breaker, and the version it was read with; a new one if there is none.
+async fn read<S: Store>(store: &S, now: Timestamp) -> Result<(Breaker, Option<u64>), StoreError> {
+    let found = versioned::load(store, &key(), now).await?;
+    Ok(found.map_or((Breaker::default(), None), |Versioned { value, version }| (value, Some(version))))
 }
 
 /// Writes it in place of the one that was read; answers whether nobody was faster.
-async fn replace<S: Store>(store: &S, loaded: &Loaded, breaker: &Breaker, now: Timestamp) -> Result<bool, StoreError> {
-    let mut item = rows::row(&key(), breaker)?;
-    item.inner_mut().insert(VERSION.to_owned(), number(loaded.version.unwrap_or(0) + 1));
-    let only_if = loaded.version.map_or(OnlyIf::Absent, OnlyIf::Version);
-    match store.write(vec![Write::Put { key: key(), item, only_if }], now).await {
-        Ok(()) => Ok(true),
-        Err(StoreError::Refused(_) | StoreError::Contended) => Ok(false),
-        Err(error) => Err(error),
-    }
+async fn replace<S: Store>(
+    store: &S,
+    loaded: Option<u64>,
+    breaker: &Breaker,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    versioned::save(store, &key(), breaker, loaded, None, now).await
 }
 
 /// The breaker as it is.
@@ -66,7 +56,7 @@ async fn replace<S: Store>(store: &S, loaded: &Loaded, breaker: &Breaker, now: T
 /// # Errors
 /// If the store cannot be read.
 pub async fn load<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
-    Ok(read(store, now).await?.breaker.as_of(now))
+    Ok(read(store, now).await?.0.as_of(now))
 }
 
 /// Counts how a remedy ended. Counting it twice changes nothing.
@@ -125,10 +115,10 @@ pub async fn evaluate<S: Store>(
     now: Timestamp,
 ) -> Result<Option<Tripped>, StoreError> {
     for _ in 0..TRIES {
-        let loaded = read(store, now).await?;
-        let minutes = minutes(store, &loaded.breaker, settings, now).await?;
-        let Some(tripped) = loaded.breaker.evaluate(&minutes, now, settings) else { return Ok(None) };
-        if replace(store, &loaded, &tripped.breaker, now).await? {
+        let (breaker, loaded) = read(store, now).await?;
+        let minutes = minutes(store, &breaker, settings, now).await?;
+        let Some(tripped) = breaker.evaluate(&minutes, now, settings) else { return Ok(None) };
+        if replace(store, loaded, &tripped.breaker, now).await? {
             return Ok(Some(tripped));
         }
     }
@@ -146,10 +136,10 @@ pub async fn may_dispatch<S: Store>(
     now: Timestamp,
 ) -> Result<Permit, StoreError> {
     for _ in 0..TRIES {
-        let loaded = read(store, now).await?;
-        let permit = loaded.breaker.may_dispatch(run, now, settings);
+        let (breaker, loaded) = read(store, now).await?;
+        let permit = breaker.may_dispatch(run, now, settings);
         match &permit {
-            Permit::Probe(breaker) if !replace(store, &loaded, breaker, now).await? => {}
+            Permit::Probe(probing) if !replace(store, loaded, probing, now).await? => {}
             Permit::Probe(_) | Permit::Allowed | Permit::Refused { .. } => return Ok(permit),
         }
     }
@@ -185,9 +175,9 @@ async fn change<S: Store>(
     to: impl Fn(&Breaker) -> Option<Breaker>,
 ) -> Result<Option<Breaker>, StoreError> {
     for _ in 0..TRIES {
-        let loaded = read(store, now).await?;
-        let Some(breaker) = to(&loaded.breaker) else { return Ok(None) };
-        if replace(store, &loaded, &breaker, now).await? {
+        let (breaker, loaded) = read(store, now).await?;
+        let Some(breaker) = to(&breaker) else { return Ok(None) };
+        if replace(store, loaded, &breaker, now).await? {
             return Ok(Some(breaker));
         }
     }

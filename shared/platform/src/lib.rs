@@ -15,7 +15,6 @@ pub mod guards;
 pub mod hash;
 pub mod http;
 pub mod jenkins;
-pub mod kept;
 pub mod lookup;
 pub mod managed_issue;
 pub mod outlets;

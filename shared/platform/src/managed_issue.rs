@@ -5,8 +5,7 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::kept;
-use crate::store::{Key, Store, StoreError};
+use crate::store::{Key, Store, StoreError, versioned};
 
 /// The row is kept this long after it was last needed; then GitHub is asked again.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 90);
@@ -34,7 +33,7 @@ pub async fn load<S: Store>(
     key: &str,
     now: Timestamp,
 ) -> Result<Option<ManagedIssueRow>, StoreError> {
-    Ok(kept::load(store, &row_key(repo, key), now).await?.map(|kept| kept.what))
+    Ok(versioned::load(store, &row_key(repo, key), now).await?.map(|row| row.value))
 }
 
 /// Remembers which issue was written under this key.
@@ -49,5 +48,5 @@ pub async fn save<S: Store>(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let ttl = saturating_after(now, REMEMBERED_FOR);
-    kept::put(store, &row_key(repo, key), issue, ttl, now).await
+    versioned::put(store, &row_key(repo, key), issue, ttl, now).await
 }

@@ -19,10 +19,10 @@ use crate::limits::rate_budget::WorkKind;
 use platform::github;
 use platform::guards;
 use platform::http::CallError;
-use platform::kept::{self, Kept};
 use platform::lookup;
 use platform::outlets::Outlets;
 use platform::outlets::message::{Chore, PullAsk, Tending};
+use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store, StoreError};
 
 /// The name under which the next look's time is kept.
@@ -46,15 +46,17 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         }
         let tidy = !self.is_scarce(WorkKind::Triage, "backlog, what lies around", summary);
         let issues = self.read_issues(&repos, failed).await?;
-        let known: Option<Kept<Memory>> = kept::load(self.cx.store(), &key(), now).await?;
+        let known: Option<Versioned<Memory>> = versioned::load(self.cx.store(), &key(), now).await?;
         let version = known.as_ref().map(|known| known.version);
-        let memory = known.map(|known| known.what).unwrap_or_default();
+        let memory = known.map(|known| known.value).unwrap_or_default();
         let policies = self.cx.policies();
         let may = May { ask: self.breaker == "closed", tidy };
         let wip_limit = policies.base().coordination.wip_limit;
         let plan = backlog::plan(&issues, memory, |repo| &policies.for_repo(repo).backlog, wip_limit, may, now);
         // Before anything is sent: whoever is second finds it written, and leaves it.
-        if !kept::save(self.cx.store(), &key(), &plan.memory, version, after(now, REMEMBERED_FOR), now).await? {
+        if !versioned::save(self.cx.store(), &key(), &plan.memory, version, Some(after(now, REMEMBERED_FOR)), now)
+            .await?
+        {
             return Ok(());
         }
         summary.waiting += plan.waiting;

@@ -22,11 +22,11 @@ use super::{Coordinator, Failed};
 use crate::context::after;
 use platform::hash::hashed;
 use platform::http::{TakeAtMost, Transport};
-use platform::kept::{self, Kept};
 use platform::lookup;
 use platform::managed_issue;
 use platform::outlets::Outlets;
 use platform::outlets::message::{Chore, OwnIssue};
+use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
 /// The label of issues about outages.
@@ -90,9 +90,9 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     async fn watch(&self, target: &Target<'_>, acts: bool, summary: &mut Coordinated) -> Result<(), Failed> {
         let now = self.cx.now();
         let merges = self.merges(&target.repos).await?;
-        let known: Option<Kept<Watch>> = kept::load(self.cx.store(), &target.key(), now).await?;
+        let known: Option<Versioned<Watch>> = versioned::load(self.cx.store(), &target.key(), now).await?;
         let version = known.as_ref().map(|known| known.version);
-        let watch = known.map(|known| known.what).unwrap_or_default();
+        let watch = known.map(|known| known.value).unwrap_or_default();
         if !watch.wants_look(&merges, now) {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         }
         let issue = self.wanted_issue(&mut watch, target.settings, acts).await?;
         let ttl = after(now, REMEMBERED_FOR);
-        if !kept::save(self.cx.store(), &target.key(), &watch, version, ttl, now).await? {
+        if !versioned::save(self.cx.store(), &target.key(), &watch, version, Some(ttl), now).await? {
             // Another sweep has looked meanwhile, and what it saw counts.
             return Ok(());
         }

@@ -21,10 +21,10 @@ use crate::limits::rate_budget::WorkKind;
 use platform::breaker;
 use platform::guards;
 use platform::hash::hashed;
-use platform::kept::{self, Kept};
 use platform::outlets::Outlets;
 use platform::outlets::message::{Chore, OwnIssue};
 use platform::overview::{self, Counted};
+use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
 /// The label of status issues.
@@ -88,9 +88,9 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     async fn show(&self, shown: &Shown<'_>, counted: &mut Option<Counted>) -> Result<bool, Failed> {
         let now = self.cx.now();
         let row = Key::state(format!("STATUS#{}#{}", shown.repo, shown.key()));
-        let known: Option<Kept<Said>> = kept::load(self.cx.store(), &row, now).await?;
+        let known: Option<Versioned<Said>> = versioned::load(self.cx.store(), &row, now).await?;
         let version = known.as_ref().map(|known| known.version);
-        let said = known.map(|known| known.what);
+        let said = known.map(|known| known.value);
         // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
         let every = SignedDuration::from_mins(shown.settings.every_minutes.into());
         let pause = every.saturating_sub(SignedDuration::from_secs(30));
@@ -113,7 +113,8 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         let issue = OwnIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
         // Sent, then remembered: what was not sent is said by the next sweep, and what is said twice is written once.
         self.send(id, Chore::Issue { repo, issue: Box::new(issue) }).await?;
-        kept::save(self.cx.store(), &row, &Said { what, at: now }, version, after(now, REMEMBERED_FOR), now).await?;
+        versioned::save(self.cx.store(), &row, &Said { what, at: now }, version, Some(after(now, REMEMBERED_FOR)), now)
+            .await?;
         Ok(true)
     }
 
@@ -170,11 +171,11 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
 
     /// The backlog as it was last seen, if it is looked after.
     async fn issues(&self, shown: &Shown<'_>) -> Result<Option<Issues>, Failed> {
-        let known: Option<Kept<Memory>> = kept::load(self.cx.store(), &backlog::key(), self.cx.now()).await?;
+        let known: Option<Versioned<Memory>> = versioned::load(self.cx.store(), &backlog::key(), self.cx.now()).await?;
         let Some(known) = known else { return Ok(None) };
         let wip_limit = self.cx.policies().base().coordination.wip_limit;
         let mut issues = Issues { wip_limit, ..Issues::default() };
-        for (key, known) in &known.what {
+        for (key, known) in &known.value {
             let here = key.split_once('#').and_then(|(repo, _)| repo.parse().ok()).is_some_and(|it| shown.shows(&it));
             if !here {
                 continue;
@@ -194,8 +195,9 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         let mut outages = Vec::new();
         for target in self.targets().await? {
             if target.repos.iter().any(|repo| shown.shows(repo)) {
-                let known: Option<Kept<Watch>> = kept::load(self.cx.store(), &target.key(), self.cx.now()).await?;
-                let outage = known.and_then(|known| known.what.goes_on().cloned());
+                let known: Option<Versioned<Watch>> =
+                    versioned::load(self.cx.store(), &target.key(), self.cx.now()).await?;
+                let outage = known.and_then(|known| known.value.goes_on().cloned());
                 outages.extend(outage.map(|outage| (outage.since, outage.what)));
             }
         }

@@ -4,6 +4,7 @@
 
 pub mod dynamo;
 pub mod memory;
+pub mod versioned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

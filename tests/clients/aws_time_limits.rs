@@ -1,0 +1,83 @@
+//! AWS calls have time limits: a server that accepts connections and stays silent uses up no invocation.
+
+use std::time::{Duration, Instant};
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_dynamodb::config::Credentials;
+use jiff::Timestamp;
+use platform::aws::{OPERATION_TIMEOUT, timeouts};
+use platform::outlets::aws::{Addresses, AwsOutlets};
+use platform::outlets::{Content, Outlets, Parcel};
+use platform::secrets::FetchError;
+use platform::store::dynamo::DynamoStore;
+use platform::store::dynamo::tables::Names;
+use platform::store::{Key, Store, StoreError};
+use tokio::net::TcpListener;
+
+/// What the machine may add on a busy day.
+const SLACK: Duration = Duration::from_secs(3);
+
+/// Accepts every connection, keeps it, and never answers.
+async fn silent_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            kept.push(connection);
+        }
+    });
+    address
+}
+
+async fn config() -> SdkConfig {
+    aws_config::defaults(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "a test"))
+        .endpoint_url(silent_server().await)
+        .timeout_config(timeouts())
+        .load()
+        .await
+}
+
+async fn within_limit<T>(call: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let answer = tokio::time::timeout(OPERATION_TIMEOUT + SLACK, call).await.expect("the call has no time limit");
+    // Two attempts at least: one that is silent is given up before the call is.
+    assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
+    answer
+}
+
+#[tokio::test]
+async fn a_silent_dynamodb_is_given_up() {
+    let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
+    let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config().await), names);
+    let answer = within_limit(store.get(&Key::state("BREAKER"), Timestamp::UNIX_EPOCH)).await;
+    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_silent_sqs_is_given_up() {
+    let addresses =
+        Addresses { queue_url: "http://127.0.0.1:9/queue".to_owned(), bus: "b".to_owned(), topic_arn: None };
+    let outlets = AwsOutlets::new(&config().await, addresses);
+    let parcel = Parcel {
+        id: "m1".to_owned(),
+        what: Content::Queue {
+            message: platform::outlets::message::Message::Chore(platform::outlets::message::Chore::Redeliver {
+                delivery: 7,
+            }),
+            repo: "acme/shop".parse().unwrap(),
+            delay: Duration::ZERO,
+        },
+    };
+    let answers = within_limit(outlets.send(&[parcel])).await;
+    assert!(answers[0].is_err(), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_silent_secrets_manager_is_given_up() {
+    let fetch = platform::aws::fetch_with(aws_sdk_secretsmanager::Client::new(&config().await));
+    let answer = within_limit(fetch("suture".to_owned())).await;
+    assert!(matches!(answer, Err(FetchError::Unavailable(_))), "{answer:?}");
+}
