@@ -25,13 +25,10 @@ pub enum BadKeys {
         "entry {0} is not `name:role:sha256hex` or `name:role:sha256hex:owner/name,…`: `local new-key NAME ROLE` makes one"
     )]
     Entry(usize),
-    /// No such role.
     #[error("entry {0}: {1}")]
     Role(usize, String),
-    /// Not a hash.
     #[error("entry {0}: the hash is not 64 hexadecimal digits; it is the SHA-256 of the key, never the key itself")]
     Hash(usize),
-    /// Not a repository.
     #[error("entry {0}: {1}")]
     Repo(usize, String),
     /// Two keys of one name could not be told apart in the log.
@@ -61,9 +58,7 @@ impl fmt::Debug for Keys {
 /// Whoever has shown a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The key's name.
     pub name: String,
-    /// What it allows.
     pub role: Role,
     /// The repositories it sees; `None`: all.
     repos: Option<Vec<RepoName>>,

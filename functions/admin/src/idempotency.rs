@@ -50,9 +50,7 @@ impl IdempotencyKey {
 /// An answer that can be given again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Response {
-    /// The HTTP status.
     pub status: u16,
-    /// The body.
     pub body: String,
 }
 
@@ -118,16 +116,10 @@ pub enum IdempotencyError {
     Conflict,
     /// It has failed too often.
     #[error("this request failed {attempts} times, last because: {error}. Use a new idempotency key to try again")]
-    Exhausted {
-        /// How often.
-        attempts: u32,
-        /// The last error.
-        error: String,
-    },
+    Exhausted { attempts: u32, error: String },
     /// Whoever worked on it took too long, and another has taken over or the record is gone.
     #[error("the work on this request took longer than its lock: its answer is not remembered")]
     Expired,
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -146,9 +138,6 @@ impl IdempotencyError {
 }
 
 /// Claims a request, or tells what became of it.
-///
-/// # Errors
-/// See [`IdempotencyError`].
 pub async fn begin<S: Store>(
     store: &S,
     key: &IdempotencyKey,

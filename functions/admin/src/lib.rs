@@ -49,17 +49,14 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
 /// What the function is started with.
 #[derive(Debug)]
 pub struct Settings {
-    /// Who gets in.
     pub keys: keys::Keys,
     /// The owner that a bare repository name means.
     pub owner: Option<String>,
     /// GitHub, for explanations that ask it.
     pub github: Option<GitHub>,
-    /// Jenkins, likewise.
     pub jenkins: Option<Jenkins>,
     /// Where dead messages are.
     pub dlq: Dlq,
-    /// Time.
     pub clock: Arc<dyn Clock>,
     /// Where the lines about requests go.
     pub log: Log,
@@ -111,7 +108,6 @@ impl<S: Store, O: Outlets> Admin<S, O> {
         if Arc::ptr_eq(&before, &after) { None } else { after.caller(key) }
     }
 
-    /// Its engine.
     pub fn engine(&self) -> &Engine<S, O> {
         self.desk.engine()
     }

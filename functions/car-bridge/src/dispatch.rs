@@ -54,7 +54,6 @@ pub enum Again {
     /// The engine or the store cannot be reached, or is busy.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// GitHub, when answering somebody or in the middle of something.
@@ -68,20 +67,17 @@ pub enum Again {
 /// The outside world, as the Car Bridge reaches it.
 #[derive(Debug, Clone)]
 pub struct World {
-    /// GitHub.
     pub github: GitHub,
     /// Jenkins, if there is one.
     pub jenkins: Option<Jenkins>,
     /// For bots that want to be called.
     pub http: Transport,
-    /// Time.
     pub clock: Arc<dyn Clock>,
 }
 
 /// What GitHub said about people's permissions, and when.
 pub(crate) type Permissions = BTreeMap<(RepoName, String), (Timestamp, Option<Permission>)>;
 
-/// The Car Bridge.
 #[derive(Debug)]
 pub struct Bridge<S, O> {
     pub(crate) engine: Engine<S, O>,
@@ -100,7 +96,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Self { engine, world, permissions: Mutex::default(), repos: RepoRegistry::default(), turns: AtomicU64::new(0) }
     }
 
-    /// Its engine.
     pub fn engine(&self) -> &Engine<S, O> {
         &self.engine
     }

@@ -40,7 +40,6 @@ pub(crate) fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// One sweep's surroundings.
 pub(crate) struct SweepContext<'a, S, O> {
     pub(crate) engine: &'a Engine<S, DigestingPublisher<O>>,
     pub(crate) github: &'a GitHub,

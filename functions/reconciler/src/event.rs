@@ -30,7 +30,6 @@ pub enum Unclear {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Tick {
-    /// The schedule's name.
     schedule: Option<String>,
     /// `<aws.scheduler.scheduled-time>`; these very words if Scheduler did not replace them.
     slot: Option<String>,
@@ -51,9 +50,6 @@ struct Detail {
 }
 
 /// What an event starts.
-///
-/// # Errors
-/// [`Unclear`].
 pub fn wish_of(event: Value, moment: &Moment<'_>) -> Result<Wish, Unclear> {
     let event: Option<Map<String, Value>> = read(event)?;
     let mut event = event.unwrap_or_default();

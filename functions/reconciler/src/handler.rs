@@ -19,7 +19,6 @@ use crate::reconciler::{NoSweep, Sweep, Swept};
 pub struct Moment<'a> {
     /// The request's own id: what makes this process different from another that was given the same event.
     pub request: &'a str,
-    /// When it began.
     pub now: Timestamp,
     /// When it is killed.
     pub deadline: Timestamp,

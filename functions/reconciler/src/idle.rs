@@ -11,9 +11,6 @@ use platform::{breaker, guards, lookup};
 
 /// Whether no sweep that happens until then has anything to do: nothing is due, no inventory, no failure for the breaker to
 /// judge.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn is_idle<S: Store>(store: &S, policy: &Policy, until: Timestamp) -> Result<bool, StoreError> {
     if !lookup::due(store, 1, until).await?.entries.is_empty() {
         return Ok(false);

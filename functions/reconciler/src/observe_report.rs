@@ -50,9 +50,6 @@ fn members(item: &Item, attribute: &str) -> BTreeSet<String> {
 }
 
 /// What the week of this moment has seen so far.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn week<S: Store>(store: &S, at: Timestamp, now: Timestamp) -> Result<Week, StoreError> {
     let row = store.get(&key(week_of(at)), now).await?.unwrap_or_default();
     Ok(Week { would_remedy: members(&row, REMEDY), would_escalate: members(&row, ESCALATE) })

@@ -40,7 +40,6 @@ pub enum Swept {
     Done(Box<Summary>),
     /// Another sweep is running, and works on what is due.
     Busy {
-        /// The lease holder.
         by: String,
         /// When its lease ends at the latest.
         until: Timestamp,
@@ -49,7 +48,6 @@ pub enum Swept {
     Repeated,
     /// A newer request shows what this one would.
     Superseded {
-        /// Its run.
         by: RunId,
     },
     /// The daily limit of requests is reached, in a sentence.

@@ -38,7 +38,6 @@ const FULL_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// What may still be dispatched.
 #[derive(Debug, Clone, Copy)]
 struct Capacity {
-    /// Any remedy.
     any: bool,
     /// Waking Automerge Bot, in the sweep's batch.
     merge: bool,

@@ -58,7 +58,6 @@ impl VisitOutcome {
 /// What the visits of a sweep have shown, however far they came.
 #[derive(Default)]
 pub(crate) struct Visits {
-    /// Compared with GitHub.
     pub(crate) compared: BTreeSet<PrId>,
     /// What observe mode would have done.
     pub(crate) week: Week,

@@ -26,7 +26,6 @@ pub const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
 /// Whom to believe. A sender without a secret is not listened to.
 #[derive(Debug, Clone)]
 pub struct Senders {
-    /// GitHub's webhook secret.
     pub github: Secrets,
     /// That of Jenkins' notifications.
     pub jenkins: Option<Secrets>,
@@ -87,7 +86,6 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         !Arc::ptr_eq(before, &self.senders())
     }
 
-    /// Its engine.
     pub fn engine(&self) -> &Engine<S, O> {
         self.intake.engine()
     }

@@ -44,15 +44,12 @@ const LONGEST_WAIT_SECS: u64 = 900;
 pub enum Status {
     /// It does not concern us.
     Ignored,
-    /// It was known.
     Duplicate,
-    /// It is history.
     Superseded,
     /// It waits on the queue, to be applied later.
     Throttled,
     /// A command is on its way.
     CommandQueued,
-    /// It is recorded.
     Applied,
     /// It is recorded, but does not fit; GitHub will be asked.
     Anomaly,
@@ -89,7 +86,6 @@ impl Status {
 pub struct Taken {
     /// The weightiest of all that became of it.
     pub status: Status,
-    /// In one sentence.
     pub reason: String,
     /// For each pull request.
     pub each: Vec<One>,
@@ -108,11 +104,8 @@ impl Taken {
 /// What became of it for one pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct One {
-    /// Which.
     pub pr: PrId,
-    /// In one word.
     pub status: Status,
-    /// In one sentence.
     pub reason: String,
     /// The state left and the state reached, if it changed.
     pub change: Option<(State, State)>,
@@ -132,10 +125,8 @@ pub enum IntakeError {
     /// The engine, or the store behind it.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The queue.
     #[error("the queue does not take it: {0}")]
     Queue(#[from] Undelivered),
 }
@@ -166,15 +157,11 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         Self { engine, policies, repos: RepoRegistry::default() }
     }
 
-    /// Its engine.
     pub fn engine(&self) -> &Engine<S, O> {
         &self.engine
     }
 
     /// Takes it in: when this answers, everything is in the table or on the queue.
-    ///
-    /// # Errors
-    /// See [`IntakeError`].
     pub async fn take(&self, told: &Told, now: Timestamp) -> Result<Taken, IntakeError> {
         let mut each = Vec::new();
         let mut nobody = None;
@@ -262,9 +249,6 @@ impl<S: Store, O: Outlets> Intake<S, O> {
     }
 
     /// Everything is to be looked at, and listed: somebody has installed us.
-    ///
-    /// # Errors
-    /// See [`IntakeError`].
     pub async fn installed(&self, id: &EventId, at: Timestamp, now: Timestamp) -> Result<Taken, IntakeError> {
         self.request(&Scope::All, id, at, now).await
     }

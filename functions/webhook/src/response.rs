@@ -8,7 +8,6 @@ use serde_json::json;
 /// Why a request is turned away, or cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The HTTP status.
     pub status: StatusCode,
     /// The code, which programs may rely on.
     pub code: &'static str,
@@ -60,7 +59,6 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "TEMPORARILY_UNAVAILABLE", detail)
     }
 
-    /// The answer.
     pub(crate) fn response(&self) -> Response<String> {
         let title = self.status.canonical_reason().unwrap_or("Problem");
         let body = json!({

@@ -110,7 +110,6 @@ mod tests {
 
     const SECRET: &str = "It's a Secret to Everybody";
     const BODY: &[u8] = b"Hello, World!";
-    /// Published by GitHub.
     const SIGNATURE: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
 
     fn check(secrets: &str, body: &[u8], header: &str) -> Result<(), Distrust> {

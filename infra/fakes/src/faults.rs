@@ -58,7 +58,6 @@ pub enum Fault {
     MergeableUnknown,
     /// GitHub answers 403 with a secondary rate limit.
     ApiForbidden,
-    /// GitHub answers 429.
     ApiTooMany,
     /// GitHub answers 500 and has done nothing.
     ApiError,

@@ -19,7 +19,6 @@ impl std::fmt::Display for NoResponse {
 
 impl std::error::Error for NoResponse {}
 
-/// A parsed request.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,

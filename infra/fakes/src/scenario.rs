@@ -23,7 +23,6 @@ pub struct NewPull {
     /// The vulnerability; `None` for a new one.
     pub vulnerability: Option<String>,
     pub draft: bool,
-    /// From a fork?
     pub fork: bool,
     /// Labels besides `codegenie`.
     pub labels: Vec<String>,

@@ -142,11 +142,8 @@ pub struct Timing {
     pub notice_ms: (u64, u64),
     /// A queued build waits for an executor.
     pub queue_ms: (u64, u64),
-    /// A build takes.
     pub build_ms: (u64, u64),
-    /// A bot reacts.
     pub bot_ms: (u64, u64),
-    /// Policy Bot evaluates.
     pub policy_ms: (u64, u64),
     /// CodeGenie prepares a pull request.
     pub genie_ms: (u64, u64),

@@ -131,7 +131,6 @@ pub(crate) struct Cluster {
     /// Dashboard actions that are not answered yet.
     pub(crate) dashboard_actions: AtomicU64,
     started: AtomicU64,
-    /// Invocations under way.
     pub(crate) running: AtomicU64,
     /// Of these, Car Bridges.
     workers: AtomicU64,

@@ -61,7 +61,6 @@ impl FakeAccess {
     }
 }
 
-/// In PEM form.
 fn private_key() -> Result<String, Unspecified> {
     let key = KeyPair::generate(KeySize::Rsa2048)?;
     let der: Pkcs8V1Der<'static> = key.as_der()?;

@@ -170,7 +170,6 @@ pub(crate) struct InvariantChecker {
     policies: Policies,
     prs: BTreeMap<PrId, PrHistory>,
     runs: BTreeMap<RunId, RunOrigin>,
-    /// Close-and-reopens per vulnerability.
     reopens: BTreeMap<String, u32>,
     events: BTreeSet<Key>,
     /// Effects that must not be repeated.
@@ -181,7 +180,6 @@ pub(crate) struct InvariantChecker {
     /// Every state of the breaker; closed before the first.
     breaker: Vec<(Timestamp, BreakerState)>,
     pub(crate) repeated: u64,
-    /// Claims by strategy.
     pub(crate) remedies: BTreeMap<&'static str, u64>,
     pub(crate) escalations: Vec<Escalation>,
     pub(crate) violations: Vec<Violation>,

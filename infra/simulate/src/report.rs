@@ -10,7 +10,6 @@ use crate::invariants::{Invariant, InvariantChecker};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub seeds: u64,
-    /// Replacements included.
     pub prs: u64,
     pub merged: u64,
     pub replaced: u64,

@@ -33,7 +33,6 @@ const MAX_SKEW: SignedDuration = SignedDuration::from_mins(2);
 /// One of so many sweeps that have nothing to do is run all the same.
 const IDLE_SWEEPS: u64 = 10;
 
-/// What to simulate.
 #[derive(Debug, Clone)]
 pub struct SimConfig {
     /// Everything follows from it.

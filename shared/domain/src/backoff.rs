@@ -101,7 +101,6 @@ impl Failure {
 mod tests {
     use super::*;
 
-    /// Seed 002 §4.
     const SEED: Schedule = Schedule { base_secs: 30, max_secs: 600 };
     use proptest::prelude::*;
 

@@ -46,11 +46,9 @@ pub enum BreakerState {
     },
     /// One remedy is under way, to see whether the trouble is over; no other passes.
     HalfOpen {
-        /// The one remedy.
         probe: RunId,
         /// The first moment at which the probe counts as lost.
         lease_until: Timestamp,
-        /// When it tripped.
         since: Timestamp,
         /// The rate it tripped at.
         failure_rate_percent: u32,
@@ -112,7 +110,6 @@ pub fn minute_of(at: Timestamp) -> Timestamp {
 pub struct Tally {
     /// Runs that succeeded and did not fail later.
     pub succeeded: u32,
-    /// Runs that failed.
     pub failed: u32,
     /// The share of failures, 0 to 1; 0 if nothing happened.
     pub rate: f64,
@@ -158,11 +155,9 @@ pub struct Change {
 /// Whether one remedy may be dispatched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permit {
-    /// Go ahead.
     Allowed,
     /// Go ahead as the one probe, once this breaker is stored in place of the one that was read.
     Probe(Breaker),
-    /// Not now.
     Refused {
         /// When it is worth asking again.
         until: Timestamp,
@@ -301,7 +296,6 @@ mod tests {
     const SETTINGS: BreakerSettings =
         BreakerSettings { window_minutes: 15, failure_threshold: 0.5, minimum_actions: 5, cooldown_minutes: 10 };
 
-    /// Seconds after noon.
     fn at(secs: i64) -> Timestamp {
         "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(secs)
     }

@@ -18,19 +18,15 @@ pub(crate) fn is_zero(count: &u32) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryCounts {
-    /// Checks run again.
     #[serde(skip_serializing_if = "is_zero")]
     pub rebuild: u32,
     /// Base merged into head.
     #[serde(skip_serializing_if = "is_zero")]
     pub branch_update: u32,
-    /// Policy Bot woken.
     #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_policy_bot: u32,
-    /// Approver Bot woken.
     #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_approver_bot: u32,
-    /// Automerge Bot woken.
     #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_automerge_bot: u32,
     /// SOD validator asked again.
@@ -74,7 +70,6 @@ impl RetryCounts {
         }
     }
 
-    /// One more attempt.
     pub fn count(&mut self, strategy: Strategy) {
         let count = self.of_mut(strategy);
         *count = count.saturating_add(1);
@@ -140,9 +135,7 @@ const LIFETIME: &str = "lifetime";
 pub struct Exhausted {
     /// The strategy, or `lifetime`.
     pub what: &'static str,
-    /// Attempts made.
     pub count: u32,
-    /// Attempts allowed.
     pub max: u32,
 }
 

@@ -15,7 +15,6 @@ pub const BUS_SOURCE: &str = "suture";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// Jenkins' own API.
     Jenkins,
     /// Policy Bot, over the bus.
     PolicyBot,
@@ -25,7 +24,6 @@ pub enum Target {
     ApproverBot,
     /// Automerge Bot, over the bus.
     AutomergeBot,
-    /// GitHub's own API.
     #[serde(rename = "github")]
     GitHub,
     /// CodeGenie, which opens pull requests, over the bus.
@@ -34,7 +32,6 @@ pub enum Target {
 }
 
 impl Target {
-    /// All targets.
     pub const ALL: [Self; 7] = [
         Self::Jenkins,
         Self::PolicyBot,
@@ -97,7 +94,6 @@ impl fmt::Display for Target {
 /// What an event on the bus asks for: its `detail-type`. Bots match their rules on these names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DetailType {
-    /// Policy Bot: evaluate.
     PolicyEvaluationRequested,
     /// The SOD validator: check.
     SodCheckRequested,
@@ -112,7 +108,6 @@ pub enum DetailType {
 }
 
 impl DetailType {
-    /// All detail types.
     pub const ALL: [Self; 6] = [
         Self::PolicyEvaluationRequested,
         Self::SodCheckRequested,
@@ -146,7 +141,6 @@ impl fmt::Display for DetailType {
 /// read it, and a missing key breaks those more easily than a null.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusDetail {
-    /// Which repository.
     pub repo: RepoName,
     /// Which pull request there; for CodeGenie, the one to be replaced.
     pub pr_number: u64,
@@ -164,7 +158,6 @@ pub struct BusDetail {
 /// to name, and the issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestAsk {
-    /// Which repository.
     pub repo: RepoName,
     /// There is none to be replaced.
     pub pr_number: Option<u64>,

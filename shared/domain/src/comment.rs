@@ -237,7 +237,6 @@ pub fn missing_replacement(record: &Record, why: &str) -> Notice {
 pub struct Notice {
     /// Less than 100 ASCII characters: SNS takes no more.
     pub subject: String,
-    /// Plain text.
     pub body: String,
 }
 

@@ -23,9 +23,7 @@ pub struct Case<'a> {
     pub live: Option<&'a Live>,
     /// The vulnerability's row, for the budget that never resets.
     pub vulnerability: Option<&'a Vulnerability>,
-    /// The numbers.
     pub policy: &'a Policy,
-    /// The time.
     pub now: Timestamp,
 }
 
@@ -38,15 +36,11 @@ pub enum Classification {
     UpdateBranch,
     /// Run the checks again.
     RetryChecks,
-    /// Wake Policy Bot.
     RetriggerPolicyBot,
     /// Ask the SOD validator again.
     RetriggerSodCheck,
-    /// Wake Approver Bot.
     RetriggerApproverBot,
-    /// Wake Automerge Bot.
     RetriggerMerge,
-    /// Call a person.
     NeedsIntervention,
     /// Leave it alone, this time.
     NoAction,
@@ -105,7 +99,6 @@ pub struct Diagnosis {
     pub classification: Classification,
     /// The rule that matched.
     pub rule: RuleName,
-    /// What it saw.
     pub evidence: Vec<String>,
     /// The next rule that would have matched.
     pub next: Option<RuleName>,

@@ -25,9 +25,7 @@ pub struct Fact {
     pub pr: PrId,
     /// When, by the payload: never the clock of whoever received it.
     pub occurred_at: Timestamp,
-    /// Who did it.
     pub actor: Actor,
-    /// What it was.
     pub what: Happened,
 }
 
@@ -53,54 +51,41 @@ pub enum Happened {
     Edited(Described),
     /// Closed without a merge.
     Closed {
-        /// Who closed it.
         by: Option<String>,
         /// Why, if Suture did it.
         why: Option<ClosedBecause>,
     },
-    /// Merged.
     Merged {
-        /// Who merged it.
         by: Option<String>,
         /// Whether that was the automerge bot.
         by_automerge_bot: bool,
     },
     /// Check runs were asked for on this commit (`check_suite.requested`); none has a name yet.
     ChecksRequested {
-        /// On which commit.
         head: Sha,
     },
     /// One check or commit status reported.
     Check {
-        /// On which commit.
         head: Sha,
-        /// What it says.
         check: Check,
     },
-    /// Policy Bot reported.
     Policy {
-        /// On which commit.
         head: Sha,
-        /// What it says.
         report: PolicyReport,
     },
     /// An approver bot approved, or its approval was dismissed.
     Approval {
-        /// On which commit.
         head: Sha,
         /// Whose, and which way.
         approval: Approval,
     },
     /// Automerge Bot tried, or failed.
     Merge {
-        /// On which commit.
         head: Sha,
-        /// What it says.
         report: MergeReport,
     },
     /// The base branch got new commits: the pull request may be behind or in conflict now.
     BaseMoved {
-        /// Which branch moved.
         base: String,
     },
     /// GitHub was asked and this is the whole answer.
@@ -109,7 +94,6 @@ pub enum Happened {
     /// The sweep could not find out, or may not act; it comes back later.
     #[serde(skip)]
     Skipped {
-        /// Why.
         why: String,
         /// When, if that is known (the breaker's cooldown, GitHub's limit); otherwise after a growing pause.
         until: Option<Timestamp>,
@@ -129,7 +113,6 @@ pub enum Happened {
     /// A remedy's target has answered.
     #[serde(skip)]
     Remedy {
-        /// Which run.
         run: RunId,
         /// What became of it.
         news: RemedyNews,
@@ -145,15 +128,11 @@ pub enum Happened {
 pub struct Described {
     /// GitHub's node id, for GraphQL.
     pub node_id: Option<String>,
-    /// Head branch.
     pub branch: String,
-    /// Target branch.
     pub base_branch: String,
-    /// Head commit.
     pub head: Sha,
     /// Labels that mean something to Suture.
     pub labels: Vec<String>,
-    /// Draft?
     pub draft: bool,
     /// The vulnerability it fixes, if its text names one.
     pub vulnerability_id: Option<String>,
@@ -171,7 +150,6 @@ pub struct Described {
 pub enum ClosedBecause {
     /// A person said `/cancel`.
     Abandoned,
-    /// Close-and-reopen.
     Replaced,
 }
 
@@ -203,13 +181,9 @@ pub enum RemedyNews {
     /// The target took it; now its effect must show.
     Accepted,
     /// It was never done: the head moved, a guard said no, there was nothing to do, the breaker opened.
-    Dropped {
-        /// Which of these.
-        why: String,
-    },
+    Dropped { why: String },
     /// It was tried and did not work.
     Failed {
-        /// What went wrong.
         error: String,
         /// Whether it may be tried again: a definitive refusal may not.
         failure: Failure,
@@ -221,11 +195,9 @@ pub enum RemedyNews {
 /// A command of a person, with what the shell found out about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commanded {
-    /// What.
     pub command: Command,
     /// Where it came from.
     pub source: CommandSource,
-    /// Who.
     pub by: String,
     /// Whether they may; the sentence says why not.
     pub permission: Result<(), String>,
@@ -243,21 +215,14 @@ pub struct Commanded {
 pub enum Actor {
     /// A webhook of no particular actor: a person, or GitHub itself.
     GithubWebhook,
-    /// CodeGenie.
     Codegenie,
-    /// Jenkins, reporting directly.
     Jenkins,
-    /// Policy Bot.
     PolicyBot,
-    /// Approver Bot.
     ApproverBot,
-    /// Automerge Bot.
     AutomergeBot,
-    /// A sweep.
     Reconciler,
     /// The Car Bridge, working on the command queue.
     CommandQueue,
-    /// The admin API.
     AdminApi,
 }
 
@@ -265,7 +230,6 @@ pub enum Actor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EventKind {
-    /// Opened, or adopted.
     PrOpened,
     /// Closed without a merge.
     PrClosed,
@@ -281,7 +245,6 @@ pub enum EventKind {
     BaseMoved,
     /// It takes another one's place, or the other way round.
     PrLinked,
-    /// Checks began.
     ChecksStarted,
     /// One of several checks reported; the state did not change.
     CheckReported,
@@ -289,7 +252,6 @@ pub enum EventKind {
     ChecksPassed,
     /// A required check failed.
     ChecksFailed,
-    /// Policy Bot began.
     PolicyStarted,
     /// Policy Bot said yes.
     PolicyPassed,
@@ -299,9 +261,7 @@ pub enum EventKind {
     ApprovalGranted,
     /// An approval was taken back.
     ApprovalDismissed,
-    /// Automerge Bot tried.
     MergeAttempted,
-    /// Automerge Bot merged.
     MergeSucceeded,
     /// Automerge Bot could not.
     MergeFailed,
@@ -445,17 +405,12 @@ impl fmt::Display for EventKind {
 /// One row of the log. Written once, never changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Whose.
     pub pr: PrId,
-    /// The fact's time.
     pub occurred_at: Timestamp,
-    /// The fact's id.
     pub id: EventId,
     /// 0 for the fact itself; 1, 2, … for the further hops it led to.
     pub hop: u8,
-    /// What kind.
     pub kind: EventKind,
-    /// Who did it.
     pub source: Actor,
     /// The state left, if the state changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -90,9 +90,7 @@ impl fmt::Display for RepoName {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PrId {
-    /// Where it lives.
     pub repo: RepoName,
-    /// Its number there.
     pub number: u64,
 }
 
@@ -146,7 +144,6 @@ impl fmt::Display for PrId {
 pub struct Sha(String);
 
 impl Sha {
-    /// All digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -26,11 +26,8 @@ const FLAGGED_PERCENT: u64 = 50;
 /// What insights need of one event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// Whose.
     pub pr: PrId,
-    /// When.
     pub at: Timestamp,
-    /// What kind.
     pub kind: EventKind,
     /// The state left, if the state changed.
     pub from: Option<State>,
@@ -159,7 +156,6 @@ pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<Stri
 pub struct Stay {
     /// Where; nowhere in particular means everywhere.
     pub repo: Option<RepoName>,
-    /// Which state.
     pub state: State,
     /// How often it was left.
     pub count: usize,
@@ -180,9 +176,7 @@ pub struct Stay {
 /// How changes of one kind became known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
-    /// Which kind.
     pub kind: EventKind,
-    /// By a webhook.
     pub told: u64,
     /// By a sweep, or never, because no webhook had told.
     pub missed: u64,
@@ -193,7 +187,6 @@ pub struct Heard {
 pub struct Tally {
     /// All that were claimed.
     pub claimed: u64,
-    /// That helped.
     pub helped: u64,
     /// That were answered by the failure they were to cure.
     pub failed_again: u64,
@@ -231,7 +224,6 @@ impl Tally {
 /// What the retries of one transient rule brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleRecord {
-    /// Which rule.
     pub rule: String,
     /// What became of them.
     pub tally: Tally,

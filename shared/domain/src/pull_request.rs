@@ -18,25 +18,19 @@ use crate::time::saturating_after;
 /// Everything Suture knows about one pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which one.
     pub id: PrId,
     /// GitHub's node id, for GraphQL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
-    /// Head branch.
     pub branch: String,
-    /// Target branch.
     pub base_branch: String,
     /// The vulnerability it fixes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vulnerability_id: Option<String>,
-    /// Where it stands.
     pub state: State,
-    /// The state's detail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substatus: Option<Substatus>,
 
-    /// The head commit.
     pub head_sha: Sha,
     /// When the head became that.
     pub head_at: Timestamp,
@@ -66,7 +60,6 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_at: Option<Timestamp>,
 
-    /// Attempts per strategy.
     #[serde(default, skip_serializing_if = "RetryCounts::is_empty")]
     pub retry_counts: RetryCounts,
     /// Remedies in this life, whatever the strategy.
@@ -78,7 +71,6 @@ pub struct Record {
     /// When Suture last did something about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_remediation_at: Option<Timestamp>,
-    /// What that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation_action: Option<Strategy>,
     /// The remedy under way.
@@ -100,10 +92,8 @@ pub struct Record {
     /// A draft is watched, never remedied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,
-    /// Changed lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Why automation stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Blocked>,
     /// What observe mode last said it would do.
@@ -165,7 +155,6 @@ fn is_zero(count: &u32) -> bool {
 /// Signals of a commit that is not the head yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyHead {
-    /// Which commit.
     pub sha: Sha,
     /// What is known about it.
     pub signals: Signals,
@@ -174,9 +163,7 @@ pub struct EarlyHead {
 /// The remedy under way, as far as deciding needs it; the rest is in its run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveRun {
-    /// Which run.
     pub id: RunId,
-    /// What it does.
     pub strategy: Strategy,
     /// The head it was decided on.
     pub head_sha: Sha,
@@ -202,7 +189,6 @@ pub struct ActiveRun {
 /// What the check run on the head last showed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
-    /// On which commit.
     pub head: Sha,
     /// A digest of all it said but the times: as long as this stays, it is left alone.
     pub digest: u64,
@@ -231,23 +217,19 @@ pub struct Dropped {
 /// A refusal that trying again does not change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedForGood {
-    /// What was refused.
     pub strategy: Strategy,
-    /// Why.
     pub why: String,
 }
 
 /// Why automation stopped, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
-    /// In a sentence.
     pub reason: String,
     /// The state it was given up in.
     pub state: State,
     /// What would disprove it.
     #[serde(default)]
     pub until: Until,
-    /// Since when.
     pub at: Timestamp,
 }
 
@@ -267,7 +249,6 @@ pub enum Until {
 pub struct Suspect {
     /// What does not add up.
     pub why: String,
-    /// Since when.
     pub since: Timestamp,
 }
 
@@ -415,7 +396,6 @@ impl Record {
     }
 }
 
-/// That many seconds.
 #[must_use]
 pub fn seconds(secs: u32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(secs))

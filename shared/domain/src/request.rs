@@ -55,7 +55,6 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Somebody asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     /// The name of the run it gets: the same in every repetition.
@@ -71,7 +70,6 @@ pub struct Ask {
 /// The one that waits or is worked on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Its run.
     pub run: RunId,
     /// When what it is about happened.
     pub at: Timestamp,
@@ -82,7 +80,6 @@ pub struct Asked {
     pub requested_by: Option<String>,
     /// When the first of those came that it stands for.
     pub first_at: Timestamp,
-    /// Not before this.
     pub due_at: Timestamp,
     /// How many it stands for, itself included.
     pub stands_for: u32,
@@ -143,16 +140,12 @@ pub enum Answer {
     /// This very one was asked for before; it waits, is under way or over.
     Known(Standing),
     /// Something newer waits, is under way or was looked at: that shows what this one would.
-    Superseded {
-        /// By which run.
-        by: RunId,
-    },
+    Superseded { by: RunId },
 }
 
 /// How far the same ask has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It waits.
     Waiting,
     /// Somebody is at it.
     Running,
@@ -176,11 +169,9 @@ pub struct Queued {
 /// Whether it may begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begin {
-    /// It begins.
     Begun {
         /// The request, as it is to be.
         request: Box<Request>,
-        /// What is begun.
         asked: Box<Asked>,
         /// One whose worker is gone, and which something newer has superseded.
         overtaken: Option<RunId>,
@@ -194,16 +185,12 @@ pub enum Begin {
     },
     /// Somebody is at it.
     Busy {
-        /// Who.
         by: String,
         /// Until when at the latest.
         until: Timestamp,
     },
     /// It waits for quiet, or for its next try.
-    NotYet {
-        /// Until when.
-        until: Timestamp,
-    },
+    NotYet { until: Timestamp },
     /// Nobody waits for anything.
     Nothing,
 }
@@ -215,23 +202,19 @@ pub enum End<'a> {
     Done,
     /// Somebody did not want it any more: neither a failure nor a try.
     Cancelled,
-    /// It went wrong.
     Failed(&'a str),
 }
 
 /// What follows from that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Then {
-    /// Nothing.
     Over,
     /// Something newer takes its place.
     Superseded {
-        /// Which run.
         by: RunId,
     },
     /// It is tried again.
     Again {
-        /// When.
         at: Timestamp,
     },
     /// It was tried often enough.

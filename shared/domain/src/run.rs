@@ -54,7 +54,6 @@ pub enum RunTrigger {
     CheckRun,
     /// A call of the admin API.
     AdminApi,
-    /// The scheduler.
     Schedule,
     /// An event from outside.
     Webhook,
@@ -63,7 +62,6 @@ pub enum RunTrigger {
 /// Something that was undone, or could not be, when a run was cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompensationEntry {
-    /// When.
     pub at: Timestamp,
     /// What was undone, such as `budget returned`.
     pub what: String,
@@ -75,14 +73,11 @@ pub struct CompensationEntry {
 /// The record. Absent things are not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its name.
     pub id: RunId,
     /// The pull request it is about; a sweep is about none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pr: Option<PrId>,
-    /// What it does.
     pub kind: RunKind,
-    /// Where it stands.
     pub state: RunState,
     /// The head it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,10 +124,8 @@ pub struct Run {
     /// How it ended, in a word or two, such as `conflict`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
     /// How long it took from claim to end.
@@ -412,7 +405,6 @@ impl Run {
 mod tests {
     use super::*;
 
-    /// Seconds after noon.
     fn at(secs: i64) -> Timestamp {
         "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(secs)
     }

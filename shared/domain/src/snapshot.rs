@@ -26,18 +26,13 @@ pub struct Snapshot {
 /// Open, closed or merged, as GitHub sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Life {
-    /// Open.
     Open,
     /// Closed without a merge.
     Closed {
-        /// When.
         at: Timestamp,
     },
-    /// Merged.
     Merged {
-        /// When.
         at: Timestamp,
-        /// By whom.
         by: Option<String>,
         /// Whether that is the automerge bot.
         by_automerge_bot: bool,
@@ -47,7 +42,6 @@ pub enum Life {
 /// What only the living GitHub and Jenkins know; never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live {
-    /// Merge conflicts?
     pub mergeable: Mergeable,
     /// Commits the head is behind its base, by comparison; `None` if not compared.
     pub behind_by: Option<u32>,
@@ -60,12 +54,9 @@ pub struct Live {
 /// GitHub computes this lazily: unknown is asked again, and is never a conflict (rule 13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mergeable {
-    /// Not computed yet.
     #[default]
     Unknown,
-    /// No conflicts.
     Clean,
-    /// Conflicts.
     Conflicting,
 }
 
@@ -77,10 +68,7 @@ pub enum Build {
     /// It has finished, and GitHub was never told.
     Finished,
     /// It is at work, since this time.
-    Building {
-        /// Since when.
-        since: Timestamp,
-    },
+    Building { since: Timestamp },
     /// Jenkins does not answer.
     Unreachable,
 }

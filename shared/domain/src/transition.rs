@@ -9,7 +9,6 @@ use crate::state::State;
 /// What makes a pull request change its state, in the words of seed §2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
-    /// CI checks begin.
     ChecksBegin,
     /// All required checks complete successfully.
     ChecksSucceed,
@@ -258,9 +257,7 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
 /// One step of a walk: `state` is where it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hop {
-    /// What was pulled.
     pub trigger: Trigger,
-    /// Where it led.
     pub state: State,
 }
 

@@ -86,9 +86,6 @@ pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::Fet
 }
 
 /// The names of the two tables.
-///
-/// # Errors
-/// [`ConfigError::Missing`].
 pub fn tables(environment: &impl Environment) -> Result<Names, ConfigError> {
     Ok(Names {
         state: environment.required("SUTURE_STATE_TABLE")?,
@@ -97,9 +94,6 @@ pub fn tables(environment: &impl Environment) -> Result<Names, ConfigError> {
 }
 
 /// Where to publish.
-///
-/// # Errors
-/// [`ConfigError::Missing`].
 pub fn addresses(environment: &impl Environment) -> Result<Addresses, ConfigError> {
     Ok(Addresses {
         queue_url: environment.required("SUTURE_COMMAND_QUEUE_URL")?,
@@ -109,9 +103,6 @@ pub fn addresses(environment: &impl Environment) -> Result<Addresses, ConfigErro
 }
 
 /// The store and the publisher, on AWS or whatever `AWS_ENDPOINT_URL` points to.
-///
-/// # Errors
-/// [`ConfigError::Missing`].
 pub async fn backends(environment: &impl Environment) -> Result<(DynamoStore, AwsOutlets), ConfigError> {
     let (names, addresses) = (tables(environment)?, addresses(environment)?);
     let config = config().await?;

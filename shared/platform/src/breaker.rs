@@ -52,17 +52,11 @@ async fn replace<S: Store>(
 }
 
 /// The breaker as it is.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn load<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
     Ok(read(store, now).await?.0.as_of(now))
 }
 
 /// Counts how a remedy ended. Counting it twice changes nothing.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn count<S: Store>(store: &S, run: &RunId, ended: Ended, now: Timestamp) -> Result<(), StoreError> {
     let set = match ended {
         Ended::Succeeded => "succeeded",
@@ -79,9 +73,6 @@ pub async fn count<S: Store>(store: &S, run: &RunId, ended: Ended, now: Timestam
 }
 
 /// The outcomes that count now.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn minutes<S: Store>(
     store: &S,
     breaker: &Breaker,
@@ -106,9 +97,6 @@ fn ids(item: &Item, attribute: &str) -> BTreeSet<RunId> {
 }
 
 /// Trips it if too much has failed. Only one of many who find out gets to say so.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn evaluate<S: Store>(
     store: &S,
     settings: &BreakerSettings,
@@ -126,9 +114,6 @@ pub async fn evaluate<S: Store>(
 }
 
 /// Whether this run's remedy may be dispatched now; if it is to be the probe, it is the only one once this has answered.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn may_dispatch<S: Store>(
     store: &S,
     run: &RunId,
@@ -147,9 +132,6 @@ pub async fn may_dispatch<S: Store>(
 }
 
 /// The remedy of a run has ended; if it was the probe, the breaker closes or opens.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn probe_ended<S: Store>(
     store: &S,
     run: &RunId,
@@ -161,9 +143,6 @@ pub async fn probe_ended<S: Store>(
 }
 
 /// A person says that the trouble is over.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn reset<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
     let reset = change(store, now, |breaker| Some(breaker.reset(now))).await?;
     reset.ok_or(StoreError::Contended)

@@ -14,7 +14,6 @@ use crate::secrets::{Renewal, Vault};
 /// GitHub and Jenkins, with credentials that follow their secrets.
 #[derive(Debug)]
 pub struct Clients {
-    /// GitHub.
     pub github: GitHub,
     /// Jenkins, if there is one.
     pub jenkins: Option<Jenkins>,
@@ -119,9 +118,6 @@ pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, Config
 }
 
 /// Who we are to Jenkins.
-///
-/// # Errors
-/// [`ConfigError::Missing`].
 pub fn login(environment: &impl Environment) -> Result<Login, ConfigError> {
     let user = environment.required("SUTURE_JENKINS_USER")?;
     Ok(Login::Token { user, token: environment.required("SUTURE_JENKINS_TOKEN")? })

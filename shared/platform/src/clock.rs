@@ -14,14 +14,12 @@ pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Time as its user sees it pass.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// Now.
     fn now(&self) -> Timestamp;
 
     /// Lets this much time pass.
     fn sleep(&self, pause: Duration) -> Pause;
 }
 
-/// The machine's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

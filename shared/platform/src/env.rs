@@ -38,15 +38,11 @@ pub trait Environment {
     fn get(&self, name: &str) -> Option<String>;
 
     /// The value of a variable that must be set.
-    ///
-    /// # Errors
-    /// [`ConfigError::Missing`].
     fn required(&self, name: &'static str) -> Result<String, ConfigError> {
         self.get(name).ok_or(ConfigError::Missing(name))
     }
 }
 
-/// The process's own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessEnv;
 
@@ -76,9 +72,6 @@ pub fn log(environment: &impl Environment) -> Log {
 }
 
 /// An address like `https://example.org`, without a slash at its end.
-///
-/// # Errors
-/// [`ConfigError::Invalid`].
 pub fn url(name: &'static str, text: &str) -> Result<Uri, ConfigError> {
     let url: Result<Uri, _> = text.trim().trim_end_matches('/').parse();
     let url = url.map_err(|error| ConfigError::invalid(name, error))?;

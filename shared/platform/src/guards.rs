@@ -14,7 +14,6 @@ pub enum Lease {
     Held,
     /// Somebody else holds it.
     Taken {
-        /// Who.
         by: String,
         /// Until when, if nothing happens.
         until: Timestamp,
@@ -74,9 +73,6 @@ async fn give<S: Store>(store: &S, key: Key, holder: &str, now: Timestamp) -> Re
 }
 
 /// Takes a lease, or prolongs one's own.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn take_lease<S: Store>(
     store: &S,
     name: &str,
@@ -88,9 +84,6 @@ pub async fn take_lease<S: Store>(
 }
 
 /// Gives a lease back; one that is not one's own stays.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn give_lease<S: Store>(store: &S, name: &str, holder: &str, now: Timestamp) -> Result<(), StoreError> {
     give(store, lease_key(name), holder, now).await
 }
@@ -100,7 +93,6 @@ pub async fn give_lease<S: Store>(store: &S, name: &str, holder: &str, now: Time
 pub enum Slot {
     /// There was, and it is held until the time asked for.
     Held,
-    /// There was none.
     Full {
         /// When the first will be free, if nothing happens.
         until: Timestamp,
@@ -108,9 +100,6 @@ pub enum Slot {
 }
 
 /// Takes one of a repository's slots, or prolongs one's own.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn take_slot<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -123,9 +112,6 @@ pub async fn take_slot<S: Store>(
 }
 
 /// Takes one of the slots of anything that has a name, or prolongs one's own.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn take_place<S: Store>(
     store: &S,
     name: &str,
@@ -149,9 +135,6 @@ pub async fn take_place<S: Store>(
 }
 
 /// Gives a slot back.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn give_slot<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -163,9 +146,6 @@ pub async fn give_slot<S: Store>(
 }
 
 /// Gives a slot of anything that has a name back.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn give_place<S: Store>(
     store: &S,
     name: &str,
@@ -183,9 +163,6 @@ pub async fn give_place<S: Store>(
 }
 
 /// Counts one more within the current stretch of time, for all processes together, and answers how many that makes.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn count_in<S: Store>(
     store: &S,
     name: &str,
@@ -206,9 +183,6 @@ fn hold_off_key(name: &str) -> Key {
 }
 
 /// Until when nobody may call somebody, because one of us was told to wait.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn held_off<S: Store>(store: &S, name: &str, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
     let row = store.get(&hold_off_key(name), now).await?;
     let until = row.as_ref().and_then(|item| text_of(item, NOT_BEFORE)).and_then(|until| until.parse().ok());
@@ -216,9 +190,6 @@ pub async fn held_off<S: Store>(store: &S, name: &str, now: Timestamp) -> Result
 }
 
 /// Tells all processes to wait. A shorter wait does not replace a longer one.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Timestamp) -> Result<(), StoreError> {
     if held_off(store, name, now).await?.is_some_and(|known| known >= until) {
         return Ok(());
@@ -249,18 +220,12 @@ fn who_paused(row: &Item) -> Option<String> {
 }
 
 /// Who has stopped Suture from acting, if anybody has.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn paused<S: Store>(store: &S, now: Timestamp) -> Result<Option<String>, StoreError> {
     Ok(store.get(&pause_key(), now).await?.and_then(|row| who_paused(&row)))
 }
 
 /// Stops all acting at once, until somebody lets it go on. Answers who has stopped it now: a request that is repeated, or comes
 /// late, undoes nothing that was said after it.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn pause<S: Store>(
     store: &S,
     by: &str,
@@ -271,9 +236,6 @@ pub async fn pause<S: Store>(
 }
 
 /// Lets Suture act again, unless somebody has stopped it after this was said. Answers who has stopped it now.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn unpause<S: Store>(store: &S, said_at: Timestamp, now: Timestamp) -> Result<Option<String>, StoreError> {
     switch(store, None, said_at, now).await
 }
@@ -317,9 +279,6 @@ async fn switch<S: Store>(
 }
 
 /// Who holds a repository's slots.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn slot_holders<S: Store>(
     store: &S,
     repo: &RepoName,

@@ -14,7 +14,6 @@ pub fn hashed(parts: &[&str]) -> String {
     hash(&bytes)
 }
 
-/// SHA-256, in hexadecimal.
 #[must_use]
 pub fn hash(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -56,9 +56,6 @@ fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, Item) -> Resu
 }
 
 /// What is due at this moment. Costs what is due, whatever is open.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<Due, StoreError> {
     let [a, b, c, d] = rows::due_shards();
     let shards = tokio::try_join!(
@@ -95,9 +92,6 @@ async fn due_shard<S: Store>(store: &S, shard: String, most: u32, now: Timestamp
 }
 
 /// Pull requests of a repository, by state and number.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn pull_requests<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -130,9 +124,6 @@ async fn base_page<S: Store>(
 }
 
 /// Whether anything of ours is open on a base.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: Timestamp) -> Result<bool, StoreError> {
     let mut after = None;
     loop {
@@ -148,9 +139,6 @@ pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: T
 }
 
 /// What is open on a base: the index says which, and only their records are read.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn on_base<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -172,9 +160,6 @@ pub async fn on_base<S: Store>(
 }
 
 /// Pull requests of a repository in one state, the highest numbers first, at most so many.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn newest<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -189,9 +174,6 @@ pub async fn newest<S: Store>(
 }
 
 /// Runs of a pull request, or sweeps, the newest first.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn runs_of<S: Store>(
     store: &S,
     pr: Option<&PrId>,
@@ -211,9 +193,6 @@ pub async fn runs_of<S: Store>(
 }
 
 /// Events of a pull request.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn events<S: Store>(
     store: &S,
     pr: &PrId,
@@ -227,9 +206,6 @@ pub async fn events<S: Store>(
 }
 
 /// The repositories that have, or have had, pull requests of ours.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn repos<S: Store>(store: &S, now: Timestamp) -> Result<BTreeSet<RepoName>, StoreError> {
     let row = store.get(&rows::repos_key(), now).await?;
     Ok(row.as_ref().map(rows::repos_of).unwrap_or_default())
@@ -240,16 +216,12 @@ pub async fn repos<S: Store>(store: &S, now: Timestamp) -> Result<BTreeSet<RepoN
 pub struct DayReading {
     /// Which day, in UTC.
     pub day: Date,
-    /// The newest first?
     pub backwards: bool,
     /// At most so many events of each of its parts.
     pub most: u32,
 }
 
 /// What is worth telling of a day, over all pull requests, in order; and whether that is all of it.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn of_day<S: Store>(
     store: &S,
     reading: DayReading,
@@ -297,27 +269,18 @@ async fn day_part<S: Store>(
 }
 
 /// Records, in any order; what is not there or cannot be understood is left out.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn records<S: Store>(store: &S, prs: &[PrId], now: Timestamp) -> Result<Vec<Record>, StoreError> {
     let keys: Vec<Key> = prs.iter().map(rows::record_key).collect();
     read_many(store, &keys, now).await
 }
 
 /// Runs, in any order; what is not there or cannot be understood is left out.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn runs<S: Store>(store: &S, ids: &[RunId], now: Timestamp) -> Result<Vec<Run>, StoreError> {
     let keys: Vec<Key> = ids.iter().map(rows::run_key).collect();
     read_many(store, &keys, now).await
 }
 
 /// Requests, in any order; what is not there or cannot be understood is left out.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn requests<S: Store>(store: &S, keys: &[String], now: Timestamp) -> Result<Vec<Request>, StoreError> {
     let keys: Vec<Key> = keys.iter().map(|key| rows::request_key(key)).collect();
     read_many(store, &keys, now).await
@@ -333,9 +296,6 @@ async fn read_many<S: Store, T: DeserializeOwned>(
 }
 
 /// The pull requests whose head this commit is or was: what says only a commit finds its pull request here.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn by_head<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -347,9 +307,6 @@ pub async fn by_head<S: Store>(
 }
 
 /// What is known about a vulnerability on a base branch; nothing is the same as nothing open.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn vulnerability<S: Store>(
     store: &S,
     repo: &RepoName,

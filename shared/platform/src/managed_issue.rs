@@ -13,7 +13,6 @@ const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// An issue that Suture wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManagedIssueRow {
-    /// Its number.
     pub number: u64,
     /// Whether pinning it was tried: if there was no room, or a person unpinned it, that is so.
     pub pinned: bool,
@@ -24,9 +23,6 @@ fn row_key(repo: &RepoName, key: &str) -> Key {
 }
 
 /// The issue of this key, if it was written.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn load<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -37,9 +33,6 @@ pub async fn load<S: Store>(
 }
 
 /// Remembers which issue was written under this key.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn save<S: Store>(
     store: &S,
     repo: &RepoName,

@@ -32,7 +32,6 @@ pub const MOST_A_DAY: u32 = 5_000;
 /// What there is, for everybody; who may see what is asked when it is shown.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counted {
-    /// The repositories.
     pub repos: BTreeSet<RepoName>,
     listed: Vec<Listed>,
     /// Of what may be stale, and of what a person has.
@@ -43,11 +42,8 @@ pub struct Counted {
 /// One state's pull requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {
-    /// Which state.
     pub state: State,
-    /// How many.
     pub count: u64,
-    /// Of these, stale.
     pub stale: u64,
     /// The one that has been there longest.
     pub oldest: Option<(PrId, Timestamp)>,
@@ -115,9 +111,6 @@ fn may_be_stale(entry: &Listed, policies: &Policies, now: Timestamp) -> bool {
 }
 
 /// Counts what there is: for `/api/overview`, and for the status issue.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> Result<Counted, StoreError> {
     let repos = lookup::repos(store, now).await?;
     let names: Vec<&RepoName> = repos.iter().collect();
@@ -218,9 +211,6 @@ impl Day {
 }
 
 /// Reads one day of the log.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<Day, StoreError> {
     let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
     let (events, whole) = lookup::of_day(store, reading, now).await?;
@@ -228,9 +218,6 @@ pub async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result
 }
 
 /// What has happened today, of the repositories one may see: the last of the days at `/api/overview`.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn today<S: Store>(
     store: &S,
     sees: impl Fn(&RepoName) -> bool,

@@ -36,10 +36,7 @@ pub enum Taken {
     /// This very one was taken before.
     Known(Standing),
     /// Something newer shows what this one would.
-    Superseded {
-        /// By which run.
-        by: RunId,
-    },
+    Superseded { by: RunId },
     /// The day has no room for it, in a sentence; what is due is left to the schedule.
     OverLimit(String),
 }
@@ -119,9 +116,6 @@ async fn pause(name: &str, attempt: u32) {
 
 /// Counts one more request of today, and says if that is one too many. Everything is exempt: it is rare, and asked for when
 /// much is wrong.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn over_limit<S: Store>(
     store: &S,
     policies: &Policies,
@@ -228,17 +222,11 @@ fn cancel_name(run: &RunId) -> String {
 }
 
 /// Asks a sweep to stop at its next stage boundary, claim or write.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn tell_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
     guards::hold_off(store, &cancel_name(run), saturating_after(now, CANCEL_FOR), now).await
 }
 
 /// Whether somebody has asked a sweep to stop.
-///
-/// # Errors
-/// If the store cannot be read.
 pub async fn is_told_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<bool, StoreError> {
     Ok(guards::held_off(store, &cancel_name(run), now).await?.is_some())
 }
@@ -295,9 +283,6 @@ pub enum MayBegin {
 }
 
 /// Begins with what waits under a key: the request and its run, in one write.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn begin<S: Store>(
     store: &S,
     policies: &Policies,
@@ -378,9 +363,6 @@ async fn failed<S: Store>(
 }
 
 /// A visit has ended: the request and its run are written together. `close` makes the run what it is to be.
-///
-/// # Errors
-/// If the store cannot be read or written.
 pub async fn end<S: Store>(
     store: &S,
     policies: &Policies,

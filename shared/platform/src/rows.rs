@@ -44,7 +44,6 @@ pub fn record_key(pr: &PrId) -> Key {
     Key::state(format!("PR#{pr}"))
 }
 
-/// An undelivered effect.
 #[must_use]
 pub fn effect_key(id: &EffectId) -> Key {
     Key::state(format!("OUT#{id}"))
@@ -62,7 +61,6 @@ pub fn vulnerability_key(repo: &RepoName, base: &str, id: &str) -> Key {
     Key::state(format!("VULN#{repo}#{base}#{id}"))
 }
 
-/// A run.
 #[must_use]
 pub fn run_key(id: &RunId) -> Key {
     Key::state(format!("RUN#{id}"))
@@ -193,7 +191,6 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The row itself.
     #[must_use]
     pub fn key(&self) -> Key {
         match self {
@@ -219,9 +216,7 @@ impl Subject {
 /// One entry of the `due` index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueEntry {
-    /// What is due.
     pub subject: Subject,
-    /// Since when.
     pub due_at: Timestamp,
     /// What people say about its urgency, in points.
     pub priority: i64,
@@ -241,9 +236,7 @@ pub fn due_entry(key: &Key, entry: &Item) -> Result<DueEntry, StoreError> {
 /// One entry of the `by_repo` index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Which pull request.
     pub pr: PrId,
-    /// Its state.
     pub state: State,
     /// Since when it has been in it.
     pub since: Timestamp,
@@ -401,7 +394,6 @@ pub fn runs_of(pr: Option<&PrId>) -> String {
 pub struct RunWrite {
     /// As it is to be.
     pub run: Run,
-    /// As it was.
     pub loaded: Option<u64>,
 }
 
@@ -507,7 +499,6 @@ pub fn prs_of_head(item: &Item) -> BTreeSet<u64> {
     numbers(item, "prs")
 }
 
-/// A vulnerability's row.
 #[must_use]
 pub fn vulnerability_of(item: &Item) -> Vulnerability {
     Vulnerability {

@@ -40,52 +40,25 @@ const ASKED_EVERY: SignedDuration = SignedDuration::from_mins(1);
 pub enum BadSecret {
     /// The reference is not one.
     #[error("{variable}: a reference to Secrets Manager is written secret:NAME#field")]
-    Reference {
-        /// Which variable.
-        variable: &'static str,
-    },
+    Reference { variable: &'static str },
     /// There is no such secret.
     #[error("{variable}: Secrets Manager has no secret `{secret}` here. Create it, or correct its name and region")]
-    Missing {
-        /// Which variable.
-        variable: &'static str,
-        /// Which secret.
-        secret: String,
-    },
+    Missing { variable: &'static str, secret: String },
     /// We may not read it.
     #[error(
         "{variable}: the secret `{secret}` may not be read. The function's role needs secretsmanager:GetSecretValue on it, and kms:Decrypt if it has a key of its own"
     )]
-    Denied {
-        /// Which variable.
-        variable: &'static str,
-        /// Which secret.
-        secret: String,
-    },
+    Denied { variable: &'static str, secret: String },
     /// It holds something else.
     #[error("{variable}: the secret `{secret}` is not a JSON object of texts")]
-    NotJson {
-        /// Which variable.
-        variable: &'static str,
-        /// Which secret.
-        secret: String,
-    },
+    NotJson { variable: &'static str, secret: String },
     /// It lacks the field.
     #[error("{variable}: the secret `{secret}` has no field `{field}`, or it is empty")]
-    NoField {
-        /// Which variable.
-        variable: &'static str,
-        /// Which secret.
-        secret: String,
-        /// Which field.
-        field: String,
-    },
+    NoField { variable: &'static str, secret: String, field: String },
     /// Secrets Manager does not answer.
     #[error("{variable}: the secret `{secret}` could not be read: {why}")]
     Unread {
-        /// Which variable.
         variable: &'static str,
-        /// Which secret.
         secret: String,
         /// What was seen of it.
         why: String,

@@ -65,7 +65,6 @@ impl Skip {
 /// What would be done about one pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Which.
     pub pr: String,
     /// What, in a sentence.
     pub what: String,
@@ -92,9 +91,7 @@ pub struct Summary {
     pub requests: u32,
     /// How many requests it stands for, itself included; 0 for the schedule's own.
     pub stands_for: u32,
-    /// Compared with GitHub.
     pub verified: u32,
-    /// Corrected by that.
     pub drifted: u32,
     /// Found to be merged or closed by that.
     pub ended: u32,
@@ -102,7 +99,6 @@ pub struct Summary {
     pub healthy: u32,
     /// Remedies claimed, by strategy.
     pub dispatched: BTreeMap<String, u32>,
-    /// Handed to people.
     pub escalated: u32,
     /// Of these, because a budget or the lifetime cap is used up: a loop that ends here.
     pub loop_blocked: u32,
@@ -119,7 +115,6 @@ pub struct Summary {
     pub delivered: u32,
     /// Effects that still could not be delivered.
     pub undelivered: u32,
-    /// Mails sent.
     pub notices: u32,
     /// Runs whose message was sent again, because it was lost or its worker gone.
     pub resent: u32,
@@ -158,7 +153,6 @@ pub struct Summary {
     pub store_units: f64,
     /// It stopped at its deadline; what it missed is still due.
     pub partial: bool,
-    /// Somebody cancelled it.
     pub cancelled: bool,
 }
 
@@ -205,7 +199,6 @@ impl Summary {
         self.store_units = after.units - before.units;
     }
 
-    /// Remedies claimed.
     #[must_use]
     pub fn claims(&self) -> u32 {
         self.dispatched.values().sum()
@@ -216,7 +209,6 @@ impl Summary {
         matches!(self.breaker.as_str(), "open" | "half_open")
     }
 
-    /// In one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let skipped: u32 = self.skipped.values().sum();

@@ -27,7 +27,6 @@ impl Line {
         Self { at, function, fields: Map::new(), metrics: Vec::new() }
     }
 
-    /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fields.insert(name.to_owned(), value.into());
@@ -43,7 +42,6 @@ impl Line {
         }
     }
 
-    /// Counts.
     #[must_use]
     pub fn count(mut self, name: &'static str, by: u64) -> Self {
         self.metrics.push((name, "Count"));
@@ -82,7 +80,6 @@ impl Line {
     }
 }
 
-/// Where lines go.
 pub struct Log {
     writer: Option<Mutex<Box<dyn Write + Send>>>,
     namespace: String,
@@ -101,13 +98,11 @@ impl Log {
         Self::to(io::stdout())
     }
 
-    /// To wherever.
     #[must_use]
     pub fn to(writer: impl Write + Send + 'static) -> Self {
         Self { writer: Some(Mutex::new(Box::new(writer))), namespace: NAMESPACE.to_owned() }
     }
 
-    /// To nobody.
     #[must_use]
     pub fn nowhere() -> Self {
         Self { writer: None, namespace: NAMESPACE.to_owned() }

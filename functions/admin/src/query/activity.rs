@@ -39,7 +39,6 @@ const MOST_EXPORTED_DAYS: i64 = 31;
 /// What the log of the last days suggests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// What it tells.
     pub insights: Insights,
     /// From how many days.
     pub days: usize,
@@ -50,17 +49,14 @@ pub struct Advice {
 /// How long a state lasts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dwell {
-    /// Which.
     pub state: State,
     /// How often it was left.
     pub count: u64,
-    /// In the middle.
     pub median_secs: u64,
     /// For all but one in twenty.
     pub p95_secs: u64,
 }
 
-/// What happened lately.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
     /// The last days, oldest first.
@@ -73,9 +69,6 @@ pub struct History {
 
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// What happened lately, as this caller sees it.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     pub async fn history(&self, caller: &Caller) -> Result<History, DeskError> {
         let today = rows::day_of(self.now());
         let dates = last_days(today);
@@ -141,9 +134,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
 
     /// The events of a stretch of time that changed something or are notable, in order, at most so many; and where to go on
     /// if there are more: with the time of the last one, which comes again.
-    ///
-    /// # Errors
-    /// [`DeskError`].
     pub async fn export(
         &self,
         caller: &Caller,

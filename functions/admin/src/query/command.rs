@@ -26,9 +26,7 @@ use platform::store::Store;
 /// A command that somebody gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// On what.
     pub pr: PrId,
-    /// What.
     pub command: Command,
     /// What else they said, such as a reason.
     pub args: Option<String>,
@@ -41,7 +39,6 @@ pub struct Ask {
 /// A command that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Its name.
     pub command: CommandId,
     /// The run that it opens, if it opens one.
     pub run: Option<RunId>,
@@ -64,9 +61,6 @@ pub struct SweepAsk {
 
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// Takes a command.
-    ///
-    /// # Errors
-    /// [`DeskError`]; nothing was asked for then.
     pub async fn command(&self, caller: &Caller, ask: Ask) -> Result<Asked, DeskError> {
         let record = self.record(caller, &ask.pr).await?;
         let command = ask.command;
@@ -102,9 +96,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// Asks for a sweep: its request and its run are there, pending, before anybody is told.
-    ///
-    /// # Errors
-    /// [`DeskError`]; nothing was asked for then.
     pub async fn sweep(&self, caller: &Caller, ask: SweepAsk) -> Result<RunId, DeskError> {
         let scope = self.scope(caller, &ask).await?;
         let now = self.now();

@@ -14,7 +14,6 @@ use platform::outlets::Outlets;
 use platform::rows::{self, Listed};
 use platform::store::{Cursor, Key, Store};
 
-/// Which pull requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     /// In this state only.
@@ -30,7 +29,6 @@ pub struct StalePlace {
     pub score: i64,
     /// Since when it was in its state.
     pub since: Timestamp,
-    /// Which it was.
     pub pr: PrId,
 }
 
@@ -53,9 +51,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// Pull requests by repository, state and number, and the last one if there may be more.
-    ///
-    /// # Errors
-    /// [`DeskError`].
     pub async fn pull_requests(
         &self,
         caller: &Caller,
@@ -97,9 +92,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// Stale pull requests by their place in the queue, and the last one's if there are more.
-    ///
-    /// # Errors
-    /// [`DeskError`].
     pub async fn stale(
         &self,
         caller: &Caller,
@@ -125,9 +117,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// Events of a pull request, and the last one's sort key if there may be more.
-    ///
-    /// # Errors
-    /// [`DeskError`].
     pub async fn events(
         &self,
         caller: &Caller,

@@ -45,25 +45,14 @@ pub enum DeskError {
     /// It is not there, or they may not know that it is.
     #[error("{0}")]
     NotFound(String),
-    /// They may not.
     #[error("{0}")]
     Forbidden(String),
     /// It does not make sense now.
     #[error("{why}")]
-    Conflict {
-        /// The stable code.
-        code: &'static str,
-        /// In a sentence.
-        why: String,
-    },
+    Conflict { code: &'static str, why: String },
     /// It does not make sense at all.
     #[error("{why}")]
-    Invalid {
-        /// The stable code.
-        code: &'static str,
-        /// In a sentence.
-        why: String,
-    },
+    Invalid { code: &'static str, why: String },
     /// There is no room for more of it now.
     #[error("{0}")]
     TooMany(String),
@@ -84,7 +73,6 @@ impl From<EngineError> for DeskError {
     }
 }
 
-/// The desk.
 #[derive(Debug)]
 pub struct Desk<S, O> {
     engine: Engine<S, O>,
@@ -108,7 +96,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         Self { engine, clock, github, jenkins, counted, days, fixes }
     }
 
-    /// Its engine.
     pub fn engine(&self) -> &Engine<S, O> {
         &self.engine
     }

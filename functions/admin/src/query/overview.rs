@@ -10,9 +10,6 @@ use platform::store::{Store, StoreError};
 
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// What there is, at most a few seconds old.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     pub async fn counted(&self) -> Result<Arc<Counted>, StoreError> {
         let now = self.now();
         let known = locked(&self.counted).clone();

@@ -23,21 +23,15 @@ const MOST_REMEMBERED: usize = 1_000;
 /// How a pull request stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// Its record.
     pub record: Record,
     /// What is known about its vulnerability.
     pub vulnerability: Option<Vulnerability>,
-    /// The newest first.
     pub events: Vec<Event>,
-    /// The newest first.
     pub runs: Vec<Run>,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// How a pull request stands.
-    ///
-    /// # Errors
-    /// [`DeskError`].
     pub async fn standing(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
         if !caller.sees(&pr.repo) {
             return Err(Self::unknown(pr));

@@ -36,9 +36,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// One run.
-    ///
-    /// # Errors
-    /// [`DeskError`].
     pub async fn run(&self, caller: &Caller, id: &RunId) -> Result<Run, DeskError> {
         let run = self.engine.run(id, self.now()).await?;
         let run = run.filter(|run| Self::shows(caller, run));
@@ -46,9 +43,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// Runs of a pull request, or sweeps, the newest first; and the last one if there may be more.
-    ///
-    /// # Errors
-    /// [`DeskError`].
     pub async fn runs(
         &self,
         caller: &Caller,
@@ -78,9 +72,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// Does something about a run, and answers how it is then.
-    ///
-    /// # Errors
-    /// [`DeskError`].
     pub async fn change_run(&self, caller: &Caller, id: &RunId, verb: Verb) -> Result<Run, DeskError> {
         let run = self.run(caller, id).await?;
         if run.state.is_terminal() {

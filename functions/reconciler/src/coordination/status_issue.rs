@@ -190,7 +190,6 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         Ok(Some(issues))
     }
 
-    /// What is down.
     async fn outages(&self, shown: &Shown<'_>) -> Result<Vec<(Timestamp, String)>, Failed> {
         let mut outages = Vec::new();
         for target in self.targets().await? {

@@ -77,7 +77,6 @@ impl Soft<Cow<'_, str>> {
 
 /// What JSON's scalars may be taken for.
 pub(crate) trait Scalar<'de>: Sized {
-    /// From a text.
     fn from_text(_: Cow<'de, str>) -> Option<Self> {
         None
     }

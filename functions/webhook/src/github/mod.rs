@@ -78,9 +78,7 @@ pub enum Reading {
 /// Something that concerns us, perhaps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
-    /// Where.
     pub repo: RepoName,
-    /// What happened.
     pub news: Option<News>,
     /// What somebody asked for, in their order.
     pub commands: Vec<CommandMessage>,
@@ -95,9 +93,7 @@ pub struct News {
     pub id: EventId,
     /// When it happened, by the payload.
     pub occurred_at: Timestamp,
-    /// Who did it.
     pub actor: Actor,
-    /// What happened.
     pub what: Happened,
     /// Whether a pull request that nobody has heard of begins with it. Otherwise only known ones hear it.
     pub begins: bool,
@@ -114,9 +110,7 @@ impl News {
 /// How to find the pull requests something is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// By their numbers.
     Numbers(Vec<u64>),
-    /// By their head.
     Head(Sha),
     /// By their base branch.
     Base(String),
@@ -154,7 +148,6 @@ impl Reader<'_> {
     }
 }
 
-/// Reads a webhook.
 #[must_use]
 pub fn read(delivery: &Delivery<'_>, policies: &Policies, own: &Own) -> Reading {
     if !is_delivery_id(delivery.id) {

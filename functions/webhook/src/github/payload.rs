@@ -38,7 +38,6 @@ macro_rules! payloads {
 
 payloads! {
     copied:
-    /// An App.
     App { id: Soft<u64>, }
     /// A repository of which only the identity matters.
     Place { id: Soft<u64>, }
@@ -58,15 +57,12 @@ payloads! {
 
 payloads! {
     borrowed:
-    /// A repository.
     Repository { id: Soft<u64>, full_name: Text<'a>, pushed_at: Time, }
     /// A person, a bot, or nobody any more.
     User { login: Text<'a>, }
-    /// A label.
     Label { name: Text<'a>, }
     /// Head or base of a pull request. Its repository may be gone, and is not looked at.
     End { r#ref: Text<'a>, sha: Text<'a>, }
-    /// A pull request.
     PullRequest {
         number: Soft<u64>,
         node_id: Text<'a>,
@@ -98,7 +94,6 @@ payloads! {
     }
     /// What a check run found.
     Output { title: Text<'a>, summary: Text<'a>, text: Text<'a>, }
-    /// A check suite.
     Suite {
         head_sha: Text<'a>,
         app: Part<App>,
@@ -107,7 +102,6 @@ payloads! {
         updated_at: Time,
         head_commit: Part<Commit>,
     }
-    /// A check run.
     CheckRun {
         id: Soft<u64>,
         name: Text<'a>,
@@ -144,7 +138,6 @@ payloads! {
         updated_at: Time,
         repository: Part<Repository<'a>>,
     }
-    /// A review.
     Review {
         node_id: Text<'a>,
         user: Part<User<'a>>,
@@ -161,7 +154,6 @@ payloads! {
         pull_request: Part<PullRequest<'a>>,
         repository: Part<Repository<'a>>,
     }
-    /// A comment.
     Comment {
         node_id: Text<'a>,
         user: Part<User<'a>>,

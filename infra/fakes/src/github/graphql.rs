@@ -303,7 +303,6 @@ impl Fakes {
         }
     }
 
-    /// REST cannot pin.
     fn pin_issue(&mut self, id: &str, by: &str) -> Result<Value, Failure> {
         let Some(Numbered::Issue(place)) = self.github.by_node.get(id).copied() else { return Err(no_node(id)) };
         let (repo, number) = (self.github.issues[place].repo, self.github.issues[place].number);

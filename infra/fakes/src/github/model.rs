@@ -54,13 +54,11 @@ pub struct Pull {
     pub draft: bool,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// Closed or merged.
     pub closed_at: Option<Timestamp>,
     pub merged_by: Option<String>,
     /// The commit the merge made.
     pub merge_commit: Option<Arc<str>>,
     pub labels: Vec<String>,
-    /// Reviews, oldest first.
     pub reviews: Vec<Review>,
     /// From a fork: check events name no pull request.
     pub fork: bool,

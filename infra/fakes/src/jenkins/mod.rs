@@ -24,7 +24,6 @@ use crate::settings::{ACTIONS_CHECK, JENKINS_CHECK, JENKINS_CONTEXT, Reports};
 pub(crate) const APP_ID: u64 = 12_345;
 const APP_SLUG: &str = "jenkins-ci";
 const LOGIN: &str = "jenkins-ci[bot]";
-/// GitHub's own App.
 const ACTIONS: (u64, &str, &str) = (15_368, "github-actions", "github-actions[bot]");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

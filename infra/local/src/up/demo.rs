@@ -69,7 +69,6 @@ const NEEDS_PERSON: [Fault; 3] = [Fault::RealTestFailure, Fault::PolicyMisconfig
 /// What the next demo continues from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct SavedDemo {
-    /// Counts restarts.
     generation: u64,
     last_number: u64,
     now: Timestamp,

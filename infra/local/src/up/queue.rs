@@ -26,7 +26,6 @@ const TABLE: &str = "suture-queue";
 const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// As long as a sweep may take.
 const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
-/// In characters.
 const MAX_REASON: usize = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,7 +23,6 @@ const WORD_LETTERS: std::ops::RangeInclusive<usize> = 2..=30;
 pub enum Asked {
     /// A command, and what stood after it on its line.
     Known {
-        /// The command.
         command: Command,
         /// The rest of the line, trimmed and at most [`ARGS_MAX_CHARS`] long.
         args: String,

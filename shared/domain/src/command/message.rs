@@ -20,9 +20,7 @@ pub struct CommandMessage {
     pub v: MessageVersion,
     /// Which pull request of the repository.
     pub pr_number: u64,
-    /// Which repository.
     pub repo: RepoName,
-    /// What is asked.
     pub command: Command,
     /// Where it was asked.
     pub source: CommandSource,
@@ -71,9 +69,7 @@ pub enum CommandSource {
     PrComment,
     /// A button of Suture's check run.
     CheckRun,
-    /// The admin API.
     AdminApi,
-    /// Our own reconciler.
     Reconciler,
 }
 
@@ -111,7 +107,6 @@ impl fmt::Display for CommandSource {
 pub struct MessageVersion;
 
 impl MessageVersion {
-    /// Its number.
     pub const NUMBER: u64 = 1;
 }
 

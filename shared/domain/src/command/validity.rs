@@ -18,7 +18,6 @@ use crate::state::State;
 pub(super) enum ValidIn {
     /// Whatever the state, as long as the pull request is open.
     AnyOpen,
-    /// In these alone.
     Only(&'static [When]),
 }
 
@@ -70,7 +69,6 @@ impl fmt::Display for ValidIn {
 /// What a command needs of whoever gives it. Two levels, each with a name on GitHub and one in the API.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Needs {
-    /// The ordinary level.
     Write,
     /// For what closes a pull request or lets a held-back remedy go.
     Maintain,
@@ -96,15 +94,12 @@ impl Needs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Permission {
-    /// See it.
     Read,
     /// Sort issues and pull requests.
     Triage,
-    /// Push to it.
     Write,
     /// Run it, short of the dangerous settings.
     Maintain,
-    /// Everything.
     Admin,
 }
 
@@ -189,7 +184,6 @@ impl fmt::Display for Role {
     }
 }
 
-/// Not a role.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not a role: expected viewer, operator or admin")]
 pub struct BadRole(pub String);
@@ -269,23 +263,16 @@ impl Situation {
 pub enum Refusal {
     /// The pull request is merged.
     #[error("`{command}` needs an open pull request, and this one is merged: nothing is left to do.")]
-    Merged {
-        /// What was asked.
-        command: Command,
-    },
+    Merged { command: Command },
     /// The pull request is closed.
     #[error("`{command}` needs an open pull request, and this one is closed: reopen it first.")]
-    Closed {
-        /// What was asked.
-        command: Command,
-    },
+    Closed { command: Command },
     /// The command makes no sense in this state.
     #[error(
         "`{command}` needs {}, and this pull request is {}. What would work now: {}.",
         .command.spec().valid_in, .situation.standing(), .situation.would_work()
     )]
     WrongState {
-        /// What was asked.
         command: Command,
         /// Where it was asked.
         situation: Situation,
@@ -296,19 +283,13 @@ pub enum Refusal {
         .situation.would_work()
     )]
     StillRunning {
-        /// What was asked.
         command: Command,
         /// Where it was asked.
         situation: Situation,
     },
     /// Whoever asked may not.
     #[error("`{command}` needs {}.", needs_and_has(*.command, *.requester))]
-    NotPermitted {
-        /// What was asked.
-        command: Command,
-        /// Who asked.
-        requester: Requester,
-    },
+    NotPermitted { command: Command, requester: Requester },
 }
 
 /// The end of "`/cancel` needs …": in the words of the place the person asked from.

@@ -24,11 +24,8 @@ const MAX_CHECKS: usize = 3;
 /// What a check run shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckText {
-    /// How it looks.
     pub mood: Mood,
-    /// The headline.
     pub title: String,
-    /// The rest, Markdown.
     pub summary: String,
     /// What people can ask for with one click.
     pub buttons: Vec<Button>,
@@ -42,7 +39,6 @@ pub enum Mood {
     Quiet,
     /// A person is needed.
     Person,
-    /// Green: merged.
     Done,
 }
 

@@ -23,7 +23,6 @@ pub enum Stage {
     Discovered,
     /// A person said yes.
     Approved,
-    /// CodeGenie was asked.
     InProgress,
     /// Its pull request is open.
     PrOpen,
@@ -47,7 +46,6 @@ impl Stage {
         }
     }
 
-    /// Its label.
     #[must_use]
     pub fn label(self, settings: &Backlog) -> String {
         format!("{}{}", settings.label_prefix, self.name())
@@ -65,20 +63,15 @@ impl Stage {
 pub enum Pull {
     /// There is none that we know of.
     None,
-    /// It is open.
     Open {
-        /// Its number.
         number: u64,
         /// Whether an approver has approved it.
         approved: bool,
         /// Whether a person holds it, it is a draft, or a remedy is under way: then it is not to be closed.
         taken: bool,
     },
-    /// It was merged.
     Merged {
-        /// Its number.
         number: u64,
-        /// When.
         at: Timestamp,
     },
     /// It was closed without a merge.
@@ -88,11 +81,8 @@ pub enum Pull {
 /// An open issue with a label of the pipeline, as it was just read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// Where.
     pub repo: RepoName,
-    /// Its number.
     pub number: u64,
-    /// Its labels.
     pub labels: Vec<String>,
     /// Whether somebody is assigned.
     pub assigned: bool,
@@ -102,7 +92,6 @@ pub struct Issue {
     pub vulnerability: Option<String>,
     /// Whether a person gave that vulnerability up with `/cancel`.
     pub abandoned: bool,
-    /// Its pull request.
     pub pull: Pull,
 }
 
@@ -117,7 +106,6 @@ impl Issue {
 pub struct Remembered {
     /// The stage it was last seen in.
     pub stage: Stage,
-    /// Since when.
     pub since: Timestamp,
     /// How often CodeGenie was asked.
     #[serde(default)]
@@ -140,15 +128,12 @@ const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(24);
 /// What to do about an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Where.
     pub repo: RepoName,
-    /// Which issue.
     pub number: u64,
     /// The stage it was decided on: if the issue is not there any more, somebody was faster.
     pub from: Stage,
     /// Since when it was there, which makes the step the same however often it is taken.
     pub since: Timestamp,
-    /// What.
     pub what: What,
 }
 
@@ -157,7 +142,6 @@ pub struct Step {
 pub enum What {
     /// Ask CodeGenie for a pull request, for the nth time.
     Ask {
-        /// The vulnerability.
         vulnerability: String,
         /// Which request it is, from 1.
         request: u32,
@@ -194,7 +178,6 @@ pub enum Why {
 pub struct May {
     /// Ask CodeGenie for pull requests.
     pub ask: bool,
-    /// Reject and urge.
     pub tidy: bool,
 }
 
@@ -207,9 +190,7 @@ pub fn urgent_label(settings: &Backlog) -> String {
 /// What follows from a look at the backlog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// What to do.
     pub steps: Vec<Step>,
-    /// What to remember.
     pub memory: Memory,
     /// Approved issues that wait for room.
     pub waiting: u32,

@@ -24,16 +24,13 @@ const ASK_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// A merge that may have broken something.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Merge {
-    /// When.
     pub at: Timestamp,
-    /// Which pull request.
     pub pr: PrId,
 }
 
 /// What one look at everything that is watched together has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
-    /// All answered 200.
     Well,
     /// At least one did not; which, and what it said.
     Sick(String),
@@ -57,14 +54,12 @@ pub struct Watch {
     pub judged: BTreeMap<String, Timestamp>,
 }
 
-/// Something is down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outage {
     /// The same for as long as it lasts, and of no other.
     pub key: String,
     /// When it was first seen.
     pub since: Timestamp,
-    /// What was seen.
     pub what: String,
     /// Where its issue is written.
     pub issue_repo: RepoName,
@@ -87,7 +82,6 @@ impl Outage {
 /// What follows from a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
-    /// What to remember.
     pub watch: Watch,
     /// Merges whose watch has ended well.
     pub verified: Vec<Merge>,

@@ -8,28 +8,20 @@ use crate::state::State;
 /// One state's pull requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
-    /// Which state.
     pub state: State,
-    /// How many.
     pub count: u64,
-    /// Of these, stale.
     pub stale: u64,
 }
 
-/// One repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repo {
-    /// Which.
     pub repo: RepoName,
-    /// Open pull requests.
     pub open: u64,
     /// Of these, with a person.
     pub needs_person: u64,
-    /// Of these, stale.
     pub stale: u64,
 }
 
-/// What happened today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it; they are those of `/api/overview`")]
 pub struct Today {
@@ -43,11 +35,8 @@ pub struct Today {
 /// A pull request that waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which.
     pub pr: PrId,
-    /// Since when.
     pub since: Timestamp,
-    /// Why.
     pub why: String,
 }
 
@@ -62,12 +51,9 @@ pub struct Issues {
     pub wip_limit: u32,
 }
 
-/// How things stand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Numbers {
-    /// All twelve states.
     pub states: Vec<Lane>,
-    /// Repositories, by name.
     pub repos: Vec<Repo>,
     /// What a person has, the longest waiting first.
     pub needs_person: Vec<Waiting>,

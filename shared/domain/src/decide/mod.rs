@@ -36,9 +36,7 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// What follows from a fact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// In one word.
     pub outcome: Outcome,
-    /// In one sentence.
     pub reason: String,
     /// The record to write, if anything is to be written. Its version is one higher than the one it was decided on.
     pub record: Option<Record>,
@@ -78,7 +76,6 @@ pub struct Effect {
     pub id: EffectId,
     /// The head it was decided on.
     pub head_sha: Sha,
-    /// What.
     pub what: EffectKind,
 }
 
@@ -88,11 +85,9 @@ pub struct Effect {
 pub enum EffectKind {
     /// Put a command onto the queue.
     Command(CommandMessage),
-    /// Tell people.
     Notice(Notice),
     /// Show on the head how it stands.
     CheckRun {
-        /// What is shown.
         text: CheckText,
         /// When that was so: an older one never replaces it.
         as_of: Timestamp,
@@ -102,22 +97,15 @@ pub enum EffectKind {
 /// What happens to a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunChange {
-    /// It is claimed.
     Open(Box<Run>),
     /// Its target has accepted; the proof must come by the deadline.
     Accepted {
-        /// Which.
         id: RunId,
-        /// What proves it.
         expects: &'static str,
-        /// By when.
         deadline: Timestamp,
     },
-    /// It is over.
     Ended {
-        /// Which.
         id: RunId,
-        /// How.
         end: RunEnd,
         /// In a few words.
         outcome: String,
@@ -127,7 +115,6 @@ pub enum RunChange {
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Its proof came.
     Completed,
     /// It was tried, and failed.
     Failed,
@@ -159,11 +146,8 @@ pub enum HeadChange {
 /// What changes on a vulnerability's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VulnerabilityChange {
-    /// On which base.
     pub base_branch: String,
-    /// Which vulnerability.
     pub id: String,
-    /// What.
     pub news: VulnerabilityNews,
 }
 
@@ -176,13 +160,11 @@ pub enum VulnerabilityNews {
     NoLongerOpen,
     /// A person gave it up.
     Abandoned,
-    /// One close-and-reopen more.
     CountReopen,
     /// One close-and-reopen less: it was never done.
     GiveBackReopen,
 }
 
-/// Decides.
 #[must_use]
 pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timestamp) -> Decision {
     let Some(record) = record else {

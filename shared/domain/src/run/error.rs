@@ -12,25 +12,16 @@ pub enum RunError {
     /// The table does not allow it.
     #[error("run `{run}` is {from} and cannot become {to}; it can become {}", .from.next_names())]
     InvalidTransition {
-        /// The run.
         run: RunId,
-        /// Its state.
         from: RunState,
         /// The state that was asked for.
         to: RunState,
     },
-    /// It has ended.
     #[error("run `{run}` is already {state} and does not change any more; start a new run instead")]
-    TerminalState {
-        /// The run.
-        run: RunId,
-        /// How it ended.
-        state: RunState,
-    },
+    TerminalState { run: RunId, state: RunState },
     /// Its worker disappeared before the first checkpoint.
     #[error("run `{run}` lost its worker at {since} before its first checkpoint; start a new run")]
     Orphaned {
-        /// The run.
         run: RunId,
         /// When its lease ran out.
         since: Timestamp,
@@ -38,7 +29,6 @@ pub enum RunError {
     /// Its checkpoints do not allow it to go on.
     #[error("run `{run}` cannot be resumed: {why}; see what it did, then start a new run")]
     ResumeFailed {
-        /// The run.
         run: RunId,
         /// What is in the way.
         why: String,
@@ -46,7 +36,6 @@ pub enum RunError {
     /// Somebody else works on it.
     #[error("run `{run}` is held by `{holder}` until {until}; try again then")]
     Leased {
-        /// The run.
         run: RunId,
         /// Who works on it.
         holder: String,
@@ -56,21 +45,14 @@ pub enum RunError {
     /// The event that would have proven it did not come.
     #[error("run `{run}` waited until {deadline} for {expects}, which did not come; see whether it arrived elsewhere")]
     WaitExpired {
-        /// The run.
         run: RunId,
         /// What it waited for.
         expects: String,
-        /// Until when.
         deadline: Timestamp,
     },
     /// Only what was cancelled is undone.
     #[error("run `{run}` is {state}; only cancelled runs keep a compensation log, so cancel it first")]
-    NotCancelled {
-        /// The run.
-        run: RunId,
-        /// Its state.
-        state: RunState,
-    },
+    NotCancelled { run: RunId, state: RunState },
 }
 
 impl RunError {

@@ -18,7 +18,6 @@ pub enum RunState {
     AwaitingApproval,
     /// Accepted by its target; waits for the event that proves it.
     WaitingExternal,
-    /// Proven. Terminal.
     Completed,
     /// It did not work. Terminal.
     Failed,
@@ -108,7 +107,6 @@ pub enum Initiator {
     User,
     /// Suture itself: the Car Bridge or the sweep.
     System,
-    /// A deadline passed.
     Timeout,
     /// A rule or guard said so.
     Policy,
@@ -122,9 +120,7 @@ pub enum Initiator {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalDecision {
-    /// Go ahead.
     Approved,
-    /// Do not.
     Rejected,
 }
 
@@ -133,19 +129,15 @@ pub enum ApprovalDecision {
 pub struct Approval {
     /// What is to be done.
     pub action: String,
-    /// Who wants it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
     /// What was decided, once it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<ApprovalDecision>,
-    /// When.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
-    /// By whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
-    /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -155,7 +147,6 @@ pub struct Approval {
 pub struct ExternalEvent {
     /// Its type, such as `CHECKS_PASSED`.
     pub event_type: String,
-    /// Who sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Which one it was, once it came.
@@ -174,7 +165,6 @@ pub struct ExternalEvent {
 pub struct TransitionContext {
     /// What kind of cause it was.
     pub initiator: Initiator,
-    /// When.
     pub at: Timestamp,
     /// Who, if it was somebody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,13 +187,11 @@ impl TransitionContext {
         Self { initiator, at, by: None, reason: None, approval: None, external_event: None }
     }
 
-    /// Also says who.
     #[must_use]
     pub fn by(self, who: impl Into<String>) -> Self {
         Self { by: Some(who.into()), ..self }
     }
 
-    /// Also says why.
     #[must_use]
     pub fn because(self, reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..self }
@@ -213,9 +201,7 @@ impl TransitionContext {
 /// One change of state, as kept in the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
-    /// The state before.
     pub from: RunState,
-    /// The state after.
     pub to: RunState,
     /// Who, when and why.
     pub context: TransitionContext,

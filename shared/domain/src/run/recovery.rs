@@ -16,7 +16,6 @@ pub enum StepStatus {
     Pending,
     /// It answered with an error.
     Failed,
-    /// It happened.
     Done,
 }
 
@@ -36,7 +35,6 @@ pub struct Step {
     /// What it produced, small: the number of a pull request, an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// When this checkpoint was made.
@@ -51,9 +49,7 @@ pub struct Step {
 pub enum StepOnResume {
     /// It is done: use its output.
     Skip,
-    /// Do it again.
     Replay,
-    /// Neither is safe.
     Stop,
 }
 
@@ -85,7 +81,6 @@ impl Step {
         Self { idempotent: true, ..self }
     }
 
-    /// It happened.
     #[must_use]
     pub fn done(self, output: Option<String>, at: Timestamp) -> Self {
         let duration_ms = Some(millis_between(self.at, at));
@@ -132,7 +127,6 @@ pub enum ResumePlan {
     Cannot {
         /// The step in the way.
         step: String,
-        /// Why it is.
         why: String,
     },
 }
@@ -265,7 +259,6 @@ mod tests {
     use crate::run::{Initiator, RunTrigger, TransitionContext};
     use crate::state::Strategy;
 
-    /// Seconds after noon.
     fn at(secs: i64) -> Timestamp {
         "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(secs)
     }

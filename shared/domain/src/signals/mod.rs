@@ -42,13 +42,11 @@ pub struct Signals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
-    /// A rebuild.
     Checks,
     /// A merge of the base into the head: this head is about to be history.
     Branch,
     /// A new policy evaluation.
     Policy,
-    /// A merge.
     Merge,
 }
 

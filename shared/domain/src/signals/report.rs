@@ -19,7 +19,6 @@ pub enum CheckKind {
     /// A check run of GitHub's Checks API.
     #[default]
     Run,
-    /// A commit status.
     Status,
 }
 
@@ -37,11 +36,9 @@ impl CheckKind {
 pub enum Verdict {
     /// Waiting for an agent.
     Queued,
-    /// At work.
     Running,
     /// Green (success, neutral or skipped).
     Passed,
-    /// Red.
     Failed,
 }
 
@@ -64,7 +61,6 @@ pub struct Check {
     /// Check run or status.
     #[serde(default, skip_serializing_if = "CheckKind::is_run")]
     pub kind: CheckKind,
-    /// What it says.
     pub verdict: Verdict,
     /// The check run's id; re-runs get a higher one. Statuses have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +150,6 @@ pub struct PolicyReport {
     /// When it said so.
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
-    /// Its description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
     /// Whether a remedy is about to renew this report.
@@ -162,13 +157,10 @@ pub struct PolicyReport {
     pub renewal: Renewal,
 }
 
-/// Policy Bot's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyVerdict {
-    /// Not decided yet.
     Evaluating,
-    /// All policies met.
     Passed,
     /// One is not; which kind.
     Failed(Substatus),
@@ -183,11 +175,9 @@ impl PolicyReport {
 /// An approver bot's newest word on this head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
-    /// Which bot.
     pub by: String,
     /// Approved, or taken back.
     pub granted: bool,
-    /// When.
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
 }
@@ -204,10 +194,8 @@ impl Approval {
 pub struct MergeReport {
     /// Whether the attempt has failed; otherwise it is under way.
     pub failed: bool,
-    /// When.
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
-    /// Why it failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
     /// Whether a remedy is about to bring about another attempt.

@@ -12,9 +12,6 @@ use crate::store::Store;
 
 /// Applies a fact, registers the repository of a pull request that begins with it, and links a replacement with what it
 /// replaces. `record` is the record if it has been read, to save a read.
-///
-/// # Errors
-/// [`EngineError`]; applying it again does no harm.
 pub async fn apply_fact<S: Store, O: Outlets>(
     engine: &Engine<S, O>,
     repos: &RepoRegistry,

@@ -34,13 +34,10 @@ const DELIVER_FOR: Duration = Duration::from_secs(2);
 /// What became of a fact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
-    /// In one word.
     pub outcome: Outcome,
-    /// In one sentence.
     pub reason: String,
     /// The record after it, if it was written.
     pub record: Option<Record>,
-    /// What was logged.
     pub events: Vec<Event>,
     /// Effects that could not be delivered yet; they are in the table, and the sweep will find them.
     pub undelivered: usize,
@@ -56,12 +53,10 @@ pub enum EngineError {
     /// Others kept writing the same record: put the fact onto the queue.
     #[error("{pr} is being written by others all the time: gave up after {tries} tries")]
     Contended {
-        /// Which record.
         pr: PrId,
         /// How often it was tried.
         tries: u32,
     },
-    /// The store.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -78,7 +73,6 @@ pub struct Engine<S, O> {
 enum Try {
     /// Done, one way or the other.
     Done(Box<Applied>),
-    /// Somebody was faster.
     Again(Known),
 }
 
@@ -96,12 +90,10 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         Self { store, outlets, policies }
     }
 
-    /// Its store.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// Its outlets.
     pub fn outlets(&self) -> &O {
         &self.outlets
     }
@@ -112,9 +104,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Applies a fact: exactly once, or not at all.
-    ///
-    /// # Errors
-    /// See [`EngineError`]; nothing of the fact is written then.
     pub async fn apply(&self, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
         // Nearly every opening is the first that is heard of a pull request: it is written blindly, and the store says if
         // there was something already. That saves a read for each pull request's first event.
@@ -123,9 +112,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Applies a fact to a record that the caller has just read, which saves reading it again: exactly once, or not at all.
-    ///
-    /// # Errors
-    /// See [`EngineError`]; nothing of the fact is written then.
     pub async fn apply_to(&self, record: Option<Record>, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
         self.contend(fact, Known::Told(record.map(Box::new)), now).await
     }

@@ -14,9 +14,6 @@ use crate::outlets::Outlets;
 use crate::store::Store;
 
 /// What was just applied may have brought about a succession, from either side.
-///
-/// # Errors
-/// [`EngineError`]; asking again does no harm.
 pub async fn follow<S: Store, O: Outlets>(
     engine: &Engine<S, O>,
     applied: &Applied,
@@ -32,9 +29,6 @@ pub async fn follow<S: Store, O: Outlets>(
 }
 
 /// Looks for the one that has taken this one's place, if it waits for one, and links them. Answers whether there is one.
-///
-/// # Errors
-/// [`EngineError`]; asking again does no harm.
 pub async fn find<S: Store, O: Outlets>(
     engine: &Engine<S, O>,
     old: &Record,
@@ -50,9 +44,6 @@ pub async fn find<S: Store, O: Outlets>(
 }
 
 /// Links a pull request that was opened with the one it replaces, if there is one that waits for it. Answers which.
-///
-/// # Errors
-/// [`EngineError`]; asking again does no harm.
 pub async fn link<S: Store, O: Outlets>(
     engine: &Engine<S, O>,
     fresh: &Record,

@@ -24,7 +24,6 @@ const MOST_DELIVERY_PAGES: usize = 200;
 /// Where the App is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
-    /// Its id.
     pub id: u64,
     /// The user or organisation.
     pub owner: String,
@@ -77,7 +76,6 @@ pub struct FailedDelivery {
     pub id: u64,
     /// The delivery's id, the same in every attempt.
     pub guid: String,
-    /// Which event.
     pub event: String,
     /// When the last attempt was made.
     pub delivered_at: Timestamp,
@@ -119,18 +117,12 @@ struct RawRepository {
 
 impl GitHub {
     /// Where the App is installed, without those it is suspended for.
-    ///
-    /// # Errors
-    /// See [`CallError`]; a person's token is `Refused` or `Unauthorized`.
     pub async fn installations(&self) -> Result<Vec<Installation>, CallError> {
         let all: Vec<RawInstallation> = self.read_all(Identity::Own, INSTALLATIONS, MOST_PAGES).await?;
         Ok(all.into_iter().filter_map(Installation::active).collect())
     }
 
     /// An owner's repositories that we can see, without archived ones.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn repositories(&self, owner: &str) -> Result<Vec<RepoName>, CallError> {
         let path = if self.is_app() { "/installation/repositories" } else { "/user/repos" };
         let path = format!("{path}?per_page=100");
@@ -140,9 +132,6 @@ impl GitHub {
     }
 
     /// Whether GitHub accepts our credentials.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Unauthorized` if it does not.
     pub async fn health(&self) -> Result<Health, CallError> {
         let app = if self.is_app() {
             Some(self.read(Identity::Own, "/app").await?)
@@ -155,17 +144,11 @@ impl GitHub {
     }
 
     /// Where GitHub sends the App's webhooks.
-    ///
-    /// # Errors
-    /// See [`CallError`]; only an App can ask.
     pub async fn hook(&self) -> Result<Hook, CallError> {
         self.read(Identity::Own, "/app/hook/config").await
     }
 
     /// The webhook deliveries since then whose every attempt failed, oldest first, each with its newest attempt.
-    ///
-    /// # Errors
-    /// See [`CallError`]; only an App can ask.
     pub async fn failed_deliveries(&self, since: Timestamp) -> Result<Vec<FailedDelivery>, CallError> {
         let mut taken = BTreeSet::new();
         let mut failed: Vec<FailedDelivery> = Vec::new();
@@ -190,9 +173,6 @@ impl GitHub {
     }
 
     /// Asks for a delivery to be made again.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Refused` once it is too old.
     pub async fn redeliver(&self, id: u64) -> Result<(), CallError> {
         let id = HookDeliveryId(id);
         self.call(Identity::Own, |github| async move { github.apps().webhook().redeliver(id).await }).await

@@ -28,7 +28,6 @@ const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(50);
 /// What we show GitHub.
 #[derive(Clone)]
 pub enum Credentials {
-    /// Somebody's token.
     Token(SecretString),
     /// An App's id and private key.
     App(AppAuth),
@@ -49,7 +48,6 @@ impl std::fmt::Debug for Credentials {
 pub struct BadKey(String);
 
 impl Credentials {
-    /// Somebody's token.
     #[must_use]
     pub fn token(token: &str) -> Self {
         Self::Token(SecretString::from(token.trim().to_owned()))

@@ -21,13 +21,10 @@ const MOST_PAGES: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckState {
-    /// At work.
     InProgress,
-    /// Green.
     Success,
     /// Grey: says something, blocks nothing.
     Neutral,
-    /// Red.
     Failure,
     /// A person has to do something.
     ActionRequired,
@@ -36,15 +33,11 @@ pub enum CheckState {
 /// A check run of ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRun {
-    /// Its name.
     pub name: String,
-    /// On which commit.
     pub head: Sha,
     /// Our own name for it, by which it is found again.
     pub external_id: String,
-    /// Where it stands.
     pub state: CheckState,
-    /// The headline.
     pub title: String,
     /// The text, Markdown; cut where GitHub would refuse it.
     pub summary: String,
@@ -158,13 +151,10 @@ impl CheckRun {
     }
 }
 
-/// Somebody's check run.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "RawRun")]
 pub struct CheckRunSeen {
-    /// Its id.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// Its maker's own name for it; Jenkins: `job/path#build`.
     pub external_id: String,
@@ -174,9 +164,7 @@ pub struct CheckRunSeen {
     pub conclusion: Option<String>,
     /// The App that made it.
     pub app: String,
-    /// Its headline.
     pub title: String,
-    /// Its text.
     pub summary: String,
 }
 
@@ -226,7 +214,6 @@ impl From<RawRun> for CheckRunSeen {
 /// A run of a GitHub Actions workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct WorkflowRun {
-    /// Its id.
     pub id: u64,
     /// Which attempt it is.
     #[serde(default)]
@@ -239,9 +226,6 @@ pub struct WorkflowRun {
 
 impl GitHub {
     /// Creates a check run and answers its id.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn create_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<u64, CallError> {
         let path = repo_path(repo, "check-runs");
         let response = self.write(owner(repo), Method::POST, &path, Some(&run.body(true))).await?;
@@ -249,18 +233,12 @@ impl GitHub {
     }
 
     /// Changes a check run. Its commit stays what it was.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn update_check_run(&self, repo: &RepoName, id: u64, run: &CheckRun) -> Result<(), CallError> {
         let path = repo_path(repo, &format!("check-runs/{id}"));
         self.write(owner(repo), Method::PATCH, &path, Some(&run.body(false))).await.map(drop)
     }
 
     /// The newest check runs of a commit, by whomever.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn check_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<CheckRunSeen>, CallError> {
         self.list_check_runs(repo, head, "").await
     }
@@ -286,9 +264,6 @@ impl GitHub {
     }
 
     /// The newest check run of ours under this name on its commit: the probe before one is created.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn find_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<Option<CheckRunSeen>, CallError> {
         // All of them: two pull requests may share a head, and the newest of a name would hide the other's.
         let filter = format!("check_name={}&filter=all&", part(&run.name));
@@ -297,9 +272,6 @@ impl GitHub {
     }
 
     /// Asks for a check run to run again. Only its maker hears it.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn rerequest_check_run(&self, repo: &RepoName, id: u64) -> Result<(), CallError> {
         // Octocrab's own call would send a body that GitHub does not describe.
         let path = repo_path(repo, &format!("check-runs/{id}/rerequest"));
@@ -307,18 +279,12 @@ impl GitHub {
     }
 
     /// The workflow runs of a commit, newest first.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn workflow_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<WorkflowRun>, CallError> {
         let path = repo_path(repo, &format!("actions/runs?head_sha={head}&per_page=100"));
         self.read_all(owner(repo), &path, MOST_PAGES).await
     }
 
     /// Runs the failed jobs of a workflow run again.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn rerun_failed_jobs(&self, repo: &RepoName, run: u64) -> Result<(), CallError> {
         let (owner_name, name, run) = (repo.owner(), repo.name(), RunId(run));
         self.call(owner(repo), |github| async move { github.workflows(owner_name, name).rerun_failed_jobs(run).await })

@@ -27,7 +27,6 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove
 /// How the client behaves. The defaults are for production.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where GitHub is.
     pub base_url: Uri,
     /// Longest time one REST call may take.
     pub call_limit: Duration,
@@ -155,7 +154,6 @@ impl GitHub {
         result
     }
 
-    /// Reads one thing.
     pub(super) async fn read<R: FromResponse>(&self, who: Identity<'_>, path: &str) -> Result<R, CallError> {
         self.call(who, |github| async move { github.get(path, None::<&()>).await }).await
     }

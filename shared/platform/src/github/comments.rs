@@ -18,7 +18,6 @@ const MOST_PAGES: usize = 30;
 /// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Comment {
-    /// Its id.
     pub id: u64,
     /// Its node id, for GraphQL.
     pub node_id: String,
@@ -31,11 +30,8 @@ pub struct Comment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reaction {
-    /// 👀: seen.
     Eyes,
-    /// 🚀: done.
     Rocket,
-    /// 😕: refused.
     Confused,
 }
 
@@ -46,18 +42,12 @@ struct Text<'a> {
 
 impl GitHub {
     /// Writes a comment. The body should carry a marker that [`Self::find_comment`] can ask for before a repeat.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn comment(&self, pr: &PrId, body: &str) -> Result<(), CallError> {
         let path = issue_path(pr, "/comments");
         self.write(owner(&pr.repo), Method::POST, &path, Some(&Text { body })).await.map(drop)
     }
 
     /// The first comment that carries this marker, among those changed since then.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn find_comment(
         &self,
         pr: &PrId,
@@ -78,9 +68,6 @@ impl GitHub {
     }
 
     /// Reacts to a comment or a review, named by its node id. Reacting twice is reacting once.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Gone` if it was deleted.
     pub async fn react(&self, repo: &RepoName, subject: &str, reaction: Reaction) -> Result<(), CallError> {
         #[derive(Serialize)]
         struct Variables<'a> {
@@ -97,9 +84,6 @@ impl GitHub {
     }
 
     /// Adds labels.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn add_labels(&self, pr: &PrId, labels: &[&str]) -> Result<(), CallError> {
         #[derive(Serialize)]
         struct Body<'a> {
@@ -110,9 +94,6 @@ impl GitHub {
     }
 
     /// Takes a label away. Whether it was there.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn remove_label(&self, pr: &PrId, label: &str) -> Result<bool, CallError> {
         let path = issue_path(pr, &format!("/labels/{}", part(label)));
         match self.write(owner(&pr.repo), Method::DELETE, &path, None::<&()>).await {

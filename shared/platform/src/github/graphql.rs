@@ -22,7 +22,6 @@ pub(super) const MERGEABLE: &str = include_str!("queries/mergeable.graphql");
 pub(super) const OPEN_PULL_REQUESTS: &str = include_str!("queries/open_pull_requests.graphql");
 /// Reacts to a comment or a review.
 pub(super) const ADD_REACTION: &str = include_str!("queries/add_reaction.graphql");
-/// Pins an issue.
 pub(super) const PIN_ISSUE: &str = include_str!("queries/pin_issue.graphql");
 
 /// Compares so many heads `h0`, `h1`, … with one base. The only document that is made and not written: `compare` cannot vary over

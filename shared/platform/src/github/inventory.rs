@@ -19,9 +19,7 @@ const MOST_PAGES: usize = 50;
 /// An open pull request, as far as it takes to adopt it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Which.
     pub id: PrId,
-    /// Who opened it.
     pub author: String,
     /// When it last changed.
     pub updated_at: Timestamp,
@@ -79,9 +77,6 @@ struct Page<'a> {
 impl GitHub {
     /// The open pull requests of a repository, oldest first. Those GitHub could not show are left out: the next inventory
     /// finds them.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Gone` if there is no such repository.
     pub async fn open_pulls(&self, repo: &RepoName, policy: &Policy) -> Result<Vec<Listed>, CallError> {
         let mut listed = Vec::new();
         let mut after: Option<String> = None;

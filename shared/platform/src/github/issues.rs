@@ -13,21 +13,16 @@ use crate::http::CallError;
 /// Issues of one label are read this far, 100 to a page.
 const MOST_PAGES: usize = 10;
 
-/// An issue.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
 pub struct Issue {
-    /// Its number.
     pub number: u64,
     /// Its node id, for GraphQL.
     pub node_id: String,
     /// `open` or `closed`.
     pub state: String,
-    /// Title.
     pub title: String,
-    /// Text.
     pub body: String,
-    /// Labels.
     pub labels: Vec<String>,
     /// Whether somebody is assigned.
     pub assigned: bool,
@@ -93,10 +88,8 @@ impl From<Raw> for Issue {
 /// What to change about an issue; what is `None` stays.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct IssueChange {
-    /// Title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// `open` or `closed`.
@@ -109,18 +102,12 @@ pub struct IssueChange {
 
 impl GitHub {
     /// An issue.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Gone` if it was deleted.
     pub async fn issue(&self, repo: &RepoName, number: u64) -> Result<Issue, CallError> {
         self.read(owner(repo), &issue_path(&PrId::new(repo.clone(), number), "")).await
     }
 
     /// The issues with this label, the newest first; also the closed ones, if it is asked for: the probe before one is created.
     /// Pull requests are not among them.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn issues_labelled(
         &self,
         repo: &RepoName,
@@ -135,9 +122,6 @@ impl GitHub {
     }
 
     /// Creates an issue.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn create_issue(
         &self,
         repo: &RepoName,
@@ -157,18 +141,12 @@ impl GitHub {
     }
 
     /// Changes an issue.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn update_issue(&self, repo: &RepoName, number: u64, change: &IssueChange) -> Result<Issue, CallError> {
         let path = repo_path(repo, &format!("issues/{number}"));
         body(self.write(owner(repo), Method::PATCH, &path, Some(change)).await?).await
     }
 
     /// Pins an issue. REST cannot; a repository has room for three.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Refused` when there is no room.
     pub async fn pin_issue(&self, repo: &RepoName, issue: &Issue) -> Result<(), CallError> {
         #[derive(Serialize)]
         struct Variables<'a> {

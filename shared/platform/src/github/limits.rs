@@ -41,9 +41,7 @@ pub struct Rate {
 /// GitHub's last word on its rate limits: REST and GraphQL have one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rates {
-    /// REST.
     pub rest: Option<Rate>,
-    /// GraphQL.
     pub graphql: Option<Rate>,
 }
 
@@ -53,8 +51,9 @@ pub(super) enum Kind {
     /// Reads, or fetches an installation token, which changes nothing either.
     Read,
     /// A GraphQL query: a POST that reads.
-    Query { repeat: bool },
-    /// Changes something.
+    Query {
+        repeat: bool,
+    },
     Write,
 }
 
@@ -115,7 +114,6 @@ impl Limiter {
         self.not_before().map_or(Ok(()), |until| Err(CallError::RateLimited { until }))
     }
 
-    /// The service itself.
     pub(super) async fn call(self: Arc<Self>, request: Request<OctoBody>) -> Result<Response<Full<Bytes>>, BoxError> {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, body.collect().await?.to_bytes());

@@ -62,7 +62,6 @@ pub struct Reported<'a> {
     pub name: &'a str,
     /// Check run or status.
     pub kind: CheckKind,
-    /// What it says.
     pub verdict: Verdict,
     /// The conclusion, or the state of the status.
     pub conclusion: &'a str,

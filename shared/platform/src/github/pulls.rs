@@ -19,7 +19,6 @@ pub struct Pull {
     pub open: bool,
     /// Whether it was merged.
     pub merged: bool,
-    /// Labels.
     pub labels: Vec<String>,
     /// When it was closed or merged.
     pub closed_at: Option<Timestamp>,
@@ -72,17 +71,11 @@ pub enum BranchUpdate {
 
 impl GitHub {
     /// One pull request.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Gone` if there is none.
     pub async fn pull(&self, pr: &PrId) -> Result<Pull, CallError> {
         self.read(owner(&pr.repo), &pull_path(pr, "")).await
     }
 
     /// Closes a pull request. One that is closed stays closed.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn close(&self, pr: &PrId) -> Result<(), CallError> {
         #[derive(Serialize)]
         struct Body {

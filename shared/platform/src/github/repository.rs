@@ -56,9 +56,6 @@ struct StatusChecks {
 
 impl GitHub {
     /// What somebody may do in a repository; `None`: nothing.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<Option<Permission>, CallError> {
         #[derive(Deserialize)]
         struct Answer {
@@ -75,9 +72,6 @@ impl GitHub {
     }
 
     /// The branch that pull requests go to unless they say otherwise.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Gone` if there is no such repository for us.
     pub async fn default_branch(&self, repo: &RepoName) -> Result<String, CallError> {
         #[derive(Deserialize)]
         struct Answer {
@@ -88,9 +82,6 @@ impl GitHub {
     }
 
     /// How many commits of the base the head lacks.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Gone` if one of the two is not there any more.
     pub async fn behind_by(&self, repo: &RepoName, base: &str, head: &Sha) -> Result<u32, CallError> {
         #[derive(Deserialize)]
         struct Comparison {
@@ -103,9 +94,6 @@ impl GitHub {
 
     /// How many commits of the base each of these heads lacks, in one question. None where GitHub does not find the head among the
     /// repository's own commits.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub(super) async fn all_behind_by(
         &self,
         repo: &RepoName,
@@ -138,9 +126,6 @@ impl GitHub {
     }
 
     /// What a branch requires, by its protection and by rulesets. Whichever of the two we may not see is left out.
-    ///
-    /// # Errors
-    /// See [`CallError`]; never because a part of it is not for us.
     pub async fn required(&self, repo: &RepoName, branch: &str) -> Result<Required, CallError> {
         let branch = part(branch);
         let protection = repo_path(repo, &format!("branches/{branch}/protection/required_status_checks"));

@@ -18,9 +18,7 @@ const BUILD_FIELDS: &str = "number,url,building,result,timestamp,duration,\
 /// What stands in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueItem {
-    /// Its number.
     pub id: u64,
-    /// Why it waits.
     pub why: Option<String>,
     /// Whether somebody took it out of the queue.
     pub cancelled: bool,
@@ -33,13 +31,11 @@ pub struct QueueItem {
 /// How a build stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildState {
-    /// Which.
     pub build: BuildRef,
     /// Whether it is at work.
     pub building: bool,
     /// `SUCCESS`, `FAILURE`, `UNSTABLE`, `ABORTED`, `NOT_BUILT`; `None` while at work.
     pub result: Option<String>,
-    /// When it began.
     pub started_at: Timestamp,
     /// The commits it says it built, and the values of its parameters.
     pub revisions: Vec<String>,
@@ -50,12 +46,10 @@ pub struct BuildState {
 /// What is looked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Looking<'a> {
-    /// In which job.
     pub job: &'a Job,
     /// Of which commit. A job of one pull request says nothing of heads (it builds merges), so there every build since
     /// then counts: give none.
     pub commit: Option<&'a Sha>,
-    /// Since when.
     pub since: Timestamp,
 }
 
@@ -184,9 +178,6 @@ impl Looking<'_> {
 
 impl Jenkins {
     /// An item of the queue; `None` once Jenkins has forgotten it, about five minutes after its build began.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn queue_item(&self, id: u64) -> Result<Option<QueueItem>, CallError> {
         let path = format!("/queue/item/{id}/api/json");
         let item = there(self.read_json::<RawItem>(&path).await)?;
@@ -194,9 +185,6 @@ impl Jenkins {
     }
 
     /// The newest queue item or build that fits: asked before a build is started again.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn find(&self, looking: &Looking<'_>) -> Result<Option<Found>, CallError> {
         if let Some(item) = self.find_queued(looking).await? {
             return Ok(Some(Found::Queued(item)));
@@ -225,18 +213,12 @@ impl Jenkins {
     }
 
     /// Whether there is such a job or folder, for us.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Unauthorized` if our login is not accepted.
     pub async fn knows(&self, job: &Job) -> Result<bool, CallError> {
         let found = there(self.read_json::<serde_json::Value>(&format!("{}/api/json?tree=name", job.path())).await)?;
         Ok(found.is_some())
     }
 
     /// The newest builds of a job, newest first; none if there is no such job.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn builds(&self, job: &Job) -> Result<Vec<BuildState>, CallError> {
         #[derive(Deserialize)]
         struct Builds {
@@ -274,9 +256,6 @@ impl Jenkins {
     }
 
     /// The end of a build's log, at most this many bytes of it, from the beginning of a line.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn log_tail(&self, build: &BuildRef, most: usize) -> Result<String, CallError> {
         let at = |start: u64| format!("{}/logText/progressiveText?start={start}", build.path());
         // Jenkins says how long the log is before it sends it; a start beyond the end would count as the beginning.

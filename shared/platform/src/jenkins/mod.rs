@@ -33,19 +33,9 @@ use crate::secrets::Renewal;
 #[derive(Clone)]
 pub enum Login {
     /// A user's API token: needs no crumb.
-    Token {
-        /// The user.
-        user: String,
-        /// Their token.
-        token: String,
-    },
+    Token { user: String, token: String },
     /// A user's password: every write needs a crumb, and the session the crumb was made in.
-    Password {
-        /// The user.
-        user: String,
-        /// Their password.
-        password: String,
-    },
+    Password { user: String, password: String },
 }
 
 impl std::fmt::Debug for Login {
@@ -151,7 +141,6 @@ impl Jenkins {
         !Arc::ptr_eq(before, &self.login())
     }
 
-    /// Where Jenkins is.
     #[must_use]
     pub fn base_url(&self) -> &Uri {
         &self.0.settings.base_url

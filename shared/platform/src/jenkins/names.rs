@@ -61,9 +61,7 @@ impl fmt::Display for Job {
 /// One build of a job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BuildRef {
-    /// Of which job.
     pub job: Job,
-    /// Its number.
     pub number: u64,
 }
 

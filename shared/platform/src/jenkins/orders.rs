@@ -15,17 +15,11 @@ pub struct Queued {
 
 impl Jenkins {
     /// Starts a build.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Conflict` if the job is disabled.
     pub async fn build(&self, job: &Job) -> Result<Queued, CallError> {
         self.queue(&format!("{}/build?delay=0sec", job.path()), None).await
     }
 
     /// Starts a build with parameters.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn build_with_parameters(&self, job: &Job, parameters: &[(&str, &str)]) -> Result<Queued, CallError> {
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let form = parameters.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
@@ -34,25 +28,16 @@ impl Jenkins {
     }
 
     /// Builds the same revision again.
-    ///
-    /// # Errors
-    /// See [`CallError`]; `Conflict` if this build cannot be replayed.
     pub async fn replay(&self, build: &BuildRef) -> Result<Queued, CallError> {
         self.queue(&format!("{}/replay/rebuild", build.path()), None).await
     }
 
     /// Has a multibranch project look for branches and pull requests again: recovers a webhook that Jenkins missed.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn rescan(&self, project: &Job) -> Result<(), CallError> {
         self.queue(&format!("{}/build?delay=0sec", project.path()), None).await.map(drop)
     }
 
     /// Stops a build. One that is over stays as it is.
-    ///
-    /// # Errors
-    /// See [`CallError`].
     pub async fn stop(&self, build: &BuildRef) -> Result<(), CallError> {
         self.write(&format!("{}/stop", build.path()), None).await.map(drop)
     }

@@ -13,7 +13,6 @@ const BATCH: usize = 10;
 /// The longest delay SQS knows.
 const LONGEST_DELAY: u64 = 900;
 
-/// Where to send.
 #[derive(Debug, Clone)]
 pub struct Addresses {
     /// The URL of the command queue.

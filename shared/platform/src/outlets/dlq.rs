@@ -22,7 +22,6 @@ pub struct Dead {
     pub sent_at: Option<Timestamp>,
     /// How often it was delivered.
     pub receive_count: u32,
-    /// What it says.
     pub body: String,
 }
 
@@ -38,7 +37,6 @@ impl Dead {
         }
     }
 
-    /// Its beginning.
     #[must_use]
     pub fn excerpt(&self) -> String {
         cut(&self.body, EXCERPT)
@@ -48,7 +46,6 @@ impl Dead {
 /// What is in the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dump {
-    /// Some of it.
     pub messages: Vec<Dead>,
     /// About how many there are.
     pub approximate_count: u64,
@@ -57,7 +54,6 @@ pub struct Dump {
 /// It could not be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DlqError {
-    /// There is none.
     #[error("no dead-letter queue is configured: set SUTURE_DLQ_URL")]
     None,
     /// The queue does not answer.
@@ -68,13 +64,10 @@ pub enum DlqError {
 /// Where dead messages are.
 #[derive(Debug, Clone, Default)]
 pub enum Dlq {
-    /// Nowhere.
     #[default]
     None,
-    /// On SQS.
     #[cfg(feature = "aws")]
     Sqs(super::sqs_dlq::SqsDlq),
-    /// In this process.
     Local(Arc<Parked>),
 }
 
@@ -96,7 +89,6 @@ impl Parked {
         Self { messages: Mutex::default(), back: Box::new(back) }
     }
 
-    /// One more.
     pub fn park(&self, dead: Dead) {
         self.messages().push(dead);
     }
@@ -108,9 +100,6 @@ impl Parked {
 
 impl Dlq {
     /// About how many messages are in it.
-    ///
-    /// # Errors
-    /// [`DlqError`].
     pub async fn count(&self) -> Result<u64, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
@@ -121,9 +110,6 @@ impl Dlq {
     }
 
     /// Looks at some of it, and takes nothing.
-    ///
-    /// # Errors
-    /// [`DlqError`].
     pub async fn look(&self) -> Result<Dump, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
@@ -138,9 +124,6 @@ impl Dlq {
     }
 
     /// Sends everything back, as far as there is time, and answers how much that was.
-    ///
-    /// # Errors
-    /// [`DlqError`]; what was sent back before stays so.
     pub async fn redrive(&self) -> Result<u64, DlqError> {
         match self {
             Self::None => Err(DlqError::None),

@@ -31,21 +31,12 @@ pub enum Chore {
         delivery: u64,
     },
     /// React to a comment or a review.
-    React {
-        /// In which repository.
-        repo: RepoName,
-        /// Its node id.
-        subject: String,
-        /// How.
-        reaction: Reaction,
-    },
+    React { repo: RepoName, subject: String, reaction: Reaction },
     /// Say something on a pull request, once.
     Comment {
-        /// Where.
         pr: PrId,
         /// What makes it this comment and not another: hidden in it, and looked for before it is written.
         marker: String,
-        /// What.
         text: String,
         /// Since when it may be there.
         since: Timestamp,
@@ -54,34 +45,21 @@ pub enum Chore {
     CheckRun {
         /// Of which pull request.
         pr: PrId,
-        /// On which commit.
         head_sha: Sha,
-        /// What it shows.
         text: Box<CheckText>,
         /// When that was so.
         as_of: Timestamp,
     },
     /// Write an issue of our own, once, or keep it up to date.
     Issue {
-        /// In which repository.
         repo: RepoName,
         /// What it is, and how it is found again.
         issue: Box<OwnIssue>,
     },
     /// Ask CodeGenie for the pull request of an issue, and say so on it.
-    AskForPull {
-        /// In which repository.
-        repo: RepoName,
-        /// Which.
-        ask: Box<PullAsk>,
-    },
+    AskForPull { repo: RepoName, ask: Box<PullAsk> },
     /// Move an issue of the backlog, or close it.
-    Tend {
-        /// In which repository.
-        repo: RepoName,
-        /// Which, and how.
-        tending: Box<Tending>,
-    },
+    Tend { repo: RepoName, tending: Box<Tending> },
 }
 
 /// An issue of our own.
@@ -93,9 +71,7 @@ pub struct OwnIssue {
     pub label: String,
     /// Further labels it is given when it is written.
     pub labels: Vec<String>,
-    /// Title.
     pub title: String,
-    /// Text.
     pub body: String,
     /// When that was so.
     pub as_of: Timestamp,
@@ -108,9 +84,7 @@ pub struct OwnIssue {
 /// A pull request that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullAsk {
-    /// The issue.
     pub issue: u64,
-    /// The vulnerability.
     pub vulnerability: String,
     /// The branch it is to be merged into.
     pub base_branch: String,
@@ -125,7 +99,6 @@ pub struct PullAsk {
 /// What to do to an issue of the backlog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tending {
-    /// The issue.
     pub issue: u64,
     /// The same in every repetition.
     pub key: String,
@@ -135,7 +108,6 @@ pub struct Tending {
     pub add: Vec<String>,
     /// Labels to take off.
     pub remove: Vec<String>,
-    /// What to say.
     pub comment: Option<String>,
     /// Close it, for this reason of GitHub's.
     pub close: Option<String>,
@@ -174,7 +146,6 @@ pub enum Unreadable {
     /// It is one of ours, but not well formed.
     #[error("a message of type `{kind}` cannot be read: {why}")]
     Malformed {
-        /// Its type.
         kind: String,
         /// What is the matter.
         why: String,

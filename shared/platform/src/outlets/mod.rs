@@ -19,7 +19,6 @@ use thiserror::Error;
 
 use self::message::{Chore, Message};
 
-/// Something to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parcel {
     /// The same in every repetition, so that a receiver can tell one from two.
@@ -33,7 +32,6 @@ pub struct Parcel {
 pub enum Content {
     /// The command queue, where the Car Bridge reads.
     Queue {
-        /// What it reads.
         message: Message,
         /// Whose messages these are: a busy repository must not keep the others waiting.
         repo: RepoName,
@@ -42,7 +40,6 @@ pub enum Content {
     },
     /// The event bus, where bots and the reconciler listen.
     Bus {
-        /// What is asked.
         detail_type: DetailType,
         /// The detail, as JSON.
         detail: String,

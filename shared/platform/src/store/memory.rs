@@ -27,7 +27,6 @@ struct Tables {
 }
 
 impl MemoryStore {
-    /// An empty one.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -16,21 +16,17 @@ use jiff::Timestamp;
 use serde_dynamo::{AttributeValue, Item};
 use thiserror::Error;
 
-/// The two tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// Everything that is current, by key prefix.
     State,
-    /// The log.
     Events,
 }
 
 /// Where a row is. Rows of the state table have no sort key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Which table.
     pub table: Table,
-    /// Its partition key.
     pub partition: String,
     /// Its sort key; empty in the state table.
     pub sort: String,
@@ -62,7 +58,6 @@ impl fmt::Display for Key {
 /// When a write may happen.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum OnlyIf {
-    /// In any case.
     #[default]
     Always,
     /// If there is such a row, and its `ttl` has not passed: changing what somebody may have taken away meanwhile.
@@ -84,31 +79,18 @@ pub enum OnlyIf {
 pub enum Write {
     /// Puts the whole row.
     Put {
-        /// Where.
         key: Key,
         /// What, without its key.
         item: Item,
-        /// When.
         only_if: OnlyIf,
     },
     /// Changes some of a row that nobody has loaded; makes it if it is not there and its condition allows that.
-    Change {
-        /// Where.
-        key: Key,
-        /// What.
-        change: Change,
-    },
+    Change { key: Key, change: Change },
     /// Takes a row away; one that is not there is no error.
-    Delete {
-        /// Where.
-        key: Key,
-        /// When.
-        only_if: OnlyIf,
-    },
+    Delete { key: Key, only_if: OnlyIf },
 }
 
 impl Write {
-    /// Where it writes.
     #[must_use]
     pub fn key(&self) -> &Key {
         match self {
@@ -129,7 +111,6 @@ impl Write {
 /// A change to a row that can be made without reading it, and is the same whoever makes it first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Change {
-    /// Attributes to set.
     pub set: BTreeMap<String, AttributeValue>,
     /// Numbers to add to.
     pub add: BTreeMap<String, i64>,
@@ -137,9 +118,7 @@ pub struct Change {
     pub insert: BTreeMap<String, BTreeSet<String>>,
     /// Members to take out of sets of strings.
     pub take: BTreeMap<String, BTreeSet<String>>,
-    /// Attributes to remove.
     pub remove: BTreeSet<String>,
-    /// When.
     pub only_if: OnlyIf,
 }
 
@@ -157,7 +136,6 @@ pub enum Index {
 }
 
 impl Index {
-    /// All four.
     pub const ALL: [Self; 4] = [Self::Due, Self::ByRepo, Self::Runs, Self::ByDay];
 
     /// The table whose rows it lists.
@@ -206,7 +184,6 @@ impl Index {
 /// What a query reads: an index, or the log itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// An index.
     Index(Index),
     /// The log of one pull request.
     Log,
@@ -215,15 +192,12 @@ pub enum From {
 /// One page to read, in the order of the sort key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// Of what.
     pub from: From,
-    /// Which partition.
     pub partition: String,
     /// Only sort keys that begin with this.
     pub prefix: Option<String>,
     /// Only sort keys up to and including this.
     pub up_to: Option<String>,
-    /// Newest first?
     pub backwards: bool,
     /// At most this many rows.
     pub limit: u32,
@@ -234,7 +208,6 @@ pub struct Query {
 /// Where a page ended: the last row's key, and its sort key in the index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// The row.
     pub key: Key,
     /// Its sort key in what was queried.
     pub sort: String,
@@ -361,11 +334,9 @@ pub struct Spent {
 /// The figures of a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spending {
-    /// Requests made.
     pub requests: u64,
     /// Rows and index entries read.
     pub items_read: u64,
-    /// Rows written.
     pub items_written: u64,
     /// Capacity units, as DynamoDB says them; the store in memory has none.
     pub units: f64,

@@ -29,9 +29,6 @@ pub async fn load<S: Store, T: DeserializeOwned>(
 }
 
 /// Writes it, if it is as it was read (`loaded` is `None` if there was none). Answers whether it was.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn save<S: Store, T: Serialize>(
     store: &S,
     key: &Key,
@@ -50,9 +47,6 @@ pub async fn save<S: Store, T: Serialize>(
 }
 
 /// Writes it, whatever was there.
-///
-/// # Errors
-/// If the store cannot be written.
 pub async fn put<S: Store, T: Serialize>(
     store: &S,
     key: &Key,

@@ -45,16 +45,10 @@ pub enum Unread {
     Gone,
     /// It has another name by now.
     #[error("GitHub calls it `{now}` now")]
-    Renamed {
-        /// Which.
-        now: String,
-    },
+    Renamed { now: String },
     /// Only a part of it came, and nothing is concluded from half a reading.
     #[error("GitHub's answer was incomplete: {why}")]
-    Partial {
-        /// What is missing.
-        why: String,
-    },
+    Partial { why: String },
     /// GitHub could not be asked.
     #[error("GitHub could not be asked: {0}")]
     Failed(CallError),

@@ -20,9 +20,7 @@ pub const EVENTS_KEY: (&str, &str) = ("pr", EVENTS_SORT);
 /// What the tables are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// The state table.
     pub state: String,
-    /// The log.
     pub events: String,
 }
 
