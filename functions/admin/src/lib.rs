@@ -4,6 +4,7 @@
 
 pub mod api_keys;
 mod auth;
+pub mod command;
 pub mod config;
 mod cursor;
 mod extract;

@@ -3,7 +3,6 @@
 //! what happened, `standing` and `explain` how one pull request is, `asks` and `runs` take what people want.
 
 mod activity;
-mod command;
 mod explain;
 mod list;
 mod overview;
@@ -30,11 +29,9 @@ use platform::overview::{Counted, Day};
 use platform::store::{Store, StoreError};
 
 pub use self::activity::{Advice, Dwell, History};
-pub use self::command::{Ask, Asked, SweepAsk};
 pub use self::explain::Explained;
 pub use self::list::{Filter, StalePlace};
 pub use self::pull_request::Standing;
-pub use self::run::Verb;
 
 /// How long what was counted may be shown again.
 const COUNTED_FOR: SignedDuration = SignedDuration::from_secs(5);
@@ -75,7 +72,7 @@ impl From<EngineError> for DeskError {
 
 #[derive(Debug)]
 pub struct Desk<S, O> {
-    engine: Engine<S, O>,
+    pub(crate) engine: Engine<S, O>,
     clock: Arc<dyn Clock>,
     github: Option<GitHub>,
     jenkins: Option<Jenkins>,
@@ -105,7 +102,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         self.clock.now()
     }
 
-    fn store(&self) -> &S {
+    pub(crate) fn store(&self) -> &S {
         self.engine.store()
     }
 
@@ -115,7 +112,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// A pull request that they may see, however its repository was spelled.
-    async fn record(&self, caller: &Caller, pr: &PrId) -> Result<Record, DeskError> {
+    pub(crate) async fn record(&self, caller: &Caller, pr: &PrId) -> Result<Record, DeskError> {
         if !caller.sees(&pr.repo) {
             return Err(Self::unknown(pr));
         }
@@ -130,7 +127,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// A repository as GitHub spells it, if it is known; people do not care about case.
-    async fn spelled(&self, repo: &RepoName) -> Result<Option<RepoName>, StoreError> {
+    pub(crate) async fn spelled(&self, repo: &RepoName) -> Result<Option<RepoName>, StoreError> {
         let known = lookup::repos(self.store(), self.now()).await?;
         Ok(known.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(repo.as_str())))
     }

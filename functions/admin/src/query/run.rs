@@ -1,30 +1,13 @@
-//! Runs: what is under way, and taking it back. A remedy's run is ended through its record, as everything that changes one;
-//! a sweep is asked to stop at its next stage, claim or write, and one that only waits is taken off; an approval goes to the Car Bridge, which holds what waits for it.
+//! Runs: what is under way, and what was.
 
-use domain::backoff::Failure;
-use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Requester};
-use domain::event::{Actor, Fact, Happened, RemedyNews};
-use domain::id::{CommandId, EventId, PrId, RunId};
-use domain::run::{Initiator, Run, RunError, RunKind, RunState, TransitionContext};
+use domain::id::{PrId, RunId};
+use domain::run::Run;
+use platform::outlets::Outlets;
+use platform::store::{Cursor, Store};
+use platform::{lookup, rows};
 
 use super::{Desk, DeskError};
 use crate::api_keys::Caller;
-use platform::lookup;
-use platform::outlets::Outlets;
-use platform::requests;
-use platform::rows;
-use platform::store::{Cursor, OnlyIf, Store, StoreError, Write};
-
-/// What may be done about a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// It is not wanted any more.
-    Cancel,
-    /// What waits for a person's agreement has it.
-    Approve,
-    /// What waits for a person's agreement does not get it.
-    Reject,
-}
 
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// Sweeps name pull requests of every repository: they are for those who see all, and for who asked for them.
@@ -70,106 +53,4 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let next = page.next.and_then(|next| rows::listed_run(&next.key).ok());
         Ok((page.entries.into_iter().filter(|run| Self::shows(caller, run)).collect(), next))
     }
-
-    /// Does something about a run, and answers how it is then.
-    pub async fn change_run(&self, caller: &Caller, id: &RunId, verb: Verb) -> Result<Run, DeskError> {
-        let run = self.run(caller, id).await?;
-        if run.state.is_terminal() {
-            // What is over cannot be unwanted, and nobody who cancels a sweep has to know how far it was.
-            if (verb, run.kind) == (Verb::Cancel, RunKind::Sweep) {
-                return Ok(run);
-            }
-            return Err(refused(&RunError::TerminalState { run: run.id, state: run.state }));
-        }
-        match (verb, run.kind, run.pr.clone()) {
-            (Verb::Approve | Verb::Reject, ..) if run.state != RunState::AwaitingApproval => {
-                let why = format!("run `{id}` is {}: only what awaits approval can be approved or rejected", run.state);
-                return Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why });
-            }
-            (Verb::Approve, _, Some(pr)) => self.approve(caller, &run, pr).await?,
-            (Verb::Reject, _, Some(pr)) => {
-                let error = format!("{} rejected it", caller.name);
-                // For good: a person has spoken, and asking them every hour would be rude.
-                let news = RemedyNews::Failed { error, failure: Failure::Blocked };
-                self.end(caller, &run, pr, "rejected", news).await?;
-            }
-            (Verb::Cancel, RunKind::Abandon, _) => {
-                let why = "closing for good is not taken back here: reopen the pull request on GitHub".to_owned();
-                return Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why });
-            }
-            (Verb::Cancel, RunKind::Sweep, _) => {
-                let (store, policies, now) = (self.store(), self.engine.policies(), self.now());
-                match &run.request {
-                    Some(key) => requests::cancel(store, policies, (key, id), &caller.name, now).await?,
-                    None => requests::tell_to_stop(store, id, now).await?,
-                }
-            }
-            (Verb::Cancel, RunKind::Remedy(_), Some(pr)) => {
-                let news = RemedyNews::Dropped { why: format!("{} cancelled it", caller.name) };
-                self.end(caller, &run, pr, "cancelled", news).await?;
-            }
-            (_, _, _) => self.cancel_row(caller, run).await?,
-        }
-        self.run(caller, id).await
-    }
-
-    /// The record lets go of it, and with it the run ends. A run that no record waits for any more ends by itself.
-    async fn end(&self, caller: &Caller, run: &Run, pr: PrId, word: &str, news: RemedyNews) -> Result<(), DeskError> {
-        let now = self.now();
-        let fact = Fact {
-            id: EventId::new(format!("{}#{word}", run.id)),
-            pr,
-            occurred_at: now,
-            actor: Actor::AdminApi,
-            what: Happened::Remedy { run: run.id.clone(), news },
-        };
-        self.engine.apply(&fact, now).await?;
-        match self.engine.run(&run.id, self.now()).await? {
-            Some(still) if !still.state.is_terminal() => self.cancel_row(caller, still).await,
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    async fn cancel_row(&self, caller: &Caller, run: Run) -> Result<(), DeskError> {
-        let now = self.now();
-        let loaded = run.version;
-        let context = TransitionContext::new(Initiator::User, now).by(&caller.name);
-        let cancelled =
-            run.cancel(format!("{} cancelled it", caller.name), context).map_err(|error| refused(&error))?;
-        let (key, item) = rows::run_row(&cancelled, self.engine.policies().base())?;
-        match self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Version(loaded) }], now).await {
-            Ok(()) => Ok(()),
-            Err(StoreError::Refused(_)) => {
-                let why = "the run has just changed: look at it again".to_owned();
-                Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why })
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn approve(&self, caller: &Caller, run: &Run, pr: PrId) -> Result<(), DeskError> {
-        let allowed = Command::Approve.allows(Requester::Api(caller.role));
-        allowed.map_err(|refusal| DeskError::Forbidden(refusal.to_string()))?;
-        // The same in every repetition: an approval of this run at this version is one approval.
-        let id = format!("{}#approved-{}", run.id, run.version);
-        let message = CommandMessage {
-            v: MessageVersion,
-            pr_number: pr.number,
-            repo: pr.repo,
-            command: Command::Approve,
-            source: CommandSource::AdminApi,
-            requested_by: caller.name.clone(),
-            timestamp: run.updated_at,
-            command_id: CommandId::new(id.as_str()),
-            run_id: Some(run.id.clone()),
-            head_sha: None,
-            args: None,
-            comment: None,
-        };
-        Ok(self.send(id, message).await?)
-    }
-}
-
-fn refused(error: &RunError) -> DeskError {
-    DeskError::Conflict { code: error.code(), why: error.to_string() }
 }

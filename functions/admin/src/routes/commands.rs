@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::api_keys::Caller;
-use crate::query::Ask;
+use crate::command::Ask;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;

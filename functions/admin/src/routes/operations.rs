@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::query::SweepAsk;
+use crate::command::SweepAsk;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;

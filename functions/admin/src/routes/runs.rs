@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::api_keys::Caller;
-use crate::query::Verb;
+use crate::command::Verb;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
