@@ -8,7 +8,7 @@ import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { fileURLToPath } from 'node:url';
 
-const PAGE = new URL('../../functions/admin/page/', import.meta.url);
+const PAGE = new URL('../../functions/admin/dashboard/', import.meta.url);
 const FILES = { '/': ['index.html', 'text/html'], '/assets/app.js': ['app.js', 'text/javascript'], '/assets/pages.js': ['pages.js', 'text/javascript'], '/assets/style.css': ['style.css', 'text/css'] };
 export const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const STATES = ['CREATED', 'CHECKS_RUNNING', 'CHECKS_FAILED', 'CHECKS_PASSED', 'POLICY_EVALUATING', 'POLICY_FAILED', 'POLICY_PASSED', 'APPROVED', 'MERGING', 'MERGED', 'CLOSED', 'NEEDS_INTERVENTION'];

@@ -262,4 +262,34 @@ mod tests {
         let rate = |remaining| Some(Rate { limit: 5000, remaining, resets_at });
         assert_eq!(state.rates, Rates { rest: rate(4999), graphql: rate(7) });
     }
+
+    #[test]
+    fn a_hold_is_never_shortened() {
+        let transport =
+            Transport::with_service(tower::service_fn(|_| async { Ok::<_, BoxError>(Response::new(Bytes::new())) }));
+        let limiter = Limiter::new(Settings::default(), transport, Arc::new(crate::clock::SystemClock));
+        let at = |secs: i64| Timestamp::now() + jiff::SignedDuration::from_secs(secs);
+        let (near, far) = (at(1_000), at(2_000));
+        assert_eq!(limiter.not_before(), None);
+        limiter.hold(far);
+        limiter.hold(near);
+        assert_eq!(limiter.not_before(), Some(far));
+    }
+
+    #[test]
+    fn only_small_responses_with_an_etag_are_cached() {
+        let mut state = State::default();
+        let key = |path: &'static str| (Uri::from_static(path), None);
+        let response = |etag: Option<&'static str>, bytes: usize| {
+            let mut response = Response::new(Bytes::from(vec![b' '; bytes]));
+            if let Some(etag) = etag {
+                response.headers_mut().insert(header::ETAG, HeaderValue::from_static(etag));
+            }
+            response
+        };
+        state.cache(key("/small"), &response(Some("tag"), MAX_CACHED_BYTES));
+        state.cache(key("/large"), &response(Some("tag"), MAX_CACHED_BYTES + 1));
+        state.cache(key("/untagged"), &response(None, 2));
+        assert_eq!(state.cache.keys().map(|(url, _)| url.path()).collect::<Vec<_>>(), ["/small"]);
+    }
 }
