@@ -1,5 +1,5 @@
 //! The durable queue of `suture up`: the in-process queue of `simulate`, with a row in a table of its own for every message, so
-//! that a killed process loses none (ADR 0041).
+//! that a killed process loses none (ADR 0027).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
