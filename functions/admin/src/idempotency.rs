@@ -25,19 +25,16 @@ pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
     /// A call of the API, by who calls and what they named it.
-    #[must_use]
     pub fn api(client: &str, request: &str) -> Self {
         Self(format!("api:{client}:{request}"))
     }
 
     /// A tick of a schedule, by its slot.
-    #[must_use]
     pub fn scheduler(schedule: &str, slot: Timestamp) -> Self {
         Self(format!("scheduler:{schedule}:{slot}"))
     }
 
     /// As it is stored.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -82,13 +79,11 @@ pub struct Claim {
 
 impl Claim {
     /// When the request was first worked on: the same in every try.
-    #[must_use]
     pub fn first_at(&self) -> Timestamp {
         self.remembered.created_at
     }
 
     /// Which try this is, from 1.
-    #[must_use]
     pub fn attempt(&self) -> u32 {
         self.remembered.attempts
     }
@@ -126,7 +121,6 @@ pub enum IdempotencyError {
 
 impl IdempotencyError {
     /// The code that callers may rely on (seed 001, appendix).
-    #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::Conflict => "IDEMPOTENCY_CONFLICT",

@@ -77,7 +77,6 @@ fn refused(moment: &Moment<'_>, error: &impl std::fmt::Display) -> Line {
 }
 
 /// The one line an invocation leaves in the log.
-#[must_use]
 pub fn line(run: &RunId, swept: &Swept, now: Timestamp, ms: u64) -> Line {
     let said = || Line::new("reconciler", now).with("level", "INFO").with("run", run.as_str());
     match swept {

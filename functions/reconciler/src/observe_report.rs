@@ -31,7 +31,6 @@ pub struct Week {
 }
 
 /// The beginning of the week, Monday 00:00 UTC.
-#[must_use]
 pub fn week_of(at: Timestamp) -> Timestamp {
     let second = at.as_second() - FIRST_MONDAY_SECS;
     let begun = second - second.rem_euclid(WEEK.as_secs()) + FIRST_MONDAY_SECS;

@@ -29,7 +29,6 @@ struct Report<'a> {
 }
 
 /// Reads a bot's report.
-#[must_use]
 pub(crate) fn read(body: &[u8], policies: &Policies) -> Reading {
     reading(parse(body).and_then(|report| translate(&report, policies)))
 }

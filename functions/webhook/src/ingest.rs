@@ -57,7 +57,6 @@ pub enum Status {
 
 impl Status {
     /// As the answer has it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Ignored => "ignored",
@@ -95,7 +94,6 @@ pub struct Taken {
 
 impl Taken {
     /// Something that is about no pull request in particular.
-    #[must_use]
     pub fn said(status: Status, reason: String) -> Self {
         Self { status, reason, each: Vec::new(), run: None }
     }

@@ -15,7 +15,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// How long to wait after this many attempts; nothing after none.
-    #[must_use]
     pub fn delay(&self, attempt: u32) -> SignedDuration {
         let Some(doublings) = attempt.checked_sub(1) else {
             return SignedDuration::ZERO;
@@ -28,7 +27,6 @@ impl Schedule {
 }
 
 /// The jitter seed of one attempt at something that has a name, such as (delivery id, attempt).
-#[must_use]
 pub fn seed_of(text: &str, attempt: u32) -> u64 {
     spread(fnv1a(text.as_bytes()) ^ u64::from(attempt))
 }
@@ -88,7 +86,6 @@ impl Failure {
 
     /// Whether the cause may pass by itself. A definitive refusal is never repeated: the answer would be the same, and
     /// asking again is noise at best.
-    #[must_use]
     pub fn may_retry(self) -> bool {
         match self {
             Self::Unreachable | Self::TimedOut | Self::Unavailable | Self::Throttled | Self::Contended => true,

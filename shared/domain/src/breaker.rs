@@ -57,7 +57,6 @@ pub enum BreakerState {
 
 impl BreakerState {
     /// As summaries and the API name it.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -99,7 +98,6 @@ pub struct Minute {
 }
 
 /// The beginning of the minute in which something happened.
-#[must_use]
 pub fn minute_of(at: Timestamp) -> Timestamp {
     let second = at.as_second();
     Timestamp::from_second(second - second.rem_euclid(60)).unwrap_or(at)
@@ -125,13 +123,11 @@ impl Tally {
     }
 
     /// All actions of the window.
-    #[must_use]
     pub fn total(&self) -> u32 {
         self.succeeded.saturating_add(self.failed)
     }
 
     /// The rate as people read it, rounded to the nearest percent.
-    #[must_use]
     pub fn rate_percent(&self) -> u32 {
         let total = u64::from(self.total());
         let percent = (u64::from(self.failed) * 100 + total / 2).checked_div(total).unwrap_or(0);
@@ -178,7 +174,6 @@ pub enum ProbeOutcome {
 impl Breaker {
     /// The breaker as it is at this moment: a probe whose lease has run out is OPEN with its cooldown elapsed. Every
     /// other function looks through this one, so nobody has to write that change down.
-    #[must_use]
     pub fn as_of(&self, now: Timestamp) -> Self {
         match &self.state {
             BreakerState::HalfOpen { lease_until, since, failure_rate_percent, .. } if now >= *lease_until => {
@@ -200,7 +195,6 @@ impl Breaker {
     }
 
     /// The beginnings of the minutes that count now, oldest first: what the store has to read.
-    #[must_use]
     pub fn counted_minutes(&self, now: Timestamp, settings: &BreakerSettings) -> Vec<Timestamp> {
         let newest = minute_of(now);
         (0..=i64::from(settings.window_minutes.min(LONGEST_WINDOW_MINUTES)))
@@ -212,7 +206,6 @@ impl Breaker {
 
     /// The outcomes within the window; minutes outside of it are ignored. A run counts once, however often it was
     /// counted, and as failed if it ever failed: one that was accepted and then missed its deadline did not help.
-    #[must_use]
     pub fn tally(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Tally {
         let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for minute in minutes.iter().filter(|minute| self.counts(minute.at, now, settings)) {
@@ -223,7 +216,6 @@ impl Breaker {
     }
 
     /// Trips a closed breaker if more than the threshold of more than the minimum failed; both strictly (seed §15).
-    #[must_use]
     pub fn evaluate(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Option<Change> {
         match self.state {
             BreakerState::Closed => {}
@@ -241,7 +233,6 @@ impl Breaker {
 
     /// Whether this run's remedy may be dispatched now. A redelivery of the probe itself is allowed: refusing it would
     /// leave the breaker waiting for an outcome that cannot come.
-    #[must_use]
     pub fn may_dispatch(&self, run: &RunId, now: Timestamp, settings: &BreakerSettings) -> Permit {
         match self.as_of(now).state {
             BreakerState::Closed => Permit::Allowed,
@@ -260,7 +251,6 @@ impl Breaker {
 
     /// What the end of a run's remedy makes of the breaker; `None` if it changes nothing, because the run is not the
     /// probe or its lease has run out.
-    #[must_use]
     pub fn probe_ended(
         &self,
         run: &RunId,
@@ -279,7 +269,6 @@ impl Breaker {
     }
 
     /// CLOSED with an empty window, whatever it was: a person says that the trouble is over.
-    #[must_use]
     pub fn reset(&self, now: Timestamp) -> Self {
         Self { state: BreakerState::Closed, window_starts_at: now, trips: self.trips }
     }

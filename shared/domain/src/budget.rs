@@ -39,13 +39,11 @@ pub struct RetryCounts {
 
 impl RetryCounts {
     /// Whether nothing has been tried.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// The count of one strategy.
-    #[must_use]
     pub fn of(&self, strategy: Strategy) -> u32 {
         match strategy {
             Strategy::Rebuild => self.rebuild,

@@ -44,7 +44,6 @@ impl Target {
 
     /// Who carries out this strategy. For close-and-reopen: who is asked for the fresh pull request, once GitHub has closed the
     /// old one.
-    #[must_use]
     pub fn of(strategy: Strategy) -> Self {
         match strategy {
             Strategy::RetriggerPolicyBot => Self::PolicyBot,
@@ -58,7 +57,6 @@ impl Target {
     }
 
     /// The target as logs and events spell it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Jenkins => "jenkins",
@@ -72,7 +70,6 @@ impl Target {
     }
 
     /// What is put on the bus for it; nothing for those we call directly.
-    #[must_use]
     pub fn detail_type(self) -> Option<DetailType> {
         match self {
             Self::PolicyBot => Some(DetailType::PolicyEvaluationRequested),
@@ -118,7 +115,6 @@ impl DetailType {
     ];
 
     /// The name on the bus.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::PolicyEvaluationRequested => "PolicyEvaluationRequested",
@@ -175,7 +171,6 @@ pub struct PullRequestAsk {
 
 impl PullRequestAsk {
     /// The request for an issue.
-    #[must_use]
     pub fn of_issue(repo: &RepoName, issue: u64, vulnerability: &str, effect: &EffectId) -> Self {
         Self {
             repo: repo.clone(),

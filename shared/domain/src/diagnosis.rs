@@ -48,7 +48,6 @@ pub enum Classification {
 
 impl Classification {
     /// The name as the seed spells it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::CloseAndReopen => "CLOSE_AND_REOPEN",
@@ -64,7 +63,6 @@ impl Classification {
     }
 
     /// The strategy, and so the budget, behind it.
-    #[must_use]
     pub fn strategy(self) -> Option<Strategy> {
         match self {
             Self::CloseAndReopen => Some(Strategy::CloseAndReopen),
@@ -166,7 +164,6 @@ const RULES: [Rule; 15] = [
 const MOST_DROPS: u32 = 24;
 
 /// Classifies: the first rule that matches, then the budget (seed §6).
-#[must_use]
 pub fn classify(case: &Case<'_>) -> Diagnosis {
     let mut matching = RULES
         .iter()

@@ -301,7 +301,6 @@ pub enum EventKind {
 
 impl EventKind {
     /// The name in the log.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::PrOpened => "PR_OPENED",
@@ -347,7 +346,6 @@ impl EventKind {
 impl EventKind {
     /// Whether it tells a part of the story even where the state stays: what people want to read the next morning. What
     /// only fills in the picture (one check of many, an edited label) is left to the log of its pull request.
-    #[must_use]
     pub fn is_notable(self) -> bool {
         match self {
             Self::PrOpened
@@ -390,7 +388,6 @@ impl EventKind {
     }
 
     /// The strategy whose claim it is, if it is one.
-    #[must_use]
     pub fn claims(self) -> Option<Strategy> {
         Strategy::ALL.into_iter().find(|strategy| remedy::of(*strategy).event == self)
     }
@@ -427,19 +424,16 @@ pub struct Event {
 
 impl Event {
     /// The sort key: `<occurred_at, RFC 3339, exactly 3 decimals>#<event id>#<hop>`.
-    #[must_use]
     pub fn sort_key(&self) -> String {
         format!("{:.3}#{}#{}", self.occurred_at, self.id, self.hop)
     }
 
     /// Whether the story of its day has it: it changed the state, or is notable all the same.
-    #[must_use]
     pub fn is_of_the_day(&self) -> bool {
         self.to.is_some() || self.kind.is_notable()
     }
 
     /// Whether it is the end of a remedy that helped: proven by the event it expected, and not by the failure it was to cure.
-    #[must_use]
     pub fn is_healed(&self) -> bool {
         self.kind == EventKind::RemediationEnded
             && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
@@ -482,14 +476,12 @@ impl Payload {
     pub const MAX_TEXT: usize = 300;
 
     /// A payload of one text, cut to size.
-    #[must_use]
     pub fn text(text: &str) -> Self {
         Self { text: cut(text, Self::MAX_TEXT), ..Self::default() }
     }
 }
 
 /// The first `max` characters, with an ellipsis if something is missing.
-#[must_use]
 pub fn cut(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         None => text.to_owned(),

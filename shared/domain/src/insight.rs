@@ -62,7 +62,6 @@ enum End {
 
 impl Trace {
     /// What of this event is worth keeping, if anything is.
-    #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let opened = (event.kind == EventKind::PrOpened).then_some(State::Created);
         let to = event.to.or(opened);
@@ -134,7 +133,6 @@ fn missed(event: &Event) -> Vec<EventKind> {
 
 /// What a remedy is claimed, or given up, about: the rules that excuse the red checks, and a digest of what they say. Numbers
 /// differ from one build to the next, so they do not count.
-#[must_use]
 pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<String>) {
     if record.state != State::ChecksFailed {
         return (Vec::new(), None);
@@ -209,13 +207,11 @@ impl Tally {
     }
 
     /// Those that were done, and are over.
-    #[must_use]
     pub fn over(&self) -> u64 {
         self.helped + self.failed_again + self.failed
     }
 
     /// How many of these helped, in percent; unknown if none is over.
-    #[must_use]
     pub fn success_percent(&self) -> Option<f64> {
         percent(self.helped, self.over())
     }
@@ -233,7 +229,6 @@ pub struct RuleRecord {
 
 impl RuleRecord {
     /// Whether its retries fail identically: then what it excuses is no accident.
-    #[must_use]
     pub fn is_flagged(&self) -> bool {
         self.identical >= FLAGGED_FROM && self.identical * 100 >= self.tally.over() * FLAGGED_PERCENT
     }
@@ -253,14 +248,12 @@ pub struct Insights {
 }
 
 /// `part` of `all` in percent, to one decimal; unknown if there are none.
-#[must_use]
 pub fn percent(part: u64, all: u64) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "counts of events, far below what a float holds exactly")]
     (all > 0).then(|| (part as f64 * 1000.0 / all as f64).round() / 10.0)
 }
 
 /// Sums up traces, given in the order of the log.
-#[must_use]
 pub fn sum_up<'a>(traces: impl IntoIterator<Item = &'a Trace>, policies: &Policies) -> Insights {
     let mut by_pr: BTreeMap<&PrId, Vec<&Trace>> = BTreeMap::new();
     for trace in traces {

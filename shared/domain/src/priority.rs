@@ -27,7 +27,6 @@ impl Priority {
 
     /// The priority these labels ask for. Case does not matter to GitHub's labels, so it does not here; of several the
     /// most urgent wins, since somebody put it there on purpose.
-    #[must_use]
     pub fn from_labels<L: AsRef<str>>(labels: impl IntoIterator<Item = L>) -> Self {
         labels.into_iter().filter_map(|label| Self::from_label(label.as_ref())).min().unwrap_or_default()
     }
@@ -37,7 +36,6 @@ impl Priority {
     }
 
     /// The label that asks for it.
-    #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::P0 => "suture/priority-p0",
@@ -47,7 +45,6 @@ impl Priority {
     }
 
     /// The name as the seed spells it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::P0 => "P0",
@@ -57,7 +54,6 @@ impl Priority {
     }
 
     /// What it weighs in the score.
-    #[must_use]
     pub fn points(self) -> i64 {
         match self {
             Self::P0 => 1000,
@@ -91,7 +87,6 @@ pub enum SizeTier {
 
 impl SizeTier {
     /// The tier of a change with this many lines, additions and deletions together.
-    #[must_use]
     pub fn of(lines: u64) -> Self {
         match lines {
             0..10 => Self::Xs,
@@ -103,7 +98,6 @@ impl SizeTier {
     }
 
     /// The points a change of this size loses: a slight preference for the small.
-    #[must_use]
     pub fn penalty(self) -> i64 {
         match self {
             Self::Xs => 0,
@@ -117,7 +111,6 @@ impl SizeTier {
 
 /// The higher, the sooner: priority, plus 5 for each *whole* day since `created_at` (so that an order does not change
 /// from minute to minute), less the size. A size nobody knows costs nothing; a creation in the future is no age.
-#[must_use]
 pub fn score(priority: Priority, created_at: Timestamp, now: Timestamp, size: Option<SizeTier>) -> i64 {
     let age_days = (now.duration_since(created_at).as_hours() / 24).max(0);
     priority.points() + age_days * POINTS_PER_DAY - size.map_or(0, SizeTier::penalty)

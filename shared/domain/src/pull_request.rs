@@ -264,51 +264,43 @@ const VERIFY_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
 impl Record {
     /// The required contexts: the configuration's, else GitHub's. Empty: every check seen.
-    #[must_use]
     pub fn required<'a>(&'a self, policy: &'a Policy) -> &'a [String] {
         if policy.checks.required.is_empty() { &self.required_checks } else { &policy.checks.required }
     }
 
     /// The state this head's signals imply.
-    #[must_use]
     pub fn implied(&self, policy: &Policy) -> Implied {
         self.signals.implied(self.required(policy))
     }
 
     /// Whether a person holds it, by command or label.
-    #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold || self.hold_label().is_some()
     }
 
     /// The label by which a person holds it.
-    #[must_use]
     pub fn hold_label(&self) -> Option<&str> {
         let holds = |label: &&String| [LABEL_HOLD, LABEL_IGNORE].iter().any(|hold| label.eq_ignore_ascii_case(hold));
         self.labels.iter().find(holds).map(String::as_str)
     }
 
     /// Whether Suture may do something about it: open, not handed to a person, not held, not a draft.
-    #[must_use]
     pub fn is_actionable(&self) -> bool {
         self.state.is_live() && !self.is_held() && !self.draft
     }
 
     /// Whether nothing but its merge is left: such ones go first (seed 004, step 4).
-    #[must_use]
     pub fn is_merge_ready(&self) -> bool {
         self.is_actionable() && matches!(self.state, State::Approved | State::Merging)
     }
 
     /// Its place in the queue (seed 004).
-    #[must_use]
     pub fn priority_score(&self, now: Timestamp) -> i64 {
         priority::score(Priority::from_labels(&self.labels), self.created_at, now, self.size.map(SizeTier::of))
     }
 
     /// When it has been in its state for too long (seed §8, rule 10). After a remedy it gets its normal time again, a
     /// growing pause, and never less than the cool-down. `None`: never, it is terminal or a person has it.
-    #[must_use]
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
         // The first drop costs no pause, since what was in the way may be gone at once.
@@ -326,13 +318,11 @@ impl Record {
     }
 
     /// Whether it has been in its state for too long.
-    #[must_use]
     pub fn is_stale(&self, policy: &Policy, now: Timestamp) -> bool {
         self.is_actionable() && self.stale_at(policy).is_some_and(|at| now >= at)
     }
 
     /// When it wants attention next. Every record that is not terminal has such a date: nothing is forgotten.
-    #[must_use]
     pub fn attention_at(&self, policy: &Policy) -> Option<Timestamp> {
         if self.state.is_terminal() {
             return None;
@@ -396,13 +386,11 @@ impl Record {
     }
 }
 
-#[must_use]
 pub fn seconds(secs: u32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(secs))
 }
 
 /// The pauses between attempts.
-#[must_use]
 pub fn pauses(policy: &Policy) -> Schedule {
     Schedule { base_secs: policy.backoff.base_secs.into(), max_secs: policy.backoff.max_secs.into() }
 }

@@ -24,7 +24,6 @@ pub struct Remedy {
 }
 
 /// Looks a strategy up.
-#[must_use]
 pub fn of(strategy: Strategy) -> Remedy {
     match strategy {
         Strategy::Rebuild => Remedy {
@@ -73,7 +72,6 @@ pub fn of(strategy: Strategy) -> Remedy {
 }
 
 /// How long the proof may take once the target has accepted: the normal time of whoever is to give it.
-#[must_use]
 pub fn wait(strategy: Strategy, policy: &Policy) -> SignedDuration {
     let state = match strategy {
         Strategy::Rebuild | Strategy::CloseAndReopen => State::ChecksRunning,
@@ -94,14 +92,12 @@ pub const NOT_MERGED: &str = "Automerge Bot tried to merge, and could not";
 
 /// Whether a remedy that ended this way has helped. One that was answered by the failure it was to cure is over, and proven to
 /// have been done, but nothing is healed by it.
-#[must_use]
 pub fn helped(outcome: &str) -> bool {
     ![FAILED_AGAIN, REJECTED_AGAIN, NOT_MERGED].contains(&outcome)
 }
 
 /// Whether what is known now proves the remedy under way, and how it ended. Read from the record, not from the fact at
 /// hand, so it is the same whether a webhook or the sweep brought the news.
-#[must_use]
 pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
     let run = record.active_run.as_ref()?;
     if run.head_sha != record.head_sha {

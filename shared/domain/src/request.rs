@@ -34,7 +34,6 @@ pub enum Scope {
 
 impl Scope {
     /// The repository it is about; everything is about none.
-    #[must_use]
     pub fn repo(&self) -> Option<&RepoName> {
         match self {
             Self::All => None,
@@ -93,7 +92,6 @@ pub struct Asked {
 
 impl Asked {
     /// Whether its run was promised to somebody, and so is there before it begins.
-    #[must_use]
     pub fn is_promised(&self) -> bool {
         self.trigger == RunTrigger::AdminApi
     }
@@ -236,31 +234,26 @@ pub enum Cancel {
 
 impl Request {
     /// One that nobody has asked for yet.
-    #[must_use]
     pub fn new(scope: Scope, dry_run: bool) -> Self {
         Self { scope, dry_run, waiting: None, running: None, evaluated: None, version: 0 }
     }
 
     /// What makes two asks the same thing. Who only wants to know does not supersede who wants it done.
-    #[must_use]
     pub fn key_of(scope: &Scope, dry_run: bool) -> String {
         if dry_run { format!("dry:{scope}") } else { scope.to_string() }
     }
 
     /// See [`Request::key_of`].
-    #[must_use]
     pub fn key(&self) -> String {
         Self::key_of(&self.scope, self.dry_run)
     }
 
     /// The run that waits.
-    #[must_use]
     pub fn waiting(&self) -> Option<&Asked> {
         self.waiting.as_ref()
     }
 
     /// The run that is under way.
-    #[must_use]
     pub fn running(&self) -> Option<&Asked> {
         self.running.as_ref().map(|running| &running.asked)
     }
@@ -291,7 +284,6 @@ impl Request {
     }
 
     /// Somebody asks. What machines tell waits until it is quiet, though not for ever; what people ask for does not wait.
-    #[must_use]
     pub fn ask(&self, ask: &Ask, settings: &Triggers, now: Timestamp) -> Answer {
         if let Some(standing) = self.standing_of(&ask.run) {
             return Answer::Known(standing);
@@ -332,7 +324,6 @@ impl Request {
     }
 
     /// Somebody could begin with it. A try counts when it begins, so that one which kills its worker ends too.
-    #[must_use]
     pub fn begin(&self, holder: &str, until: Timestamp, settings: &Triggers, now: Timestamp) -> Begin {
         let (waiting, overtaken) = match (&self.running, &self.waiting) {
             (Some(running), _) if now < running.until => {
@@ -358,7 +349,6 @@ impl Request {
     }
 
     /// A visit has ended: what follows, and the request as it is to be.
-    #[must_use]
     pub fn end(
         &self,
         run: &RunId,
@@ -390,7 +380,6 @@ impl Request {
     }
 
     /// Somebody does not want this run any more.
-    #[must_use]
     pub fn cancel(&self, run: &RunId) -> Cancel {
         match self.standing_of(run) {
             Some(Standing::Waiting) => Cancel::Removed(Box::new(Self { waiting: None, ..self.clone() }.touched())),
@@ -400,14 +389,12 @@ impl Request {
     }
 
     /// When somebody has to look at it: what waits at its time, what is under way when its worker counts as gone.
-    #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref().map(|running| running.until);
         running.or_else(|| self.waiting.as_ref().map(|asked| asked.due_at))
     }
 
     /// Until when it is remembered, once nobody waits for it.
-    #[must_use]
     pub fn ttl(&self, now: Timestamp) -> Option<Timestamp> {
         (self.running.is_none() && self.waiting.is_none()).then(|| saturating_after(now, REMEMBERED))
     }

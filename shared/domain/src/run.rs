@@ -158,19 +158,16 @@ fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
 
 impl Run {
     /// A claimed attempt of a strategy, decided on this head.
-    #[must_use]
     pub fn remedy(id: RunId, pr: PrId, head: Option<Sha>, does: Strategy, trigger: RunTrigger, now: Timestamp) -> Self {
         Self::on(id, pr, head, RunKind::Remedy(does), trigger, now)
     }
 
     /// Work of any kind on one pull request.
-    #[must_use]
     pub fn on(id: RunId, pr: PrId, head: Option<Sha>, kind: RunKind, trigger: RunTrigger, now: Timestamp) -> Self {
         Self { pr: Some(pr), head_sha: head, ..Self::pending(id, kind, trigger, now) }
     }
 
     /// A pass of the reconciler.
-    #[must_use]
     pub fn sweep(id: RunId, trigger: RunTrigger, now: Timestamp) -> Self {
         Self::pending(id, RunKind::Sweep, trigger, now)
     }
@@ -366,7 +363,6 @@ impl Run {
     /// When somebody has to look at it: a pending run a minute after it was last sent, a running one when its lease
     /// ends, a waiting one at its deadline, or earlier to look at its target (without lease or deadline: at once, so that
     /// nothing strands). Approvals take as long as people do, ended runs need nobody, and the run of a request is its request's.
-    #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {
         // The request has the date.
         if self.request.is_some() {
@@ -390,13 +386,11 @@ impl Run {
     }
 
     /// Its worker is gone: it runs, and its lease has ended.
-    #[must_use]
     pub fn is_orphaned(&self, now: Timestamp) -> bool {
         self.state == RunState::Running && self.is_due(now)
     }
 
     /// The event that would have proven it did not come in time.
-    #[must_use]
     pub fn wait_expired(&self, now: Timestamp) -> bool {
         self.state == RunState::WaitingExternal && now >= self.deadline()
     }

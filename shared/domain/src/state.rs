@@ -53,7 +53,6 @@ impl State {
     ];
 
     /// The name as the seeds, the tables and the API spell it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Created => "CREATED",
@@ -72,13 +71,11 @@ impl State {
     }
 
     /// MERGED and CLOSED: the record is on its way out.
-    #[must_use]
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Merged | Self::Closed)
     }
 
     /// Neither terminal nor handed to a person: Suture may act.
-    #[must_use]
     pub fn is_live(self) -> bool {
         !self.is_terminal() && self != Self::NeedsIntervention
     }
@@ -114,7 +111,6 @@ pub enum Substatus {
 
 impl Substatus {
     /// The name as the seeds spell it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Transient => "TRANSIENT",
@@ -169,7 +165,6 @@ impl Strategy {
     ];
 
     /// The name as the seed's budget table spells it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Rebuild => "rebuild",

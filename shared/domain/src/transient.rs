@@ -32,7 +32,6 @@ impl Default for TransientRule {
 
 impl TransientRule {
     /// Whether nothing but the check's name could ever decide: such a rule would call every failure of a check the same.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conclusions.is_empty() && self.patterns.is_empty()
     }
@@ -95,7 +94,6 @@ macro_rules! rules {
 
         impl $name {
             /// The name of the first rule, by name order, that matches.
-            #[must_use]
             pub fn first_match(&self, failure: &FailureSignals<'_>) -> Option<&str> {
                 self.0.iter().find(|(_, rule)| rule.matches(failure)).map(|(name, _)| name.as_str())
             }
@@ -151,7 +149,6 @@ pub enum FailureClass {
 }
 
 /// Classifies one failure. The same signals under the same policy always give the same answer.
-#[must_use]
 pub fn classify(policy: &Policy, failure: &FailureSignals<'_>) -> FailureClass {
     if let Some(rule) = policy.never_transient.first_match(failure) {
         return FailureClass::Persistent { rule: Some(rule.to_owned()) };

@@ -79,7 +79,6 @@ impl Trigger {
     ];
 
     /// The event the log shows for a hop by this trigger.
-    #[must_use]
     pub fn event(self) -> EventKind {
         match self {
             Self::ChecksBegin | Self::Rebuilt => EventKind::ChecksStarted,
@@ -100,7 +99,6 @@ impl Trigger {
     }
 
     /// The trigger in the words of seed §2, for the rendered table.
-    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::ChecksBegin => "CI checks begin",
@@ -133,7 +131,6 @@ impl fmt::Display for Trigger {
 ///
 /// Two readings go beyond the seed's list: GitHub's `merged` applies from every state that is not terminal (rule 3), and
 /// NEEDS_INTERVENTION listens, so that a fact that disproves its cause or a person leads out of it (rule 4).
-#[must_use]
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
 pub fn next(state: State, trigger: Trigger) -> Option<State> {
@@ -263,7 +260,6 @@ pub struct Hop {
 
 /// The shortest way of legal hops from one state to the one the signals imply. Empty if it is already there, `None` if
 /// the table knows no way: an anomaly.
-#[must_use]
 pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
     if from == to {
         return Some(Vec::new());
@@ -297,7 +293,6 @@ pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
 }
 
 /// The one hop by which NEEDS_INTERVENTION goes to an implied state; the log names it after the fact that was missing.
-#[must_use]
 pub fn out_of_intervention(to: State) -> Option<Hop> {
     let trigger = match to {
         State::Created => Trigger::HandedBack,

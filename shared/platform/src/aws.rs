@@ -51,7 +51,6 @@ pub async fn config() -> Result<SdkConfig, ConfigError> {
 }
 
 /// The time limits of every call.
-#[must_use]
 pub fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)

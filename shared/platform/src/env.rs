@@ -65,7 +65,6 @@ pub fn policies(environment: &impl Environment) -> Result<Policies, ConfigError>
 }
 
 /// The log on standard output, with metrics in the namespace of this deployment.
-#[must_use]
 pub fn log(environment: &impl Environment) -> Log {
     let namespace = environment.get("SUTURE_METRICS_NAMESPACE");
     Log::stdout().in_namespace(namespace.as_deref().unwrap_or(telemetry::NAMESPACE))

@@ -198,7 +198,6 @@ pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Ti
 }
 
 /// What tells all processes to wait, for whoever writes something else with it.
-#[must_use]
 pub fn hold_off_write(name: &str, until: Timestamp) -> Write {
     let mut item = held("everybody", until);
     item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));

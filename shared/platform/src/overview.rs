@@ -51,7 +51,6 @@ pub struct Lane {
 
 impl Counted {
     /// All twelve, of the repositories one may see.
-    #[must_use]
     pub fn lanes(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<Lane> {
         let mut lanes = State::ALL.map(|state| Lane { state, count: 0, stale: 0, oldest: None });
         for entry in self.seen_by(sees) {
@@ -66,7 +65,6 @@ impl Counted {
     }
 
     /// Each repository: open, with a person, stale.
-    #[must_use]
     pub fn by_repo(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<(RepoName, [u64; 3])> {
         let seen = self.repos.iter().filter(|repo| sees(repo));
         let mut repos: BTreeMap<RepoName, [u64; 3]> = seen.map(|repo| (repo.clone(), [0; 3])).collect();
@@ -80,7 +78,6 @@ impl Counted {
     }
 
     /// What a person has, the longest first.
-    #[must_use]
     pub fn needs_person(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<&Record> {
         let with_person = |record: &&Record| record.state == State::NeedsIntervention && sees(&record.id.repo);
         let mut records: Vec<&Record> = self.records.values().filter(with_person).collect();
@@ -89,7 +86,6 @@ impl Counted {
     }
 
     /// What is stale, by its place in the queue.
-    #[must_use]
     pub fn stuck(&self, sees: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&Record> {
         let stale = |record: &&Record| self.stale.contains(&record.id) && sees(&record.id.repo);
         let mut records: Vec<&Record> = self.records.values().filter(stale).collect();
@@ -202,7 +198,6 @@ impl Day {
         Self { counts, traces: events.iter().filter_map(Trace::of).collect(), cut }
     }
 
-    #[must_use]
     pub fn sum(&self, sees: impl Fn(&RepoName) -> bool) -> DayCounts {
         let mut sum = DayCounts::default();
         self.counts.iter().filter(|(repo, _)| sees(repo)).for_each(|(_, counts)| sum.add(counts));

@@ -39,53 +39,44 @@ const BODY: &str = "body";
 const EFFECTS: &str = "effects";
 
 /// The record of a pull request.
-#[must_use]
 pub fn record_key(pr: &PrId) -> Key {
     Key::state(format!("PR#{pr}"))
 }
 
-#[must_use]
 pub fn effect_key(id: &EffectId) -> Key {
     Key::state(format!("OUT#{id}"))
 }
 
 /// The pull requests of a head commit.
-#[must_use]
 pub fn head_key(repo: &RepoName, sha: &Sha) -> Key {
     Key::state(format!("SHA#{repo}#{sha}"))
 }
 
 /// A vulnerability on a base branch.
-#[must_use]
 pub fn vulnerability_key(repo: &RepoName, base: &str, id: &str) -> Key {
     Key::state(format!("VULN#{repo}#{base}#{id}"))
 }
 
-#[must_use]
 pub fn run_key(id: &RunId) -> Key {
     Key::state(format!("RUN#{id}"))
 }
 
 /// A reconcile request, by what makes two of them the same.
-#[must_use]
 pub fn request_key(key: &str) -> Key {
     Key::state(format!("REQ#{key}"))
 }
 
 /// An event of the log.
-#[must_use]
 pub fn event_key(event: &Event) -> Key {
     Key::event(event.pr.to_string(), event.sort_key())
 }
 
 /// A time as an index sorts it: RFC 3339 with exactly three decimals.
-#[must_use]
 pub fn sortable(at: Timestamp) -> String {
     format!("{at:.3}")
 }
 
 /// The partitions of the `due` index.
-#[must_use]
 pub fn due_shards() -> [String; 4] {
     [0, 1, 2, 3].map(|shard| format!("due-{shard}"))
 }
@@ -94,13 +85,11 @@ pub fn due_shards() -> [String; 4] {
 const DAY_SHARDS: u64 = 4;
 
 /// The day something happened on, in UTC.
-#[must_use]
 pub fn day_of(at: Timestamp) -> Date {
     TimeZone::UTC.to_datetime(at).date()
 }
 
 /// The partitions of a day in the `by_day` index.
-#[must_use]
 pub fn day_partitions(day: Date) -> [String; 4] {
     [0, 1, 2, 3].map(|shard| format!("{day}-{shard}"))
 }
@@ -110,20 +99,17 @@ fn day_partition(day: Date, pr: &PrId) -> String {
 }
 
 /// The repositories that are known: the one row that lists them.
-#[must_use]
 pub fn repos_key() -> Key {
     Key::state("REPOS")
 }
 
 /// Adds a repository to those that are known.
-#[must_use]
 pub fn repo_known(repo: &RepoName) -> Write {
     let insert = BTreeMap::from([(REPOS.to_owned(), BTreeSet::from([repo.as_str().to_owned()]))]);
     Write::Change { key: repos_key(), change: Change { insert, ..Change::default() } }
 }
 
 /// The repositories in the row that lists them.
-#[must_use]
 pub fn repos_of(item: &Item) -> BTreeSet<RepoName> {
     match item.get(REPOS) {
         Some(AttributeValue::Ss(members)) => members.iter().filter_map(|member| member.parse().ok()).collect(),
@@ -191,7 +177,6 @@ pub enum Subject {
 }
 
 impl Subject {
-    #[must_use]
     pub fn key(&self) -> Key {
         match self {
             Self::Effect(id) => effect_key(id),
@@ -247,7 +232,6 @@ pub struct Listed {
 }
 
 /// A pull request's sort key in the `by_repo` index.
-#[must_use]
 pub fn state_number(pr: &PrId, state: State) -> String {
     format!("{state}#{:010}", pr.number)
 }
@@ -285,7 +269,6 @@ pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
 
 /// Moves a row to another time without reading it: for one that cannot be read, so that it is not in the way every minute. A row
 /// that somebody has taken away meanwhile stays away: then the write is refused.
-#[must_use]
 pub fn redate(key: Key, until: Timestamp, only_if: OnlyIf) -> Write {
     let (_, _, sort) = Index::Due.shape();
     let set = BTreeMap::from([(sort.to_owned(), text(sortable(until)))]);
@@ -331,7 +314,6 @@ fn event_row(event: &Event, effects: usize) -> Result<Item, StoreError> {
 }
 
 /// The pull request an effect belongs to: its id begins with it.
-#[must_use]
 pub fn pr_of_effect(id: &EffectId) -> Option<PrId> {
     let mut parts = id.as_str().splitn(3, '#');
     let (repo, number) = (parts.next()?, parts.next()?);
@@ -339,7 +321,6 @@ pub fn pr_of_effect(id: &EffectId) -> Option<PrId> {
 }
 
 /// The ids of the effects an event had when it was applied, delivered or not.
-#[must_use]
 pub fn effects_of(event: &Event, hop_0: &Item) -> Vec<EffectId> {
     let count = number_of(hop_0, EFFECTS).unwrap_or(0);
     (0..count).map(|n| EffectId::new(format!("{}#{}#{n}", event.pr, event.id))).collect()
@@ -384,7 +365,6 @@ pub fn request_row(request: &Request, now: Timestamp) -> Result<(Key, Item), Sto
 }
 
 /// The partition of the `runs` index: a pull request's remedies, or the sweeps.
-#[must_use]
 pub fn runs_of(pr: Option<&PrId>) -> String {
     pr.map_or("sweeps".to_owned(), PrId::to_string)
 }
@@ -494,12 +474,10 @@ fn numbers(item: &Item, attribute: &str) -> BTreeSet<u64> {
 }
 
 /// The pull requests whose head a commit is or was.
-#[must_use]
 pub fn prs_of_head(item: &Item) -> BTreeSet<u64> {
     numbers(item, "prs")
 }
 
-#[must_use]
 pub fn vulnerability_of(item: &Item) -> Vulnerability {
     Vulnerability {
         open: numbers(item, "open"),

@@ -152,7 +152,6 @@ impl Vault {
     }
 
     /// How often any of the secrets was found to be another.
-    #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }

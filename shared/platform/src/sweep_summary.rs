@@ -44,7 +44,6 @@ pub enum Skip {
 
 impl Skip {
     /// Its name in logs.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Unread => "unread",
@@ -199,7 +198,6 @@ impl Summary {
         self.store_units = after.units - before.units;
     }
 
-    #[must_use]
     pub fn claims(&self) -> u32 {
         self.dispatched.values().sum()
     }
@@ -209,7 +207,6 @@ impl Summary {
         matches!(self.breaker.as_str(), "open" | "half_open")
     }
 
-    #[must_use]
     pub fn sentence(&self) -> String {
         let skipped: u32 = self.skipped.values().sum();
         let how = match (self.cancelled, self.partial, self.dry_run) {
@@ -230,7 +227,6 @@ impl Summary {
     }
 
     /// The one line a sweep leaves in the log, with its counters.
-    #[must_use]
     pub fn line(&self, run: &str, at: Timestamp, ms: u64) -> Line {
         let map = |map: &BTreeMap<String, u32>| serde_json::to_value(map).unwrap_or(Value::Null);
         let skipped: u32 = self.skipped.values().sum();
@@ -301,7 +297,6 @@ pub struct Coordinated {
 }
 
 /// What a sweep wrote down, from its run record.
-#[must_use]
 pub fn summary_of(run: &Run) -> Option<Summary> {
     serde_json::from_str(run.step("summary")?.output.as_deref()?).ok()
 }

@@ -101,7 +101,6 @@ pub struct News {
 
 impl News {
     /// The fact, for one of the pull requests it is about.
-    #[must_use]
     pub fn fact(&self, pr: PrId) -> Fact {
         Fact { id: self.id.clone(), pr, occurred_at: self.occurred_at, actor: self.actor, what: self.what.clone() }
     }
@@ -148,7 +147,6 @@ impl Reader<'_> {
     }
 }
 
-#[must_use]
 pub fn read(delivery: &Delivery<'_>, policies: &Policies, own: &Own) -> Reading {
     if !is_delivery_id(delivery.id) {
         let why = format!("the delivery id must be 1 to {MAX_DELIVERY_ID} letters, digits and `-_.:`");

@@ -49,13 +49,11 @@ impl CommandMessage {
     pub const STOP_FIRST: &'static str = "stop-first";
 
     /// The pull request it is about.
-    #[must_use]
     pub fn pr(&self) -> PrId {
         PrId::new(self.repo.clone(), self.pr_number)
     }
 
     /// The run it belongs to: a person's command opens one that bears the command's own id.
-    #[must_use]
     pub fn run(&self) -> RunId {
         self.run_id.clone().unwrap_or_else(|| RunId::new(self.command_id.as_str()))
     }
@@ -75,7 +73,6 @@ pub enum CommandSource {
 
 impl CommandSource {
     /// The source as messages and events spell it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::PrComment => "pr-comment",
@@ -86,7 +83,6 @@ impl CommandSource {
     }
 
     /// Whether a person asked; a person's command spends no budget and is never blocked by the breaker.
-    #[must_use]
     pub fn is_human(self) -> bool {
         match self {
             Self::PrComment | Self::CheckRun | Self::AdminApi => true,

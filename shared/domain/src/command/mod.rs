@@ -186,31 +186,26 @@ commands! {
 
 impl Command {
     /// The command as people type it, slash included.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.spec().name
     }
 
     /// One line that says what it does.
-    #[must_use]
     pub fn help(self) -> &'static str {
         self.spec().help
     }
 
     /// The remedy it asks for, if it asks for one.
-    #[must_use]
     pub fn strategy(self) -> Option<Strategy> {
         self.spec().strategy
     }
 
     /// Whether it takes something away, so that a page should ask "are you sure?" first.
-    #[must_use]
     pub fn is_destructive(self) -> bool {
         self.spec().destructive
     }
 
     /// The command by which the reconciler asks for this remedy: its remedies go the way a person's do.
-    #[must_use]
     pub fn for_strategy(strategy: Strategy) -> Self {
         match strategy {
             Strategy::Rebuild => Self::Rebuild,
@@ -290,7 +285,6 @@ fn code_list(commands: &[Command]) -> String {
 }
 
 /// The list of commands as a Markdown table, for an answer to a comment and for the documentation.
-#[must_use]
 pub fn help_text() -> String {
     let mut table = String::from("| command | what it does | when | who |\n|---|---|---|---|\n");
     for command in Command::ALL {

@@ -108,7 +108,6 @@ impl Permission {
     pub const ALL: [Self; 5] = [Self::Read, Self::Triage, Self::Write, Self::Maintain, Self::Admin];
 
     /// The level as GitHub spells it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -121,7 +120,6 @@ impl Permission {
 
     /// What GitHub's collaborator answer means: the `role_name`, which alone tells maintain from write, or, where that
     /// is an organisation's own invention, the `permission` it is based on. `none` and what we do not know give nothing.
-    #[must_use]
     pub fn from_github(role_name: &str, permission: &str) -> Option<Self> {
         match role_name {
             // Not a custom role: the base level must not speak for it.
@@ -168,7 +166,6 @@ impl Role {
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
     /// The role as keys and errors spell it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -222,7 +219,6 @@ pub struct Situation {
 
 impl Situation {
     /// That of a pull request.
-    #[must_use]
     pub fn of(record: &Record, policy: &Policy) -> Self {
         Self {
             state: record.state,
@@ -232,13 +228,11 @@ impl Situation {
     }
 
     /// The state that commands are measured against.
-    #[must_use]
     pub fn effective(&self) -> State {
         if self.state == State::NeedsIntervention { self.implied } else { self.state }
     }
 
     /// The commands that make sense now, in the order of the list; for the buttons of a page.
-    #[must_use]
     pub fn valid_now(&self) -> Vec<Command> {
         Command::ALL.into_iter().filter(|command| command.is_valid_in(self).is_ok()).collect()
     }
@@ -311,13 +305,11 @@ fn needs_and_has(command: Command, requester: Requester) -> String {
 
 impl Command {
     /// The least GitHub permission it takes.
-    #[must_use]
     pub fn permission(self) -> Permission {
         self.spec().needs.permission()
     }
 
     /// The least API role it takes.
-    #[must_use]
     pub fn role(self) -> Role {
         self.spec().needs.role()
     }

@@ -60,7 +60,6 @@ impl Button {
     const ALL: [Self; 4] = [Self::Rebuild, Self::Hold, Self::Resume, Self::Explain];
 
     /// What GitHub calls it when it is pressed; at most 20 characters.
-    #[must_use]
     pub fn identifier(self) -> &'static str {
         match self {
             Self::Rebuild => "rebuild",
@@ -71,13 +70,11 @@ impl Button {
     }
 
     /// The button GitHub calls this.
-    #[must_use]
     pub fn named(identifier: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|button| button.identifier() == identifier)
     }
 
     /// What stands on it; at most 20 characters.
-    #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::Rebuild => "Run checks again",
@@ -88,7 +85,6 @@ impl Button {
     }
 
     /// What it does; at most 40 characters.
-    #[must_use]
     pub fn description(self) -> &'static str {
         match self {
             Self::Rebuild => "Suture runs this head's checks again",
@@ -99,7 +95,6 @@ impl Button {
     }
 
     /// The command it gives.
-    #[must_use]
     pub fn command(self) -> Command {
         match self {
             Self::Rebuild => Command::Rebuild,
@@ -111,7 +106,6 @@ impl Button {
 }
 
 /// What became of a button somebody pressed.
-#[must_use]
 pub fn answer(by: &str, command: Command, answer: Result<Option<&str>, &str>) -> String {
     match answer {
         Ok(None) => format!("{by} asked for `{command}`."),
@@ -121,13 +115,11 @@ pub fn answer(by: &str, command: Command, answer: Result<Option<&str>, &str>) ->
 }
 
 /// What somebody asked for was not done, or did not help.
-#[must_use]
 pub fn came_to_nothing(strategy: Strategy, why: &str) -> String {
     desk::sentence(&format!("Suture was asked to {}: {why}", desk::doing(strategy)))
 }
 
 /// A digest of all a check run says but the times.
-#[must_use]
 pub fn digest(record: &Record, shown: &Shown, policy: &Policy) -> u64 {
     let said = parts(record, shown, policy);
     let explained = if shown.explained { "explained" } else { "" };
@@ -136,7 +128,6 @@ pub fn digest(record: &Record, shown: &Shown, policy: &Policy) -> u64 {
 }
 
 /// What a check run says now.
-#[must_use]
 pub fn text(record: &Record, shown: &Shown, policy: &Policy, now: Timestamp) -> CheckText {
     let said = parts(record, shown, policy);
     let since = time(record.progressed_at);

@@ -21,25 +21,21 @@ const MOST_LISTED: usize = 20;
 const MOST_REPOS: usize = 200;
 
 /// What the log says about a merge after which all was well.
-#[must_use]
 pub fn verified_event(watched_minutes: u32) -> String {
     format!("healthy for {watched_minutes} min after the merge")
 }
 
 /// The same, on the pull request (seed 004, step 3).
-#[must_use]
 pub fn verified_comment(watched_minutes: u32) -> String {
     format!("✅ post-merge verified: {}.", verified_event(watched_minutes))
 }
 
 /// The title of the issue about an outage.
-#[must_use]
 pub fn outage_title(outage: &Outage) -> String {
     format!("P0: down since {} after a merge", time(outage.since))
 }
 
 /// The issue about an outage: what was seen, which merges may be why, what to do.
-#[must_use]
 pub fn outage_body(outage: &Outage) -> String {
     let mut body = format!(
         "Suture asks the configured health addresses after each merge. Since {} one of them is not well:\n\n> {}\n\n### Likely merges\n\n",
@@ -64,14 +60,12 @@ pub fn outage_body(outage: &Outage) -> String {
 }
 
 /// Below that issue, when it is over.
-#[must_use]
 pub fn outage_over(outage: &Outage, over_at: Timestamp) -> String {
     let lasted = super::duration(over_at.duration_since(outage.since));
     format!("Well again since {}; it lasted about {lasted}. Close this issue when you know why.", time(over_at))
 }
 
 /// Why an issue was rejected.
-#[must_use]
 pub fn rejected(hours: u32) -> String {
     format!(
         "Nobody approved this within {hours} h, so it is closed. Reopen it and label it as approved if it should be done; \
@@ -80,13 +74,11 @@ pub fn rejected(hours: u32) -> String {
 }
 
 /// Why an issue is closed as done.
-#[must_use]
 pub fn done(number: u64) -> String {
     format!("#{number} is merged.")
 }
 
 /// Why an issue is approved again.
-#[must_use]
 pub fn requeued(why: Why) -> String {
     match why {
         Why::NoPull => "CodeGenie was asked and has not opened a pull request in time. It is asked again.".to_owned(),
@@ -96,7 +88,6 @@ pub fn requeued(why: Why) -> String {
 }
 
 /// Why a person should look at an issue.
-#[must_use]
 pub fn urgent(why: Why) -> String {
     match why {
         Why::NotApproved(number) => format!("#{number} waits for its approval for too long: a person should look."),
@@ -110,7 +101,6 @@ pub fn urgent(why: Why) -> String {
 }
 
 /// What a pull request is told that is given up for its issue.
-#[must_use]
 pub fn given_up(issue: u64, hours: u32) -> String {
     format!(
         "Its review failed and nobody fixed it within {hours} h. Closing it; CodeGenie is asked again for #{issue}."
@@ -118,13 +108,11 @@ pub fn given_up(issue: u64, hours: u32) -> String {
 }
 
 /// The title of the status issue.
-#[must_use]
 pub fn status_title(of: &str) -> String {
     format!("Suture: how things stand in {of}")
 }
 
 /// The status issue. Times are absolute, so that it changes only when something has changed.
-#[must_use]
 pub fn status_body(numbers: &Numbers) -> String {
     let mut body = String::from(
         "Suture keeps this issue up to date by editing it; the same numbers are at `GET /api/overview`. \

@@ -35,7 +35,6 @@ impl Stage {
     pub const ALL: [Self; 5] = [Self::Discovered, Self::Approved, Self::InProgress, Self::PrOpen, Self::ReviewFailed];
 
     /// Its name, as labels end in it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Discovered => "discovered",
@@ -46,13 +45,11 @@ impl Stage {
         }
     }
 
-    #[must_use]
     pub fn label(self, settings: &Backlog) -> String {
         format!("{}{}", settings.label_prefix, self.name())
     }
 
     /// The furthest stage that these labels name: a person who approves an issue need not take `discovered` off.
-    #[must_use]
     pub fn of(labels: &[String], settings: &Backlog) -> Option<Self> {
         Self::ALL.into_iter().rev().find(|stage| has(labels, &stage.label(settings)))
     }
@@ -182,7 +179,6 @@ pub struct May {
 }
 
 /// The label of an issue that a person should look at.
-#[must_use]
 pub fn urgent_label(settings: &Backlog) -> String {
     format!("{}urgent", settings.label_prefix)
 }
@@ -200,7 +196,6 @@ pub struct Plan {
 
 /// Looks at all issues of all repositories. `settings` is asked for each repository's own; issues of repositories that could not
 /// be listed now are not among `issues`, and what is remembered of them still counts as under way.
-#[must_use]
 pub fn plan<'s>(
     issues: &[Issue],
     memory: Memory,

@@ -124,7 +124,6 @@ pub enum RunEnd {
 
 impl RunEnd {
     /// As the log names it: the run's own state.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -165,7 +164,6 @@ pub enum VulnerabilityNews {
     GiveBackReopen,
 }
 
-#[must_use]
 pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timestamp) -> Decision {
     let Some(record) = record else {
         return life::first_seen(policy, fact, now);
@@ -204,7 +202,6 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
 
 /// What is left of a decision that no store takes, because it is too much at once: the log says what was heard and why it
 /// came to nothing, and GitHub is asked for the truth. Nothing of the decision itself is kept.
-#[must_use]
 pub fn set_aside(policy: &Policy, record: Record, fact: &Fact, why: &str, now: Timestamp) -> Decision {
     let mut draft = Draft::new(policy, record, fact, now);
     draft.log(EventKind::Anomaly, None, Payload { anomaly: Some(why.to_owned()), ..Payload::default() });

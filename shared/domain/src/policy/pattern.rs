@@ -59,25 +59,21 @@ impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
     }
 
     /// A built-in pattern, compiled when it is first asked.
-    #[must_use]
     pub fn known(text: &'static str) -> Self {
         Self(Arc::new(Source { text: text.to_owned(), compiled: OnceLock::new() }))
     }
 
     /// The pattern as it was written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
     /// Whether it matches anywhere in the text.
-    #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         self.regex().is_match(text)
     }
 
     /// The first place in the text that matches.
-    #[must_use]
     pub fn find<'t>(&self, text: &'t str) -> Option<&'t str> {
         self.regex().find(text).map(|found| found.as_str())
     }

@@ -57,7 +57,6 @@ pub enum RunError {
 
 impl RunError {
     /// The stable code, as the API answers it; the first four are the seed's.
-    #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::InvalidTransition { .. } => "RUN_INVALID_TRANSITION",

@@ -38,7 +38,6 @@ impl RunState {
     ];
 
     /// The name as the seed, the tables and the API spell it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -52,7 +51,6 @@ impl RunState {
     }
 
     /// Completed, failed and cancelled: nothing follows.
-    #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Cancelled => true,
@@ -61,7 +59,6 @@ impl RunState {
     }
 
     /// The table: which state may follow which.
-    #[must_use]
     pub fn may_become(self, next: Self) -> bool {
         match self {
             Self::Pending => match next {
@@ -82,7 +79,6 @@ impl RunState {
     }
 
     /// The states that may follow, as a person reads them: "running, failed or cancelled".
-    #[must_use]
     pub fn next_names(self) -> String {
         let names: Vec<&str> = Self::ALL.into_iter().filter(|next| self.may_become(*next)).map(Self::name).collect();
         match names.split_last() {
@@ -182,7 +178,6 @@ pub struct TransitionContext {
 
 impl TransitionContext {
     /// A change with this cause at this time, nothing more known about it.
-    #[must_use]
     pub fn new(initiator: Initiator, at: Timestamp) -> Self {
         Self { initiator, at, by: None, reason: None, approval: None, external_event: None }
     }

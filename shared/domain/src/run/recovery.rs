@@ -55,7 +55,6 @@ pub enum StepOnResume {
 
 impl Step {
     /// A step about to be taken, neither resumable nor idempotent until said so.
-    #[must_use]
     pub fn started(name: impl Into<String>, at: Timestamp) -> Self {
         Self {
             name: name.into(),
@@ -95,7 +94,6 @@ impl Step {
     }
 
     /// The resume tree. A step nobody knows to be done has no output to use, so being resumable does not help it.
-    #[must_use]
     pub fn on_resume(&self) -> StepOnResume {
         match (self.status, self.resumable, self.idempotent) {
             (StepStatus::Done, true, true | false) => StepOnResume::Skip,
@@ -148,7 +146,6 @@ pub enum Recovery {
 
 impl Run {
     /// The checkpoint of this name.
-    #[must_use]
     pub fn step(&self, name: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.name == name)
     }
@@ -172,7 +169,6 @@ impl Run {
 
     /// Where it would go on. One step that can neither be skipped nor repeated stops the whole run, before any other
     /// step is repeated for nothing.
-    #[must_use]
     pub fn resume_plan(&self) -> ResumePlan {
         let mut replay_from = None;
         for (index, step) in self.steps.iter().enumerate() {
@@ -198,7 +194,6 @@ impl Run {
     }
 
     /// What to do with it now (seed §5.1).
-    #[must_use]
     pub fn recover(&self, now: Timestamp) -> Recovery {
         if !self.is_due(now) {
             return Recovery::Leave;

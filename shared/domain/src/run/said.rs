@@ -28,7 +28,6 @@ pub struct Said {
 
 impl Said {
     /// Nothing more than the run itself says.
-    #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -36,7 +35,6 @@ impl Said {
 
 impl Run {
     /// The message by which the Car Bridge was asked to carry it out, made anew; nothing for a sweep.
-    #[must_use]
     pub fn message(&self) -> Option<CommandMessage> {
         let command = match self.kind {
             RunKind::Remedy(strategy) => Command::for_strategy(strategy),

@@ -169,7 +169,6 @@ impl Looking<'_> {
     }
 
     /// Whether it is of the commit, or nobody knows commits.
-    #[must_use]
     pub fn is_of_commit(&self, revisions: &[String]) -> bool {
         let of_commit = |commit: &Sha| revisions.iter().any(|one| one.eq_ignore_ascii_case(commit.as_str()));
         self.commit.is_none_or(of_commit)

@@ -62,7 +62,6 @@ pub struct Settings {
 
 impl Settings {
     /// The usual behaviour, for the Jenkins at this address.
-    #[must_use]
     pub fn new(base_url: Uri) -> Self {
         Self { base_url, call_limit: Duration::from_secs(10), repeats: 2, concurrency: 4 }
     }
@@ -106,7 +105,6 @@ impl Jenkins {
     }
 
     /// A client over any transport, in any time.
-    #[must_use]
     pub fn with_service(login: Login, settings: Settings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
         let slots = Semaphore::new(settings.concurrency.max(1));
         let (login, renewal) = (RwLock::new(Arc::new(login)), RwLock::default());
@@ -141,7 +139,6 @@ impl Jenkins {
         !Arc::ptr_eq(before, &self.login())
     }
 
-    #[must_use]
     pub fn base_url(&self) -> &Uri {
         &self.0.settings.base_url
     }

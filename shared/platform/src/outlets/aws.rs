@@ -36,7 +36,6 @@ type Answers = Vec<(usize, Result<(), Undelivered>)>;
 
 impl AwsOutlets {
     /// Outlets to these addresses.
-    #[must_use]
     pub fn new(config: &aws_config::SdkConfig, addresses: Addresses) -> Self {
         Self {
             queue: aws_sdk_sqs::Client::new(config),

@@ -27,7 +27,6 @@ pub struct Dead {
 
 impl Dead {
     /// Why it is here, as far as it shows.
-    #[must_use]
     pub fn reason(&self) -> String {
         match Message::from_json(&self.body) {
             Err(unreadable) => unreadable.to_string(),
@@ -37,7 +36,6 @@ impl Dead {
         }
     }
 
-    #[must_use]
     pub fn excerpt(&self) -> String {
         cut(&self.body, EXCERPT)
     }

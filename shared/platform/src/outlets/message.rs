@@ -119,7 +119,6 @@ pub struct Tending {
 
 impl Chore {
     /// Whose errand it is: a busy repository must not keep the others waiting. Redeliveries belong to none.
-    #[must_use]
     pub fn repo(&self) -> Option<&RepoName> {
         match self {
             Self::Redeliver { .. } => None,
@@ -186,7 +185,6 @@ struct Errand {
 
 impl Message {
     /// Whether it ends with a request for a fresh pull request.
-    #[must_use]
     pub fn asks_for_pull_request(&self) -> bool {
         matches!(self, Self::Command(message) if message.command == Command::CloseAndReopen)
     }

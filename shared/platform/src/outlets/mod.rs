@@ -50,7 +50,6 @@ pub enum Content {
 
 impl Parcel {
     /// What an effect asks to be sent.
-    #[must_use]
     pub fn of(pr: &PrId, effect: &Effect) -> Self {
         let what = match &effect.what {
             EffectKind::Command(command) => Content::Queue {

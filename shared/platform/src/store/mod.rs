@@ -34,13 +34,11 @@ pub struct Key {
 
 impl Key {
     /// A row of the state table.
-    #[must_use]
     pub fn state(partition: impl Into<String>) -> Self {
         Self { table: Table::State, partition: partition.into(), sort: String::new() }
     }
 
     /// A row of the log.
-    #[must_use]
     pub fn event(pr: impl Into<String>, sort: impl Into<String>) -> Self {
         Self { table: Table::Events, partition: pr.into(), sort: sort.into() }
     }
@@ -91,7 +89,6 @@ pub enum Write {
 }
 
 impl Write {
-    #[must_use]
     pub fn key(&self) -> &Key {
         match self {
             Self::Put { key, .. } | Self::Change { key, .. } | Self::Delete { key, .. } => key,
@@ -99,7 +96,6 @@ impl Write {
     }
 
     /// When it may be written.
-    #[must_use]
     pub fn only_if(&self) -> &OnlyIf {
         match self {
             Self::Put { only_if, .. } | Self::Delete { only_if, .. } => only_if,
@@ -139,7 +135,6 @@ impl Index {
     pub const ALL: [Self; 4] = [Self::Due, Self::ByRepo, Self::Runs, Self::ByDay];
 
     /// The table whose rows it lists.
-    #[must_use]
     pub fn table(self) -> Table {
         match self {
             Self::Due | Self::ByRepo | Self::Runs => Table::State,
@@ -148,7 +143,6 @@ impl Index {
     }
 
     /// Its name, and the attributes that are its partition and sort key.
-    #[must_use]
     pub fn shape(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Due => ("due", "due", "due_at"),
@@ -162,7 +156,6 @@ impl Index {
     /// What an entry carries besides its keys; `None` is everything. As little as a list or a sweep needs to choose: an index
     /// is written again only when what it carries changes, and most facts change neither state nor date. An event never
     /// changes, and is small: whoever reads the story of a day reads it from the index alone.
-    #[must_use]
     pub fn carries(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Due => Some(&[TTL, "priority"]),
@@ -368,7 +361,6 @@ impl Spent {
     }
 
     /// The figures so far.
-    #[must_use]
     pub fn so_far(&self) -> Spending {
         Spending {
             requests: self.requests.load(Ordering::Relaxed),
@@ -392,13 +384,11 @@ pub const HOLDER: &str = "holder";
 pub const COUNT: &str = "count";
 
 /// A number as a row stores it.
-#[must_use]
 pub fn number(value: impl fmt::Display) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
 /// A number of a row.
-#[must_use]
 pub fn number_of(item: &Item, attribute: &str) -> Option<i64> {
     match item.get(attribute) {
         Some(AttributeValue::N(digits)) => digits.parse().ok(),
@@ -407,7 +397,6 @@ pub fn number_of(item: &Item, attribute: &str) -> Option<i64> {
 }
 
 /// A text of a row.
-#[must_use]
 pub fn text_of<'a>(item: &'a Item, attribute: &str) -> Option<&'a str> {
     match item.get(attribute) {
         Some(AttributeValue::S(text)) => Some(text),
@@ -432,7 +421,6 @@ fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
 }
 
 /// Whether a row's time has passed.
-#[must_use]
 pub fn is_expired(item: &Item, now: Timestamp) -> bool {
     number_of(item, TTL).is_some_and(|ttl| ttl <= now.as_second())
 }

@@ -41,7 +41,6 @@ pub struct DynamoStore {
 
 impl DynamoStore {
     /// The store on these tables.
-    #[must_use]
     pub fn new(client: Client, names: Names) -> Self {
         Self { client, names, spent: Spent::default() }
     }
