@@ -172,9 +172,6 @@ pub async fn begin<S: Store>(
 }
 
 /// Remembers the answer.
-///
-/// # Errors
-/// [`IdempotencyError::Expired`] if another has taken over; the store.
 pub async fn complete<S: Store>(
     store: &S,
     claim: Claim,
@@ -185,9 +182,6 @@ pub async fn complete<S: Store>(
 }
 
 /// Remembers that it failed; the same request may be tried again.
-///
-/// # Errors
-/// [`IdempotencyError::Expired`] if another has taken over; the store.
 pub async fn fail<S: Store>(
     store: &S,
     claim: Claim,

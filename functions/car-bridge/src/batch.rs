@@ -30,9 +30,6 @@ pub async fn handle<S: Store, O: Outlets>(
 }
 
 /// Handles one message, and says so in the log.
-///
-/// # Errors
-/// [`Again`] if it must come back.
 pub async fn handle_one<S: Store, O: Outlets>(
     bridge: &Bridge<S, O>,
     id: &str,

@@ -105,9 +105,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Handles one message. `id` is the queue's own name for it, the same in every delivery.
-    ///
-    /// # Errors
-    /// [`Again`] if it must come back.
     pub async fn handle(&self, id: &str, body: &str) -> Result<Handled, Again> {
         match Message::from_json(body)? {
             // Boxed: what they wait for is deep, and each on its own is deep enough for the compiler.

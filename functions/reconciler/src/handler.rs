@@ -37,7 +37,6 @@ pub enum NotSwept {
 
 /// Answers one event of the schedule or the bus.
 ///
-/// # Errors
 /// [`NotSwept`]: the event is tried again by whoever sent it, and what is due stays due.
 pub async fn handle<S: Store, O: Outlets>(
     sweep: &Sweep<S, O>,

@@ -100,7 +100,6 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
 
     /// Sweeps once, and ends before the deadline: on schedule, or what somebody requests.
     ///
-    /// # Errors
     /// [`NoSweep`] if the store does not answer at all. What goes wrong later is in the summary.
     pub async fn sweep(&self, wish: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
         // Boxed, here and below: one future made of all of these would be too large to be laid out, and to be moved.

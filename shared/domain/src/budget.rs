@@ -150,7 +150,6 @@ impl fmt::Display for Exhausted {
 /// another strategy is no reason to give up on this one (rule 9). `on_vulnerability` is what the vulnerability's own row
 /// has counted for close-and-reopen, over all its pull requests.
 ///
-/// # Errors
 /// The budget that is used up.
 pub fn check(
     policy: &Policy,

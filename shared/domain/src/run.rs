@@ -221,7 +221,6 @@ impl Run {
     /// Moves it to another state. A lease ends when work does, a deadline when the waiting does; the end sets
     /// `completed_at` and the duration.
     ///
-    /// # Errors
     /// [`RunError::TerminalState`] if it has ended, [`RunError::InvalidTransition`] if the table does not allow it.
     pub fn advance(mut self, to: RunState, context: TransitionContext) -> Result<Self, RunError> {
         self.must_be_live()?;
@@ -251,9 +250,6 @@ impl Run {
     }
 
     /// Its target has accepted; now only the event can prove it.
-    ///
-    /// # Errors
-    /// As [`Run::advance`].
     pub fn wait_for(
         self,
         expects: impl Into<String>,
@@ -285,17 +281,11 @@ impl Run {
     }
 
     /// It is proven.
-    ///
-    /// # Errors
-    /// As [`Run::advance`].
     pub fn complete(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Completed, context)? })
     }
 
     /// It did not work; the outcome is a word or two, the error is for whoever looks into it.
-    ///
-    /// # Errors
-    /// As [`Run::advance`].
     pub fn fail(
         self,
         outcome: impl Into<String>,
@@ -307,18 +297,12 @@ impl Run {
     }
 
     /// It is not wanted any more.
-    ///
-    /// # Errors
-    /// As [`Run::advance`].
     pub fn cancel(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Cancelled, context)? })
     }
 
     /// Writes down what was undone after a cancellation: the one thing an ended run still learns. The same entry twice
     /// is one entry, and beyond a bound further ones are dropped.
-    ///
-    /// # Errors
-    /// [`RunError::NotCancelled`] if it is anything but cancelled.
     pub fn compensated(mut self, entry: CompensationEntry) -> Result<Self, RunError> {
         if self.state != RunState::Cancelled {
             return Err(RunError::NotCancelled { run: self.id, state: self.state });
@@ -332,7 +316,6 @@ impl Run {
 
     /// Takes the lease, or prolongs one's own. The state stays: `advance` moves it.
     ///
-    /// # Errors
     /// [`RunError::Leased`] if somebody else's lease still runs, [`RunError::TerminalState`] if there is nothing to do.
     pub fn take_lease(mut self, holder: &str, now: Timestamp, until: Timestamp) -> Result<Self, RunError> {
         self.must_be_live()?;

@@ -28,7 +28,6 @@ pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The configuration of all clients.
 ///
-/// # Errors
 /// [`ConfigError::Missing`] without a region or credentials, which each call would otherwise report by itself.
 pub async fn config() -> Result<SdkConfig, ConfigError> {
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
@@ -60,9 +59,6 @@ pub fn timeouts() -> TimeoutConfig {
 }
 
 /// The process's environment, with its references to Secrets Manager resolved.
-///
-/// # Errors
-/// [`ConfigError::Secret`] says which secret cannot be read, and why.
 pub async fn environment() -> Result<Arc<Vault>, ConfigError> {
     let client = aws_sdk_secretsmanager::Client::new(&config().await?);
     Ok(Arc::new(Vault::open(ProcessEnv, fetch_with(client), Timestamp::now()).await?))
@@ -110,9 +106,6 @@ pub async fn backends(environment: &impl Environment) -> Result<(DynamoStore, Aw
 }
 
 /// The dead-letter queue, if there is one.
-///
-/// # Errors
-/// [`ConfigError::Missing`] if there is one, but no queue its messages came from.
 pub async fn dead_letters(environment: &impl Environment) -> Result<Dlq, ConfigError> {
     let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(Dlq::None) };
     let queue = environment.required("SUTURE_COMMAND_QUEUE_URL")?;

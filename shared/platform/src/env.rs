@@ -53,9 +53,6 @@ impl Environment for ProcessEnv {
 }
 
 /// The policies: of the file that `SUTURE_CONFIG` names, or the defaults.
-///
-/// # Errors
-/// [`ConfigError`] if the file cannot be read or is wrong.
 pub fn policies(environment: &impl Environment) -> Result<Policies, ConfigError> {
     let Some(path) = environment.get("SUTURE_CONFIG") else {
         return Ok(Policies::default());

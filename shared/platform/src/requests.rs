@@ -48,9 +48,6 @@ fn settings_of<'a>(policies: &'a Policies, scope: &Scope) -> &'a Triggers {
 }
 
 /// A request, if there is one.
-///
-/// # Errors
-/// If the store cannot be read, or the row not be understood.
 pub async fn load<S: Store>(store: &S, key: &str, now: Timestamp) -> Result<Option<Request>, StoreError> {
     let key = rows::request_key(key);
     let item = store.get(&key, now).await?;
@@ -58,9 +55,6 @@ pub async fn load<S: Store>(store: &S, key: &str, now: Timestamp) -> Result<Opti
 }
 
 /// Somebody asks for a scope. When this answers, the request is durable, or the answer says why there is none.
-///
-/// # Errors
-/// If the store cannot be read or written, or others write the same request all the time.
 pub async fn ask<S: Store>(
     store: &S,
     policies: &Policies,
@@ -233,9 +227,6 @@ pub async fn is_told_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -
 
 /// Somebody does not want a run of a request any more: what waits is taken off, what is under way is told, and what is over
 /// stays as it is.
-///
-/// # Errors
-/// If the store cannot be read or written, or others write the same request all the time.
 pub async fn cancel<S: Store>(
     store: &S,
     policies: &Policies,

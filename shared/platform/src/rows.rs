@@ -131,9 +131,6 @@ pub fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
 }
 
 /// What a row holds.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it does not hold that.
 pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError> {
     let mut copy = Item::default();
     copy.inner_mut().extend(item.get(BODY).map(|body| (BODY.to_owned(), body.clone())));
@@ -141,9 +138,6 @@ pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError
 }
 
 /// The same of a row that nobody needs any more: nothing is copied.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it does not hold that.
 pub fn take<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, StoreError> {
     let corrupt = |why: String| StoreError::Corrupt(key.clone(), why);
     let body = item.inner_mut().remove(BODY).ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
@@ -208,9 +202,6 @@ pub struct DueEntry {
 }
 
 /// Reads an entry of the `due` index.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it is not one of ours.
 pub fn due_entry(key: &Key, entry: &Item) -> Result<DueEntry, StoreError> {
     let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
     let subject = Subject::of(key).ok_or_else(|| corrupt("nothing of that name can be due"))?;
@@ -237,9 +228,6 @@ pub fn state_number(pr: &PrId, state: State) -> String {
 }
 
 /// Reads an entry of the `by_repo` index.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it is not one of ours.
 pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
     let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
     let Some(Subject::PullRequest(pr)) = Subject::of(key) else {
@@ -255,9 +243,6 @@ pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
 }
 
 /// Reads an entry of the `runs` index.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it is not one of ours.
 pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
     match Subject::of(key) {
         Some(Subject::Run(id)) => Ok(id),
@@ -282,9 +267,6 @@ fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
 }
 
 /// The row of a record, with what the indexes need.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it cannot be written down.
 pub fn record_row(record: &Record) -> Result<Item, StoreError> {
     let key = record_key(&record.id);
     let mut item = row(&key, record)?;
@@ -334,9 +316,6 @@ fn effect_row(effect: &Effect, now: Timestamp) -> Result<(Key, Item), StoreError
 }
 
 /// The row of a run, with what the indexes need.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it cannot be written down.
 pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     let key = run_key(&run.id);
     let mut item = row(&key, run)?;
@@ -352,9 +331,6 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
 }
 
 /// The row of a request, with its date.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it cannot be written down.
 pub fn request_row(request: &Request, now: Timestamp) -> Result<(Key, Item), StoreError> {
     let key = request_key(&request.key());
     let mut item = row(&key, request)?;
@@ -378,9 +354,6 @@ pub struct RunWrite {
 }
 
 /// Everything a decision writes, in one transaction: the record first, then hop 0, then the rest.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if something cannot be written down.
 pub fn commit(
     decision: &Decision,
     record: &Record,

@@ -130,9 +130,6 @@ impl Environment for Vault {
 
 impl Vault {
     /// Resolves what the environment refers to, with one request for each secret.
-    ///
-    /// # Errors
-    /// [`BadSecret`] says what is missing, and what to do.
     pub async fn open(
         environment: impl Environment + Send + Sync + 'static,
         fetch: Fetch,

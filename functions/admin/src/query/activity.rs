@@ -82,9 +82,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// What the log of the last days suggests, in the repository that was named or in all that this caller sees.
-    ///
-    /// # Errors
-    /// If the store cannot be read, or there is no such repository for them.
     pub async fn advice(&self, caller: &Caller, named: Option<&RepoName>) -> Result<Advice, DeskError> {
         let repo = match named {
             Some(_) => self.listed_repos(caller, named).await?.pop(),

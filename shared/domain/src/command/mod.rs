@@ -220,7 +220,6 @@ impl Command {
 
     /// Reads a bare name, as in the admin API's `{"command": "/rebuild"}`. Comments go through [`parse`].
     ///
-    /// # Errors
     /// [`UnknownCommand`] if there is no such command; it names the nearest one and all of them.
     pub fn parse_name(text: &str) -> Result<Self, UnknownCommand> {
         let word = text.trim();

@@ -315,9 +315,6 @@ impl Command {
     }
 
     /// Whether this requester may give it.
-    ///
-    /// # Errors
-    /// [`Refusal::NotPermitted`] if not.
     pub fn allows(self, requester: Requester) -> Result<(), Refusal> {
         let allowed = match requester {
             Requester::GitHub(has) => has.is_some_and(|has| has >= self.permission()),
@@ -329,7 +326,6 @@ impl Command {
 
     /// Whether it makes sense there (rule 21).
     ///
-    /// # Errors
     /// The [`Refusal`] that says why not, and what would work instead.
     pub fn is_valid_in(self, situation: &Situation) -> Result<(), Refusal> {
         let (command, situation) = (self, *situation);

@@ -164,6 +164,7 @@ pub enum VulnerabilityNews {
     GiveBackReopen,
 }
 
+#[must_use]
 pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timestamp) -> Decision {
     let Some(record) = record else {
         return life::first_seen(policy, fact, now);

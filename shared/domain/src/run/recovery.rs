@@ -152,9 +152,6 @@ impl Run {
 
     /// Writes a checkpoint down. One that is already known, or older than what is known, changes nothing, not even the
     /// version: a redelivered message checkpoints the same steps once more.
-    ///
-    /// # Errors
-    /// [`RunError::TerminalState`] if the run has ended.
     pub fn checkpoint(mut self, step: Step) -> Result<Self, RunError> {
         self.must_be_live()?;
         let at = step.at;
@@ -215,7 +212,6 @@ impl Run {
 
     /// Takes over a run that was left behind: the lease, one more on `resume_count`, and where to go on.
     ///
-    /// # Errors
     /// [`RunError::TerminalState`] if it has ended, [`RunError::Leased`] if somebody else still works on it,
     /// [`RunError::Orphaned`] or [`RunError::ResumeFailed`] if it cannot go on: the caller then fails it.
     pub fn resume(self, holder: &str, now: Timestamp, until: Timestamp) -> Result<(Self, ResumePlan), RunError> {

@@ -143,9 +143,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Reads a record.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`], also if the record cannot be understood.
     pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<Record>, EngineError> {
         let key = rows::record_key(pr);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
@@ -273,9 +270,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Reads a run.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`], also if the run cannot be understood.
     pub async fn run(&self, id: &RunId, now: Timestamp) -> Result<Option<Run>, EngineError> {
         let key = rows::run_key(id);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
@@ -294,9 +288,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Reads an effect that has not been delivered.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`], also if it cannot be understood.
     pub async fn undelivered(&self, id: &EffectId, now: Timestamp) -> Result<Option<Effect>, EngineError> {
         let key = rows::effect_key(id);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
@@ -304,9 +295,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Delivers an effect that was left behind; one that is not there any more has been delivered. Answers whether it is out.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`], also if it cannot be understood.
     pub async fn redeliver(&self, id: &EffectId, now: Timestamp) -> Result<bool, EngineError> {
         let Some(effect) = self.undelivered(id, now).await? else { return Ok(true) };
         let pr = rows::pr_of_effect(id);

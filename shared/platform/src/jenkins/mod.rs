@@ -97,9 +97,6 @@ impl std::fmt::Debug for Jenkins {
 
 impl Jenkins {
     /// A client over real HTTP.
-    ///
-    /// # Errors
-    /// When the machine has no root certificates.
     pub fn connect(login: Login, settings: Settings) -> Result<Self, BoxError> {
         Ok(Self::with_service(login, settings, Transport::https()?, Arc::new(SystemClock)))
     }

@@ -191,7 +191,6 @@ impl Message {
 
     /// As it goes onto the queue.
     ///
-    /// # Errors
     /// If it is a fact that does not travel: one of Suture's own deeds.
     pub fn to_json(&self) -> Result<String, Unreadable> {
         let (kind, json) = match self {
@@ -215,7 +214,6 @@ impl Message {
 
     /// As it came from the queue.
     ///
-    /// # Errors
     /// [`Unreadable`], with a sentence for whoever looks into the dead-letter queue.
     pub fn from_json(json: &str) -> Result<Self, Unreadable> {
         let malformed = |kind: &str, error: serde_json::Error| Unreadable::Malformed {

@@ -15,9 +15,6 @@ pub struct Versioned<T> {
 }
 
 /// Reads it.
-///
-/// # Errors
-/// If the store cannot be read, or the item is not such a value.
 pub async fn load<S: Store, T: DeserializeOwned>(
     store: &S,
     key: &Key,

@@ -25,9 +25,6 @@ pub struct Names {
 }
 
 /// Makes the tables that are not there yet.
-///
-/// # Errors
-/// If DynamoDB cannot be reached or does not want to.
 pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
     let (attributes, indexes) = shape(Table::State, &[STATE_KEY]).map_err(malformed)?;
     let state = client.create_table().table_name(&names.state).billing_mode(BillingMode::PayPerRequest);
