@@ -130,10 +130,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
             | RunError::TerminalState { .. }
             | RunError::Orphaned { .. }
             | RunError::ResumeFailed { .. }
-            | RunError::Leased { .. }
-            | RunError::NotCancelled { .. } => {
-                RemedyNews::Failed { error: error.to_string(), failure: Failure::TimedOut }
-            }
+            | RunError::Leased { .. } => RemedyNews::Failed { error: error.to_string(), failure: Failure::TimedOut },
         };
         if news == RemedyNews::Overdue && self.is_replaced(&run).await? {
             return Ok(());

@@ -17,7 +17,7 @@ mod recovery;
 mod said;
 
 pub use error::RunError;
-pub use lifecycle::{Approval, ApprovalDecision, ExternalEvent, Initiator, RunState, Transition, TransitionContext};
+pub use lifecycle::{Initiator, RunState, Transition, TransitionContext};
 pub use recovery::{Recovery, ResumePlan, Step, StepOnResume, StepStatus};
 pub use said::Said;
 
@@ -26,9 +26,6 @@ const RESEND_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 /// A run keeps its newest transitions only: a record has to stay small, and a healthy run has five.
 const MOST_TRANSITIONS: usize = 32;
-
-/// Likewise for what was undone.
-const MOST_COMPENSATIONS: usize = 32;
 
 /// What a run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -301,19 +298,6 @@ impl Run {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Cancelled, context)? })
     }
 
-    /// Writes down what was undone after a cancellation: the one thing an ended run still learns. The same entry twice
-    /// is one entry, and beyond a bound further ones are dropped.
-    pub fn compensated(mut self, entry: CompensationEntry) -> Result<Self, RunError> {
-        if self.state != RunState::Cancelled {
-            return Err(RunError::NotCancelled { run: self.id, state: self.state });
-        }
-        if self.compensation.len() < MOST_COMPENSATIONS && !self.compensation.contains(&entry) {
-            self.touch(entry.at);
-            self.compensation.push(entry);
-        }
-        Ok(self)
-    }
-
     /// Takes the lease, or prolongs one's own. The state stays: `advance` moves it.
     ///
     /// [`RunError::Leased`] if somebody else's lease still runs, [`RunError::TerminalState`] if there is nothing to do.
@@ -549,25 +533,6 @@ mod tests {
         let resent = fresh().resent(at(60));
         assert_eq!((resent.due_at(), resent.version, resent.created_at), (Some(at(120)), 1, at(0)));
         assert_eq!(in_state(RunState::Running).resent(at(60)), in_state(RunState::Running));
-    }
-
-    #[test]
-    fn only_a_cancelled_run_writes_down_what_was_undone_and_each_thing_once() {
-        let entry = |what: &str| CompensationEntry { at: at(40), what: what.into(), detail: Some("rebuild".into()) };
-        for state in RunState::ALL {
-            let result = in_state(state).compensated(entry("budget returned"));
-            match result {
-                Ok(run) => assert_eq!((state, run.compensation), (RunState::Cancelled, vec![entry("budget returned")])),
-                Err(error) => assert_eq!(error, RunError::NotCancelled { run: RunId::new("r1"), state }),
-            }
-        }
-        let cancelled = in_state(RunState::Cancelled);
-        let once = cancelled.clone().compensated(entry("budget returned")).unwrap();
-        assert_eq!((once.version, once.updated_at), (cancelled.version + 1, at(40)));
-        assert_eq!(once.clone().compensated(entry("budget returned")).unwrap(), once);
-        let full = (0..40).fold(once, |run, n| run.compensated(entry(&n.to_string())).unwrap());
-        assert_eq!(full.compensation.len(), 32);
-        assert_eq!(full.compensation.last().unwrap().what, "30");
     }
 
     #[test]

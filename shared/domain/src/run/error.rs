@@ -50,9 +50,6 @@ pub enum RunError {
         expects: String,
         deadline: Timestamp,
     },
-    /// Only what was cancelled is undone.
-    #[error("run `{run}` is {state}; only cancelled runs keep a compensation log, so cancel it first")]
-    NotCancelled { run: RunId, state: RunState },
 }
 
 impl RunError {
@@ -65,7 +62,6 @@ impl RunError {
             Self::ResumeFailed { .. } => "RUN_RESUME_FAILED",
             Self::Leased { .. } => "RUN_LEASED",
             Self::WaitExpired { .. } => "RUN_WAIT_EXPIRED",
-            Self::NotCancelled { .. } => "RUN_NOT_CANCELLED",
         }
     }
 }
@@ -85,7 +81,6 @@ mod tests {
             RunError::ResumeFailed { run: run(), why: "step `close` failed and must not be repeated".into() },
             RunError::Leased { run: run(), holder: "bridge-1".into(), until: at },
             RunError::WaitExpired { run: run(), expects: "CHECKS_RUNNING".into(), deadline: at },
-            RunError::NotCancelled { run: run(), state: RunState::Running },
         ];
         let text: Vec<String> = rows.iter().map(|error| format!("{}: {error}", error.code())).collect();
         insta::assert_snapshot!(text.join("\n"), @r"
@@ -95,7 +90,6 @@ mod tests {
         RUN_RESUME_FAILED: run `r1` cannot be resumed: step `close` failed and must not be repeated; see what it did, then start a new run
         RUN_LEASED: run `r1` is held by `bridge-1` until 2026-03-01T12:00:00Z; try again then
         RUN_WAIT_EXPIRED: run `r1` waited until 2026-03-01T12:00:00Z for CHECKS_RUNNING, which did not come; see whether it arrived elsewhere
-        RUN_NOT_CANCELLED: run `r1` is running; only cancelled runs keep a compensation log, so cancel it first
         ");
     }
 }
