@@ -39,36 +39,24 @@ const SHORT_WAIT: Duration = Duration::from_secs(10);
 /// The queue can put nothing off for longer.
 const LONGEST_WAIT_SECS: u64 = 900;
 
-/// What became of what was told, in one word; the words are those of the answer (design §9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Status {
-    /// It does not concern us.
-    Ignored,
-    Duplicate,
-    Superseded,
-    /// It waits on the queue, to be applied later.
-    Throttled,
-    /// A command is on its way.
-    CommandQueued,
-    Applied,
-    /// It is recorded, but does not fit; GitHub will be asked.
-    Anomaly,
+domain::named! {
+    /// What became of what was told, in one word; the words are those of the answer (design §9).
+    pub enum Status {
+        /// It does not concern us.
+        Ignored = "ignored",
+        Duplicate = "duplicate_ignored",
+        Superseded = "superseded",
+        /// It waits on the queue, to be applied later.
+        Throttled = "throttled_delayed",
+        /// A command is on its way.
+        CommandQueued = "command_queued",
+        Applied = "applied",
+        /// It is recorded, but does not fit; GitHub will be asked.
+        Anomaly = "anomaly",
+    }
 }
 
 impl Status {
-    /// As the answer has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ignored => "ignored",
-            Self::Duplicate => "duplicate_ignored",
-            Self::Superseded => "superseded",
-            Self::Throttled => "throttled_delayed",
-            Self::CommandQueued => "command_queued",
-            Self::Applied => "applied",
-            Self::Anomaly => "anomaly",
-        }
-    }
-
     fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Applied => Self::Applied,

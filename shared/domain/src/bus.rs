@@ -1,8 +1,6 @@
 //! Who carries out each remedy, and what a request on the event bus looks like. Only names and shapes: the Car Bridge does the
 //! sending.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::id::{EffectId, RepoName, RunId, Sha};
@@ -11,37 +9,25 @@ use crate::state::Strategy;
 /// The `source` of every event Suture puts on the bus.
 pub const BUS_SOURCE: &str = "suture";
 
-/// Who carries out a remedy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Target {
-    Jenkins,
-    /// Policy Bot, over the bus.
-    PolicyBot,
-    /// The separation-of-duties validator, over the bus.
-    SodValidator,
-    /// Approver Bot, over the bus.
-    ApproverBot,
-    /// Automerge Bot, over the bus.
-    AutomergeBot,
-    #[serde(rename = "github")]
-    GitHub,
-    /// CodeGenie, which opens pull requests, over the bus.
-    #[serde(rename = "codegenie")]
-    CodeGenie,
+named! {
+    /// Who carries out a remedy.
+    pub enum Target {
+        Jenkins = "jenkins",
+        /// Policy Bot, over the bus.
+        PolicyBot = "policy-bot",
+        /// The separation-of-duties validator, over the bus.
+        SodValidator = "sod-validator",
+        /// Approver Bot, over the bus.
+        ApproverBot = "approver-bot",
+        /// Automerge Bot, over the bus.
+        AutomergeBot = "automerge-bot",
+        GitHub = "github",
+        /// CodeGenie, which opens pull requests, over the bus.
+        CodeGenie = "codegenie",
+    }
 }
 
 impl Target {
-    pub const ALL: [Self; 7] = [
-        Self::Jenkins,
-        Self::PolicyBot,
-        Self::SodValidator,
-        Self::ApproverBot,
-        Self::AutomergeBot,
-        Self::GitHub,
-        Self::CodeGenie,
-    ];
-
     /// Who carries out this strategy. For close-and-reopen: who is asked for the fresh pull request, once GitHub has closed the
     /// old one.
     pub fn of(strategy: Strategy) -> Self {
@@ -53,19 +39,6 @@ impl Target {
             Strategy::Rebuild => Self::Jenkins,
             Strategy::BranchUpdate => Self::GitHub,
             Strategy::CloseAndReopen => Self::CodeGenie,
-        }
-    }
-
-    /// The target as logs and events spell it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Jenkins => "jenkins",
-            Self::PolicyBot => "policy-bot",
-            Self::SodValidator => "sod-validator",
-            Self::ApproverBot => "approver-bot",
-            Self::AutomergeBot => "automerge-bot",
-            Self::GitHub => "github",
-            Self::CodeGenie => "codegenie",
         }
     }
 
@@ -82,54 +55,20 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// What an event on the bus asks for: its `detail-type`. Bots match their rules on these names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum DetailType {
-    PolicyEvaluationRequested,
-    /// The SOD validator: check.
-    SodCheckRequested,
-    /// Approver Bot: look, and approve if you may.
-    ApprovalRequested,
-    /// Automerge Bot: merge if you may.
-    MergeRequested,
-    /// CodeGenie: open a fresh pull request for this vulnerability.
-    PullRequestRequested,
-    /// Our own reconciler: look at this pull request now. No command leads here; the engine sends it.
-    ReconcileRequested,
-}
-
-impl DetailType {
-    pub const ALL: [Self; 6] = [
-        Self::PolicyEvaluationRequested,
-        Self::SodCheckRequested,
-        Self::ApprovalRequested,
-        Self::MergeRequested,
-        Self::PullRequestRequested,
-        Self::ReconcileRequested,
-    ];
-
-    /// The name on the bus.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PolicyEvaluationRequested => "PolicyEvaluationRequested",
-            Self::SodCheckRequested => "SodCheckRequested",
-            Self::ApprovalRequested => "ApprovalRequested",
-            Self::MergeRequested => "MergeRequested",
-            Self::PullRequestRequested => "PullRequestRequested",
-            Self::ReconcileRequested => "ReconcileRequested",
-        }
-    }
-}
-
-impl fmt::Display for DetailType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// What an event on the bus asks for: its `detail-type`. Bots match their rules on these names.
+    pub enum DetailType {
+        PolicyEvaluationRequested = "PolicyEvaluationRequested",
+        /// The SOD validator: check.
+        SodCheckRequested = "SodCheckRequested",
+        /// Approver Bot: look, and approve if you may.
+        ApprovalRequested = "ApprovalRequested",
+        /// Automerge Bot: merge if you may.
+        MergeRequested = "MergeRequested",
+        /// CodeGenie: open a fresh pull request for this vulnerability.
+        PullRequestRequested = "PullRequestRequested",
+        /// Our own reconciler: look at this pull request now. No command leads here; the engine sends it.
+        ReconcileRequested = "ReconcileRequested",
     }
 }
 

@@ -27,41 +27,27 @@ pub struct Case<'a> {
     pub now: Timestamp,
 }
 
-/// What to do (seed §6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Classification {
-    /// Close it, and ask for a fresh pull request.
-    CloseAndReopen,
-    /// Merge the base into the head.
-    UpdateBranch,
-    /// Run the checks again.
-    RetryChecks,
-    RetriggerPolicyBot,
-    /// Ask the SOD validator again.
-    RetriggerSodCheck,
-    RetriggerApproverBot,
-    RetriggerMerge,
-    NeedsIntervention,
-    /// Leave it alone, this time.
-    NoAction,
+named! {
+    /// What to do (seed §6).
+    pub enum Classification {
+        /// Close it, and ask for a fresh pull request.
+        CloseAndReopen = "CLOSE_AND_REOPEN",
+        /// Merge the base into the head.
+        UpdateBranch = "UPDATE_BRANCH",
+        /// Run the checks again.
+        RetryChecks = "RETRY_CHECKS",
+        RetriggerPolicyBot = "RETRIGGER_POLICY_BOT",
+        /// Ask the SOD validator again.
+        RetriggerSodCheck = "RETRIGGER_SOD_CHECK",
+        RetriggerApproverBot = "RETRIGGER_APPROVER_BOT",
+        RetriggerMerge = "RETRIGGER_MERGE",
+        NeedsIntervention = "NEEDS_INTERVENTION",
+        /// Leave it alone, this time.
+        NoAction = "NO_ACTION",
+    }
 }
 
 impl Classification {
-    /// The name as the seed spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CloseAndReopen => "CLOSE_AND_REOPEN",
-            Self::UpdateBranch => "UPDATE_BRANCH",
-            Self::RetryChecks => "RETRY_CHECKS",
-            Self::RetriggerPolicyBot => "RETRIGGER_POLICY_BOT",
-            Self::RetriggerSodCheck => "RETRIGGER_SOD_CHECK",
-            Self::RetriggerApproverBot => "RETRIGGER_APPROVER_BOT",
-            Self::RetriggerMerge => "RETRIGGER_MERGE",
-            Self::NeedsIntervention => "NEEDS_INTERVENTION",
-            Self::NoAction => "NO_ACTION",
-        }
-    }
-
     /// The strategy, and so the budget, behind it.
     pub fn strategy(self) -> Option<Strategy> {
         match self {

@@ -1,8 +1,6 @@
 //! What happened: the facts that come in (from outside, and Suture's own deeds), and the events the log keeps of them.
 //! What follows from a fact is decided in `decide`.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -226,120 +224,76 @@ pub enum Actor {
     AdminApi,
 }
 
-/// The kinds of events in the log: seed §5, and what the rules of the design need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum EventKind {
-    PrOpened,
-    /// Closed without a merge.
-    PrClosed,
-    /// Merged by anybody but the automerge bot.
-    PrMerged,
-    /// Opened again: a new generation.
-    PrReopened,
-    /// Labels, draft, base or text changed.
-    PrEdited,
-    /// New commits on the head.
-    BranchUpdated,
-    /// The base branch moved.
-    BaseMoved,
-    /// It takes another one's place, or the other way round.
-    PrLinked,
-    ChecksStarted,
-    /// One of several checks reported; the state did not change.
-    CheckReported,
-    /// All required checks are green.
-    ChecksPassed,
-    /// A required check failed.
-    ChecksFailed,
-    PolicyStarted,
-    /// Policy Bot said yes.
-    PolicyPassed,
-    /// Policy Bot said no.
-    PolicyFailed,
-    /// An approver bot approved.
-    ApprovalGranted,
-    /// An approval was taken back.
-    ApprovalDismissed,
-    MergeAttempted,
-    MergeSucceeded,
-    /// Automerge Bot could not.
-    MergeFailed,
-    /// Claimed: update the branch.
-    RemediationBranchUpdate,
-    /// Claimed: run checks again.
-    RemediationRebuild,
-    /// Claimed: wake Policy Bot.
-    RemediationRetriggerPolicy,
-    /// Claimed: ask the SOD validator again.
-    RemediationRetriggerSod,
-    /// Claimed: wake Approver Bot.
-    RemediationRetriggerApprover,
-    /// Claimed: wake Automerge Bot.
-    RemediationRetriggerMerge,
-    /// Claimed: close, and ask for a fresh one.
-    RemediationCloseAndReopen,
-    /// A remedy's target took it.
-    RemediationAccepted,
-    /// A remedy is over: proven, dropped or failed.
-    RemediationEnded,
-    /// Handed to a person.
-    EscalatedNeedsIntervention,
-    /// A person asked for something; the payload says whether it was granted.
-    CommandReceived,
-    /// The record was wrong and GitHub right.
-    StateDriftCorrected,
-    /// Observe mode: this would have been done.
-    WouldRemedy,
-    /// Observe mode: a person would have been called.
-    WouldEscalate,
-    /// All was well for a while after its merge.
-    PostMergeVerified,
-    /// Something was heard that could not be recorded with its consequences; the payload says why.
-    Anomaly,
-}
-
-impl EventKind {
-    /// The name in the log.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PrOpened => "PR_OPENED",
-            Self::PrClosed => "PR_CLOSED",
-            Self::PrMerged => "PR_MERGED",
-            Self::PrReopened => "PR_REOPENED",
-            Self::PrEdited => "PR_EDITED",
-            Self::BranchUpdated => "BRANCH_UPDATED",
-            Self::BaseMoved => "BASE_MOVED",
-            Self::PrLinked => "PR_LINKED",
-            Self::ChecksStarted => "CHECKS_STARTED",
-            Self::CheckReported => "CHECK_REPORTED",
-            Self::ChecksPassed => "CHECKS_PASSED",
-            Self::ChecksFailed => "CHECKS_FAILED",
-            Self::PolicyStarted => "POLICY_STARTED",
-            Self::PolicyPassed => "POLICY_PASSED",
-            Self::PolicyFailed => "POLICY_FAILED",
-            Self::ApprovalGranted => "APPROVAL_GRANTED",
-            Self::ApprovalDismissed => "APPROVAL_DISMISSED",
-            Self::MergeAttempted => "MERGE_ATTEMPTED",
-            Self::MergeSucceeded => "MERGE_SUCCEEDED",
-            Self::MergeFailed => "MERGE_FAILED",
-            Self::RemediationBranchUpdate => "REMEDIATION_BRANCH_UPDATE",
-            Self::RemediationRebuild => "REMEDIATION_REBUILD",
-            Self::RemediationRetriggerPolicy => "REMEDIATION_RETRIGGER_POLICY",
-            Self::RemediationRetriggerSod => "REMEDIATION_RETRIGGER_SOD",
-            Self::RemediationRetriggerApprover => "REMEDIATION_RETRIGGER_APPROVER",
-            Self::RemediationRetriggerMerge => "REMEDIATION_RETRIGGER_MERGE",
-            Self::RemediationCloseAndReopen => "REMEDIATION_CLOSE_AND_REOPEN",
-            Self::RemediationAccepted => "REMEDIATION_ACCEPTED",
-            Self::RemediationEnded => "REMEDIATION_ENDED",
-            Self::EscalatedNeedsIntervention => "ESCALATED_NEEDS_INTERVENTION",
-            Self::CommandReceived => "COMMAND_RECEIVED",
-            Self::StateDriftCorrected => "STATE_DRIFT_CORRECTED",
-            Self::WouldRemedy => "WOULD_REMEDY",
-            Self::WouldEscalate => "WOULD_ESCALATE",
-            Self::PostMergeVerified => "POST_MERGE_VERIFIED",
-            Self::Anomaly => "ANOMALY",
-        }
+named! {
+    /// The kinds of events in the log: seed §5, and what the rules of the design need.
+    pub enum EventKind {
+        PrOpened = "PR_OPENED",
+        /// Closed without a merge.
+        PrClosed = "PR_CLOSED",
+        /// Merged by anybody but the automerge bot.
+        PrMerged = "PR_MERGED",
+        /// Opened again: a new generation.
+        PrReopened = "PR_REOPENED",
+        /// Labels, draft, base or text changed.
+        PrEdited = "PR_EDITED",
+        /// New commits on the head.
+        BranchUpdated = "BRANCH_UPDATED",
+        /// The base branch moved.
+        BaseMoved = "BASE_MOVED",
+        /// It takes another one's place, or the other way round.
+        PrLinked = "PR_LINKED",
+        ChecksStarted = "CHECKS_STARTED",
+        /// One of several checks reported; the state did not change.
+        CheckReported = "CHECK_REPORTED",
+        /// All required checks are green.
+        ChecksPassed = "CHECKS_PASSED",
+        /// A required check failed.
+        ChecksFailed = "CHECKS_FAILED",
+        PolicyStarted = "POLICY_STARTED",
+        /// Policy Bot said yes.
+        PolicyPassed = "POLICY_PASSED",
+        /// Policy Bot said no.
+        PolicyFailed = "POLICY_FAILED",
+        /// An approver bot approved.
+        ApprovalGranted = "APPROVAL_GRANTED",
+        /// An approval was taken back.
+        ApprovalDismissed = "APPROVAL_DISMISSED",
+        MergeAttempted = "MERGE_ATTEMPTED",
+        MergeSucceeded = "MERGE_SUCCEEDED",
+        /// Automerge Bot could not.
+        MergeFailed = "MERGE_FAILED",
+        /// Claimed: update the branch.
+        RemediationBranchUpdate = "REMEDIATION_BRANCH_UPDATE",
+        /// Claimed: run checks again.
+        RemediationRebuild = "REMEDIATION_REBUILD",
+        /// Claimed: wake Policy Bot.
+        RemediationRetriggerPolicy = "REMEDIATION_RETRIGGER_POLICY",
+        /// Claimed: ask the SOD validator again.
+        RemediationRetriggerSod = "REMEDIATION_RETRIGGER_SOD",
+        /// Claimed: wake Approver Bot.
+        RemediationRetriggerApprover = "REMEDIATION_RETRIGGER_APPROVER",
+        /// Claimed: wake Automerge Bot.
+        RemediationRetriggerMerge = "REMEDIATION_RETRIGGER_MERGE",
+        /// Claimed: close, and ask for a fresh one.
+        RemediationCloseAndReopen = "REMEDIATION_CLOSE_AND_REOPEN",
+        /// A remedy's target took it.
+        RemediationAccepted = "REMEDIATION_ACCEPTED",
+        /// A remedy is over: proven, dropped or failed.
+        RemediationEnded = "REMEDIATION_ENDED",
+        /// Handed to a person.
+        EscalatedNeedsIntervention = "ESCALATED_NEEDS_INTERVENTION",
+        /// A person asked for something; the payload says whether it was granted.
+        CommandReceived = "COMMAND_RECEIVED",
+        /// The record was wrong and GitHub right.
+        StateDriftCorrected = "STATE_DRIFT_CORRECTED",
+        /// Observe mode: this would have been done.
+        WouldRemedy = "WOULD_REMEDY",
+        /// Observe mode: a person would have been called.
+        WouldEscalate = "WOULD_ESCALATE",
+        /// All was well for a while after its merge.
+        PostMergeVerified = "POST_MERGE_VERIFIED",
+        /// Something was heard that could not be recorded with its consequences; the payload says why.
+        Anomaly = "ANOMALY",
     }
 }
 
@@ -390,12 +344,6 @@ impl EventKind {
     /// The strategy whose claim it is, if it is one.
     pub fn claims(self) -> Option<Strategy> {
         Strategy::ALL.into_iter().find(|strategy| remedy::of(*strategy).event == self)
-    }
-}
-
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

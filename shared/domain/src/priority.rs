@@ -1,30 +1,27 @@
 //! Which pull request comes first when there is more work than time (seed 004, "Priority Scoring"). Only the score;
 //! what is due at all, and when, is decided elsewhere.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What a day of waiting is worth: enough that nothing waits for ever behind newer work.
 const POINTS_PER_DAY: i64 = 5;
 
-/// How urgent people say it is, by label.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Priority {
-    /// `suture/priority-p0`: before everything else.
-    P0,
-    /// `suture/priority-p1`: before the ordinary.
-    P1,
-    /// `suture/priority-p2`, or no such label: the ordinary.
-    #[default]
-    P2,
+named! {
+    /// How urgent people say it is, by label.
+    #[derive(Default)]
+    pub enum Priority {
+        /// `suture/priority-p0`: before everything else.
+        P0 = "P0",
+        /// `suture/priority-p1`: before the ordinary.
+        P1 = "P1",
+        /// `suture/priority-p2`, or no such label: the ordinary.
+        #[default]
+        P2 = "P2",
+    }
 }
 
 impl Priority {
-    /// All priorities, the most urgent first.
-    pub const ALL: [Self; 3] = [Self::P0, Self::P1, Self::P2];
-
     /// The priority these labels ask for. Case does not matter to GitHub's labels, so it does not here; of several the
     /// most urgent wins, since somebody put it there on purpose.
     pub fn from_labels<L: AsRef<str>>(labels: impl IntoIterator<Item = L>) -> Self {
@@ -44,15 +41,6 @@ impl Priority {
         }
     }
 
-    /// The name as the seed spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::P0 => "P0",
-            Self::P1 => "P1",
-            Self::P2 => "P2",
-        }
-    }
-
     /// What it weighs in the score.
     pub fn points(self) -> i64 {
         match self {
@@ -60,12 +48,6 @@ impl Priority {
             Self::P1 => 100,
             Self::P2 => 10,
         }
-    }
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

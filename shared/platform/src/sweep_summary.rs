@@ -15,49 +15,31 @@ use crate::telemetry::Line;
 /// Longest list in a summary: a run record has to stay small.
 const MOST_LISTED: usize = 50;
 
-/// Why a pull request was left alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Skip {
-    /// GitHub could not be asked, or answered in part.
-    Unread,
-    /// GitHub wants to be left alone, or little is left of what it allows in an hour.
-    RateLimit,
-    /// The circuit breaker is open.
-    Breaker,
-    /// A person has stopped all acting.
-    Paused,
-    /// Enough remedies are under way.
-    Full,
-    /// Another pull request of the same base was brought up to date before it, and is to be merged first.
-    Turn,
-    /// A remedy of this pull request is under way.
-    UnderWay,
-    /// Somebody else wrote the record meanwhile.
-    Overtaken,
-    /// Nothing was wrong with it that a rule would act on now.
-    NoAction,
-    /// The store did not take what was to be written.
-    Store,
-    /// Somebody has cancelled the sweep before it was written.
-    Cancelled,
-}
-
-impl Skip {
-    /// Its name in logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unread => "unread",
-            Self::RateLimit => "rate_limit",
-            Self::Breaker => "breaker",
-            Self::Paused => "paused",
-            Self::Full => "full",
-            Self::Turn => "turn",
-            Self::UnderWay => "under_way",
-            Self::Overtaken => "overtaken",
-            Self::NoAction => "no_action",
-            Self::Store => "store",
-            Self::Cancelled => "cancelled",
-        }
+domain::named! {
+    /// Why a pull request was left alone.
+    pub enum Skip {
+        /// GitHub could not be asked, or answered in part.
+        Unread = "unread",
+        /// GitHub wants to be left alone, or little is left of what it allows in an hour.
+        RateLimit = "rate_limit",
+        /// The circuit breaker is open.
+        Breaker = "breaker",
+        /// A person has stopped all acting.
+        Paused = "paused",
+        /// Enough remedies are under way.
+        Full = "full",
+        /// Another pull request of the same base was brought up to date before it, and is to be merged first.
+        Turn = "turn",
+        /// A remedy of this pull request is under way.
+        UnderWay = "under_way",
+        /// Somebody else wrote the record meanwhile.
+        Overtaken = "overtaken",
+        /// Nothing was wrong with it that a rule would act on now.
+        NoAction = "no_action",
+        /// The store did not take what was to be written.
+        Store = "store",
+        /// Somebody has cancelled the sweep before it was written.
+        Cancelled = "cancelled",
     }
 }
 

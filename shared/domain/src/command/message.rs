@@ -1,8 +1,6 @@
 //! A command as it travels through the queue: versioned JSON (design §9). Who may put one there and what becomes of it
 //! is decided elsewhere.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -59,41 +57,25 @@ impl CommandMessage {
     }
 }
 
-/// Where a command came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CommandSource {
-    /// A comment on the pull request.
-    PrComment,
-    /// A button of Suture's check run.
-    CheckRun,
-    AdminApi,
-    Reconciler,
+named! {
+    /// Where a command came from.
+    pub enum CommandSource {
+        /// A comment on the pull request.
+        PrComment = "pr-comment",
+        /// A button of Suture's check run.
+        CheckRun = "check-run",
+        AdminApi = "admin-api",
+        Reconciler = "reconciler",
+    }
 }
 
 impl CommandSource {
-    /// The source as messages and events spell it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PrComment => "pr-comment",
-            Self::CheckRun => "check-run",
-            Self::AdminApi => "admin-api",
-            Self::Reconciler => "reconciler",
-        }
-    }
-
     /// Whether a person asked; a person's command spends no budget and is never blocked by the breaker.
     pub fn is_human(self) -> bool {
         match self {
             Self::PrComment | Self::CheckRun | Self::AdminApi => true,
             Self::Reconciler => false,
         }
-    }
-}
-
-impl fmt::Display for CommandSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Command, code_list};
@@ -90,34 +89,20 @@ impl Needs {
     }
 }
 
-/// What somebody may do in a repository, weakest first, as GitHub calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Permission {
-    Read,
-    /// Sort issues and pull requests.
-    Triage,
-    Write,
-    /// Run it, short of the dangerous settings.
-    Maintain,
-    Admin,
+named! {
+    /// What somebody may do in a repository, weakest first, as GitHub calls it.
+    pub enum Permission {
+        Read = "read",
+        /// Sort issues and pull requests.
+        Triage = "triage",
+        Write = "write",
+        /// Run it, short of the dangerous settings.
+        Maintain = "maintain",
+        Admin = "admin",
+    }
 }
 
 impl Permission {
-    /// All levels, weakest first.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Triage, Self::Write, Self::Maintain, Self::Admin];
-
-    /// The level as GitHub spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Triage => "triage",
-            Self::Write => "write",
-            Self::Maintain => "maintain",
-            Self::Admin => "admin",
-        }
-    }
-
     /// What GitHub's collaborator answer means: the `role_name`, which alone tells maintain from write, or, where that
     /// is an organisation's own invention, the `permission` it is based on. `none` and what we do not know give nothing.
     pub fn from_github(role_name: &str, permission: &str) -> Option<Self> {
@@ -126,12 +111,6 @@ impl Permission {
             "none" => None,
             _ => role_name.parse().or_else(|_| permission.parse()).ok(),
         }
-    }
-}
-
-impl fmt::Display for Permission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 
@@ -149,35 +128,15 @@ impl FromStr for Permission {
     }
 }
 
-/// What the key of an API caller allows, weakest first; each includes the ones before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Look, and ask for nothing.
-    Viewer,
-    /// Give the ordinary commands.
-    Operator,
-    /// Give every command, and stop and start Suture.
-    Admin,
-}
-
-impl Role {
-    /// All roles, weakest first.
-    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
-
-    /// The role as keys and errors spell it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+named! {
+    /// What the key of an API caller allows, weakest first; each includes the ones before it.
+    pub enum Role {
+        /// Look, and ask for nothing.
+        Viewer = "viewer",
+        /// Give the ordinary commands.
+        Operator = "operator",
+        /// Give every command, and stop and start Suture.
+        Admin = "admin",
     }
 }
 

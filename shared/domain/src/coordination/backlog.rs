@@ -15,36 +15,22 @@ use crate::policy::Backlog;
 use crate::priority::{self, Priority};
 use crate::time::saturating_after;
 
-/// Where an issue is, the furthest last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// Found by somebody or something; nobody has said yes.
-    Discovered,
-    /// A person said yes.
-    Approved,
-    InProgress,
-    /// Its pull request is open.
-    PrOpen,
-    /// A review of its pull request failed.
-    ReviewFailed,
+named! {
+    /// Where an issue is, the furthest last.
+    pub enum Stage {
+        /// Found by somebody or something; nobody has said yes.
+        Discovered = "discovered",
+        /// A person said yes.
+        Approved = "approved",
+        InProgress = "in-progress",
+        /// Its pull request is open.
+        PrOpen = "pr-open",
+        /// A review of its pull request failed.
+        ReviewFailed = "review-failed",
+    }
 }
 
 impl Stage {
-    /// All stages, the furthest last.
-    pub const ALL: [Self; 5] = [Self::Discovered, Self::Approved, Self::InProgress, Self::PrOpen, Self::ReviewFailed];
-
-    /// Its name, as labels end in it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Discovered => "discovered",
-            Self::Approved => "approved",
-            Self::InProgress => "in-progress",
-            Self::PrOpen => "pr-open",
-            Self::ReviewFailed => "review-failed",
-        }
-    }
-
     pub fn label(self, settings: &Backlog) -> String {
         format!("{}{}", settings.label_prefix, self.name())
     }

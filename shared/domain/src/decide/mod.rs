@@ -112,24 +112,14 @@ pub enum RunChange {
     },
 }
 
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunEnd {
-    Completed,
-    /// It was tried, and failed.
-    Failed,
-    /// It was never done, or does not matter any more.
-    Cancelled,
-}
-
-impl RunEnd {
-    /// As the log names it: the run's own state.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
+named! {
+    /// How a run ended.
+    pub enum RunEnd {
+        Completed = "completed",
+        /// It was tried, and failed.
+        Failed = "failed",
+        /// It was never done, or does not matter any more.
+        Cancelled = "cancelled",
     }
 }
 
