@@ -14,7 +14,6 @@ use platform::store::{Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION, Wri
 pub const LOCKED_FOR: SignedDuration = SignedDuration::from_mins(5);
 /// How long an answer can be had again.
 pub const COMPLETED_FOR: SignedDuration = SignedDuration::from_hours(24);
-/// How long a failure is remembered.
 pub const FAILED_FOR: SignedDuration = SignedDuration::from_hours(1);
 /// How often the same request may be tried.
 pub const MOST_ATTEMPTS: u32 = 3;
@@ -34,7 +33,6 @@ impl IdempotencyKey {
         Self(format!("scheduler:{schedule}:{slot}"))
     }
 
-    /// As it is stored.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -106,10 +104,8 @@ pub enum Begun {
 /// Why a request is not worked on.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum IdempotencyError {
-    /// The same key, another request.
     #[error("this idempotency key was used for another request: use a new key, or send the same body again")]
     Conflict,
-    /// It has failed too often.
     #[error("this request failed {attempts} times, last because: {error}. Use a new idempotency key to try again")]
     Exhausted { attempts: u32, error: String },
     /// Whoever worked on it took too long, and another has taken over or the record is gone.
@@ -171,7 +167,6 @@ pub async fn begin<S: Store>(
     }
 }
 
-/// Remembers the answer.
 pub async fn complete<S: Store>(
     store: &S,
     claim: Claim,

@@ -48,11 +48,9 @@ impl InHand<'_> {
 /// Whether a run may be worked on.
 enum Ready {
     Go,
-    /// It must be given back.
     Drop(String),
     /// It stays as it is, and comes back by its date.
     Wait(String),
-    /// There is nothing to do.
     Nothing(String),
 }
 
@@ -235,7 +233,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(self.engine.store().write(vec![write], self.now()).await?)
     }
 
-    /// Writes a checkpoint down.
     pub(crate) async fn checkpoint(&self, hand: &mut InHand<'_>, step: Step) -> Result<(), Again> {
         let loaded = hand.run.version;
         let run = hand

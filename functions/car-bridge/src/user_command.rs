@@ -28,7 +28,6 @@ use platform::store::Store;
 const BELIEVED: SignedDuration = SignedDuration::from_mins(5);
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    /// A person asks for something.
     pub(crate) async fn asked(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
         let pr = command.pr();
         let permission = self.permission(command).await?;

@@ -15,9 +15,7 @@ use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::rows;
 use platform::store::{MOST_WRITES, OnlyIf, Store, StoreError, Write};
 
-/// More mails than this become one.
 pub const MOST_SINGLE: usize = 5;
-/// Sending may take this long.
 const SEND_FOR: Duration = Duration::from_secs(5);
 
 /// Publishes everything at once but mails, which it holds back.

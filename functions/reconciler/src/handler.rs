@@ -20,17 +20,14 @@ pub struct Moment<'a> {
     /// The request's own id: what makes this process different from another that was given the same event.
     pub request: &'a str,
     pub now: Timestamp,
-    /// When it is killed.
     pub deadline: Timestamp,
 }
 
 /// Why there was no sweep.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum NotSwept {
-    /// Nobody knows what was asked.
     #[error(transparent)]
     Unclear(#[from] Unclear),
-    /// The store does not answer.
     #[error(transparent)]
     Store(#[from] NoSweep),
 }

@@ -27,7 +27,6 @@ use crate::reconciler::Sweep;
 use crate::sweep::{self, SweepReport, summary_step};
 use crate::trigger::Wish;
 
-/// The slots of all requests together.
 const ALL_REQUESTS: &str = "requests";
 /// Of one repository, one at a time.
 const PER_REPO: u32 = 1;
@@ -37,8 +36,10 @@ pub(crate) enum RequestOutcome {
     /// It has ended, and these pull requests were compared with GitHub.
     Done(Box<Summary>, BTreeSet<PrId>),
     /// It waits: for its due date, for a slot, or for the sweep that is running it.
-    Later { by: String, until: Timestamp },
-    /// There is nothing to do.
+    Later {
+        by: String,
+        until: Timestamp,
+    },
     Nothing,
 }
 

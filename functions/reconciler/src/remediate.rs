@@ -251,7 +251,6 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
     }
 }
 
-/// What became of a diagnosis.
 fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> VisitOutcome {
     let Some(record) = &applied.record else {
         let skip = if applied.outcome == Outcome::Duplicate { Skip::NoAction } else { Skip::Overtaken };

@@ -41,7 +41,6 @@ impl Wish {
         }
     }
 
-    /// A sweep that somebody requests now.
     pub fn requested(run: RunId, scope: Scope, dry_run: bool, holder: impl Into<String>) -> Self {
         let trigger = RunTrigger::AdminApi;
         Self { run, holder: holder.into(), trigger, requested_by: None, key: None, scope, dry_run, at: None }

@@ -26,7 +26,6 @@ pub fn senders(environment: &impl Environment) -> Result<Senders, ConfigError> {
     })
 }
 
-/// Who Suture is on GitHub.
 pub fn own(environment: &impl Environment) -> Result<Own, ConfigError> {
     let app_id = environment.get("SUTURE_GITHUB_APP_ID").map(|id| clients::app_id(&id)).transpose()?;
     Ok(Own { app_id, login: environment.get("SUTURE_GITHUB_LOGIN") })

@@ -32,7 +32,6 @@ use platform::store::{Key, Store, StoreError};
 
 /// Facts of one message that are applied at once; a commit can be the head of many pull requests.
 const MOST_AT_ONCE: usize = 50;
-/// The window of the limit.
 const WINDOW_SECS: i64 = 60;
 /// How long a fact waits that others kept overtaking, or that came with too many others.
 const SHORT_WAIT: Duration = Duration::from_secs(10);
@@ -42,13 +41,11 @@ const LONGEST_WAIT_SECS: u64 = 900;
 domain::named! {
     /// What became of what was told, in one word; the words are those of the answer (design §9).
     pub enum Status {
-        /// It does not concern us.
         Ignored = "ignored",
         Duplicate = "duplicate_ignored",
         Superseded = "superseded",
         /// It waits on the queue, to be applied later.
         Throttled = "throttled_delayed",
-        /// A command is on its way.
         CommandQueued = "command_queued",
         Applied = "applied",
         /// It is recorded, but does not fit; GitHub will be asked.
@@ -74,7 +71,6 @@ pub struct Taken {
     /// The weightiest of all that became of it.
     pub status: Status,
     pub reason: String,
-    /// For each pull request.
     pub each: Vec<One>,
     /// The run of the request that it became.
     pub run: Option<RunId>,
@@ -95,7 +91,6 @@ pub struct One {
     pub reason: String,
     /// The state left and the state reached, if it changed.
     pub change: Option<(State, State)>,
-    /// How often it was decided.
     pub tries: u32,
     /// The run this was the proof or the end of, or that it opened.
     pub run: Option<RunId>,
@@ -343,7 +338,6 @@ impl<S: Store, O: Outlets> Intake<S, O> {
     }
 }
 
-/// The counter of one repository's minute.
 fn limit_key(repo: &RepoName, minute: i64) -> Key {
     Key::state(format!("LIMIT#webhook#{repo}#{minute}"))
 }

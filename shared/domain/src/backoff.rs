@@ -47,7 +47,6 @@ fn spread(seed: u64) -> u64 {
 /// Why an attempt did not succeed, as far as the next attempt cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
-    /// No connection, or it broke.
     Unreachable,
     /// No answer in time; what was asked may have happened, so the repeat asks its probe first.
     TimedOut,
@@ -61,7 +60,6 @@ pub enum Failure {
     Blocked,
     /// Secrets were found in what would be sent.
     SecretsDetected,
-    /// A scan found something.
     ScanFailed,
     /// It was understood and found wrong: validation failed, a merge conflict, no such pull request.
     Invalid,

@@ -33,7 +33,6 @@ impl BreakerSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BreakerState {
-    /// Normal operation: every remedy passes.
     Closed,
     /// No remedy passes until the cooldown is over; then the first one becomes the probe.
     Open {
@@ -50,7 +49,6 @@ pub enum BreakerState {
         /// The first moment at which the probe counts as lost.
         lease_until: Timestamp,
         since: Timestamp,
-        /// The rate it tripped at.
         failure_rate_percent: u32,
     },
 }
@@ -69,7 +67,6 @@ impl BreakerState {
 /// The breaker as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
-    /// Whether remedies may pass.
     pub state: BreakerState,
     /// When it last became CLOSED by a probe or by a person. Only minutes that begin at or after this count: the
     /// cooldown is shorter than the window, and the old failures would trip it again at once. (What happens in the rest
@@ -122,7 +119,6 @@ impl Tally {
         Self { succeeded, failed, rate }
     }
 
-    /// All actions of the window.
     pub fn total(&self) -> u32 {
         self.succeeded.saturating_add(self.failed)
     }
@@ -144,7 +140,6 @@ impl Tally {
 pub struct Change {
     /// The breaker to store, if it is still as it was read.
     pub breaker: Breaker,
-    /// The line for the log.
     pub log: String,
 }
 

@@ -38,12 +38,10 @@ pub struct RetryCounts {
 }
 
 impl RetryCounts {
-    /// Whether nothing has been tried.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The count of one strategy.
     pub fn of(&self, strategy: Strategy) -> u32 {
         match strategy {
             Strategy::Rebuild => self.rebuild,

@@ -94,7 +94,6 @@ pub struct BusDetail {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestAsk {
     pub repo: RepoName,
-    /// There is none to be replaced.
     pub pr_number: Option<u64>,
     /// Nor a commit it was decided on.
     pub head_sha: Option<Sha>,
@@ -104,12 +103,10 @@ pub struct PullRequestAsk {
     pub run_id: Option<RunId>,
     /// The same in every repetition.
     pub effect_id: EffectId,
-    /// The issue it is for.
     pub issue_number: u64,
 }
 
 impl PullRequestAsk {
-    /// The request for an issue.
     pub fn of_issue(repo: &RepoName, issue: u64, vulnerability: &str, effect: &EffectId) -> Self {
         Self {
             repo: repo.clone(),

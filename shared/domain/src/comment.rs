@@ -66,7 +66,6 @@ pub fn failed_check(check: &Check) -> String {
     }
 }
 
-/// What Policy Bot said.
 pub fn policy_text(record: &Record) -> String {
     let said = record.signals.policy.as_ref().map_or("", |report| report.text.as_str());
     let which = record.substatus.map_or("no reason given", |substatus| substatus.name());
@@ -102,7 +101,6 @@ pub fn action(classification: Classification) -> &'static str {
     }
 }
 
-/// The diagnosis in one sentence.
 pub fn diagnosis(diagnosis: &Diagnosis) -> String {
     let evidence = diagnosis.evidence.join("; ");
     match &diagnosis.overridden {
@@ -177,13 +175,11 @@ pub fn explanation(record: &Record, found: &Diagnosis, policy: &Policy, now: Tim
 /// What was tried and what happened, as the sweep found it; oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Story {
-    /// Remedies: when, what, how it ended.
     pub remedies: Vec<String>,
     /// The last events, one line each.
     pub history: Vec<String>,
 }
 
-/// Why a pull request is held.
 pub fn held(by: &str, why: &str) -> String {
     if why.is_empty() { format!("held by {by}") } else { cut(&format!("held by {by}: {why}"), Payload::MAX_TEXT) }
 }

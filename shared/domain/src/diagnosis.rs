@@ -32,9 +32,7 @@ named! {
     pub enum Classification {
         /// Close it, and ask for a fresh pull request.
         CloseAndReopen = "CLOSE_AND_REOPEN",
-        /// Merge the base into the head.
         UpdateBranch = "UPDATE_BRANCH",
-        /// Run the checks again.
         RetryChecks = "RETRY_CHECKS",
         RetriggerPolicyBot = "RETRIGGER_POLICY_BOT",
         /// Ask the SOD validator again.
@@ -42,7 +40,6 @@ named! {
         RetriggerApproverBot = "RETRIGGER_APPROVER_BOT",
         RetriggerMerge = "RETRIGGER_MERGE",
         NeedsIntervention = "NEEDS_INTERVENTION",
-        /// Leave it alone, this time.
         NoAction = "NO_ACTION",
     }
 }
@@ -68,7 +65,6 @@ impl Classification {
 pub struct RuleName {
     /// The seed's number; extended rules are 9a to 9c, since they come before rule 10.
     pub number: &'static str,
-    /// The seed's title, or ours.
     pub title: &'static str,
 }
 
@@ -77,11 +73,9 @@ pub struct RuleName {
 pub struct Diagnosis {
     /// The state it was made in: if the record has moved on, it is void.
     pub state: State,
-    /// The head it was made on.
     pub head_sha: Sha,
     /// What to do, after the budget was looked at.
     pub classification: Classification,
-    /// The rule that matched.
     pub rule: RuleName,
     pub evidence: Vec<String>,
     /// The next rule that would have matched.
@@ -127,7 +121,6 @@ const fn extended(number: &'static str, title: &'static str, look: fn(&Case<'_>)
     Rule { name: RuleName { number, title }, extended: true, look }
 }
 
-/// The rules in priority order.
 const RULES: [Rule; 15] = [
     seed("0", "MERGEABILITY UNKNOWN", mergeability_unknown),
     seed("1", "MERGE CONFLICT DETECTED", merge_conflict),

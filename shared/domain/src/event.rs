@@ -19,7 +19,6 @@ use crate::state::{State, Strategy};
 pub struct Fact {
     /// The delivery id, the command id, or run id + step.
     pub id: EventId,
-    /// To which pull request.
     pub pr: PrId,
     /// When, by the payload: never the clock of whoever received it.
     pub occurred_at: Timestamp,
@@ -36,7 +35,6 @@ pub enum Happened {
     Opened(Described),
     /// A closed pull request was opened again.
     Reopened(Described),
-    /// New commits on the head.
     HeadMoved {
         /// The pull request as it is now.
         described: Described,
@@ -45,7 +43,6 @@ pub enum Happened {
         /// Whether Suture itself pushed (its update-branch merge commit).
         ours: bool,
     },
-    /// Labels, draft, base or text changed.
     Edited(Described),
     /// Closed without a merge.
     Closed {
@@ -62,7 +59,6 @@ pub enum Happened {
     ChecksRequested {
         head: Sha,
     },
-    /// One check or commit status reported.
     Check {
         head: Sha,
         check: Check,
@@ -77,7 +73,6 @@ pub enum Happened {
         /// Whose, and which way.
         approval: Approval,
     },
-    /// Automerge Bot tried, or failed.
     Merge {
         head: Sha,
         report: MergeReport,
@@ -105,17 +100,13 @@ pub enum Happened {
     /// Close-and-reopen has brought about another pull request.
     #[serde(skip)]
     Linked(Link),
-    /// The classifier has spoken.
     #[serde(skip)]
     Diagnosed(Box<Diagnosed>),
-    /// A remedy's target has answered.
     #[serde(skip)]
     Remedy {
         run: RunId,
-        /// What became of it.
         news: RemedyNews,
     },
-    /// A person asked for something.
     #[serde(skip)]
     Commanded(Box<Commanded>),
 }
@@ -134,7 +125,6 @@ pub struct Described {
     pub draft: bool,
     /// The vulnerability it fixes, if its text names one.
     pub vulnerability_id: Option<String>,
-    /// When it was opened.
     pub created_at: Timestamp,
     /// Changed lines, if known.
     pub size: Option<u64>,
@@ -163,7 +153,6 @@ pub enum Link {
 /// A diagnosis on its way to becoming a claim, an escalation, or nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diagnosed {
-    /// What the classifier said.
     pub diagnosis: Diagnosis,
     /// The id the remedy's run will have, if there is one.
     pub run: RunId,
@@ -194,7 +183,6 @@ pub enum RemedyNews {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commanded {
     pub command: Command,
-    /// Where it came from.
     pub source: CommandSource,
     pub by: String,
     /// Whether they may; the sentence says why not.
@@ -234,11 +222,8 @@ named! {
         PrMerged = "PR_MERGED",
         /// Opened again: a new generation.
         PrReopened = "PR_REOPENED",
-        /// Labels, draft, base or text changed.
         PrEdited = "PR_EDITED",
-        /// New commits on the head.
         BranchUpdated = "BRANCH_UPDATED",
-        /// The base branch moved.
         BaseMoved = "BASE_MOVED",
         /// It takes another one's place, or the other way round.
         PrLinked = "PR_LINKED",
@@ -247,40 +232,28 @@ named! {
         CheckReported = "CHECK_REPORTED",
         /// All required checks are green.
         ChecksPassed = "CHECKS_PASSED",
-        /// A required check failed.
         ChecksFailed = "CHECKS_FAILED",
         PolicyStarted = "POLICY_STARTED",
-        /// Policy Bot said yes.
         PolicyPassed = "POLICY_PASSED",
-        /// Policy Bot said no.
         PolicyFailed = "POLICY_FAILED",
-        /// An approver bot approved.
         ApprovalGranted = "APPROVAL_GRANTED",
         /// An approval was taken back.
         ApprovalDismissed = "APPROVAL_DISMISSED",
         MergeAttempted = "MERGE_ATTEMPTED",
         MergeSucceeded = "MERGE_SUCCEEDED",
-        /// Automerge Bot could not.
         MergeFailed = "MERGE_FAILED",
-        /// Claimed: update the branch.
         RemediationBranchUpdate = "REMEDIATION_BRANCH_UPDATE",
-        /// Claimed: run checks again.
         RemediationRebuild = "REMEDIATION_REBUILD",
-        /// Claimed: wake Policy Bot.
         RemediationRetriggerPolicy = "REMEDIATION_RETRIGGER_POLICY",
         /// Claimed: ask the SOD validator again.
         RemediationRetriggerSod = "REMEDIATION_RETRIGGER_SOD",
-        /// Claimed: wake Approver Bot.
         RemediationRetriggerApprover = "REMEDIATION_RETRIGGER_APPROVER",
-        /// Claimed: wake Automerge Bot.
         RemediationRetriggerMerge = "REMEDIATION_RETRIGGER_MERGE",
         /// Claimed: close, and ask for a fresh one.
         RemediationCloseAndReopen = "REMEDIATION_CLOSE_AND_REOPEN",
-        /// A remedy's target took it.
         RemediationAccepted = "REMEDIATION_ACCEPTED",
         /// A remedy is over: proven, dropped or failed.
         RemediationEnded = "REMEDIATION_ENDED",
-        /// Handed to a person.
         EscalatedNeedsIntervention = "ESCALATED_NEEDS_INTERVENTION",
         /// A person asked for something; the payload says whether it was granted.
         CommandReceived = "COMMAND_RECEIVED",
@@ -366,7 +339,6 @@ pub struct Event {
     /// A small extract, never the raw webhook.
     #[serde(default)]
     pub payload: Payload,
-    /// When the log may forget it.
     pub ttl: Timestamp,
 }
 
@@ -396,16 +368,13 @@ pub struct Payload {
     /// One or two sentences: the reason, the failure text, what was missed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// The commit it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<Sha>,
     /// The check, the rule or the command it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The person or bot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The run it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// Why this event did not change the state although it should have (seed §13 step 3).

@@ -191,12 +191,10 @@ macro_rules! opaque {
         pub struct $name(String);
 
         impl $name {
-            /// Wraps the name as it is.
             pub fn new(text: impl Into<String>) -> Self {
                 Self(text.into())
             }
 
-            /// The name as it is.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

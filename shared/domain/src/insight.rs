@@ -33,11 +33,9 @@ pub struct Trace {
     pub from: Option<State>,
     /// The state reached, if the state changed; an opened pull request is in CREATED.
     pub to: Option<State>,
-    /// Whether a sweep found it out.
     swept: bool,
     /// The run that was claimed or is over.
     run: Option<RunId>,
-    /// How the run ended.
     end: Option<End>,
     /// The transient rules that excused what had failed.
     rules: Vec<String>,
@@ -50,7 +48,6 @@ pub struct Trace {
 /// How a remedy ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Its proof came, and it helped.
     Helped,
     /// It was done, and answered by the failure it was to cure.
     FailedAgain,
@@ -155,7 +152,6 @@ pub struct Stay {
     /// Where; nowhere in particular means everywhere.
     pub repo: Option<RepoName>,
     pub state: State,
-    /// How often it was left.
     pub count: usize,
     /// How often of these without Suture or a person.
     pub by_itself: usize,
@@ -165,7 +161,6 @@ pub struct Stay {
     pub p95_secs: u64,
     /// For all but one in a hundred.
     pub p99_secs: u64,
-    /// The threshold that is configured.
     pub configured_minutes: u64,
     /// The threshold that the stays that ended by themselves suggest, if there were enough.
     pub suggested_minutes: Option<u64>,
@@ -183,7 +178,6 @@ pub struct Heard {
 /// What became of remedies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// All that were claimed.
     pub claimed: u64,
     pub helped: u64,
     /// That were answered by the failure they were to cure.
@@ -221,7 +215,6 @@ impl Tally {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleRecord {
     pub rule: String,
-    /// What became of them.
     pub tally: Tally,
     /// How many failed again with the same words, numbers aside.
     pub identical: u64,

@@ -32,7 +32,6 @@ impl Priority {
         Self::ALL.into_iter().find(|priority| label.eq_ignore_ascii_case(priority.label()))
     }
 
-    /// The label that asks for it.
     pub fn label(self) -> &'static str {
         match self {
             Self::P0 => "suture/priority-p0",
@@ -41,7 +40,6 @@ impl Priority {
         }
     }
 
-    /// What it weighs in the score.
     pub fn points(self) -> i64 {
         match self {
             Self::P0 => 1000,

@@ -24,7 +24,6 @@ pub struct Record {
     pub node_id: Option<String>,
     pub branch: String,
     pub base_branch: String,
-    /// The vulnerability it fixes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vulnerability_id: Option<String>,
     pub state: State,
@@ -32,9 +31,7 @@ pub struct Record {
     pub substatus: Option<Substatus>,
 
     pub head_sha: Sha,
-    /// When the head became that.
     pub head_at: Timestamp,
-    /// What is known about the head.
     pub signals: Signals,
     /// Signals of commits that were reported before the push that brings them (see `heads`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -46,7 +43,6 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_checks: Vec<String>,
 
-    /// When the pull request was opened.
     pub created_at: Timestamp,
     /// When the last fact happened that said something new.
     pub last_event_at: Timestamp,
@@ -65,7 +61,6 @@ pub struct Record {
     /// Remedies in this life, whatever the strategy.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lifetime_remedies: u32,
-    /// When each strategy was last claimed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last_asked: BTreeMap<Strategy, Timestamp>,
     /// When Suture last did something about it.
@@ -73,7 +68,6 @@ pub struct Record {
     pub last_remediation_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation_action: Option<Strategy>,
-    /// The remedy under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_run: Option<ActiveRun>,
 
@@ -124,7 +118,6 @@ pub struct Record {
     /// The run by which a person's `/cancel` closes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abandoning: Option<RunId>,
-    /// When it was last reopened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reopened_at: Option<Timestamp>,
     /// Not to be looked at before this.
@@ -156,7 +149,6 @@ fn is_zero(count: &u32) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyHead {
     pub sha: Sha,
-    /// What is known about it.
     pub signals: Signals,
 }
 
@@ -165,9 +157,7 @@ pub struct EarlyHead {
 pub struct ActiveRun {
     pub id: RunId,
     pub strategy: Strategy,
-    /// The head it was decided on.
     pub head_sha: Sha,
-    /// When it was claimed.
     pub since: Timestamp,
     /// Whether its target has accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -210,7 +200,6 @@ pub struct Shown {
 pub struct Dropped {
     /// How many in a row.
     pub count: u32,
-    /// When the last one was.
     pub at: Timestamp,
 }
 
@@ -227,7 +216,6 @@ pub struct Blocked {
     pub reason: String,
     /// The state it was given up in.
     pub state: State,
-    /// What would disprove it.
     #[serde(default)]
     pub until: Until,
     pub at: Timestamp,
@@ -247,7 +235,6 @@ pub enum Until {
 /// A doubt about the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
-    /// What does not add up.
     pub why: String,
     pub since: Timestamp,
 }
@@ -268,7 +255,6 @@ impl Record {
         if policy.checks.required.is_empty() { &self.required_checks } else { &policy.checks.required }
     }
 
-    /// The state this head's signals imply.
     pub fn implied(&self, policy: &Policy) -> Implied {
         self.signals.implied(self.required(policy))
     }
@@ -390,7 +376,6 @@ pub fn seconds(secs: u32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(secs))
 }
 
-/// The pauses between attempts.
 pub fn pauses(policy: &Policy) -> Schedule {
     Schedule { base_secs: policy.backoff.base_secs.into(), max_secs: policy.backoff.max_secs.into() }
 }
@@ -403,7 +388,6 @@ pub struct Vulnerability {
     pub open: BTreeSet<u64>,
     /// How often it was closed and asked for afresh.
     pub close_and_reopen: u32,
-    /// All its pull requests.
     pub lineage: BTreeSet<u64>,
     /// A person cancelled it: never adopted or asked for again.
     pub abandoned: bool,

@@ -13,9 +13,7 @@ use crate::state::{State, Strategy};
 /// What is fixed about a strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remedy {
-    /// The event that claims it.
     pub event: EventKind,
-    /// The command the Car Bridge gets.
     pub command: Command,
     /// The state once its target has accepted; `None` if it stays (waking the approver) or is a fact of its own (closing).
     pub post_action: Option<State>,
@@ -23,7 +21,6 @@ pub struct Remedy {
     pub expects: &'static str,
 }
 
-/// Looks a strategy up.
 pub fn of(strategy: Strategy) -> Remedy {
     match strategy {
         Strategy::Rebuild => Remedy {

@@ -22,9 +22,7 @@ const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Everything that is due.
     All,
-    /// What is due in one repository.
     Repo(RepoName),
     /// Every open pull request on a base branch, due or not.
     Base(RepoName, String),
@@ -60,7 +58,6 @@ pub struct Ask {
     pub run: RunId,
     /// When what it is about happened, by whoever tells: the newest counts, in whatever order they come.
     pub at: Timestamp,
-    /// Where it comes from.
     pub trigger: RunTrigger,
     /// Who asks, if a person.
     pub requested_by: Option<String>,
@@ -70,9 +67,7 @@ pub struct Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     pub run: RunId,
-    /// When what it is about happened.
     pub at: Timestamp,
-    /// Where it comes from.
     pub trigger: RunTrigger,
     /// Who asked, if a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,10 +77,8 @@ pub struct Asked {
     pub due_at: Timestamp,
     /// How many it stands for, itself included.
     pub stands_for: u32,
-    /// How often it was begun.
     #[serde(default)]
     pub tries: u32,
-    /// What went wrong the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -116,7 +109,6 @@ struct Evaluated {
 /// The request: one for each scope, and one more for dry runs of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// What is to be looked at.
     pub scope: Scope,
     /// Only say what would be done.
     pub dry_run: bool,
@@ -145,9 +137,7 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     Waiting,
-    /// Somebody is at it.
     Running,
-    /// It was looked at.
     Over,
 }
 
@@ -178,18 +168,17 @@ pub enum Begin {
     GivenUp {
         /// The request, as it is to be.
         request: Box<Request>,
-        /// What is given up.
         asked: Box<Asked>,
     },
-    /// Somebody is at it.
     Busy {
         by: String,
         /// Until when at the latest.
         until: Timestamp,
     },
     /// It waits for quiet, or for its next try.
-    NotYet { until: Timestamp },
-    /// Nobody waits for anything.
+    NotYet {
+        until: Timestamp,
+    },
     Nothing,
 }
 
@@ -207,15 +196,12 @@ pub enum End<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Then {
     Over,
-    /// Something newer takes its place.
     Superseded {
         by: RunId,
     },
-    /// It is tried again.
     Again {
         at: Timestamp,
     },
-    /// It was tried often enough.
     GivenUp,
     /// Somebody else has taken it over meanwhile.
     Lost,
@@ -224,7 +210,6 @@ pub enum Then {
 /// What becomes of a wish to cancel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cancel {
-    /// It waited, and is taken off.
     Removed(Box<Request>),
     /// It is under way, and has to be told.
     Running,
@@ -248,12 +233,10 @@ impl Request {
         Self::key_of(&self.scope, self.dry_run)
     }
 
-    /// The run that waits.
     pub fn waiting(&self) -> Option<&Asked> {
         self.waiting.as_ref()
     }
 
-    /// The run that is under way.
     pub fn running(&self) -> Option<&Asked> {
         self.running.as_ref().map(|running| &running.asked)
     }

@@ -35,7 +35,6 @@ pub enum RunKind {
     Remedy(Strategy),
     /// A person's `/cancel`: closing the pull request for good.
     Abandon,
-    /// One pass of the reconciler.
     Sweep,
 }
 
@@ -43,16 +42,12 @@ pub enum RunKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunTrigger {
-    /// The sweep decided on it.
     Reconciler,
     /// A person's comment on the pull request.
     PrComment,
-    /// A button of Suture's check run.
     CheckRun,
-    /// A call of the admin API.
     AdminApi,
     Schedule,
-    /// An event from outside.
     Webhook,
 }
 
@@ -76,10 +71,8 @@ pub struct Run {
     pub pr: Option<PrId>,
     pub kind: RunKind,
     pub state: RunState,
-    /// The head it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_sha: Option<Sha>,
-    /// Where the wish came from.
     pub trigger: RunTrigger,
     /// Whose wish it was, if a person's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,14 +80,11 @@ pub struct Run {
     /// What its command said beyond that, so that its message can be made anew.
     #[serde(default, skip_serializing_if = "Said::is_nothing")]
     pub said: Said,
-    /// When it was claimed.
     pub created_at: Timestamp,
-    /// When it last changed.
     pub updated_at: Timestamp,
     /// The first moment at which its worker counts as gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<Timestamp>,
-    /// Who works on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_holder: Option<String>,
     /// The first moment at which the expected event counts as missed.
@@ -134,7 +124,6 @@ pub struct Run {
     /// The request it belongs to: that has the date by which it is found again, and decides about its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// How often it has changed.
     pub version: u64,
     /// A sweep that stopped at its deadline; what it missed is still due.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -164,7 +153,6 @@ impl Run {
         Self { pr: Some(pr), head_sha: head, ..Self::pending(id, kind, trigger, now) }
     }
 
-    /// A pass of the reconciler.
     pub fn sweep(id: RunId, trigger: RunTrigger, now: Timestamp) -> Self {
         Self::pending(id, RunKind::Sweep, trigger, now)
     }
@@ -277,7 +265,6 @@ impl Run {
         self
     }
 
-    /// It is proven.
     pub fn complete(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Completed, context)? })
     }
@@ -293,7 +280,6 @@ impl Run {
         Ok(Self { outcome: Some(outcome.into()), error: Some(error.into()), ..failed })
     }
 
-    /// It is not wanted any more.
     pub fn cancel(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Cancelled, context)? })
     }

@@ -4,23 +4,17 @@
 named! {
     /// Where a pull request stands (seed §1).
     pub enum State {
-        /// Opened; no check has started.
         Created = "CREATED",
-        /// CI is at work.
         ChecksRunning = "CHECKS_RUNNING",
         /// A required check failed: TRANSIENT or PERSISTENT.
         ChecksFailed = "CHECKS_FAILED",
         /// All required checks are green.
         ChecksPassed = "CHECKS_PASSED",
-        /// Policy Bot is evaluating.
         PolicyEvaluating = "POLICY_EVALUATING",
         /// Policy Bot said no; the substatus says which policy.
         PolicyFailed = "POLICY_FAILED",
-        /// Policy Bot said yes.
         PolicyPassed = "POLICY_PASSED",
-        /// Approver Bot has approved.
         Approved = "APPROVED",
-        /// Automerge Bot is merging.
         Merging = "MERGING",
         /// Merged. Terminal.
         Merged = "MERGED",
@@ -48,15 +42,11 @@ named! {
     pub enum Substatus {
         /// CHECKS_FAILED: infrastructure, worth a retry.
         Transient = "TRANSIENT",
-        /// CHECKS_FAILED: a real failure.
         Persistent = "PERSISTENT",
         /// POLICY_FAILED: separation of duties, and nothing else.
         SodFailure = "SOD_FAILURE",
-        /// POLICY_FAILED: the build policy.
         BuildFailure = "BUILD_FAILURE",
-        /// POLICY_FAILED: branch protection.
         BranchProtectionFailure = "BRANCH_PROTECTION_FAILURE",
-        /// POLICY_FAILED: anything else.
         OtherPolicyFailure = "OTHER_POLICY_FAILURE",
         /// CLOSED: a person cancelled it; never asked for again.
         Abandoned = "ABANDONED",
@@ -69,15 +59,11 @@ named! {
     /// What Suture can do about a stuck pull request (seed §7); each has a budget of its own.
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum Strategy {
-        /// Run the checks again.
         Rebuild = "rebuild",
         /// Merge the base branch into the head.
         BranchUpdate = "branch_update",
-        /// Wake Policy Bot.
         RetriggerPolicyBot = "retrigger_policy_bot",
-        /// Wake Approver Bot.
         RetriggerApproverBot = "retrigger_approver_bot",
-        /// Wake Automerge Bot.
         RetriggerAutomergeBot = "retrigger_automerge_bot",
         /// Ask the SOD validator again.
         RetriggerSodCheck = "retrigger_sod_check",

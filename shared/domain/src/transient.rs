@@ -136,9 +136,7 @@ pub struct FailureSignals<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "class", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailureClass {
-    /// Infrastructure: a retry should succeed.
     Transient {
-        /// The rule that matched.
         rule: String,
     },
     /// A real failure: a retry would fail again.

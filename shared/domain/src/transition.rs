@@ -10,25 +10,18 @@ use crate::state::State;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     ChecksBegin,
-    /// All required checks complete successfully.
     ChecksSucceed,
     /// Any required check fails or times out.
     CheckFails,
     /// A rebuild was triggered: by the reconciler, a command, or by hand.
     Rebuilt,
-    /// Policy Bot begins its evaluation.
     PolicyBegins,
-    /// Policy Bot reports all policies met.
     PolicyMet,
     /// Policy Bot reports one or more policies failed.
     PolicyNotMet,
-    /// A new policy evaluation was triggered.
     PolicyAskedAgain,
-    /// Approver Bot submits its approving review.
     ApprovalSubmitted,
-    /// Automerge Bot starts to merge.
     MergeBegins,
-    /// GitHub confirms the merge.
     MergeConfirmed,
     /// New commits on the head, by whomever: checks start again.
     BranchUpdated,
@@ -36,7 +29,6 @@ pub enum Trigger {
     PrClosed,
     /// A person reopened a closed pull request.
     PrReopened,
-    /// Automation is at its end.
     Escalated,
     /// A person hands an escalated pull request back before its checks have started.
     HandedBack,

@@ -49,7 +49,6 @@ pub async fn config() -> Result<SdkConfig, ConfigError> {
     Ok(config.load().await)
 }
 
-/// The time limits of every call.
 pub fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -64,7 +63,6 @@ pub async fn environment() -> Result<Arc<Vault>, ConfigError> {
     Ok(Arc::new(Vault::open(ProcessEnv, fetch_with(client), Timestamp::now()).await?))
 }
 
-/// Reads secrets with this client.
 pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::Fetch {
     Box::new(move |name| {
         let client = client.clone();
@@ -80,7 +78,6 @@ pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::Fet
     })
 }
 
-/// The names of the two tables.
 pub fn tables(environment: &impl Environment) -> Result<Names, ConfigError> {
     Ok(Names {
         state: environment.required("SUTURE_STATE_TABLE")?,
@@ -88,7 +85,6 @@ pub fn tables(environment: &impl Environment) -> Result<Names, ConfigError> {
     })
 }
 
-/// Where to publish.
 pub fn addresses(environment: &impl Environment) -> Result<Addresses, ConfigError> {
     Ok(Addresses {
         queue_url: environment.required("SUTURE_COMMAND_QUEUE_URL")?,

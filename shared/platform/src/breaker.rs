@@ -51,7 +51,6 @@ async fn replace<S: Store>(
     versioned::save(store, &key(), breaker, loaded, None, now).await
 }
 
-/// The breaker as it is.
 pub async fn load<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
     Ok(read(store, now).await?.0.as_of(now))
 }
@@ -72,7 +71,6 @@ pub async fn count<S: Store>(store: &S, run: &RunId, ended: Ended, now: Timestam
     store.write(vec![Write::Change { key: minute_key(minute), change }], now).await
 }
 
-/// The outcomes that count now.
 pub async fn minutes<S: Store>(
     store: &S,
     breaker: &Breaker,

@@ -102,13 +102,11 @@ pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, Config
     connected.map(Some).map_err(|error| ConfigError::invalid("SUTURE_JENKINS_URL", error))
 }
 
-/// Who we are to Jenkins.
 pub fn login(environment: &impl Environment) -> Result<Login, ConfigError> {
     let user = environment.required("SUTURE_JENKINS_USER")?;
     Ok(Login::Token { user, token: environment.required("SUTURE_JENKINS_TOKEN")? })
 }
 
-/// The id of a GitHub App.
 pub fn app_id(text: &str) -> Result<u64, ConfigError> {
     text.trim().parse().map_err(|_| ConfigError::invalid("SUTURE_GITHUB_APP_ID", "it is not a number"))
 }

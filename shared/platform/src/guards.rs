@@ -12,7 +12,6 @@ use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION
 pub enum Lease {
     /// It is held until the time asked for.
     Held,
-    /// Somebody else holds it.
     Taken {
         by: String,
         /// Until when, if nothing happens.
@@ -134,7 +133,6 @@ pub async fn take_place<S: Store>(
     Ok(Slot::Full { until: first.unwrap_or(now) })
 }
 
-/// Gives a slot back.
 pub async fn give_slot<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -277,7 +275,6 @@ async fn switch<S: Store>(
     }
 }
 
-/// Who holds a repository's slots.
 pub async fn slot_holders<S: Store>(
     store: &S,
     repo: &RepoName,

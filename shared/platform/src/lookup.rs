@@ -21,7 +21,6 @@ use crate::store::{Cursor, From, Index, Key, Page, Query, Store, StoreError};
 /// Some of what there is, and where to go on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing<T> {
-    /// In the order asked for.
     pub entries: Vec<T>,
     /// Set if there may be more.
     pub next: Option<Cursor>,
@@ -32,7 +31,6 @@ pub struct Listing<T> {
 pub struct Due {
     /// At most as many per shard as was asked for.
     pub entries: Vec<DueEntry>,
-    /// Whether there is more than that.
     pub more: bool,
 }
 
@@ -192,7 +190,6 @@ pub async fn runs_of<S: Store>(
     Ok(Listing { entries: runs, next })
 }
 
-/// Events of a pull request.
 pub async fn events<S: Store>(
     store: &S,
     pr: &PrId,

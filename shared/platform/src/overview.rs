@@ -150,13 +150,10 @@ async fn entries<S: Store>(store: &S, repo: &RepoName, now: Timestamp) -> Result
 /// What happened on a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DayCounts {
-    /// Pull requests that began.
     pub opened: u32,
-    /// Pull requests that were merged.
     pub merged: u32,
     /// Remedies that were proven by the event they expected.
     pub healed: u32,
-    /// Remedies that were claimed.
     pub remedies: u32,
     /// Pull requests that were handed to a person.
     pub escalated: u32,

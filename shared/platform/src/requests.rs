@@ -31,12 +31,12 @@ const CANCEL_FOR: SignedDuration = SignedDuration::from_hours(1);
 /// What became of an ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
-    /// It waits for its time.
     Queued(Box<Asked>),
-    /// This very one was taken before.
     Known(Standing),
     /// Something newer shows what this one would.
-    Superseded { by: RunId },
+    Superseded {
+        by: RunId,
+    },
     /// The day has no room for it, in a sentence; what is due is left to the schedule.
     OverLimit(String),
 }

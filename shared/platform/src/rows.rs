@@ -38,7 +38,6 @@ const BODY: &str = "body";
 /// On hop 0: how many effects the event has, so that a repeated delivery knows what to look for.
 const EFFECTS: &str = "effects";
 
-/// The record of a pull request.
 pub fn record_key(pr: &PrId) -> Key {
     Key::state(format!("PR#{pr}"))
 }
@@ -52,7 +51,6 @@ pub fn head_key(repo: &RepoName, sha: &Sha) -> Key {
     Key::state(format!("SHA#{repo}#{sha}"))
 }
 
-/// A vulnerability on a base branch.
 pub fn vulnerability_key(repo: &RepoName, base: &str, id: &str) -> Key {
     Key::state(format!("VULN#{repo}#{base}#{id}"))
 }
@@ -66,7 +64,6 @@ pub fn request_key(key: &str) -> Key {
     Key::state(format!("REQ#{key}"))
 }
 
-/// An event of the log.
 pub fn event_key(event: &Event) -> Key {
     Key::event(event.pr.to_string(), event.sort_key())
 }
@@ -130,7 +127,6 @@ pub fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
     Ok(item)
 }
 
-/// What a row holds.
 pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError> {
     let mut copy = Item::default();
     copy.inner_mut().extend(item.get(BODY).map(|body| (BODY.to_owned(), body.clone())));
@@ -160,11 +156,9 @@ fn due_of(item: &Item) -> Option<Timestamp> {
 /// What a row in the `due` index is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// An effect nobody has delivered.
     Effect(EffectId),
     /// A run at its lease or deadline.
     Run(RunId),
-    /// A pull request that wants attention.
     PullRequest(PrId),
     /// A reconcile request that waits, or whose worker is gone.
     Request(String),
@@ -348,7 +342,6 @@ pub fn runs_of(pr: Option<&PrId>) -> String {
 /// A run to write, and the version it was loaded with; `None` if it is new.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunWrite {
-    /// As it is to be.
     pub run: Run,
     pub loaded: Option<u64>,
 }

@@ -22,17 +22,13 @@ domain::named! {
         Unread = "unread",
         /// GitHub wants to be left alone, or little is left of what it allows in an hour.
         RateLimit = "rate_limit",
-        /// The circuit breaker is open.
         Breaker = "breaker",
-        /// A person has stopped all acting.
         Paused = "paused",
-        /// Enough remedies are under way.
         Full = "full",
         /// Another pull request of the same base was brought up to date before it, and is to be merged first.
         Turn = "turn",
         /// A remedy of this pull request is under way.
         UnderWay = "under_way",
-        /// Somebody else wrote the record meanwhile.
         Overtaken = "overtaken",
         /// Nothing was wrong with it that a rule would act on now.
         NoAction = "no_action",
@@ -47,9 +43,7 @@ domain::named! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub pr: String,
-    /// What, in a sentence.
     pub what: String,
-    /// The rule and its evidence.
     pub why: String,
 }
 
@@ -57,9 +51,7 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    /// Whether nothing was to be changed.
     pub dry_run: bool,
-    /// Pull requests that were due.
     pub due: u32,
     /// How long the one has been due that has waited longest.
     pub oldest_due_secs: u64,
@@ -68,7 +60,6 @@ pub struct Summary {
     /// Those that were too many for it, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// Requests that were granted in it.
     pub requests: u32,
     /// How many requests it stands for, itself included; 0 for the schedule's own.
     pub stands_for: u32,
@@ -126,11 +117,8 @@ pub struct Summary {
     /// What went wrong in a stage; the others went on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// Points and requests that GitHub counted.
     pub github_points: u64,
-    /// Requests to the store.
     pub store_requests: u64,
-    /// Capacity units of the store.
     pub store_units: f64,
     /// It stopped at its deadline; what it missed is still due.
     pub partial: bool,
@@ -259,7 +247,6 @@ impl Summary {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Coordinated {
-    /// Merges after which all was well.
     pub verified: u32,
     /// Outages that were seen to begin, and to end.
     pub outages_begun: u32,
@@ -269,11 +256,9 @@ pub struct Coordinated {
     pub asked: u32,
     /// Issues that were moved, made urgent or closed; a repetition counts.
     pub tended: u32,
-    /// Approved issues that wait for room.
     pub waiting: u32,
     /// Status issues that are to say something else.
     pub status: u32,
-    /// What was left out, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }

@@ -21,7 +21,6 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line of a function.
     pub fn new(function: &'static str, at: Timestamp) -> Self {
         Self { at, function, fields: Map::new(), metrics: Vec::new() }
     }
@@ -47,7 +46,6 @@ impl Line {
         self.with(name, by)
     }
 
-    /// Says how long something took.
     #[must_use]
     pub fn took_ms(mut self, ms: u64) -> Self {
         self.metrics.push(("ms", "Milliseconds"));

@@ -19,7 +19,6 @@ pub use self::run_action::Verb;
 pub use self::submit::{Ask, Asked};
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// Puts a command onto the queue.
     async fn send(&self, id: String, message: CommandMessage) -> Result<(), Undelivered> {
         let repo = message.repo.clone();
         let what = Content::Queue { message: Message::Command(message), repo, delay: Duration::ZERO };

@@ -18,9 +18,7 @@ use crate::query::{Desk, DeskError};
 pub struct SweepAsk {
     /// The name of its run, the same in every repetition.
     pub run: RunId,
-    /// Of one repository only.
     pub repo: Option<RepoName>,
-    /// Of one pull request only.
     pub number: Option<u64>,
     /// Of what is open on one base branch only.
     pub base: Option<String>,

@@ -17,7 +17,6 @@ use crate::query::{Desk, DeskError};
 /// What may be done about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// It is not wanted any more.
     Cancel,
     /// What waits for a person's agreement has it.
     Approve,

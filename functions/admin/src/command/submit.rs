@@ -34,7 +34,6 @@ pub struct Asked {
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// Takes a command.
     pub async fn command(&self, caller: &Caller, ask: Ask) -> Result<Asked, DeskError> {
         let record = self.record(caller, &ask.pr).await?;
         let command = ask.command;
@@ -58,7 +57,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 }
 
-/// The message of a command.
 fn message(caller: &Caller, pr: PrId, ask: Ask) -> CommandMessage {
     CommandMessage {
         v: MessageVersion,

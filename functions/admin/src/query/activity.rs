@@ -22,7 +22,6 @@ use platform::overview::{Day, DayCounts, read_day};
 use platform::rows;
 use platform::store::{Store, StoreError};
 
-/// Days that are told.
 const DAYS: i64 = 14;
 /// Days from which it is told how long states last.
 const DWELL_DAYS: i64 = 7;
@@ -40,7 +39,6 @@ const MOST_EXPORTED_DAYS: i64 = 31;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     pub insights: Insights,
-    /// From how many days.
     pub days: usize,
     /// Of how many of these not everything was read.
     pub cut_days: usize,
@@ -50,7 +48,6 @@ pub struct Advice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dwell {
     pub state: State,
-    /// How often it was left.
     pub count: u64,
     pub median_secs: u64,
     /// For all but one in twenty.
@@ -61,7 +58,6 @@ pub struct Dwell {
 pub struct History {
     /// The last days, oldest first.
     pub days: Vec<(Date, DayCounts)>,
-    /// For each live state.
     pub dwell: Vec<Dwell>,
     /// The newest that is worth a line, newest first.
     pub activity: Vec<Event>,

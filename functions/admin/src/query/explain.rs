@@ -20,15 +20,12 @@ use platform::store::Store;
 pub struct Explained {
     /// The record, corrected by what GitHub showed, if it was asked.
     pub record: Record,
-    /// What is known about its vulnerability.
     pub vulnerability: Option<Vulnerability>,
     /// The rule, its evidence, and what follows.
     pub diagnosis: Diagnosis,
     /// What GitHub knew that the record did not.
     pub corrected: Option<String>,
-    /// Whether GitHub was asked, and answered.
     pub live: bool,
-    /// Why it did not.
     pub live_error: Option<String>,
 }
 

@@ -16,9 +16,7 @@ use platform::store::{Cursor, Key, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
-    /// In this state only.
     pub state: Option<State>,
-    /// Of this repository only.
     pub repo: Option<RepoName>,
 }
 

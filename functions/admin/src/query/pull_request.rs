@@ -17,21 +17,18 @@ const MOST_EVENTS: u32 = 50;
 /// Runs that are shown, the newest.
 const MOST_RUNS: u32 = 20;
 
-/// Pull requests whose vulnerability is remembered.
 const MOST_REMEMBERED: usize = 1_000;
 
 /// How a pull request stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     pub record: Record,
-    /// What is known about its vulnerability.
     pub vulnerability: Option<Vulnerability>,
     pub events: Vec<Event>,
     pub runs: Vec<Run>,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// How a pull request stands.
     pub async fn standing(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
         if !caller.sees(&pr.repo) {
             return Err(Self::unknown(pr));

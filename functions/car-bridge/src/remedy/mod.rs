@@ -25,7 +25,6 @@ use platform::store::Store;
 pub(crate) enum Stop {
     /// It was not done, and is given back.
     Drop(String),
-    /// It was tried, and failed.
     Fail(String, Failure),
     /// The message must come back: what is not known cannot be told.
     Again(Again),

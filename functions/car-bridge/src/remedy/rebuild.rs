@@ -18,7 +18,6 @@ use platform::outlets::Outlets;
 use platform::rows;
 use platform::store::{Store, StoreError};
 
-/// The step of a rebuild.
 const BUILD: &str = "build";
 
 impl<S: Store, O: Outlets> Bridge<S, O> {

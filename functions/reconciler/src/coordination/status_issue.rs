@@ -27,7 +27,6 @@ use platform::overview::{self, Counted};
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
-/// The label of status issues.
 const LABEL: &str = "suture/status";
 /// Even if nothing has changed, it is asked for again after this long.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_hours(1);

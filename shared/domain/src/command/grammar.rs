@@ -32,7 +32,6 @@ pub enum Asked {
     Unknown {
         /// The word as typed: a slash, letters and hyphens.
         word: String,
-        /// What was probably meant.
         nearest: Option<Command>,
     },
 }

@@ -16,15 +16,12 @@ use crate::id::{CommandId, PrId, RepoName, RunId, Sha};
 pub struct CommandMessage {
     /// The version of this format. It stays the first field, so that it is judged before what it describes.
     pub v: MessageVersion,
-    /// Which pull request of the repository.
     pub pr_number: u64,
     pub repo: RepoName,
     pub command: Command,
-    /// Where it was asked.
     pub source: CommandSource,
     /// Who asked: a GitHub login, the name of an API key, or the reconciler.
     pub requested_by: String,
-    /// When it was asked.
     pub timestamp: Timestamp,
     /// What makes it this command and not another: the key against doing it twice.
     pub command_id: CommandId,
@@ -46,7 +43,6 @@ impl CommandMessage {
     /// The `args` of a `/rebuild` whose build under way hangs, and is to be stopped first.
     pub const STOP_FIRST: &'static str = "stop-first";
 
-    /// The pull request it is about.
     pub fn pr(&self) -> PrId {
         PrId::new(self.repo.clone(), self.pr_number)
     }
@@ -60,9 +56,7 @@ impl CommandMessage {
 named! {
     /// Where a command came from.
     pub enum CommandSource {
-        /// A comment on the pull request.
         PrComment = "pr-comment",
-        /// A button of Suture's check run.
         CheckRun = "check-run",
         AdminApi = "admin-api",
         Reconciler = "reconciler",

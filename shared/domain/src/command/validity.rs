@@ -23,7 +23,6 @@ pub(super) enum ValidIn {
 /// One state in which a command makes sense.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum When {
-    /// Always in this state.
     In(State),
     /// In this state, unless a check is really queued or running: starting a second build would help nobody.
     IdleIn(State),
@@ -131,9 +130,7 @@ impl FromStr for Permission {
 named! {
     /// What the key of an API caller allows, weakest first; each includes the ones before it.
     pub enum Role {
-        /// Look, and ask for nothing.
         Viewer = "viewer",
-        /// Give the ordinary commands.
         Operator = "operator",
         /// Give every command, and stop and start Suture.
         Admin = "admin",
@@ -167,7 +164,6 @@ pub enum Requester {
 /// What has to be known of a pull request to say which commands make sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
-    /// The state on record.
     pub state: State,
     /// The state the head's signals imply; it counts where the state is NEEDS_INTERVENTION, which says nothing about
     /// where in the pipeline the pull request is.
@@ -177,7 +173,6 @@ pub struct Situation {
 }
 
 impl Situation {
-    /// That of a pull request.
     pub fn of(record: &Record, policy: &Policy) -> Self {
         Self {
             state: record.state,
@@ -214,10 +209,8 @@ impl Situation {
 /// Why a command is not carried out; its sentence is what the person reads.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The pull request is merged.
     #[error("`{command}` needs an open pull request, and this one is merged: nothing is left to do.")]
     Merged { command: Command },
-    /// The pull request is closed.
     #[error("`{command}` needs an open pull request, and this one is closed: reopen it first.")]
     Closed { command: Command },
     /// The command makes no sense in this state.
@@ -225,21 +218,13 @@ pub enum Refusal {
         "`{command}` needs {}, and this pull request is {}. What would work now: {}.",
         .command.spec().valid_in, .situation.standing(), .situation.would_work()
     )]
-    WrongState {
-        command: Command,
-        /// Where it was asked.
-        situation: Situation,
-    },
+    WrongState { command: Command, situation: Situation },
     /// The command would start what is already under way.
     #[error(
         "`{command}` has to wait: checks of this commit are still queued or running. What would work now: {}.",
         .situation.would_work()
     )]
-    StillRunning {
-        command: Command,
-        /// Where it was asked.
-        situation: Situation,
-    },
+    StillRunning { command: Command, situation: Situation },
     /// Whoever asked may not.
     #[error("`{command}` needs {}.", needs_and_has(*.command, *.requester))]
     NotPermitted { command: Command, requester: Requester },
@@ -263,17 +248,14 @@ fn needs_and_has(command: Command, requester: Requester) -> String {
 }
 
 impl Command {
-    /// The least GitHub permission it takes.
     pub fn permission(self) -> Permission {
         self.spec().needs.permission()
     }
 
-    /// The least API role it takes.
     pub fn role(self) -> Role {
         self.spec().needs.role()
     }
 
-    /// Whether this requester may give it.
     pub fn allows(self, requester: Requester) -> Result<(), Refusal> {
         let allowed = match requester {
             Requester::GitHub(has) => has.is_some_and(|has| has >= self.permission()),

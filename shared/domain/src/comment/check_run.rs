@@ -14,7 +14,6 @@ use crate::policy::Policy;
 use crate::pull_request::{Record, Shown};
 use crate::state::{State, Strategy};
 
-/// Its name on GitHub.
 pub const NAME: &str = "suture";
 /// Longest headline, in characters.
 const MAX_TITLE: usize = 120;
@@ -37,7 +36,6 @@ pub struct CheckText {
 pub enum Mood {
     /// Grey: it says something and blocks nothing.
     Quiet,
-    /// A person is needed.
     Person,
     Done,
 }
@@ -69,7 +67,6 @@ impl Button {
         }
     }
 
-    /// The button GitHub calls this.
     pub fn named(identifier: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|button| button.identifier() == identifier)
     }
@@ -94,7 +91,6 @@ impl Button {
         }
     }
 
-    /// The command it gives.
     pub fn command(self) -> Command {
         match self {
             Self::Rebuild => Command::Rebuild,
@@ -127,7 +123,6 @@ pub fn digest(record: &Record, shown: &Shown, policy: &Policy) -> u64 {
     seed_of(&format!("{}\n{}\n{}\n{explained}\n{buttons}", said.stands, said.rest, said.next), 0)
 }
 
-/// What a check run says now.
 pub fn text(record: &Record, shown: &Shown, policy: &Policy, now: Timestamp) -> CheckText {
     let said = parts(record, shown, policy);
     let since = time(record.progressed_at);
@@ -172,7 +167,6 @@ fn buttons(record: &Record) -> Vec<Button> {
 
 /// What it says, without the times.
 struct Parts {
-    /// State, detail and head.
     stands: String,
     /// Cause, evidence, what somebody asked for, budgets.
     rest: String,

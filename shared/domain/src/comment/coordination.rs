@@ -65,7 +65,6 @@ pub fn outage_over(outage: &Outage, over_at: Timestamp) -> String {
     format!("Well again since {}; it lasted about {lasted}. Close this issue when you know why.", time(over_at))
 }
 
-/// Why an issue was rejected.
 pub fn rejected(hours: u32) -> String {
     format!(
         "Nobody approved this within {hours} h, so it is closed. Reopen it and label it as approved if it should be done; \
@@ -78,7 +77,6 @@ pub fn done(number: u64) -> String {
     format!("#{number} is merged.")
 }
 
-/// Why an issue is approved again.
 pub fn requeued(why: Why) -> String {
     match why {
         Why::NoPull => "CodeGenie was asked and has not opened a pull request in time. It is asked again.".to_owned(),
@@ -107,7 +105,6 @@ pub fn given_up(issue: u64, hours: u32) -> String {
     )
 }
 
-/// The title of the status issue.
 pub fn status_title(of: &str) -> String {
     format!("Suture: how things stand in {of}")
 }

@@ -16,7 +16,6 @@ use crate::state::{State, Strategy, Substatus};
 
 /// Longest sentence, in characters.
 const MAX_SENTENCE: usize = 400;
-/// Checks that one sentence names.
 const MAX_NAMES: usize = 3;
 
 pub(super) fn sentence(text: &str) -> String {

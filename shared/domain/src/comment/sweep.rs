@@ -27,7 +27,6 @@ pub fn remedy_line(run: &Run) -> Option<String> {
     Some(cut(&line, MAX_LINE))
 }
 
-/// One event of the log.
 pub fn event_line(event: &Event) -> String {
     let change = event.from.zip(event.to).map(|(from, to)| format!(" ({from} to {to})")).unwrap_or_default();
     let said = event.payload.text.trim();

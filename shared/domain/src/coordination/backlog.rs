@@ -20,10 +20,8 @@ named! {
     pub enum Stage {
         /// Found by somebody or something; nobody has said yes.
         Discovered = "discovered",
-        /// A person said yes.
         Approved = "approved",
         InProgress = "in-progress",
-        /// Its pull request is open.
         PrOpen = "pr-open",
         /// A review of its pull request failed.
         ReviewFailed = "review-failed",
@@ -48,7 +46,6 @@ pub enum Pull {
     None,
     Open {
         number: u64,
-        /// Whether an approver has approved it.
         approved: bool,
         /// Whether a person holds it, it is a draft, or a remedy is under way: then it is not to be closed.
         taken: bool,
@@ -67,11 +64,8 @@ pub struct Issue {
     pub repo: RepoName,
     pub number: u64,
     pub labels: Vec<String>,
-    /// Whether somebody is assigned.
     pub assigned: bool,
-    /// When it was written.
     pub created_at: Timestamp,
-    /// The vulnerability it names.
     pub vulnerability: Option<String>,
     /// Whether a person gave that vulnerability up with `/cancel`.
     pub abandoned: bool,
@@ -90,7 +84,6 @@ pub struct Remembered {
     /// The stage it was last seen in.
     pub stage: Stage,
     pub since: Timestamp,
-    /// How often CodeGenie was asked.
     #[serde(default)]
     pub requests: u32,
     /// When it was asked for the pull request that is awaited now.
@@ -129,7 +122,6 @@ pub enum What {
         /// Which request it is, from 1.
         request: u32,
     },
-    /// Its pull request is open.
     Opened(u64),
     /// Approved again: nobody opened a pull request, or it was closed.
     Requeue(Why),
@@ -139,16 +131,13 @@ pub enum What {
     Reject,
     /// Its pull request was merged: close it.
     Done(u64),
-    /// A person should look: label it.
     Urge(Why),
 }
 
 /// Why something is asked for again, or urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// No pull request came in time.
     NoPull,
-    /// Its pull request was closed.
     PullClosed(u64),
     /// Its pull request was not approved in time.
     NotApproved(u64),
@@ -159,7 +148,6 @@ pub enum Why {
 /// What may be done at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct May {
-    /// Ask CodeGenie for pull requests.
     pub ask: bool,
     pub tidy: bool,
 }
@@ -174,7 +162,6 @@ pub fn urgent_label(settings: &Backlog) -> String {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub memory: Memory,
-    /// Approved issues that wait for room.
     pub waiting: u32,
     /// Issues by stage, in the order of [`Stage::ALL`].
     pub counts: [u32; 5],

@@ -40,7 +40,6 @@ pub enum Look {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watch {
-    /// When it was last looked.
     pub looked_at: Option<Timestamp>,
     /// Bad looks in a row, and when the first of them was.
     pub sick_in_a_row: u32,
@@ -61,13 +60,11 @@ pub struct Outage {
     /// When it was first seen.
     pub since: Timestamp,
     pub what: String,
-    /// Where its issue is written.
     pub issue_repo: RepoName,
     /// The merges that may have caused it, the newest first.
     pub suspects: Vec<Merge>,
     /// When its issue was last asked for.
     pub asked_at: Option<Timestamp>,
-    /// When it was over.
     pub over_at: Option<Timestamp>,
 }
 
@@ -82,11 +79,8 @@ impl Outage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     pub watch: Watch,
-    /// Merges whose watch has ended well.
     pub verified: Vec<Merge>,
-    /// Whether an outage has just begun.
     pub begun: bool,
-    /// Whether an outage has just ended.
     pub ended: bool,
 }
 

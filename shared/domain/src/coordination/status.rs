@@ -61,7 +61,6 @@ pub struct Numbers {
     pub today: Today,
     /// `closed`, `open` or `half_open`.
     pub breaker: String,
-    /// Who has stopped all acting.
     pub paused: Option<String>,
     /// The backlog, if it is looked after.
     pub backlog: Option<Issues>,

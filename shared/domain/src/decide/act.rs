@@ -453,7 +453,6 @@ fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
     draft.runs.push(RunChange::Open(Box::new(run)));
 }
 
-/// The run of a person's command.
 fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
     let trigger = match asked.source {
         CommandSource::PrComment => RunTrigger::PrComment,

@@ -31,14 +31,8 @@ struct Source {
 /// A pattern that cannot be used, with the reason on one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadPattern {
-    /// It does not compile.
     #[error("`{text}` is not a regular expression: {reason}")]
-    Syntax {
-        /// The pattern as it was written.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Syntax { text: String, reason: String },
     /// It matches the empty text, and so any.
     #[error("`{0}` matches every text")]
     MatchesEverything(String),
@@ -62,7 +56,6 @@ impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
         Self(Arc::new(Source { text: text.to_owned(), compiled: OnceLock::new() }))
     }
 
-    /// The pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.0.text
     }

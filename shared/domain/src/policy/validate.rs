@@ -344,7 +344,6 @@ impl Findings {
         self.number("backlog.max_requests", backlog.max_requests, 1, 100, "nothing would ever be asked for");
     }
 
-    /// A repository, or nothing.
     fn repo(&mut self, field: &str, name: &str) {
         if !name.is_empty()
             && let Err(bad) = name.parse::<RepoName>()

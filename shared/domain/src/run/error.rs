@@ -9,7 +9,6 @@ use crate::id::RunId;
 /// Why a run does not do what was asked of it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RunError {
-    /// The table does not allow it.
     #[error("run `{run}` is {from} and cannot become {to}; it can become {}", .from.next_names())]
     InvalidTransition {
         run: RunId,
@@ -28,28 +27,17 @@ pub enum RunError {
     },
     /// Its checkpoints do not allow it to go on.
     #[error("run `{run}` cannot be resumed: {why}; see what it did, then start a new run")]
-    ResumeFailed {
-        run: RunId,
-        /// What is in the way.
-        why: String,
-    },
-    /// Somebody else works on it.
+    ResumeFailed { run: RunId, why: String },
     #[error("run `{run}` is held by `{holder}` until {until}; try again then")]
     Leased {
         run: RunId,
-        /// Who works on it.
         holder: String,
         /// When it is free at the latest.
         until: Timestamp,
     },
     /// The event that would have proven it did not come.
     #[error("run `{run}` waited until {deadline} for {expects}, which did not come; see whether it arrived elsewhere")]
-    WaitExpired {
-        run: RunId,
-        /// What it waited for.
-        expects: String,
-        deadline: Timestamp,
-    },
+    WaitExpired { run: RunId, expects: String, deadline: Timestamp },
 }
 
 impl RunError {

@@ -9,7 +9,6 @@ named! {
     pub enum RunState {
         /// Claimed; nobody works on it yet.
         Pending = "pending",
-        /// A worker holds it.
         Running = "running",
         /// A person has to agree first.
         AwaitingApproval = "awaiting_approval",
@@ -67,29 +66,23 @@ impl RunState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Initiator {
-    /// A person, by command or API.
     User,
     /// Suture itself: the Car Bridge or the sweep.
     System,
     Timeout,
-    /// A rule or guard said so.
     Policy,
-    /// An event from outside.
     Webhook,
-    /// A decision about an approval.
     Approval,
 }
 
 /// Who moved a run, when and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransitionContext {
-    /// What kind of cause it was.
     pub initiator: Initiator,
     pub at: Timestamp,
     /// Who, if it was somebody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -116,7 +109,6 @@ impl TransitionContext {
 pub struct Transition {
     pub from: RunState,
     pub to: RunState,
-    /// Who, when and why.
     pub context: TransitionContext,
 }
 

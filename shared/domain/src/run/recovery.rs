@@ -14,7 +14,6 @@ use super::{Run, RunError, RunState, millis_between};
 pub enum StepStatus {
     /// Started; whether it happened is not known.
     Pending,
-    /// It answered with an error.
     Failed,
     Done,
 }
@@ -24,7 +23,6 @@ pub enum StepStatus {
 pub struct Step {
     /// Its name, unique within the run.
     pub name: String,
-    /// How far it got.
     pub status: StepStatus,
     /// Once done, a resumed run may skip it and use its output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -37,7 +35,6 @@ pub struct Step {
     pub output: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// When this checkpoint was made.
     pub at: Timestamp,
     /// How long the step took, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,7 +44,6 @@ pub struct Step {
 /// What a resumed run does about one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepOnResume {
-    /// It is done: use its output.
     Skip,
     Replay,
     Stop,
@@ -74,7 +70,6 @@ impl Step {
         Self { resumable: true, ..self }
     }
 
-    /// It may be repeated.
     #[must_use]
     pub fn idempotent(self) -> Self {
         Self { idempotent: true, ..self }
@@ -86,7 +81,6 @@ impl Step {
         Self { status: StepStatus::Done, output, error: None, at, duration_ms, ..self }
     }
 
-    /// It answered with an error.
     #[must_use]
     pub fn failed(self, error: impl Into<String>, at: Timestamp) -> Self {
         let duration_ms = Some(millis_between(self.at, at));
@@ -122,11 +116,7 @@ pub enum ResumePlan {
     /// Do the step of this number again; each later one follows its own [`Step::on_resume`].
     Replay(usize),
     /// Going on is not safe.
-    Cannot {
-        /// The step in the way.
-        step: String,
-        why: String,
-    },
+    Cannot { step: String, why: String },
 }
 
 /// What to do with a run that is due.
@@ -145,7 +135,6 @@ pub enum Recovery {
 }
 
 impl Run {
-    /// The checkpoint of this name.
     pub fn step(&self, name: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.name == name)
     }

@@ -18,7 +18,6 @@ pub struct Said {
     /// When it was said, if that was not when the run was opened: the time is part of what makes it the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// What stood after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
     /// The comment it stood in: reactions go there.

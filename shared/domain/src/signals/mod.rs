@@ -45,7 +45,6 @@ pub enum Asked {
     Checks,
     /// A merge of the base into the head: this head is about to be history.
     Branch,
-    /// A new policy evaluation.
     Policy,
     Merge,
 }
@@ -99,7 +98,6 @@ impl Implied {
 /// Where the checks of a head stand, all required ones together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
-    /// Nothing has been heard of any.
     NotStarted,
     /// Some required one has not finished, or not reported.
     Running,
@@ -290,7 +288,6 @@ impl Signals {
         }
     }
 
-    /// Whether an approver bot's approval stands.
     pub fn is_approved(&self) -> bool {
         self.approvals.iter().any(|approval| approval.granted)
     }
@@ -330,7 +327,6 @@ impl Signals {
         }
     }
 
-    /// When the standing approval was given.
     pub fn approved_at(&self) -> Option<Timestamp> {
         self.approvals.iter().filter(|approval| approval.granted).map(|approval| approval.at).max()
     }

@@ -52,11 +52,7 @@ pub struct Applied {
 pub enum EngineError {
     /// Others kept writing the same record: put the fact onto the queue.
     #[error("{pr} is being written by others all the time: gave up after {tries} tries")]
-    Contended {
-        pr: PrId,
-        /// How often it was tried.
-        tries: u32,
-    },
+    Contended { pr: PrId, tries: u32 },
     #[error(transparent)]
     Store(StoreError),
 }
@@ -71,16 +67,13 @@ pub struct Engine<S, O> {
 
 /// How one try ended.
 enum Try {
-    /// Done, one way or the other.
     Done(Box<Applied>),
     Again(Known),
 }
 
 /// What is known of the record before it is decided.
 enum Known {
-    /// Nothing: it must be read.
     Unread,
-    /// What the store has just told.
     Told(Option<Box<Record>>),
 }
 
@@ -98,7 +91,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         &self.outlets
     }
 
-    /// The policies it decides by.
     pub fn policies(&self) -> &Policies {
         &self.policies
     }
@@ -142,7 +134,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         }
     }
 
-    /// Reads a record.
     pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<Record>, EngineError> {
         let key = rows::record_key(pr);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
@@ -269,7 +260,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         Ok(writes)
     }
 
-    /// Reads a run.
     pub async fn run(&self, id: &RunId, now: Timestamp) -> Result<Option<Run>, EngineError> {
         let key = rows::run_key(id);
         let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;

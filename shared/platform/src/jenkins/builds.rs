@@ -22,9 +22,7 @@ pub struct QueueItem {
     pub why: Option<String>,
     /// Whether somebody took it out of the queue.
     pub cancelled: bool,
-    /// Since when it is there.
     pub since: Option<Timestamp>,
-    /// The build it has become.
     pub build: Option<BuildRef>,
 }
 
@@ -32,7 +30,6 @@ pub struct QueueItem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildState {
     pub build: BuildRef,
-    /// Whether it is at work.
     pub building: bool,
     /// `SUCCESS`, `FAILURE`, `UNSTABLE`, `ABORTED`, `NOT_BUILT`; `None` while at work.
     pub result: Option<String>,
@@ -56,9 +53,7 @@ pub struct Looking<'a> {
 /// What was found: the newest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// It waits in the queue.
     Queued(QueueItem),
-    /// It is at work, or over.
     Build(BuildState),
 }
 

@@ -56,7 +56,6 @@ pub struct Settings {
     pub call_limit: Duration,
     /// How often a read is repeated when it fails for a reason that may pass.
     pub repeats: usize,
-    /// Requests under way at a time.
     pub concurrency: usize,
 }
 
@@ -96,7 +95,6 @@ impl std::fmt::Debug for Jenkins {
 }
 
 impl Jenkins {
-    /// A client over real HTTP.
     pub fn connect(login: Login, settings: Settings) -> Result<Self, BoxError> {
         Ok(Self::with_service(login, settings, Transport::https()?, Arc::new(SystemClock)))
     }

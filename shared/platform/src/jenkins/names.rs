@@ -24,7 +24,6 @@ impl Job {
         (!folders.is_empty()).then(|| Self(folders.to_vec()))
     }
 
-    /// Its path below Jenkins' address.
     pub(super) fn path(&self) -> String {
         self.0.iter().map(|name| format!("/job/{}", utf8_percent_encode(name, SAFE))).collect()
     }

@@ -15,9 +15,7 @@ const LONGEST_DELAY: u64 = 900;
 
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// The URL of the command queue.
     pub queue_url: String,
-    /// The name of the event bus.
     pub bus: String,
     /// The topic for people; without one, notices stay in the table and the log says so.
     pub topic_arn: Option<String>,
@@ -35,7 +33,6 @@ pub struct AwsOutlets {
 type Answers = Vec<(usize, Result<(), Undelivered>)>;
 
 impl AwsOutlets {
-    /// Outlets to these addresses.
     pub fn new(config: &aws_config::SdkConfig, addresses: Addresses) -> Self {
         Self {
             queue: aws_sdk_sqs::Client::new(config),

@@ -16,11 +16,9 @@ const EXCERPT: usize = 300;
 /// A message nobody could act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dead {
-    /// The queue's name for it.
     pub id: String,
     /// When it was first sent.
     pub sent_at: Option<Timestamp>,
-    /// How often it was delivered.
     pub receive_count: u32,
     pub body: String,
 }
@@ -45,7 +43,6 @@ impl Dead {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dump {
     pub messages: Vec<Dead>,
-    /// About how many there are.
     pub approximate_count: u64,
 }
 
@@ -54,7 +51,6 @@ pub struct Dump {
 pub enum DlqError {
     #[error("no dead-letter queue is configured: set SUTURE_DLQ_URL")]
     None,
-    /// The queue does not answer.
     #[error("the dead-letter queue does not answer: {0}")]
     Unavailable(String),
 }

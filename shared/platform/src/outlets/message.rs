@@ -26,10 +26,7 @@ pub enum Message {
 #[serde(tag = "chore", rename_all = "snake_case")]
 pub enum Chore {
     /// Ask GitHub to deliver a webhook again that we did not take.
-    Redeliver {
-        /// GitHub's number of the delivery.
-        delivery: u64,
-    },
+    Redeliver { delivery: u64 },
     /// React to a comment or a review.
     React { repo: RepoName, subject: String, reaction: Reaction },
     /// Say something on a pull request, once.
@@ -43,7 +40,6 @@ pub enum Chore {
     },
     /// Show how a commit stands. What is shown already is not posted again, and what is older than that not at all.
     CheckRun {
-        /// Of which pull request.
         pr: PrId,
         head_sha: Sha,
         text: Box<CheckText>,
@@ -104,16 +100,13 @@ pub struct Tending {
     pub key: String,
     /// The label that it was decided on: without it somebody was faster.
     pub expects: String,
-    /// Labels to put on.
     pub add: Vec<String>,
-    /// Labels to take off.
     pub remove: Vec<String>,
     pub comment: Option<String>,
     /// Close it, for this reason of GitHub's.
     pub close: Option<String>,
     /// A pull request to close first, and what to say there.
     pub close_pull: Option<(u64, String)>,
-    /// When it was decided.
     pub since: Timestamp,
 }
 
@@ -134,7 +127,6 @@ impl Chore {
 /// A message nobody can act on. It ends in the dead-letter queue, with this as the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unreadable {
-    /// It is not one of ours.
     #[error(
         "`type` is {0:?}: this build knows `command`, `fact` and `chore`. Deploy the sender's version, then redrive the dead-letter queue"
     )]
@@ -144,11 +136,7 @@ pub enum Unreadable {
     NoJson(String),
     /// It is one of ours, but not well formed.
     #[error("a message of type `{kind}` cannot be read: {why}")]
-    Malformed {
-        kind: String,
-        /// What is the matter.
-        why: String,
-    },
+    Malformed { kind: String, why: String },
 }
 
 #[derive(Serialize, Deserialize)]

@@ -23,7 +23,6 @@ use self::message::{Chore, Message};
 pub struct Parcel {
     /// The same in every repetition, so that a receiver can tell one from two.
     pub id: String,
-    /// What, and where to.
     pub what: Content,
 }
 
@@ -35,16 +34,13 @@ pub enum Content {
         message: Message,
         /// Whose messages these are: a busy repository must not keep the others waiting.
         repo: RepoName,
-        /// Not before this has passed.
         delay: Duration,
     },
     /// The event bus, where bots and the reconciler listen.
     Bus {
         detail_type: DetailType,
-        /// The detail, as JSON.
         detail: String,
     },
-    /// The topic people have subscribed to.
     People(Notice),
 }
 

@@ -33,12 +33,10 @@ pub struct Key {
 }
 
 impl Key {
-    /// A row of the state table.
     pub fn state(partition: impl Into<String>) -> Self {
         Self { table: Table::State, partition: partition.into(), sort: String::new() }
     }
 
-    /// A row of the log.
     pub fn event(pr: impl Into<String>, sort: impl Into<String>) -> Self {
         Self { table: Table::Events, partition: pr.into(), sort: sort.into() }
     }
@@ -75,17 +73,21 @@ pub enum OnlyIf {
 /// One row to write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Write {
-    /// Puts the whole row.
     Put {
         key: Key,
-        /// What, without its key.
         item: Item,
         only_if: OnlyIf,
     },
     /// Changes some of a row that nobody has loaded; makes it if it is not there and its condition allows that.
-    Change { key: Key, change: Change },
+    Change {
+        key: Key,
+        change: Change,
+    },
     /// Takes a row away; one that is not there is no error.
-    Delete { key: Key, only_if: OnlyIf },
+    Delete {
+        key: Key,
+        only_if: OnlyIf,
+    },
 }
 
 impl Write {
@@ -95,7 +97,6 @@ impl Write {
         }
     }
 
-    /// When it may be written.
     pub fn only_if(&self) -> &OnlyIf {
         match self {
             Self::Put { only_if, .. } | Self::Delete { only_if, .. } => only_if,
@@ -108,7 +109,6 @@ impl Write {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Change {
     pub set: BTreeMap<String, AttributeValue>,
-    /// Numbers to add to.
     pub add: BTreeMap<String, i64>,
     /// Members to add to sets of strings.
     pub insert: BTreeMap<String, BTreeSet<String>>,
@@ -121,7 +121,6 @@ pub struct Change {
 /// The four indexes: three of the state table, one of the log. Each is sparse: a row without its attributes is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Index {
-    /// What wants attention, by when.
     Due,
     /// Pull requests of a repository, by state and number.
     ByRepo,
@@ -134,7 +133,6 @@ pub enum Index {
 impl Index {
     pub const ALL: [Self; 4] = [Self::Due, Self::ByRepo, Self::Runs, Self::ByDay];
 
-    /// The table whose rows it lists.
     pub fn table(self) -> Table {
         match self {
             Self::Due | Self::ByRepo | Self::Runs => Table::State,
@@ -178,7 +176,6 @@ impl Index {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     Index(Index),
-    /// The log of one pull request.
     Log,
 }
 
@@ -192,9 +189,7 @@ pub struct Query {
     /// Only sort keys up to and including this.
     pub up_to: Option<String>,
     pub backwards: bool,
-    /// At most this many rows.
     pub limit: u32,
-    /// Where the last page ended.
     pub after: Option<Cursor>,
 }
 
@@ -241,7 +236,6 @@ pub enum StoreError {
 /// A write whose condition did not hold, with the row that was there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
-    /// The row, as it is.
     pub found: Option<Item>,
 }
 
@@ -260,7 +254,6 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(Key, Item)>, StoreError>> + Send;
 
-    /// Writes all of them or none.
     fn write(&self, writes: Vec<Write>, now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Adds to a number and answers the new value; the row is made with this `ttl` if it is not there.
@@ -275,7 +268,6 @@ pub trait Store: Send + Sync {
     /// Reads a page. An index may be a moment behind.
     fn query(&self, query: &Query, now: Timestamp) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
-    /// What has been spent so far.
     fn spent(&self) -> &Spent;
 }
 
@@ -328,7 +320,6 @@ pub struct Spent {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spending {
     pub requests: u64,
-    /// Rows and index entries read.
     pub items_read: u64,
     pub items_written: u64,
     /// Capacity units, as DynamoDB says them; the store in memory has none.
@@ -360,7 +351,6 @@ impl Spent {
         self.corrupt.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The figures so far.
     pub fn so_far(&self) -> Spending {
         Spending {
             requests: self.requests.load(Ordering::Relaxed),
@@ -388,7 +378,6 @@ pub fn number(value: impl fmt::Display) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// A number of a row.
 pub fn number_of(item: &Item, attribute: &str) -> Option<i64> {
     match item.get(attribute) {
         Some(AttributeValue::N(digits)) => digits.parse().ok(),
@@ -396,7 +385,6 @@ pub fn number_of(item: &Item, attribute: &str) -> Option<i64> {
     }
 }
 
-/// A text of a row.
 pub fn text_of<'a>(item: &'a Item, attribute: &str) -> Option<&'a str> {
     match item.get(attribute) {
         Some(AttributeValue::S(text)) => Some(text),
@@ -420,7 +408,6 @@ fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
     }
 }
 
-/// Whether a row's time has passed.
 pub fn is_expired(item: &Item, now: Timestamp) -> bool {
     number_of(item, TTL).is_some_and(|ttl| ttl <= now.as_second())
 }

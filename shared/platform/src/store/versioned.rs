@@ -14,7 +14,6 @@ pub struct Versioned<T> {
     pub version: u64,
 }
 
-/// Reads it.
 pub async fn load<S: Store, T: DeserializeOwned>(
     store: &S,
     key: &Key,

@@ -12,7 +12,6 @@ use aws_sdk_dynamodb::types::{
 use super::error::malformed;
 use crate::store::{EVENTS_SORT, Index, StoreError, TTL, Table};
 
-/// The key of the state table.
 pub const STATE_KEY: &str = "pk";
 /// The partition and the sort key of the log.
 pub const EVENTS_KEY: (&str, &str) = ("pr", EVENTS_SORT);
