@@ -181,12 +181,12 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         };
         let (run, slot) = (asked.run.as_str(), repo_slot(repo));
         let full = |by: &str, until| Ok(Err(RequestOutcome::Later { by: by.to_owned(), until }));
-        if let Slot::Full { until } = guards::take_place(store, &slot, PER_REPO, run, until, now).await? {
+        if let Slot::Full { until } = guards::take_slot(store, &slot, PER_REPO, run, until, now).await? {
             return full("another request of its repository", until);
         }
         let at_once = self.engine.policies().base().triggers.at_once;
-        if let Slot::Full { until } = guards::take_place(store, ALL_REQUESTS, at_once, run, until, now).await? {
-            guards::give_place(store, &slot, PER_REPO, run, now).await?;
+        if let Slot::Full { until } = guards::take_slot(store, ALL_REQUESTS, at_once, run, until, now).await? {
+            guards::give_slot(store, &slot, PER_REPO, run, now).await?;
             return full("as many requests as may be under way", until);
         }
         Ok(Ok(HeldSlots::Slots(repo.clone(), asked.run.clone())))
@@ -202,7 +202,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         };
         let at_once = self.engine.policies().base().triggers.at_once;
         for (name, slots) in [(ALL_REQUESTS.to_owned(), at_once), (repo_slot(&repo), PER_REPO)] {
-            if let Err(error) = guards::give_place(store, &name, slots, run.as_str(), now).await {
+            if let Err(error) = guards::give_slot(store, &name, slots, run.as_str(), now).await {
                 warn!(%run, %error, "cannot give back a request's slot");
             }
         }
