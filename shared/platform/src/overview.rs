@@ -18,8 +18,6 @@ use crate::lookup::{self, DayReading};
 use crate::rows::{self, Listed};
 use crate::store::{Store, StoreError};
 
-/// Entries of the index read at a time.
-const PAGE: u32 = 1000;
 /// Entries of one repository that are counted; nobody counts further by eye.
 const MOST_ENTRIES: usize = 50_000;
 /// Repositories that are read side by side.
@@ -112,7 +110,8 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     let names: Vec<&RepoName> = repos.iter().collect();
     let mut listed = Vec::new();
     for group in names.chunks(AT_ONCE) {
-        let lists = try_join_all(group.iter().map(|repo| entries(store, repo, now))).await?;
+        let lists =
+            try_join_all(group.iter().map(|repo| lookup::all_pull_requests(store, repo, MOST_ENTRIES, now))).await?;
         listed.extend(lists.into_iter().flatten());
     }
     let longest = |mut entries: Vec<&Listed>| {
@@ -132,19 +131,6 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     };
     let stale = late_ids.into_iter().filter(is_stale).collect();
     Ok(Counted { repos, listed, records, stale })
-}
-
-async fn entries<S: Store>(store: &S, repo: &RepoName, now: Timestamp) -> Result<Vec<Listed>, StoreError> {
-    let mut found = Vec::new();
-    let mut cursor = None;
-    loop {
-        let page = lookup::pull_requests(store, repo, None, cursor, PAGE, now).await?;
-        found.extend(page.entries);
-        cursor = page.next;
-        if cursor.is_none() || found.len() >= MOST_ENTRIES {
-            return Ok(found);
-        }
-    }
 }
 
 /// What happened on a day.

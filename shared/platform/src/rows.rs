@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_dynamo::{AttributeValue, Item};
 
-use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of, text_of};
+use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of, set_of, text_of};
 
 /// Partitions of the `due` index: enough for one sweep to read them side by side, few enough to read them all.
 pub const DUE_SHARDS: u64 = 4;
@@ -108,10 +108,7 @@ pub fn repo_known(repo: &RepoName) -> Write {
 
 /// The repositories in the row that lists them.
 pub fn repos_of(item: &Item) -> BTreeSet<RepoName> {
-    match item.get(REPOS) {
-        Some(AttributeValue::Ss(members)) => members.iter().filter_map(|member| member.parse().ok()).collect(),
-        Some(_) | None => BTreeSet::new(),
-    }
+    set_of(item, REPOS).filter_map(|member| member.parse().ok()).collect()
 }
 
 fn text(value: impl Into<String>) -> AttributeValue {
@@ -433,10 +430,7 @@ fn vulnerabilities(record: &Record, changes: &[VulnerabilityChange]) -> Vec<Writ
 }
 
 fn numbers(item: &Item, attribute: &str) -> BTreeSet<u64> {
-    match item.get(attribute) {
-        Some(AttributeValue::Ss(members)) => members.iter().filter_map(|member| member.parse().ok()).collect(),
-        Some(_) | None => BTreeSet::new(),
-    }
+    set_of(item, attribute).filter_map(|member| member.parse().ok()).collect()
 }
 
 /// The pull requests whose head a commit is or was.

@@ -20,6 +20,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use tracing::{error, warn};
 
+use crate::lookup;
 use crate::outlets::{Outlets, Parcel};
 use crate::rows::{self, RunWrite};
 use crate::store::{MOST_WRITES, OnlyIf, Refused, Store, StoreError, Write};
@@ -54,7 +55,7 @@ pub enum EngineError {
     #[error("{pr} is being written by others all the time: gave up after {tries} tries")]
     Contended { pr: PrId, tries: u32 },
     #[error(transparent)]
-    Store(StoreError),
+    Store(#[from] StoreError),
 }
 
 /// The loop, with what it needs.
@@ -135,9 +136,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<Record>, EngineError> {
-        let key = rows::record_key(pr);
-        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
+        Ok(lookup::read(&self.store, &rows::record_key(pr), now).await?)
     }
 
     async fn attempt(
@@ -175,7 +174,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         };
         let loaded = before.map(|record| record.version);
         let runs = self.runs(&decision.runs, now).await?;
-        let writes = rows::commit(&decision, after, loaded, &runs, policy, now).map_err(EngineError::Store)?;
+        let writes = rows::commit(&decision, after, loaded, &runs, policy, now)?;
         match self.store.write(writes.clone(), now).await {
             Ok(()) => {
                 let undelivered = self.deliver(&fact.pr, &decision.effects, now).await;
@@ -200,26 +199,17 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         if let (Some(event), Some(before)) = (decision.events.first(), at(rows::HOP_0)) {
             let hop_0 = before.found.clone().unwrap_or_default();
             let undelivered = self.deliver_again(event, &hop_0, now).await?;
-            let reason = format!("{} was applied before", event.id);
-            let outcome = Outcome::Duplicate;
-            return Ok(Try::Done(Box::new(Applied {
-                outcome,
-                reason,
-                record: None,
-                events: Vec::new(),
-                undelivered,
-                tries: 1,
-                ended_ms: Vec::new(),
-            })));
+            let (outcome, reason) = (Outcome::Duplicate, format!("{} was applied before", event.id));
+            let (events, ended_ms) = (Vec::new(), Vec::new());
+            let applied = Applied { outcome, reason, record: None, events, undelivered, tries: 1, ended_ms };
+            return Ok(Try::Done(Box::new(applied)));
         }
         let key = writes[rows::RECORD].key();
         match at(rows::RECORD) {
             // A run or another row was in the way; the record is as it was, but must be loaded to know.
             None => Ok(Try::Again(Known::Unread)),
             Some(Refused { found: None }) => Ok(Try::Again(Known::Told(None))),
-            Some(Refused { found: Some(item) }) => {
-                rows::read(key, item).map(|record| Try::Again(Known::Told(Some(record)))).map_err(EngineError::Store)
-            }
+            Some(Refused { found: Some(item) }) => Ok(Try::Again(Known::Told(Some(rows::read(key, item)?)))),
         }
     }
 
@@ -261,9 +251,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     pub async fn run(&self, id: &RunId, now: Timestamp) -> Result<Option<Run>, EngineError> {
-        let key = rows::run_key(id);
-        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
+        Ok(lookup::read(&self.store, &rows::run_key(id), now).await?)
     }
 
     /// What an event left undelivered when it was applied.
@@ -279,17 +267,15 @@ impl<S: Store, O: Outlets> Engine<S, O> {
 
     /// Reads an effect that has not been delivered.
     pub async fn undelivered(&self, id: &EffectId, now: Timestamp) -> Result<Option<Effect>, EngineError> {
-        let key = rows::effect_key(id);
-        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
+        Ok(lookup::read(&self.store, &rows::effect_key(id), now).await?)
     }
 
     /// Delivers an effect that was left behind; one that is not there any more has been delivered. Answers whether it is out.
     pub async fn redeliver(&self, id: &EffectId, now: Timestamp) -> Result<bool, EngineError> {
         let Some(effect) = self.undelivered(id, now).await? else { return Ok(true) };
         let pr = rows::pr_of_effect(id);
-        let pr = pr.ok_or_else(|| StoreError::Corrupt(rows::effect_key(id), "it names no pull request".to_owned()));
-        Ok(self.deliver(&pr.map_err(EngineError::Store)?, &[effect], now).await == 0)
+        let pr = pr.ok_or_else(|| StoreError::Corrupt(rows::effect_key(id), "it names no pull request".to_owned()))?;
+        Ok(self.deliver(&pr, &[effect], now).await == 0)
     }
 
     /// Delivers, awaited and bounded, and forgets what was delivered. Answers how many are left: they stay in the table,

@@ -392,6 +392,15 @@ pub fn text_of<'a>(item: &'a Item, attribute: &str) -> Option<&'a str> {
     }
 }
 
+/// The members of a set of strings.
+pub fn set_of<'a>(item: &'a Item, attribute: &str) -> impl Iterator<Item = &'a str> {
+    let members = match item.get(attribute) {
+        Some(AttributeValue::Ss(members)) => members.as_slice(),
+        Some(_) | None => &[],
+    };
+    members.iter().map(String::as_str)
+}
+
 /// What DynamoDB would refuse too: nothing at all, too much at once, or one row twice.
 fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
     if writes.is_empty() || writes.len() > MOST_WRITES {
