@@ -19,8 +19,7 @@ use platform::guards;
 use platform::hash::hashed;
 use platform::http::CallError;
 use platform::lookup;
-use platform::outlets::message::Message;
-use platform::outlets::{Content, Outlets, Parcel};
+use platform::outlets::{Outlets, Parcel};
 use platform::requests;
 use platform::store::Store;
 
@@ -150,13 +149,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             return self.no(command, "Nothing here waits for an approval.").await;
         };
         if let Some(message) = run.message() {
-            let content = Content::Queue {
-                message: Message::Command(message),
-                repo: command.repo.clone(),
-                delay: std::time::Duration::ZERO,
-            };
-            let parcel = Parcel { id: format!("{}#approved", run.id), what: content };
-            if let Some(Err(error)) = self.engine.outlets().send(&[parcel]).await.first() {
+            let parcel = Parcel::command(format!("{}#approved", run.id), message);
+            if let Err(error) = self.engine.outlets().send_one(parcel).await {
                 // The run's lease is over: the sweep finds it.
                 warn!(run = %run.id, %error, "an approved run waits for the sweep");
             }

@@ -32,12 +32,8 @@ impl<O: Outlets> DigestingPublisher<O> {
 
     /// Sends one thing at once, whatever it is.
     pub(crate) async fn send_now(&self, parcel: Parcel) -> Result<(), Undelivered> {
-        let answer = timeout(SEND_FOR, self.outlets.send(&[parcel])).await.map(|answers| answers.into_iter().next());
-        match answer {
-            Ok(Some(answer)) => answer,
-            Ok(None) => Err(Undelivered("nobody answered for it".to_owned())),
-            Err(_) => Err(Undelivered("it took too long".to_owned())),
-        }
+        let sent = timeout(SEND_FOR, self.outlets.send_one(parcel)).await;
+        sent.unwrap_or_else(|_| Err(Undelivered("it took too long".to_owned())))
     }
 
     fn take(&self) -> Vec<Parcel> {

@@ -237,16 +237,8 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
 
     /// The history, if it may be needed: only the mail about an escalation has it.
     async fn story_for(&self, record: &Record, diagnosis: &Diagnosis) -> Result<Story, StoreError> {
-        let may_escalate = match diagnosis.classification {
-            Classification::NeedsIntervention | Classification::CloseAndReopen => true,
-            Classification::UpdateBranch
-            | Classification::RetryChecks
-            | Classification::RetriggerPolicyBot
-            | Classification::RetriggerSodCheck
-            | Classification::RetriggerApproverBot
-            | Classification::RetriggerMerge
-            | Classification::NoAction => record.refused.is_some(),
-        };
+        let escalates = [Classification::NeedsIntervention, Classification::CloseAndReopen];
+        let may_escalate = escalates.contains(&diagnosis.classification) || record.refused.is_some();
         if may_escalate { history::of(self.cx.store(), &record.id, self.cx.now()).await } else { Ok(Story::default()) }
     }
 }

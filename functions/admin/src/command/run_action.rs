@@ -7,7 +7,7 @@ use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Re
 use domain::event::{Actor, Fact, Happened, RemedyNews};
 use domain::id::{CommandId, EventId, PrId, RunId};
 use domain::run::{Initiator, Run, RunError, RunKind, RunState, TransitionContext};
-use platform::outlets::Outlets;
+use platform::outlets::{Outlets, Parcel};
 use platform::store::{OnlyIf, Store, StoreError, Write};
 use platform::{requests, rows};
 
@@ -120,7 +120,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             args: None,
             comment: None,
         };
-        Ok(self.send(id, message).await?)
+        Ok(self.engine.outlets().send_one(Parcel::command(id, message)).await?)
     }
 }
 

@@ -6,7 +6,7 @@ use domain::decide;
 use domain::id::{CommandId, PrId, RunId};
 use jiff::Timestamp;
 use platform::guards;
-use platform::outlets::Outlets;
+use platform::outlets::{Outlets, Parcel};
 use platform::store::Store;
 
 use crate::api_keys::Caller;
@@ -52,7 +52,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         }
         let message = message(caller, record.id, ask);
         let asked = Asked { command: message.command_id.clone(), run: opens.then(|| message.run()) };
-        self.send(message.command_id.to_string(), message).await?;
+        self.engine.outlets().send_one(Parcel::command(message.command_id.to_string(), message)).await?;
         Ok(asked)
     }
 }
