@@ -98,15 +98,8 @@ pub fn helped(outcome: &str) -> bool {
 pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
     let run = record.active_run.as_ref()?;
     if run.head_sha != record.head_sha {
-        return match run.strategy {
-            Strategy::BranchUpdate => Some(format!("the head moved to {}", record.head_sha.short())),
-            Strategy::Rebuild
-            | Strategy::RetriggerPolicyBot
-            | Strategy::RetriggerApproverBot
-            | Strategy::RetriggerAutomergeBot
-            | Strategy::RetriggerSodCheck
-            | Strategy::CloseAndReopen => None,
-        };
+        let updates = run.strategy == Strategy::BranchUpdate;
+        return updates.then(|| format!("the head moved to {}", record.head_sha.short()));
     }
     let required = record.required(policy);
     if !record.signals.is_answered(run.strategy, required) {

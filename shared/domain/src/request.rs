@@ -278,17 +278,11 @@ impl Request {
         }
         let replaced = self.waiting.clone();
         let first_at = replaced.as_ref().map_or(now, |asked| asked.first_at);
-        let due_at = match ask.trigger {
-            RunTrigger::Webhook => {
-                let patience = saturating_after(first_at, seconds(settings.longest_wait_secs));
-                saturating_after(now, seconds(settings.quiet_secs)).min(patience)
-            }
-            RunTrigger::AdminApi
-            | RunTrigger::CheckRun
-            | RunTrigger::PrComment
-            | RunTrigger::Reconciler
-            | RunTrigger::Schedule => now,
-        };
+        let mut due_at = now;
+        if ask.trigger == RunTrigger::Webhook {
+            let patience = saturating_after(first_at, seconds(settings.longest_wait_secs));
+            due_at = saturating_after(now, seconds(settings.quiet_secs)).min(patience);
+        }
         let waiting = Asked {
             run: ask.run.clone(),
             at: ask.at,

@@ -141,19 +141,12 @@ pub fn text(record: &Record, shown: &Shown, policy: &Policy, now: Timestamp) -> 
 }
 
 fn mood(record: &Record) -> Mood {
-    match record.state {
-        State::NeedsIntervention => Mood::Person,
-        State::Merged => Mood::Done,
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksFailed
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging
-        | State::Closed => Mood::Quiet,
+    if record.state == State::NeedsIntervention {
+        Mood::Person
+    } else if record.state == State::Merged {
+        Mood::Done
+    } else {
+        Mood::Quiet
     }
 }
 
@@ -193,25 +186,13 @@ fn parts(record: &Record, shown: &Shown, policy: &Policy) -> Parts {
 }
 
 fn title(record: &Record) -> String {
-    let text = match record.state {
-        State::NeedsIntervention => "A person is needed".to_owned(),
-        State::Merged | State::Closed => desk::over(record).unwrap_or_default(),
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksFailed
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging => {
-            let waits = desk::stopped(record).unwrap_or_else(|| waits(record.state).to_owned());
-            match &record.active_run {
-                Some(run) if record.is_actionable() => {
-                    format!("{waits}; Suture is at it: {}", desk::doing(run.strategy))
-                }
-                Some(_) | None => waits,
-            }
+    let text = if record.state == State::NeedsIntervention {
+        "A person is needed".to_owned()
+    } else {
+        let waits = desk::stopped(record).unwrap_or_else(|| waits(record.state).to_owned());
+        match &record.active_run {
+            Some(run) if record.is_actionable() => format!("{waits}; Suture is at it: {}", desk::doing(run.strategy)),
+            Some(_) | None => waits,
         }
     };
     cut(text.trim_end_matches('.'), MAX_TITLE)
@@ -238,47 +219,27 @@ fn cause(record: &Record, policy: &Policy) -> String {
     if let Some(stopped) = desk::stopped(record) {
         return stopped;
     }
-    match record.state {
-        State::ChecksRunning | State::ChecksFailed => format!("{}.", waits(record.state)),
-        State::Created
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging
-        | State::Merged
-        | State::Closed
-        | State::NeedsIntervention => desk::sentence(&desk::waits_for(record, policy)),
+    if matches!(record.state, State::ChecksRunning | State::ChecksFailed) {
+        return format!("{}.", waits(record.state));
     }
+    desk::sentence(&desk::waits_for(record, policy))
 }
 
 /// What is known about the head that explains its state.
 fn facts(record: &Record, policy: &Policy) -> Vec<String> {
     let red = || record.signals.failed_checks(record.required(policy));
-    match record.state {
-        State::ChecksFailed => {
-            let mut lines: Vec<String> = red().take(MAX_CHECKS).map(failed_check).collect();
-            if red().nth(MAX_CHECKS).is_some() {
-                lines.push("and other checks".to_owned());
-            }
-            lines
+    let mut lines: Vec<String> = Vec::new();
+    if record.state == State::ChecksFailed {
+        lines.extend(red().take(MAX_CHECKS).map(failed_check));
+        if red().nth(MAX_CHECKS).is_some() {
+            lines.push("and other checks".to_owned());
         }
-        State::PolicyPassed | State::Approved | State::Merging => {
-            let approved = record.signals.approvals.iter().filter(|approval| approval.granted);
-            let approved = approved.map(|approval| format!("approved by {}", approval.by));
-            let checks = std::iter::once("the checks are green and the policies are met".to_owned());
-            checks.chain(approved.take(MAX_CHECKS)).collect()
-        }
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::Merged
-        | State::Closed
-        | State::NeedsIntervention => Vec::new(),
+    } else if matches!(record.state, State::PolicyPassed | State::Approved | State::Merging) {
+        lines.push("the checks are green and the policies are met".to_owned());
+        let approved = record.signals.approvals.iter().filter(|approval| approval.granted);
+        lines.extend(approved.map(|approval| format!("approved by {}", approval.by)).take(MAX_CHECKS));
     }
+    lines
 }
 
 /// What is left of each budget, and of all remedies. Close-and-reopen is counted on the vulnerability, not here.

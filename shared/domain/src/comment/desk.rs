@@ -60,7 +60,7 @@ pub(super) fn stopped(record: &Record) -> Option<String> {
 }
 
 /// How it ended, if it did.
-pub(super) fn over(record: &Record) -> Option<String> {
+fn over(record: &Record) -> Option<String> {
     let text = match (record.state, record.substatus) {
         (State::Merged, _) => "It is merged.".to_owned(),
         (State::Closed, Some(Substatus::Abandoned)) => "It was closed for good with `/cancel`.".to_owned(),
@@ -177,15 +177,8 @@ pub(super) fn when(record: &Record, now: Timestamp) -> String {
 
 /// What a strategy does, as in "Suture is about to …".
 pub fn doing(strategy: Strategy) -> &'static str {
-    action(match strategy {
-        Strategy::Rebuild => Classification::RetryChecks,
-        Strategy::BranchUpdate => Classification::UpdateBranch,
-        Strategy::RetriggerPolicyBot => Classification::RetriggerPolicyBot,
-        Strategy::RetriggerApproverBot => Classification::RetriggerApproverBot,
-        Strategy::RetriggerAutomergeBot => Classification::RetriggerMerge,
-        Strategy::RetriggerSodCheck => Classification::RetriggerSodCheck,
-        Strategy::CloseAndReopen => Classification::CloseAndReopen,
-    })
+    let does = Classification::ALL.into_iter().find(|does| does.strategy() == Some(strategy));
+    does.map_or("", action)
 }
 
 /// The commands that somebody with this role could give now, in the order of the list. `/status` and `/explain` are
@@ -217,22 +210,11 @@ pub fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<Command> {
 /// What a person could do, one sentence each: first what only people can, then the commands.
 pub fn you_can(record: &Record, commands: &[Command]) -> Vec<String> {
     let mut lines = Vec::new();
-    match record.state {
-        State::Merged => {}
-        State::Closed => lines.push("Reopen it on GitHub: Suture takes it up again.".to_owned()),
-        State::NeedsIntervention => {
-            lines.push("Fix the cause and push to the branch: Suture takes over again by itself.".to_owned());
-            lines.push("Merge or close it: Suture notices.".to_owned());
-        }
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksFailed
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging => {}
+    if record.state == State::Closed {
+        lines.push("Reopen it on GitHub: Suture takes it up again.".to_owned());
+    } else if record.state == State::NeedsIntervention {
+        lines.push("Fix the cause and push to the branch: Suture takes over again by itself.".to_owned());
+        lines.push("Merge or close it: Suture notices.".to_owned());
     }
     if let Some(label) = record.hold_label() {
         lines.push(format!("Remove the label `{label}`: Suture goes on."));
