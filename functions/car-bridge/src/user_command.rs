@@ -161,13 +161,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     async fn explain(&self, command: &CommandMessage, record: &Record) -> Result<(), Again> {
         let (policy, now) = (self.engine.policies().for_repo(&record.id.repo), self.now());
-        let vulnerability = match &record.vulnerability_id {
-            Some(id) => {
-                let (repo, base) = (&record.id.repo, &record.base_branch);
-                Some(lookup::vulnerability(self.engine.store(), repo, base, id, now).await?)
-            }
-            None => None,
-        };
+        let vulnerability = lookup::vulnerability_of(self.engine.store(), record, now).await?;
         let case = Case { record, live: None, vulnerability: vulnerability.as_ref(), policy, now };
         self.ask_to_look(command, now).await?;
         self.answer(command, &comment::explanation(record, &classify(&case), policy, now)).await

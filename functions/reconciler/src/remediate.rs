@@ -183,11 +183,10 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
                 None => None,
             };
         }
-        let vulnerability = match &record.vulnerability_id {
-            Some(id) if live.mergeable == Mergeable::Conflicting && !busy => {
-                Some(lookup::vulnerability(self.cx.store(), &record.id.repo, &record.base_branch, id, now).await?)
-            }
-            Some(_) | None => None,
+        let vulnerability = if live.mergeable == Mergeable::Conflicting && !busy {
+            lookup::vulnerability_of(self.cx.store(), record, now).await?
+        } else {
+            None
         };
         let case = Case { record, live: Some(&live), vulnerability: vulnerability.as_ref(), policy, now };
         Ok((classify(&case), vulnerability))

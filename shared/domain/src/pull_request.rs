@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::Schedule;
-use crate::budget::RetryCounts;
+use crate::budget::{RetryCounts, is_zero};
 use crate::id::{PrId, RunId, Sha};
 use crate::policy::Policy;
 use crate::priority::{self, Priority, SizeTier};
@@ -138,11 +138,6 @@ pub struct Record {
     /// When the table may forget it; only on terminal states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// Signals of a commit that is not the head yet.

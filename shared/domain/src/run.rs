@@ -8,6 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::is_zero;
 use crate::id::{PrId, RunId, Sha};
 use crate::state::Strategy;
 
@@ -131,10 +132,6 @@ pub struct Run {
     /// Its newest changes of state, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transitions: Vec<Transition>,
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// From one moment to another; nothing if a clock went backwards.

@@ -318,3 +318,13 @@ pub async fn vulnerability<S: Store>(
     let row = store.get(&rows::vulnerability_key(repo, base, id), now).await?;
     Ok(row.as_ref().map(rows::vulnerability_of).unwrap_or_default())
 }
+
+/// What is known about the vulnerability of a pull request, if it names one.
+pub async fn vulnerability_of<S: Store>(
+    store: &S,
+    record: &Record,
+    now: Timestamp,
+) -> Result<Option<Vulnerability>, StoreError> {
+    let Some(id) = &record.vulnerability_id else { return Ok(None) };
+    vulnerability(store, &record.id.repo, &record.base_branch, id, now).await.map(Some)
+}

@@ -12,6 +12,7 @@ use domain::state::State;
 use super::{Desk, DeskError};
 use crate::api_keys::Caller;
 use platform::jenkins::build_of;
+use platform::lookup;
 use platform::outlets::Outlets;
 use platform::store::Store;
 
@@ -35,7 +36,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     /// [`DeskError`]. That GitHub does not answer is none: then it is explained without.
     pub async fn explain(&self, caller: &Caller, pr: &PrId, live: bool) -> Result<Explained, DeskError> {
         let known = self.record(caller, pr).await?;
-        let vulnerability = self.vulnerability(&known).await?;
+        let vulnerability = lookup::vulnerability_of(self.store(), &known, self.now()).await?;
         let policy = self.engine.policies().for_repo(&known.id.repo);
         let asked = if live && !known.state.is_terminal() { Some(self.ask_github(&known).await) } else { None };
         let (snapshot, live_error) = match asked {
