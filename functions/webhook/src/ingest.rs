@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use domain::command::CommandMessage;
 use domain::comment::sweep as words;
 use domain::decide::Outcome;
 use domain::event::{Fact, Happened};
@@ -166,18 +167,8 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         if self.engine.load(&pr, now).await?.is_none() {
             return Ok(one(pr.clone(), Status::Ignored, format!("{pr} is not known here")));
         }
-        let parcels: Vec<Parcel> = told
-            .commands
-            .iter()
-            .map(|command| Parcel {
-                id: command.command_id.to_string(),
-                what: Content::Queue {
-                    message: Message::Command(command.clone()),
-                    repo: told.repo.clone(),
-                    delay: Duration::ZERO,
-                },
-            })
-            .collect();
+        let parcel = |command: &CommandMessage| Parcel::command(command.command_id.to_string(), command.clone());
+        let parcels: Vec<Parcel> = told.commands.iter().map(parcel).collect();
         self.send(&parcels).await?;
         let names: Vec<&str> = told.commands.iter().map(|command| command.command.name()).collect();
         let commands = told.commands.iter().map(|command| command.command_id.clone()).collect();
