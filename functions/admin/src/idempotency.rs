@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use platform::hash::hash;
 use platform::rows;
-use platform::store::{Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION, Write, number};
+use platform::store::{Key, OnlyIf, Refused, Store, StoreError, versioned};
 
 /// A process that has not answered by then has died.
 pub const LOCKED_FOR: SignedDuration = SignedDuration::from_mins(5);
@@ -26,11 +26,6 @@ impl IdempotencyKey {
     /// A call of the API, by who calls and what they named it.
     pub fn api(client: &str, request: &str) -> Self {
         Self(format!("api:{client}:{request}"))
-    }
-
-    /// A tick of a schedule, by its slot.
-    pub fn scheduler(schedule: &str, slot: Timestamp) -> Self {
-        Self(format!("scheduler:{schedule}:{slot}"))
     }
 
     pub fn as_str(&self) -> &str {
@@ -202,19 +197,17 @@ async fn put<S: Store>(
     now: Timestamp,
 ) -> Result<Result<(), Option<Remembered>>, StoreError> {
     let key = key.row();
-    let mut item = rows::row(&key, remembered)?;
     let kept = match remembered.progress {
         // Its lock ends sooner, but how often it was tried must be remembered.
         Progress::Processing { .. } | Progress::Completed { .. } => COMPLETED_FOR,
         Progress::Failed { .. } => FAILED_FOR,
     };
-    item.inner_mut().insert(TTL.to_owned(), number(saturating_after(now, kept).as_second()));
-    item.inner_mut().insert(VERSION.to_owned(), number(remembered.version));
-    match store.write(vec![Write::Put { key: key.clone(), item, only_if }], now).await {
+    let write = versioned::write(&key, remembered, remembered.version, only_if, Some(saturating_after(now, kept)))?;
+    match store.write(vec![write], now).await {
         Ok(()) => Ok(Ok(())),
         Err(StoreError::Refused(mut refused)) => {
             let found = refused.pop().flatten().and_then(|Refused { found }| found);
-            Ok(Err(found.map(|item| rows::read(&key, &item)).transpose()?))
+            Ok(Err(found.map(|item| rows::take(&key, item)).transpose()?))
         }
         Err(error) => Err(error),
     }

@@ -118,7 +118,8 @@ fn replace<T: Serialize>(
     write(key, value, loaded.unwrap_or(0).saturating_add(1), loaded.map_or(OnlyIf::Absent, OnlyIf::Version), ttl)
 }
 
-fn write<T: Serialize>(
+/// The write of a value with this version.
+pub fn write<T: Serialize>(
     key: &Key,
     value: &T,
     version: u64,
