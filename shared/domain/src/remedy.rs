@@ -3,7 +3,6 @@
 
 use jiff::SignedDuration;
 
-use crate::command::Command;
 use crate::event::EventKind;
 use crate::policy::Policy;
 use crate::pull_request::Record;
@@ -14,7 +13,6 @@ use crate::state::{State, Strategy};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remedy {
     pub event: EventKind,
-    pub command: Command,
     /// The state once its target has accepted; `None` if it stays (waking the approver) or is a fact of its own (closing).
     pub post_action: Option<State>,
     /// The event that proves it, in words.
@@ -25,43 +23,36 @@ pub fn of(strategy: Strategy) -> Remedy {
     match strategy {
         Strategy::Rebuild => Remedy {
             event: EventKind::RemediationRebuild,
-            command: Command::Rebuild,
             post_action: Some(State::ChecksRunning),
             expects: "new results of the checks",
         },
         Strategy::BranchUpdate => Remedy {
             event: EventKind::RemediationBranchUpdate,
-            command: Command::UpdateBranch,
             post_action: Some(State::ChecksRunning),
             expects: "a new head commit",
         },
         Strategy::RetriggerPolicyBot => Remedy {
             event: EventKind::RemediationRetriggerPolicy,
-            command: Command::RecheckPolicy,
             post_action: Some(State::PolicyEvaluating),
             expects: "a result of Policy Bot",
         },
         Strategy::RetriggerSodCheck => Remedy {
             event: EventKind::RemediationRetriggerSod,
-            command: Command::RecheckSod,
             post_action: Some(State::PolicyEvaluating),
             expects: "a result of Policy Bot",
         },
         Strategy::RetriggerApproverBot => Remedy {
             event: EventKind::RemediationRetriggerApprover,
-            command: Command::RecheckApproval,
             post_action: None,
             expects: "an approval of this head",
         },
         Strategy::RetriggerAutomergeBot => Remedy {
             event: EventKind::RemediationRetriggerMerge,
-            command: Command::Merge,
             post_action: Some(State::Merging),
             expects: "a merge, or an attempt at one",
         },
         Strategy::CloseAndReopen => Remedy {
             event: EventKind::RemediationCloseAndReopen,
-            command: Command::CloseAndReopen,
             post_action: None,
             expects: "a fresh pull request for the same vulnerability",
         },
@@ -126,6 +117,7 @@ pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Command;
     use crate::id::RunId;
     use crate::pull_request::ActiveRun;
     use crate::signals::{Check, MergeReport, Verdict};
@@ -197,8 +189,8 @@ mod tests {
         assert_eq!(table.map(|(strategy, ..)| strategy), Strategy::ALL);
         for (strategy, event, command, post_action) in table {
             let remedy = of(strategy);
-            assert_eq!((remedy.event, remedy.command, remedy.post_action), (event, command, post_action));
-            assert_eq!(remedy.command, Command::for_strategy(strategy));
+            assert_eq!((remedy.event, remedy.post_action), (event, post_action));
+            assert_eq!(command, Command::for_strategy(strategy));
             assert!(!remedy.expects.is_empty());
         }
     }

@@ -265,7 +265,7 @@ fn ask_once_more(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     let fixed = remedy::of(active.strategy);
     let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
     draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
-    let again = message(&draft.record, fixed.command, &active.id, draft.now);
+    let again = message(&draft.record, Command::for_strategy(active.strategy), &active.id, draft.now);
     draft.effect(EffectKind::Command(again));
     let payload =
         Payload { run: Some(active.id.clone()), ..Payload::text("asked once more: no fresh pull request came") };
