@@ -23,7 +23,7 @@ use platform::guards::{self, Slot};
 use platform::lookup;
 use platform::outlets::Outlets;
 use platform::rows;
-use platform::store::versioned::written;
+use platform::store::versioned::{write_if, written};
 use platform::store::{OnlyIf, Store, StoreError, Write};
 
 /// A run in hand: leased, and written down as often as it changes.
@@ -206,7 +206,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let taken =
             taken.and_then(|run| if run.step(first).is_some() { Ok(run) } else { run.checkpoint(step(first, now)) });
         match taken {
-            Ok(run) if self.write_first(&run, loaded).await? => Ok(Ok(run)),
+            Ok(run) if written(self.engine.store(), vec![self.put(&run, loaded)?], now).await? => Ok(Ok(run)),
             Ok(_) => Ok(Err("somebody else has just taken it".to_owned())),
             Err(error) => Ok(Err(error.to_string())),
         }
@@ -227,7 +227,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     /// Writes a run, unless somebody else was faster. Answers whether it was written.
     async fn write_first(&self, run: &Run, loaded: u64) -> Result<bool, Again> {
-        Ok(written(self.engine.store(), vec![self.put(run, loaded)?], self.now()).await?)
+        Ok(write_if(self.engine.store(), self.put(run, loaded)?, self.now()).await?)
     }
 
     fn put(&self, run: &Run, loaded: u64) -> Result<Write, StoreError> {

@@ -13,6 +13,7 @@ use tracing::warn;
 use platform::hash::hashed;
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::rows;
+use platform::store::versioned::write_if;
 use platform::store::{MOST_WRITES, OnlyIf, Store, StoreError, Write};
 
 pub const MOST_SINGLE: usize = 5;
@@ -84,11 +85,8 @@ impl<O: Outlets> DigestingPublisher<O> {
             store.write(chunk.to_vec(), now).await?;
         }
         for write in stay {
-            match store.write(vec![write], now).await {
-                // Another sweep has sent it meanwhile.
-                Ok(()) | Err(StoreError::Refused(_)) => {}
-                Err(error) => return Err(error),
-            }
+            // If it is refused, another sweep has sent it meanwhile.
+            write_if(store, write, now).await?;
         }
         Ok(u32::try_from(sent).unwrap_or(u32::MAX))
     }

@@ -20,7 +20,7 @@ use platform::jenkins::Jenkins;
 use platform::outlets::Outlets;
 use platform::requests::{self, Taken};
 use platform::rows;
-use platform::store::versioned::written;
+use platform::store::versioned::write_if;
 use platform::store::{OnlyIf, Store, StoreError, Write};
 use platform::sweep_summary::Summary;
 use thiserror::Error;
@@ -176,7 +176,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
     async fn open_run(&self, wish: &Wish, deadline: Timestamp, now: Timestamp) -> Result<Option<Run>, StoreError> {
         let run = started_run(wish, deadline, now);
         let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
-        let first = written(self.store(), vec![Write::Put { key, item, only_if: OnlyIf::Absent }], now).await?;
+        let first = write_if(self.store(), Write::Put { key, item, only_if: OnlyIf::Absent }, now).await?;
         Ok(first.then_some(run))
     }
 }

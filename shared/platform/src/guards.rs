@@ -5,7 +5,7 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde_dynamo::{AttributeValue, Item};
 
-use crate::store::versioned::{Conflicts, written};
+use crate::store::versioned::{Conflicts, write_if, written};
 use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION, Write, number, number_of, text_of};
 
 /// Whether one got it.
@@ -65,11 +65,9 @@ async fn take<S: Store>(
 
 async fn give<S: Store>(store: &S, key: Key, holder: &str, now: Timestamp) -> Result<(), StoreError> {
     let write = Write::Delete { key, only_if: OnlyIf::HeldBy(holder.to_owned()) };
-    match store.write(vec![write], now).await {
-        // It has ended, or somebody else has it: either way it is not ours any more.
-        Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
-        Err(error) => Err(error),
-    }
+    // If it is refused, it has ended, or somebody else has it: either way it is not ours any more.
+    write_if(store, write, now).await?;
+    Ok(())
 }
 
 /// Takes a lease, or prolongs one's own.

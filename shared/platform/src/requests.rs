@@ -15,7 +15,7 @@ use tracing::info;
 use crate::guards;
 use crate::lookup::read;
 use crate::rows;
-use crate::store::versioned::{Conflicts, written};
+use crate::store::versioned::{Conflicts, write_if, written};
 use crate::store::{OnlyIf, Store, StoreError, Write};
 
 /// The limits are those of a day.
@@ -194,7 +194,8 @@ async fn say_superseded<S: Store>(
     let run = pending(key, &ask.run, ask.trigger, ask.requested_by.as_deref(), now);
     let context = TransitionContext::new(Initiator::System, now);
     let Ok(run) = run.cancel(words::superseded(by), context) else { return Ok(()) };
-    written(store, vec![put_run(&run, None, policies)?], now).await.map(drop)
+    write_if(store, put_run(&run, None, policies)?, now).await?;
+    Ok(())
 }
 
 fn cancel_name(run: &RunId) -> String {

@@ -98,6 +98,15 @@ pub async fn written<S: Store>(store: &S, writes: Vec<Write>, now: Timestamp) ->
     }
 }
 
+/// Writes one row, unless its condition does not hold. Answers whether it was written.
+pub async fn write_if<S: Store>(store: &S, write: Write, now: Timestamp) -> Result<bool, StoreError> {
+    match store.write(vec![write], now).await {
+        Ok(()) => Ok(true),
+        Err(StoreError::Refused(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes it, whatever was there.
 pub async fn put<S: Store, T: Serialize>(
     store: &S,
