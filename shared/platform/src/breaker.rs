@@ -7,7 +7,7 @@ use domain::breaker::{Breaker, BreakerSettings, Change as Tripped, Minute, Permi
 use domain::id::RunId;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
-use serde_dynamo::{AttributeValue, Item};
+use serde_dynamo::Item;
 
 use crate::rows;
 use crate::store::versioned::{self, Versioned};
