@@ -14,6 +14,9 @@ use futures_util::future::try_join_all;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use super::{Desk, DeskError, locked};
 use crate::api_keys::Caller;
 use platform::lookup::{self, DayReading};
@@ -45,12 +48,12 @@ pub struct Advice {
 }
 
 /// How long a state lasts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Dwell {
+    #[schema(value_type = String)]
     pub state: State,
     pub count: u64,
     pub median_secs: u64,
-    /// For all but one in twenty.
     pub p95_secs: u64,
 }
 
