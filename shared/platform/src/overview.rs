@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::event::{Event, EventKind};
+pub use domain::coordination::status::Today as DayCounts;
+use domain::event::Event;
 use domain::id::{PrId, RepoName};
 use domain::insight::Trace;
 use domain::policy::Policies;
@@ -131,36 +132,6 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     };
     let stale = late_ids.into_iter().filter(is_stale).collect();
     Ok(Counted { repos, listed, records, stale })
-}
-
-/// What happened on a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DayCounts {
-    pub opened: u32,
-    pub merged: u32,
-    /// Remedies that were proven by the event they expected.
-    pub healed: u32,
-    pub remedies: u32,
-    /// Pull requests that were handed to a person.
-    pub escalated: u32,
-}
-
-impl DayCounts {
-    fn add(&mut self, other: &Self) {
-        self.opened += other.opened;
-        self.merged += other.merged;
-        self.healed += other.healed;
-        self.remedies += other.remedies;
-        self.escalated += other.escalated;
-    }
-
-    fn note(&mut self, event: &Event) {
-        self.opened += u32::from(event.kind == EventKind::PrOpened);
-        self.merged += u32::from(event.to == Some(State::Merged));
-        self.healed += u32::from(event.is_healed());
-        self.remedies += u32::from(event.kind.claims().is_some());
-        self.escalated += u32::from(event.kind == EventKind::EscalatedNeedsIntervention);
-    }
 }
 
 /// A day, as far as it is shown.
