@@ -42,16 +42,9 @@ impl AwsOutlets {
         }
     }
 
-    async fn onto_the_queue(
-        &self,
-        entries: Vec<(usize, Result<SendMessageBatchRequestEntry, Undelivered>)>,
-    ) -> Answers {
+    async fn onto_the_queue(&self, entries: Vec<(usize, SendMessageBatchRequestEntry)>) -> Answers {
         let mut answers = Vec::new();
-        let (good, bad): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(_, entry)| entry.is_ok());
-        answers.extend(bad.into_iter().filter_map(|(at, entry)| Some((at, Err(entry.err()?)))));
-        let good: Vec<(usize, SendMessageBatchRequestEntry)> =
-            good.into_iter().filter_map(|(at, entry)| Some((at, entry.ok()?))).collect();
-        for chunk in good.chunks(BATCH) {
+        for chunk in entries.chunks(BATCH) {
             let entries = chunk.iter().map(|(_, entry)| entry.clone()).collect();
             let request = self.queue.send_message_batch().queue_url(&self.addresses.queue_url);
             let sent = request.set_entries(Some(entries)).send().await;
@@ -120,7 +113,10 @@ impl Outlets for AwsOutlets {
                         let entry = entry.message_group_id(group(repo.as_str())).delay_seconds(delay);
                         entry.build().map_err(|error| Undelivered(error.to_string()))
                     });
-                    messages.push((at, entry));
+                    match entry {
+                        Ok(entry) => messages.push((at, entry)),
+                        Err(error) => answers.push((at, Err(error))),
+                    }
                 }
                 Content::Bus { detail_type, detail } => {
                     let entry = PutEventsRequestEntry::builder().event_bus_name(&self.addresses.bus);

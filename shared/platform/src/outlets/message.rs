@@ -5,6 +5,7 @@ use domain::comment::check_run::CheckText;
 use domain::event::Fact;
 use domain::id::{EffectId, PrId, RepoName, Sha};
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -171,6 +172,19 @@ struct Errand {
     chore: Chore,
 }
 
+fn malformed(kind: &str, error: serde_json::Error) -> Unreadable {
+    Unreadable::Malformed { kind: kind.to_owned(), why: error.to_string() }
+}
+
+fn write<T: Serialize>(kind: &str, body: T) -> Result<String, Unreadable> {
+    let head = Head { kind: kind.to_owned() };
+    serde_json::to_string(&Typed { head, body }).map_err(|error| malformed(kind, error))
+}
+
+fn read<T: DeserializeOwned>(kind: &str, json: &str) -> Result<T, Unreadable> {
+    serde_json::from_str(json).map_err(|error| malformed(kind, error))
+}
+
 impl Message {
     /// Whether it ends with a request for a fresh pull request.
     pub fn asks_for_pull_request(&self) -> bool {
@@ -181,46 +195,24 @@ impl Message {
     ///
     /// If it is a fact that does not travel: one of Suture's own deeds.
     pub fn to_json(&self) -> Result<String, Unreadable> {
-        let (kind, json) = match self {
-            Self::Command(command) => {
-                let kind = "command".to_owned();
-                (kind.clone(), serde_json::to_string(&Typed { head: Head { kind }, body: command }))
-            }
-            Self::Fact(fact) => {
-                let kind = "fact".to_owned();
-                let body = Deferred { v: MessageVersion, fact: fact.clone() };
-                (kind.clone(), serde_json::to_string(&Typed { head: Head { kind }, body }))
-            }
-            Self::Chore(chore) => {
-                let kind = "chore".to_owned();
-                let body = Errand { v: MessageVersion, chore: chore.clone() };
-                (kind.clone(), serde_json::to_string(&Typed { head: Head { kind }, body }))
-            }
-        };
-        json.map_err(|error| Unreadable::Malformed { kind, why: error.to_string() })
+        match self {
+            Self::Command(command) => write("command", command),
+            Self::Fact(fact) => write("fact", Deferred { v: MessageVersion, fact: fact.clone() }),
+            Self::Chore(chore) => write("chore", Errand { v: MessageVersion, chore: chore.clone() }),
+        }
     }
 
     /// As it came from the queue.
     ///
     /// [`Unreadable`], with a sentence for whoever looks into the dead-letter queue.
     pub fn from_json(json: &str) -> Result<Self, Unreadable> {
-        let malformed = |kind: &str, error: serde_json::Error| Unreadable::Malformed {
-            kind: kind.to_owned(),
-            why: error.to_string(),
-        };
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| Unreadable::NoJson(error.to_string()))?;
         let Head { kind } = serde_json::from_value(value).map_err(|error| malformed("unknown", error))?;
         match kind.as_str() {
-            "command" => serde_json::from_str(json).map(Self::Command).map_err(|error| malformed(&kind, error)),
-            "fact" => {
-                let deferred: Result<Deferred, _> = serde_json::from_str(json);
-                deferred.map(|deferred| Self::Fact(deferred.fact)).map_err(|error| malformed(&kind, error))
-            }
-            "chore" => {
-                let errand: Result<Errand, _> = serde_json::from_str(json);
-                errand.map(|errand| Self::Chore(errand.chore)).map_err(|error| malformed(&kind, error))
-            }
+            "command" => read(&kind, json).map(Self::Command),
+            "fact" => read(&kind, json).map(|Deferred { fact, .. }| Self::Fact(fact)),
+            "chore" => read(&kind, json).map(|Errand { chore, .. }| Self::Chore(chore)),
             _ => Err(Unreadable::Unknown(kind)),
         }
     }
