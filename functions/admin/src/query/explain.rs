@@ -33,7 +33,7 @@ pub struct Explained {
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// Explains a pull request; with `live`, GitHub is asked first.
     ///
-    /// [`DeskError`]. That GitHub does not answer is none: then it is explained without.
+    /// If GitHub does not answer, it is explained without.
     pub async fn explain(&self, caller: &Caller, pr: &PrId, live: bool) -> Result<Explained, DeskError> {
         let known = self.record(caller, pr).await?;
         let vulnerability = lookup::vulnerability_of(self.store(), &known, self.now()).await?;

@@ -267,7 +267,7 @@ impl Command {
 
     /// Whether it makes sense there (rule 21).
     ///
-    /// The [`Refusal`] that says why not, and what would work instead.
+    /// The [`Refusal`] says why not, and what would work instead.
     pub fn is_valid_in(self, situation: &Situation) -> Result<(), Refusal> {
         let (command, situation) = (self, *situation);
         let state = situation.effective();

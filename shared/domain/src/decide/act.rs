@@ -421,7 +421,7 @@ fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
 
 /// Whether a command makes sense for a pull request as it is, whoever gives it. It is asked again when it is carried out.
 ///
-/// The sentence for whoever gave it.
+/// The error is the sentence for whoever gave it.
 pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result<(), String> {
     let acts = command.strategy().is_some() || command == Command::Cancel;
     if acts && policy.mode == Mode::Observe {

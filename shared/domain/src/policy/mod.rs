@@ -137,7 +137,7 @@ pub struct Policies {
 impl Policies {
     /// Reads the text of a `suture.toml`.
     ///
-    /// Lists everything that is wrong with it, not only the first.
+    /// The error lists everything that is wrong with it, not only the first.
     pub fn parse(toml_text: &str) -> Result<Self, PolicyError> {
         load::parse(toml_text)
     }

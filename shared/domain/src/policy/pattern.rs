@@ -41,7 +41,7 @@ pub enum BadPattern {
 impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
     /// Compiles what a person wrote.
     ///
-    /// When it is not a regular expression, one that would need too much memory, or one that matches every text: a rule
+    /// Fails when it is not a regular expression, one that would need too much memory, or one that matches every text: a rule
     /// that is always true is a mistake, and here it would retry every failure.
     pub fn new(text: &str) -> Result<Self, BadPattern> {
         let regex = compile(text, IGNORE_CASE)?;

@@ -193,7 +193,7 @@ impl Message {
 
     /// As it goes onto the queue.
     ///
-    /// If it is a fact that does not travel: one of Suture's own deeds.
+    /// Fails for a fact that does not travel: one of Suture's own deeds.
     pub fn to_json(&self) -> Result<String, Unreadable> {
         match self {
             Self::Command(command) => write("command", command),
@@ -204,7 +204,7 @@ impl Message {
 
     /// As it came from the queue.
     ///
-    /// [`Unreadable`], with a sentence for whoever looks into the dead-letter queue.
+    /// What cannot be read says why, for whoever looks into the dead-letter queue.
     pub fn from_json(json: &str) -> Result<Self, Unreadable> {
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| Unreadable::NoJson(error.to_string()))?;
