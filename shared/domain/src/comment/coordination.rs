@@ -10,7 +10,6 @@ use crate::coordination::backlog::Why;
 use crate::coordination::sentinel::Outage;
 use crate::coordination::status::{Issues, Lane, Numbers, Repo, Today, Waiting};
 use crate::event::cut;
-use crate::id::PrId;
 
 /// Longest issue, in characters; GitHub takes 65,536.
 const MAX_ISSUE: usize = 60_000;
@@ -135,7 +134,8 @@ pub fn status_body(numbers: &Numbers) -> String {
         body.push_str("\n### Waiting for a person\n\n");
     }
     for Waiting { pr, since, why } in numbers.needs_person.iter().take(MOST_LISTED) {
-        let _ = writeln!(body, "- {} since {}: {}", link(pr), time(*since), inert(why));
+        // GitHub makes a link of the pull request by itself.
+        let _ = writeln!(body, "- {pr} since {}: {}", time(*since), inert(why));
     }
     more(&mut body, numbers.needs_person.len(), MOST_LISTED);
     body.push_str("\n| repository | open | with a person | stale |\n|---|---:|---:|---:|\n");
@@ -166,11 +166,6 @@ fn more(body: &mut String, all: usize, shown: usize) {
     }
 }
 
-/// GitHub makes a link of it by itself.
-fn link(pr: &PrId) -> String {
-    pr.to_string()
-}
-
 /// What somebody else said, in one line that mentions nobody, links nothing and closes no comment of ours.
 fn inert(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -181,6 +176,7 @@ fn inert(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::coordination::sentinel::Merge;
+    use crate::id::PrId;
     use crate::state::State;
     use crate::tests::world::{minutes, pr, start};
 

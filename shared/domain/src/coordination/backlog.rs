@@ -163,8 +163,6 @@ pub struct Plan {
     pub steps: Vec<Step>,
     pub memory: Memory,
     pub waiting: u32,
-    /// Issues by stage, in the order of [`Stage::ALL`].
-    pub counts: [u32; 5],
 }
 
 /// Looks at all issues of all repositories. `settings` is asked for each repository's own; issues of repositories that could not
@@ -182,9 +180,6 @@ pub fn plan<'s>(
     for issue in issues {
         let own = settings(&issue.repo);
         let Some(stage) = Stage::of(&issue.labels, own) else { continue };
-        if let Some(count) = plan.counts.get_mut(stage as usize) {
-            *count += 1;
-        }
         let known = plan.notice(issue, stage, own.every_minutes, now);
         match step(issue, &known, own, now) {
             Next::Nothing => {}
