@@ -182,7 +182,7 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
             batch.records.push(one);
         }
         handed += messages.len();
-        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now()).await;
+        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now(), jiff::Timestamp::MAX).await;
         let failed: Vec<&String> = response.batch_item_failures.iter().map(|one| &one.item_identifier).collect();
         for done in messages.iter().filter(|message| !failed.contains(&message.message_id.as_ref().unwrap())) {
             client

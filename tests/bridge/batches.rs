@@ -1,6 +1,7 @@
 //! Batches of the queue: exactly the messages that must come back do.
 
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use jiff::{SignedDuration, Timestamp};
 use platform::outlets::message::{Chore, Message};
 use platform::telemetry::Log;
 use tests::stage::Stage;
@@ -19,7 +20,7 @@ async fn exactly_the_failed_ones_come_back() {
             message.body = Some(if mask & (1 << n) == 0 { good.clone() } else { "poison".to_owned() });
             batch.records.push(message);
         }
-        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now()).await;
+        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now(), Timestamp::MAX).await;
         let back: Vec<String> =
             response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
         let expected: Vec<String> = (0..10).filter(|n| mask & (1 << n) != 0).map(|n| format!("m{n}")).collect();
@@ -37,10 +38,34 @@ async fn poison_is_logged_with_a_readable_reason() {
     message.body = Some(r#"{"type":"poem"}"#.to_owned());
     let mut batch = SqsEvent::default();
     batch.records.push(message);
-    car_bridge::handle(&stage.bridge, batch, &Log::to(written.clone()), || stage.now()).await;
+    car_bridge::handle(&stage.bridge, batch, &Log::to(written.clone()), || stage.now(), Timestamp::MAX).await;
     let line = written.text();
     assert!(
         line.contains(r#""outcome":"again""#) && line.contains("this build knows `command`, `fact` and `chore`"),
         "{line}"
     );
+}
+
+/// The clock shows 50 s more each time it is read: the first message is handled, and the others go back.
+#[tokio::test]
+async fn messages_without_time_left_go_back() {
+    let stage = Stage::quiet();
+    let good = Message::Chore(Chore::Redeliver { delivery: 1 }).to_json().unwrap();
+    let mut batch = SqsEvent::default();
+    for n in 0..3 {
+        let mut message = SqsMessage::default();
+        (message.message_id, message.body) = (Some(format!("m{n}")), Some(good.clone()));
+        batch.records.push(message);
+    }
+    let (begun, reads) = (stage.now(), std::cell::Cell::new(0));
+    let now = || {
+        reads.set(reads.get() + 1);
+        begun + SignedDuration::from_secs(50 * (reads.get() - 1))
+    };
+    let written = tests::Written::default();
+    let deadline = begun + SignedDuration::from_secs(110);
+    let response = car_bridge::handle(&stage.bridge, batch, &Log::to(written.clone()), now, deadline).await;
+    let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
+    assert_eq!(back, ["m1", "m2"]);
+    assert_eq!(written.text().lines().count(), 1, "{}", written.text());
 }

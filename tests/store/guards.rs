@@ -59,18 +59,21 @@ pub(crate) async fn two_slots_are_two(store: &impl Store) {
     let repo = pr(1).repo;
     let take = |who: &'static str, until, now| {
         let repo = repo.clone();
-        async move { take_slot(store, &repo, 2, who, until, now).await.unwrap() }
+        async move { take_slot(store, repo.as_str(), 2, who, until, now).await.unwrap() }
     };
     assert_eq!(take("a", minute(5), start()).await, Slot::Held);
     assert_eq!(take("b", minute(3), start()).await, Slot::Held);
     assert_eq!(take("a", minute(6), start()).await, Slot::Held, "its own, prolonged");
     assert_eq!(take("c", minute(9), start()).await, Slot::Full { until: minute(3) });
-    give_slot(store, &repo, 2, "b", start()).await.unwrap();
-    give_slot(store, &repo, 2, "c", start()).await.unwrap();
+    give_slot(store, repo.as_str(), 2, "b", start()).await.unwrap();
+    give_slot(store, repo.as_str(), 2, "c", start()).await.unwrap();
     assert_eq!(take("c", minute(9), start()).await, Slot::Held);
     assert_eq!(take("d", minute(9), start()).await, Slot::Full { until: minute(6) });
     assert_eq!(take("d", minute(9), minute(6)).await, Slot::Held, "one that was never given back");
-    assert_eq!(take_slot(store, &repo, 0, "e", minute(9), start()).await.unwrap(), Slot::Full { until: start() });
+    assert_eq!(
+        take_slot(store, repo.as_str(), 0, "e", minute(9), start()).await.unwrap(),
+        Slot::Full { until: start() }
+    );
 }
 
 pub(crate) async fn what_is_counted_begins_anew_with_each_stretch(store: &impl Store) {

@@ -125,7 +125,7 @@ async fn a_repository_has_so_many_builds_at_a_time_and_the_others_wait_instead_o
     stage.bridging = true;
     stage.settle().await;
     let repo = &id(&prs[0]).repo;
-    let holders = guards::slot_holders(&stage.store, repo, 2, stage.now()).await.unwrap();
+    let holders = guards::slot_holders(&stage.store, repo.as_str(), 2, stage.now()).await.unwrap();
     // What Jenkins never heard of is found by a scan of its repository.
     let builds = stage.with(|world| world.audit_by("jenkins:suture").count());
     assert_eq!((holders.len(), builds), (2, 2), "two hold a slot, and only they build");

@@ -121,7 +121,7 @@ async fn one_that_waits_is_taken_off_and_never_begins() {
     // The slot of its repository is taken: it waits.
     let repo_slot = format!("requests:{}", scope.repo().unwrap());
     let until = stage.now() + jiff::SignedDuration::from_mins(1);
-    platform::guards::take_place(&stage.store, &repo_slot, 1, "somebody", until, stage.now()).await.unwrap();
+    platform::guards::take_slot(&stage.store, &repo_slot, 1, "somebody", until, stage.now()).await.unwrap();
     assert!(matches!(stage.wish(&wish("r-1", scope.clone())).await, Swept::Busy { .. }));
     assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Pending);
     let cancel = async |stage: &Stage| {

@@ -52,7 +52,6 @@ async fn caller<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>, needs:
     allowed(caller, needs)
 }
 
-/// Whose key it is.
 async fn known<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>) -> Result<Caller, Problem> {
     let shown = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = shown.and_then(bearer).ok_or_else(Problem::unauthorized)?;

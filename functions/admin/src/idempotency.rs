@@ -8,13 +8,12 @@ use thiserror::Error;
 
 use platform::hash::hash;
 use platform::rows;
-use platform::store::{Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION, Write, number};
+use platform::store::{Key, OnlyIf, Refused, Store, StoreError, versioned};
 
 /// A process that has not answered by then has died.
 pub const LOCKED_FOR: SignedDuration = SignedDuration::from_mins(5);
 /// How long an answer can be had again.
 pub const COMPLETED_FOR: SignedDuration = SignedDuration::from_hours(24);
-/// How long a failure is remembered.
 pub const FAILED_FOR: SignedDuration = SignedDuration::from_hours(1);
 /// How often the same request may be tried.
 pub const MOST_ATTEMPTS: u32 = 3;
@@ -25,19 +24,10 @@ pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
     /// A call of the API, by who calls and what they named it.
-    #[must_use]
     pub fn api(client: &str, request: &str) -> Self {
         Self(format!("api:{client}:{request}"))
     }
 
-    /// A tick of a schedule, by its slot.
-    #[must_use]
-    pub fn scheduler(schedule: &str, slot: Timestamp) -> Self {
-        Self(format!("scheduler:{schedule}:{slot}"))
-    }
-
-    /// As it is stored.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -82,13 +72,11 @@ pub struct Claim {
 
 impl Claim {
     /// When the request was first worked on: the same in every try.
-    #[must_use]
     pub fn first_at(&self) -> Timestamp {
         self.remembered.created_at
     }
 
     /// Which try this is, from 1.
-    #[must_use]
     pub fn attempt(&self) -> u32 {
         self.remembered.attempts
     }
@@ -111,10 +99,8 @@ pub enum Begun {
 /// Why a request is not worked on.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum IdempotencyError {
-    /// The same key, another request.
     #[error("this idempotency key was used for another request: use a new key, or send the same body again")]
     Conflict,
-    /// It has failed too often.
     #[error("this request failed {attempts} times, last because: {error}. Use a new idempotency key to try again")]
     Exhausted { attempts: u32, error: String },
     /// Whoever worked on it took too long, and another has taken over or the record is gone.
@@ -126,7 +112,6 @@ pub enum IdempotencyError {
 
 impl IdempotencyError {
     /// The code that callers may rely on (seed 001, appendix).
-    #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::Conflict => "IDEMPOTENCY_CONFLICT",
@@ -177,10 +162,6 @@ pub async fn begin<S: Store>(
     }
 }
 
-/// Remembers the answer.
-///
-/// # Errors
-/// [`IdempotencyError::Expired`] if another has taken over; the store.
 pub async fn complete<S: Store>(
     store: &S,
     claim: Claim,
@@ -191,9 +172,6 @@ pub async fn complete<S: Store>(
 }
 
 /// Remembers that it failed; the same request may be tried again.
-///
-/// # Errors
-/// [`IdempotencyError::Expired`] if another has taken over; the store.
 pub async fn fail<S: Store>(
     store: &S,
     claim: Claim,
@@ -219,19 +197,17 @@ async fn put<S: Store>(
     now: Timestamp,
 ) -> Result<Result<(), Option<Remembered>>, StoreError> {
     let key = key.row();
-    let mut item = rows::row(&key, remembered)?;
     let kept = match remembered.progress {
         // Its lock ends sooner, but how often it was tried must be remembered.
         Progress::Processing { .. } | Progress::Completed { .. } => COMPLETED_FOR,
         Progress::Failed { .. } => FAILED_FOR,
     };
-    item.inner_mut().insert(TTL.to_owned(), number(saturating_after(now, kept).as_second()));
-    item.inner_mut().insert(VERSION.to_owned(), number(remembered.version));
-    match store.write(vec![Write::Put { key: key.clone(), item, only_if }], now).await {
+    let write = versioned::write(&key, remembered, remembered.version, only_if, Some(saturating_after(now, kept)))?;
+    match store.write(vec![write], now).await {
         Ok(()) => Ok(Ok(())),
         Err(StoreError::Refused(mut refused)) => {
             let found = refused.pop().flatten().and_then(|Refused { found }| found);
-            Ok(Err(found.map(|item| rows::read(&key, &item)).transpose()?))
+            Ok(Err(found.map(|item| rows::take(&key, item)).transpose()?))
         }
         Err(error) => Err(error),
     }

@@ -53,13 +53,10 @@ pub struct Settings {
     pub keys: keys::Keys,
     /// The owner that a bare repository name means.
     pub owner: Option<String>,
-    /// GitHub, for explanations that ask it.
     pub github: Option<GitHub>,
     pub jenkins: Option<Jenkins>,
-    /// Where dead messages are.
     pub dlq: Dlq,
     pub clock: Arc<dyn Clock>,
-    /// Where the lines about requests go.
     pub log: Log,
 }
 
@@ -77,7 +74,6 @@ pub struct Admin<S, O> {
 }
 
 impl<S: Store, O: Outlets> Admin<S, O> {
-    /// The function on this engine.
     pub fn new(engine: Engine<S, O>, settings: Settings) -> Self {
         let Settings { keys, owner, github, jenkins, dlq, clock, log } = settings;
         let (desk, keys) = (Desk::new(engine, clock, github, jenkins), RwLock::new(Arc::new(keys)));

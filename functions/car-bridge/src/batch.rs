@@ -4,23 +4,31 @@
 use crate::dispatch::{Again, Bridge, Handled};
 use aws_lambda_events::event::sqs::SqsEvent;
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use platform::outlets::Outlets;
 use platform::outlets::message::Message;
 use platform::store::Store;
 use platform::telemetry::{Line, Log};
 
-/// Handles a batch, one message after the other: two of one repository must not overtake each other for nothing.
+/// No message is begun when less than this is left before Lambda ends the invocation: one that is begun makes several calls to GitHub,
+/// Jenkins and AWS, each with a time limit of its own.
+const RESERVE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Handles a batch, one message after the other: two of one repository must not overtake each other for nothing. What there is no
+/// time for goes back to the queue.
 pub async fn handle<S: Store, O: Outlets>(
     bridge: &Bridge<S, O>,
     batch: SqsEvent,
     log: &Log,
     now: impl Fn() -> Timestamp,
+    deadline: Timestamp,
 ) -> SqsBatchResponse {
     let mut response = SqsBatchResponse::default();
     for message in batch.records {
         let id = message.message_id.unwrap_or_default();
-        if handle_one(bridge, &id, message.body.as_deref().unwrap_or_default(), log, &now).await.is_err() {
+        let body = message.body.as_deref().unwrap_or_default();
+        let in_time = deadline.duration_since(now()) >= RESERVE;
+        if !in_time || handle_one(bridge, &id, body, log, &now).await.is_err() {
             let mut failure = BatchItemFailure::default();
             failure.item_identifier = id;
             response.batch_item_failures.push(failure);
@@ -30,9 +38,6 @@ pub async fn handle<S: Store, O: Outlets>(
 }
 
 /// Handles one message, and says so in the log.
-///
-/// # Errors
-/// [`Again`] if it must come back.
 pub async fn handle_one<S: Store, O: Outlets>(
     bridge: &Bridge<S, O>,
     id: &str,

@@ -48,7 +48,6 @@ pub enum Handled {
 /// The message goes back to the queue: nothing of it is lost, and after some tries it ends in the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Again {
-    /// Nobody can act on it.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     /// The engine or the store cannot be reached, or is busy.
@@ -105,9 +104,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Handles one message. `id` is the queue's own name for it, the same in every delivery.
-    ///
-    /// # Errors
-    /// [`Again`] if it must come back.
     pub async fn handle(&self, id: &str, body: &str) -> Result<Handled, Again> {
         match Message::from_json(body)? {
             // Boxed: what they wait for is deep, and each on its own is deep enough for the compiler.
@@ -118,7 +114,6 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    /// A fact that had to wait.
     pub(crate) async fn heard(&self, fact: &Fact) -> Result<Handled, Again> {
         let applied = apply_fact(&self.engine, &self.repos, None, fact, self.now()).await?;
         Ok(match applied.outcome {

@@ -24,8 +24,10 @@ async fn main() -> Result<(), Error> {
     let log = env::log(&*vault);
     let (bridge, clients, log) = (&bridge, &clients, &log);
     run(service_fn(move |event: LambdaEvent<SqsEvent>| async move {
+        let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
         clients.freshen(Timestamp::now()).await;
-        Ok::<_, Error>(car_bridge::handle(bridge, event.payload, log, Timestamp::now).await)
+        let deadline = deadline.unwrap_or(Timestamp::MAX);
+        Ok::<_, Error>(car_bridge::handle(bridge, event.payload, log, Timestamp::now, deadline).await)
     }))
     .await
 }

@@ -23,6 +23,7 @@ use platform::guards::{self, Slot};
 use platform::lookup;
 use platform::outlets::Outlets;
 use platform::rows;
+use platform::store::versioned::{write_if, written};
 use platform::store::{OnlyIf, Store, StoreError, Write};
 
 /// A run in hand: leased, and written down as often as it changes.
@@ -48,11 +49,9 @@ impl InHand<'_> {
 /// Whether a run may be worked on.
 enum Ready {
     Go,
-    /// It must be given back.
     Drop(String),
     /// It stays as it is, and comes back by its date.
     Wait(String),
-    /// There is nothing to do.
     Nothing(String),
 }
 
@@ -162,7 +161,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let (store, now) = (self.engine.store(), self.now());
         let slots = policy.limits.rebuilds_in_flight_per_repo;
         let until = saturating_after(now, remedy::wait(Strategy::Rebuild, policy));
-        let (repo, holder) = (&record.id.repo, run.id.as_str());
+        let (repo, holder) = (record.id.repo.as_str(), run.id.as_str());
         if guards::take_slot(store, repo, slots, holder, until, now).await? == Slot::Held {
             return Ok(Ready::Go);
         }
@@ -207,14 +206,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let taken =
             taken.and_then(|run| if run.step(first).is_some() { Ok(run) } else { run.checkpoint(step(first, now)) });
         match taken {
-            Ok(run) => match self.write(&run, loaded).await {
-                Ok(()) => Ok(Ok(run)),
-                Err(Again::Store(StoreError::Refused(_) | StoreError::Contended)) => {
-                    Ok(Err("somebody else has just taken it".to_owned()))
-                }
-                Err(error) => Err(error),
-            },
-            Err(error @ (RunError::Leased { .. } | RunError::TerminalState { .. })) => Ok(Err(error.to_string())),
+            Ok(run) if written(self.engine.store(), vec![self.put(&run, loaded)?], now).await? => Ok(Ok(run)),
+            Ok(_) => Ok(Err("somebody else has just taken it".to_owned())),
             Err(error) => Ok(Err(error.to_string())),
         }
     }
@@ -228,21 +221,33 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    pub(crate) async fn write(&self, run: &Run, loaded: u64) -> Result<(), Again> {
-        let policy = self.engine.policies().base();
-        let (key, item) = rows::run_row(run, policy)?;
-        let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };
-        Ok(self.engine.store().write(vec![write], self.now()).await?)
+    async fn write(&self, run: &Run, loaded: u64) -> Result<(), Again> {
+        Ok(self.engine.store().write(vec![self.put(run, loaded)?], self.now()).await?)
     }
 
-    /// Writes a checkpoint down.
+    /// Writes a run, unless somebody else was faster. Answers whether it was written.
+    async fn write_first(&self, run: &Run, loaded: u64) -> Result<bool, Again> {
+        Ok(write_if(self.engine.store(), self.put(run, loaded)?, self.now()).await?)
+    }
+
+    fn put(&self, run: &Run, loaded: u64) -> Result<Write, StoreError> {
+        let (key, item) = rows::run_row(run, self.engine.policies().base())?;
+        Ok(Write::Put { key, item, only_if: OnlyIf::Version(loaded) })
+    }
+
     pub(crate) async fn checkpoint(&self, hand: &mut InHand<'_>, step: Step) -> Result<(), Again> {
+        self.change(hand, |run| run.checkpoint(step)).await
+    }
+
+    /// Changes the run in hand, and writes it down if it is another then.
+    pub(crate) async fn change(
+        &self,
+        hand: &mut InHand<'_>,
+        change: impl FnOnce(Run) -> Result<Run, RunError>,
+    ) -> Result<(), Again> {
         let loaded = hand.run.version;
-        let run = hand
-            .run
-            .clone()
-            .checkpoint(step)
-            .map_err(|error| Again::Store(StoreError::Corrupt(rows::run_key(&hand.run.id), error.to_string())))?;
+        let corrupt = |error: RunError| StoreError::Corrupt(rows::run_key(&hand.run.id), error.to_string());
+        let run = change(hand.run.clone()).map_err(corrupt)?;
         if run.version != loaded {
             self.write(&run, loaded).await?;
         }
@@ -291,14 +296,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 let now = self.now();
                 let loaded = run.version;
                 let context = TransitionContext::new(Initiator::System, now);
-                match run.clone().complete("closed for good", context) {
-                    Ok(done) => match self.write(&done, loaded).await {
-                        // The engine was faster.
-                        Ok(()) | Err(Again::Store(StoreError::Refused(_))) => Ok(()),
-                        Err(error) => Err(error),
-                    },
-                    Err(_) => Ok(()),
+                if let Ok(done) = run.clone().complete("closed for good", context) {
+                    // If it is not written, the engine was faster.
+                    self.write_first(&done, loaded).await?;
                 }
+                Ok(())
             }
             RunKind::Sweep => Ok(()),
         }
@@ -331,7 +333,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn free_slot(&self, hand: &InHand<'_>) -> Result<(), Again> {
         if hand.run.kind == RunKind::Remedy(Strategy::Rebuild) {
             let slots = hand.policy.limits.rebuilds_in_flight_per_repo;
-            let (repo, holder) = (&hand.pr().repo, hand.run.id.as_str());
+            let (repo, holder) = (hand.pr().repo.as_str(), hand.run.id.as_str());
             guards::give_slot(self.engine.store(), repo, slots, holder, self.now()).await?;
         }
         Ok(())
@@ -348,13 +350,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             .and_then(|run| run.advance(RunState::Running, context()))
             .and_then(|run| run.advance(RunState::AwaitingApproval, context()));
         match asked {
-            Ok(run) => match self.write(&run, loaded).await {
-                Ok(()) => Ok(Handled::Waits(format!("run {} awaits approval: `/approve`", run.id))),
-                Err(Again::Store(StoreError::Refused(_))) => {
-                    Ok(Handled::Nothing("somebody else has just taken it".to_owned()))
-                }
-                Err(error) => Err(error),
-            },
+            Ok(run) if self.write_first(&run, loaded).await? => {
+                Ok(Handled::Waits(format!("run {} awaits approval: `/approve`", run.id)))
+            }
+            Ok(_) => Ok(Handled::Nothing("somebody else has just taken it".to_owned())),
             Err(error) => Ok(Handled::Nothing(error.to_string())),
         }
     }
@@ -371,18 +370,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let context = TransitionContext::new(Initiator::Approval, now).by(by);
         let until = saturating_after(now, AT_WORK);
         let approved = run.advance(RunState::Running, context).and_then(|run| run.take_lease(APPROVED, now, until));
-        match approved {
-            Ok(run) => {
-                // Its lease is over at once: whoever gets the message takes it.
-                let run = Run { lease_until: Some(now), ..run };
-                match self.write(&run, loaded).await {
-                    Ok(()) => Ok(Some(run)),
-                    Err(Again::Store(StoreError::Refused(_))) => Ok(None),
-                    Err(error) => Err(error),
-                }
-            }
-            Err(_) => Ok(None),
-        }
+        let Ok(run) = approved else { return Ok(None) };
+        // Its lease is over at once: whoever gets the message takes it.
+        let run = Run { lease_until: Some(now), ..run };
+        Ok(self.write_first(&run, loaded).await?.then_some(run))
     }
 
     async fn ask_again(&self, run: &Run, record: &Record, command: &CommandMessage) -> Result<Handled, Again> {

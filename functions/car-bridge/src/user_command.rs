@@ -19,8 +19,7 @@ use platform::guards;
 use platform::hash::hashed;
 use platform::http::CallError;
 use platform::lookup;
-use platform::outlets::message::Message;
-use platform::outlets::{Content, Outlets, Parcel};
+use platform::outlets::{Outlets, Parcel};
 use platform::requests;
 use platform::store::Store;
 
@@ -28,7 +27,6 @@ use platform::store::Store;
 const BELIEVED: SignedDuration = SignedDuration::from_mins(5);
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    /// A person asks for something.
     pub(crate) async fn asked(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
         let pr = command.pr();
         let permission = self.permission(command).await?;
@@ -151,13 +149,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             return self.no(command, "Nothing here waits for an approval.").await;
         };
         if let Some(message) = run.message() {
-            let content = Content::Queue {
-                message: Message::Command(message),
-                repo: command.repo.clone(),
-                delay: std::time::Duration::ZERO,
-            };
-            let parcel = Parcel { id: format!("{}#approved", run.id), what: content };
-            if let Some(Err(error)) = self.engine.outlets().send(&[parcel]).await.first() {
+            let parcel = Parcel::command(format!("{}#approved", run.id), message);
+            if let Err(error) = self.engine.outlets().send_one(parcel).await {
                 // The run's lease is over: the sweep finds it.
                 warn!(run = %run.id, %error, "an approved run waits for the sweep");
             }
@@ -168,13 +161,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     async fn explain(&self, command: &CommandMessage, record: &Record) -> Result<(), Again> {
         let (policy, now) = (self.engine.policies().for_repo(&record.id.repo), self.now());
-        let vulnerability = match &record.vulnerability_id {
-            Some(id) => {
-                let (repo, base) = (&record.id.repo, &record.base_branch);
-                Some(lookup::vulnerability(self.engine.store(), repo, base, id, now).await?)
-            }
-            None => None,
-        };
+        let vulnerability = lookup::vulnerability_of(self.engine.store(), record, now).await?;
         let case = Case { record, live: None, vulnerability: vulnerability.as_ref(), policy, now };
         self.ask_to_look(command, now).await?;
         self.answer(command, &comment::explanation(record, &classify(&case), policy, now)).await

@@ -25,7 +25,6 @@ const MAX_LINE: usize = 200;
 /// What came of asking.
 pub(crate) struct Explained {
     pub(crate) record: Record,
-    /// Jenkins could not be asked.
     pub(crate) unanswered: bool,
 }
 

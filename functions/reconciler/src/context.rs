@@ -30,7 +30,6 @@ pub(crate) const RESERVE: SignedDuration = SignedDuration::from_secs(10);
 /// Pull requests are not read from GitHub when less than this is left: computing mergeability alone may take 30 s.
 pub(crate) const READING: SignedDuration = SignedDuration::from_secs(60);
 
-/// The timestamp, so much later.
 pub(crate) fn after(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.saturating_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -13,11 +13,10 @@ use tracing::warn;
 use platform::hash::hashed;
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::rows;
+use platform::store::versioned::write_if;
 use platform::store::{MOST_WRITES, OnlyIf, Store, StoreError, Write};
 
-/// More mails than this become one.
 pub const MOST_SINGLE: usize = 5;
-/// Sending may take this long.
 const SEND_FOR: Duration = Duration::from_secs(5);
 
 /// Publishes everything at once but mails, which it holds back.
@@ -34,12 +33,8 @@ impl<O: Outlets> DigestingPublisher<O> {
 
     /// Sends one thing at once, whatever it is.
     pub(crate) async fn send_now(&self, parcel: Parcel) -> Result<(), Undelivered> {
-        let answer = timeout(SEND_FOR, self.outlets.send(&[parcel])).await.map(|answers| answers.into_iter().next());
-        match answer {
-            Ok(Some(answer)) => answer,
-            Ok(None) => Err(Undelivered("nobody answered for it".to_owned())),
-            Err(_) => Err(Undelivered("it took too long".to_owned())),
-        }
+        let sent = timeout(SEND_FOR, self.outlets.send_one(parcel)).await;
+        sent.unwrap_or_else(|_| Err(Undelivered("it took too long".to_owned())))
     }
 
     fn take(&self) -> Vec<Parcel> {
@@ -90,11 +85,8 @@ impl<O: Outlets> DigestingPublisher<O> {
             store.write(chunk.to_vec(), now).await?;
         }
         for write in stay {
-            match store.write(vec![write], now).await {
-                // Another sweep has sent it meanwhile.
-                Ok(()) | Err(StoreError::Refused(_)) => {}
-                Err(error) => return Err(error),
-            }
+            // If it is refused, another sweep has sent it meanwhile.
+            write_if(store, write, now).await?;
         }
         Ok(u32::try_from(sent).unwrap_or(u32::MAX))
     }

@@ -10,6 +10,7 @@ use platform::engine::EngineError;
 use platform::lookup;
 use platform::outlets::Outlets;
 use platform::rows::{self, DueEntry, Subject};
+use platform::store::versioned::write_if;
 use platform::store::{Key, OnlyIf, Store, StoreError};
 use platform::sweep_summary::Summary;
 use tracing::warn;
@@ -116,10 +117,8 @@ pub(crate) async fn defer(
     as_found: OnlyIf,
 ) -> Result<(), StoreError> {
     let now = cx.now();
-    match cx.store().write(vec![rows::redate(key, after(now, by), as_found)], now).await {
-        Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
-        Err(error) => Err(error),
-    }
+    write_if(cx.store(), rows::redate(key, after(now, by), as_found), now).await?;
+    Ok(())
 }
 
 /// An item that cannot be decoded is deferred, so that it keeps nothing else from being found. Any other error is the

@@ -20,7 +20,6 @@ pub enum Unclear {
     /// Another kind of event.
     #[error("`detail-type` is `{0}`: the reconciler knows `ReconcileRequested` and scheduled events")]
     Unknown(String),
-    /// Not even that can be read.
     #[error("the event cannot be read: {0}")]
     Malformed(String),
 }
@@ -33,7 +32,6 @@ struct Tick {
     schedule: Option<String>,
     /// `<aws.scheduler.scheduled-time>`; these very words if Scheduler did not replace them.
     slot: Option<String>,
-    /// A rule's own time.
     time: Option<String>,
 }
 
@@ -49,7 +47,6 @@ struct Detail {
     requested_by: Option<String>,
 }
 
-/// What an event starts.
 pub fn wish_of(event: Value, moment: &Moment<'_>) -> Result<Wish, Unclear> {
     let event: Option<Map<String, Value>> = read(event)?;
     let mut event = event.unwrap_or_default();

@@ -25,7 +25,6 @@ use crate::visit::VisitOutcome;
 /// Why nothing was written.
 pub(crate) enum ApplyError {
     Engine(EngineError),
-    /// Somebody has cancelled the sweep.
     Cancelled,
 }
 
@@ -93,7 +92,6 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         Ok(Applied { outcome, reason, record, events, undelivered: 0, tries: 1, ended_ms: Vec::new() })
     }
 
-    /// Ends a visit early.
     pub(crate) async fn skip(&self, record: Record, deferral: Deferral) -> Result<VisitOutcome, ApplyError> {
         let Deferral { skip, why, until } = deferral;
         let fact = self.fact(&record.id, "skip", Happened::Skipped { why, until });

@@ -20,24 +20,20 @@ pub struct Moment<'a> {
     /// The request's own id: what makes this process different from another that was given the same event.
     pub request: &'a str,
     pub now: Timestamp,
-    /// When it is killed.
     pub deadline: Timestamp,
 }
 
 /// Why there was no sweep.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum NotSwept {
-    /// Nobody knows what was asked.
     #[error(transparent)]
     Unclear(#[from] Unclear),
-    /// The store does not answer.
     #[error(transparent)]
     Store(#[from] NoSweep),
 }
 
 /// Answers one event of the schedule or the bus.
 ///
-/// # Errors
 /// [`NotSwept`]: the event is tried again by whoever sent it, and what is due stays due.
 pub async fn handle<S: Store, O: Outlets>(
     sweep: &Sweep<S, O>,
@@ -77,7 +73,6 @@ fn refused(moment: &Moment<'_>, error: &impl std::fmt::Display) -> Line {
 }
 
 /// The one line an invocation leaves in the log.
-#[must_use]
 pub fn line(run: &RunId, swept: &Swept, now: Timestamp, ms: u64) -> Line {
     let said = || Line::new("reconciler", now).with("level", "INFO").with("run", run.as_str());
     match swept {

@@ -34,8 +34,6 @@ const REDELIVERABLE: SignedDuration = SignedDuration::from_hours(72);
 const REDELIVERY_AGAIN: SignedDuration = SignedDuration::from_hours(6);
 /// Redeliveries asked for in one sweep; the rest waits for the next inventory.
 const MOST_REDELIVERIES: usize = 100;
-/// Pull requests of a repository read at a time.
-const PAGE: u32 = 1_000;
 /// The queue's group for redeliveries: they belong to no repository.
 const ERRANDS: &str = "suture/errands";
 
@@ -162,16 +160,8 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
 
     /// The pull requests of a repository that we know, and their states.
     async fn known(&self, repo: &RepoName) -> Result<BTreeMap<u64, State>, StoreError> {
-        let mut known = BTreeMap::new();
-        let mut after = None;
-        loop {
-            let page = lookup::pull_requests(self.cx.store(), repo, None, after, PAGE, self.cx.now()).await?;
-            known.extend(page.entries.into_iter().map(|entry| (entry.pr.number, entry.state)));
-            after = page.next;
-            if after.is_none() {
-                return Ok(known);
-            }
-        }
+        let listed = lookup::all_pull_requests(self.cx.store(), repo, usize::MAX, self.cx.now()).await?;
+        Ok(listed.into_iter().map(|entry| (entry.pr.number, entry.state)).collect())
     }
 
     /// Webhooks that we did not take are redelivered, if GitHub still has them.

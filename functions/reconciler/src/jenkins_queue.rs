@@ -21,13 +21,11 @@ const SEEN: &str = "queue";
 pub(crate) enum ItemState {
     /// It is a build now: it need not be polled any more.
     Build(u64),
-    /// It is still queued, and why.
     Queued(u64, Option<String>),
     /// It was taken out of the queue, and will never be built.
     Cancelled(u64),
     /// Jenkins does not know it any more: the run's deadline decides.
     Forgotten,
-    /// Jenkins did not answer.
     Unknown,
 }
 
@@ -57,7 +55,6 @@ pub(crate) struct JenkinsQueue<'a, S, O> {
 }
 
 impl<S: Store, O: Outlets> JenkinsQueue<'_, S, O> {
-    /// Polls for a waiting run's build.
     pub(crate) async fn poll(&mut self, run: &Run) -> Result<ItemState, EngineError> {
         let ordered = run.step(ORDERED).and_then(|step| step.output.as_deref()?.parse().ok());
         let (Some(Followed::Item(item, _)), Some(jenkins)) = (ordered, self.cx.jenkins) else {

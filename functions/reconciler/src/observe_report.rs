@@ -7,9 +7,9 @@ use domain::comment::sweep as words;
 use jiff::{SignedDuration, Timestamp};
 use platform::outlets::Outlets;
 use platform::rows;
-use platform::store::{Change, Key, Store, StoreError, TTL, Write, number};
+use platform::store::{Change, Key, Store, StoreError, TTL, Write, number, set_of};
 use platform::sweep_summary::Summary;
-use serde_dynamo::{AttributeValue, Item};
+use serde_dynamo::Item;
 
 use crate::context::SweepContext;
 
@@ -31,7 +31,6 @@ pub struct Week {
 }
 
 /// The beginning of the week, Monday 00:00 UTC.
-#[must_use]
 pub fn week_of(at: Timestamp) -> Timestamp {
     let second = at.as_second() - FIRST_MONDAY_SECS;
     let begun = second - second.rem_euclid(WEEK.as_secs()) + FIRST_MONDAY_SECS;
@@ -43,10 +42,7 @@ fn key(week: Timestamp) -> Key {
 }
 
 fn members(item: &Item, attribute: &str) -> BTreeSet<String> {
-    match item.get(attribute) {
-        Some(AttributeValue::Ss(members)) => members.iter().cloned().collect(),
-        Some(_) | None => BTreeSet::new(),
-    }
+    set_of(item, attribute).map(str::to_owned).collect()
 }
 
 /// What the week of this moment has seen so far.

@@ -27,7 +27,6 @@ use crate::reconciler::Sweep;
 use crate::sweep::{self, SweepReport, summary_step};
 use crate::trigger::Wish;
 
-/// The slots of all requests together.
 const ALL_REQUESTS: &str = "requests";
 /// Of one repository, one at a time.
 const PER_REPO: u32 = 1;
@@ -37,8 +36,10 @@ pub(crate) enum RequestOutcome {
     /// It has ended, and these pull requests were compared with GitHub.
     Done(Box<Summary>, BTreeSet<PrId>),
     /// It waits: for its due date, for a slot, or for the sweep that is running it.
-    Later { by: String, until: Timestamp },
-    /// There is nothing to do.
+    Later {
+        by: String,
+        until: Timestamp,
+    },
     Nothing,
 }
 
@@ -180,12 +181,12 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         };
         let (run, slot) = (asked.run.as_str(), repo_slot(repo));
         let full = |by: &str, until| Ok(Err(RequestOutcome::Later { by: by.to_owned(), until }));
-        if let Slot::Full { until } = guards::take_place(store, &slot, PER_REPO, run, until, now).await? {
+        if let Slot::Full { until } = guards::take_slot(store, &slot, PER_REPO, run, until, now).await? {
             return full("another request of its repository", until);
         }
         let at_once = self.engine.policies().base().triggers.at_once;
-        if let Slot::Full { until } = guards::take_place(store, ALL_REQUESTS, at_once, run, until, now).await? {
-            guards::give_place(store, &slot, PER_REPO, run, now).await?;
+        if let Slot::Full { until } = guards::take_slot(store, ALL_REQUESTS, at_once, run, until, now).await? {
+            guards::give_slot(store, &slot, PER_REPO, run, now).await?;
             return full("as many requests as may be under way", until);
         }
         Ok(Ok(HeldSlots::Slots(repo.clone(), asked.run.clone())))
@@ -201,7 +202,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         };
         let at_once = self.engine.policies().base().triggers.at_once;
         for (name, slots) in [(ALL_REQUESTS.to_owned(), at_once), (repo_slot(&repo), PER_REPO)] {
-            if let Err(error) = guards::give_place(store, &name, slots, run.as_str(), now).await {
+            if let Err(error) = guards::give_slot(store, &name, slots, run.as_str(), now).await {
                 warn!(%run, %error, "cannot give back a request's slot");
             }
         }

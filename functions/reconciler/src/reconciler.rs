@@ -20,6 +20,7 @@ use platform::jenkins::Jenkins;
 use platform::outlets::Outlets;
 use platform::requests::{self, Taken};
 use platform::rows;
+use platform::store::versioned::write_if;
 use platform::store::{OnlyIf, Store, StoreError, Write};
 use platform::sweep_summary::Summary;
 use thiserror::Error;
@@ -100,17 +101,13 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
 
     /// Sweeps once, and ends before the deadline: on schedule, or what somebody requests.
     ///
-    /// # Errors
     /// [`NoSweep`] if the store does not answer at all. What goes wrong later is in the summary.
     pub async fn sweep(&self, wish: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
         // Boxed, here and below: one future made of all of these would be too large to be laid out, and to be moved.
-        match wish.trigger {
-            RunTrigger::Schedule => Box::pin(self.scheduled(wish, deadline)).await,
-            RunTrigger::AdminApi
-            | RunTrigger::CheckRun
-            | RunTrigger::PrComment
-            | RunTrigger::Webhook
-            | RunTrigger::Reconciler => Box::pin(self.requested(wish, deadline)).await,
+        if wish.trigger == RunTrigger::Schedule {
+            Box::pin(self.scheduled(wish, deadline)).await
+        } else {
+            Box::pin(self.requested(wish, deadline)).await
         }
     }
 
@@ -179,11 +176,8 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
     async fn open_run(&self, wish: &Wish, deadline: Timestamp, now: Timestamp) -> Result<Option<Run>, StoreError> {
         let run = started_run(wish, deadline, now);
         let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
-        match self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Absent }], now).await {
-            Ok(()) => Ok(Some(run)),
-            Err(StoreError::Refused(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let first = write_if(self.store(), Write::Put { key, item, only_if: OnlyIf::Absent }, now).await?;
+        Ok(first.then_some(run))
     }
 }
 

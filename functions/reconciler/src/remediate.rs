@@ -183,11 +183,10 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
                 None => None,
             };
         }
-        let vulnerability = match &record.vulnerability_id {
-            Some(id) if live.mergeable == Mergeable::Conflicting && !busy => {
-                Some(lookup::vulnerability(self.cx.store(), &record.id.repo, &record.base_branch, id, now).await?)
-            }
-            Some(_) | None => None,
+        let vulnerability = if live.mergeable == Mergeable::Conflicting && !busy {
+            lookup::vulnerability_of(self.cx.store(), record, now).await?
+        } else {
+            None
         };
         let case = Case { record, live: Some(&live), vulnerability: vulnerability.as_ref(), policy, now };
         Ok((classify(&case), vulnerability))
@@ -237,21 +236,12 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
 
     /// The history, if it may be needed: only the mail about an escalation has it.
     async fn story_for(&self, record: &Record, diagnosis: &Diagnosis) -> Result<Story, StoreError> {
-        let may_escalate = match diagnosis.classification {
-            Classification::NeedsIntervention | Classification::CloseAndReopen => true,
-            Classification::UpdateBranch
-            | Classification::RetryChecks
-            | Classification::RetriggerPolicyBot
-            | Classification::RetriggerSodCheck
-            | Classification::RetriggerApproverBot
-            | Classification::RetriggerMerge
-            | Classification::NoAction => record.refused.is_some(),
-        };
+        let escalates = [Classification::NeedsIntervention, Classification::CloseAndReopen];
+        let may_escalate = escalates.contains(&diagnosis.classification) || record.refused.is_some();
         if may_escalate { history::of(self.cx.store(), &record.id, self.cx.now()).await } else { Ok(Story::default()) }
     }
 }
 
-/// What became of a diagnosis.
 fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> VisitOutcome {
     let Some(record) = &applied.record else {
         let skip = if applied.outcome == Outcome::Duplicate { Skip::NoAction } else { Skip::Overtaken };

@@ -1,8 +1,6 @@
 //! Runs whose message was lost, whose worker is gone, or whose proof did not come: their message is sent again, or they
 //! are ended. Every run that is left here gets a later due date.
 
-use std::time::Duration;
-
 use domain::backoff::Failure;
 use domain::breaker::ProbeOutcome;
 use domain::event::{Happened, RemedyNews};
@@ -13,8 +11,7 @@ use jiff::SignedDuration;
 use platform::breaker::{self, Ended};
 use platform::engine::{EngineError, replacement};
 use platform::lookup;
-use platform::outlets::message::Message;
-use platform::outlets::{Content, Outlets, Parcel};
+use platform::outlets::{Outlets, Parcel};
 use platform::rows;
 use platform::store::{OnlyIf, Store, StoreError};
 use platform::sweep_summary::Summary;
@@ -75,7 +72,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
                 // Its due date first: a sweep that dies here costs a minute, two that meet send once.
                 let loaded = run.version;
                 let again = run.resent(now);
-                self.cx.put_run(&again, loaded).await.map_err(EngineError::Store)?;
+                self.cx.put_run(&again, loaded).await?;
                 self.send_again(&again).await;
                 Ok(())
             }
@@ -94,7 +91,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
                     if run.version == loaded {
                         return Ok(());
                     }
-                    self.cx.put_run(&run, loaded).await.map_err(EngineError::Store)
+                    Ok(self.cx.put_run(&run, loaded).await?)
                 }
             },
             Recovery::Fail(error) => self.expire(run, &error).await,
@@ -104,7 +101,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
     /// A run that goes to the Car Bridge once more is due again in a minute, unless somebody moves it on before.
     async fn resume(&mut self, run: &Run) -> Result<(), EngineError> {
         let as_found = OnlyIf::Version(run.version);
-        defer(self.cx, rows::run_key(&run.id), RUN_AGAIN, as_found).await.map_err(EngineError::Store)?;
+        defer(self.cx, rows::run_key(&run.id), RUN_AGAIN, as_found).await?;
         self.send_again(run).await;
         Ok(())
     }
@@ -112,9 +109,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
     /// The Car Bridge gets the same message once more; it knows by the run what was done.
     async fn send_again(&mut self, run: &Run) {
         let Some(message) = run.message() else { return };
-        let content =
-            Content::Queue { repo: message.repo.clone(), message: Message::Command(message), delay: Duration::ZERO };
-        let parcel = Parcel { id: format!("{}#{}", run.id, run.version), what: content };
+        let parcel = Parcel::command(format!("{}#{}", run.id, run.version), message);
         match self.cx.engine.outlets().send_now(parcel).await {
             Ok(()) => self.summary.resent += 1,
             // It is due again in a minute.
@@ -124,20 +119,12 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
 
     /// A run past its deadline fails, unless all that was missing is the link to the replacement it waits for.
     async fn expire(&mut self, run: Run, error: &RunError) -> Result<(), EngineError> {
-        let news = match error {
-            RunError::WaitExpired { .. } => RemedyNews::Overdue,
-            RunError::InvalidTransition { .. }
-            | RunError::TerminalState { .. }
-            | RunError::Orphaned { .. }
-            | RunError::ResumeFailed { .. }
-            | RunError::Leased { .. }
-            | RunError::NotCancelled { .. } => {
-                RemedyNews::Failed { error: error.to_string(), failure: Failure::TimedOut }
-            }
-        };
-        if news == RemedyNews::Overdue && self.is_replaced(&run).await? {
+        let overdue = matches!(error, RunError::WaitExpired { .. });
+        if overdue && self.is_replaced(&run).await? {
             return Ok(());
         }
+        let failed = RemedyNews::Failed { error: error.to_string(), failure: Failure::TimedOut };
+        let news = if overdue { RemedyNews::Overdue } else { failed };
         self.end(run, news, error.to_string()).await
     }
 
@@ -156,14 +143,14 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
             let loaded = still.version;
             let context = TransitionContext::new(Initiator::Timeout, now).because("past its date");
             if let Ok(failed) = still.clone().fail("left behind", error, context) {
-                self.cx.put_run(&failed, loaded).await.map_err(EngineError::Store)?;
+                self.cx.put_run(&failed, loaded).await?;
             }
         } else if !still.state.is_terminal() {
             // It was given more time: nothing has failed yet.
             return Ok(());
         }
         self.summary.expired += 1;
-        self.count_failure(&run).await.map_err(EngineError::Store)
+        Ok(self.count_failure(&run).await?)
     }
 
     /// Whether the replacement that a close-and-reopen waits for exists, and only nobody has linked it.

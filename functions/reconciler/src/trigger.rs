@@ -27,7 +27,6 @@ pub struct Wish {
 
 impl Wish {
     /// A slot of a schedule is one sweep, however often its event comes.
-    #[must_use]
     pub fn scheduled(schedule: &str, slot: Timestamp, holder: impl Into<String>) -> Self {
         let minute = domain::breaker::minute_of(slot);
         Self {
@@ -42,8 +41,6 @@ impl Wish {
         }
     }
 
-    /// A sweep that somebody requests now.
-    #[must_use]
     pub fn requested(run: RunId, scope: Scope, dry_run: bool, holder: impl Into<String>) -> Self {
         let trigger = RunTrigger::AdminApi;
         Self { run, holder: holder.into(), trigger, requested_by: None, key: None, scope, dry_run, at: None }

@@ -22,9 +22,7 @@ use crate::visit::VisitOutcome;
 
 /// What is known of a pull request after GitHub was asked.
 enum Verified {
-    /// Its visit is over.
     Over(VisitOutcome),
-    /// It is stale all the same.
     Stale(Box<Record>, Live),
 }
 
@@ -32,7 +30,6 @@ struct VisitReport {
     pr: PrId,
     verified: Verified,
     events: Vec<Event>,
-    /// Whether GitHub has shown it.
     compared: bool,
 }
 

@@ -59,7 +59,6 @@ impl VisitOutcome {
 #[derive(Default)]
 pub(crate) struct Visits {
     pub(crate) compared: BTreeSet<PrId>,
-    /// What observe mode would have done.
     pub(crate) week: Week,
 }
 

@@ -28,8 +28,6 @@ struct Report<'a> {
     occurred_at: Soft<Timestamp>,
 }
 
-/// Reads a bot's report.
-#[must_use]
 pub(crate) fn read(body: &[u8], policies: &Policies) -> Reading {
     reading(parse(body).and_then(|report| translate(&report, policies)))
 }

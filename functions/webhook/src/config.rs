@@ -8,9 +8,6 @@ use crate::handler::Senders;
 use crate::signature::Secrets;
 
 /// The secrets of a variable, `current` or `current,previous`; `None` if it is not set.
-///
-/// # Errors
-/// [`ConfigError::Invalid`] if it is set to nothing usable.
 pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Option<Secrets>, ConfigError> {
     let Some(text) = environment.get(name) else { return Ok(None) };
     if text.starts_with("secret:") {
@@ -20,9 +17,6 @@ pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Opt
 }
 
 /// The secrets of everybody who may send webhooks.
-///
-/// # Errors
-/// [`ConfigError`] if GitHub's is not set, or one is not usable.
 pub fn senders(environment: &impl Environment) -> Result<Senders, ConfigError> {
     const GITHUB: &str = "SUTURE_WEBHOOK_SECRET";
     Ok(Senders {
@@ -32,10 +26,6 @@ pub fn senders(environment: &impl Environment) -> Result<Senders, ConfigError> {
     })
 }
 
-/// Who Suture is on GitHub.
-///
-/// # Errors
-/// [`ConfigError::Invalid`] if the App's id is not a number.
 pub fn own(environment: &impl Environment) -> Result<Own, ConfigError> {
     let app_id = environment.get("SUTURE_GITHUB_APP_ID").map(|id| clients::app_id(&id)).transpose()?;
     Ok(Own { app_id, login: environment.get("SUTURE_GITHUB_LOGIN") })

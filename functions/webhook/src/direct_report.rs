@@ -7,7 +7,6 @@ use jiff::Timestamp;
 
 use crate::github::{About, News, NoFact, Reading, Told};
 
-/// What a report comes to.
 pub(crate) fn reading(told: Result<Told, NoFact>) -> Reading {
     match told {
         Ok(told) => Reading::Told(Box::new(told)),

@@ -27,9 +27,7 @@ pub const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct Senders {
     pub github: Secrets,
-    /// That of Jenkins' notifications.
     pub jenkins: Option<Secrets>,
-    /// That of the bots.
     pub bot: Option<Secrets>,
 }
 
@@ -200,9 +198,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 /// Why there is no answer to give.
 enum Failed {
-    /// It is turned away.
     Turned(Problem),
-    /// Nothing durable could be done.
     Store(IntakeError),
 }
 

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use domain::command::CommandMessage;
 use domain::comment::sweep as words;
 use domain::decide::Outcome;
 use domain::event::{Fact, Happened};
@@ -32,44 +33,28 @@ use platform::store::{Key, Store, StoreError};
 
 /// Facts of one message that are applied at once; a commit can be the head of many pull requests.
 const MOST_AT_ONCE: usize = 50;
-/// The window of the limit.
 const WINDOW_SECS: i64 = 60;
 /// How long a fact waits that others kept overtaking, or that came with too many others.
 const SHORT_WAIT: Duration = Duration::from_secs(10);
 /// The queue can put nothing off for longer.
 const LONGEST_WAIT_SECS: u64 = 900;
 
-/// What became of what was told, in one word; the words are those of the answer (design §9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Status {
-    /// It does not concern us.
-    Ignored,
-    Duplicate,
-    Superseded,
-    /// It waits on the queue, to be applied later.
-    Throttled,
-    /// A command is on its way.
-    CommandQueued,
-    Applied,
-    /// It is recorded, but does not fit; GitHub will be asked.
-    Anomaly,
+domain::named! {
+    /// What became of what was told, in one word; the words are those of the answer (design §9).
+    pub enum Status {
+        Ignored = "ignored",
+        Duplicate = "duplicate_ignored",
+        Superseded = "superseded",
+        /// It waits on the queue, to be applied later.
+        Throttled = "throttled_delayed",
+        CommandQueued = "command_queued",
+        Applied = "applied",
+        /// It is recorded, but does not fit; GitHub will be asked.
+        Anomaly = "anomaly",
+    }
 }
 
 impl Status {
-    /// As the answer has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ignored => "ignored",
-            Self::Duplicate => "duplicate_ignored",
-            Self::Superseded => "superseded",
-            Self::Throttled => "throttled_delayed",
-            Self::CommandQueued => "command_queued",
-            Self::Applied => "applied",
-            Self::Anomaly => "anomaly",
-        }
-    }
-
     fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Applied => Self::Applied,
@@ -87,7 +72,6 @@ pub struct Taken {
     /// The weightiest of all that became of it.
     pub status: Status,
     pub reason: String,
-    /// For each pull request.
     pub each: Vec<One>,
     /// The run of the request that it became.
     pub run: Option<RunId>,
@@ -95,7 +79,6 @@ pub struct Taken {
 
 impl Taken {
     /// Something that is about no pull request in particular.
-    #[must_use]
     pub fn said(status: Status, reason: String) -> Self {
         Self { status, reason, each: Vec::new(), run: None }
     }
@@ -109,7 +92,6 @@ pub struct One {
     pub reason: String,
     /// The state left and the state reached, if it changed.
     pub change: Option<(State, State)>,
-    /// How often it was decided.
     pub tries: u32,
     /// The run this was the proof or the end of, or that it opened.
     pub run: Option<RunId>,
@@ -185,18 +167,8 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         if self.engine.load(&pr, now).await?.is_none() {
             return Ok(one(pr.clone(), Status::Ignored, format!("{pr} is not known here")));
         }
-        let parcels: Vec<Parcel> = told
-            .commands
-            .iter()
-            .map(|command| Parcel {
-                id: command.command_id.to_string(),
-                what: Content::Queue {
-                    message: Message::Command(command.clone()),
-                    repo: told.repo.clone(),
-                    delay: Duration::ZERO,
-                },
-            })
-            .collect();
+        let parcel = |command: &CommandMessage| Parcel::command(command.command_id.to_string(), command.clone());
+        let parcels: Vec<Parcel> = told.commands.iter().map(parcel).collect();
         self.send(&parcels).await?;
         let names: Vec<&str> = told.commands.iter().map(|command| command.command.name()).collect();
         let commands = told.commands.iter().map(|command| command.command_id.clone()).collect();
@@ -357,7 +329,6 @@ impl<S: Store, O: Outlets> Intake<S, O> {
     }
 }
 
-/// The counter of one repository's minute.
 fn limit_key(repo: &RepoName, minute: i64) -> Key {
     Key::state(format!("LIMIT#webhook#{repo}#{minute}"))
 }

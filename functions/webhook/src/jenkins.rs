@@ -62,7 +62,6 @@ struct Parameters<'a> {
     head: Text<'a>,
 }
 
-#[must_use]
 pub(crate) fn read(body: &[u8], policies: &Policies) -> Reading {
     reading(parse(body).and_then(|notification| translate(&notification, policies)))
 }

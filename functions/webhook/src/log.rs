@@ -39,7 +39,6 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| cut(text, MAX_NAME))
 }
 
-/// It was taken in.
 pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> Line {
     let mut line = begin(seen, now, ms)
         .with("level", "INFO")
@@ -73,7 +72,6 @@ pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> 
     statuses.chunk_by(|a, b| a == b).fold(line, |line, same| line.count(counter(same[0]), same.len() as u64))
 }
 
-/// It was turned away.
 pub(crate) fn rejected(seen: &Seen<'_>, problem: &Problem, now: Timestamp) -> Line {
     // Anybody can be turned away, as often as they like: what they send is neither repeated nor long.
     Line::new(FUNCTION, now)
@@ -86,7 +84,6 @@ pub(crate) fn rejected(seen: &Seen<'_>, problem: &Problem, now: Timestamp) -> Li
         )
 }
 
-/// Nothing durable could be done.
 pub(crate) fn failed(seen: &Seen<'_>, error: &IntakeError, now: Timestamp, ms: u64) -> Line {
     begin(seen, now, ms).count("failed", 1).with("level", "ERROR").with("error", cut(&error.to_string(), MAX_REASON))
 }

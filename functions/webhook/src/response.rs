@@ -11,7 +11,6 @@ pub struct Problem {
     pub status: StatusCode,
     /// The code, which programs may rely on.
     pub code: &'static str,
-    /// What happened, and what to do.
     pub detail: String,
 }
 
@@ -20,30 +19,25 @@ impl Problem {
         Self { status, code, detail: detail.into() }
     }
 
-    /// There is nothing here.
     pub(crate) fn not_found() -> Self {
         let detail = "there is nothing here: webhooks go to /webhook/github, /webhook/jenkins or /webhook/bot";
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", detail)
     }
 
-    /// Only POST is understood.
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "webhooks are sent by POST")
     }
 
-    /// The body is too large.
     pub(crate) fn too_large(limit: usize) -> Self {
         let detail = format!("the body is larger than {limit} bytes: a sweep will find what it says");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", detail)
     }
 
-    /// The sender is not believed.
     pub(crate) fn distrusted(why: impl std::fmt::Display) -> Self {
         let detail = format!("{why}: sender and receiver must have the same secret");
         Self::new(StatusCode::UNAUTHORIZED, "SIGNATURE_INVALID", detail)
     }
 
-    /// Whether the sender is not believed.
     pub(crate) fn is_distrust(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED
     }
@@ -53,7 +47,6 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "WEBHOOK_MALFORMED", why)
     }
 
-    /// Nothing durable could be done.
     pub(crate) fn unavailable() -> Self {
         let detail = "it could not be stored: deliver it again later";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "TEMPORARILY_UNAVAILABLE", detail)
@@ -68,7 +61,6 @@ impl Problem {
     }
 }
 
-/// What became of it.
 pub(crate) fn taken(taken: &Taken) -> Response<String> {
     let body = json!({"status": taken.status.name(), "reason": taken.reason});
     answer(StatusCode::OK, "application/json", body.to_string())

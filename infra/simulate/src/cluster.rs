@@ -276,7 +276,8 @@ impl Cluster {
         let build = |boundary: &ProcessBoundary| self.functions.bridge(boundary);
         let (_, answer) = self
             .invoke(&self.bridges, Function::CarBridge, build, BRIDGE_LIMIT, async |boundary, bridge| {
-                car_bridge::handle(bridge, sqs_event(&batch), &log_of(boundary), || boundary.now()).await
+                car_bridge::handle(bridge, sqs_event(&batch), &log_of(boundary), || boundary.now(), Timestamp::MAX)
+                    .await
             })
             .await;
         if let Some(answer) = answer {

@@ -15,7 +15,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// How long to wait after this many attempts; nothing after none.
-    #[must_use]
     pub fn delay(&self, attempt: u32) -> SignedDuration {
         let Some(doublings) = attempt.checked_sub(1) else {
             return SignedDuration::ZERO;
@@ -28,7 +27,6 @@ impl Schedule {
 }
 
 /// The jitter seed of one attempt at something that has a name, such as (delivery id, attempt).
-#[must_use]
 pub fn seed_of(text: &str, attempt: u32) -> u64 {
     spread(fnv1a(text.as_bytes()) ^ u64::from(attempt))
 }
@@ -49,7 +47,6 @@ fn spread(seed: u64) -> u64 {
 /// Why an attempt did not succeed, as far as the next attempt cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
-    /// No connection, or it broke.
     Unreachable,
     /// No answer in time; what was asked may have happened, so the repeat asks its probe first.
     TimedOut,
@@ -63,7 +60,6 @@ pub enum Failure {
     Blocked,
     /// Secrets were found in what would be sent.
     SecretsDetected,
-    /// A scan found something.
     ScanFailed,
     /// It was understood and found wrong: validation failed, a merge conflict, no such pull request.
     Invalid,
@@ -88,7 +84,6 @@ impl Failure {
 
     /// Whether the cause may pass by itself. A definitive refusal is never repeated: the answer would be the same, and
     /// asking again is noise at best.
-    #[must_use]
     pub fn may_retry(self) -> bool {
         match self {
             Self::Unreachable | Self::TimedOut | Self::Unavailable | Self::Throttled | Self::Contended => true,

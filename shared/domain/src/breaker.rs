@@ -33,7 +33,6 @@ impl BreakerSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BreakerState {
-    /// Normal operation: every remedy passes.
     Closed,
     /// No remedy passes until the cooldown is over; then the first one becomes the probe.
     Open {
@@ -50,14 +49,12 @@ pub enum BreakerState {
         /// The first moment at which the probe counts as lost.
         lease_until: Timestamp,
         since: Timestamp,
-        /// The rate it tripped at.
         failure_rate_percent: u32,
     },
 }
 
 impl BreakerState {
     /// As summaries and the API name it.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -70,7 +67,6 @@ impl BreakerState {
 /// The breaker as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
-    /// Whether remedies may pass.
     pub state: BreakerState,
     /// When it last became CLOSED by a probe or by a person. Only minutes that begin at or after this count: the
     /// cooldown is shorter than the window, and the old failures would trip it again at once. (What happens in the rest
@@ -99,7 +95,6 @@ pub struct Minute {
 }
 
 /// The beginning of the minute in which something happened.
-#[must_use]
 pub fn minute_of(at: Timestamp) -> Timestamp {
     let second = at.as_second();
     Timestamp::from_second(second - second.rem_euclid(60)).unwrap_or(at)
@@ -124,14 +119,11 @@ impl Tally {
         Self { succeeded, failed, rate }
     }
 
-    /// All actions of the window.
-    #[must_use]
     pub fn total(&self) -> u32 {
         self.succeeded.saturating_add(self.failed)
     }
 
     /// The rate as people read it, rounded to the nearest percent.
-    #[must_use]
     pub fn rate_percent(&self) -> u32 {
         let total = u64::from(self.total());
         let percent = (u64::from(self.failed) * 100 + total / 2).checked_div(total).unwrap_or(0);
@@ -148,7 +140,6 @@ impl Tally {
 pub struct Change {
     /// The breaker to store, if it is still as it was read.
     pub breaker: Breaker,
-    /// The line for the log.
     pub log: String,
 }
 
@@ -178,7 +169,6 @@ pub enum ProbeOutcome {
 impl Breaker {
     /// The breaker as it is at this moment: a probe whose lease has run out is OPEN with its cooldown elapsed. Every
     /// other function looks through this one, so nobody has to write that change down.
-    #[must_use]
     pub fn as_of(&self, now: Timestamp) -> Self {
         match &self.state {
             BreakerState::HalfOpen { lease_until, since, failure_rate_percent, .. } if now >= *lease_until => {
@@ -200,7 +190,6 @@ impl Breaker {
     }
 
     /// The beginnings of the minutes that count now, oldest first: what the store has to read.
-    #[must_use]
     pub fn counted_minutes(&self, now: Timestamp, settings: &BreakerSettings) -> Vec<Timestamp> {
         let newest = minute_of(now);
         (0..=i64::from(settings.window_minutes.min(LONGEST_WINDOW_MINUTES)))
@@ -212,7 +201,6 @@ impl Breaker {
 
     /// The outcomes within the window; minutes outside of it are ignored. A run counts once, however often it was
     /// counted, and as failed if it ever failed: one that was accepted and then missed its deadline did not help.
-    #[must_use]
     pub fn tally(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Tally {
         let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for minute in minutes.iter().filter(|minute| self.counts(minute.at, now, settings)) {
@@ -223,7 +211,6 @@ impl Breaker {
     }
 
     /// Trips a closed breaker if more than the threshold of more than the minimum failed; both strictly (seed §15).
-    #[must_use]
     pub fn evaluate(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Option<Change> {
         match self.state {
             BreakerState::Closed => {}
@@ -241,7 +228,6 @@ impl Breaker {
 
     /// Whether this run's remedy may be dispatched now. A redelivery of the probe itself is allowed: refusing it would
     /// leave the breaker waiting for an outcome that cannot come.
-    #[must_use]
     pub fn may_dispatch(&self, run: &RunId, now: Timestamp, settings: &BreakerSettings) -> Permit {
         match self.as_of(now).state {
             BreakerState::Closed => Permit::Allowed,
@@ -260,7 +246,6 @@ impl Breaker {
 
     /// What the end of a run's remedy makes of the breaker; `None` if it changes nothing, because the run is not the
     /// probe or its lease has run out.
-    #[must_use]
     pub fn probe_ended(
         &self,
         run: &RunId,
@@ -279,7 +264,6 @@ impl Breaker {
     }
 
     /// CLOSED with an empty window, whatever it was: a person says that the trouble is over.
-    #[must_use]
     pub fn reset(&self, now: Timestamp) -> Self {
         Self { state: BreakerState::Closed, window_starts_at: now, trips: self.trips }
     }

@@ -38,14 +38,10 @@ pub struct RetryCounts {
 }
 
 impl RetryCounts {
-    /// Whether nothing has been tried.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The count of one strategy.
-    #[must_use]
     pub fn of(&self, strategy: Strategy) -> u32 {
         match strategy {
             Strategy::Rebuild => self.rebuild,
@@ -151,9 +147,6 @@ impl fmt::Display for Exhausted {
 /// Whether one more attempt is allowed. Only the strategy at hand and the lifetime cap are asked: a spent budget of
 /// another strategy is no reason to give up on this one (rule 9). `on_vulnerability` is what the vulnerability's own row
 /// has counted for close-and-reopen, over all its pull requests.
-///
-/// # Errors
-/// The budget that is used up.
 pub fn check(
     policy: &Policy,
     strategy: Strategy,
@@ -161,15 +154,8 @@ pub fn check(
     lifetime: u32,
     on_vulnerability: u32,
 ) -> Result<(), Exhausted> {
-    let count = match strategy {
-        Strategy::CloseAndReopen => counts.of(strategy).max(on_vulnerability),
-        Strategy::Rebuild
-        | Strategy::BranchUpdate
-        | Strategy::RetriggerPolicyBot
-        | Strategy::RetriggerApproverBot
-        | Strategy::RetriggerAutomergeBot
-        | Strategy::RetriggerSodCheck => counts.of(strategy),
-    };
+    let elsewhere = if strategy == Strategy::CloseAndReopen { on_vulnerability } else { 0 };
+    let count = counts.of(strategy).max(elsewhere);
     let max = policy.budget(strategy);
     if count >= max {
         return Err(Exhausted { what: strategy.name(), count, max });

@@ -1,8 +1,6 @@
 //! Who carries out each remedy, and what a request on the event bus looks like. Only names and shapes: the Car Bridge does the
 //! sending.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::id::{EffectId, RepoName, RunId, Sha};
@@ -11,40 +9,27 @@ use crate::state::Strategy;
 /// The `source` of every event Suture puts on the bus.
 pub const BUS_SOURCE: &str = "suture";
 
-/// Who carries out a remedy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Target {
-    Jenkins,
-    /// Policy Bot, over the bus.
-    PolicyBot,
-    /// The separation-of-duties validator, over the bus.
-    SodValidator,
-    /// Approver Bot, over the bus.
-    ApproverBot,
-    /// Automerge Bot, over the bus.
-    AutomergeBot,
-    #[serde(rename = "github")]
-    GitHub,
-    /// CodeGenie, which opens pull requests, over the bus.
-    #[serde(rename = "codegenie")]
-    CodeGenie,
+named! {
+    /// Who carries out a remedy.
+    pub enum Target {
+        Jenkins = "jenkins",
+        /// Policy Bot, over the bus.
+        PolicyBot = "policy-bot",
+        /// The separation-of-duties validator, over the bus.
+        SodValidator = "sod-validator",
+        /// Approver Bot, over the bus.
+        ApproverBot = "approver-bot",
+        /// Automerge Bot, over the bus.
+        AutomergeBot = "automerge-bot",
+        GitHub = "github",
+        /// CodeGenie, which opens pull requests, over the bus.
+        CodeGenie = "codegenie",
+    }
 }
 
 impl Target {
-    pub const ALL: [Self; 7] = [
-        Self::Jenkins,
-        Self::PolicyBot,
-        Self::SodValidator,
-        Self::ApproverBot,
-        Self::AutomergeBot,
-        Self::GitHub,
-        Self::CodeGenie,
-    ];
-
     /// Who carries out this strategy. For close-and-reopen: who is asked for the fresh pull request, once GitHub has closed the
     /// old one.
-    #[must_use]
     pub fn of(strategy: Strategy) -> Self {
         match strategy {
             Strategy::RetriggerPolicyBot => Self::PolicyBot,
@@ -57,22 +42,7 @@ impl Target {
         }
     }
 
-    /// The target as logs and events spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Jenkins => "jenkins",
-            Self::PolicyBot => "policy-bot",
-            Self::SodValidator => "sod-validator",
-            Self::ApproverBot => "approver-bot",
-            Self::AutomergeBot => "automerge-bot",
-            Self::GitHub => "github",
-            Self::CodeGenie => "codegenie",
-        }
-    }
-
     /// What is put on the bus for it; nothing for those we call directly.
-    #[must_use]
     pub fn detail_type(self) -> Option<DetailType> {
         match self {
             Self::PolicyBot => Some(DetailType::PolicyEvaluationRequested),
@@ -85,55 +55,20 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// What an event on the bus asks for: its `detail-type`. Bots match their rules on these names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum DetailType {
-    PolicyEvaluationRequested,
-    /// The SOD validator: check.
-    SodCheckRequested,
-    /// Approver Bot: look, and approve if you may.
-    ApprovalRequested,
-    /// Automerge Bot: merge if you may.
-    MergeRequested,
-    /// CodeGenie: open a fresh pull request for this vulnerability.
-    PullRequestRequested,
-    /// Our own reconciler: look at this pull request now. No command leads here; the engine sends it.
-    ReconcileRequested,
-}
-
-impl DetailType {
-    pub const ALL: [Self; 6] = [
-        Self::PolicyEvaluationRequested,
-        Self::SodCheckRequested,
-        Self::ApprovalRequested,
-        Self::MergeRequested,
-        Self::PullRequestRequested,
-        Self::ReconcileRequested,
-    ];
-
-    /// The name on the bus.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PolicyEvaluationRequested => "PolicyEvaluationRequested",
-            Self::SodCheckRequested => "SodCheckRequested",
-            Self::ApprovalRequested => "ApprovalRequested",
-            Self::MergeRequested => "MergeRequested",
-            Self::PullRequestRequested => "PullRequestRequested",
-            Self::ReconcileRequested => "ReconcileRequested",
-        }
-    }
-}
-
-impl fmt::Display for DetailType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// What an event on the bus asks for: its `detail-type`. Bots match their rules on these names.
+    pub enum DetailType {
+        PolicyEvaluationRequested = "PolicyEvaluationRequested",
+        /// The SOD validator: check.
+        SodCheckRequested = "SodCheckRequested",
+        /// Approver Bot: look, and approve if you may.
+        ApprovalRequested = "ApprovalRequested",
+        /// Automerge Bot: merge if you may.
+        MergeRequested = "MergeRequested",
+        /// CodeGenie: open a fresh pull request for this vulnerability.
+        PullRequestRequested = "PullRequestRequested",
+        /// Our own reconciler: look at this pull request now. No command leads here; the engine sends it.
+        ReconcileRequested = "ReconcileRequested",
     }
 }
 
@@ -159,7 +94,6 @@ pub struct BusDetail {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestAsk {
     pub repo: RepoName,
-    /// There is none to be replaced.
     pub pr_number: Option<u64>,
     /// Nor a commit it was decided on.
     pub head_sha: Option<Sha>,
@@ -169,13 +103,10 @@ pub struct PullRequestAsk {
     pub run_id: Option<RunId>,
     /// The same in every repetition.
     pub effect_id: EffectId,
-    /// The issue it is for.
     pub issue_number: u64,
 }
 
 impl PullRequestAsk {
-    /// The request for an issue.
-    #[must_use]
     pub fn of_issue(repo: &RepoName, issue: u64, vulnerability: &str, effect: &EffectId) -> Self {
         Self {
             repo: repo.clone(),

@@ -28,7 +28,6 @@ pub const CLOSING: &str = "Closing due to merge conflicts. A new PR will be crea
 pub const DUPLICATE: &str = "duplicate PR exists";
 
 /// A time as people read it: to the minute, in UTC.
-#[must_use]
 pub fn time(at: Timestamp) -> String {
     let text = format!("{at:.0}");
     match text.get(..16) {
@@ -38,7 +37,6 @@ pub fn time(at: Timestamp) -> String {
 }
 
 /// A duration in its two largest units: `3 d 4 h`, `2 h 5 min`, `12 min`, `40 s`.
-#[must_use]
 pub fn duration(span: SignedDuration) -> String {
     let secs = span.as_secs().max(0);
     let (days, hours, minutes) = (secs / 86_400, secs % 86_400 / 3_600, secs % 3_600 / 60);
@@ -53,13 +51,11 @@ pub fn duration(span: SignedDuration) -> String {
 }
 
 /// How long a pull request has been where it is.
-#[must_use]
 pub fn waited(state: State, span: SignedDuration) -> String {
     format!("in {state} for {}", duration(span))
 }
 
 /// One red check, with the rule that excuses it or what it said.
-#[must_use]
 pub fn failed_check(check: &Check) -> String {
     match &check.failure {
         None => format!("`{}` failed and gave no reason", check.name),
@@ -70,8 +66,6 @@ pub fn failed_check(check: &Check) -> String {
     }
 }
 
-/// What Policy Bot said.
-#[must_use]
 pub fn policy_text(record: &Record) -> String {
     let said = record.signals.policy.as_ref().map_or("", |report| report.text.as_str());
     let which = record.substatus.map_or("no reason given", |substatus| substatus.name());
@@ -83,19 +77,16 @@ pub fn policy_text(record: &Record) -> String {
 }
 
 /// Seed §13: a change the table does not allow.
-#[must_use]
 pub fn invalid_transition(pr: &PrId, current: State, new: State, event: EventKind) -> String {
     format!("Invalid transition for PR #{}: {current} → {new} via {event}", pr.number)
 }
 
 /// Seed §9: the record was wrong.
-#[must_use]
 pub fn drift(pr: &PrId, old: State, new: State) -> String {
     format!("State drift detected for PR #{}: table={old}, actual={new}", pr.number)
 }
 
 /// What Suture does, as in "Suture will …".
-#[must_use]
 pub fn action(classification: Classification) -> &'static str {
     match classification {
         Classification::CloseAndReopen => "close it and ask CodeGenie for a fresh pull request",
@@ -110,8 +101,6 @@ pub fn action(classification: Classification) -> &'static str {
     }
 }
 
-/// The diagnosis in one sentence.
-#[must_use]
 pub fn diagnosis(diagnosis: &Diagnosis) -> String {
     let evidence = diagnosis.evidence.join("; ");
     match &diagnosis.overridden {
@@ -121,7 +110,6 @@ pub fn diagnosis(diagnosis: &Diagnosis) -> String {
 }
 
 /// Why a pull request was given up, for its record: the reason first, then the evidence.
-#[must_use]
 pub fn blocked_reason(diagnosis: &Diagnosis) -> String {
     match &diagnosis.overridden {
         Some((_, why)) => why.clone(),
@@ -130,7 +118,6 @@ pub fn blocked_reason(diagnosis: &Diagnosis) -> String {
 }
 
 /// Why automation stopped on a pull request: it was given up, a person holds it, or another one is in the way.
-#[must_use]
 pub fn blocked(record: &Record) -> Option<String> {
     let said = || record.blocked.as_ref().map(|blocked| blocked.reason.clone());
     if record.state == State::NeedsIntervention {
@@ -146,13 +133,11 @@ pub fn blocked(record: &Record) -> Option<String> {
 }
 
 /// Why `/cancel` closes a pull request, as a comment on it.
-#[must_use]
 pub fn abandoned(by: &str) -> String {
     format!("Closed by Suture: {by} gave this fix up with `/cancel`. Suture will not ask for another one.")
 }
 
 /// Where a pull request stands, in a few lines: the answer to `/status`.
-#[must_use]
 pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
     let since = duration(now.duration_since(record.progressed_at));
     let mut lines = vec![format!("**{}** for {since}, on {}.", record.state, record.head_sha.short())];
@@ -183,7 +168,6 @@ pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
 }
 
 /// What is wrong and what comes next: the answer to `/explain`.
-#[must_use]
 pub fn explanation(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
     desk::explanation(record, found, &desk::commands(record, policy, Role::Admin), policy, now)
 }
@@ -191,26 +175,21 @@ pub fn explanation(record: &Record, found: &Diagnosis, policy: &Policy, now: Tim
 /// What was tried and what happened, as the sweep found it; oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Story {
-    /// Remedies: when, what, how it ended.
     pub remedies: Vec<String>,
     /// The last events, one line each.
     pub history: Vec<String>,
 }
 
-/// Why a pull request is held.
-#[must_use]
 pub fn held(by: &str, why: &str) -> String {
     if why.is_empty() { format!("held by {by}") } else { cut(&format!("held by {by}: {why}"), Payload::MAX_TEXT) }
 }
 
 /// What `/resume` answers when a label holds the pull request all the same.
-#[must_use]
 pub fn still_held(label: &str) -> String {
     format!("the label `{label}` still holds it: only people remove that")
 }
 
 /// The mail for a vulnerability whose pull request was closed, and no fresh one came (rule 18).
-#[must_use]
 pub fn missing_replacement(record: &Record, why: &str) -> Notice {
     let (pr, id) = (&record.id, record.vulnerability_id.as_deref().unwrap_or("unknown"));
     let body = format!(
@@ -244,7 +223,6 @@ pub struct Notice {
 const MAX_BODY: usize = 20_000;
 
 /// The mail of seed §10 ESCALATION: what is wrong and why, what was tried, what a person can do.
-#[must_use]
 pub fn escalation(
     record: &Record,
     found: &Diagnosis,

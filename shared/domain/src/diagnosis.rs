@@ -27,44 +27,25 @@ pub struct Case<'a> {
     pub now: Timestamp,
 }
 
-/// What to do (seed §6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Classification {
-    /// Close it, and ask for a fresh pull request.
-    CloseAndReopen,
-    /// Merge the base into the head.
-    UpdateBranch,
-    /// Run the checks again.
-    RetryChecks,
-    RetriggerPolicyBot,
-    /// Ask the SOD validator again.
-    RetriggerSodCheck,
-    RetriggerApproverBot,
-    RetriggerMerge,
-    NeedsIntervention,
-    /// Leave it alone, this time.
-    NoAction,
+named! {
+    /// What to do (seed §6).
+    pub enum Classification {
+        /// Close it, and ask for a fresh pull request.
+        CloseAndReopen = "CLOSE_AND_REOPEN",
+        UpdateBranch = "UPDATE_BRANCH",
+        RetryChecks = "RETRY_CHECKS",
+        RetriggerPolicyBot = "RETRIGGER_POLICY_BOT",
+        /// Ask the SOD validator again.
+        RetriggerSodCheck = "RETRIGGER_SOD_CHECK",
+        RetriggerApproverBot = "RETRIGGER_APPROVER_BOT",
+        RetriggerMerge = "RETRIGGER_MERGE",
+        NeedsIntervention = "NEEDS_INTERVENTION",
+        NoAction = "NO_ACTION",
+    }
 }
 
 impl Classification {
-    /// The name as the seed spells it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CloseAndReopen => "CLOSE_AND_REOPEN",
-            Self::UpdateBranch => "UPDATE_BRANCH",
-            Self::RetryChecks => "RETRY_CHECKS",
-            Self::RetriggerPolicyBot => "RETRIGGER_POLICY_BOT",
-            Self::RetriggerSodCheck => "RETRIGGER_SOD_CHECK",
-            Self::RetriggerApproverBot => "RETRIGGER_APPROVER_BOT",
-            Self::RetriggerMerge => "RETRIGGER_MERGE",
-            Self::NeedsIntervention => "NEEDS_INTERVENTION",
-            Self::NoAction => "NO_ACTION",
-        }
-    }
-
     /// The strategy, and so the budget, behind it.
-    #[must_use]
     pub fn strategy(self) -> Option<Strategy> {
         match self {
             Self::CloseAndReopen => Some(Strategy::CloseAndReopen),
@@ -84,7 +65,6 @@ impl Classification {
 pub struct RuleName {
     /// The seed's number; extended rules are 9a to 9c, since they come before rule 10.
     pub number: &'static str,
-    /// The seed's title, or ours.
     pub title: &'static str,
 }
 
@@ -93,11 +73,9 @@ pub struct RuleName {
 pub struct Diagnosis {
     /// The state it was made in: if the record has moved on, it is void.
     pub state: State,
-    /// The head it was made on.
     pub head_sha: Sha,
     /// What to do, after the budget was looked at.
     pub classification: Classification,
-    /// The rule that matched.
     pub rule: RuleName,
     pub evidence: Vec<String>,
     /// The next rule that would have matched.
@@ -143,7 +121,6 @@ const fn extended(number: &'static str, title: &'static str, look: fn(&Case<'_>)
     Rule { name: RuleName { number, title }, extended: true, look }
 }
 
-/// The rules in priority order.
 const RULES: [Rule; 15] = [
     seed("0", "MERGEABILITY UNKNOWN", mergeability_unknown),
     seed("1", "MERGE CONFLICT DETECTED", merge_conflict),
@@ -166,7 +143,6 @@ const RULES: [Rule; 15] = [
 const MOST_DROPS: u32 = 24;
 
 /// Classifies: the first rule that matches, then the budget (seed §6).
-#[must_use]
 pub fn classify(case: &Case<'_>) -> Diagnosis {
     let mut matching = RULES
         .iter()

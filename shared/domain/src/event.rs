@@ -1,8 +1,6 @@
 //! What happened: the facts that come in (from outside, and Suture's own deeds), and the events the log keeps of them.
 //! What follows from a fact is decided in `decide`.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +19,6 @@ use crate::state::{State, Strategy};
 pub struct Fact {
     /// The delivery id, the command id, or run id + step.
     pub id: EventId,
-    /// To which pull request.
     pub pr: PrId,
     /// When, by the payload: never the clock of whoever received it.
     pub occurred_at: Timestamp,
@@ -38,7 +35,6 @@ pub enum Happened {
     Opened(Described),
     /// A closed pull request was opened again.
     Reopened(Described),
-    /// New commits on the head.
     HeadMoved {
         /// The pull request as it is now.
         described: Described,
@@ -47,7 +43,6 @@ pub enum Happened {
         /// Whether Suture itself pushed (its update-branch merge commit).
         ours: bool,
     },
-    /// Labels, draft, base or text changed.
     Edited(Described),
     /// Closed without a merge.
     Closed {
@@ -64,7 +59,6 @@ pub enum Happened {
     ChecksRequested {
         head: Sha,
     },
-    /// One check or commit status reported.
     Check {
         head: Sha,
         check: Check,
@@ -79,7 +73,6 @@ pub enum Happened {
         /// Whose, and which way.
         approval: Approval,
     },
-    /// Automerge Bot tried, or failed.
     Merge {
         head: Sha,
         report: MergeReport,
@@ -107,17 +100,13 @@ pub enum Happened {
     /// Close-and-reopen has brought about another pull request.
     #[serde(skip)]
     Linked(Link),
-    /// The classifier has spoken.
     #[serde(skip)]
     Diagnosed(Box<Diagnosed>),
-    /// A remedy's target has answered.
     #[serde(skip)]
     Remedy {
         run: RunId,
-        /// What became of it.
         news: RemedyNews,
     },
-    /// A person asked for something.
     #[serde(skip)]
     Commanded(Box<Commanded>),
 }
@@ -136,7 +125,6 @@ pub struct Described {
     pub draft: bool,
     /// The vulnerability it fixes, if its text names one.
     pub vulnerability_id: Option<String>,
-    /// When it was opened.
     pub created_at: Timestamp,
     /// Changed lines, if known.
     pub size: Option<u64>,
@@ -165,7 +153,6 @@ pub enum Link {
 /// A diagnosis on its way to becoming a claim, an escalation, or nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diagnosed {
-    /// What the classifier said.
     pub diagnosis: Diagnosis,
     /// The id the remedy's run will have, if there is one.
     pub run: RunId,
@@ -196,7 +183,6 @@ pub enum RemedyNews {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commanded {
     pub command: Command,
-    /// Where it came from.
     pub source: CommandSource,
     pub by: String,
     /// Whether they may; the sentence says why not.
@@ -226,128 +212,67 @@ pub enum Actor {
     AdminApi,
 }
 
-/// The kinds of events in the log: seed §5, and what the rules of the design need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum EventKind {
-    PrOpened,
-    /// Closed without a merge.
-    PrClosed,
-    /// Merged by anybody but the automerge bot.
-    PrMerged,
-    /// Opened again: a new generation.
-    PrReopened,
-    /// Labels, draft, base or text changed.
-    PrEdited,
-    /// New commits on the head.
-    BranchUpdated,
-    /// The base branch moved.
-    BaseMoved,
-    /// It takes another one's place, or the other way round.
-    PrLinked,
-    ChecksStarted,
-    /// One of several checks reported; the state did not change.
-    CheckReported,
-    /// All required checks are green.
-    ChecksPassed,
-    /// A required check failed.
-    ChecksFailed,
-    PolicyStarted,
-    /// Policy Bot said yes.
-    PolicyPassed,
-    /// Policy Bot said no.
-    PolicyFailed,
-    /// An approver bot approved.
-    ApprovalGranted,
-    /// An approval was taken back.
-    ApprovalDismissed,
-    MergeAttempted,
-    MergeSucceeded,
-    /// Automerge Bot could not.
-    MergeFailed,
-    /// Claimed: update the branch.
-    RemediationBranchUpdate,
-    /// Claimed: run checks again.
-    RemediationRebuild,
-    /// Claimed: wake Policy Bot.
-    RemediationRetriggerPolicy,
-    /// Claimed: ask the SOD validator again.
-    RemediationRetriggerSod,
-    /// Claimed: wake Approver Bot.
-    RemediationRetriggerApprover,
-    /// Claimed: wake Automerge Bot.
-    RemediationRetriggerMerge,
-    /// Claimed: close, and ask for a fresh one.
-    RemediationCloseAndReopen,
-    /// A remedy's target took it.
-    RemediationAccepted,
-    /// A remedy is over: proven, dropped or failed.
-    RemediationEnded,
-    /// Handed to a person.
-    EscalatedNeedsIntervention,
-    /// A person asked for something; the payload says whether it was granted.
-    CommandReceived,
-    /// The record was wrong and GitHub right.
-    StateDriftCorrected,
-    /// Observe mode: this would have been done.
-    WouldRemedy,
-    /// Observe mode: a person would have been called.
-    WouldEscalate,
-    /// All was well for a while after its merge.
-    PostMergeVerified,
-    /// Something was heard that could not be recorded with its consequences; the payload says why.
-    Anomaly,
-}
-
-impl EventKind {
-    /// The name in the log.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PrOpened => "PR_OPENED",
-            Self::PrClosed => "PR_CLOSED",
-            Self::PrMerged => "PR_MERGED",
-            Self::PrReopened => "PR_REOPENED",
-            Self::PrEdited => "PR_EDITED",
-            Self::BranchUpdated => "BRANCH_UPDATED",
-            Self::BaseMoved => "BASE_MOVED",
-            Self::PrLinked => "PR_LINKED",
-            Self::ChecksStarted => "CHECKS_STARTED",
-            Self::CheckReported => "CHECK_REPORTED",
-            Self::ChecksPassed => "CHECKS_PASSED",
-            Self::ChecksFailed => "CHECKS_FAILED",
-            Self::PolicyStarted => "POLICY_STARTED",
-            Self::PolicyPassed => "POLICY_PASSED",
-            Self::PolicyFailed => "POLICY_FAILED",
-            Self::ApprovalGranted => "APPROVAL_GRANTED",
-            Self::ApprovalDismissed => "APPROVAL_DISMISSED",
-            Self::MergeAttempted => "MERGE_ATTEMPTED",
-            Self::MergeSucceeded => "MERGE_SUCCEEDED",
-            Self::MergeFailed => "MERGE_FAILED",
-            Self::RemediationBranchUpdate => "REMEDIATION_BRANCH_UPDATE",
-            Self::RemediationRebuild => "REMEDIATION_REBUILD",
-            Self::RemediationRetriggerPolicy => "REMEDIATION_RETRIGGER_POLICY",
-            Self::RemediationRetriggerSod => "REMEDIATION_RETRIGGER_SOD",
-            Self::RemediationRetriggerApprover => "REMEDIATION_RETRIGGER_APPROVER",
-            Self::RemediationRetriggerMerge => "REMEDIATION_RETRIGGER_MERGE",
-            Self::RemediationCloseAndReopen => "REMEDIATION_CLOSE_AND_REOPEN",
-            Self::RemediationAccepted => "REMEDIATION_ACCEPTED",
-            Self::RemediationEnded => "REMEDIATION_ENDED",
-            Self::EscalatedNeedsIntervention => "ESCALATED_NEEDS_INTERVENTION",
-            Self::CommandReceived => "COMMAND_RECEIVED",
-            Self::StateDriftCorrected => "STATE_DRIFT_CORRECTED",
-            Self::WouldRemedy => "WOULD_REMEDY",
-            Self::WouldEscalate => "WOULD_ESCALATE",
-            Self::PostMergeVerified => "POST_MERGE_VERIFIED",
-            Self::Anomaly => "ANOMALY",
-        }
+named! {
+    /// The kinds of events in the log: seed §5, and what the rules of the design need.
+    pub enum EventKind {
+        PrOpened = "PR_OPENED",
+        /// Closed without a merge.
+        PrClosed = "PR_CLOSED",
+        /// Merged by anybody but the automerge bot.
+        PrMerged = "PR_MERGED",
+        /// Opened again: a new generation.
+        PrReopened = "PR_REOPENED",
+        PrEdited = "PR_EDITED",
+        BranchUpdated = "BRANCH_UPDATED",
+        BaseMoved = "BASE_MOVED",
+        /// It takes another one's place, or the other way round.
+        PrLinked = "PR_LINKED",
+        ChecksStarted = "CHECKS_STARTED",
+        /// One of several checks reported; the state did not change.
+        CheckReported = "CHECK_REPORTED",
+        /// All required checks are green.
+        ChecksPassed = "CHECKS_PASSED",
+        ChecksFailed = "CHECKS_FAILED",
+        PolicyStarted = "POLICY_STARTED",
+        PolicyPassed = "POLICY_PASSED",
+        PolicyFailed = "POLICY_FAILED",
+        ApprovalGranted = "APPROVAL_GRANTED",
+        /// An approval was taken back.
+        ApprovalDismissed = "APPROVAL_DISMISSED",
+        MergeAttempted = "MERGE_ATTEMPTED",
+        MergeSucceeded = "MERGE_SUCCEEDED",
+        MergeFailed = "MERGE_FAILED",
+        RemediationBranchUpdate = "REMEDIATION_BRANCH_UPDATE",
+        RemediationRebuild = "REMEDIATION_REBUILD",
+        RemediationRetriggerPolicy = "REMEDIATION_RETRIGGER_POLICY",
+        /// Claimed: ask the SOD validator again.
+        RemediationRetriggerSod = "REMEDIATION_RETRIGGER_SOD",
+        RemediationRetriggerApprover = "REMEDIATION_RETRIGGER_APPROVER",
+        RemediationRetriggerMerge = "REMEDIATION_RETRIGGER_MERGE",
+        /// Claimed: close, and ask for a fresh one.
+        RemediationCloseAndReopen = "REMEDIATION_CLOSE_AND_REOPEN",
+        RemediationAccepted = "REMEDIATION_ACCEPTED",
+        /// A remedy is over: proven, dropped or failed.
+        RemediationEnded = "REMEDIATION_ENDED",
+        EscalatedNeedsIntervention = "ESCALATED_NEEDS_INTERVENTION",
+        /// A person asked for something; the payload says whether it was granted.
+        CommandReceived = "COMMAND_RECEIVED",
+        /// The record was wrong and GitHub right.
+        StateDriftCorrected = "STATE_DRIFT_CORRECTED",
+        /// Observe mode: this would have been done.
+        WouldRemedy = "WOULD_REMEDY",
+        /// Observe mode: a person would have been called.
+        WouldEscalate = "WOULD_ESCALATE",
+        /// All was well for a while after its merge.
+        PostMergeVerified = "POST_MERGE_VERIFIED",
+        /// Something was heard that could not be recorded with its consequences; the payload says why.
+        Anomaly = "ANOMALY",
     }
 }
 
 impl EventKind {
     /// Whether it tells a part of the story even where the state stays: what people want to read the next morning. What
     /// only fills in the picture (one check of many, an edited label) is left to the log of its pull request.
-    #[must_use]
     pub fn is_notable(self) -> bool {
         match self {
             Self::PrOpened
@@ -390,15 +315,8 @@ impl EventKind {
     }
 
     /// The strategy whose claim it is, if it is one.
-    #[must_use]
     pub fn claims(self) -> Option<Strategy> {
         Strategy::ALL.into_iter().find(|strategy| remedy::of(*strategy).event == self)
-    }
-}
-
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -421,25 +339,21 @@ pub struct Event {
     /// A small extract, never the raw webhook.
     #[serde(default)]
     pub payload: Payload,
-    /// When the log may forget it.
     pub ttl: Timestamp,
 }
 
 impl Event {
     /// The sort key: `<occurred_at, RFC 3339, exactly 3 decimals>#<event id>#<hop>`.
-    #[must_use]
     pub fn sort_key(&self) -> String {
         format!("{:.3}#{}#{}", self.occurred_at, self.id, self.hop)
     }
 
     /// Whether the story of its day has it: it changed the state, or is notable all the same.
-    #[must_use]
     pub fn is_of_the_day(&self) -> bool {
         self.to.is_some() || self.kind.is_notable()
     }
 
     /// Whether it is the end of a remedy that helped: proven by the event it expected, and not by the failure it was to cure.
-    #[must_use]
     pub fn is_healed(&self) -> bool {
         self.kind == EventKind::RemediationEnded
             && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
@@ -454,16 +368,13 @@ pub struct Payload {
     /// One or two sentences: the reason, the failure text, what was missed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// The commit it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<Sha>,
     /// The check, the rule or the command it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The person or bot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The run it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// Why this event did not change the state although it should have (seed §13 step 3).
@@ -482,14 +393,12 @@ impl Payload {
     pub const MAX_TEXT: usize = 300;
 
     /// A payload of one text, cut to size.
-    #[must_use]
     pub fn text(text: &str) -> Self {
         Self { text: cut(text, Self::MAX_TEXT), ..Self::default() }
     }
 }
 
 /// The first `max` characters, with an ellipsis if something is missing.
-#[must_use]
 pub fn cut(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         None => text.to_owned(),

@@ -28,19 +28,16 @@ pub struct RepoName(String);
 
 impl RepoName {
     /// The part before the slash.
-    #[must_use]
     pub fn owner(&self) -> &str {
         self.0.split_once('/').map_or("", |(owner, _)| owner)
     }
 
     /// The part after the slash.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, name)| name)
     }
 
     /// The whole, `owner/name`.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -96,7 +93,6 @@ pub struct PrId {
 
 impl PrId {
     /// The pull request with this number in this repository.
-    #[must_use]
     pub fn new(repo: RepoName, number: u64) -> Self {
         Self { repo, number }
     }
@@ -144,13 +140,11 @@ impl fmt::Display for PrId {
 pub struct Sha(String);
 
 impl Sha {
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The first seven digits, as people read them.
-    #[must_use]
     pub fn short(&self) -> &str {
         self.0.get(..7).unwrap_or(&self.0)
     }
@@ -197,14 +191,10 @@ macro_rules! opaque {
         pub struct $name(String);
 
         impl $name {
-            /// Wraps the name as it is.
-            #[must_use]
             pub fn new(text: impl Into<String>) -> Self {
                 Self(text.into())
             }
 
-            /// The name as it is.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }

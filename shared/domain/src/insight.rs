@@ -33,11 +33,9 @@ pub struct Trace {
     pub from: Option<State>,
     /// The state reached, if the state changed; an opened pull request is in CREATED.
     pub to: Option<State>,
-    /// Whether a sweep found it out.
     swept: bool,
     /// The run that was claimed or is over.
     run: Option<RunId>,
-    /// How the run ended.
     end: Option<End>,
     /// The transient rules that excused what had failed.
     rules: Vec<String>,
@@ -50,7 +48,6 @@ pub struct Trace {
 /// How a remedy ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Its proof came, and it helped.
     Helped,
     /// It was done, and answered by the failure it was to cure.
     FailedAgain,
@@ -62,7 +59,6 @@ enum End {
 
 impl Trace {
     /// What of this event is worth keeping, if anything is.
-    #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let opened = (event.kind == EventKind::PrOpened).then_some(State::Created);
         let to = event.to.or(opened);
@@ -134,7 +130,6 @@ fn missed(event: &Event) -> Vec<EventKind> {
 
 /// What a remedy is claimed, or given up, about: the rules that excuse the red checks, and a digest of what they say. Numbers
 /// differ from one build to the next, so they do not count.
-#[must_use]
 pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<String>) {
     if record.state != State::ChecksFailed {
         return (Vec::new(), None);
@@ -157,7 +152,6 @@ pub struct Stay {
     /// Where; nowhere in particular means everywhere.
     pub repo: Option<RepoName>,
     pub state: State,
-    /// How often it was left.
     pub count: usize,
     /// How often of these without Suture or a person.
     pub by_itself: usize,
@@ -167,7 +161,6 @@ pub struct Stay {
     pub p95_secs: u64,
     /// For all but one in a hundred.
     pub p99_secs: u64,
-    /// The threshold that is configured.
     pub configured_minutes: u64,
     /// The threshold that the stays that ended by themselves suggest, if there were enough.
     pub suggested_minutes: Option<u64>,
@@ -185,7 +178,6 @@ pub struct Heard {
 /// What became of remedies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// All that were claimed.
     pub claimed: u64,
     pub helped: u64,
     /// That were answered by the failure they were to cure.
@@ -209,13 +201,11 @@ impl Tally {
     }
 
     /// Those that were done, and are over.
-    #[must_use]
     pub fn over(&self) -> u64 {
         self.helped + self.failed_again + self.failed
     }
 
     /// How many of these helped, in percent; unknown if none is over.
-    #[must_use]
     pub fn success_percent(&self) -> Option<f64> {
         percent(self.helped, self.over())
     }
@@ -225,7 +215,6 @@ impl Tally {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleRecord {
     pub rule: String,
-    /// What became of them.
     pub tally: Tally,
     /// How many failed again with the same words, numbers aside.
     pub identical: u64,
@@ -233,7 +222,6 @@ pub struct RuleRecord {
 
 impl RuleRecord {
     /// Whether its retries fail identically: then what it excuses is no accident.
-    #[must_use]
     pub fn is_flagged(&self) -> bool {
         self.identical >= FLAGGED_FROM && self.identical * 100 >= self.tally.over() * FLAGGED_PERCENT
     }
@@ -253,14 +241,12 @@ pub struct Insights {
 }
 
 /// `part` of `all` in percent, to one decimal; unknown if there are none.
-#[must_use]
 pub fn percent(part: u64, all: u64) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "counts of events, far below what a float holds exactly")]
     (all > 0).then(|| (part as f64 * 1000.0 / all as f64).round() / 10.0)
 }
 
 /// Sums up traces, given in the order of the log.
-#[must_use]
 pub fn sum_up<'a>(traces: impl IntoIterator<Item = &'a Trace>, policies: &Policies) -> Insights {
     let mut by_pr: BTreeMap<&PrId, Vec<&Trace>> = BTreeMap::new();
     for trace in traces {

@@ -3,6 +3,9 @@
 //! Nothing in this crate knows a clock, a network, an environment or randomness, and nothing in it waits: time and policy
 //! are arguments. Whatever has to wait, read or send lives in the platform; what this crate decides, the platform does.
 
+#[macro_use]
+mod named;
+
 pub mod backoff;
 pub mod breaker;
 pub mod budget;

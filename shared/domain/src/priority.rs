@@ -1,33 +1,29 @@
 //! Which pull request comes first when there is more work than time (seed 004, "Priority Scoring"). Only the score;
 //! what is due at all, and when, is decided elsewhere.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What a day of waiting is worth: enough that nothing waits for ever behind newer work.
 const POINTS_PER_DAY: i64 = 5;
 
-/// How urgent people say it is, by label.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Priority {
-    /// `suture/priority-p0`: before everything else.
-    P0,
-    /// `suture/priority-p1`: before the ordinary.
-    P1,
-    /// `suture/priority-p2`, or no such label: the ordinary.
-    #[default]
-    P2,
+named! {
+    /// How urgent people say it is, by label.
+    #[derive(Default)]
+    pub enum Priority {
+        /// `suture/priority-p0`: before everything else.
+        P0 = "P0",
+        /// `suture/priority-p1`: before the ordinary.
+        P1 = "P1",
+        /// `suture/priority-p2`, or no such label: the ordinary.
+        #[default]
+        P2 = "P2",
+    }
 }
 
 impl Priority {
-    /// All priorities, the most urgent first.
-    pub const ALL: [Self; 3] = [Self::P0, Self::P1, Self::P2];
-
     /// The priority these labels ask for. Case does not matter to GitHub's labels, so it does not here; of several the
     /// most urgent wins, since somebody put it there on purpose.
-    #[must_use]
     pub fn from_labels<L: AsRef<str>>(labels: impl IntoIterator<Item = L>) -> Self {
         labels.into_iter().filter_map(|label| Self::from_label(label.as_ref())).min().unwrap_or_default()
     }
@@ -36,8 +32,6 @@ impl Priority {
         Self::ALL.into_iter().find(|priority| label.eq_ignore_ascii_case(priority.label()))
     }
 
-    /// The label that asks for it.
-    #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::P0 => "suture/priority-p0",
@@ -46,30 +40,12 @@ impl Priority {
         }
     }
 
-    /// The name as the seed spells it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::P0 => "P0",
-            Self::P1 => "P1",
-            Self::P2 => "P2",
-        }
-    }
-
-    /// What it weighs in the score.
-    #[must_use]
     pub fn points(self) -> i64 {
         match self {
             Self::P0 => 1000,
             Self::P1 => 100,
             Self::P2 => 10,
         }
-    }
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -91,7 +67,6 @@ pub enum SizeTier {
 
 impl SizeTier {
     /// The tier of a change with this many lines, additions and deletions together.
-    #[must_use]
     pub fn of(lines: u64) -> Self {
         match lines {
             0..10 => Self::Xs,
@@ -103,7 +78,6 @@ impl SizeTier {
     }
 
     /// The points a change of this size loses: a slight preference for the small.
-    #[must_use]
     pub fn penalty(self) -> i64 {
         match self {
             Self::Xs => 0,
@@ -117,7 +91,6 @@ impl SizeTier {
 
 /// The higher, the sooner: priority, plus 5 for each *whole* day since `created_at` (so that an order does not change
 /// from minute to minute), less the size. A size nobody knows costs nothing; a creation in the future is no age.
-#[must_use]
 pub fn score(priority: Priority, created_at: Timestamp, now: Timestamp, size: Option<SizeTier>) -> i64 {
     let age_days = (now.duration_since(created_at).as_hours() / 24).max(0);
     priority.points() + age_days * POINTS_PER_DAY - size.map_or(0, SizeTier::penalty)

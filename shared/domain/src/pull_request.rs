@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::Schedule;
-use crate::budget::RetryCounts;
+use crate::budget::{RetryCounts, is_zero};
 use crate::id::{PrId, RunId, Sha};
 use crate::policy::Policy;
 use crate::priority::{self, Priority, SizeTier};
@@ -24,7 +24,6 @@ pub struct Record {
     pub node_id: Option<String>,
     pub branch: String,
     pub base_branch: String,
-    /// The vulnerability it fixes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vulnerability_id: Option<String>,
     pub state: State,
@@ -32,9 +31,7 @@ pub struct Record {
     pub substatus: Option<Substatus>,
 
     pub head_sha: Sha,
-    /// When the head became that.
     pub head_at: Timestamp,
-    /// What is known about the head.
     pub signals: Signals,
     /// Signals of commits that were reported before the push that brings them (see `heads`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -46,7 +43,6 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_checks: Vec<String>,
 
-    /// When the pull request was opened.
     pub created_at: Timestamp,
     /// When the last fact happened that said something new.
     pub last_event_at: Timestamp,
@@ -65,7 +61,6 @@ pub struct Record {
     /// Remedies in this life, whatever the strategy.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lifetime_remedies: u32,
-    /// When each strategy was last claimed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last_asked: BTreeMap<Strategy, Timestamp>,
     /// When Suture last did something about it.
@@ -73,7 +68,6 @@ pub struct Record {
     pub last_remediation_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation_action: Option<Strategy>,
-    /// The remedy under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_run: Option<ActiveRun>,
 
@@ -124,7 +118,6 @@ pub struct Record {
     /// The run by which a person's `/cancel` closes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abandoning: Option<RunId>,
-    /// When it was last reopened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reopened_at: Option<Timestamp>,
     /// Not to be looked at before this.
@@ -147,16 +140,10 @@ pub struct Record {
     pub ttl: Option<Timestamp>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
-}
-
 /// Signals of a commit that is not the head yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyHead {
     pub sha: Sha,
-    /// What is known about it.
     pub signals: Signals,
 }
 
@@ -165,9 +152,7 @@ pub struct EarlyHead {
 pub struct ActiveRun {
     pub id: RunId,
     pub strategy: Strategy,
-    /// The head it was decided on.
     pub head_sha: Sha,
-    /// When it was claimed.
     pub since: Timestamp,
     /// Whether its target has accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -210,7 +195,6 @@ pub struct Shown {
 pub struct Dropped {
     /// How many in a row.
     pub count: u32,
-    /// When the last one was.
     pub at: Timestamp,
 }
 
@@ -227,7 +211,6 @@ pub struct Blocked {
     pub reason: String,
     /// The state it was given up in.
     pub state: State,
-    /// What would disprove it.
     #[serde(default)]
     pub until: Until,
     pub at: Timestamp,
@@ -247,7 +230,6 @@ pub enum Until {
 /// A doubt about the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
-    /// What does not add up.
     pub why: String,
     pub since: Timestamp,
 }
@@ -264,51 +246,42 @@ const VERIFY_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
 impl Record {
     /// The required contexts: the configuration's, else GitHub's. Empty: every check seen.
-    #[must_use]
     pub fn required<'a>(&'a self, policy: &'a Policy) -> &'a [String] {
         if policy.checks.required.is_empty() { &self.required_checks } else { &policy.checks.required }
     }
 
-    /// The state this head's signals imply.
-    #[must_use]
     pub fn implied(&self, policy: &Policy) -> Implied {
         self.signals.implied(self.required(policy))
     }
 
     /// Whether a person holds it, by command or label.
-    #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold || self.hold_label().is_some()
     }
 
     /// The label by which a person holds it.
-    #[must_use]
     pub fn hold_label(&self) -> Option<&str> {
         let holds = |label: &&String| [LABEL_HOLD, LABEL_IGNORE].iter().any(|hold| label.eq_ignore_ascii_case(hold));
         self.labels.iter().find(holds).map(String::as_str)
     }
 
     /// Whether Suture may do something about it: open, not handed to a person, not held, not a draft.
-    #[must_use]
     pub fn is_actionable(&self) -> bool {
         self.state.is_live() && !self.is_held() && !self.draft
     }
 
     /// Whether nothing but its merge is left: such ones go first (seed 004, step 4).
-    #[must_use]
     pub fn is_merge_ready(&self) -> bool {
         self.is_actionable() && matches!(self.state, State::Approved | State::Merging)
     }
 
     /// Its place in the queue (seed 004).
-    #[must_use]
     pub fn priority_score(&self, now: Timestamp) -> i64 {
         priority::score(Priority::from_labels(&self.labels), self.created_at, now, self.size.map(SizeTier::of))
     }
 
     /// When it has been in its state for too long (seed §8, rule 10). After a remedy it gets its normal time again, a
     /// growing pause, and never less than the cool-down. `None`: never, it is terminal or a person has it.
-    #[must_use]
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
         // The first drop costs no pause, since what was in the way may be gone at once.
@@ -326,13 +299,11 @@ impl Record {
     }
 
     /// Whether it has been in its state for too long.
-    #[must_use]
     pub fn is_stale(&self, policy: &Policy, now: Timestamp) -> bool {
         self.is_actionable() && self.stale_at(policy).is_some_and(|at| now >= at)
     }
 
     /// When it wants attention next. Every record that is not terminal has such a date: nothing is forgotten.
-    #[must_use]
     pub fn attention_at(&self, policy: &Policy) -> Option<Timestamp> {
         if self.state.is_terminal() {
             return None;
@@ -396,13 +367,10 @@ impl Record {
     }
 }
 
-#[must_use]
 pub fn seconds(secs: u32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(secs))
 }
 
-/// The pauses between attempts.
-#[must_use]
 pub fn pauses(policy: &Policy) -> Schedule {
     Schedule { base_secs: policy.backoff.base_secs.into(), max_secs: policy.backoff.max_secs.into() }
 }
@@ -415,7 +383,6 @@ pub struct Vulnerability {
     pub open: BTreeSet<u64>,
     /// How often it was closed and asked for afresh.
     pub close_and_reopen: u32,
-    /// All its pull requests.
     pub lineage: BTreeSet<u64>,
     /// A person cancelled it: never adopted or asked for again.
     pub abandoned: bool,

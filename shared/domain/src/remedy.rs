@@ -3,7 +3,6 @@
 
 use jiff::SignedDuration;
 
-use crate::command::Command;
 use crate::event::EventKind;
 use crate::policy::Policy;
 use crate::pull_request::Record;
@@ -13,59 +12,47 @@ use crate::state::{State, Strategy};
 /// What is fixed about a strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remedy {
-    /// The event that claims it.
     pub event: EventKind,
-    /// The command the Car Bridge gets.
-    pub command: Command,
     /// The state once its target has accepted; `None` if it stays (waking the approver) or is a fact of its own (closing).
     pub post_action: Option<State>,
     /// The event that proves it, in words.
     pub expects: &'static str,
 }
 
-/// Looks a strategy up.
-#[must_use]
 pub fn of(strategy: Strategy) -> Remedy {
     match strategy {
         Strategy::Rebuild => Remedy {
             event: EventKind::RemediationRebuild,
-            command: Command::Rebuild,
             post_action: Some(State::ChecksRunning),
             expects: "new results of the checks",
         },
         Strategy::BranchUpdate => Remedy {
             event: EventKind::RemediationBranchUpdate,
-            command: Command::UpdateBranch,
             post_action: Some(State::ChecksRunning),
             expects: "a new head commit",
         },
         Strategy::RetriggerPolicyBot => Remedy {
             event: EventKind::RemediationRetriggerPolicy,
-            command: Command::RecheckPolicy,
             post_action: Some(State::PolicyEvaluating),
             expects: "a result of Policy Bot",
         },
         Strategy::RetriggerSodCheck => Remedy {
             event: EventKind::RemediationRetriggerSod,
-            command: Command::RecheckSod,
             post_action: Some(State::PolicyEvaluating),
             expects: "a result of Policy Bot",
         },
         Strategy::RetriggerApproverBot => Remedy {
             event: EventKind::RemediationRetriggerApprover,
-            command: Command::RecheckApproval,
             post_action: None,
             expects: "an approval of this head",
         },
         Strategy::RetriggerAutomergeBot => Remedy {
             event: EventKind::RemediationRetriggerMerge,
-            command: Command::Merge,
             post_action: Some(State::Merging),
             expects: "a merge, or an attempt at one",
         },
         Strategy::CloseAndReopen => Remedy {
             event: EventKind::RemediationCloseAndReopen,
-            command: Command::CloseAndReopen,
             post_action: None,
             expects: "a fresh pull request for the same vulnerability",
         },
@@ -73,7 +60,6 @@ pub fn of(strategy: Strategy) -> Remedy {
 }
 
 /// How long the proof may take once the target has accepted: the normal time of whoever is to give it.
-#[must_use]
 pub fn wait(strategy: Strategy, policy: &Policy) -> SignedDuration {
     let state = match strategy {
         Strategy::Rebuild | Strategy::CloseAndReopen => State::ChecksRunning,
@@ -94,26 +80,17 @@ pub const NOT_MERGED: &str = "Automerge Bot tried to merge, and could not";
 
 /// Whether a remedy that ended this way has helped. One that was answered by the failure it was to cure is over, and proven to
 /// have been done, but nothing is healed by it.
-#[must_use]
 pub fn helped(outcome: &str) -> bool {
     ![FAILED_AGAIN, REJECTED_AGAIN, NOT_MERGED].contains(&outcome)
 }
 
 /// Whether what is known now proves the remedy under way, and how it ended. Read from the record, not from the fact at
 /// hand, so it is the same whether a webhook or the sweep brought the news.
-#[must_use]
 pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
     let run = record.active_run.as_ref()?;
     if run.head_sha != record.head_sha {
-        return match run.strategy {
-            Strategy::BranchUpdate => Some(format!("the head moved to {}", record.head_sha.short())),
-            Strategy::Rebuild
-            | Strategy::RetriggerPolicyBot
-            | Strategy::RetriggerApproverBot
-            | Strategy::RetriggerAutomergeBot
-            | Strategy::RetriggerSodCheck
-            | Strategy::CloseAndReopen => None,
-        };
+        let updates = run.strategy == Strategy::BranchUpdate;
+        return updates.then(|| format!("the head moved to {}", record.head_sha.short()));
     }
     let required = record.required(policy);
     if !record.signals.is_answered(run.strategy, required) {
@@ -140,6 +117,7 @@ pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Command;
     use crate::id::RunId;
     use crate::pull_request::ActiveRun;
     use crate::signals::{Check, MergeReport, Verdict};
@@ -211,8 +189,8 @@ mod tests {
         assert_eq!(table.map(|(strategy, ..)| strategy), Strategy::ALL);
         for (strategy, event, command, post_action) in table {
             let remedy = of(strategy);
-            assert_eq!((remedy.event, remedy.command, remedy.post_action), (event, command, post_action));
-            assert_eq!(remedy.command, Command::for_strategy(strategy));
+            assert_eq!((remedy.event, remedy.post_action), (event, post_action));
+            assert_eq!(command, Command::for_strategy(strategy));
             assert!(!remedy.expects.is_empty());
         }
     }

@@ -22,9 +22,7 @@ const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Everything that is due.
     All,
-    /// What is due in one repository.
     Repo(RepoName),
     /// Every open pull request on a base branch, due or not.
     Base(RepoName, String),
@@ -34,7 +32,6 @@ pub enum Scope {
 
 impl Scope {
     /// The repository it is about; everything is about none.
-    #[must_use]
     pub fn repo(&self) -> Option<&RepoName> {
         match self {
             Self::All => None,
@@ -61,7 +58,6 @@ pub struct Ask {
     pub run: RunId,
     /// When what it is about happened, by whoever tells: the newest counts, in whatever order they come.
     pub at: Timestamp,
-    /// Where it comes from.
     pub trigger: RunTrigger,
     /// Who asks, if a person.
     pub requested_by: Option<String>,
@@ -71,9 +67,7 @@ pub struct Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     pub run: RunId,
-    /// When what it is about happened.
     pub at: Timestamp,
-    /// Where it comes from.
     pub trigger: RunTrigger,
     /// Who asked, if a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,17 +77,14 @@ pub struct Asked {
     pub due_at: Timestamp,
     /// How many it stands for, itself included.
     pub stands_for: u32,
-    /// How often it was begun.
     #[serde(default)]
     pub tries: u32,
-    /// What went wrong the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Asked {
     /// Whether its run was promised to somebody, and so is there before it begins.
-    #[must_use]
     pub fn is_promised(&self) -> bool {
         self.trigger == RunTrigger::AdminApi
     }
@@ -118,7 +109,6 @@ struct Evaluated {
 /// The request: one for each scope, and one more for dry runs of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// What is to be looked at.
     pub scope: Scope,
     /// Only say what would be done.
     pub dry_run: bool,
@@ -147,9 +137,7 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     Waiting,
-    /// Somebody is at it.
     Running,
-    /// It was looked at.
     Over,
 }
 
@@ -180,18 +168,17 @@ pub enum Begin {
     GivenUp {
         /// The request, as it is to be.
         request: Box<Request>,
-        /// What is given up.
         asked: Box<Asked>,
     },
-    /// Somebody is at it.
     Busy {
         by: String,
         /// Until when at the latest.
         until: Timestamp,
     },
     /// It waits for quiet, or for its next try.
-    NotYet { until: Timestamp },
-    /// Nobody waits for anything.
+    NotYet {
+        until: Timestamp,
+    },
     Nothing,
 }
 
@@ -209,15 +196,12 @@ pub enum End<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Then {
     Over,
-    /// Something newer takes its place.
     Superseded {
         by: RunId,
     },
-    /// It is tried again.
     Again {
         at: Timestamp,
     },
-    /// It was tried often enough.
     GivenUp,
     /// Somebody else has taken it over meanwhile.
     Lost,
@@ -226,7 +210,6 @@ pub enum Then {
 /// What becomes of a wish to cancel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cancel {
-    /// It waited, and is taken off.
     Removed(Box<Request>),
     /// It is under way, and has to be told.
     Running,
@@ -236,31 +219,24 @@ pub enum Cancel {
 
 impl Request {
     /// One that nobody has asked for yet.
-    #[must_use]
     pub fn new(scope: Scope, dry_run: bool) -> Self {
         Self { scope, dry_run, waiting: None, running: None, evaluated: None, version: 0 }
     }
 
     /// What makes two asks the same thing. Who only wants to know does not supersede who wants it done.
-    #[must_use]
     pub fn key_of(scope: &Scope, dry_run: bool) -> String {
         if dry_run { format!("dry:{scope}") } else { scope.to_string() }
     }
 
     /// See [`Request::key_of`].
-    #[must_use]
     pub fn key(&self) -> String {
         Self::key_of(&self.scope, self.dry_run)
     }
 
-    /// The run that waits.
-    #[must_use]
     pub fn waiting(&self) -> Option<&Asked> {
         self.waiting.as_ref()
     }
 
-    /// The run that is under way.
-    #[must_use]
     pub fn running(&self) -> Option<&Asked> {
         self.running.as_ref().map(|running| &running.asked)
     }
@@ -291,7 +267,6 @@ impl Request {
     }
 
     /// Somebody asks. What machines tell waits until it is quiet, though not for ever; what people ask for does not wait.
-    #[must_use]
     pub fn ask(&self, ask: &Ask, settings: &Triggers, now: Timestamp) -> Answer {
         if let Some(standing) = self.standing_of(&ask.run) {
             return Answer::Known(standing);
@@ -303,17 +278,11 @@ impl Request {
         }
         let replaced = self.waiting.clone();
         let first_at = replaced.as_ref().map_or(now, |asked| asked.first_at);
-        let due_at = match ask.trigger {
-            RunTrigger::Webhook => {
-                let patience = saturating_after(first_at, seconds(settings.longest_wait_secs));
-                saturating_after(now, seconds(settings.quiet_secs)).min(patience)
-            }
-            RunTrigger::AdminApi
-            | RunTrigger::CheckRun
-            | RunTrigger::PrComment
-            | RunTrigger::Reconciler
-            | RunTrigger::Schedule => now,
-        };
+        let mut due_at = now;
+        if ask.trigger == RunTrigger::Webhook {
+            let patience = saturating_after(first_at, seconds(settings.longest_wait_secs));
+            due_at = saturating_after(now, seconds(settings.quiet_secs)).min(patience);
+        }
         let waiting = Asked {
             run: ask.run.clone(),
             at: ask.at,
@@ -332,7 +301,6 @@ impl Request {
     }
 
     /// Somebody could begin with it. A try counts when it begins, so that one which kills its worker ends too.
-    #[must_use]
     pub fn begin(&self, holder: &str, until: Timestamp, settings: &Triggers, now: Timestamp) -> Begin {
         let (waiting, overtaken) = match (&self.running, &self.waiting) {
             (Some(running), _) if now < running.until => {
@@ -358,7 +326,6 @@ impl Request {
     }
 
     /// A visit has ended: what follows, and the request as it is to be.
-    #[must_use]
     pub fn end(
         &self,
         run: &RunId,
@@ -390,7 +357,6 @@ impl Request {
     }
 
     /// Somebody does not want this run any more.
-    #[must_use]
     pub fn cancel(&self, run: &RunId) -> Cancel {
         match self.standing_of(run) {
             Some(Standing::Waiting) => Cancel::Removed(Box::new(Self { waiting: None, ..self.clone() }.touched())),
@@ -400,14 +366,12 @@ impl Request {
     }
 
     /// When somebody has to look at it: what waits at its time, what is under way when its worker counts as gone.
-    #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref().map(|running| running.until);
         running.or_else(|| self.waiting.as_ref().map(|asked| asked.due_at))
     }
 
     /// Until when it is remembered, once nobody waits for it.
-    #[must_use]
     pub fn ttl(&self, now: Timestamp) -> Option<Timestamp> {
         (self.running.is_none() && self.waiting.is_none()).then(|| saturating_after(now, REMEMBERED))
     }

@@ -8,6 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::is_zero;
 use crate::id::{PrId, RunId, Sha};
 use crate::state::Strategy;
 
@@ -17,7 +18,7 @@ mod recovery;
 mod said;
 
 pub use error::RunError;
-pub use lifecycle::{Approval, ApprovalDecision, ExternalEvent, Initiator, RunState, Transition, TransitionContext};
+pub use lifecycle::{Initiator, RunState, Transition, TransitionContext};
 pub use recovery::{Recovery, ResumePlan, Step, StepOnResume, StepStatus};
 pub use said::Said;
 
@@ -27,9 +28,6 @@ const RESEND_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// A run keeps its newest transitions only: a record has to stay small, and a healthy run has five.
 const MOST_TRANSITIONS: usize = 32;
 
-/// Likewise for what was undone.
-const MOST_COMPENSATIONS: usize = 32;
-
 /// What a run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,7 +36,6 @@ pub enum RunKind {
     Remedy(Strategy),
     /// A person's `/cancel`: closing the pull request for good.
     Abandon,
-    /// One pass of the reconciler.
     Sweep,
 }
 
@@ -46,16 +43,12 @@ pub enum RunKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunTrigger {
-    /// The sweep decided on it.
     Reconciler,
     /// A person's comment on the pull request.
     PrComment,
-    /// A button of Suture's check run.
     CheckRun,
-    /// A call of the admin API.
     AdminApi,
     Schedule,
-    /// An event from outside.
     Webhook,
 }
 
@@ -79,10 +72,8 @@ pub struct Run {
     pub pr: Option<PrId>,
     pub kind: RunKind,
     pub state: RunState,
-    /// The head it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_sha: Option<Sha>,
-    /// Where the wish came from.
     pub trigger: RunTrigger,
     /// Whose wish it was, if a person's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,14 +81,11 @@ pub struct Run {
     /// What its command said beyond that, so that its message can be made anew.
     #[serde(default, skip_serializing_if = "Said::is_nothing")]
     pub said: Said,
-    /// When it was claimed.
     pub created_at: Timestamp,
-    /// When it last changed.
     pub updated_at: Timestamp,
     /// The first moment at which its worker counts as gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<Timestamp>,
-    /// Who works on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_holder: Option<String>,
     /// The first moment at which the expected event counts as missed.
@@ -137,7 +125,6 @@ pub struct Run {
     /// The request it belongs to: that has the date by which it is found again, and decides about its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// How often it has changed.
     pub version: u64,
     /// A sweep that stopped at its deadline; what it missed is still due.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -147,10 +134,6 @@ pub struct Run {
     pub transitions: Vec<Transition>,
 }
 
-fn is_zero(count: &u32) -> bool {
-    *count == 0
-}
-
 /// From one moment to another; nothing if a clock went backwards.
 fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0)
@@ -158,19 +141,15 @@ fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
 
 impl Run {
     /// A claimed attempt of a strategy, decided on this head.
-    #[must_use]
     pub fn remedy(id: RunId, pr: PrId, head: Option<Sha>, does: Strategy, trigger: RunTrigger, now: Timestamp) -> Self {
         Self::on(id, pr, head, RunKind::Remedy(does), trigger, now)
     }
 
     /// Work of any kind on one pull request.
-    #[must_use]
     pub fn on(id: RunId, pr: PrId, head: Option<Sha>, kind: RunKind, trigger: RunTrigger, now: Timestamp) -> Self {
         Self { pr: Some(pr), head_sha: head, ..Self::pending(id, kind, trigger, now) }
     }
 
-    /// A pass of the reconciler.
-    #[must_use]
     pub fn sweep(id: RunId, trigger: RunTrigger, now: Timestamp) -> Self {
         Self::pending(id, RunKind::Sweep, trigger, now)
     }
@@ -224,7 +203,6 @@ impl Run {
     /// Moves it to another state. A lease ends when work does, a deadline when the waiting does; the end sets
     /// `completed_at` and the duration.
     ///
-    /// # Errors
     /// [`RunError::TerminalState`] if it has ended, [`RunError::InvalidTransition`] if the table does not allow it.
     pub fn advance(mut self, to: RunState, context: TransitionContext) -> Result<Self, RunError> {
         self.must_be_live()?;
@@ -254,9 +232,6 @@ impl Run {
     }
 
     /// Its target has accepted; now only the event can prove it.
-    ///
-    /// # Errors
-    /// As [`Run::advance`].
     pub fn wait_for(
         self,
         expects: impl Into<String>,
@@ -287,18 +262,11 @@ impl Run {
         self
     }
 
-    /// It is proven.
-    ///
-    /// # Errors
-    /// As [`Run::advance`].
     pub fn complete(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Completed, context)? })
     }
 
     /// It did not work; the outcome is a word or two, the error is for whoever looks into it.
-    ///
-    /// # Errors
-    /// As [`Run::advance`].
     pub fn fail(
         self,
         outcome: impl Into<String>,
@@ -309,33 +277,12 @@ impl Run {
         Ok(Self { outcome: Some(outcome.into()), error: Some(error.into()), ..failed })
     }
 
-    /// It is not wanted any more.
-    ///
-    /// # Errors
-    /// As [`Run::advance`].
     pub fn cancel(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Cancelled, context)? })
     }
 
-    /// Writes down what was undone after a cancellation: the one thing an ended run still learns. The same entry twice
-    /// is one entry, and beyond a bound further ones are dropped.
-    ///
-    /// # Errors
-    /// [`RunError::NotCancelled`] if it is anything but cancelled.
-    pub fn compensated(mut self, entry: CompensationEntry) -> Result<Self, RunError> {
-        if self.state != RunState::Cancelled {
-            return Err(RunError::NotCancelled { run: self.id, state: self.state });
-        }
-        if self.compensation.len() < MOST_COMPENSATIONS && !self.compensation.contains(&entry) {
-            self.touch(entry.at);
-            self.compensation.push(entry);
-        }
-        Ok(self)
-    }
-
     /// Takes the lease, or prolongs one's own. The state stays: `advance` moves it.
     ///
-    /// # Errors
     /// [`RunError::Leased`] if somebody else's lease still runs, [`RunError::TerminalState`] if there is nothing to do.
     pub fn take_lease(mut self, holder: &str, now: Timestamp, until: Timestamp) -> Result<Self, RunError> {
         self.must_be_live()?;
@@ -366,7 +313,6 @@ impl Run {
     /// When somebody has to look at it: a pending run a minute after it was last sent, a running one when its lease
     /// ends, a waiting one at its deadline, or earlier to look at its target (without lease or deadline: at once, so that
     /// nothing strands). Approvals take as long as people do, ended runs need nobody, and the run of a request is its request's.
-    #[must_use]
     pub fn due_at(&self) -> Option<Timestamp> {
         // The request has the date.
         if self.request.is_some() {
@@ -390,13 +336,11 @@ impl Run {
     }
 
     /// Its worker is gone: it runs, and its lease has ended.
-    #[must_use]
     pub fn is_orphaned(&self, now: Timestamp) -> bool {
         self.state == RunState::Running && self.is_due(now)
     }
 
     /// The event that would have proven it did not come in time.
-    #[must_use]
     pub fn wait_expired(&self, now: Timestamp) -> bool {
         self.state == RunState::WaitingExternal && now >= self.deadline()
     }
@@ -572,25 +516,6 @@ mod tests {
         let resent = fresh().resent(at(60));
         assert_eq!((resent.due_at(), resent.version, resent.created_at), (Some(at(120)), 1, at(0)));
         assert_eq!(in_state(RunState::Running).resent(at(60)), in_state(RunState::Running));
-    }
-
-    #[test]
-    fn only_a_cancelled_run_writes_down_what_was_undone_and_each_thing_once() {
-        let entry = |what: &str| CompensationEntry { at: at(40), what: what.into(), detail: Some("rebuild".into()) };
-        for state in RunState::ALL {
-            let result = in_state(state).compensated(entry("budget returned"));
-            match result {
-                Ok(run) => assert_eq!((state, run.compensation), (RunState::Cancelled, vec![entry("budget returned")])),
-                Err(error) => assert_eq!(error, RunError::NotCancelled { run: RunId::new("r1"), state }),
-            }
-        }
-        let cancelled = in_state(RunState::Cancelled);
-        let once = cancelled.clone().compensated(entry("budget returned")).unwrap();
-        assert_eq!((once.version, once.updated_at), (cancelled.version + 1, at(40)));
-        assert_eq!(once.clone().compensated(entry("budget returned")).unwrap(), once);
-        let full = (0..40).fold(once, |run, n| run.compensated(entry(&n.to_string())).unwrap());
-        assert_eq!(full.compensation.len(), 32);
-        assert_eq!(full.compensation.last().unwrap().what, "30");
     }
 
     #[test]

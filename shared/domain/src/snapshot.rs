@@ -9,11 +9,8 @@ use crate::signals::Signals;
 /// GitHub's whole answer about one pull request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// When GitHub was asked.
     pub read_at: Timestamp,
-    /// Head, branches, labels and so on.
     pub described: Described,
-    /// Open, closed or merged.
     pub life: Life,
     /// Checks, policy, approvals and merge of the head.
     pub signals: Signals,
@@ -34,7 +31,6 @@ pub enum Life {
     Merged {
         at: Timestamp,
         by: Option<String>,
-        /// Whether that is the automerge bot.
         by_automerge_bot: bool,
     },
 }
@@ -63,12 +59,12 @@ pub enum Mergeable {
 /// What Jenkins says about a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
-    /// There is none, queued or running.
     Gone,
     /// It has finished, and GitHub was never told.
     Finished,
     /// It is at work, since this time.
-    Building { since: Timestamp },
-    /// Jenkins does not answer.
+    Building {
+        since: Timestamp,
+    },
     Unreachable,
 }

@@ -3,7 +3,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 /// `at + by`, held within what a timestamp can say.
-#[must_use]
 pub fn saturating_after(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.saturating_add(by).unwrap_or(Timestamp::MAX)
 }

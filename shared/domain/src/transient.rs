@@ -32,7 +32,6 @@ impl Default for TransientRule {
 
 impl TransientRule {
     /// Whether nothing but the check's name could ever decide: such a rule would call every failure of a check the same.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conclusions.is_empty() && self.patterns.is_empty()
     }
@@ -95,7 +94,6 @@ macro_rules! rules {
 
         impl $name {
             /// The name of the first rule, by name order, that matches.
-            #[must_use]
             pub fn first_match(&self, failure: &FailureSignals<'_>) -> Option<&str> {
                 self.0.iter().find(|(_, rule)| rule.matches(failure)).map(|(name, _)| name.as_str())
             }
@@ -138,9 +136,7 @@ pub struct FailureSignals<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "class", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailureClass {
-    /// Infrastructure: a retry should succeed.
     Transient {
-        /// The rule that matched.
         rule: String,
     },
     /// A real failure: a retry would fail again.
@@ -151,7 +147,6 @@ pub enum FailureClass {
 }
 
 /// Classifies one failure. The same signals under the same policy always give the same answer.
-#[must_use]
 pub fn classify(policy: &Policy, failure: &FailureSignals<'_>) -> FailureClass {
     if let Some(rule) = policy.never_transient.first_match(failure) {
         return FailureClass::Persistent { rule: Some(rule.to_owned()) };
@@ -177,121 +172,112 @@ fn examined(text: &str) -> (&str, &str) {
     (&text[..head], &text[tail..])
 }
 
-fn rule(conclusions: &[&str], patterns: &[&'static str]) -> TransientRule {
-    TransientRule {
-        conclusions: conclusions.iter().map(|&conclusion| conclusion.to_owned()).collect(),
-        patterns: patterns.iter().map(|&pattern| TextPattern::known(pattern)).collect(),
-        ..TransientRule::default()
-    }
+/// A built-in rule: its name, conclusions and patterns.
+type BuiltIn = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+fn built_in(rules: &[BuiltIn]) -> BTreeMap<String, TransientRule> {
+    let rule = |&(name, conclusions, patterns): &BuiltIn| {
+        let conclusions = conclusions.iter().map(|&conclusion| conclusion.to_owned()).collect();
+        let patterns = patterns.iter().map(|&pattern| TextPattern::known(pattern)).collect();
+        (name.to_owned(), TransientRule { conclusions, patterns, ..TransientRule::default() })
+    };
+    rules.iter().map(rule).collect()
 }
 
 /// The words of Jenkins, its plugins and the usual tools, collected in the project's notes on how they really behave.
 static TRANSIENT: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
-    let rules = [
+    built_in(&[
         (
             "agent-lost",
-            rule(
-                &[],
-                &[
-                    r"channel is already closed",
-                    r"ClosedChannelException",
-                    r"Unexpected termination of the channel",
-                    r"The channel is closing down or has closed down",
-                    r"Agent was removed",
-                    r"was deleted; cancelling node body",
-                    r"seems to be removed or offline",
-                    r"was marked offline",
-                    r"Timeout waiting for agent to come back",
-                    r"Cannot contact [^ ]",
-                    r"\bagent (was )?(lost|disconnected|went offline)\b",
-                ],
-            ),
+            &[],
+            &[
+                r"channel is already closed",
+                r"ClosedChannelException",
+                r"Unexpected termination of the channel",
+                r"The channel is closing down or has closed down",
+                r"Agent was removed",
+                r"was deleted; cancelling node body",
+                r"seems to be removed or offline",
+                r"was marked offline",
+                r"Timeout waiting for agent to come back",
+                r"Cannot contact [^ ]",
+                r"\bagent (was )?(lost|disconnected|went offline)\b",
+            ],
         ),
         (
             "agent-process",
-            rule(
-                &[],
-                &[r"wrapper script does not seem to be touching the log file", r"process apparently never started"],
-            ),
+            &[],
+            &[r"wrapper script does not seem to be touching the log file", r"process apparently never started"],
         ),
-        ("disk", rule(&[], &[r"No space left on device"])),
-        ("infrastructure", rule(&[], &[r"\binfra(structure)?[ -](error|failure|issue)\b"])),
-        ("kubernetes", rule(&[], &[r"evicted by the Kubernetes Eviction API", r"Unable to pull container image"])),
+        ("disk", &[], &[r"No space left on device"]),
+        ("infrastructure", &[], &[r"\binfra(structure)?[ -](error|failure|issue)\b"]),
+        ("kubernetes", &[], &[r"evicted by the Kubernetes Eviction API", r"Unable to pull container image"]),
         (
             "network",
-            rule(
-                &[],
-                &[
-                    r"\bconnection (reset|refused|failure|closed by peer)\b",
-                    r"\b(ECONNRESET|ECONNREFUSED|EAI_AGAIN)\b",
-                    r"Could not resolve host",
-                    r"Temporary failure in name resolution",
-                    r"Network is unreachable",
-                    r"No route to host",
-                ],
-            ),
+            &[],
+            &[
+                r"\bconnection (reset|refused|failure|closed by peer)\b",
+                r"\b(ECONNRESET|ECONNREFUSED|EAI_AGAIN)\b",
+                r"Could not resolve host",
+                r"Temporary failure in name resolution",
+                r"Network is unreachable",
+                r"No route to host",
+            ],
         ),
         // A 5xx alone may be what a test is about; beside the name of a registry it is not.
         (
             "registry-5xx",
-            rule(
-                &[],
-                &[
-                    r"(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io).*\b(HTTP(/[0-9.]+)?|status( code)?|code|error|response)[:=]? *5[0-9]{2}\b",
-                    r"(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io).*\b5[0-9]{2} (Internal Server Error|Bad Gateway|Service (Temporarily )?Unavailable|Gateway Time-?out)",
-                    r"\b5[0-9]{2} (Internal Server Error|Bad Gateway|Service (Temporarily )?Unavailable|Gateway Time-?out).*(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io)",
-                ],
-            ),
+            &[],
+            &[
+                r"(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io).*\b(HTTP(/[0-9.]+)?|status( code)?|code|error|response)[:=]? *5[0-9]{2}\b",
+                r"(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io).*\b5[0-9]{2} (Internal Server Error|Bad Gateway|Service (Temporarily )?Unavailable|Gateway Time-?out)",
+                r"\b5[0-9]{2} (Internal Server Error|Bad Gateway|Service (Temporarily )?Unavailable|Gateway Time-?out).*(registry|artifactory|nexus|maven|\bnpm\b|docker|pypi|crates\.io)",
+            ],
         ),
-        ("startup-failure", rule(&["startup_failure"], &[])),
-        ("timed-out", rule(&["timed_out"], &[])),
-        ("timeout", rule(&[], &[r"\btime(d)?[- ]?out\b"])),
-    ];
-    rules.into_iter().map(|(name, rule)| (name.to_owned(), rule)).collect()
+        ("startup-failure", &["startup_failure"], &[]),
+        ("timed-out", &["timed_out"], &[]),
+        ("timeout", &[], &[r"\btime(d)?[- ]?out\b"]),
+    ])
 });
 
 /// What must never be retried, however much the text also speaks of time-outs.
 static NEVER: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
-    let rules = [
-        ("aborted-by-user", rule(&[], &[r"\baborted by\b", r"\bcancell?ed by (user\b|@)"])),
+    built_in(&[
+        ("aborted-by-user", &[], &[r"\baborted by\b", r"\bcancell?ed by (user\b|@)"]),
         (
             "compile-error",
-            rule(
-                &[],
-                &[
-                    r"error\[E[0-9]{4}\]",
-                    r"COMPILATION ERROR",
-                    r"\bcompilation failed\b",
-                    r"\bcould not compile\b",
-                    r"\berror (TS|CS)[0-9]{4}:",
-                    r"\.(c|cc|cpp|cxx|h|hpp):[0-9]+:[0-9]+: (fatal )?error:",
-                ],
-            ),
+            &[],
+            &[
+                r"error\[E[0-9]{4}\]",
+                r"COMPILATION ERROR",
+                r"\bcompilation failed\b",
+                r"\bcould not compile\b",
+                r"\berror (TS|CS)[0-9]{4}:",
+                r"\.(c|cc|cpp|cxx|h|hpp):[0-9]+:[0-9]+: (fatal )?error:",
+            ],
         ),
         (
             "out-of-memory",
-            rule(&[], &[r"\bOOM[ -]?Killed\b", r"OutOfMemoryError", r"\bout of memory\b", r"Cannot allocate memory"]),
+            &[],
+            &[r"\bOOM[ -]?Killed\b", r"OutOfMemoryError", r"\bout of memory\b", r"Cannot allocate memory"],
         ),
         (
             "test-failure",
-            rule(
-                &[],
-                &[
-                    r"Tests run: [0-9]+, Failures: [1-9]",
-                    r"Tests run: [0-9]+, Failures: [0-9]+, Errors: [1-9]",
-                    r"There (are|were) test failures",
-                    r"\bAssertionError\b",
-                    r"\b[1-9][0-9]* tests? failed\b",
-                    // "attempt 1 failed: connection reset" is no count of tests: a count stands at the start of a line
-                    // or after punctuation.
-                    r"(?m)(^|[:;,=(]) *[1-9][0-9]* failed\b",
-                    r"\btest result: FAILED\b",
-                    r"(?m)^ *--- FAIL: ",
-                ],
-            ),
+            &[],
+            &[
+                r"Tests run: [0-9]+, Failures: [1-9]",
+                r"Tests run: [0-9]+, Failures: [0-9]+, Errors: [1-9]",
+                r"There (are|were) test failures",
+                r"\bAssertionError\b",
+                r"\b[1-9][0-9]* tests? failed\b",
+                // "attempt 1 failed: connection reset" is no count of tests: a count stands at the start of a line
+                // or after punctuation.
+                r"(?m)(^|[:;,=(]) *[1-9][0-9]* failed\b",
+                r"\btest result: FAILED\b",
+                r"(?m)^ *--- FAIL: ",
+            ],
         ),
-    ];
-    rules.into_iter().map(|(name, rule)| (name.to_owned(), rule)).collect()
+    ])
 });
 
 #[cfg(test)]

@@ -10,25 +10,18 @@ use crate::state::State;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     ChecksBegin,
-    /// All required checks complete successfully.
     ChecksSucceed,
     /// Any required check fails or times out.
     CheckFails,
     /// A rebuild was triggered: by the reconciler, a command, or by hand.
     Rebuilt,
-    /// Policy Bot begins its evaluation.
     PolicyBegins,
-    /// Policy Bot reports all policies met.
     PolicyMet,
     /// Policy Bot reports one or more policies failed.
     PolicyNotMet,
-    /// A new policy evaluation was triggered.
     PolicyAskedAgain,
-    /// Approver Bot submits its approving review.
     ApprovalSubmitted,
-    /// Automerge Bot starts to merge.
     MergeBegins,
-    /// GitHub confirms the merge.
     MergeConfirmed,
     /// New commits on the head, by whomever: checks start again.
     BranchUpdated,
@@ -36,7 +29,6 @@ pub enum Trigger {
     PrClosed,
     /// A person reopened a closed pull request.
     PrReopened,
-    /// Automation is at its end.
     Escalated,
     /// A person hands an escalated pull request back before its checks have started.
     HandedBack,
@@ -79,7 +71,6 @@ impl Trigger {
     ];
 
     /// The event the log shows for a hop by this trigger.
-    #[must_use]
     pub fn event(self) -> EventKind {
         match self {
             Self::ChecksBegin | Self::Rebuilt => EventKind::ChecksStarted,
@@ -100,7 +91,6 @@ impl Trigger {
     }
 
     /// The trigger in the words of seed §2, for the rendered table.
-    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::ChecksBegin => "CI checks begin",
@@ -133,7 +123,6 @@ impl fmt::Display for Trigger {
 ///
 /// Two readings go beyond the seed's list: GitHub's `merged` applies from every state that is not terminal (rule 3), and
 /// NEEDS_INTERVENTION listens, so that a fact that disproves its cause or a person leads out of it (rule 4).
-#[must_use]
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
 pub fn next(state: State, trigger: Trigger) -> Option<State> {
@@ -263,7 +252,6 @@ pub struct Hop {
 
 /// The shortest way of legal hops from one state to the one the signals imply. Empty if it is already there, `None` if
 /// the table knows no way: an anomaly.
-#[must_use]
 pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
     if from == to {
         return Some(Vec::new());
@@ -297,7 +285,6 @@ pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
 }
 
 /// The one hop by which NEEDS_INTERVENTION goes to an implied state; the log names it after the fact that was missing.
-#[must_use]
 pub fn out_of_intervention(to: State) -> Option<Hop> {
     let trigger = match to {
         State::Created => Trigger::HandedBack,

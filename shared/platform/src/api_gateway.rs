@@ -19,10 +19,6 @@ const NOT_IN_QUERIES: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'
 /// The answer has to be on its way this long before Lambda stops the invocation.
 const RESERVE: Duration = Duration::from_millis(500);
 
-/// Runs an HTTP handler on Lambda.
-///
-/// # Errors
-/// If the runtime API cannot be reached.
 pub async fn run<H, F, R>(handler: H) -> Result<(), Error>
 where
     H: Fn(Request) -> F + Sync,

@@ -28,7 +28,6 @@ pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The configuration of all clients.
 ///
-/// # Errors
 /// [`ConfigError::Missing`] without a region or credentials, which each call would otherwise report by itself.
 pub async fn config() -> Result<SdkConfig, ConfigError> {
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
@@ -50,8 +49,6 @@ pub async fn config() -> Result<SdkConfig, ConfigError> {
     Ok(config.load().await)
 }
 
-/// The time limits of every call.
-#[must_use]
 pub fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -61,15 +58,11 @@ pub fn timeouts() -> TimeoutConfig {
 }
 
 /// The process's environment, with its references to Secrets Manager resolved.
-///
-/// # Errors
-/// [`ConfigError::Secret`] says which secret cannot be read, and why.
 pub async fn environment() -> Result<Arc<Vault>, ConfigError> {
     let client = aws_sdk_secretsmanager::Client::new(&config().await?);
     Ok(Arc::new(Vault::open(ProcessEnv, fetch_with(client), Timestamp::now()).await?))
 }
 
-/// Reads secrets with this client.
 pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::Fetch {
     Box::new(move |name| {
         let client = client.clone();
@@ -85,7 +78,6 @@ pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::Fet
     })
 }
 
-/// The names of the two tables.
 pub fn tables(environment: &impl Environment) -> Result<Names, ConfigError> {
     Ok(Names {
         state: environment.required("SUTURE_STATE_TABLE")?,
@@ -93,7 +85,6 @@ pub fn tables(environment: &impl Environment) -> Result<Names, ConfigError> {
     })
 }
 
-/// Where to publish.
 pub fn addresses(environment: &impl Environment) -> Result<Addresses, ConfigError> {
     Ok(Addresses {
         queue_url: environment.required("SUTURE_COMMAND_QUEUE_URL")?,
@@ -111,9 +102,6 @@ pub async fn backends(environment: &impl Environment) -> Result<(DynamoStore, Aw
 }
 
 /// The dead-letter queue, if there is one.
-///
-/// # Errors
-/// [`ConfigError::Missing`] if there is one, but no queue its messages came from.
 pub async fn dead_letters(environment: &impl Environment) -> Result<Dlq, ConfigError> {
     let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(Dlq::None) };
     let queue = environment.required("SUTURE_COMMAND_QUEUE_URL")?;

@@ -7,14 +7,12 @@ use domain::breaker::{Breaker, BreakerSettings, Change as Tripped, Minute, Permi
 use domain::id::RunId;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
-use serde_dynamo::{AttributeValue, Item};
+use serde_dynamo::Item;
 
 use crate::rows;
 use crate::store::versioned::{self, Versioned};
-use crate::store::{Change, Key, Store, StoreError, TTL, Write, number};
+use crate::store::{Change, Key, Store, StoreError, TTL, Write, number, set_of};
 
-/// How often somebody else may be faster before it is given up.
-const TRIES: u32 = 8;
 /// How long a minute's outcomes are kept: longer than the longest window.
 const KEPT: SignedDuration = SignedDuration::from_hours(48);
 
@@ -35,25 +33,10 @@ fn minute_key(minute: Timestamp) -> Key {
     Key::state(format!("BREAKER#{}", rows::sortable(minute)))
 }
 
-/// The breaker, and the version it was read with; a new one if there is none.
-async fn read<S: Store>(store: &S, now: Timestamp) -> Result<(Breaker, Option<u64>), StoreError> {
-    let found = versioned::load(store, &key(), now).await?;
-    Ok(found.map_or((Breaker::default(), None), |Versioned { value, version }| (value, Some(version))))
-}
-
-/// Writes it in place of the one that was read; answers whether nobody was faster.
-async fn replace<S: Store>(
-    store: &S,
-    loaded: Option<u64>,
-    breaker: &Breaker,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
-    versioned::save(store, &key(), breaker, loaded, None, now).await
-}
-
 /// The breaker as it is.
 pub async fn load<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
-    Ok(read(store, now).await?.0.as_of(now))
+    let known: Option<Versioned<Breaker>> = versioned::load(store, &key(), now).await?;
+    Ok(known.map(|known| known.value).unwrap_or_default().as_of(now))
 }
 
 /// Counts how a remedy ended. Counting it twice changes nothing.
@@ -72,7 +55,6 @@ pub async fn count<S: Store>(store: &S, run: &RunId, ended: Ended, now: Timestam
     store.write(vec![Write::Change { key: minute_key(minute), change }], now).await
 }
 
-/// The outcomes that count now.
 pub async fn minutes<S: Store>(
     store: &S,
     breaker: &Breaker,
@@ -90,10 +72,7 @@ pub async fn minutes<S: Store>(
 }
 
 fn ids(item: &Item, attribute: &str) -> BTreeSet<RunId> {
-    match item.get(attribute) {
-        Some(AttributeValue::Ss(members)) => members.iter().map(RunId::new).collect(),
-        Some(_) | None => BTreeSet::new(),
-    }
+    set_of(item, attribute).map(RunId::new).collect()
 }
 
 /// Trips it if too much has failed. Only one of many who find out gets to say so.
@@ -102,15 +81,13 @@ pub async fn evaluate<S: Store>(
     settings: &BreakerSettings,
     now: Timestamp,
 ) -> Result<Option<Tripped>, StoreError> {
-    for _ in 0..TRIES {
-        let (breaker, loaded) = read(store, now).await?;
-        let minutes = minutes(store, &breaker, settings, now).await?;
-        let Some(tripped) = breaker.evaluate(&minutes, now, settings) else { return Ok(None) };
-        if replace(store, loaded, &tripped.breaker, now).await? {
-            return Ok(Some(tripped));
-        }
-    }
-    Err(StoreError::Contended)
+    // All that any breaker would count: which of it counts now is for the one that is read.
+    let minutes = minutes(store, &Breaker::default(), settings, now).await?;
+    versioned::update(store, &key(), now, |breaker: Breaker| {
+        let tripped = breaker.evaluate(&minutes, now, settings);
+        (tripped.as_ref().map(|tripped| tripped.breaker.clone()), tripped)
+    })
+    .await
 }
 
 /// Whether this run's remedy may be dispatched now; if it is to be the probe, it is the only one once this has answered.
@@ -120,15 +97,12 @@ pub async fn may_dispatch<S: Store>(
     settings: &BreakerSettings,
     now: Timestamp,
 ) -> Result<Permit, StoreError> {
-    for _ in 0..TRIES {
-        let (breaker, loaded) = read(store, now).await?;
+    versioned::update(store, &key(), now, |breaker: Breaker| {
         let permit = breaker.may_dispatch(run, now, settings);
-        match &permit {
-            Permit::Probe(probing) if !replace(store, loaded, probing, now).await? => {}
-            Permit::Probe(_) | Permit::Allowed | Permit::Refused { .. } => return Ok(permit),
-        }
-    }
-    Err(StoreError::Contended)
+        let probing = if let Permit::Probe(probing) = &permit { Some(probing.clone()) } else { None };
+        (probing, permit)
+    })
+    .await
 }
 
 /// The remedy of a run has ended; if it was the probe, the breaker closes or opens.
@@ -139,26 +113,18 @@ pub async fn probe_ended<S: Store>(
     settings: &BreakerSettings,
     now: Timestamp,
 ) -> Result<Option<Breaker>, StoreError> {
-    change(store, now, |breaker| breaker.probe_ended(run, outcome, now, settings)).await
+    versioned::update(store, &key(), now, |breaker: Breaker| {
+        let ended = breaker.probe_ended(run, outcome, now, settings);
+        (ended.clone(), ended)
+    })
+    .await
 }
 
 /// A person says that the trouble is over.
 pub async fn reset<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
-    let reset = change(store, now, |breaker| Some(breaker.reset(now))).await?;
-    reset.ok_or(StoreError::Contended)
-}
-
-async fn change<S: Store>(
-    store: &S,
-    now: Timestamp,
-    to: impl Fn(&Breaker) -> Option<Breaker>,
-) -> Result<Option<Breaker>, StoreError> {
-    for _ in 0..TRIES {
-        let (breaker, loaded) = read(store, now).await?;
-        let Some(breaker) = to(&breaker) else { return Ok(None) };
-        if replace(store, loaded, &breaker, now).await? {
-            return Ok(Some(breaker));
-        }
-    }
-    Err(StoreError::Contended)
+    versioned::update(store, &key(), now, |breaker: Breaker| {
+        let reset = breaker.reset(now);
+        (Some(reset.clone()), reset)
+    })
+    .await
 }

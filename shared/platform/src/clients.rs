@@ -23,9 +23,6 @@ pub struct Clients {
 
 impl Clients {
     /// Connects both. When one of them does not accept our credentials, the secret is read again.
-    ///
-    /// # Errors
-    /// [`ConfigError`] if what is set is not usable.
     pub fn connect(vault: &Arc<Vault>) -> Result<Self, ConfigError> {
         Self::connect_with(vault, github::Settings::default())
     }
@@ -43,9 +40,6 @@ impl Clients {
 
     /// The same, for who has somebody waiting and can do without: nothing if no credentials for GitHub are set, and whether a
     /// pull request can be merged is not waited for longer than a person, or API Gateway, would.
-    ///
-    /// # Errors
-    /// [`ConfigError`] if what is set is not usable.
     pub fn connect_if_set(vault: &Arc<Vault>) -> Result<Option<Self>, ConfigError> {
         let mergeable_pauses = [2, 4].map(Duration::from_secs).to_vec();
         let hasty = github::Settings { repeats: 1, mergeable_pauses, ..github::Settings::default() };
@@ -75,9 +69,6 @@ fn usable<T>(made: Result<T, ConfigError>) -> Option<T> {
 }
 
 /// Who we are to GitHub: an App, or somebody with a token.
-///
-/// # Errors
-/// [`ConfigError`] if neither is set, or what is set is not usable.
 pub fn credentials(environment: &impl Environment) -> Result<Credentials, ConfigError> {
     Ok(match (environment.get("SUTURE_GITHUB_APP_ID"), environment.get("SUTURE_GITHUB_PRIVATE_KEY")) {
         (Some(id), Some(key)) => {
@@ -90,9 +81,6 @@ pub fn credentials(environment: &impl Environment) -> Result<Credentials, Config
 }
 
 /// GitHub, as an App or with somebody's token.
-///
-/// # Errors
-/// [`ConfigError`] if neither is set, or what is set is not usable.
 pub fn github(environment: &impl Environment) -> Result<GitHub, ConfigError> {
     github_with(environment, github::Settings::default())
 }
@@ -107,9 +95,6 @@ fn github_with(environment: &impl Environment, mut settings: github::Settings) -
 }
 
 /// Jenkins, if there is one.
-///
-/// # Errors
-/// [`ConfigError`] if what is set is not usable.
 pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, ConfigError> {
     let Some(url) = environment.get("SUTURE_JENKINS_URL") else { return Ok(None) };
     let settings = jenkins::Settings::new(env::url("SUTURE_JENKINS_URL", &url)?);
@@ -117,16 +102,11 @@ pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, Config
     connected.map(Some).map_err(|error| ConfigError::invalid("SUTURE_JENKINS_URL", error))
 }
 
-/// Who we are to Jenkins.
 pub fn login(environment: &impl Environment) -> Result<Login, ConfigError> {
     let user = environment.required("SUTURE_JENKINS_USER")?;
     Ok(Login::Token { user, token: environment.required("SUTURE_JENKINS_TOKEN")? })
 }
 
-/// The id of a GitHub App.
-///
-/// # Errors
-/// [`ConfigError::Invalid`] if it is not a number.
 pub fn app_id(text: &str) -> Result<u64, ConfigError> {
     text.trim().parse().map_err(|_| ConfigError::invalid("SUTURE_GITHUB_APP_ID", "it is not a number"))
 }

@@ -16,7 +16,6 @@ pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> Timestamp;
 
-    /// Lets this much time pass.
     fn sleep(&self, pause: Duration) -> Pause;
 }
 

@@ -53,9 +53,6 @@ impl Environment for ProcessEnv {
 }
 
 /// The policies: of the file that `SUTURE_CONFIG` names, or the defaults.
-///
-/// # Errors
-/// [`ConfigError`] if the file cannot be read or is wrong.
 pub fn policies(environment: &impl Environment) -> Result<Policies, ConfigError> {
     let Some(path) = environment.get("SUTURE_CONFIG") else {
         return Ok(Policies::default());
@@ -65,7 +62,6 @@ pub fn policies(environment: &impl Environment) -> Result<Policies, ConfigError>
 }
 
 /// The log on standard output, with metrics in the namespace of this deployment.
-#[must_use]
 pub fn log(environment: &impl Environment) -> Log {
     let namespace = environment.get("SUTURE_METRICS_NAMESPACE");
     Log::stdout().in_namespace(namespace.as_deref().unwrap_or(telemetry::NAMESPACE))

@@ -1,10 +1,11 @@
 //! What keeps many processes from being too many: leases, slots, counters. All of them end by themselves, so that one who
 //! dies holding one is in nobody's way for long. (A `ttl` has whole seconds: a lease is rounded up, never cut short.)
 
-use domain::id::RepoName;
+use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde_dynamo::{AttributeValue, Item};
 
+use crate::store::versioned::{Conflicts, write_if, written};
 use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION, Write, number, number_of, text_of};
 
 /// Whether one got it.
@@ -12,7 +13,6 @@ use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION
 pub enum Lease {
     /// It is held until the time asked for.
     Held,
-    /// Somebody else holds it.
     Taken {
         by: String,
         /// Until when, if nothing happens.
@@ -65,11 +65,9 @@ async fn take<S: Store>(
 
 async fn give<S: Store>(store: &S, key: Key, holder: &str, now: Timestamp) -> Result<(), StoreError> {
     let write = Write::Delete { key, only_if: OnlyIf::HeldBy(holder.to_owned()) };
-    match store.write(vec![write], now).await {
-        // It has ended, or somebody else has it: either way it is not ours any more.
-        Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
-        Err(error) => Err(error),
-    }
+    // If it is refused, it has ended, or somebody else has it: either way it is not ours any more.
+    write_if(store, write, now).await?;
+    Ok(())
 }
 
 /// Takes a lease, or prolongs one's own.
@@ -99,20 +97,8 @@ pub enum Slot {
     },
 }
 
-/// Takes one of a repository's slots, or prolongs one's own.
-pub async fn take_slot<S: Store>(
-    store: &S,
-    repo: &RepoName,
-    slots: u32,
-    holder: &str,
-    until: Timestamp,
-    now: Timestamp,
-) -> Result<Slot, StoreError> {
-    take_place(store, repo.as_str(), slots, holder, until, now).await
-}
-
 /// Takes one of the slots of anything that has a name, or prolongs one's own.
-pub async fn take_place<S: Store>(
+pub async fn take_slot<S: Store>(
     store: &S,
     name: &str,
     slots: u32,
@@ -134,19 +120,7 @@ pub async fn take_place<S: Store>(
     Ok(Slot::Full { until: first.unwrap_or(now) })
 }
 
-/// Gives a slot back.
 pub async fn give_slot<S: Store>(
-    store: &S,
-    repo: &RepoName,
-    slots: u32,
-    holder: &str,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    give_place(store, repo.as_str(), slots, holder, now).await
-}
-
-/// Gives a slot of anything that has a name back.
-pub async fn give_place<S: Store>(
     store: &S,
     name: &str,
     slots: u32,
@@ -198,7 +172,6 @@ pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Ti
 }
 
 /// What tells all processes to wait, for whoever writes something else with it.
-#[must_use]
 pub fn hold_off_write(name: &str, until: Timestamp) -> Write {
     let mut item = held("everybody", until);
     item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));
@@ -208,8 +181,6 @@ pub fn hold_off_write(name: &str, until: Timestamp) -> Write {
 /// That nobody has stopped Suture is remembered this long: longer than a request of the API is known by its name.
 const REPEATED_FOR: SignedDuration = SignedDuration::from_hours(25);
 const SAID_AT: &str = "said_at";
-/// Whoever is overtaken this often has not been heard.
-const SWITCH_ATTEMPTS: usize = 8;
 
 fn pause_key() -> Key {
     Key::state("PAUSE")
@@ -247,9 +218,8 @@ async fn switch<S: Store>(
     said_at: Timestamp,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
-    let mut tried = 0;
+    let mut conflicts = Conflicts::new(said_at);
     loop {
-        tried += 1;
         let row = store.get(&pause_key(), now).await?;
         let last = row.as_ref().and_then(|row| number_of(row, SAID_AT));
         if let Some(row) = row.as_ref().filter(|_| last > Some(said_at.as_millisecond())) {
@@ -258,7 +228,7 @@ async fn switch<S: Store>(
         let version = row.as_ref().and_then(|row| number_of(row, VERSION)).and_then(|it| u64::try_from(it).ok());
         let (name, value) = match by {
             Some(by) => (HOLDER, AttributeValue::S(by.to_owned())),
-            None => (TTL, whole_second(now.saturating_add(REPEATED_FOR).unwrap_or(now))),
+            None => (TTL, whole_second(saturating_after(now, REPEATED_FOR))),
         };
         let mut item = Item::default();
         item.inner_mut().insert(VERSION.to_owned(), number(version.unwrap_or(0) + 1));
@@ -270,22 +240,20 @@ async fn switch<S: Store>(
             (Some(_), Some(version)) => OnlyIf::Version(version),
             (Some(_), None) => OnlyIf::Always,
         };
-        match store.write(vec![Write::Put { key: pause_key(), item, only_if }], now).await {
-            Ok(()) => return Ok(by.map(str::to_owned)),
-            Err(StoreError::Refused(_)) if tried < SWITCH_ATTEMPTS => {}
-            Err(error) => return Err(error),
+        if written(store, vec![Write::Put { key: pause_key(), item, only_if }], now).await? {
+            return Ok(by.map(str::to_owned));
         }
+        conflicts.pause().await?;
     }
 }
 
-/// Who holds a repository's slots.
 pub async fn slot_holders<S: Store>(
     store: &S,
-    repo: &RepoName,
+    name: &str,
     slots: u32,
     now: Timestamp,
 ) -> Result<Vec<String>, StoreError> {
-    let keys = slot_keys(repo.as_str(), slots);
+    let keys = slot_keys(name, slots);
     let rows = store.get_many(&keys, now).await?;
     Ok(rows.iter().filter_map(|(_, item)| text_of(item, HOLDER).map(str::to_owned)).collect())
 }

@@ -3,7 +3,6 @@
 use aws_lc_rs::digest::{SHA256, digest};
 
 /// An id for what comes without one: the same content has the same id.
-#[must_use]
 pub fn hashed(parts: &[&str]) -> String {
     let mut bytes = Vec::new();
     for part in parts {
@@ -14,7 +13,6 @@ pub fn hashed(parts: &[&str]) -> String {
     hash(&bytes)
 }
 
-#[must_use]
 pub fn hash(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

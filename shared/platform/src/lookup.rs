@@ -9,6 +9,7 @@ use domain::pull_request::{Record, Vulnerability};
 use domain::request::Request;
 use domain::run::Run;
 use domain::state::State;
+use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::de::DeserializeOwned;
@@ -21,7 +22,6 @@ use crate::store::{Cursor, From, Index, Key, Page, Query, Store, StoreError};
 /// Some of what there is, and where to go on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing<T> {
-    /// In the order asked for.
     pub entries: Vec<T>,
     /// Set if there may be more.
     pub next: Option<Cursor>,
@@ -32,7 +32,6 @@ pub struct Listing<T> {
 pub struct Due {
     /// At most as many per shard as was asked for.
     pub entries: Vec<DueEntry>,
-    /// Whether there is more than that.
     pub more: bool,
 }
 
@@ -55,40 +54,53 @@ fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, Item) -> Resu
     Listing { entries, next: page.next }
 }
 
-/// What is due at this moment. Costs what is due, whatever is open.
-pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<Due, StoreError> {
-    let [a, b, c, d] = rows::due_shards();
-    let shards = tokio::try_join!(
-        due_shard(store, a, most, now),
-        due_shard(store, b, most, now),
-        due_shard(store, c, most, now),
-        due_shard(store, d, most, now),
-    )?;
-    let (mut entries, mut more) = (Vec::new(), false);
-    for shard in [shards.0, shards.1, shards.2, shards.3] {
-        more |= shard.more;
-        entries.extend(shard.entries);
-    }
-    entries.sort_by(|one, other| (one.due_at, &one.subject).cmp(&(other.due_at, &other.subject)));
-    Ok(Due { entries, more })
+/// Reads one row.
+pub async fn read<S: Store, T: DeserializeOwned>(
+    store: &S,
+    key: &Key,
+    now: Timestamp,
+) -> Result<Option<T>, StoreError> {
+    store.get(key, now).await?.map(|item| rows::take(key, item)).transpose()
 }
 
-async fn due_shard<S: Store>(store: &S, shard: String, most: u32, now: Timestamp) -> Result<Due, StoreError> {
-    let mut query = all_of(From::Index(Index::Due), shard, most);
-    query.up_to = Some(rows::sortable(now));
+/// Reads partitions of an index side by side, of each as far as its limit goes; and whether that is all there is.
+async fn read_parts<S: Store, T: Send>(
+    store: &S,
+    parts: impl IntoIterator<Item = Query>,
+    read: fn(&Key, Item) -> Result<T, StoreError>,
+    now: Timestamp,
+) -> Result<(Vec<T>, bool), StoreError> {
+    let parts = try_join_all(parts.into_iter().map(|query| read_part(store, query, read, now))).await?;
+    let whole = parts.iter().all(|(_, whole)| *whole);
+    Ok((parts.into_iter().flat_map(|(entries, _)| entries).collect(), whole))
+}
+
+async fn read_part<S: Store, T: Send>(
+    store: &S,
+    mut query: Query,
+    read: fn(&Key, Item) -> Result<T, StoreError>,
+    now: Timestamp,
+) -> Result<(Vec<T>, bool), StoreError> {
+    let most = query.limit;
     let mut found = Vec::new();
     loop {
-        let Listing { entries, next } =
-            entries(store, store.query(&query, now).await?, |key, item| rows::due_entry(key, &item));
+        let Listing { entries, next } = entries(store, store.query(&query, now).await?, read);
         found.extend(entries);
-        let wanted = most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-        match next {
-            None => return Ok(Due { entries: found, more: false }),
-            Some(_) if wanted == 0 => return Ok(Due { entries: found, more: true }),
-            Some(_) => query.after = next,
+        query.limit = most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        if next.is_none() || query.limit == 0 {
+            return Ok((found, next.is_none()));
         }
-        query.limit = wanted;
+        query.after = next;
     }
+}
+
+/// What is due at this moment. Costs what is due, whatever is open.
+pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<Due, StoreError> {
+    let shard = |shard| Query { up_to: Some(rows::sortable(now)), ..all_of(From::Index(Index::Due), shard, most) };
+    let entry = |key: &Key, item: Item| rows::due_entry(key, &item);
+    let (mut entries, whole) = read_parts(store, rows::due_shards().map(shard), entry, now).await?;
+    entries.sort_by(|one, other| (one.due_at, &one.subject).cmp(&(other.due_at, &other.subject)));
+    Ok(Due { entries, more: !whole })
 }
 
 /// Pull requests of a repository, by state and number.
@@ -104,6 +116,27 @@ pub async fn pull_requests<S: Store>(
     query.prefix = state.map(|state| format!("{state}#"));
     query.after = after;
     Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)))
+}
+
+/// Pull requests of a repository read at a time when all of them are asked for.
+const LARGE_PAGE: u32 = 1_000;
+
+/// All pull requests of a repository, or about so many.
+pub async fn all_pull_requests<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    most: usize,
+    now: Timestamp,
+) -> Result<Vec<Listed>, StoreError> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = pull_requests(store, repo, None, after, LARGE_PAGE, now).await?;
+        found.extend(page.entries);
+        after = page.next;
+        if after.is_none() || found.len() >= most {
+            return Ok(found);
+        }
+    }
 }
 
 /// Pull requests of a repository read at a time when a base is asked for.
@@ -192,7 +225,6 @@ pub async fn runs_of<S: Store>(
     Ok(Listing { entries: runs, next })
 }
 
-/// Events of a pull request.
 pub async fn events<S: Store>(
     store: &S,
     pr: &PrId,
@@ -227,45 +259,14 @@ pub async fn of_day<S: Store>(
     reading: DayReading,
     now: Timestamp,
 ) -> Result<(Vec<Event>, bool), StoreError> {
-    let [a, b, c, d] = rows::day_partitions(reading.day);
-    let parts = tokio::try_join!(
-        day_part(store, a, reading, now),
-        day_part(store, b, reading, now),
-        day_part(store, c, reading, now),
-        day_part(store, d, reading, now),
-    )?;
-    let (mut events, mut whole) = (Vec::new(), true);
-    for (part, all) in [parts.0, parts.1, parts.2, parts.3] {
-        events.extend(part);
-        whole &= all;
-    }
+    let DayReading { day, backwards, most } = reading;
+    let part = |partition| Query { backwards, ..all_of(From::Index(Index::ByDay), partition, most) };
+    let (mut events, whole) = read_parts(store, rows::day_partitions(day).map(part), rows::take::<Event>, now).await?;
     events.sort_by_cached_key(|event: &Event| (event.sort_key(), event.pr.clone()));
-    if reading.backwards {
+    if backwards {
         events.reverse();
     }
     Ok((events, whole))
-}
-
-async fn day_part<S: Store>(
-    store: &S,
-    partition: String,
-    reading: DayReading,
-    now: Timestamp,
-) -> Result<(Vec<Event>, bool), StoreError> {
-    let mut query = all_of(From::Index(Index::ByDay), partition, reading.most);
-    query.backwards = reading.backwards;
-    let mut found = Vec::new();
-    loop {
-        let Listing { entries, next } = entries(store, store.query(&query, now).await?, rows::take);
-        found.extend(entries);
-        let wanted = reading.most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-        match next {
-            None => return Ok((found, true)),
-            Some(_) if wanted == 0 => return Ok((found, false)),
-            Some(_) => query.after = next,
-        }
-        query.limit = wanted;
-    }
 }
 
 /// Records, in any order; what is not there or cannot be understood is left out.
@@ -316,4 +317,14 @@ pub async fn vulnerability<S: Store>(
 ) -> Result<Vulnerability, StoreError> {
     let row = store.get(&rows::vulnerability_key(repo, base, id), now).await?;
     Ok(row.as_ref().map(rows::vulnerability_of).unwrap_or_default())
+}
+
+/// What is known about the vulnerability of a pull request, if it names one.
+pub async fn vulnerability_of<S: Store>(
+    store: &S,
+    record: &Record,
+    now: Timestamp,
+) -> Result<Option<Vulnerability>, StoreError> {
+    let Some(id) = &record.vulnerability_id else { return Ok(None) };
+    vulnerability(store, &record.id.repo, &record.base_branch, id, now).await.map(Some)
 }

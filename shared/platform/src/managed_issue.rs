@@ -5,6 +5,7 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::lookup;
 use crate::store::{Key, Store, StoreError, versioned};
 
 /// The row is kept this long after it was last needed; then GitHub is asked again.
@@ -29,7 +30,7 @@ pub async fn load<S: Store>(
     key: &str,
     now: Timestamp,
 ) -> Result<Option<ManagedIssueRow>, StoreError> {
-    Ok(versioned::load(store, &row_key(repo, key), now).await?.map(|row| row.value))
+    lookup::read(store, &row_key(repo, key), now).await
 }
 
 /// Remembers which issue was written under this key.

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::event::{Event, EventKind};
+pub use domain::coordination::status::Today as DayCounts;
+use domain::event::Event;
 use domain::id::{PrId, RepoName};
 use domain::insight::Trace;
 use domain::policy::Policies;
@@ -18,8 +19,6 @@ use crate::lookup::{self, DayReading};
 use crate::rows::{self, Listed};
 use crate::store::{Store, StoreError};
 
-/// Entries of the index read at a time.
-const PAGE: u32 = 1000;
 /// Entries of one repository that are counted; nobody counts further by eye.
 const MOST_ENTRIES: usize = 50_000;
 /// Repositories that are read side by side.
@@ -51,7 +50,6 @@ pub struct Lane {
 
 impl Counted {
     /// All twelve, of the repositories one may see.
-    #[must_use]
     pub fn lanes(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<Lane> {
         let mut lanes = State::ALL.map(|state| Lane { state, count: 0, stale: 0, oldest: None });
         for entry in self.seen_by(sees) {
@@ -66,7 +64,6 @@ impl Counted {
     }
 
     /// Each repository: open, with a person, stale.
-    #[must_use]
     pub fn by_repo(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<(RepoName, [u64; 3])> {
         let seen = self.repos.iter().filter(|repo| sees(repo));
         let mut repos: BTreeMap<RepoName, [u64; 3]> = seen.map(|repo| (repo.clone(), [0; 3])).collect();
@@ -80,7 +77,6 @@ impl Counted {
     }
 
     /// What a person has, the longest first.
-    #[must_use]
     pub fn needs_person(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<&Record> {
         let with_person = |record: &&Record| record.state == State::NeedsIntervention && sees(&record.id.repo);
         let mut records: Vec<&Record> = self.records.values().filter(with_person).collect();
@@ -89,7 +85,6 @@ impl Counted {
     }
 
     /// What is stale, by its place in the queue.
-    #[must_use]
     pub fn stuck(&self, sees: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&Record> {
         let stale = |record: &&Record| self.stale.contains(&record.id) && sees(&record.id.repo);
         let mut records: Vec<&Record> = self.records.values().filter(stale).collect();
@@ -116,7 +111,8 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     let names: Vec<&RepoName> = repos.iter().collect();
     let mut listed = Vec::new();
     for group in names.chunks(AT_ONCE) {
-        let lists = try_join_all(group.iter().map(|repo| entries(store, repo, now))).await?;
+        let lists =
+            try_join_all(group.iter().map(|repo| lookup::all_pull_requests(store, repo, MOST_ENTRIES, now))).await?;
         listed.extend(lists.into_iter().flatten());
     }
     let longest = |mut entries: Vec<&Listed>| {
@@ -138,52 +134,6 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     Ok(Counted { repos, listed, records, stale })
 }
 
-async fn entries<S: Store>(store: &S, repo: &RepoName, now: Timestamp) -> Result<Vec<Listed>, StoreError> {
-    let mut found = Vec::new();
-    let mut cursor = None;
-    loop {
-        let page = lookup::pull_requests(store, repo, None, cursor, PAGE, now).await?;
-        found.extend(page.entries);
-        cursor = page.next;
-        if cursor.is_none() || found.len() >= MOST_ENTRIES {
-            return Ok(found);
-        }
-    }
-}
-
-/// What happened on a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DayCounts {
-    /// Pull requests that began.
-    pub opened: u32,
-    /// Pull requests that were merged.
-    pub merged: u32,
-    /// Remedies that were proven by the event they expected.
-    pub healed: u32,
-    /// Remedies that were claimed.
-    pub remedies: u32,
-    /// Pull requests that were handed to a person.
-    pub escalated: u32,
-}
-
-impl DayCounts {
-    fn add(&mut self, other: &Self) {
-        self.opened += other.opened;
-        self.merged += other.merged;
-        self.healed += other.healed;
-        self.remedies += other.remedies;
-        self.escalated += other.escalated;
-    }
-
-    fn note(&mut self, event: &Event) {
-        self.opened += u32::from(event.kind == EventKind::PrOpened);
-        self.merged += u32::from(event.to == Some(State::Merged));
-        self.healed += u32::from(event.is_healed());
-        self.remedies += u32::from(event.kind.claims().is_some());
-        self.escalated += u32::from(event.kind == EventKind::EscalatedNeedsIntervention);
-    }
-}
-
 /// A day, as far as it is shown.
 #[derive(Debug, Default)]
 pub struct Day {
@@ -202,7 +152,6 @@ impl Day {
         Self { counts, traces: events.iter().filter_map(Trace::of).collect(), cut }
     }
 
-    #[must_use]
     pub fn sum(&self, sees: impl Fn(&RepoName) -> bool) -> DayCounts {
         let mut sum = DayCounts::default();
         self.counts.iter().filter(|(repo, _)| sees(repo)).for_each(|(_, counts)| sum.add(counts));

@@ -2,9 +2,6 @@
 //! is no second queue. What a request means is the domain's; here are the rows it is written to, always together with the
 //! run that people see, and the limits of a day.
 
-use std::time::Duration;
-
-use domain::backoff::seed_of;
 use domain::comment::sweep as words;
 use domain::id::RunId;
 use domain::policy::{Policies, Triggers};
@@ -16,13 +13,11 @@ use jiff::{SignedDuration, Timestamp};
 use tracing::info;
 
 use crate::guards;
+use crate::lookup::read;
 use crate::rows;
+use crate::store::versioned::{Conflicts, write_if, written};
 use crate::store::{OnlyIf, Store, StoreError, Write};
 
-/// How often one is tried to be written before whoever asks is told that others are in the way.
-const TRIES: u32 = 8;
-/// The first pause between these is up to this long, and each further one up to twice as long.
-const PAUSE_MS: u64 = 5;
 /// The limits are those of a day.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// How long a wish to cancel is remembered; no sweep lasts longer.
@@ -31,12 +26,12 @@ const CANCEL_FOR: SignedDuration = SignedDuration::from_hours(1);
 /// What became of an ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
-    /// It waits for its time.
     Queued(Box<Asked>),
-    /// This very one was taken before.
     Known(Standing),
     /// Something newer shows what this one would.
-    Superseded { by: RunId },
+    Superseded {
+        by: RunId,
+    },
     /// The day has no room for it, in a sentence; what is due is left to the schedule.
     OverLimit(String),
 }
@@ -48,19 +43,11 @@ fn settings_of<'a>(policies: &'a Policies, scope: &Scope) -> &'a Triggers {
 }
 
 /// A request, if there is one.
-///
-/// # Errors
-/// If the store cannot be read, or the row not be understood.
 pub async fn load<S: Store>(store: &S, key: &str, now: Timestamp) -> Result<Option<Request>, StoreError> {
-    let key = rows::request_key(key);
-    let item = store.get(&key, now).await?;
-    item.map(|item| rows::read(&key, &item)).transpose()
+    read(store, &rows::request_key(key), now).await
 }
 
 /// Somebody asks for a scope. When this answers, the request is durable, or the answer says why there is none.
-///
-/// # Errors
-/// If the store cannot be read or written, or others write the same request all the time.
 pub async fn ask<S: Store>(
     store: &S,
     policies: &Policies,
@@ -75,7 +62,8 @@ pub async fn ask<S: Store>(
         return Ok(Taken::Known(Standing::Over));
     }
     let mut counted = false;
-    for attempt in 1..=TRIES {
+    let mut conflicts = Conflicts::new(&ask.run);
+    loop {
         let known = load(store, &key, now).await?;
         let loaded = known.as_ref().map(|request| request.version);
         let request = known.unwrap_or_else(|| Request::new(scope.clone(), dry_run));
@@ -95,23 +83,12 @@ pub async fn ask<S: Store>(
             counted = true;
         }
         let writes = queue_writes(store, policies, &queued, loaded, now).await?;
-        match store.write(writes, now).await {
-            Ok(()) => return Ok(queued.request.waiting().map_or(Taken::Known(Standing::Waiting), queued_as)),
-            Err(StoreError::Refused(_) | StoreError::Contended) => pause(ask.run.as_str(), attempt).await,
-            Err(error) => return Err(error),
+        if written(store, writes, now).await? {
+            let queued_as = |asked: &Asked| Taken::Queued(Box::new(asked.clone()));
+            return Ok(queued.request.waiting().map_or(Taken::Known(Standing::Waiting), queued_as));
         }
+        conflicts.pause().await?;
     }
-    Err(StoreError::Contended)
-}
-
-fn queued_as(asked: &Asked) -> Taken {
-    Taken::Queued(Box::new(asked.clone()))
-}
-
-/// Full jitter, the same for the same run and attempt.
-async fn pause(name: &str, attempt: u32) {
-    let window = PAUSE_MS << attempt.min(6);
-    tokio::time::sleep(Duration::from_millis(seed_of(name, attempt) % window)).await;
 }
 
 /// Counts one more request of today, and says if that is one too many. Everything is exempt: it is rare, and asked for when
@@ -143,8 +120,7 @@ fn put_run(run: &Run, loaded: Option<u64>, policies: &Policies) -> Result<Write,
 }
 
 async fn run_of<S: Store>(store: &S, id: &RunId, now: Timestamp) -> Result<Option<Run>, StoreError> {
-    let key = rows::run_key(id);
-    store.get(&key, now).await?.map(|item| rows::read(&key, &item)).transpose()
+    read(store, &rows::run_key(id), now).await
 }
 
 /// The run of a request, before anybody is at it.
@@ -179,7 +155,19 @@ async fn queue_writes<S: Store>(
     Ok(writes)
 }
 
-/// A run that is there, and is not wanted any more.
+/// Ends a run that is there, and has not ended already.
+async fn ended<S: Store>(
+    store: &S,
+    policies: &Policies,
+    run: &RunId,
+    end: impl FnOnce(Run) -> Result<Run, RunError>,
+    now: Timestamp,
+) -> Result<Option<Write>, StoreError> {
+    let Some(run) = run_of(store, run, now).await? else { return Ok(None) };
+    let loaded = run.version;
+    end(run).ok().map(|run| put_run(&run, Some(loaded), policies)).transpose()
+}
+
 async fn cancelled<S: Store>(
     store: &S,
     policies: &Policies,
@@ -187,13 +175,8 @@ async fn cancelled<S: Store>(
     why: String,
     now: Timestamp,
 ) -> Result<Option<Write>, StoreError> {
-    let Some(run) = run_of(store, run, now).await? else { return Ok(None) };
-    let loaded = run.version;
-    match run.cancel(why, TransitionContext::new(Initiator::System, now)) {
-        Ok(run) => put_run(&run, Some(loaded), policies).map(Some),
-        // It has ended already.
-        Err(_) => Ok(None),
-    }
+    let context = TransitionContext::new(Initiator::System, now);
+    ended(store, policies, run, |run| run.cancel(why, context), now).await
 }
 
 /// Who was promised a run sees that something newer takes its place.
@@ -211,10 +194,8 @@ async fn say_superseded<S: Store>(
     let run = pending(key, &ask.run, ask.trigger, ask.requested_by.as_deref(), now);
     let context = TransitionContext::new(Initiator::System, now);
     let Ok(run) = run.cancel(words::superseded(by), context) else { return Ok(()) };
-    match store.write(vec![put_run(&run, None, policies)?], now).await {
-        Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
-        Err(error) => Err(error),
-    }
+    write_if(store, put_run(&run, None, policies)?, now).await?;
+    Ok(())
 }
 
 fn cancel_name(run: &RunId) -> String {
@@ -233,9 +214,6 @@ pub async fn is_told_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -
 
 /// Somebody does not want a run of a request any more: what waits is taken off, what is under way is told, and what is over
 /// stays as it is.
-///
-/// # Errors
-/// If the store cannot be read or written, or others write the same request all the time.
 pub async fn cancel<S: Store>(
     store: &S,
     policies: &Policies,
@@ -243,7 +221,8 @@ pub async fn cancel<S: Store>(
     by: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    for attempt in 1..=TRIES {
+    let mut conflicts = Conflicts::new(run);
+    loop {
         let Some(request) = load(store, key, now).await? else { return Ok(()) };
         let removed = match request.cancel(run) {
             Cancel::Removed(removed) => removed,
@@ -252,13 +231,11 @@ pub async fn cancel<S: Store>(
         };
         let mut writes = vec![put(&removed, Some(request.version), now)?];
         writes.extend(cancelled(store, policies, run, format!("{by} cancelled it"), now).await?);
-        match store.write(writes, now).await {
-            Ok(()) => return Ok(()),
-            Err(StoreError::Refused(_) | StoreError::Contended) => pause(run.as_str(), attempt).await,
-            Err(error) => return Err(error),
+        if written(store, writes, now).await? {
+            return Ok(());
         }
+        conflicts.pause().await?;
     }
-    Err(StoreError::Contended)
 }
 
 /// A request that has begun.
@@ -296,7 +273,9 @@ pub async fn begin<S: Store>(
         Begin::GivenUp { request: next, asked } => {
             let error = asked.error.clone().unwrap_or_else(|| "whoever worked on it was gone each time".to_owned());
             let mut writes = vec![put(&next, Some(request.version), now)?];
-            writes.extend(failed(store, policies, &asked.run, &error, now).await?);
+            let context = TransitionContext::new(Initiator::Timeout, now);
+            let fail = |run: Run| run.fail("given up", error, context);
+            writes.extend(ended(store, policies, &asked.run, fail, now).await?);
             return written(store, writes, now).await.map(|_| MayBegin::No);
         }
         Begin::Busy { by, until } => return Ok(MayBegin::Later { by, until }),
@@ -328,15 +307,6 @@ pub async fn begin<S: Store>(
     Ok(MayBegin::Later { by: "somebody who was faster".to_owned(), until: now })
 }
 
-/// Whether it was written; if not, somebody was faster.
-async fn written<S: Store>(store: &S, writes: Vec<Write>, now: Timestamp) -> Result<bool, StoreError> {
-    match store.write(writes, now).await {
-        Ok(()) => Ok(true),
-        Err(StoreError::Refused(_) | StoreError::Contended) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// The run, with its worker. One that is tried again runs already: its last worker has let go of it, or is gone.
 fn under_way(mut run: Run, holder: &str, until: Timestamp, now: Timestamp) -> Result<Run, RunError> {
     (run.lease_until, run.lease_holder) = (None, None);
@@ -345,21 +315,6 @@ fn under_way(mut run: Run, holder: &str, until: Timestamp, now: Timestamp) -> Re
         return Ok(run);
     }
     run.advance(RunState::Running, TransitionContext::new(Initiator::System, now))
-}
-
-async fn failed<S: Store>(
-    store: &S,
-    policies: &Policies,
-    run: &RunId,
-    error: &str,
-    now: Timestamp,
-) -> Result<Option<Write>, StoreError> {
-    let Some(run) = run_of(store, run, now).await? else { return Ok(None) };
-    let loaded = run.version;
-    match run.fail("given up", error, TransitionContext::new(Initiator::Timeout, now)) {
-        Ok(run) => put_run(&run, Some(loaded), policies).map(Some),
-        Err(_) => Ok(None),
-    }
 }
 
 /// A visit has ended: the request and its run are written together. `close` makes the run what it is to be.
@@ -373,7 +328,8 @@ pub async fn end<S: Store>(
 ) -> Result<Then, StoreError> {
     let settings = settings_of(policies, &begun.request.scope);
     let pauses = pauses(policies.base());
-    for attempt in 1..=TRIES {
+    let mut conflicts = Conflicts::new(&begun.asked.run);
+    loop {
         let Some(request) = load(store, &begun.request.key(), now).await? else { return Ok(Then::Lost) };
         let (next, then) = request.end(&begun.asked.run, end, pauses, settings, now);
         if then == Then::Lost {
@@ -383,11 +339,9 @@ pub async fn end<S: Store>(
         if let Some(run) = close(begun.run.clone(), &then) {
             writes.push(put_run(&run, Some(begun.run.version), policies)?);
         }
-        match store.write(writes, now).await {
-            Ok(()) => return Ok(then),
-            Err(StoreError::Refused(_) | StoreError::Contended) => pause(begun.asked.run.as_str(), attempt).await,
-            Err(error) => return Err(error),
+        if written(store, writes, now).await? {
+            return Ok(then);
         }
+        conflicts.pause().await?;
     }
-    Err(StoreError::Contended)
 }

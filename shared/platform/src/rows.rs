@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_dynamo::{AttributeValue, Item};
 
-use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of, text_of};
+use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of, set_of, text_of};
 
 /// Partitions of the `due` index: enough for one sweep to read them side by side, few enough to read them all.
 pub const DUE_SHARDS: u64 = 4;
@@ -38,54 +38,42 @@ const BODY: &str = "body";
 /// On hop 0: how many effects the event has, so that a repeated delivery knows what to look for.
 const EFFECTS: &str = "effects";
 
-/// The record of a pull request.
-#[must_use]
 pub fn record_key(pr: &PrId) -> Key {
     Key::state(format!("PR#{pr}"))
 }
 
-#[must_use]
 pub fn effect_key(id: &EffectId) -> Key {
     Key::state(format!("OUT#{id}"))
 }
 
 /// The pull requests of a head commit.
-#[must_use]
 pub fn head_key(repo: &RepoName, sha: &Sha) -> Key {
     Key::state(format!("SHA#{repo}#{sha}"))
 }
 
-/// A vulnerability on a base branch.
-#[must_use]
 pub fn vulnerability_key(repo: &RepoName, base: &str, id: &str) -> Key {
     Key::state(format!("VULN#{repo}#{base}#{id}"))
 }
 
-#[must_use]
 pub fn run_key(id: &RunId) -> Key {
     Key::state(format!("RUN#{id}"))
 }
 
 /// A reconcile request, by what makes two of them the same.
-#[must_use]
 pub fn request_key(key: &str) -> Key {
     Key::state(format!("REQ#{key}"))
 }
 
-/// An event of the log.
-#[must_use]
 pub fn event_key(event: &Event) -> Key {
     Key::event(event.pr.to_string(), event.sort_key())
 }
 
 /// A time as an index sorts it: RFC 3339 with exactly three decimals.
-#[must_use]
 pub fn sortable(at: Timestamp) -> String {
     format!("{at:.3}")
 }
 
 /// The partitions of the `due` index.
-#[must_use]
 pub fn due_shards() -> [String; 4] {
     [0, 1, 2, 3].map(|shard| format!("due-{shard}"))
 }
@@ -94,13 +82,11 @@ pub fn due_shards() -> [String; 4] {
 const DAY_SHARDS: u64 = 4;
 
 /// The day something happened on, in UTC.
-#[must_use]
 pub fn day_of(at: Timestamp) -> Date {
     TimeZone::UTC.to_datetime(at).date()
 }
 
 /// The partitions of a day in the `by_day` index.
-#[must_use]
 pub fn day_partitions(day: Date) -> [String; 4] {
     [0, 1, 2, 3].map(|shard| format!("{day}-{shard}"))
 }
@@ -110,25 +96,19 @@ fn day_partition(day: Date, pr: &PrId) -> String {
 }
 
 /// The repositories that are known: the one row that lists them.
-#[must_use]
 pub fn repos_key() -> Key {
     Key::state("REPOS")
 }
 
 /// Adds a repository to those that are known.
-#[must_use]
 pub fn repo_known(repo: &RepoName) -> Write {
     let insert = BTreeMap::from([(REPOS.to_owned(), BTreeSet::from([repo.as_str().to_owned()]))]);
     Write::Change { key: repos_key(), change: Change { insert, ..Change::default() } }
 }
 
 /// The repositories in the row that lists them.
-#[must_use]
 pub fn repos_of(item: &Item) -> BTreeSet<RepoName> {
-    match item.get(REPOS) {
-        Some(AttributeValue::Ss(members)) => members.iter().filter_map(|member| member.parse().ok()).collect(),
-        Some(_) | None => BTreeSet::new(),
-    }
+    set_of(item, REPOS).filter_map(|member| member.parse().ok()).collect()
 }
 
 fn text(value: impl Into<String>) -> AttributeValue {
@@ -144,10 +124,6 @@ pub fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
     Ok(item)
 }
 
-/// What a row holds.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it does not hold that.
 pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError> {
     let mut copy = Item::default();
     copy.inner_mut().extend(item.get(BODY).map(|body| (BODY.to_owned(), body.clone())));
@@ -155,9 +131,6 @@ pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError
 }
 
 /// The same of a row that nobody needs any more: nothing is copied.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it does not hold that.
 pub fn take<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, StoreError> {
     let corrupt = |why: String| StoreError::Corrupt(key.clone(), why);
     let body = item.inner_mut().remove(BODY).ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
@@ -180,18 +153,15 @@ fn due_of(item: &Item) -> Option<Timestamp> {
 /// What a row in the `due` index is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// An effect nobody has delivered.
     Effect(EffectId),
     /// A run at its lease or deadline.
     Run(RunId),
-    /// A pull request that wants attention.
     PullRequest(PrId),
     /// A reconcile request that waits, or whose worker is gone.
     Request(String),
 }
 
 impl Subject {
-    #[must_use]
     pub fn key(&self) -> Key {
         match self {
             Self::Effect(id) => effect_key(id),
@@ -223,9 +193,6 @@ pub struct DueEntry {
 }
 
 /// Reads an entry of the `due` index.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it is not one of ours.
 pub fn due_entry(key: &Key, entry: &Item) -> Result<DueEntry, StoreError> {
     let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
     let subject = Subject::of(key).ok_or_else(|| corrupt("nothing of that name can be due"))?;
@@ -247,15 +214,11 @@ pub struct Listed {
 }
 
 /// A pull request's sort key in the `by_repo` index.
-#[must_use]
 pub fn state_number(pr: &PrId, state: State) -> String {
     format!("{state}#{:010}", pr.number)
 }
 
 /// Reads an entry of the `by_repo` index.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it is not one of ours.
 pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
     let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
     let Some(Subject::PullRequest(pr)) = Subject::of(key) else {
@@ -271,9 +234,6 @@ pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
 }
 
 /// Reads an entry of the `runs` index.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it is not one of ours.
 pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
     match Subject::of(key) {
         Some(Subject::Run(id)) => Ok(id),
@@ -285,7 +245,6 @@ pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
 
 /// Moves a row to another time without reading it: for one that cannot be read, so that it is not in the way every minute. A row
 /// that somebody has taken away meanwhile stays away: then the write is refused.
-#[must_use]
 pub fn redate(key: Key, until: Timestamp, only_if: OnlyIf) -> Write {
     let (_, _, sort) = Index::Due.shape();
     let set = BTreeMap::from([(sort.to_owned(), text(sortable(until)))]);
@@ -299,9 +258,6 @@ fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
 }
 
 /// The row of a record, with what the indexes need.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it cannot be written down.
 pub fn record_row(record: &Record) -> Result<Item, StoreError> {
     let key = record_key(&record.id);
     let mut item = row(&key, record)?;
@@ -331,7 +287,6 @@ fn event_row(event: &Event, effects: usize) -> Result<Item, StoreError> {
 }
 
 /// The pull request an effect belongs to: its id begins with it.
-#[must_use]
 pub fn pr_of_effect(id: &EffectId) -> Option<PrId> {
     let mut parts = id.as_str().splitn(3, '#');
     let (repo, number) = (parts.next()?, parts.next()?);
@@ -339,7 +294,6 @@ pub fn pr_of_effect(id: &EffectId) -> Option<PrId> {
 }
 
 /// The ids of the effects an event had when it was applied, delivered or not.
-#[must_use]
 pub fn effects_of(event: &Event, hop_0: &Item) -> Vec<EffectId> {
     let count = number_of(hop_0, EFFECTS).unwrap_or(0);
     (0..count).map(|n| EffectId::new(format!("{}#{}#{n}", event.pr, event.id))).collect()
@@ -353,9 +307,6 @@ fn effect_row(effect: &Effect, now: Timestamp) -> Result<(Key, Item), StoreError
 }
 
 /// The row of a run, with what the indexes need.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it cannot be written down.
 pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     let key = run_key(&run.id);
     let mut item = row(&key, run)?;
@@ -371,9 +322,6 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
 }
 
 /// The row of a request, with its date.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if it cannot be written down.
 pub fn request_row(request: &Request, now: Timestamp) -> Result<(Key, Item), StoreError> {
     let key = request_key(&request.key());
     let mut item = row(&key, request)?;
@@ -384,7 +332,6 @@ pub fn request_row(request: &Request, now: Timestamp) -> Result<(Key, Item), Sto
 }
 
 /// The partition of the `runs` index: a pull request's remedies, or the sweeps.
-#[must_use]
 pub fn runs_of(pr: Option<&PrId>) -> String {
     pr.map_or("sweeps".to_owned(), PrId::to_string)
 }
@@ -392,15 +339,11 @@ pub fn runs_of(pr: Option<&PrId>) -> String {
 /// A run to write, and the version it was loaded with; `None` if it is new.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunWrite {
-    /// As it is to be.
     pub run: Run,
     pub loaded: Option<u64>,
 }
 
 /// Everything a decision writes, in one transaction: the record first, then hop 0, then the rest.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] if something cannot be written down.
 pub fn commit(
     decision: &Decision,
     record: &Record,
@@ -487,19 +430,14 @@ fn vulnerabilities(record: &Record, changes: &[VulnerabilityChange]) -> Vec<Writ
 }
 
 fn numbers(item: &Item, attribute: &str) -> BTreeSet<u64> {
-    match item.get(attribute) {
-        Some(AttributeValue::Ss(members)) => members.iter().filter_map(|member| member.parse().ok()).collect(),
-        Some(_) | None => BTreeSet::new(),
-    }
+    set_of(item, attribute).filter_map(|member| member.parse().ok()).collect()
 }
 
 /// The pull requests whose head a commit is or was.
-#[must_use]
 pub fn prs_of_head(item: &Item) -> BTreeSet<u64> {
     numbers(item, "prs")
 }
 
-#[must_use]
 pub fn vulnerability_of(item: &Item) -> Vulnerability {
     Vulnerability {
         open: numbers(item, "open"),

@@ -28,7 +28,6 @@ pub const VARIABLES: [&str; 9] = [
     "SUTURE_JENKINS_WEBHOOK_SECRET",
     "SUTURE_WEBHOOK_SECRET",
 ];
-/// What a reference begins with.
 const PREFIX: &str = "secret:";
 /// Secrets are read again when they are this old.
 const BELIEVED_FOR: SignedDuration = SignedDuration::from_mins(5);
@@ -38,10 +37,8 @@ const ASKED_EVERY: SignedDuration = SignedDuration::from_mins(1);
 /// Why a secret cannot be had, for whoever deploys.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadSecret {
-    /// The reference is not one.
     #[error("{variable}: a reference to Secrets Manager is written secret:NAME#field")]
     Reference { variable: &'static str },
-    /// There is no such secret.
     #[error("{variable}: Secrets Manager has no secret `{secret}` here. Create it, or correct its name and region")]
     Missing { variable: &'static str, secret: String },
     /// We may not read it.
@@ -49,20 +46,12 @@ pub enum BadSecret {
         "{variable}: the secret `{secret}` may not be read. The function's role needs secretsmanager:GetSecretValue on it, and kms:Decrypt if it has a key of its own"
     )]
     Denied { variable: &'static str, secret: String },
-    /// It holds something else.
     #[error("{variable}: the secret `{secret}` is not a JSON object of texts")]
     NotJson { variable: &'static str, secret: String },
-    /// It lacks the field.
     #[error("{variable}: the secret `{secret}` has no field `{field}`, or it is empty")]
     NoField { variable: &'static str, secret: String, field: String },
-    /// Secrets Manager does not answer.
     #[error("{variable}: the secret `{secret}` could not be read: {why}")]
-    Unread {
-        variable: &'static str,
-        secret: String,
-        /// What was seen of it.
-        why: String,
-    },
+    Unread { variable: &'static str, secret: String, why: String },
 }
 
 /// Why a secret could not be fetched.
@@ -130,9 +119,6 @@ impl Environment for Vault {
 
 impl Vault {
     /// Resolves what the environment refers to, with one request for each secret.
-    ///
-    /// # Errors
-    /// [`BadSecret`] says what is missing, and what to do.
     pub async fn open(
         environment: impl Environment + Send + Sync + 'static,
         fetch: Fetch,
@@ -152,7 +138,6 @@ impl Vault {
     }
 
     /// How often any of the secrets was found to be another.
-    #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }

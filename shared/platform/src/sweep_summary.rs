@@ -15,50 +15,27 @@ use crate::telemetry::Line;
 /// Longest list in a summary: a run record has to stay small.
 const MOST_LISTED: usize = 50;
 
-/// Why a pull request was left alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Skip {
-    /// GitHub could not be asked, or answered in part.
-    Unread,
-    /// GitHub wants to be left alone, or little is left of what it allows in an hour.
-    RateLimit,
-    /// The circuit breaker is open.
-    Breaker,
-    /// A person has stopped all acting.
-    Paused,
-    /// Enough remedies are under way.
-    Full,
-    /// Another pull request of the same base was brought up to date before it, and is to be merged first.
-    Turn,
-    /// A remedy of this pull request is under way.
-    UnderWay,
-    /// Somebody else wrote the record meanwhile.
-    Overtaken,
-    /// Nothing was wrong with it that a rule would act on now.
-    NoAction,
-    /// The store did not take what was to be written.
-    Store,
-    /// Somebody has cancelled the sweep before it was written.
-    Cancelled,
-}
-
-impl Skip {
-    /// Its name in logs.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unread => "unread",
-            Self::RateLimit => "rate_limit",
-            Self::Breaker => "breaker",
-            Self::Paused => "paused",
-            Self::Full => "full",
-            Self::Turn => "turn",
-            Self::UnderWay => "under_way",
-            Self::Overtaken => "overtaken",
-            Self::NoAction => "no_action",
-            Self::Store => "store",
-            Self::Cancelled => "cancelled",
-        }
+domain::named! {
+    /// Why a pull request was left alone.
+    pub enum Skip {
+        /// GitHub could not be asked, or answered in part.
+        Unread = "unread",
+        /// GitHub wants to be left alone, or little is left of what it allows in an hour.
+        RateLimit = "rate_limit",
+        Breaker = "breaker",
+        Paused = "paused",
+        Full = "full",
+        /// Another pull request of the same base was brought up to date before it, and is to be merged first.
+        Turn = "turn",
+        /// A remedy of this pull request is under way.
+        UnderWay = "under_way",
+        Overtaken = "overtaken",
+        /// Nothing was wrong with it that a rule would act on now.
+        NoAction = "no_action",
+        /// The store did not take what was to be written.
+        Store = "store",
+        /// Somebody has cancelled the sweep before it was written.
+        Cancelled = "cancelled",
     }
 }
 
@@ -66,9 +43,7 @@ impl Skip {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub pr: String,
-    /// What, in a sentence.
     pub what: String,
-    /// The rule and its evidence.
     pub why: String,
 }
 
@@ -76,9 +51,7 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    /// Whether nothing was to be changed.
     pub dry_run: bool,
-    /// Pull requests that were due.
     pub due: u32,
     /// How long the one has been due that has waited longest.
     pub oldest_due_secs: u64,
@@ -87,7 +60,6 @@ pub struct Summary {
     /// Those that were too many for it, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// Requests that were granted in it.
     pub requests: u32,
     /// How many requests it stands for, itself included; 0 for the schedule's own.
     pub stands_for: u32,
@@ -145,11 +117,8 @@ pub struct Summary {
     /// What went wrong in a stage; the others went on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// Points and requests that GitHub counted.
     pub github_points: u64,
-    /// Requests to the store.
     pub store_requests: u64,
-    /// Capacity units of the store.
     pub store_units: f64,
     /// It stopped at its deadline; what it missed is still due.
     pub partial: bool,
@@ -199,7 +168,6 @@ impl Summary {
         self.store_units = after.units - before.units;
     }
 
-    #[must_use]
     pub fn claims(&self) -> u32 {
         self.dispatched.values().sum()
     }
@@ -209,7 +177,6 @@ impl Summary {
         matches!(self.breaker.as_str(), "open" | "half_open")
     }
 
-    #[must_use]
     pub fn sentence(&self) -> String {
         let skipped: u32 = self.skipped.values().sum();
         let how = match (self.cancelled, self.partial, self.dry_run) {
@@ -230,7 +197,6 @@ impl Summary {
     }
 
     /// The one line a sweep leaves in the log, with its counters.
-    #[must_use]
     pub fn line(&self, run: &str, at: Timestamp, ms: u64) -> Line {
         let map = |map: &BTreeMap<String, u32>| serde_json::to_value(map).unwrap_or(Value::Null);
         let skipped: u32 = self.skipped.values().sum();
@@ -281,7 +247,6 @@ impl Summary {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Coordinated {
-    /// Merges after which all was well.
     pub verified: u32,
     /// Outages that were seen to begin, and to end.
     pub outages_begun: u32,
@@ -291,17 +256,14 @@ pub struct Coordinated {
     pub asked: u32,
     /// Issues that were moved, made urgent or closed; a repetition counts.
     pub tended: u32,
-    /// Approved issues that wait for room.
     pub waiting: u32,
     /// Status issues that are to say something else.
     pub status: u32,
-    /// What was left out, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
 
 /// What a sweep wrote down, from its run record.
-#[must_use]
 pub fn summary_of(run: &Run) -> Option<Summary> {
     serde_json::from_str(run.step("summary")?.output.as_deref()?).ok()
 }

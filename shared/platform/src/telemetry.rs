@@ -21,8 +21,6 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line of a function.
-    #[must_use]
     pub fn new(function: &'static str, at: Timestamp) -> Self {
         Self { at, function, fields: Map::new(), metrics: Vec::new() }
     }
@@ -48,7 +46,6 @@ impl Line {
         self.with(name, by)
     }
 
-    /// Says how long something took.
     #[must_use]
     pub fn took_ms(mut self, ms: u64) -> Self {
         self.metrics.push(("ms", "Milliseconds"));
@@ -63,7 +60,6 @@ impl Line {
     }
 
     /// The line, without its end, with metrics in the usual namespace.
-    #[must_use]
     pub fn to_json(&self) -> String {
         self.to_json_in(NAMESPACE)
     }
@@ -93,17 +89,14 @@ impl fmt::Debug for Log {
 
 impl Log {
     /// To standard output, where CloudWatch reads.
-    #[must_use]
     pub fn stdout() -> Self {
         Self::to(io::stdout())
     }
 
-    #[must_use]
     pub fn to(writer: impl Write + Send + 'static) -> Self {
         Self { writer: Some(Mutex::new(Box::new(writer))), namespace: NAMESPACE.to_owned() }
     }
 
-    #[must_use]
     pub fn nowhere() -> Self {
         Self { writer: None, namespace: NAMESPACE.to_owned() }
     }

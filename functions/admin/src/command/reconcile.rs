@@ -18,9 +18,7 @@ use crate::query::{Desk, DeskError};
 pub struct SweepAsk {
     /// The name of its run, the same in every repetition.
     pub run: RunId,
-    /// Of one repository only.
     pub repo: Option<RepoName>,
-    /// Of one pull request only.
     pub number: Option<u64>,
     /// Of what is open on one base branch only.
     pub base: Option<String>,
@@ -56,7 +54,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             "run_id": ask.run.as_str(), "requested_by": caller.name,
         });
         let what = Content::Bus { detail_type: DetailType::ReconcileRequested, detail: detail.to_string() };
-        if let Err(error) = self.deliver(Parcel { id: ask.run.to_string(), what }).await {
+        if let Err(error) = self.engine.outlets().send_one(Parcel { id: ask.run.to_string(), what }).await {
             // The request has a date: the next sweep grants it.
             warn!(run = %ask.run, %error, "a request waits for the schedule");
         }

@@ -7,8 +7,9 @@ use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Re
 use domain::event::{Actor, Fact, Happened, RemedyNews};
 use domain::id::{CommandId, EventId, PrId, RunId};
 use domain::run::{Initiator, Run, RunError, RunKind, RunState, TransitionContext};
-use platform::outlets::Outlets;
-use platform::store::{OnlyIf, Store, StoreError, Write};
+use platform::outlets::{Outlets, Parcel};
+use platform::store::versioned::write_if;
+use platform::store::{OnlyIf, Store, Write};
 use platform::{requests, rows};
 
 use crate::api_keys::Caller;
@@ -17,7 +18,6 @@ use crate::query::{Desk, DeskError};
 /// What may be done about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// It is not wanted any more.
     Cancel,
     /// What waits for a person's agreement has it.
     Approve,
@@ -92,14 +92,11 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let cancelled =
             run.cancel(format!("{} cancelled it", caller.name), context).map_err(|error| refused(&error))?;
         let (key, item) = rows::run_row(&cancelled, self.engine.policies().base())?;
-        match self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Version(loaded) }], now).await {
-            Ok(()) => Ok(()),
-            Err(StoreError::Refused(_)) => {
-                let why = "the run has just changed: look at it again".to_owned();
-                Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why })
-            }
-            Err(error) => Err(error.into()),
+        if write_if(self.store(), Write::Put { key, item, only_if: OnlyIf::Version(loaded) }, now).await? {
+            return Ok(());
         }
+        let why = "the run has just changed: look at it again".to_owned();
+        Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why })
     }
 
     async fn approve(&self, caller: &Caller, run: &Run, pr: PrId) -> Result<(), DeskError> {
@@ -121,7 +118,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             args: None,
             comment: None,
         };
-        Ok(self.send(id, message).await?)
+        Ok(self.engine.outlets().send_one(Parcel::command(id, message)).await?)
     }
 }
 

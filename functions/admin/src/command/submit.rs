@@ -6,7 +6,7 @@ use domain::decide;
 use domain::id::{CommandId, PrId, RunId};
 use jiff::Timestamp;
 use platform::guards;
-use platform::outlets::Outlets;
+use platform::outlets::{Outlets, Parcel};
 use platform::store::Store;
 
 use crate::api_keys::Caller;
@@ -34,7 +34,6 @@ pub struct Asked {
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// Takes a command.
     pub async fn command(&self, caller: &Caller, ask: Ask) -> Result<Asked, DeskError> {
         let record = self.record(caller, &ask.pr).await?;
         let command = ask.command;
@@ -53,12 +52,11 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         }
         let message = message(caller, record.id, ask);
         let asked = Asked { command: message.command_id.clone(), run: opens.then(|| message.run()) };
-        self.send(message.command_id.to_string(), message).await?;
+        self.engine.outlets().send_one(Parcel::command(message.command_id.to_string(), message)).await?;
         Ok(asked)
     }
 }
 
-/// The message of a command.
 fn message(caller: &Caller, pr: PrId, ask: Ask) -> CommandMessage {
     CommandMessage {
         v: MessageVersion,

@@ -14,6 +14,9 @@ use futures_util::future::try_join_all;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use super::{Desk, DeskError, locked};
 use crate::api_keys::Caller;
 use platform::lookup::{self, DayReading};
@@ -22,7 +25,6 @@ use platform::overview::{Day, DayCounts, read_day};
 use platform::rows;
 use platform::store::{Store, StoreError};
 
-/// Days that are told.
 const DAYS: i64 = 14;
 /// Days from which it is told how long states last.
 const DWELL_DAYS: i64 = 7;
@@ -40,20 +42,18 @@ const MOST_EXPORTED_DAYS: i64 = 31;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     pub insights: Insights,
-    /// From how many days.
     pub days: usize,
     /// Of how many of these not everything was read.
     pub cut_days: usize,
 }
 
 /// How long a state lasts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Dwell {
+    #[schema(value_type = String)]
     pub state: State,
-    /// How often it was left.
     pub count: u64,
     pub median_secs: u64,
-    /// For all but one in twenty.
     pub p95_secs: u64,
 }
 
@@ -61,7 +61,6 @@ pub struct Dwell {
 pub struct History {
     /// The last days, oldest first.
     pub days: Vec<(Date, DayCounts)>,
-    /// For each live state.
     pub dwell: Vec<Dwell>,
     /// The newest that is worth a line, newest first.
     pub activity: Vec<Event>,
@@ -82,9 +81,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// What the log of the last days suggests, in the repository that was named or in all that this caller sees.
-    ///
-    /// # Errors
-    /// If the store cannot be read, or there is no such repository for them.
     pub async fn advice(&self, caller: &Caller, named: Option<&RepoName>) -> Result<Advice, DeskError> {
         let repo = match named {
             Some(_) => self.listed_repos(caller, named).await?.pop(),

@@ -12,6 +12,7 @@ use domain::state::State;
 use super::{Desk, DeskError};
 use crate::api_keys::Caller;
 use platform::jenkins::build_of;
+use platform::lookup;
 use platform::outlets::Outlets;
 use platform::store::Store;
 
@@ -20,26 +21,22 @@ use platform::store::Store;
 pub struct Explained {
     /// The record, corrected by what GitHub showed, if it was asked.
     pub record: Record,
-    /// What is known about its vulnerability.
     pub vulnerability: Option<Vulnerability>,
     /// The rule, its evidence, and what follows.
     pub diagnosis: Diagnosis,
     /// What GitHub knew that the record did not.
     pub corrected: Option<String>,
-    /// Whether GitHub was asked, and answered.
     pub live: bool,
-    /// Why it did not.
     pub live_error: Option<String>,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
     /// Explains a pull request; with `live`, GitHub is asked first.
     ///
-    /// # Errors
-    /// [`DeskError`]. That GitHub does not answer is none: then it is explained without.
+    /// If GitHub does not answer, it is explained without.
     pub async fn explain(&self, caller: &Caller, pr: &PrId, live: bool) -> Result<Explained, DeskError> {
         let known = self.record(caller, pr).await?;
-        let vulnerability = self.vulnerability(&known).await?;
+        let vulnerability = lookup::vulnerability_of(self.store(), &known, self.now()).await?;
         let policy = self.engine.policies().for_repo(&known.id.repo);
         let asked = if live && !known.state.is_terminal() { Some(self.ask_github(&known).await) } else { None };
         let (snapshot, live_error) = match asked {

@@ -6,6 +6,7 @@ use domain::id::{PrId, RepoName};
 use domain::pull_request::Record;
 use domain::state::State;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{Desk, DeskError};
 use crate::api_keys::Caller;
@@ -16,14 +17,12 @@ use platform::store::{Cursor, Key, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
-    /// In this state only.
     pub state: Option<State>,
-    /// Of this repository only.
     pub repo: Option<RepoName>,
 }
 
 /// Where a page of stale pull requests ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalePlace {
     /// The last one's place in the queue.
     pub score: i64,

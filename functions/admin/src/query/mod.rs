@@ -44,7 +44,6 @@ pub enum DeskError {
     NotFound(String),
     #[error("{0}")]
     Forbidden(String),
-    /// It does not make sense now.
     #[error("{why}")]
     Conflict { code: &'static str, why: String },
     /// It does not make sense at all.
@@ -53,7 +52,6 @@ pub enum DeskError {
     /// There is no room for more of it now.
     #[error("{0}")]
     TooMany(String),
-    /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The queue or the bus does not take it. Nothing was promised.
@@ -97,7 +95,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         &self.engine
     }
 
-    /// What time it is.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

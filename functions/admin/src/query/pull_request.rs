@@ -10,28 +10,25 @@ use crate::api_keys::Caller;
 use platform::lookup;
 use platform::outlets::Outlets;
 use platform::rows;
-use platform::store::{Key, Store, StoreError};
+use platform::store::{Key, Store};
 
 /// Events that are shown, the newest.
 const MOST_EVENTS: u32 = 50;
 /// Runs that are shown, the newest.
 const MOST_RUNS: u32 = 20;
 
-/// Pull requests whose vulnerability is remembered.
 const MOST_REMEMBERED: usize = 1_000;
 
 /// How a pull request stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     pub record: Record,
-    /// What is known about its vulnerability.
     pub vulnerability: Option<Vulnerability>,
     pub events: Vec<Event>,
     pub runs: Vec<Run>,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// How a pull request stands.
     pub async fn standing(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
         if !caller.sees(&pr.repo) {
             return Err(Self::unknown(pr));
@@ -75,7 +72,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             }
         }
         let record = self.record(caller, pr).await?;
-        let vulnerability = self.vulnerability(&record).await?;
+        let vulnerability = lookup::vulnerability_of(self.store(), &record, self.now()).await?;
         let mut fixes = locked(&self.fixes);
         if fixes.len() >= MOST_REMEMBERED {
             fixes.clear();
@@ -84,12 +81,5 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             fixes.insert(record.id.clone(), (record.base_branch.clone(), id.clone()));
         }
         Ok((record, vulnerability))
-    }
-
-    /// What is known about the vulnerability of a pull request, if it names one.
-    pub(super) async fn vulnerability(&self, record: &Record) -> Result<Option<Vulnerability>, StoreError> {
-        let Some(id) = &record.vulnerability_id else { return Ok(None) };
-        let found = lookup::vulnerability(self.store(), &record.id.repo, &record.base_branch, id, self.now()).await?;
-        Ok(Some(found))
     }
 }

@@ -18,7 +18,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         }
     }
 
-    /// One run.
     pub async fn run(&self, caller: &Caller, id: &RunId) -> Result<Run, DeskError> {
         let run = self.engine.run(id, self.now()).await?;
         let run = run.filter(|run| Self::shows(caller, run));

@@ -8,10 +8,9 @@ use axum::extract::State;
 use domain::id::PrId;
 use domain::pull_request::Record;
 use domain::state::State as PrState;
-use jiff::Timestamp;
 use platform::outlets::Outlets;
 use platform::store::Store;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::Admin;
@@ -35,8 +34,8 @@ const MOST_EVENTS: u32 = 200;
 #[serde(deny_unknown_fields)]
 pub(crate) struct PrsQuery {
     /// In this state only, such as `CHECKS_FAILED`.
-    #[param(inline)]
-    state: Option<StateName>,
+    #[param(inline, value_type = Option<StateName>)]
+    state: Option<PrState>,
     /// Of this repository only: `owner/name`, or a bare name of the configured owner.
     #[param(inline, value_type = Option<RepoText>)]
     repo: Option<String>,
@@ -49,8 +48,9 @@ pub(crate) struct PrsQuery {
 }
 
 /// A state, as it is spelled everywhere.
-#[derive(Debug, Clone, Copy, Deserialize, utoipa::ToSchema)]
+#[derive(utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[expect(dead_code, reason = "only its description is used")]
 enum StateName {
     Created,
     ChecksRunning,
@@ -64,25 +64,6 @@ enum StateName {
     Merged,
     Closed,
     NeedsIntervention,
-}
-
-impl From<StateName> for PrState {
-    fn from(name: StateName) -> Self {
-        match name {
-            StateName::Created => Self::Created,
-            StateName::ChecksRunning => Self::ChecksRunning,
-            StateName::ChecksFailed => Self::ChecksFailed,
-            StateName::ChecksPassed => Self::ChecksPassed,
-            StateName::PolicyEvaluating => Self::PolicyEvaluating,
-            StateName::PolicyFailed => Self::PolicyFailed,
-            StateName::PolicyPassed => Self::PolicyPassed,
-            StateName::Approved => Self::Approved,
-            StateName::Merging => Self::Merging,
-            StateName::Merged => Self::Merged,
-            StateName::Closed => Self::Closed,
-            StateName::NeedsIntervention => Self::NeedsIntervention,
-        }
-    }
 }
 
 fn items<S: Store, O: Outlets>(admin: &Admin<S, O>, records: &[Record]) -> Vec<Item> {
@@ -100,7 +81,7 @@ pub(crate) async fn prs<S: Store + 'static, O: Outlets + 'static>(
     let limit = cursor::limit(query.limit, USUAL, MOST)?;
     let after: Option<(PrId, PrState)> = cursor::read("prs", query.after.as_deref())?;
     let named = query.repo.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
-    let filter = Filter { state: query.state.map(PrState::from), repo: named };
+    let filter = Filter { state: query.state, repo: named };
     let (records, next) = admin.desk.pull_requests(&caller, &filter, after, limit).await?;
     Ok(Json(ItemPage { prs: items(&admin, &records), next: next.and_then(|next| cursor::write("prs", &next)) }))
 }
@@ -121,14 +102,6 @@ pub(crate) struct StaleQuery {
     limit: Option<u32>,
 }
 
-/// Where a page of stale ones ended.
-#[derive(Serialize, Deserialize)]
-struct Place {
-    score: i64,
-    since: Timestamp,
-    pr: PrId,
-}
-
 /// Pull requests that have been in their state for longer than is normal, the most urgent first.
 #[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, description = "Here it is.", body = ItemPage), Problems))]
 pub(crate) async fn stale<S: Store + 'static, O: Outlets + 'static>(
@@ -137,12 +110,10 @@ pub(crate) async fn stale<S: Store + 'static, O: Outlets + 'static>(
     Asked(query): Asked<StaleQuery>,
 ) -> Result<Json<ItemPage>, Problem> {
     let limit = cursor::limit(query.limit, USUAL, MOST)?;
-    let after: Option<Place> = cursor::read("stale", query.after.as_deref())?;
-    let after = after.map(|Place { score, since, pr }| StalePlace { score, since, pr });
+    let after: Option<StalePlace> = cursor::read("stale", query.after.as_deref())?;
     let named = query.repo.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
     let (records, next) = admin.desk.stale(&caller, named.as_ref(), after.as_ref(), limit).await?;
-    let place = |StalePlace { score, since, pr }: StalePlace| Place { score, since, pr };
-    let next = next.and_then(|next| cursor::write("stale", &place(next)));
+    let next = next.and_then(|next| cursor::write("stale", &next));
     Ok(Json(ItemPage { prs: items(&admin, &records), next }))
 }
 

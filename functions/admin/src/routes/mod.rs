@@ -74,7 +74,6 @@ impl Modify for WithKey {
 struct Api;
 
 /// The description of the API, OpenAPI 3.1: what `docs/openapi.json` must say, and is not part of what is deployed.
-#[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     Api::openapi()
 }

@@ -46,7 +46,7 @@ pub(crate) struct Overview {
     /// The last 14 days, oldest first.
     pub(crate) days: Vec<DayView>,
     /// Live states, of the last 7 days.
-    pub(crate) dwell: Vec<DwellView>,
+    pub(crate) dwell: Vec<Dwell>,
     /// The dead-letter queue, if there is one.
     pub(crate) dlq: Option<DlqCount>,
 }
@@ -211,23 +211,6 @@ pub(crate) struct DayView {
     escalated: u32,
 }
 
-/// How long a state lasts.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Dwell)]
-pub(crate) struct DwellView {
-    state: &'static str,
-    count: u64,
-    median_secs: u64,
-    p95_secs: u64,
-}
-
-impl From<Dwell> for DwellView {
-    fn from(dwell: Dwell) -> Self {
-        let Dwell { state, count, median_secs, p95_secs } = dwell;
-        Self { state: state.name(), count, median_secs, p95_secs }
-    }
-}
-
 /// What was counted, as this caller sees it.
 pub(crate) struct Seen {
     pub(crate) states: Vec<LaneView>,
@@ -260,12 +243,11 @@ impl Seen {
 }
 
 /// What happened, as it is shown.
-pub(crate) fn told(history: History) -> (Vec<DayView>, Vec<DwellView>, Vec<Activity>) {
+pub(crate) fn told(history: History) -> (Vec<DayView>, Vec<Dwell>, Vec<Activity>) {
     let day = |(day, counts): (jiff::civil::Date, DayCounts)| {
         let DayCounts { opened, merged, healed, remedies, escalated } = counts;
         DayView { day: day.to_string(), opened, merged, healed, remedies, escalated }
     };
     let days = history.days.into_iter().map(day).collect();
-    let dwell = history.dwell.into_iter().map(DwellView::from).collect();
-    (days, dwell, history.activity.iter().filter_map(activity).collect())
+    (days, history.dwell, history.activity.iter().filter_map(activity).collect())
 }

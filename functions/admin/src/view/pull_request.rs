@@ -274,15 +274,8 @@ pub(crate) struct Status {
 fn budgets(record: &Record, vulnerability: Option<&Vulnerability>, policy: &Policy) -> Vec<Budget> {
     let budget = |strategy: Strategy| {
         let counted = record.retry_counts.of(strategy);
-        let elsewhere = match strategy {
-            Strategy::CloseAndReopen => vulnerability.map_or(0, |row| row.close_and_reopen),
-            Strategy::Rebuild
-            | Strategy::BranchUpdate
-            | Strategy::RetriggerPolicyBot
-            | Strategy::RetriggerApproverBot
-            | Strategy::RetriggerAutomergeBot
-            | Strategy::RetriggerSodCheck => 0,
-        };
+        let reopens = vulnerability.filter(|_| strategy == Strategy::CloseAndReopen);
+        let elsewhere = reopens.map_or(0, |row| row.close_and_reopen);
         let (used, max) = (counted.max(elsewhere), policy.budget(strategy));
         Budget { strategy: strategy.name(), used, max, left: max.saturating_sub(used) }
     };

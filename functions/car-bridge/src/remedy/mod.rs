@@ -25,7 +25,6 @@ use platform::store::Store;
 pub(crate) enum Stop {
     /// It was not done, and is given back.
     Drop(String),
-    /// It was tried, and failed.
     Fail(String, Failure),
     /// The message must come back: what is not known cannot be told.
     Again(Again),
@@ -88,13 +87,23 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
     }
 
+    pub(crate) async fn or_stop<T>(&self, answer: Result<T, CallError>) -> Result<T, Stop> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.stopped(error).await),
+        }
+    }
+
+    pub(crate) async fn or_interrupt<T>(&self, answer: Result<T, CallError>) -> Result<T, Stop> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.interrupted(error).await),
+        }
+    }
+
     async fn update_branch(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
         let expected = hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone());
-        let update = match self.world.github.update_branch(hand.pr(), &expected).await {
-            Ok(update) => update,
-            Err(error) => return Err(self.stopped(error).await),
-        };
-        match update {
+        match self.or_stop(self.world.github.update_branch(hand.pr(), &expected).await).await? {
             BranchUpdate::Accepted => Ok("the base is being merged into the head".to_owned()),
             BranchUpdate::NothingToMerge => Err(Stop::Drop("nothing to merge".to_owned())),
             BranchUpdate::Conflict => Err(Stop::Fail("conflict".to_owned(), Failure::Invalid)),
@@ -127,16 +136,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let github = &self.world.github;
         let pr = hand.pr().clone();
         if hand.done("label").is_none() {
-            if let Err(error) = github.remove_label(&pr, label).await {
-                return Err(self.stopped(error).await);
-            }
+            self.or_stop(github.remove_label(&pr, label).await).await?;
             let now = self.now();
             self.checkpoint(hand, step("label", now).done(None, now)).await?;
         }
-        match github.add_labels(&pr, &[label]).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.stopped(error).await),
-        }
+        self.or_stop(github.add_labels(&pr, &[label]).await).await.map(drop)
     }
 
     async fn call(&self, hand: &InHand<'_>, target: Target, address: &str) -> Result<(), Stop> {
@@ -147,14 +151,12 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Ok(request) => request,
             Err(error) => return Err(Stop::Fail(format!("{address}: {error}"), Failure::Invalid)),
         };
-        match self.world.http.send(request, CALL_LIMIT).await {
-            Ok(answer) if answer.status().is_success() => Ok(()),
-            Ok(answer) if answer.status().is_server_error() => {
-                Err(Stop::Fail(format!("{target} answered {}", answer.status()), Failure::Unavailable))
-            }
-            Ok(answer) => Err(Stop::Fail(format!("{target} answered {}", answer.status()), Failure::Invalid)),
-            Err(error) => Err(self.stopped(error).await),
+        let status = self.or_stop(self.world.http.send(request, CALL_LIMIT).await).await?.status();
+        if status.is_success() {
+            return Ok(());
         }
+        let failure = if status.is_server_error() { Failure::Unavailable } else { Failure::Invalid };
+        Err(Stop::Fail(format!("{target} answered {status}"), failure))
     }
 
     async fn onto_the_bus(&self, hand: &InHand<'_>, detail_type: DetailType, step: &str) -> Result<(), Stop> {
@@ -162,28 +164,18 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let id = detail.effect_id.to_string();
         info!(run = %hand.run.id, pr = %hand.pr(), effect = %id, asks = %detail_type.name(), "onto the bus");
         let detail = serde_json::to_string(&detail).map_err(|error| Stop::Fail(error.to_string(), Failure::Invalid))?;
-        let sent = self.engine.outlets().send(&[Parcel { id, what: Content::Bus { detail_type, detail } }]).await;
-        match sent.into_iter().next() {
-            Some(Ok(())) => Ok(()),
-            Some(Err(error)) => Err(Stop::Fail(error.to_string(), Failure::Unavailable)),
-            None => Err(Stop::Fail("the bus did not answer".to_owned(), Failure::Unavailable)),
-        }
+        let sent = self.engine.outlets().send_one(Parcel { id, what: Content::Bus { detail_type, detail } }).await;
+        sent.map_err(|error| Stop::Fail(error.to_string(), Failure::Unavailable))
     }
 
     /// Writes a comment, once: it carries a marker, which is looked for first.
     pub(crate) async fn say(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
-        match self.marked_comment(hand, step, text).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.stopped(error).await),
-        }
+        self.or_stop(self.marked_comment(hand, step, text).await).await
     }
 
     /// Likewise, as the first of several steps.
     async fn say_first(&self, hand: &InHand<'_>, text: &str) -> Result<(), Stop> {
-        match self.marked_comment(hand, "comment", text).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.interrupted(error).await),
-        }
+        self.or_interrupt(self.marked_comment(hand, "comment", text).await).await
     }
 
     async fn marked_comment(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), CallError> {
@@ -200,9 +192,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             self.done(hand, "comment", "close").await?;
         }
         if hand.done("close").is_none() {
-            if let Err(error) = self.world.github.close(&pr).await {
-                return Err(self.interrupted(error).await);
-            }
+            self.or_interrupt(self.world.github.close(&pr).await).await?;
             self.done(hand, "close", "ask").await?;
         }
         self.ask_codegenie(hand, "ask").await?;
@@ -240,10 +230,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             self.say_first(hand, &comment::abandoned(&hand.command.requested_by)).await?;
             self.done(hand, "comment", "close").await?;
         }
-        match self.world.github.close(&pr).await {
-            Ok(_) => Ok("closed for good".to_owned()),
-            Err(error) => Err(self.interrupted(error).await),
-        }
+        self.or_interrupt(self.world.github.close(&pr).await).await?;
+        Ok("closed for good".to_owned())
     }
 
     /// A step is done and the next begins: one write for both.

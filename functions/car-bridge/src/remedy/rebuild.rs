@@ -8,17 +8,15 @@ use domain::policy::RebuildVia;
 use domain::run::Run;
 use jiff::Timestamp;
 
-use crate::dispatch::{Again, Bridge};
+use crate::dispatch::Bridge;
 use crate::remedy::Stop;
 use crate::run_executor::{InHand, step};
 use platform::github::{WorkflowRun, shown_on};
 use platform::http::CallError;
 use platform::jenkins::{CLOCKS_APART, Followed, Found, Jenkins, Job, LOOK_AFTER, Looking, Queued, job_of};
 use platform::outlets::Outlets;
-use platform::rows;
-use platform::store::{Store, StoreError};
+use platform::store::Store;
 
-/// The step of a rebuild.
 const BUILD: &str = "build";
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
@@ -55,33 +53,23 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let commit = head_of(hand);
         let looking = |since| Looking { job: &job, commit: by_commit.then_some(&commit), since };
         // Ours, if it has begun since the claim: a message that came twice, or an answer that was lost.
-        let found = match jenkins.find(&looking(ours_since(&hand.run))).await {
-            Ok(found) => found,
-            Err(error) => return Err(self.build_failed(hand, error).await),
-        };
-        match found {
-            Some(Found::Queued(item)) => {
-                self.follow(hand, Followed::Item(item.id, item.why)).await?;
-                return Ok("a build is under way".to_owned());
-            }
-            Some(Found::Build(build)) => {
-                self.follow(hand, Followed::Build(build.build.number)).await?;
-                return Ok("a build is under way".to_owned());
-            }
-            None => {}
+        let found = self.or_build_failed(hand, jenkins.find(&looking(ours_since(&hand.run))).await).await?;
+        if let Some(found) = found {
+            let followed = match found {
+                Found::Queued(item) => Followed::Item(item.id, item.why),
+                Found::Build(build) => Followed::Build(build.build.number),
+            };
+            self.follow(hand, followed).await?;
+            return Ok("a build is under way".to_owned());
         }
         let ours = looking(Timestamp::MIN);
-        let newest = match jenkins.builds(&job).await {
-            Ok(builds) => builds.into_iter().find(|build| ours.is_of_commit(&build.revisions)),
-            Err(error) => return Err(self.build_failed(hand, error).await),
-        };
+        let builds = self.or_build_failed(hand, jenkins.builds(&job).await).await?;
+        let newest = builds.into_iter().find(|build| ours.is_of_commit(&build.revisions));
         if let Some(running) = newest.as_ref().filter(|build| build.building) {
             if !stops_first(hand) {
                 return Err(Stop::Drop(format!("build {} of this pull request is at work", running.build.number)));
             }
-            if let Err(error) = jenkins.stop(&running.build).await {
-                return Err(self.build_failed(hand, error).await);
-            }
+            self.or_build_failed(hand, jenkins.stop(&running.build).await).await?;
         }
         let sent = match (via, &newest) {
             (RebuildVia::Replay, Some(build)) => jenkins.replay(&build.build).await,
@@ -97,11 +85,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let (queued, what) = match sent {
             Ok(queued) => (queued, format!("Jenkins builds {job}")),
             // A job that Jenkins never made, because it missed the opening: its folder is scanned.
-            Err(CallError::Gone { .. }) if via != RebuildVia::Rescan => match rescan(jenkins, &job).await {
-                Ok(queued) => (queued, format!("Jenkins looks for {job}")),
-                Err(error) => return Err(self.build_failed(hand, error).await),
-            },
-            Err(error) => return Err(self.build_failed(hand, error).await),
+            Err(CallError::Gone { .. }) if via != RebuildVia::Rescan => {
+                let queued = self.or_build_failed(hand, rescan(jenkins, &job).await).await?;
+                (queued, format!("Jenkins looks for {job}"))
+            }
+            Err(error) => return self.or_build_failed(hand, Err(error)).await,
         };
         if let Some(item) = queued.item {
             self.follow(hand, Followed::Item(item, None)).await?;
@@ -111,11 +99,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     /// A build that we have stopped, now or before we were interrupted, looks as if a person had wanted it to end: another one
     /// has to follow it, or somebody is called for our own doing.
-    async fn build_failed(&self, hand: &InHand<'_>, error: CallError) -> Stop {
+    async fn or_build_failed<T>(&self, hand: &InHand<'_>, answer: Result<T, CallError>) -> Result<T, Stop> {
         if stops_first(hand) || hand.run.resume_count > 0 {
-            self.interrupted(error).await
+            self.or_interrupt(answer).await
         } else {
-            self.stopped(error).await
+            self.or_stop(answer).await
         }
     }
 
@@ -126,26 +114,15 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Followed::Item(..) => now.saturating_add(LOOK_AFTER).ok(),
             Followed::Build(_) => None,
         };
-        let loaded = hand.run.version;
-        let noted = hand.run.clone().checkpoint(step(BUILD, now).done(Some(followed.to_string()), now));
-        let run = noted
-            .map_err(|error| Again::Store(StoreError::Corrupt(rows::run_key(&hand.run.id), error.to_string())))?
-            .look_again(again, now);
-        if run.version != loaded {
-            self.write(&run, loaded).await?;
-        }
-        hand.run = run;
-        Ok(())
+        let done = step(BUILD, now).done(Some(followed.to_string()), now);
+        Ok(self.change(hand, |run| Ok(run.checkpoint(done)?.look_again(again, now))).await?)
     }
 
     /// Failed jobs of GitHub Actions, and failed checks of those who may be asked, once more. What is at work already is left alone.
     async fn rerun_on_github(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
         let (repo, head) = (hand.pr().repo.clone(), head_of(hand));
         let github = &self.world.github;
-        let workflows = match github.workflow_runs(&repo, &head).await {
-            Ok(workflows) => workflows,
-            Err(error) => return Err(self.stopped(error).await),
-        };
+        let workflows = self.or_stop(github.workflow_runs(&repo, &head).await).await?;
         // Begun once more since the claim: by us, before our worker died or the answer was lost.
         let since = hand.run.created_at;
         let ours = |run: &WorkflowRun| run.run_attempt > 1 && run.run_started_at.is_some_and(|at| at >= since);
@@ -160,10 +137,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 asked += self.taken(github.rerun_failed_jobs(&repo, run.id).await).await?;
             }
         }
-        let runs = match github.check_runs(&repo, &head).await {
-            Ok(runs) => runs,
-            Err(error) => return Err(self.stopped(error).await),
-        };
+        let runs = self.or_stop(github.check_runs(&repo, &head).await).await?;
         let others = || runs.iter().filter(|run| run.app != ACTIONS && shown_on(&run.external_id).is_none());
         for run in others().filter(|run| ended_badly(run.conclusion.as_deref())) {
             asked += self.taken(github.rerequest_check_run(&repo, run.id).await).await?;

@@ -12,37 +12,11 @@ use platform::github::{Issue, IssueChange};
 use platform::guards;
 use platform::http::CallError;
 use platform::lookup;
-use platform::outlets::message::{Chore, PullAsk, Tending};
+use platform::outlets::message::{PullAsk, Tending};
 use platform::outlets::{Content, Outlets, Parcel};
 use platform::store::Store;
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub(crate) async fn ask_chore(
-        &self,
-        id: &str,
-        chore: &Chore,
-        repo: &RepoName,
-        ask: &PullAsk,
-    ) -> Result<Handled, Again> {
-        match self.ask_for_pull(repo, ask).await {
-            Err(Again::Call(error)) => self.chore_ended(id, chore, Err(error)).await,
-            done => done,
-        }
-    }
-
-    pub(crate) async fn tend_chore(
-        &self,
-        id: &str,
-        chore: &Chore,
-        repo: &RepoName,
-        tending: &Tending,
-    ) -> Result<Handled, Again> {
-        match self.tend(repo, tending).await {
-            Err(Again::Call(error)) => self.chore_ended(id, chore, Err(error)).await,
-            done => done,
-        }
-    }
-
     /// Why an issue is to be left alone, if it is: nothing is lost by that, since the next look at the backlog decides again.
     async fn not_ours(&self, issue: &Issue) -> Result<Option<String>, Again> {
         if let Some(by) = guards::paused(self.engine.store(), self.now()).await? {
@@ -58,7 +32,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// The bus first, then the label: an issue that says `in-progress` was asked for. Asking twice has the same name.
-    async fn ask_for_pull(&self, repo: &RepoName, ask: &PullAsk) -> Result<Handled, Again> {
+    pub(crate) async fn ask_for_pull(&self, repo: &RepoName, ask: &PullAsk) -> Result<Handled, Again> {
         let place = PrId::new(repo.clone(), ask.issue);
         let nothing = |why: String| Ok(Handled::Nothing(format!("{place}: {why}")));
         let issue = match self.world.github.issue(repo, ask.issue).await {
@@ -84,17 +58,14 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let detail = PullRequestAsk::of_issue(repo, ask.issue, &ask.vulnerability, &ask.effect);
         let detail = serde_json::to_string(&detail).map_err(|error| Again::Bus(error.to_string()))?;
         let what = Content::Bus { detail_type: DetailType::PullRequestRequested, detail };
-        match self.engine.outlets().send(&[Parcel { id: ask.effect.to_string(), what }]).await.into_iter().next() {
-            Some(Ok(())) => {}
-            Some(Err(error)) => return Err(Again::Bus(error.to_string())),
-            None => return Err(Again::Bus("the bus did not answer".to_owned())),
-        }
+        let sent = self.engine.outlets().send_one(Parcel { id: ask.effect.to_string(), what }).await;
+        sent.map_err(|error| Again::Bus(error.to_string()))?;
         self.relabel(&place, &issue, from_ref(&ask.in_progress), from_ref(&ask.approved)).await?;
         Ok(Handled::Done(format!("CodeGenie was asked for the pull request of {place}")))
     }
 
     /// Says why, closes its pull request, moves its labels, closes it: each can be repeated.
-    async fn tend(&self, repo: &RepoName, tending: &Tending) -> Result<Handled, Again> {
+    pub(crate) async fn tend(&self, repo: &RepoName, tending: &Tending) -> Result<Handled, Again> {
         let place = PrId::new(repo.clone(), tending.issue);
         let nothing = |why: String| Ok(Handled::Nothing(format!("{place}: {why}")));
         let issue = match self.world.github.issue(repo, tending.issue).await {

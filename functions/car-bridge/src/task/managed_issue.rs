@@ -46,11 +46,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
         let done = self.write_issue(repo, issue).await;
         guards::give_lease(self.engine.store(), &name, &worker, self.now()).await?;
-        match done {
-            Ok(handled) => Ok(handled),
-            Err(Again::Call(error)) => self.chore_ended(id, chore, Err(error)).await,
-            Err(again) => Err(again),
-        }
+        done
     }
 
     async fn write_issue(&self, repo: &RepoName, issue: &OwnIssue) -> Result<Handled, Again> {

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 
 use crate::dispatch::{Again, Bridge, Handled};
 use platform::github::CheckRun;
-use platform::http::CallError;
 use platform::outlets::message::{Chore, Message};
 use platform::outlets::{Content, Outlets, Parcel};
 use platform::store::Store;
@@ -27,44 +26,33 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         if let Some(until) = self.github_held_off().await? {
             return self.put_off(id, chore, until, LEFT_ALONE).await;
         }
+        let github = &self.world.github;
         let done = match chore {
             Chore::Redeliver { delivery } => {
-                let asked = self.world.github.redeliver(*delivery).await;
-                asked.map(|()| Handled::Done(format!("delivery {delivery} was asked for again")))
+                let asked = github.redeliver(*delivery).await;
+                asked.map(|()| Handled::Done(format!("delivery {delivery} was asked for again"))).map_err(Again::from)
             }
             Chore::React { repo, subject, reaction } => {
                 // Reacting twice is reacting once: GitHub itself is the probe.
-                let reacted = self.world.github.react(repo, subject, *reaction).await;
-                reacted.map(|()| Handled::Done(format!("reacted to {subject}")))
+                let reacted = github.react(repo, subject, *reaction).await;
+                reacted.map(|()| Handled::Done(format!("reacted to {subject}"))).map_err(Again::from)
             }
             Chore::Comment { pr, marker, text, since } => self.comment_chore(pr, marker, text, *since).await,
             Chore::CheckRun { pr, head_sha, text, as_of } => {
                 self.show(&pr.repo, &CheckRun::of(pr, head_sha, text), *as_of).await
             }
-            Chore::Issue { repo, issue } => return self.issue_chore(id, chore, repo, issue).await,
-            Chore::AskForPull { repo, ask } => return self.ask_chore(id, chore, repo, ask).await,
-            Chore::Tend { repo, tending } => return self.tend_chore(id, chore, repo, tending).await,
+            Chore::Issue { repo, issue } => self.issue_chore(id, chore, repo, issue).await,
+            Chore::AskForPull { repo, ask } => self.ask_for_pull(repo, ask).await,
+            Chore::Tend { repo, tending } => self.tend(repo, tending).await,
         };
-        self.chore_ended(id, chore, done).await
-    }
-
-    /// How a chore ended, by what the call said.
-    pub(crate) async fn chore_ended(
-        &self,
-        id: &str,
-        chore: &Chore,
-        done: Result<Handled, CallError>,
-    ) -> Result<Handled, Again> {
-        match done {
-            Ok(handled) => Ok(handled),
-            Err(error) => match error.until() {
-                Some(until) => {
-                    self.note_limit(&error).await?;
-                    self.put_off(id, chore, until, LEFT_ALONE).await
-                }
-                None if error.is_transient() => Err(error.into()),
-                None => Ok(Handled::Failed(error.to_string())),
-            },
+        let Err(Again::Call(error)) = done else { return done };
+        match error.until() {
+            Some(until) => {
+                self.note_limit(&error).await?;
+                self.put_off(id, chore, until, LEFT_ALONE).await
+            }
+            None if error.is_transient() => Err(error.into()),
+            None => Ok(Handled::Failed(error.to_string())),
         }
     }
 
@@ -76,14 +64,12 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         };
         let message = Message::Chore(chore.clone());
         let what = Content::Queue { message, repo, delay: Duration::from_secs(secs) };
-        match self.engine.outlets().send(&[Parcel { id: format!("{id}-later"), what }]).await.into_iter().next() {
-            Some(Ok(())) => Ok(Handled::Waits(format!("{why}: again after {until}"))),
-            Some(Err(error)) => Err(Again::Bus(error.to_string())),
-            None => Err(Again::Bus("the queue did not answer".to_owned())),
-        }
+        let sent = self.engine.outlets().send_one(Parcel { id: format!("{id}-later"), what }).await;
+        sent.map_err(|error| Again::Bus(error.to_string()))?;
+        Ok(Handled::Waits(format!("{why}: again after {until}")))
     }
 
-    async fn comment_chore(&self, pr: &PrId, marker: &str, text: &str, since: Timestamp) -> Result<Handled, CallError> {
+    async fn comment_chore(&self, pr: &PrId, marker: &str, text: &str, since: Timestamp) -> Result<Handled, Again> {
         Ok(if self.comment_once(pr, marker, text, Some(since)).await? {
             Handled::Done(format!("said on {pr}"))
         } else {
@@ -92,7 +78,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Shows how a commit stands: a new check run, or ours changed, or nothing if it says so already.
-    async fn show(&self, repo: &RepoName, run: &CheckRun, as_of: Timestamp) -> Result<Handled, CallError> {
+    async fn show(&self, repo: &RepoName, run: &CheckRun, as_of: Timestamp) -> Result<Handled, Again> {
         let github = &self.world.github;
         if !github.is_app() {
             return Ok(Handled::Nothing(

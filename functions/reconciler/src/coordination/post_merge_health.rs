@@ -29,7 +29,6 @@ use platform::outlets::message::{Chore, OwnIssue};
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
-/// The label of issues about outages.
 const LABEL: &str = "suture/sentinel";
 /// Repositories whose merges are listed side by side.
 const AT_ONCE: usize = 8;

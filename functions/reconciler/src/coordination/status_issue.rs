@@ -6,7 +6,7 @@ use domain::comment::coordination as words;
 use domain::comment::desk as reasons;
 use domain::coordination::backlog::{Memory, Stage};
 use domain::coordination::sentinel::Watch;
-use domain::coordination::status::{Issues, Lane, Numbers, Repo, Today, Waiting};
+use domain::coordination::status::{Issues, Lane, Numbers, Repo, Waiting};
 use domain::id::RepoName;
 use domain::policy::Status;
 use domain::pull_request::Record;
@@ -27,7 +27,6 @@ use platform::overview::{self, Counted};
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
-/// The label of status issues.
 const LABEL: &str = "suture/status";
 /// Even if nothing has changed, it is asked for again after this long.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_hours(1);
@@ -155,13 +154,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
                 .map(|(repo, [open, needs_person, stale])| Repo { repo, open, needs_person, stale })
                 .collect(),
             needs_person: counted.needs_person(seen).iter().map(waiting).collect(),
-            today: Today {
-                opened: today.opened,
-                merged: today.merged,
-                healed: today.healed,
-                remedies: today.remedies,
-                escalated: today.escalated,
-            },
+            today,
             breaker: breaker::load(store, now).await?.state.name().to_owned(),
             paused: guards::paused(store, now).await?,
             backlog: self.issues(shown).await?,

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::id::RunId;
 use domain::run::RunState;
 use jiff::Timestamp;
-use serde_dynamo::AttributeValue;
 
 use platform::lookup;
-use platform::store::{Change, Key, Store, StoreError, Write};
+use platform::store::{Change, Key, Store, StoreError, Write, set_of};
 
 const RUNS: &str = "runs";
 
@@ -21,10 +20,7 @@ fn key() -> Key {
 /// Counts what is under way, and forgets what is over. What waits for a person's approval is not under way.
 pub(crate) async fn count<S: Store>(store: &S, now: Timestamp) -> Result<u32, StoreError> {
     let Some(row) = store.get(&key(), now).await? else { return Ok(0) };
-    let ids: Vec<RunId> = match row.get(RUNS) {
-        Some(AttributeValue::Ss(members)) => members.iter().map(RunId::new).collect(),
-        Some(_) | None => Vec::new(),
-    };
+    let ids: Vec<RunId> = set_of(&row, RUNS).map(RunId::new).collect();
     if ids.is_empty() {
         return Ok(0);
     }

@@ -34,7 +34,6 @@ pub struct Delivery<'a> {
     pub event: &'a str,
     /// `X-GitHub-Delivery`; a redelivery keeps it.
     pub id: &'a str,
-    /// The body, as it came.
     pub body: &'a [u8],
 }
 
@@ -60,16 +59,13 @@ impl Own {
 /// What a webhook says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
-    /// Something that concerns us, perhaps.
     Told(Box<Told>),
     /// Somebody has installed us, or given us more repositories: everything is to be looked at.
     Installed {
-        /// What makes it one request.
         id: EventId,
         /// When, if it says so.
         at: Option<Timestamp>,
     },
-    /// Nothing that concerns us, and why.
     Ignored(String),
     /// It cannot be understood, and why.
     Malformed(String),
@@ -87,11 +83,8 @@ pub struct Told {
 /// A fact whose pull requests may still have to be found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News {
-    /// What it is about.
     pub about: About,
-    /// What makes it apply once.
     pub id: EventId,
-    /// When it happened, by the payload.
     pub occurred_at: Timestamp,
     pub actor: Actor,
     pub what: Happened,
@@ -101,7 +94,6 @@ pub struct News {
 
 impl News {
     /// The fact, for one of the pull requests it is about.
-    #[must_use]
     pub fn fact(&self, pr: PrId) -> Fact {
         Fact { id: self.id.clone(), pr, occurred_at: self.occurred_at, actor: self.actor, what: self.what.clone() }
     }
@@ -112,14 +104,12 @@ impl News {
 pub enum About {
     Numbers(Vec<u64>),
     Head(Sha),
-    /// By their base branch.
     Base(String),
 }
 
 /// Why a payload has no facts for us.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoFact {
-    /// It need not have.
     Ignored(String),
     /// Something that must be there is not.
     Malformed(String),
@@ -148,7 +138,6 @@ impl Reader<'_> {
     }
 }
 
-#[must_use]
 pub fn read(delivery: &Delivery<'_>, policies: &Policies, own: &Own) -> Reading {
     if !is_delivery_id(delivery.id) {
         let why = format!("the delivery id must be 1 to {MAX_DELIVERY_ID} letters, digits and `-_.:`");

@@ -32,7 +32,6 @@ pub enum Asked {
     Unknown {
         /// The word as typed: a slash, letters and hyphens.
         word: String,
-        /// What was probably meant.
         nearest: Option<Command>,
     },
 }
@@ -41,7 +40,6 @@ pub enum Asked {
 ///
 /// A command given twice counts once, the first time: the second could only be refused or do the same work again, for
 /// both are judged by the same state of the same commit.
-#[must_use]
 pub fn parse(body: &str) -> Vec<Asked> {
     let text = within_limit(body.strip_prefix('\u{feff}').unwrap_or(body));
     let mut all = Vec::new();

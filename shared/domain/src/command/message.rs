@@ -1,8 +1,6 @@
 //! A command as it travels through the queue: versioned JSON (design §9). Who may put one there and what becomes of it
 //! is decided elsewhere.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -18,15 +16,12 @@ use crate::id::{CommandId, PrId, RepoName, RunId, Sha};
 pub struct CommandMessage {
     /// The version of this format. It stays the first field, so that it is judged before what it describes.
     pub v: MessageVersion,
-    /// Which pull request of the repository.
     pub pr_number: u64,
     pub repo: RepoName,
     pub command: Command,
-    /// Where it was asked.
     pub source: CommandSource,
     /// Who asked: a GitHub login, the name of an API key, or the reconciler.
     pub requested_by: String,
-    /// When it was asked.
     pub timestamp: Timestamp,
     /// What makes it this command and not another: the key against doing it twice.
     pub command_id: CommandId,
@@ -48,56 +43,33 @@ impl CommandMessage {
     /// The `args` of a `/rebuild` whose build under way hangs, and is to be stopped first.
     pub const STOP_FIRST: &'static str = "stop-first";
 
-    /// The pull request it is about.
-    #[must_use]
     pub fn pr(&self) -> PrId {
         PrId::new(self.repo.clone(), self.pr_number)
     }
 
     /// The run it belongs to: a person's command opens one that bears the command's own id.
-    #[must_use]
     pub fn run(&self) -> RunId {
         self.run_id.clone().unwrap_or_else(|| RunId::new(self.command_id.as_str()))
     }
 }
 
-/// Where a command came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CommandSource {
-    /// A comment on the pull request.
-    PrComment,
-    /// A button of Suture's check run.
-    CheckRun,
-    AdminApi,
-    Reconciler,
+named! {
+    /// Where a command came from.
+    pub enum CommandSource {
+        PrComment = "pr-comment",
+        CheckRun = "check-run",
+        AdminApi = "admin-api",
+        Reconciler = "reconciler",
+    }
 }
 
 impl CommandSource {
-    /// The source as messages and events spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PrComment => "pr-comment",
-            Self::CheckRun => "check-run",
-            Self::AdminApi => "admin-api",
-            Self::Reconciler => "reconciler",
-        }
-    }
-
     /// Whether a person asked; a person's command spends no budget and is never blocked by the breaker.
-    #[must_use]
     pub fn is_human(self) -> bool {
         match self {
             Self::PrComment | Self::CheckRun | Self::AdminApi => true,
             Self::Reconciler => false,
         }
-    }
-}
-
-impl fmt::Display for CommandSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -7,7 +7,6 @@ mod message;
 mod validity;
 
 use std::fmt;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -186,31 +185,26 @@ commands! {
 
 impl Command {
     /// The command as people type it, slash included.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.spec().name
     }
 
     /// One line that says what it does.
-    #[must_use]
     pub fn help(self) -> &'static str {
         self.spec().help
     }
 
     /// The remedy it asks for, if it asks for one.
-    #[must_use]
     pub fn strategy(self) -> Option<Strategy> {
         self.spec().strategy
     }
 
     /// Whether it takes something away, so that a page should ask "are you sure?" first.
-    #[must_use]
     pub fn is_destructive(self) -> bool {
         self.spec().destructive
     }
 
     /// The command by which the reconciler asks for this remedy: its remedies go the way a person's do.
-    #[must_use]
     pub fn for_strategy(strategy: Strategy) -> Self {
         match strategy {
             Strategy::Rebuild => Self::Rebuild,
@@ -225,7 +219,6 @@ impl Command {
 
     /// Reads a bare name, as in the admin API's `{"command": "/rebuild"}`. Comments go through [`parse`].
     ///
-    /// # Errors
     /// [`UnknownCommand`] if there is no such command; it names the nearest one and all of them.
     pub fn parse_name(text: &str) -> Result<Self, UnknownCommand> {
         let word = text.trim();
@@ -289,18 +282,6 @@ fn code_list(commands: &[Command]) -> String {
     commands.iter().map(|command| format!("`{command}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// The list of commands as a Markdown table, for an answer to a comment and for the documentation.
-#[must_use]
-pub fn help_text() -> String {
-    let mut table = String::from("| command | what it does | when | who |\n|---|---|---|---|\n");
-    for command in Command::ALL {
-        let Spec { name, help, valid_in, needs, .. } = command.spec();
-        // Writing to a String cannot fail.
-        let _ = writeln!(table, "| `{name}` | {help} | {valid_in} | {} |", needs.permission());
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,34 +310,6 @@ mod tests {
         /hold             write     operator  -                        -
         /resume           write     operator  -                        -
         /approve          maintain  admin     -                        -
-        ");
-    }
-
-    #[test]
-    fn help_covers_every_command_in_one_line_each() {
-        let help = help_text();
-        assert_eq!(help.lines().count(), 2 + 13);
-        for command in Command::ALL {
-            let line = help.lines().find(|l| l.starts_with(&format!("| `{command}` |"))).unwrap();
-            assert!(line.contains(&format!("| {} |", command.help())), "{line}");
-            assert_eq!(line.matches('|').count(), 5, "{line}");
-        }
-        insta::assert_snapshot!(help, @"
-        | command | what it does | when | who |
-        |---|---|---|---|
-        | `/rebuild` | Runs the Jenkins build again. | CREATED, CHECKS_FAILED or CHECKS_RUNNING with nothing running | write |
-        | `/recheck-policy` | Asks Policy Bot to evaluate again. | CHECKS_PASSED, POLICY_EVALUATING, POLICY_FAILED or POLICY_PASSED | write |
-        | `/recheck-sod` | Asks for the separation-of-duties check alone again. | POLICY_FAILED | write |
-        | `/recheck-approval` | Asks Approver Bot to look again. | POLICY_PASSED | write |
-        | `/merge` | Asks Automerge Bot to merge. | APPROVED or MERGING | write |
-        | `/update-branch` | Merges the base branch into this one. | open | write |
-        | `/close-and-reopen` | Closes this pull request and asks CodeGenie for a fresh one. | open | maintain |
-        | `/cancel` | Closes this pull request for good: its vulnerability is not picked up again. | open | maintain |
-        | `/status` | Answers where this pull request stands. | open | write |
-        | `/explain` | Answers why it stands there, on what evidence, and what happens next. | open | write |
-        | `/hold` | Keeps Suture from acting on this pull request until `/resume`. | open | write |
-        | `/resume` | Ends a `/hold`, or takes an escalated pull request back with fresh budgets. | open | write |
-        | `/approve` | Lets a remedy that awaits approval go ahead. | open | maintain |
         ");
     }
 

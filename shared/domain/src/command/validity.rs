@@ -5,7 +5,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Command, code_list};
@@ -24,7 +23,6 @@ pub(super) enum ValidIn {
 /// One state in which a command makes sense.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum When {
-    /// Always in this state.
     In(State),
     /// In this state, unless a check is really queued or running: starting a second build would help nobody.
     IdleIn(State),
@@ -90,50 +88,28 @@ impl Needs {
     }
 }
 
-/// What somebody may do in a repository, weakest first, as GitHub calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Permission {
-    Read,
-    /// Sort issues and pull requests.
-    Triage,
-    Write,
-    /// Run it, short of the dangerous settings.
-    Maintain,
-    Admin,
+named! {
+    /// What somebody may do in a repository, weakest first, as GitHub calls it.
+    pub enum Permission {
+        Read = "read",
+        /// Sort issues and pull requests.
+        Triage = "triage",
+        Write = "write",
+        /// Run it, short of the dangerous settings.
+        Maintain = "maintain",
+        Admin = "admin",
+    }
 }
 
 impl Permission {
-    /// All levels, weakest first.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Triage, Self::Write, Self::Maintain, Self::Admin];
-
-    /// The level as GitHub spells it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Triage => "triage",
-            Self::Write => "write",
-            Self::Maintain => "maintain",
-            Self::Admin => "admin",
-        }
-    }
-
     /// What GitHub's collaborator answer means: the `role_name`, which alone tells maintain from write, or, where that
     /// is an organisation's own invention, the `permission` it is based on. `none` and what we do not know give nothing.
-    #[must_use]
     pub fn from_github(role_name: &str, permission: &str) -> Option<Self> {
         match role_name {
             // Not a custom role: the base level must not speak for it.
             "none" => None,
             _ => role_name.parse().or_else(|_| permission.parse()).ok(),
         }
-    }
-}
-
-impl fmt::Display for Permission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 
@@ -151,36 +127,13 @@ impl FromStr for Permission {
     }
 }
 
-/// What the key of an API caller allows, weakest first; each includes the ones before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Look, and ask for nothing.
-    Viewer,
-    /// Give the ordinary commands.
-    Operator,
-    /// Give every command, and stop and start Suture.
-    Admin,
-}
-
-impl Role {
-    /// All roles, weakest first.
-    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
-
-    /// The role as keys and errors spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+named! {
+    /// What the key of an API caller allows, weakest first; each includes the ones before it.
+    pub enum Role {
+        Viewer = "viewer",
+        Operator = "operator",
+        /// Give every command, and stop and start Suture.
+        Admin = "admin",
     }
 }
 
@@ -211,7 +164,6 @@ pub enum Requester {
 /// What has to be known of a pull request to say which commands make sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
-    /// The state on record.
     pub state: State,
     /// The state the head's signals imply; it counts where the state is NEEDS_INTERVENTION, which says nothing about
     /// where in the pipeline the pull request is.
@@ -221,8 +173,6 @@ pub struct Situation {
 }
 
 impl Situation {
-    /// That of a pull request.
-    #[must_use]
     pub fn of(record: &Record, policy: &Policy) -> Self {
         Self {
             state: record.state,
@@ -232,13 +182,11 @@ impl Situation {
     }
 
     /// The state that commands are measured against.
-    #[must_use]
     pub fn effective(&self) -> State {
         if self.state == State::NeedsIntervention { self.implied } else { self.state }
     }
 
     /// The commands that make sense now, in the order of the list; for the buttons of a page.
-    #[must_use]
     pub fn valid_now(&self) -> Vec<Command> {
         Command::ALL.into_iter().filter(|command| command.is_valid_in(self).is_ok()).collect()
     }
@@ -261,10 +209,8 @@ impl Situation {
 /// Why a command is not carried out; its sentence is what the person reads.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The pull request is merged.
     #[error("`{command}` needs an open pull request, and this one is merged: nothing is left to do.")]
     Merged { command: Command },
-    /// The pull request is closed.
     #[error("`{command}` needs an open pull request, and this one is closed: reopen it first.")]
     Closed { command: Command },
     /// The command makes no sense in this state.
@@ -272,21 +218,13 @@ pub enum Refusal {
         "`{command}` needs {}, and this pull request is {}. What would work now: {}.",
         .command.spec().valid_in, .situation.standing(), .situation.would_work()
     )]
-    WrongState {
-        command: Command,
-        /// Where it was asked.
-        situation: Situation,
-    },
+    WrongState { command: Command, situation: Situation },
     /// The command would start what is already under way.
     #[error(
         "`{command}` has to wait: checks of this commit are still queued or running. What would work now: {}.",
         .situation.would_work()
     )]
-    StillRunning {
-        command: Command,
-        /// Where it was asked.
-        situation: Situation,
-    },
+    StillRunning { command: Command, situation: Situation },
     /// Whoever asked may not.
     #[error("`{command}` needs {}.", needs_and_has(*.command, *.requester))]
     NotPermitted { command: Command, requester: Requester },
@@ -310,22 +248,14 @@ fn needs_and_has(command: Command, requester: Requester) -> String {
 }
 
 impl Command {
-    /// The least GitHub permission it takes.
-    #[must_use]
     pub fn permission(self) -> Permission {
         self.spec().needs.permission()
     }
 
-    /// The least API role it takes.
-    #[must_use]
     pub fn role(self) -> Role {
         self.spec().needs.role()
     }
 
-    /// Whether this requester may give it.
-    ///
-    /// # Errors
-    /// [`Refusal::NotPermitted`] if not.
     pub fn allows(self, requester: Requester) -> Result<(), Refusal> {
         let allowed = match requester {
             Requester::GitHub(has) => has.is_some_and(|has| has >= self.permission()),
@@ -337,8 +267,7 @@ impl Command {
 
     /// Whether it makes sense there (rule 21).
     ///
-    /// # Errors
-    /// The [`Refusal`] that says why not, and what would work instead.
+    /// The [`Refusal`] says why not, and what would work instead.
     pub fn is_valid_in(self, situation: &Situation) -> Result<(), Refusal> {
         let (command, situation) = (self, *situation);
         let state = situation.effective();

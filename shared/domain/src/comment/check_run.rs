@@ -14,7 +14,6 @@ use crate::policy::Policy;
 use crate::pull_request::{Record, Shown};
 use crate::state::{State, Strategy};
 
-/// Its name on GitHub.
 pub const NAME: &str = "suture";
 /// Longest headline, in characters.
 const MAX_TITLE: usize = 120;
@@ -37,7 +36,6 @@ pub struct CheckText {
 pub enum Mood {
     /// Grey: it says something and blocks nothing.
     Quiet,
-    /// A person is needed.
     Person,
     Done,
 }
@@ -60,7 +58,6 @@ impl Button {
     const ALL: [Self; 4] = [Self::Rebuild, Self::Hold, Self::Resume, Self::Explain];
 
     /// What GitHub calls it when it is pressed; at most 20 characters.
-    #[must_use]
     pub fn identifier(self) -> &'static str {
         match self {
             Self::Rebuild => "rebuild",
@@ -70,14 +67,11 @@ impl Button {
         }
     }
 
-    /// The button GitHub calls this.
-    #[must_use]
     pub fn named(identifier: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|button| button.identifier() == identifier)
     }
 
     /// What stands on it; at most 20 characters.
-    #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::Rebuild => "Run checks again",
@@ -88,7 +82,6 @@ impl Button {
     }
 
     /// What it does; at most 40 characters.
-    #[must_use]
     pub fn description(self) -> &'static str {
         match self {
             Self::Rebuild => "Suture runs this head's checks again",
@@ -98,8 +91,6 @@ impl Button {
         }
     }
 
-    /// The command it gives.
-    #[must_use]
     pub fn command(self) -> Command {
         match self {
             Self::Rebuild => Command::Rebuild,
@@ -111,7 +102,6 @@ impl Button {
 }
 
 /// What became of a button somebody pressed.
-#[must_use]
 pub fn answer(by: &str, command: Command, answer: Result<Option<&str>, &str>) -> String {
     match answer {
         Ok(None) => format!("{by} asked for `{command}`."),
@@ -121,13 +111,11 @@ pub fn answer(by: &str, command: Command, answer: Result<Option<&str>, &str>) ->
 }
 
 /// What somebody asked for was not done, or did not help.
-#[must_use]
 pub fn came_to_nothing(strategy: Strategy, why: &str) -> String {
     desk::sentence(&format!("Suture was asked to {}: {why}", desk::doing(strategy)))
 }
 
 /// A digest of all a check run says but the times.
-#[must_use]
 pub fn digest(record: &Record, shown: &Shown, policy: &Policy) -> u64 {
     let said = parts(record, shown, policy);
     let explained = if shown.explained { "explained" } else { "" };
@@ -135,8 +123,6 @@ pub fn digest(record: &Record, shown: &Shown, policy: &Policy) -> u64 {
     seed_of(&format!("{}\n{}\n{}\n{explained}\n{buttons}", said.stands, said.rest, said.next), 0)
 }
 
-/// What a check run says now.
-#[must_use]
 pub fn text(record: &Record, shown: &Shown, policy: &Policy, now: Timestamp) -> CheckText {
     let said = parts(record, shown, policy);
     let since = time(record.progressed_at);
@@ -155,19 +141,12 @@ pub fn text(record: &Record, shown: &Shown, policy: &Policy, now: Timestamp) -> 
 }
 
 fn mood(record: &Record) -> Mood {
-    match record.state {
-        State::NeedsIntervention => Mood::Person,
-        State::Merged => Mood::Done,
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksFailed
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging
-        | State::Closed => Mood::Quiet,
+    if record.state == State::NeedsIntervention {
+        Mood::Person
+    } else if record.state == State::Merged {
+        Mood::Done
+    } else {
+        Mood::Quiet
     }
 }
 
@@ -181,7 +160,6 @@ fn buttons(record: &Record) -> Vec<Button> {
 
 /// What it says, without the times.
 struct Parts {
-    /// State, detail and head.
     stands: String,
     /// Cause, evidence, what somebody asked for, budgets.
     rest: String,
@@ -208,25 +186,13 @@ fn parts(record: &Record, shown: &Shown, policy: &Policy) -> Parts {
 }
 
 fn title(record: &Record) -> String {
-    let text = match record.state {
-        State::NeedsIntervention => "A person is needed".to_owned(),
-        State::Merged | State::Closed => desk::over(record).unwrap_or_default(),
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksFailed
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging => {
-            let waits = desk::stopped(record).unwrap_or_else(|| waits(record.state).to_owned());
-            match &record.active_run {
-                Some(run) if record.is_actionable() => {
-                    format!("{waits}; Suture is at it: {}", desk::doing(run.strategy))
-                }
-                Some(_) | None => waits,
-            }
+    let text = if record.state == State::NeedsIntervention {
+        "A person is needed".to_owned()
+    } else {
+        let waits = desk::stopped(record).unwrap_or_else(|| waits(record.state).to_owned());
+        match &record.active_run {
+            Some(run) if record.is_actionable() => format!("{waits}; Suture is at it: {}", desk::doing(run.strategy)),
+            Some(_) | None => waits,
         }
     };
     cut(text.trim_end_matches('.'), MAX_TITLE)
@@ -253,47 +219,27 @@ fn cause(record: &Record, policy: &Policy) -> String {
     if let Some(stopped) = desk::stopped(record) {
         return stopped;
     }
-    match record.state {
-        State::ChecksRunning | State::ChecksFailed => format!("{}.", waits(record.state)),
-        State::Created
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging
-        | State::Merged
-        | State::Closed
-        | State::NeedsIntervention => desk::sentence(&desk::waits_for(record, policy)),
+    if matches!(record.state, State::ChecksRunning | State::ChecksFailed) {
+        return format!("{}.", waits(record.state));
     }
+    desk::sentence(&desk::waits_for(record, policy))
 }
 
 /// What is known about the head that explains its state.
 fn facts(record: &Record, policy: &Policy) -> Vec<String> {
     let red = || record.signals.failed_checks(record.required(policy));
-    match record.state {
-        State::ChecksFailed => {
-            let mut lines: Vec<String> = red().take(MAX_CHECKS).map(failed_check).collect();
-            if red().nth(MAX_CHECKS).is_some() {
-                lines.push("and other checks".to_owned());
-            }
-            lines
+    let mut lines: Vec<String> = Vec::new();
+    if record.state == State::ChecksFailed {
+        lines.extend(red().take(MAX_CHECKS).map(failed_check));
+        if red().nth(MAX_CHECKS).is_some() {
+            lines.push("and other checks".to_owned());
         }
-        State::PolicyPassed | State::Approved | State::Merging => {
-            let approved = record.signals.approvals.iter().filter(|approval| approval.granted);
-            let approved = approved.map(|approval| format!("approved by {}", approval.by));
-            let checks = std::iter::once("the checks are green and the policies are met".to_owned());
-            checks.chain(approved.take(MAX_CHECKS)).collect()
-        }
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::Merged
-        | State::Closed
-        | State::NeedsIntervention => Vec::new(),
+    } else if matches!(record.state, State::PolicyPassed | State::Approved | State::Merging) {
+        lines.push("the checks are green and the policies are met".to_owned());
+        let approved = record.signals.approvals.iter().filter(|approval| approval.granted);
+        lines.extend(approved.map(|approval| format!("approved by {}", approval.by)).take(MAX_CHECKS));
     }
+    lines
 }
 
 /// What is left of each budget, and of all remedies. Close-and-reopen is counted on the vulnerability, not here.

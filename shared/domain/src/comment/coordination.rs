@@ -10,7 +10,6 @@ use crate::coordination::backlog::Why;
 use crate::coordination::sentinel::Outage;
 use crate::coordination::status::{Issues, Lane, Numbers, Repo, Today, Waiting};
 use crate::event::cut;
-use crate::id::PrId;
 
 /// Longest issue, in characters; GitHub takes 65,536.
 const MAX_ISSUE: usize = 60_000;
@@ -21,25 +20,21 @@ const MOST_LISTED: usize = 20;
 const MOST_REPOS: usize = 200;
 
 /// What the log says about a merge after which all was well.
-#[must_use]
 pub fn verified_event(watched_minutes: u32) -> String {
     format!("healthy for {watched_minutes} min after the merge")
 }
 
 /// The same, on the pull request (seed 004, step 3).
-#[must_use]
 pub fn verified_comment(watched_minutes: u32) -> String {
     format!("✅ post-merge verified: {}.", verified_event(watched_minutes))
 }
 
 /// The title of the issue about an outage.
-#[must_use]
 pub fn outage_title(outage: &Outage) -> String {
     format!("P0: down since {} after a merge", time(outage.since))
 }
 
 /// The issue about an outage: what was seen, which merges may be why, what to do.
-#[must_use]
 pub fn outage_body(outage: &Outage) -> String {
     let mut body = format!(
         "Suture asks the configured health addresses after each merge. Since {} one of them is not well:\n\n> {}\n\n### Likely merges\n\n",
@@ -64,14 +59,11 @@ pub fn outage_body(outage: &Outage) -> String {
 }
 
 /// Below that issue, when it is over.
-#[must_use]
 pub fn outage_over(outage: &Outage, over_at: Timestamp) -> String {
     let lasted = super::duration(over_at.duration_since(outage.since));
     format!("Well again since {}; it lasted about {lasted}. Close this issue when you know why.", time(over_at))
 }
 
-/// Why an issue was rejected.
-#[must_use]
 pub fn rejected(hours: u32) -> String {
     format!(
         "Nobody approved this within {hours} h, so it is closed. Reopen it and label it as approved if it should be done; \
@@ -80,13 +72,10 @@ pub fn rejected(hours: u32) -> String {
 }
 
 /// Why an issue is closed as done.
-#[must_use]
 pub fn done(number: u64) -> String {
     format!("#{number} is merged.")
 }
 
-/// Why an issue is approved again.
-#[must_use]
 pub fn requeued(why: Why) -> String {
     match why {
         Why::NoPull => "CodeGenie was asked and has not opened a pull request in time. It is asked again.".to_owned(),
@@ -96,7 +85,6 @@ pub fn requeued(why: Why) -> String {
 }
 
 /// Why a person should look at an issue.
-#[must_use]
 pub fn urgent(why: Why) -> String {
     match why {
         Why::NotApproved(number) => format!("#{number} waits for its approval for too long: a person should look."),
@@ -110,21 +98,17 @@ pub fn urgent(why: Why) -> String {
 }
 
 /// What a pull request is told that is given up for its issue.
-#[must_use]
 pub fn given_up(issue: u64, hours: u32) -> String {
     format!(
         "Its review failed and nobody fixed it within {hours} h. Closing it; CodeGenie is asked again for #{issue}."
     )
 }
 
-/// The title of the status issue.
-#[must_use]
 pub fn status_title(of: &str) -> String {
     format!("Suture: how things stand in {of}")
 }
 
 /// The status issue. Times are absolute, so that it changes only when something has changed.
-#[must_use]
 pub fn status_body(numbers: &Numbers) -> String {
     let mut body = String::from(
         "Suture keeps this issue up to date by editing it; the same numbers are at `GET /api/overview`. \
@@ -150,7 +134,8 @@ pub fn status_body(numbers: &Numbers) -> String {
         body.push_str("\n### Waiting for a person\n\n");
     }
     for Waiting { pr, since, why } in numbers.needs_person.iter().take(MOST_LISTED) {
-        let _ = writeln!(body, "- {} since {}: {}", link(pr), time(*since), inert(why));
+        // GitHub makes a link of the pull request by itself.
+        let _ = writeln!(body, "- {pr} since {}: {}", time(*since), inert(why));
     }
     more(&mut body, numbers.needs_person.len(), MOST_LISTED);
     body.push_str("\n| repository | open | with a person | stale |\n|---|---:|---:|---:|\n");
@@ -181,11 +166,6 @@ fn more(body: &mut String, all: usize, shown: usize) {
     }
 }
 
-/// GitHub makes a link of it by itself.
-fn link(pr: &PrId) -> String {
-    pr.to_string()
-}
-
 /// What somebody else said, in one line that mentions nobody, links nothing and closes no comment of ours.
 fn inert(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -196,6 +176,7 @@ fn inert(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::coordination::sentinel::Merge;
+    use crate::id::PrId;
     use crate::state::State;
     use crate::tests::world::{minutes, pr, start};
 

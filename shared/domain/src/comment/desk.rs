@@ -16,7 +16,6 @@ use crate::state::{State, Strategy, Substatus};
 
 /// Longest sentence, in characters.
 const MAX_SENTENCE: usize = 400;
-/// Checks that one sentence names.
 const MAX_NAMES: usize = 3;
 
 pub(super) fn sentence(text: &str) -> String {
@@ -27,7 +26,6 @@ pub(super) fn sentence(text: &str) -> String {
 }
 
 /// What a pull request waits for, or what is wrong with it.
-#[must_use]
 pub fn why(record: &Record, policy: &Policy, now: Timestamp) -> String {
     if let Some(stopped) = stopped(record) {
         return stopped;
@@ -62,7 +60,7 @@ pub(super) fn stopped(record: &Record) -> Option<String> {
 }
 
 /// How it ended, if it did.
-pub(super) fn over(record: &Record) -> Option<String> {
+fn over(record: &Record) -> Option<String> {
     let text = match (record.state, record.substatus) {
         (State::Merged, _) => "It is merged.".to_owned(),
         (State::Closed, Some(Substatus::Abandoned)) => "It was closed for good with `/cancel`.".to_owned(),
@@ -122,14 +120,12 @@ fn some_of(texts: &[String]) -> String {
 }
 
 /// What Suture does next, and when. The classifier is asked without GitHub, so what GitHub shows may change it.
-#[must_use]
 pub fn next(record: &Record, policy: &Policy, now: Timestamp) -> String {
     let case = Case { record, live: None, vulnerability: None, policy, now };
     next_by(record, &classify(&case), policy, now)
 }
 
 /// The same, by a diagnosis that was made.
-#[must_use]
 pub fn next_by(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
     if let Some(waits) = waits_for_others(record) {
         return waits;
@@ -180,22 +176,13 @@ pub(super) fn when(record: &Record, now: Timestamp) -> String {
 }
 
 /// What a strategy does, as in "Suture is about to …".
-#[must_use]
 pub fn doing(strategy: Strategy) -> &'static str {
-    action(match strategy {
-        Strategy::Rebuild => Classification::RetryChecks,
-        Strategy::BranchUpdate => Classification::UpdateBranch,
-        Strategy::RetriggerPolicyBot => Classification::RetriggerPolicyBot,
-        Strategy::RetriggerApproverBot => Classification::RetriggerApproverBot,
-        Strategy::RetriggerAutomergeBot => Classification::RetriggerMerge,
-        Strategy::RetriggerSodCheck => Classification::RetriggerSodCheck,
-        Strategy::CloseAndReopen => Classification::CloseAndReopen,
-    })
+    let does = Classification::ALL.into_iter().find(|does| does.strategy() == Some(strategy));
+    does.map_or("", action)
 }
 
 /// The commands that somebody with this role could give now, in the order of the list. `/status` and `/explain` are
 /// answered where one reads this.
-#[must_use]
 pub fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<Command> {
     let asks = |command: &Command| !matches!(command, Command::Status | Command::Explain);
     let makes_sense = |command: &Command| match command {
@@ -221,25 +208,13 @@ pub fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<Command> {
 }
 
 /// What a person could do, one sentence each: first what only people can, then the commands.
-#[must_use]
 pub fn you_can(record: &Record, commands: &[Command]) -> Vec<String> {
     let mut lines = Vec::new();
-    match record.state {
-        State::Merged => {}
-        State::Closed => lines.push("Reopen it on GitHub: Suture takes it up again.".to_owned()),
-        State::NeedsIntervention => {
-            lines.push("Fix the cause and push to the branch: Suture takes over again by itself.".to_owned());
-            lines.push("Merge or close it: Suture notices.".to_owned());
-        }
-        State::Created
-        | State::ChecksRunning
-        | State::ChecksFailed
-        | State::ChecksPassed
-        | State::PolicyEvaluating
-        | State::PolicyFailed
-        | State::PolicyPassed
-        | State::Approved
-        | State::Merging => {}
+    if record.state == State::Closed {
+        lines.push("Reopen it on GitHub: Suture takes it up again.".to_owned());
+    } else if record.state == State::NeedsIntervention {
+        lines.push("Fix the cause and push to the branch: Suture takes over again by itself.".to_owned());
+        lines.push("Merge or close it: Suture notices.".to_owned());
     }
     if let Some(label) = record.hold_label() {
         lines.push(format!("Remove the label `{label}`: Suture goes on."));
@@ -249,13 +224,11 @@ pub fn you_can(record: &Record, commands: &[Command]) -> Vec<String> {
 }
 
 /// The rule in one sentence, and what GitHub knew that the record did not: the evidence of an explanation.
-#[must_use]
 pub fn corrected(from: State, to: State) -> String {
     format!("GitHub shows {to}, and the record still says {from}")
 }
 
 /// Everything an explanation says, as markdown: where it stands, what is wrong, what comes next, what one could do.
-#[must_use]
 pub fn explanation(
     record: &Record,
     found: &Diagnosis,
@@ -276,7 +249,6 @@ pub fn explanation(
 }
 
 /// One line of what happened lately, if it is worth one: remedies and their ends, escalations, drift, commands, ends.
-#[must_use]
 pub fn activity(event: &Event) -> Option<String> {
     let said = event.payload.text.trim().trim_end_matches('.');
     let by = event.payload.by.as_deref().unwrap_or("somebody");

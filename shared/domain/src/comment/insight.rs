@@ -4,16 +4,13 @@ use super::duration;
 use crate::insight::{ENOUGH, RuleRecord, Stay};
 use jiff::SignedDuration;
 
-/// How a threshold is suggested.
 pub const FORMULA: &str = "A suggested threshold is the p99 of the stays that ended without Suture or a person, plus a quarter, \
                            in whole minutes and at least 1; it takes 20 such stays.";
 
-/// How a rule is flagged.
 pub const FLAG: &str = "A rule is flagged when at least 2 of its retries, and at least half of those that are over, failed again \
                         with the same words, numbers aside.";
 
 /// What to do about a state's threshold.
-#[must_use]
 pub fn advice(stay: &Stay) -> String {
     let (state, has) = (stay.state, stay.configured_minutes);
     let knob = format!("`thresholds_minutes.{}`", state.name().to_ascii_lowercase());
@@ -36,7 +33,6 @@ pub fn advice(stay: &Stay) -> String {
 }
 
 /// What to do about a transient rule, if anything.
-#[must_use]
 pub fn rule_advice(rule: &RuleRecord) -> Option<String> {
     let (name, same, over) = (&rule.rule, rule.identical, rule.tally.over());
     rule.is_flagged().then(|| {
@@ -47,8 +43,6 @@ pub fn rule_advice(rule: &RuleRecord) -> Option<String> {
     })
 }
 
-/// Why not everything was read.
-#[must_use]
 pub fn partial(days: usize, most: u32) -> String {
     let what = if days == 1 { "one day".to_owned() } else { format!("{days} days") };
     format!("Of {what} only the first {most} events of each part were read: the numbers are of those.")

@@ -14,7 +14,6 @@ use crate::run::{Run, RunKind};
 const MAX_LINE: usize = 240;
 
 /// One remedy that was tried: when, what, for whom, and how it ended. Sweeps are nobody's remedy.
-#[must_use]
 pub fn remedy_line(run: &Run) -> Option<String> {
     let what = match run.kind {
         RunKind::Remedy(strategy) => strategy.to_string(),
@@ -28,8 +27,6 @@ pub fn remedy_line(run: &Run) -> Option<String> {
     Some(cut(&line, MAX_LINE))
 }
 
-/// One event of the log.
-#[must_use]
 pub fn event_line(event: &Event) -> String {
     let change = event.from.zip(event.to).map(|(from, to)| format!(" ({from} to {to})")).unwrap_or_default();
     let said = event.payload.text.trim();
@@ -38,13 +35,11 @@ pub fn event_line(event: &Event) -> String {
 }
 
 /// A request that something newer has taken the place of.
-#[must_use]
 pub fn superseded(by: &RunId) -> String {
     format!("superseded by `{by}`")
 }
 
 /// More requests than a day has room for.
-#[must_use]
 pub fn too_many_requests(whose: &str, limit: u32) -> String {
     format!(
         "{limit} requests for {whose} were taken today: this one is left to the schedule, which looks at what is due every minute"
@@ -52,7 +47,6 @@ pub fn too_many_requests(whose: &str, limit: u32) -> String {
 }
 
 /// One mail instead of many: what is wrong with each, without its history.
-#[must_use]
 pub fn digest(notices: &[&Notice]) -> Notice {
     let count = notices.len();
     let mut body = format!("{count} pull requests need a person. So many at once often have one cause.\n\n");
@@ -73,7 +67,6 @@ pub fn digest(notices: &[&Notice]) -> Notice {
 }
 
 /// The breaker has tripped (seed §15, whose sentence stands first).
-#[must_use]
 pub fn breaker_tripped(failure_rate_percent: u32, since: Timestamp, cooldown_until: Timestamp) -> Notice {
     let body = format!(
         "Circuit breaker tripped — {failure_rate_percent}% failure rate\n\n\
@@ -93,7 +86,6 @@ pub fn breaker_tripped(failure_rate_percent: u32, since: Timestamp, cooldown_unt
 }
 
 /// What would have been done, where Suture only watches.
-#[must_use]
 pub fn observed(remedied: usize, escalated: usize, since: Timestamp) -> String {
     format!("would have healed {remedied}, escalated {escalated} since {}", time(since))
 }

@@ -15,44 +15,25 @@ use crate::policy::Backlog;
 use crate::priority::{self, Priority};
 use crate::time::saturating_after;
 
-/// Where an issue is, the furthest last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// Found by somebody or something; nobody has said yes.
-    Discovered,
-    /// A person said yes.
-    Approved,
-    InProgress,
-    /// Its pull request is open.
-    PrOpen,
-    /// A review of its pull request failed.
-    ReviewFailed,
+named! {
+    /// Where an issue is, the furthest last.
+    pub enum Stage {
+        /// Found by somebody or something; nobody has said yes.
+        Discovered = "discovered",
+        Approved = "approved",
+        InProgress = "in-progress",
+        PrOpen = "pr-open",
+        /// A review of its pull request failed.
+        ReviewFailed = "review-failed",
+    }
 }
 
 impl Stage {
-    /// All stages, the furthest last.
-    pub const ALL: [Self; 5] = [Self::Discovered, Self::Approved, Self::InProgress, Self::PrOpen, Self::ReviewFailed];
-
-    /// Its name, as labels end in it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Discovered => "discovered",
-            Self::Approved => "approved",
-            Self::InProgress => "in-progress",
-            Self::PrOpen => "pr-open",
-            Self::ReviewFailed => "review-failed",
-        }
-    }
-
-    #[must_use]
     pub fn label(self, settings: &Backlog) -> String {
         format!("{}{}", settings.label_prefix, self.name())
     }
 
     /// The furthest stage that these labels name: a person who approves an issue need not take `discovered` off.
-    #[must_use]
     pub fn of(labels: &[String], settings: &Backlog) -> Option<Self> {
         Self::ALL.into_iter().rev().find(|stage| has(labels, &stage.label(settings)))
     }
@@ -65,7 +46,6 @@ pub enum Pull {
     None,
     Open {
         number: u64,
-        /// Whether an approver has approved it.
         approved: bool,
         /// Whether a person holds it, it is a draft, or a remedy is under way: then it is not to be closed.
         taken: bool,
@@ -84,11 +64,8 @@ pub struct Issue {
     pub repo: RepoName,
     pub number: u64,
     pub labels: Vec<String>,
-    /// Whether somebody is assigned.
     pub assigned: bool,
-    /// When it was written.
     pub created_at: Timestamp,
-    /// The vulnerability it names.
     pub vulnerability: Option<String>,
     /// Whether a person gave that vulnerability up with `/cancel`.
     pub abandoned: bool,
@@ -107,7 +84,6 @@ pub struct Remembered {
     /// The stage it was last seen in.
     pub stage: Stage,
     pub since: Timestamp,
-    /// How often CodeGenie was asked.
     #[serde(default)]
     pub requests: u32,
     /// When it was asked for the pull request that is awaited now.
@@ -146,7 +122,6 @@ pub enum What {
         /// Which request it is, from 1.
         request: u32,
     },
-    /// Its pull request is open.
     Opened(u64),
     /// Approved again: nobody opened a pull request, or it was closed.
     Requeue(Why),
@@ -156,16 +131,13 @@ pub enum What {
     Reject,
     /// Its pull request was merged: close it.
     Done(u64),
-    /// A person should look: label it.
     Urge(Why),
 }
 
 /// Why something is asked for again, or urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// No pull request came in time.
     NoPull,
-    /// Its pull request was closed.
     PullClosed(u64),
     /// Its pull request was not approved in time.
     NotApproved(u64),
@@ -176,13 +148,11 @@ pub enum Why {
 /// What may be done at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct May {
-    /// Ask CodeGenie for pull requests.
     pub ask: bool,
     pub tidy: bool,
 }
 
 /// The label of an issue that a person should look at.
-#[must_use]
 pub fn urgent_label(settings: &Backlog) -> String {
     format!("{}urgent", settings.label_prefix)
 }
@@ -192,15 +162,11 @@ pub fn urgent_label(settings: &Backlog) -> String {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub memory: Memory,
-    /// Approved issues that wait for room.
     pub waiting: u32,
-    /// Issues by stage, in the order of [`Stage::ALL`].
-    pub counts: [u32; 5],
 }
 
 /// Looks at all issues of all repositories. `settings` is asked for each repository's own; issues of repositories that could not
 /// be listed now are not among `issues`, and what is remembered of them still counts as under way.
-#[must_use]
 pub fn plan<'s>(
     issues: &[Issue],
     memory: Memory,
@@ -214,9 +180,6 @@ pub fn plan<'s>(
     for issue in issues {
         let own = settings(&issue.repo);
         let Some(stage) = Stage::of(&issue.labels, own) else { continue };
-        if let Some(count) = plan.counts.get_mut(stage as usize) {
-            *count += 1;
-        }
         let known = plan.notice(issue, stage, own.every_minutes, now);
         match step(issue, &known, own, now) {
             Next::Nothing => {}

@@ -13,20 +13,17 @@ use crate::pull_request::{LABEL_HOLD, LABEL_IGNORE};
 pub const LABEL_HUMAN: &str = "source/human";
 
 /// Whether a label is one by which people tell Suture what to do. Suture neither puts such a label anywhere nor takes it off.
-#[must_use]
 pub fn is_peoples(label: &str) -> bool {
     let mut all = [LABEL_HOLD, LABEL_IGNORE, LABEL_HUMAN].into_iter().chain(Priority::ALL.map(Priority::label));
     all.any(|known| label.trim().eq_ignore_ascii_case(known))
 }
 
 /// Whether people have told Suture to leave something with these labels alone.
-#[must_use]
 pub fn is_held<L: AsRef<str>>(labels: &[L]) -> bool {
     has(labels, LABEL_HOLD) || has(labels, LABEL_IGNORE)
 }
 
 /// Whether a label is among these; GitHub compares them without case.
-#[must_use]
 pub fn has<L: AsRef<str>>(labels: &[L], label: &str) -> bool {
     labels.iter().any(|own| own.as_ref().eq_ignore_ascii_case(label))
 }

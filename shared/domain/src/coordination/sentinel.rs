@@ -40,7 +40,6 @@ pub enum Look {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watch {
-    /// When it was last looked.
     pub looked_at: Option<Timestamp>,
     /// Bad looks in a row, and when the first of them was.
     pub sick_in_a_row: u32,
@@ -61,19 +60,16 @@ pub struct Outage {
     /// When it was first seen.
     pub since: Timestamp,
     pub what: String,
-    /// Where its issue is written.
     pub issue_repo: RepoName,
     /// The merges that may have caused it, the newest first.
     pub suspects: Vec<Merge>,
     /// When its issue was last asked for.
     pub asked_at: Option<Timestamp>,
-    /// When it was over.
     pub over_at: Option<Timestamp>,
 }
 
 impl Outage {
     /// Whether its issue is to be asked for now, since it is not there.
-    #[must_use]
     pub fn wants_issue(&self, now: Timestamp) -> bool {
         self.asked_at.is_none_or(|at| now >= saturating_after(at, ASK_AGAIN))
     }
@@ -83,11 +79,8 @@ impl Outage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     pub watch: Watch,
-    /// Merges whose watch has ended well.
     pub verified: Vec<Merge>,
-    /// Whether an outage has just begun.
     pub begun: bool,
-    /// Whether an outage has just ended.
     pub ended: bool,
 }
 
@@ -96,14 +89,12 @@ fn watch_for(settings: &Sentinel) -> SignedDuration {
 }
 
 /// When the watch after a merge ends.
-#[must_use]
 pub fn watched_until(merge: &Merge, settings: &Sentinel) -> Timestamp {
     saturating_after(merge.at, watch_for(settings))
 }
 
 impl Watch {
     /// Whether there is anything to look for: a merge that is not judged yet, or something that was not well.
-    #[must_use]
     pub fn wants_look(&self, merges: &[Merge], now: Timestamp) -> bool {
         let again = self.looked_at.is_none_or(|at| now >= saturating_after(at, SAME_LOOK));
         let worried = self.sick_in_a_row > 0 || self.goes_on().is_some();
@@ -111,7 +102,6 @@ impl Watch {
     }
 
     /// The outage that goes on, if one does.
-    #[must_use]
     pub fn goes_on(&self) -> Option<&Outage> {
         self.outage.as_ref().filter(|outage| outage.over_at.is_none())
     }
@@ -121,7 +111,6 @@ impl Watch {
     }
 
     /// Takes one look into account. `name` is that of what is watched together.
-    #[must_use]
     pub fn look(mut self, name: &str, look: &Look, merges: &[Merge], settings: &Sentinel, now: Timestamp) -> Looked {
         self.looked_at = Some(now);
         self.judged.retain(|_, at| saturating_after(*at, LOOK_BACK) > now);

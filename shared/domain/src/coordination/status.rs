@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use crate::event::{Event, EventKind};
 use crate::id::{PrId, RepoName};
 use crate::state::State;
 
@@ -22,14 +23,34 @@ pub struct Repo {
     pub stale: u64,
 }
 
+/// What happened on a day; the names are those of `/api/overview`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(missing_docs, reason = "the names say it; they are those of `/api/overview`")]
 pub struct Today {
     pub opened: u32,
     pub merged: u32,
+    /// Remedies that were proven by the event they expected.
     pub healed: u32,
     pub remedies: u32,
+    /// Pull requests that were handed to a person.
     pub escalated: u32,
+}
+
+impl Today {
+    pub fn add(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.merged += other.merged;
+        self.healed += other.healed;
+        self.remedies += other.remedies;
+        self.escalated += other.escalated;
+    }
+
+    pub fn note(&mut self, event: &Event) {
+        self.opened += u32::from(event.kind == EventKind::PrOpened);
+        self.merged += u32::from(event.to == Some(State::Merged));
+        self.healed += u32::from(event.is_healed());
+        self.remedies += u32::from(event.kind.claims().is_some());
+        self.escalated += u32::from(event.kind == EventKind::EscalatedNeedsIntervention);
+    }
 }
 
 /// A pull request that waits for a person.
@@ -61,7 +82,6 @@ pub struct Numbers {
     pub today: Today,
     /// `closed`, `open` or `half_open`.
     pub breaker: String,
-    /// Who has stopped all acting.
     pub paused: Option<String>,
     /// The backlog, if it is looked after.
     pub backlog: Option<Issues>,

@@ -265,7 +265,7 @@ fn ask_once_more(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     let fixed = remedy::of(active.strategy);
     let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
     draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
-    let again = message(&draft.record, fixed.command, &active.id, draft.now);
+    let again = message(&draft.record, Command::for_strategy(active.strategy), &active.id, draft.now);
     draft.effect(EffectKind::Command(again));
     let payload =
         Payload { run: Some(active.id.clone()), ..Payload::text("asked once more: no fresh pull request came") };
@@ -421,8 +421,7 @@ fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
 
 /// Whether a command makes sense for a pull request as it is, whoever gives it. It is asked again when it is carried out.
 ///
-/// # Errors
-/// The sentence for whoever gave it.
+/// The error is the sentence for whoever gave it.
 pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result<(), String> {
     let acts = command.strategy().is_some() || command == Command::Cancel;
     if acts && policy.mode == Mode::Observe {
@@ -454,7 +453,6 @@ fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
     draft.runs.push(RunChange::Open(Box::new(run)));
 }
 
-/// The run of a person's command.
 fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
     let trigger = match asked.source {
         CommandSource::PrComment => RunTrigger::PrComment,

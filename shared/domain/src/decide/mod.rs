@@ -48,7 +48,6 @@ pub struct Decision {
     pub runs: Vec<RunChange>,
     /// Commits that became or ceased to be the head, for finding pull requests by commit.
     pub heads: Vec<HeadChange>,
-    /// What changes on vulnerabilities' rows.
     pub vulnerabilities: Vec<VulnerabilityChange>,
 }
 
@@ -57,7 +56,6 @@ pub struct Decision {
 pub enum Outcome {
     /// It said something new, and is recorded.
     Applied,
-    /// It said nothing new.
     Duplicate,
     /// It is about a pull request that is not ours or no longer open.
     Ignored,
@@ -74,7 +72,6 @@ pub enum Outcome {
 pub struct Effect {
     /// `<pr>#<event>#<n>`: doing it twice can be noticed.
     pub id: EffectId,
-    /// The head it was decided on.
     pub head_sha: Sha,
     pub what: EffectKind,
 }
@@ -83,7 +80,6 @@ pub struct Effect {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectKind {
-    /// Put a command onto the queue.
     Command(CommandMessage),
     Notice(Notice),
     /// Show on the head how it stands.
@@ -107,37 +103,23 @@ pub enum RunChange {
     Ended {
         id: RunId,
         end: RunEnd,
-        /// In a few words.
         outcome: String,
     },
 }
 
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunEnd {
-    Completed,
-    /// It was tried, and failed.
-    Failed,
-    /// It was never done, or does not matter any more.
-    Cancelled,
-}
-
-impl RunEnd {
-    /// As the log names it: the run's own state.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
+named! {
+    /// How a run ended.
+    pub enum RunEnd {
+        Completed = "completed",
+        Failed = "failed",
+        /// It was never done, or does not matter any more.
+        Cancelled = "cancelled",
     }
 }
 
 /// A commit's relation to the pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeadChange {
-    /// It is the head now.
     Current(Sha),
     /// It is not the head any more, or the pull request is over.
     Superseded(Sha),
@@ -158,7 +140,6 @@ pub enum VulnerabilityNews {
     Opened,
     /// This pull request is not open any more.
     NoLongerOpen,
-    /// A person gave it up.
     Abandoned,
     CountReopen,
     /// One close-and-reopen less: it was never done.
@@ -204,7 +185,6 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
 
 /// What is left of a decision that no store takes, because it is too much at once: the log says what was heard and why it
 /// came to nothing, and GitHub is asked for the truth. Nothing of the decision itself is kept.
-#[must_use]
 pub fn set_aside(policy: &Policy, record: Record, fact: &Fact, why: &str, now: Timestamp) -> Decision {
     let mut draft = Draft::new(policy, record, fact, now);
     draft.log(EventKind::Anomaly, None, Payload { anomaly: Some(why.to_owned()), ..Payload::default() });
@@ -235,7 +215,6 @@ fn listens(record: &Record, fact: &Fact) -> bool {
     }
 }
 
-/// A decision that writes nothing.
 fn nothing(outcome: Outcome, reason: impl Into<String>) -> Decision {
     Decision {
         outcome,

@@ -48,7 +48,6 @@ fn overtaken(draft: &Draft<'_>, snapshot: &Snapshot) -> bool {
     draft.record.head_at > snapshot.read_at && draft.record.head_sha != snapshot.described.head
 }
 
-/// An end nobody told us about.
 fn missed_end(mut draft: Draft<'_>, to: State, missed: EventKind, at: Timestamp, by: Option<String>) -> Decision {
     let from = draft.record.state;
     let drift = comment::drift(&draft.record.id, from, to);

@@ -44,7 +44,6 @@ pub struct PolicyError {
 }
 
 impl fmt::Display for PolicyError {
-    /// One line per problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, problem) in self.problems.iter().enumerate() {
             if n > 0 {
@@ -58,7 +57,6 @@ impl fmt::Display for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
-/// Reads a whole file.
 pub(super) fn parse(text: &str) -> Result<Policies, PolicyError> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader { text, lines: BTreeMap::new(), problems: Vec::new() };

@@ -85,7 +85,6 @@ pub struct Policy {
 
 impl Policy {
     /// How long a pull request may stay in a state; `None` where nothing is waited for.
-    #[must_use]
     pub fn threshold(&self, state: State) -> Option<SignedDuration> {
         let minutes = &self.thresholds_minutes;
         let minutes = match state {
@@ -104,7 +103,6 @@ impl Policy {
     }
 
     /// How often a strategy may be tried automatically; 0 means never.
-    #[must_use]
     pub fn budget(&self, strategy: Strategy) -> u32 {
         match strategy {
             Strategy::Rebuild => self.budgets.rebuild,
@@ -118,13 +116,11 @@ impl Policy {
     }
 
     /// Whether this is the name of Suture's own check run, which it must never wait for.
-    #[must_use]
     pub fn is_own_check(&self, name: &str) -> bool {
         self.check_run.enabled && name == crate::comment::check_run::NAME
     }
 
     /// Whether a status context is Policy Bot's, and so a policy signal and never a check.
-    #[must_use]
     pub fn is_policy_context(&self, context: &str) -> bool {
         self.policy_bot.is_context(context)
     }
@@ -141,20 +137,17 @@ pub struct Policies {
 impl Policies {
     /// Reads the text of a `suture.toml`.
     ///
-    /// # Errors
-    /// Lists everything that is wrong with it, not only the first.
+    /// The error lists everything that is wrong with it, not only the first.
     pub fn parse(toml_text: &str) -> Result<Self, PolicyError> {
         load::parse(toml_text)
     }
 
     /// The policy of a repository, which is the base unless the file overrides some of it.
-    #[must_use]
     pub fn for_repo(&self, repo: &RepoName) -> &Policy {
         self.repos.get(&repo.as_str().to_ascii_lowercase()).unwrap_or(&self.base)
     }
 
     /// The policy of every repository that has none of its own.
-    #[must_use]
     pub fn base(&self) -> &Policy {
         &self.base
     }

@@ -31,14 +31,8 @@ struct Source {
 /// A pattern that cannot be used, with the reason on one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadPattern {
-    /// It does not compile.
     #[error("`{text}` is not a regular expression: {reason}")]
-    Syntax {
-        /// The pattern as it was written.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Syntax { text: String, reason: String },
     /// It matches the empty text, and so any.
     #[error("`{0}` matches every text")]
     MatchesEverything(String),
@@ -47,8 +41,7 @@ pub enum BadPattern {
 impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
     /// Compiles what a person wrote.
     ///
-    /// # Errors
-    /// When it is not a regular expression, one that would need too much memory, or one that matches every text: a rule
+    /// Fails when it is not a regular expression, one that would need too much memory, or one that matches every text: a rule
     /// that is always true is a mistake, and here it would retry every failure.
     pub fn new(text: &str) -> Result<Self, BadPattern> {
         let regex = compile(text, IGNORE_CASE)?;
@@ -59,25 +52,20 @@ impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
     }
 
     /// A built-in pattern, compiled when it is first asked.
-    #[must_use]
     pub fn known(text: &'static str) -> Self {
         Self(Arc::new(Source { text: text.to_owned(), compiled: OnceLock::new() }))
     }
 
-    /// The pattern as it was written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
     /// Whether it matches anywhere in the text.
-    #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         self.regex().is_match(text)
     }
 
     /// The first place in the text that matches.
-    #[must_use]
     pub fn find<'t>(&self, text: &'t str) -> Option<&'t str> {
         self.regex().find(text).map(|found| found.as_str())
     }

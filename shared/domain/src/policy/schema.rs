@@ -20,7 +20,6 @@ struct File {
 }
 
 /// The schema of `suture.toml`.
-#[must_use]
 pub fn schema() -> Schema {
     let mut schema = SchemaGenerator::default().into_root_schema_for::<File>();
     drop_table_defaults(&mut schema);

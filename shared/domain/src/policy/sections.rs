@@ -190,7 +190,6 @@ table! {
 
 impl WakeUp {
     /// How this strategy's bot is woken, and with what; nothing for strategies that wake nobody.
-    #[must_use]
     pub fn of(&self, strategy: Strategy) -> Option<(Wake, &str)> {
         match strategy {
             Strategy::RetriggerPolicyBot => Some((self.policy_bot, &self.policy_bot_with)),
@@ -361,7 +360,6 @@ fn contains(list: &[String], item: &str) -> bool {
 
 impl Ours {
     /// Whether a pull request is ours, by any of its author, its head branch and its labels.
-    #[must_use]
     pub fn matches(&self, author: &str, branch: &str, labels: &[String]) -> bool {
         contains(&self.authors, author)
             || self.branch_prefixes.iter().any(|prefix| branch.starts_with(prefix.as_str()))
@@ -373,7 +371,6 @@ impl Ours {
     /// One vulnerability must have one spelling, since it is a key: `CVE-2024-1234` is upper case, `GHSA-xxxx-xxxx-xxxx`
     /// is lower case after its prefix, both wherever and however they are written. Any other id is kept as found: only
     /// those two are known to ignore case.
-    #[must_use]
     pub fn vulnerability_id(&self, texts: &[&str]) -> Option<String> {
         texts.iter().find_map(|text| {
             let text = OFFICIAL_ID.replace_all(text, official_spelling);
@@ -395,7 +392,6 @@ fn official_spelling(found: &Captures<'_>) -> String {
 
 impl PolicyBot {
     /// What a failing description means. Separation of duties is worth a retry only if nothing else failed with it.
-    #[must_use]
     pub fn failure(&self, description: &str) -> Substatus {
         let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.is_match(description));
         if any(&self.build_patterns) {
@@ -410,7 +406,6 @@ impl PolicyBot {
     }
 
     /// Whether a status context is Policy Bot's: the prefix alone, or followed by `:`, `/` or a space.
-    #[must_use]
     pub fn is_context(&self, context: &str) -> bool {
         let ends = |c| matches!(c, ':' | '/' | ' ');
         context
@@ -421,7 +416,6 @@ impl PolicyBot {
 
 impl ApproverBot {
     /// Whether a login is Approver Bot's.
-    #[must_use]
     pub fn is(&self, login: &str) -> bool {
         contains(&self.logins, login)
     }
@@ -429,7 +423,6 @@ impl ApproverBot {
 
 impl AutomergeBot {
     /// Whether a login is Automerge Bot's.
-    #[must_use]
     pub fn is(&self, login: &str) -> bool {
         contains(&self.logins, login)
     }

@@ -4,7 +4,7 @@
 
 use super::Policy;
 use super::coordination::{Backlog, Coordination, Sentinel, Status};
-use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds, Triggers, Wake};
+use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds, Triggers, Wake, WakeUp};
 use crate::coordination::is_peoples;
 use crate::id::RepoName;
 use crate::state::Strategy;
@@ -47,24 +47,7 @@ pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
     if policy.rebuild.job.trim().is_empty() {
         findings.add("rebuild.job", "must not be empty: no build could be started or found");
     }
-    for strategy in Strategy::ALL {
-        if let Some((wake, with)) = policy.wake.of(strategy)
-            && wake != Wake::Bus
-            && with.trim().is_empty()
-        {
-            let bot = match strategy {
-                Strategy::RetriggerPolicyBot => "policy_bot",
-                Strategy::RetriggerSodCheck => "sod_validator",
-                Strategy::RetriggerApproverBot => "approver_bot",
-                Strategy::Rebuild
-                | Strategy::BranchUpdate
-                | Strategy::RetriggerAutomergeBot
-                | Strategy::CloseAndReopen => "automerge_bot",
-            };
-            findings.add(format!("wake.{bot}_with"), "must say the label, the comment or the address to wake it with");
-        }
-    }
-    findings.wake_labels(policy);
+    findings.wake(&policy.wake);
     findings.thresholds(&policy.thresholds_minutes);
     findings.budgets(policy, &policy.budgets);
     findings.backoff(&policy.backoff);
@@ -187,34 +170,19 @@ impl Findings {
     }
 
     fn limits(&mut self, limits: &Limits) {
-        let instead = "to forbid rebuilds, set budgets.rebuild = 0";
+        let put_off = "every webhook would be put off for ever";
+        let no_rebuilds = "to forbid rebuilds, set budgets.rebuild = 0";
+        let no_commands = "nobody could ask for anything";
+        let no_checks = "no check would ever be remembered";
+        let no_remedies = "nothing would ever be remedied; that is mode = \"observe\"";
+        let no_api = "nobody could use the API; to lock a key out, take it off SUTURE_ADMIN_KEYS";
         for (limit, value, most, why) in [
-            (
-                "webhooks_per_minute_per_repo",
-                limits.webhooks_per_minute_per_repo,
-                100_000,
-                "every webhook would be put off for ever",
-            ),
-            ("rebuilds_in_flight_per_repo", limits.rebuilds_in_flight_per_repo, 1_000, instead),
-            (
-                "commands_per_person_per_hour",
-                limits.commands_per_person_per_hour,
-                10_000,
-                "nobody could ask for anything",
-            ),
-            ("checks_per_head", limits.checks_per_head, 300, "no check would ever be remembered"),
-            (
-                "remedies_in_flight",
-                limits.remedies_in_flight,
-                1_000,
-                "nothing would ever be remedied; that is mode = \"observe\"",
-            ),
-            (
-                "api_requests_per_minute_per_key",
-                limits.api_requests_per_minute_per_key,
-                100_000,
-                "nobody could use the API; to lock a key out, take it off SUTURE_ADMIN_KEYS",
-            ),
+            ("webhooks_per_minute_per_repo", limits.webhooks_per_minute_per_repo, 100_000, put_off),
+            ("rebuilds_in_flight_per_repo", limits.rebuilds_in_flight_per_repo, 1_000, no_rebuilds),
+            ("commands_per_person_per_hour", limits.commands_per_person_per_hour, 10_000, no_commands),
+            ("checks_per_head", limits.checks_per_head, 300, no_checks),
+            ("remedies_in_flight", limits.remedies_in_flight, 1_000, no_remedies),
+            ("api_requests_per_minute_per_key", limits.api_requests_per_minute_per_key, 100_000, no_api),
         ] {
             self.number(&format!("limits.{limit}"), value, 1, most, why);
         }
@@ -226,13 +194,8 @@ impl Findings {
         // GitHub allows 100 requests at a time.
         self.number("sweep.concurrency", concurrency, 1, 100, "no pull request would ever be looked at");
         self.number("sweep.max_prs", max_prs, 1, 100_000, "no pull request would ever be looked at");
-        self.number(
-            "sweep.inventory_every",
-            inventory_every,
-            1,
-            100_000,
-            "a pull request never heard of would stay so",
-        );
+        let unheard = "a pull request never heard of would stay so";
+        self.number("sweep.inventory_every", inventory_every, 1, 100_000, unheard);
     }
 
     fn triggers(&mut self, triggers: &Triggers) {
@@ -244,13 +207,8 @@ impl Findings {
         self.number("triggers.per_org_per_day", triggers.per_org_per_day, 1, 1_000_000, none);
         self.number("triggers.at_once", at_once, 1, 100, "no request would ever begin");
         self.number("triggers.retries", retries, 0, 100, "");
-        self.number(
-            "triggers.timeout_minutes",
-            timeout_minutes,
-            2,
-            1_440,
-            "in its last minute nothing is read from GitHub",
-        );
+        let unread = "in its last minute nothing is read from GitHub";
+        self.number("triggers.timeout_minutes", timeout_minutes, 2, 1_440, unread);
         self.number("triggers.max_prs", max_prs, 1, 10_000, "no pull request would ever be looked at");
     }
 
@@ -263,18 +221,20 @@ impl Findings {
         self.number("retention.runs_days", runs_days, 1, MOST_DAYS, "an escalation could not say what was tried");
     }
 
-    /// A label that wakes a bot is taken off and put on again; people's labels are theirs alone.
-    fn wake_labels(&mut self, policy: &Policy) {
-        let wake = &policy.wake;
+    fn wake(&mut self, wake: &WakeUp) {
         for (bot, how, with) in [
             ("policy_bot", wake.policy_bot, &wake.policy_bot_with),
             ("sod_validator", wake.sod_validator, &wake.sod_validator_with),
             ("approver_bot", wake.approver_bot, &wake.approver_bot_with),
             ("automerge_bot", wake.automerge_bot, &wake.automerge_bot_with),
         ] {
+            let field = format!("wake.{bot}_with");
+            if how != Wake::Bus && with.trim().is_empty() {
+                self.add(&field, "must say the label, the comment or the address to wake it with");
+            }
+            // A label that wakes a bot is taken off and put on again; people's labels are theirs alone.
             if how == Wake::Label && is_peoples(with) {
-                let field = format!("wake.{bot}_with");
-                self.add(field, "must not be a label by which people tell Suture what to do: it would be taken off");
+                self.add(&field, "must not be a label by which people tell Suture what to do: it would be taken off");
             }
         }
     }
@@ -333,18 +293,12 @@ impl Findings {
             ("pr_open_hours", backlog.pr_open_hours),
             ("review_failed_hours", backlog.review_failed_hours),
         ] {
-            self.number(
-                &format!("backlog.{stage}"),
-                hours,
-                1,
-                8_760,
-                "an issue would be late the moment it gets there",
-            );
+            let late = "an issue would be late the moment it gets there";
+            self.number(&format!("backlog.{stage}"), hours, 1, 8_760, late);
         }
         self.number("backlog.max_requests", backlog.max_requests, 1, 100, "nothing would ever be asked for");
     }
 
-    /// A repository, or nothing.
     fn repo(&mut self, field: &str, name: &str) {
         if !name.is_empty()
             && let Err(bad) = name.parse::<RepoName>()

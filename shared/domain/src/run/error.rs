@@ -9,7 +9,6 @@ use crate::id::RunId;
 /// Why a run does not do what was asked of it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RunError {
-    /// The table does not allow it.
     #[error("run `{run}` is {from} and cannot become {to}; it can become {}", .from.next_names())]
     InvalidTransition {
         run: RunId,
@@ -28,36 +27,21 @@ pub enum RunError {
     },
     /// Its checkpoints do not allow it to go on.
     #[error("run `{run}` cannot be resumed: {why}; see what it did, then start a new run")]
-    ResumeFailed {
-        run: RunId,
-        /// What is in the way.
-        why: String,
-    },
-    /// Somebody else works on it.
+    ResumeFailed { run: RunId, why: String },
     #[error("run `{run}` is held by `{holder}` until {until}; try again then")]
     Leased {
         run: RunId,
-        /// Who works on it.
         holder: String,
         /// When it is free at the latest.
         until: Timestamp,
     },
     /// The event that would have proven it did not come.
     #[error("run `{run}` waited until {deadline} for {expects}, which did not come; see whether it arrived elsewhere")]
-    WaitExpired {
-        run: RunId,
-        /// What it waited for.
-        expects: String,
-        deadline: Timestamp,
-    },
-    /// Only what was cancelled is undone.
-    #[error("run `{run}` is {state}; only cancelled runs keep a compensation log, so cancel it first")]
-    NotCancelled { run: RunId, state: RunState },
+    WaitExpired { run: RunId, expects: String, deadline: Timestamp },
 }
 
 impl RunError {
     /// The stable code, as the API answers it; the first four are the seed's.
-    #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::InvalidTransition { .. } => "RUN_INVALID_TRANSITION",
@@ -66,7 +50,6 @@ impl RunError {
             Self::ResumeFailed { .. } => "RUN_RESUME_FAILED",
             Self::Leased { .. } => "RUN_LEASED",
             Self::WaitExpired { .. } => "RUN_WAIT_EXPIRED",
-            Self::NotCancelled { .. } => "RUN_NOT_CANCELLED",
         }
     }
 }
@@ -86,7 +69,6 @@ mod tests {
             RunError::ResumeFailed { run: run(), why: "step `close` failed and must not be repeated".into() },
             RunError::Leased { run: run(), holder: "bridge-1".into(), until: at },
             RunError::WaitExpired { run: run(), expects: "CHECKS_RUNNING".into(), deadline: at },
-            RunError::NotCancelled { run: run(), state: RunState::Running },
         ];
         let text: Vec<String> = rows.iter().map(|error| format!("{}: {error}", error.code())).collect();
         insta::assert_snapshot!(text.join("\n"), @r"
@@ -96,7 +78,6 @@ mod tests {
         RUN_RESUME_FAILED: run `r1` cannot be resumed: step `close` failed and must not be repeated; see what it did, then start a new run
         RUN_LEASED: run `r1` is held by `bridge-1` until 2026-03-01T12:00:00Z; try again then
         RUN_WAIT_EXPIRED: run `r1` waited until 2026-03-01T12:00:00Z for CHECKS_RUNNING, which did not come; see whether it arrived elsewhere
-        RUN_NOT_CANCELLED: run `r1` is running; only cancelled runs keep a compensation log, so cancel it first
         ");
     }
 }

@@ -1,58 +1,29 @@
 //! The seven states of a run, which may follow which (seed 001 §1 and §2.1), and what is written down about each change
 //! (§2.2). The record that goes through them is in `run`.
 
-use std::fmt;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunState {
-    /// Claimed; nobody works on it yet.
-    Pending,
-    /// A worker holds it.
-    Running,
-    /// A person has to agree first.
-    AwaitingApproval,
-    /// Accepted by its target; waits for the event that proves it.
-    WaitingExternal,
-    Completed,
-    /// It did not work. Terminal.
-    Failed,
-    /// Not wanted any more. Terminal.
-    Cancelled,
+named! {
+    /// Where a run stands.
+    pub enum RunState {
+        /// Claimed; nobody works on it yet.
+        Pending = "pending",
+        Running = "running",
+        /// A person has to agree first.
+        AwaitingApproval = "awaiting_approval",
+        /// Accepted by its target; waits for the event that proves it.
+        WaitingExternal = "waiting_external",
+        Completed = "completed",
+        /// It did not work. Terminal.
+        Failed = "failed",
+        /// Not wanted any more. Terminal.
+        Cancelled = "cancelled",
+    }
 }
 
 impl RunState {
-    /// All states, in the order of a life.
-    pub const ALL: [Self; 7] = [
-        Self::Pending,
-        Self::Running,
-        Self::AwaitingApproval,
-        Self::WaitingExternal,
-        Self::Completed,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    /// The name as the seed, the tables and the API spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::AwaitingApproval => "awaiting_approval",
-            Self::WaitingExternal => "waiting_external",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Completed, failed and cancelled: nothing follows.
-    #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Cancelled => true,
@@ -61,7 +32,6 @@ impl RunState {
     }
 
     /// The table: which state may follow which.
-    #[must_use]
     pub fn may_become(self, next: Self) -> bool {
         match self {
             Self::Pending => match next {
@@ -82,7 +52,6 @@ impl RunState {
     }
 
     /// The states that may follow, as a person reads them: "running, failed or cancelled".
-    #[must_use]
     pub fn next_names(self) -> String {
         let names: Vec<&str> = Self::ALL.into_iter().filter(|next| self.may_become(*next)).map(Self::name).collect();
         match names.split_last() {
@@ -93,98 +62,35 @@ impl RunState {
     }
 }
 
-impl fmt::Display for RunState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// What kind of cause moved a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Initiator {
-    /// A person, by command or API.
     User,
     /// Suture itself: the Car Bridge or the sweep.
     System,
     Timeout,
-    /// A rule or guard said so.
     Policy,
-    /// An event from outside.
     Webhook,
-    /// A decision about an approval.
     Approval,
-}
-
-/// What was decided about an approval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ApprovalDecision {
-    Approved,
-    Rejected,
-}
-
-/// What needs, or got, a person's agreement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Approval {
-    /// What is to be done.
-    pub action: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requested_by: Option<String>,
-    /// What was decided, once it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decision: Option<ApprovalDecision>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decided_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decided_by: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// The event a run waits for, or that moved it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExternalEvent {
-    /// Its type, such as `CHECKS_PASSED`.
-    pub event_type: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// Which one it was, once it came.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub event_id: Option<String>,
-    /// When it should be here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expected_at: Option<Timestamp>,
-    /// How long it may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
 }
 
 /// Who moved a run, when and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransitionContext {
-    /// What kind of cause it was.
     pub initiator: Initiator,
     pub at: Timestamp,
     /// Who, if it was somebody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The approval asked for or given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval: Option<Approval>,
-    /// The event waited for or received.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external_event: Option<ExternalEvent>,
 }
 
 impl TransitionContext {
     /// A change with this cause at this time, nothing more known about it.
-    #[must_use]
     pub fn new(initiator: Initiator, at: Timestamp) -> Self {
-        Self { initiator, at, by: None, reason: None, approval: None, external_event: None }
+        Self { initiator, at, by: None, reason: None }
     }
 
     #[must_use]
@@ -203,7 +109,6 @@ impl TransitionContext {
 pub struct Transition {
     pub from: RunState,
     pub to: RunState,
-    /// Who, when and why.
     pub context: TransitionContext,
 }
 
@@ -251,32 +156,9 @@ mod tests {
         let json = serde_json::to_string(&bare).unwrap();
         assert_eq!(json, r#"{"initiator":"timeout","at":"2026-03-01T12:00:00Z"}"#);
         assert_eq!(serde_json::from_str::<TransitionContext>(&json).unwrap(), bare);
-        let mut full = bare.by("ada").because("asked");
-        full.approval = Some(Approval {
-            action: "close_and_reopen".into(),
-            requested_by: None,
-            decision: Some(ApprovalDecision::Rejected),
-            decided_at: Some(at),
-            decided_by: Some("grace".into()),
-            reason: None,
-        });
-        full.external_event = Some(ExternalEvent {
-            event_type: "MERGED".into(),
-            source: Some("automerge-bot".into()),
-            event_id: None,
-            expected_at: None,
-            timeout_ms: Some(900_000),
-        });
+        let full = bare.by("ada").because("asked");
         let json = serde_json::to_string(&full).unwrap();
-        assert_eq!(
-            json,
-            concat!(
-                r#"{"initiator":"timeout","at":"2026-03-01T12:00:00Z","by":"ada","reason":"asked","#,
-                r#""approval":{"action":"close_and_reopen","decision":"rejected","#,
-                r#""decided_at":"2026-03-01T12:00:00Z","decided_by":"grace"},"#,
-                r#""external_event":{"event_type":"MERGED","source":"automerge-bot","timeout_ms":900000}}"#
-            )
-        );
+        assert_eq!(json, r#"{"initiator":"timeout","at":"2026-03-01T12:00:00Z","by":"ada","reason":"asked"}"#);
         assert_eq!(serde_json::from_str::<TransitionContext>(&json).unwrap(), full);
     }
 }

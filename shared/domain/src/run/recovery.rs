@@ -14,7 +14,6 @@ use super::{Run, RunError, RunState, millis_between};
 pub enum StepStatus {
     /// Started; whether it happened is not known.
     Pending,
-    /// It answered with an error.
     Failed,
     Done,
 }
@@ -24,7 +23,6 @@ pub enum StepStatus {
 pub struct Step {
     /// Its name, unique within the run.
     pub name: String,
-    /// How far it got.
     pub status: StepStatus,
     /// Once done, a resumed run may skip it and use its output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -37,7 +35,6 @@ pub struct Step {
     pub output: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// When this checkpoint was made.
     pub at: Timestamp,
     /// How long the step took, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,7 +44,6 @@ pub struct Step {
 /// What a resumed run does about one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepOnResume {
-    /// It is done: use its output.
     Skip,
     Replay,
     Stop,
@@ -55,7 +51,6 @@ pub enum StepOnResume {
 
 impl Step {
     /// A step about to be taken, neither resumable nor idempotent until said so.
-    #[must_use]
     pub fn started(name: impl Into<String>, at: Timestamp) -> Self {
         Self {
             name: name.into(),
@@ -75,7 +70,6 @@ impl Step {
         Self { resumable: true, ..self }
     }
 
-    /// It may be repeated.
     #[must_use]
     pub fn idempotent(self) -> Self {
         Self { idempotent: true, ..self }
@@ -87,7 +81,6 @@ impl Step {
         Self { status: StepStatus::Done, output, error: None, at, duration_ms, ..self }
     }
 
-    /// It answered with an error.
     #[must_use]
     pub fn failed(self, error: impl Into<String>, at: Timestamp) -> Self {
         let duration_ms = Some(millis_between(self.at, at));
@@ -95,7 +88,6 @@ impl Step {
     }
 
     /// The resume tree. A step nobody knows to be done has no output to use, so being resumable does not help it.
-    #[must_use]
     pub fn on_resume(&self) -> StepOnResume {
         match (self.status, self.resumable, self.idempotent) {
             (StepStatus::Done, true, true | false) => StepOnResume::Skip,
@@ -124,11 +116,7 @@ pub enum ResumePlan {
     /// Do the step of this number again; each later one follows its own [`Step::on_resume`].
     Replay(usize),
     /// Going on is not safe.
-    Cannot {
-        /// The step in the way.
-        step: String,
-        why: String,
-    },
+    Cannot { step: String, why: String },
 }
 
 /// What to do with a run that is due.
@@ -147,17 +135,12 @@ pub enum Recovery {
 }
 
 impl Run {
-    /// The checkpoint of this name.
-    #[must_use]
     pub fn step(&self, name: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.name == name)
     }
 
     /// Writes a checkpoint down. One that is already known, or older than what is known, changes nothing, not even the
     /// version: a redelivered message checkpoints the same steps once more.
-    ///
-    /// # Errors
-    /// [`RunError::TerminalState`] if the run has ended.
     pub fn checkpoint(mut self, step: Step) -> Result<Self, RunError> {
         self.must_be_live()?;
         let at = step.at;
@@ -172,7 +155,6 @@ impl Run {
 
     /// Where it would go on. One step that can neither be skipped nor repeated stops the whole run, before any other
     /// step is repeated for nothing.
-    #[must_use]
     pub fn resume_plan(&self) -> ResumePlan {
         let mut replay_from = None;
         for (index, step) in self.steps.iter().enumerate() {
@@ -198,7 +180,6 @@ impl Run {
     }
 
     /// What to do with it now (seed §5.1).
-    #[must_use]
     pub fn recover(&self, now: Timestamp) -> Recovery {
         if !self.is_due(now) {
             return Recovery::Leave;
@@ -220,7 +201,6 @@ impl Run {
 
     /// Takes over a run that was left behind: the lease, one more on `resume_count`, and where to go on.
     ///
-    /// # Errors
     /// [`RunError::TerminalState`] if it has ended, [`RunError::Leased`] if somebody else still works on it,
     /// [`RunError::Orphaned`] or [`RunError::ResumeFailed`] if it cannot go on: the caller then fails it.
     pub fn resume(self, holder: &str, now: Timestamp, until: Timestamp) -> Result<(Self, ResumePlan), RunError> {

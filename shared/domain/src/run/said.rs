@@ -18,7 +18,6 @@ pub struct Said {
     /// When it was said, if that was not when the run was opened: the time is part of what makes it the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// What stood after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
     /// The comment it stood in: reactions go there.
@@ -28,7 +27,6 @@ pub struct Said {
 
 impl Said {
     /// Nothing more than the run itself says.
-    #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -36,7 +34,6 @@ impl Said {
 
 impl Run {
     /// The message by which the Car Bridge was asked to carry it out, made anew; nothing for a sweep.
-    #[must_use]
     pub fn message(&self) -> Option<CommandMessage> {
         let command = match self.kind {
             RunKind::Remedy(strategy) => Command::for_strategy(strategy),

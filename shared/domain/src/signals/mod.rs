@@ -45,7 +45,6 @@ pub enum Asked {
     Checks,
     /// A merge of the base into the head: this head is about to be history.
     Branch,
-    /// A new policy evaluation.
     Policy,
     Merge,
 }
@@ -99,7 +98,6 @@ impl Implied {
 /// Where the checks of a head stand, all required ones together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
-    /// Nothing has been heard of any.
     NotStarted,
     /// Some required one has not finished, or not reported.
     Running,
@@ -230,7 +228,6 @@ impl Signals {
 
     /// Where the required checks stand. An empty list means that GitHub could not be asked, or requires nothing by name:
     /// then every check seen on the head is required, and there must be one.
-    #[must_use]
     pub fn checks(&self, required: &[String]) -> Checks {
         let mut persistent = false;
         let mut failed = false;
@@ -269,7 +266,6 @@ impl Signals {
 
     /// THE derivation: the furthest state whose requirements (seed §3) all hold. An early policy pass or approval waits
     /// for green checks and counts when its turn comes.
-    #[must_use]
     pub fn implied(&self, required: &[String]) -> Implied {
         if self.asked == Some(Asked::Branch) {
             return Implied::plain(State::ChecksRunning);
@@ -292,8 +288,6 @@ impl Signals {
         }
     }
 
-    /// Whether an approver bot's approval stands.
-    #[must_use]
     pub fn is_approved(&self) -> bool {
         self.approvals.iter().any(|approval| approval.granted)
     }
@@ -303,26 +297,22 @@ impl Signals {
     }
 
     /// Since when a required check has been queued or at work, by its own word; the first, if there are several.
-    #[must_use]
     pub fn at_work_since(&self, required: &[String]) -> Option<Timestamp> {
         let at_work = |check: &&Check| counts(check, required) && check.verdict.phase() < 2;
         self.checks.iter().filter(at_work).map(|check| check.started_at.unwrap_or(check.at)).min()
     }
 
     /// Whether any check of this head is queued or at work, by its own word.
-    #[must_use]
     pub fn any_check_at_work(&self) -> bool {
         self.checks.iter().any(|check| matches!(check.verdict, Verdict::Queued | Verdict::Running))
     }
 
     /// When the last of the green checks turned green.
-    #[must_use]
     pub fn checks_passed_at(&self) -> Option<Timestamp> {
         self.checks.iter().filter(|check| check.verdict == Verdict::Passed).map(|check| check.at).max()
     }
 
     /// Since when the head has been in the state its signals imply: the time of the last report that state needs.
-    #[must_use]
     pub fn since(&self, state: State, required: &[String]) -> Option<Timestamp> {
         let red = || self.failed_checks(required).map(|check| check.at).max();
         let judged = || self.policy.as_ref().map(|report| report.at).max(self.checks_passed_at());
@@ -337,8 +327,6 @@ impl Signals {
         }
     }
 
-    /// When the standing approval was given.
-    #[must_use]
     pub fn approved_at(&self) -> Option<Timestamp> {
         self.approvals.iter().filter(|approval| approval.granted).map(|approval| approval.at).max()
     }
@@ -411,7 +399,6 @@ impl Signals {
     }
 
     /// Whether the remedy has been answered by a newer report than those it was to renew.
-    #[must_use]
     pub fn is_answered(&self, strategy: Strategy, required: &[String]) -> bool {
         match strategy {
             Strategy::Rebuild => {

@@ -34,7 +34,6 @@ impl CheckKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Waiting for an agent.
     Queued,
     Running,
     /// Green (success, neutral or skipped).
@@ -58,17 +57,14 @@ impl Verdict {
 pub struct Check {
     /// Its name: check-run name or status context.
     pub name: String,
-    /// Check run or status.
     #[serde(default, skip_serializing_if = "CheckKind::is_run")]
     pub kind: CheckKind,
     pub verdict: Verdict,
     /// The check run's id; re-runs get a higher one. Statuses have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// When this run of it started.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "microsecond::optional")]
     pub started_at: Option<Timestamp>,
-    /// When it said so.
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
     /// Why it failed, if it did.
@@ -84,7 +80,6 @@ pub struct Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Renewal {
-    /// It stands as it is.
     #[default]
     None,
     /// A remedy is claimed, and this report is the one it is to renew. Changes nothing yet.
@@ -147,7 +142,6 @@ impl Check {
 pub struct PolicyReport {
     /// Evaluating, met, or which policy is not.
     pub verdict: PolicyVerdict,
-    /// When it said so.
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -162,7 +156,6 @@ pub struct PolicyReport {
 pub enum PolicyVerdict {
     Evaluating,
     Passed,
-    /// One is not; which kind.
     Failed(Substatus),
 }
 

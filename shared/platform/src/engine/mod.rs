@@ -20,6 +20,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use tracing::{error, warn};
 
+use crate::lookup;
 use crate::outlets::{Outlets, Parcel};
 use crate::rows::{self, RunWrite};
 use crate::store::{MOST_WRITES, OnlyIf, Refused, Store, StoreError, Write};
@@ -52,13 +53,9 @@ pub struct Applied {
 pub enum EngineError {
     /// Others kept writing the same record: put the fact onto the queue.
     #[error("{pr} is being written by others all the time: gave up after {tries} tries")]
-    Contended {
-        pr: PrId,
-        /// How often it was tried.
-        tries: u32,
-    },
+    Contended { pr: PrId, tries: u32 },
     #[error(transparent)]
-    Store(StoreError),
+    Store(#[from] StoreError),
 }
 
 /// The loop, with what it needs.
@@ -71,16 +68,13 @@ pub struct Engine<S, O> {
 
 /// How one try ended.
 enum Try {
-    /// Done, one way or the other.
     Done(Box<Applied>),
     Again(Known),
 }
 
 /// What is known of the record before it is decided.
 enum Known {
-    /// Nothing: it must be read.
     Unread,
-    /// What the store has just told.
     Told(Option<Box<Record>>),
 }
 
@@ -98,7 +92,6 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         &self.outlets
     }
 
-    /// The policies it decides by.
     pub fn policies(&self) -> &Policies {
         &self.policies
     }
@@ -142,14 +135,8 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         }
     }
 
-    /// Reads a record.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`], also if the record cannot be understood.
     pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<Record>, EngineError> {
-        let key = rows::record_key(pr);
-        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
+        Ok(lookup::read(&self.store, &rows::record_key(pr), now).await?)
     }
 
     async fn attempt(
@@ -187,7 +174,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         };
         let loaded = before.map(|record| record.version);
         let runs = self.runs(&decision.runs, now).await?;
-        let writes = rows::commit(&decision, after, loaded, &runs, policy, now).map_err(EngineError::Store)?;
+        let writes = rows::commit(&decision, after, loaded, &runs, policy, now)?;
         match self.store.write(writes.clone(), now).await {
             Ok(()) => {
                 let undelivered = self.deliver(&fact.pr, &decision.effects, now).await;
@@ -212,26 +199,17 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         if let (Some(event), Some(before)) = (decision.events.first(), at(rows::HOP_0)) {
             let hop_0 = before.found.clone().unwrap_or_default();
             let undelivered = self.deliver_again(event, &hop_0, now).await?;
-            let reason = format!("{} was applied before", event.id);
-            let outcome = Outcome::Duplicate;
-            return Ok(Try::Done(Box::new(Applied {
-                outcome,
-                reason,
-                record: None,
-                events: Vec::new(),
-                undelivered,
-                tries: 1,
-                ended_ms: Vec::new(),
-            })));
+            let (outcome, reason) = (Outcome::Duplicate, format!("{} was applied before", event.id));
+            let (events, ended_ms) = (Vec::new(), Vec::new());
+            let applied = Applied { outcome, reason, record: None, events, undelivered, tries: 1, ended_ms };
+            return Ok(Try::Done(Box::new(applied)));
         }
         let key = writes[rows::RECORD].key();
         match at(rows::RECORD) {
             // A run or another row was in the way; the record is as it was, but must be loaded to know.
             None => Ok(Try::Again(Known::Unread)),
             Some(Refused { found: None }) => Ok(Try::Again(Known::Told(None))),
-            Some(Refused { found: Some(item) }) => {
-                rows::read(key, item).map(|record| Try::Again(Known::Told(Some(record)))).map_err(EngineError::Store)
-            }
+            Some(Refused { found: Some(item) }) => Ok(Try::Again(Known::Told(Some(rows::read(key, item)?)))),
         }
     }
 
@@ -272,14 +250,8 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         Ok(writes)
     }
 
-    /// Reads a run.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`], also if the run cannot be understood.
     pub async fn run(&self, id: &RunId, now: Timestamp) -> Result<Option<Run>, EngineError> {
-        let key = rows::run_key(id);
-        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
+        Ok(lookup::read(&self.store, &rows::run_key(id), now).await?)
     }
 
     /// What an event left undelivered when it was applied.
@@ -294,24 +266,16 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Reads an effect that has not been delivered.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`], also if it cannot be understood.
     pub async fn undelivered(&self, id: &EffectId, now: Timestamp) -> Result<Option<Effect>, EngineError> {
-        let key = rows::effect_key(id);
-        let item = self.store.get(&key, now).await.map_err(EngineError::Store)?;
-        item.map(|item| rows::take(&key, item)).transpose().map_err(EngineError::Store)
+        Ok(lookup::read(&self.store, &rows::effect_key(id), now).await?)
     }
 
     /// Delivers an effect that was left behind; one that is not there any more has been delivered. Answers whether it is out.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`], also if it cannot be understood.
     pub async fn redeliver(&self, id: &EffectId, now: Timestamp) -> Result<bool, EngineError> {
         let Some(effect) = self.undelivered(id, now).await? else { return Ok(true) };
         let pr = rows::pr_of_effect(id);
-        let pr = pr.ok_or_else(|| StoreError::Corrupt(rows::effect_key(id), "it names no pull request".to_owned()));
-        Ok(self.deliver(&pr.map_err(EngineError::Store)?, &[effect], now).await == 0)
+        let pr = pr.ok_or_else(|| StoreError::Corrupt(rows::effect_key(id), "it names no pull request".to_owned()))?;
+        Ok(self.deliver(&pr, &[effect], now).await == 0)
     }
 
     /// Delivers, awaited and bounded, and forgets what was delivered. Answers how many are left: they stay in the table,

@@ -35,9 +35,8 @@ pub async fn find<S: Store, O: Outlets>(
     now: Timestamp,
 ) -> Result<bool, EngineError> {
     let Some(id) = old.vulnerability_id.as_ref().filter(|_| awaits_replacement(old)) else { return Ok(false) };
-    let row = lookup::vulnerability(engine.store(), &old.id.repo, &old.base_branch, id, now).await;
     // All of them, not only those that are open: it may have been merged since.
-    let lineage = row.map_err(EngineError::Store)?.lineage;
+    let lineage = lookup::vulnerability(engine.store(), &old.id.repo, &old.base_branch, id, now).await?.lineage;
     let Some(fresh) = lineage.into_iter().rfind(|number| *number > old.id.number) else { return Ok(false) };
     let Some(fresh) = engine.load(&PrId::new(old.id.repo.clone(), fresh), now).await? else { return Ok(false) };
     Ok(link(engine, &fresh, now).await?.is_some_and(|replaced| replaced == old.id))
@@ -51,8 +50,7 @@ pub async fn link<S: Store, O: Outlets>(
 ) -> Result<Option<PrId>, EngineError> {
     let Some(id) = &fresh.vulnerability_id else { return Ok(None) };
     let repo = &fresh.id.repo;
-    let known = lookup::vulnerability(engine.store(), repo, &fresh.base_branch, id, now);
-    let known = known.await.map_err(EngineError::Store)?;
+    let known = lookup::vulnerability(engine.store(), repo, &fresh.base_branch, id, now).await?;
     let before: Vec<PrId> = known
         .lineage
         .iter()
@@ -62,7 +60,7 @@ pub async fn link<S: Store, O: Outlets>(
     if before.is_empty() {
         return Ok(None);
     }
-    let records = lookup::records(engine.store(), &before, now).await.map_err(EngineError::Store)?;
+    let records = lookup::records(engine.store(), &before, now).await?;
     let Some(old) = records.into_iter().find(awaits_replacement) else { return Ok(None) };
     tell(engine, &old.id, Link::ReplacedBy(fresh.id.number), now).await?;
     tell(engine, &fresh.id, Link::Replaces(old.id.number), now).await?;

@@ -22,9 +22,7 @@ pub struct QueueItem {
     pub why: Option<String>,
     /// Whether somebody took it out of the queue.
     pub cancelled: bool,
-    /// Since when it is there.
     pub since: Option<Timestamp>,
-    /// The build it has become.
     pub build: Option<BuildRef>,
 }
 
@@ -32,7 +30,6 @@ pub struct QueueItem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildState {
     pub build: BuildRef,
-    /// Whether it is at work.
     pub building: bool,
     /// `SUCCESS`, `FAILURE`, `UNSTABLE`, `ABORTED`, `NOT_BUILT`; `None` while at work.
     pub result: Option<String>,
@@ -56,9 +53,7 @@ pub struct Looking<'a> {
 /// What was found: the newest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// It waits in the queue.
     Queued(QueueItem),
-    /// It is at work, or over.
     Build(BuildState),
 }
 
@@ -169,7 +164,6 @@ impl Looking<'_> {
     }
 
     /// Whether it is of the commit, or nobody knows commits.
-    #[must_use]
     pub fn is_of_commit(&self, revisions: &[String]) -> bool {
         let of_commit = |commit: &Sha| revisions.iter().any(|one| one.eq_ignore_ascii_case(commit.as_str()));
         self.commit.is_none_or(of_commit)

@@ -18,7 +18,6 @@ pub async fn build_of(jenkins: &Jenkins, record: &Record, policy: &Policy) -> Bu
 }
 
 /// The Jenkins job that builds a pull request. A branch's slash is part of a job's name, not a folder.
-#[must_use]
 pub fn job_of(record: &Record, policy: &Policy) -> Job {
     let pr = &record.id;
     let path = policy.rebuild.job.replace("{owner}", pr.repo.owner()).replace("{repo}", pr.repo.name());
@@ -26,7 +25,6 @@ pub fn job_of(record: &Record, policy: &Policy) -> Job {
 }
 
 /// Since when a build may be one of this head.
-#[must_use]
 pub fn since_head(record: &Record) -> Timestamp {
     record.head_at.saturating_sub(CLOCK_SKEW).unwrap_or(record.head_at)
 }

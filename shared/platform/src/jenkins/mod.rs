@@ -56,13 +56,11 @@ pub struct Settings {
     pub call_limit: Duration,
     /// How often a read is repeated when it fails for a reason that may pass.
     pub repeats: usize,
-    /// Requests under way at a time.
     pub concurrency: usize,
 }
 
 impl Settings {
     /// The usual behaviour, for the Jenkins at this address.
-    #[must_use]
     pub fn new(base_url: Uri) -> Self {
         Self { base_url, call_limit: Duration::from_secs(10), repeats: 2, concurrency: 4 }
     }
@@ -97,16 +95,11 @@ impl std::fmt::Debug for Jenkins {
 }
 
 impl Jenkins {
-    /// A client over real HTTP.
-    ///
-    /// # Errors
-    /// When the machine has no root certificates.
     pub fn connect(login: Login, settings: Settings) -> Result<Self, BoxError> {
         Ok(Self::with_service(login, settings, Transport::https()?, Arc::new(SystemClock)))
     }
 
     /// A client over any transport, in any time.
-    #[must_use]
     pub fn with_service(login: Login, settings: Settings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
         let slots = Semaphore::new(settings.concurrency.max(1));
         let (login, renewal) = (RwLock::new(Arc::new(login)), RwLock::default());
@@ -141,7 +134,6 @@ impl Jenkins {
         !Arc::ptr_eq(before, &self.login())
     }
 
-    #[must_use]
     pub fn base_url(&self) -> &Uri {
         &self.0.settings.base_url
     }

@@ -14,19 +14,16 @@ pub struct Job(Vec<String>);
 
 impl Job {
     /// `acme/shop/PR-12`. Names that hold a slash themselves (branches) are written as Jenkins names such jobs, `fix%2Fx`.
-    #[must_use]
     pub fn new(path: &str) -> Self {
         Self(path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
     /// The folder it is in: of a pull request's job, the repository.
-    #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let (_, folders) = self.0.split_last()?;
         (!folders.is_empty()).then(|| Self(folders.to_vec()))
     }
 
-    /// Its path below Jenkins' address.
     pub(super) fn path(&self) -> String {
         self.0.iter().map(|name| format!("/job/{}", utf8_percent_encode(name, SAFE))).collect()
     }
@@ -67,7 +64,6 @@ pub struct BuildRef {
 
 impl BuildRef {
     /// The build that a status or a check run links to, if the link goes to this Jenkins.
-    #[must_use]
     pub fn from_url(base: &Uri, url: &str) -> Option<Self> {
         let (job, rest) = Job::of_url(base, url)?;
         Some(Self { job, number: rest.first()?.parse().ok()? })

@@ -14,12 +14,10 @@ pub struct Queued {
 }
 
 impl Jenkins {
-    /// Starts a build.
     pub async fn build(&self, job: &Job) -> Result<Queued, CallError> {
         self.queue(&format!("{}/build?delay=0sec", job.path()), None).await
     }
 
-    /// Starts a build with parameters.
     pub async fn build_with_parameters(&self, job: &Job, parameters: &[(&str, &str)]) -> Result<Queued, CallError> {
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let form = parameters.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
@@ -27,7 +25,6 @@ impl Jenkins {
         self.queue(&format!("{}/buildWithParameters", job.path()), Some(form)).await
     }
 
-    /// Builds the same revision again.
     pub async fn replay(&self, build: &BuildRef) -> Result<Queued, CallError> {
         self.queue(&format!("{}/replay/rebuild", build.path()), None).await
     }

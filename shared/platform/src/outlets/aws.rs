@@ -15,9 +15,7 @@ const LONGEST_DELAY: u64 = 900;
 
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// The URL of the command queue.
     pub queue_url: String,
-    /// The name of the event bus.
     pub bus: String,
     /// The topic for people; without one, notices stay in the table and the log says so.
     pub topic_arn: Option<String>,
@@ -35,8 +33,6 @@ pub struct AwsOutlets {
 type Answers = Vec<(usize, Result<(), Undelivered>)>;
 
 impl AwsOutlets {
-    /// Outlets to these addresses.
-    #[must_use]
     pub fn new(config: &aws_config::SdkConfig, addresses: Addresses) -> Self {
         Self {
             queue: aws_sdk_sqs::Client::new(config),
@@ -46,16 +42,9 @@ impl AwsOutlets {
         }
     }
 
-    async fn onto_the_queue(
-        &self,
-        entries: Vec<(usize, Result<SendMessageBatchRequestEntry, Undelivered>)>,
-    ) -> Answers {
+    async fn onto_the_queue(&self, entries: Vec<(usize, SendMessageBatchRequestEntry)>) -> Answers {
         let mut answers = Vec::new();
-        let (good, bad): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(_, entry)| entry.is_ok());
-        answers.extend(bad.into_iter().filter_map(|(at, entry)| Some((at, Err(entry.err()?)))));
-        let good: Vec<(usize, SendMessageBatchRequestEntry)> =
-            good.into_iter().filter_map(|(at, entry)| Some((at, entry.ok()?))).collect();
-        for chunk in good.chunks(BATCH) {
+        for chunk in entries.chunks(BATCH) {
             let entries = chunk.iter().map(|(_, entry)| entry.clone()).collect();
             let request = self.queue.send_message_batch().queue_url(&self.addresses.queue_url);
             let sent = request.set_entries(Some(entries)).send().await;
@@ -124,7 +113,10 @@ impl Outlets for AwsOutlets {
                         let entry = entry.message_group_id(group(repo.as_str())).delay_seconds(delay);
                         entry.build().map_err(|error| Undelivered(error.to_string()))
                     });
-                    messages.push((at, entry));
+                    match entry {
+                        Ok(entry) => messages.push((at, entry)),
+                        Err(error) => answers.push((at, Err(error))),
+                    }
                 }
                 Content::Bus { detail_type, detail } => {
                     let entry = PutEventsRequestEntry::builder().event_bus_name(&self.addresses.bus);

@@ -16,18 +16,15 @@ const EXCERPT: usize = 300;
 /// A message nobody could act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dead {
-    /// The queue's name for it.
     pub id: String,
     /// When it was first sent.
     pub sent_at: Option<Timestamp>,
-    /// How often it was delivered.
     pub receive_count: u32,
     pub body: String,
 }
 
 impl Dead {
     /// Why it is here, as far as it shows.
-    #[must_use]
     pub fn reason(&self) -> String {
         match Message::from_json(&self.body) {
             Err(unreadable) => unreadable.to_string(),
@@ -37,7 +34,6 @@ impl Dead {
         }
     }
 
-    #[must_use]
     pub fn excerpt(&self) -> String {
         cut(&self.body, EXCERPT)
     }
@@ -47,7 +43,6 @@ impl Dead {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dump {
     pub messages: Vec<Dead>,
-    /// About how many there are.
     pub approximate_count: u64,
 }
 
@@ -56,7 +51,6 @@ pub struct Dump {
 pub enum DlqError {
     #[error("no dead-letter queue is configured: set SUTURE_DLQ_URL")]
     None,
-    /// The queue does not answer.
     #[error("the dead-letter queue does not answer: {0}")]
     Unavailable(String),
 }

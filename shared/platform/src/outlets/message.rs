@@ -5,6 +5,7 @@ use domain::comment::check_run::CheckText;
 use domain::event::Fact;
 use domain::id::{EffectId, PrId, RepoName, Sha};
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -26,10 +27,7 @@ pub enum Message {
 #[serde(tag = "chore", rename_all = "snake_case")]
 pub enum Chore {
     /// Ask GitHub to deliver a webhook again that we did not take.
-    Redeliver {
-        /// GitHub's number of the delivery.
-        delivery: u64,
-    },
+    Redeliver { delivery: u64 },
     /// React to a comment or a review.
     React { repo: RepoName, subject: String, reaction: Reaction },
     /// Say something on a pull request, once.
@@ -43,7 +41,6 @@ pub enum Chore {
     },
     /// Show how a commit stands. What is shown already is not posted again, and what is older than that not at all.
     CheckRun {
-        /// Of which pull request.
         pr: PrId,
         head_sha: Sha,
         text: Box<CheckText>,
@@ -104,22 +101,18 @@ pub struct Tending {
     pub key: String,
     /// The label that it was decided on: without it somebody was faster.
     pub expects: String,
-    /// Labels to put on.
     pub add: Vec<String>,
-    /// Labels to take off.
     pub remove: Vec<String>,
     pub comment: Option<String>,
     /// Close it, for this reason of GitHub's.
     pub close: Option<String>,
     /// A pull request to close first, and what to say there.
     pub close_pull: Option<(u64, String)>,
-    /// When it was decided.
     pub since: Timestamp,
 }
 
 impl Chore {
     /// Whose errand it is: a busy repository must not keep the others waiting. Redeliveries belong to none.
-    #[must_use]
     pub fn repo(&self) -> Option<&RepoName> {
         match self {
             Self::Redeliver { .. } => None,
@@ -135,7 +128,6 @@ impl Chore {
 /// A message nobody can act on. It ends in the dead-letter queue, with this as the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unreadable {
-    /// It is not one of ours.
     #[error(
         "`type` is {0:?}: this build knows `command`, `fact` and `chore`. Deploy the sender's version, then redrive the dead-letter queue"
     )]
@@ -145,11 +137,7 @@ pub enum Unreadable {
     NoJson(String),
     /// It is one of ours, but not well formed.
     #[error("a message of type `{kind}` cannot be read: {why}")]
-    Malformed {
-        kind: String,
-        /// What is the matter.
-        why: String,
-    },
+    Malformed { kind: String, why: String },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -184,59 +172,47 @@ struct Errand {
     chore: Chore,
 }
 
+fn malformed(kind: &str, error: serde_json::Error) -> Unreadable {
+    Unreadable::Malformed { kind: kind.to_owned(), why: error.to_string() }
+}
+
+fn write<T: Serialize>(kind: &str, body: T) -> Result<String, Unreadable> {
+    let head = Head { kind: kind.to_owned() };
+    serde_json::to_string(&Typed { head, body }).map_err(|error| malformed(kind, error))
+}
+
+fn read<T: DeserializeOwned>(kind: &str, json: &str) -> Result<T, Unreadable> {
+    serde_json::from_str(json).map_err(|error| malformed(kind, error))
+}
+
 impl Message {
     /// Whether it ends with a request for a fresh pull request.
-    #[must_use]
     pub fn asks_for_pull_request(&self) -> bool {
         matches!(self, Self::Command(message) if message.command == Command::CloseAndReopen)
     }
 
     /// As it goes onto the queue.
     ///
-    /// # Errors
-    /// If it is a fact that does not travel: one of Suture's own deeds.
+    /// Fails for a fact that does not travel: one of Suture's own deeds.
     pub fn to_json(&self) -> Result<String, Unreadable> {
-        let (kind, json) = match self {
-            Self::Command(command) => {
-                let kind = "command".to_owned();
-                (kind.clone(), serde_json::to_string(&Typed { head: Head { kind }, body: command }))
-            }
-            Self::Fact(fact) => {
-                let kind = "fact".to_owned();
-                let body = Deferred { v: MessageVersion, fact: fact.clone() };
-                (kind.clone(), serde_json::to_string(&Typed { head: Head { kind }, body }))
-            }
-            Self::Chore(chore) => {
-                let kind = "chore".to_owned();
-                let body = Errand { v: MessageVersion, chore: chore.clone() };
-                (kind.clone(), serde_json::to_string(&Typed { head: Head { kind }, body }))
-            }
-        };
-        json.map_err(|error| Unreadable::Malformed { kind, why: error.to_string() })
+        match self {
+            Self::Command(command) => write("command", command),
+            Self::Fact(fact) => write("fact", Deferred { v: MessageVersion, fact: fact.clone() }),
+            Self::Chore(chore) => write("chore", Errand { v: MessageVersion, chore: chore.clone() }),
+        }
     }
 
     /// As it came from the queue.
     ///
-    /// # Errors
-    /// [`Unreadable`], with a sentence for whoever looks into the dead-letter queue.
+    /// What cannot be read says why, for whoever looks into the dead-letter queue.
     pub fn from_json(json: &str) -> Result<Self, Unreadable> {
-        let malformed = |kind: &str, error: serde_json::Error| Unreadable::Malformed {
-            kind: kind.to_owned(),
-            why: error.to_string(),
-        };
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| Unreadable::NoJson(error.to_string()))?;
         let Head { kind } = serde_json::from_value(value).map_err(|error| malformed("unknown", error))?;
         match kind.as_str() {
-            "command" => serde_json::from_str(json).map(Self::Command).map_err(|error| malformed(&kind, error)),
-            "fact" => {
-                let deferred: Result<Deferred, _> = serde_json::from_str(json);
-                deferred.map(|deferred| Self::Fact(deferred.fact)).map_err(|error| malformed(&kind, error))
-            }
-            "chore" => {
-                let errand: Result<Errand, _> = serde_json::from_str(json);
-                errand.map(|errand| Self::Chore(errand.chore)).map_err(|error| malformed(&kind, error))
-            }
+            "command" => read(&kind, json).map(Self::Command),
+            "fact" => read(&kind, json).map(|Deferred { fact, .. }| Self::Fact(fact)),
+            "chore" => read(&kind, json).map(|Errand { chore, .. }| Self::Chore(chore)),
             _ => Err(Unreadable::Unknown(kind)),
         }
     }

@@ -12,6 +12,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use domain::bus::DetailType;
+use domain::command::CommandMessage;
 use domain::comment::Notice;
 use domain::decide::{Effect, EffectKind};
 use domain::id::{PrId, RepoName};
@@ -23,7 +24,6 @@ use self::message::{Chore, Message};
 pub struct Parcel {
     /// The same in every repetition, so that a receiver can tell one from two.
     pub id: String,
-    /// What, and where to.
     pub what: Content,
 }
 
@@ -35,29 +35,27 @@ pub enum Content {
         message: Message,
         /// Whose messages these are: a busy repository must not keep the others waiting.
         repo: RepoName,
-        /// Not before this has passed.
         delay: Duration,
     },
     /// The event bus, where bots and the reconciler listen.
     Bus {
         detail_type: DetailType,
-        /// The detail, as JSON.
         detail: String,
     },
-    /// The topic people have subscribed to.
     People(Notice),
 }
 
 impl Parcel {
+    /// A command for the Car Bridge, to be taken at once.
+    pub fn command(id: String, command: CommandMessage) -> Self {
+        let repo = command.repo.clone();
+        Self { id, what: Content::Queue { message: Message::Command(command), repo, delay: Duration::ZERO } }
+    }
+
     /// What an effect asks to be sent.
-    #[must_use]
     pub fn of(pr: &PrId, effect: &Effect) -> Self {
         let what = match &effect.what {
-            EffectKind::Command(command) => Content::Queue {
-                message: Message::Command(command.clone()),
-                repo: pr.repo.clone(),
-                delay: Duration::ZERO,
-            },
+            EffectKind::Command(command) => return Self::command(effect.id.to_string(), command.clone()),
             EffectKind::Notice(notice) => Content::People(notice.clone()),
             EffectKind::CheckRun { text, as_of } => {
                 let (pr, head_sha, text) = (pr.clone(), effect.head_sha.clone(), Box::new(text.clone()));
@@ -79,4 +77,11 @@ pub struct Undelivered(pub String);
 pub trait Outlets: Send + Sync {
     /// Sends some, and answers for each in the same order whether it is on its way.
     fn send(&self, parcels: &[Parcel]) -> impl Future<Output = Vec<Result<(), Undelivered>>> + Send;
+
+    fn send_one(&self, parcel: Parcel) -> impl Future<Output = Result<(), Undelivered>> + Send {
+        async move {
+            let answer = self.send(&[parcel]).await.into_iter().next();
+            answer.unwrap_or_else(|| Err(Undelivered("nobody answered for it".to_owned())))
+        }
+    }
 }

@@ -35,7 +35,6 @@ fn unavailable<E: std::error::Error>(error: E) -> DlqError {
 
 impl SqsDlq {
     /// The dead-letter queue, and the queue its messages came from.
-    #[must_use]
     pub fn new(config: &aws_config::SdkConfig, dead: String, queue: String) -> Self {
         Self { client: Client::new(config), dead, queue }
     }

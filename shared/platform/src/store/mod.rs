@@ -33,14 +33,10 @@ pub struct Key {
 }
 
 impl Key {
-    /// A row of the state table.
-    #[must_use]
     pub fn state(partition: impl Into<String>) -> Self {
         Self { table: Table::State, partition: partition.into(), sort: String::new() }
     }
 
-    /// A row of the log.
-    #[must_use]
     pub fn event(pr: impl Into<String>, sort: impl Into<String>) -> Self {
         Self { table: Table::Events, partition: pr.into(), sort: sort.into() }
     }
@@ -77,29 +73,30 @@ pub enum OnlyIf {
 /// One row to write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Write {
-    /// Puts the whole row.
     Put {
         key: Key,
-        /// What, without its key.
         item: Item,
         only_if: OnlyIf,
     },
     /// Changes some of a row that nobody has loaded; makes it if it is not there and its condition allows that.
-    Change { key: Key, change: Change },
+    Change {
+        key: Key,
+        change: Change,
+    },
     /// Takes a row away; one that is not there is no error.
-    Delete { key: Key, only_if: OnlyIf },
+    Delete {
+        key: Key,
+        only_if: OnlyIf,
+    },
 }
 
 impl Write {
-    #[must_use]
     pub fn key(&self) -> &Key {
         match self {
             Self::Put { key, .. } | Self::Change { key, .. } | Self::Delete { key, .. } => key,
         }
     }
 
-    /// When it may be written.
-    #[must_use]
     pub fn only_if(&self) -> &OnlyIf {
         match self {
             Self::Put { only_if, .. } | Self::Delete { only_if, .. } => only_if,
@@ -112,7 +109,6 @@ impl Write {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Change {
     pub set: BTreeMap<String, AttributeValue>,
-    /// Numbers to add to.
     pub add: BTreeMap<String, i64>,
     /// Members to add to sets of strings.
     pub insert: BTreeMap<String, BTreeSet<String>>,
@@ -125,7 +121,6 @@ pub struct Change {
 /// The four indexes: three of the state table, one of the log. Each is sparse: a row without its attributes is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Index {
-    /// What wants attention, by when.
     Due,
     /// Pull requests of a repository, by state and number.
     ByRepo,
@@ -138,8 +133,6 @@ pub enum Index {
 impl Index {
     pub const ALL: [Self; 4] = [Self::Due, Self::ByRepo, Self::Runs, Self::ByDay];
 
-    /// The table whose rows it lists.
-    #[must_use]
     pub fn table(self) -> Table {
         match self {
             Self::Due | Self::ByRepo | Self::Runs => Table::State,
@@ -148,7 +141,6 @@ impl Index {
     }
 
     /// Its name, and the attributes that are its partition and sort key.
-    #[must_use]
     pub fn shape(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Due => ("due", "due", "due_at"),
@@ -162,7 +154,6 @@ impl Index {
     /// What an entry carries besides its keys; `None` is everything. As little as a list or a sweep needs to choose: an index
     /// is written again only when what it carries changes, and most facts change neither state nor date. An event never
     /// changes, and is small: whoever reads the story of a day reads it from the index alone.
-    #[must_use]
     pub fn carries(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Due => Some(&[TTL, "priority"]),
@@ -185,7 +176,6 @@ impl Index {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     Index(Index),
-    /// The log of one pull request.
     Log,
 }
 
@@ -199,9 +189,7 @@ pub struct Query {
     /// Only sort keys up to and including this.
     pub up_to: Option<String>,
     pub backwards: bool,
-    /// At most this many rows.
     pub limit: u32,
-    /// Where the last page ended.
     pub after: Option<Cursor>,
 }
 
@@ -248,7 +236,6 @@ pub enum StoreError {
 /// A write whose condition did not hold, with the row that was there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
-    /// The row, as it is.
     pub found: Option<Item>,
 }
 
@@ -267,7 +254,6 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(Key, Item)>, StoreError>> + Send;
 
-    /// Writes all of them or none.
     fn write(&self, writes: Vec<Write>, now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Adds to a number and answers the new value; the row is made with this `ttl` if it is not there.
@@ -282,7 +268,6 @@ pub trait Store: Send + Sync {
     /// Reads a page. An index may be a moment behind.
     fn query(&self, query: &Query, now: Timestamp) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
-    /// What has been spent so far.
     fn spent(&self) -> &Spent;
 }
 
@@ -335,7 +320,6 @@ pub struct Spent {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spending {
     pub requests: u64,
-    /// Rows and index entries read.
     pub items_read: u64,
     pub items_written: u64,
     /// Capacity units, as DynamoDB says them; the store in memory has none.
@@ -367,8 +351,6 @@ impl Spent {
         self.corrupt.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The figures so far.
-    #[must_use]
     pub fn so_far(&self) -> Spending {
         Spending {
             requests: self.requests.load(Ordering::Relaxed),
@@ -392,13 +374,10 @@ pub const HOLDER: &str = "holder";
 pub const COUNT: &str = "count";
 
 /// A number as a row stores it.
-#[must_use]
 pub fn number(value: impl fmt::Display) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// A number of a row.
-#[must_use]
 pub fn number_of(item: &Item, attribute: &str) -> Option<i64> {
     match item.get(attribute) {
         Some(AttributeValue::N(digits)) => digits.parse().ok(),
@@ -406,13 +385,20 @@ pub fn number_of(item: &Item, attribute: &str) -> Option<i64> {
     }
 }
 
-/// A text of a row.
-#[must_use]
 pub fn text_of<'a>(item: &'a Item, attribute: &str) -> Option<&'a str> {
     match item.get(attribute) {
         Some(AttributeValue::S(text)) => Some(text),
         Some(_) | None => None,
     }
+}
+
+/// The members of a set of strings.
+pub fn set_of<'a>(item: &'a Item, attribute: &str) -> impl Iterator<Item = &'a str> {
+    let members = match item.get(attribute) {
+        Some(AttributeValue::Ss(members)) => members.as_slice(),
+        Some(_) | None => &[],
+    };
+    members.iter().map(String::as_str)
 }
 
 /// What DynamoDB would refuse too: nothing at all, too much at once, or one row twice.
@@ -431,8 +417,6 @@ fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
     }
 }
 
-/// Whether a row's time has passed.
-#[must_use]
 pub fn is_expired(item: &Item, now: Timestamp) -> bool {
     number_of(item, TTL).is_some_and(|ttl| ttl <= now.as_second())
 }

@@ -1,11 +1,20 @@
-//! One item that holds one value, with a version: read, replaced by whoever is first, and left alone by everybody else.
+//! Changing what others may change too: whoever is first writes, and everybody else reads and decides again. Most of it is one item
+//! that holds one value, with a version.
 
+use std::time::Duration;
+
+use domain::backoff::seed_of;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Key, OnlyIf, Store, StoreError, TTL, VERSION, Write, number, number_of};
 use crate::rows;
+
+/// How often somebody else may be faster before it is given up.
+const TRIES: u32 = 8;
+/// The first pause between these is up to this long, and each further one up to twice as long.
+const PAUSE_MS: u64 = 5;
 
 /// What an item holds, and the version it was read with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,10 +23,6 @@ pub struct Versioned<T> {
     pub version: u64,
 }
 
-/// Reads it.
-///
-/// # Errors
-/// If the store cannot be read, or the item is not such a value.
 pub async fn load<S: Store, T: DeserializeOwned>(
     store: &S,
     key: &Key,
@@ -25,7 +30,7 @@ pub async fn load<S: Store, T: DeserializeOwned>(
 ) -> Result<Option<Versioned<T>>, StoreError> {
     let Some(item) = store.get(key, now).await? else { return Ok(None) };
     let version = number_of(&item, VERSION).and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
-    Ok(Some(Versioned { value: rows::read(key, &item)?, version }))
+    Ok(Some(Versioned { value: rows::take(key, item)?, version }))
 }
 
 /// Writes it, if it is as it was read (`loaded` is `None` if there was none). Answers whether it was.
@@ -37,11 +42,67 @@ pub async fn save<S: Store, T: Serialize>(
     ttl: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let only_if = loaded.map_or(OnlyIf::Absent, OnlyIf::Version);
-    let write = write(key, value, loaded.unwrap_or(0).saturating_add(1), only_if, ttl)?;
-    match store.write(vec![write], now).await {
+    written(store, vec![replace(key, value, loaded, ttl)?], now).await
+}
+
+/// Reads it, or takes its default if there is none, and writes what it is to be; `None` leaves it as it is.
+pub async fn update<S: Store, T: Default + Serialize + DeserializeOwned, R>(
+    store: &S,
+    key: &Key,
+    now: Timestamp,
+    decide: impl Fn(T) -> (Option<T>, R),
+) -> Result<R, StoreError> {
+    let mut conflicts = Conflicts::new(now);
+    loop {
+        let known: Option<Versioned<T>> = load(store, key, now).await?;
+        let loaded = known.as_ref().map(|known| known.version);
+        let (next, answer) = decide(known.map(|known| known.value).unwrap_or_default());
+        let Some(next) = next else { return Ok(answer) };
+        if save(store, key, &next, loaded, None, now).await? {
+            return Ok(answer);
+        }
+        conflicts.pause().await?;
+    }
+}
+
+/// How often somebody else was faster. What others keep from being written is given up after some tries.
+pub struct Conflicts {
+    /// Makes the pauses of those who meet differ.
+    seed: String,
+    tries: u32,
+}
+
+impl Conflicts {
+    pub fn new(seed: impl ToString) -> Self {
+        Self { seed: seed.to_string(), tries: 0 }
+    }
+
+    /// Waits before the next try: with full jitter, the same for the same seed and try.
+    pub async fn pause(&mut self) -> Result<(), StoreError> {
+        self.tries += 1;
+        if self.tries >= TRIES {
+            return Err(StoreError::Contended);
+        }
+        let window = PAUSE_MS << self.tries.min(6);
+        tokio::time::sleep(Duration::from_millis(seed_of(&self.seed, self.tries) % window)).await;
+        Ok(())
+    }
+}
+
+/// Writes all of it, or nothing if somebody was faster. Answers whether it was written.
+pub async fn written<S: Store>(store: &S, writes: Vec<Write>, now: Timestamp) -> Result<bool, StoreError> {
+    match store.write(writes, now).await {
         Ok(()) => Ok(true),
         Err(StoreError::Refused(_) | StoreError::Contended) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes one row, unless its condition does not hold. Answers whether it was written.
+pub async fn write_if<S: Store>(store: &S, write: Write, now: Timestamp) -> Result<bool, StoreError> {
+    match store.write(vec![write], now).await {
+        Ok(()) => Ok(true),
+        Err(StoreError::Refused(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -57,7 +118,17 @@ pub async fn put<S: Store, T: Serialize>(
     store.write(vec![write(key, value, 1, OnlyIf::Always, Some(ttl))?], now).await
 }
 
-fn write<T: Serialize>(
+fn replace<T: Serialize>(
+    key: &Key,
+    value: &T,
+    loaded: Option<u64>,
+    ttl: Option<Timestamp>,
+) -> Result<Write, StoreError> {
+    write(key, value, loaded.unwrap_or(0).saturating_add(1), loaded.map_or(OnlyIf::Absent, OnlyIf::Version), ttl)
+}
+
+/// The write of a value with this version.
+pub fn write<T: Serialize>(
     key: &Key,
     value: &T,
     version: u64,

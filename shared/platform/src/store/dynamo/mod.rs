@@ -40,8 +40,6 @@ pub struct DynamoStore {
 }
 
 impl DynamoStore {
-    /// The store on these tables.
-    #[must_use]
     pub fn new(client: Client, names: Names) -> Self {
         Self { client, names, spent: Spent::default() }
     }
@@ -93,7 +91,6 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// A row of a transaction.
     fn part(&self, write: Write, now: Timestamp) -> Result<TransactWriteItem, StoreError> {
         let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
         let table = self.table(write.key().table);

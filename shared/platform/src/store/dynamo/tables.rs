@@ -12,7 +12,6 @@ use aws_sdk_dynamodb::types::{
 use super::error::malformed;
 use crate::store::{EVENTS_SORT, Index, StoreError, TTL, Table};
 
-/// The key of the state table.
 pub const STATE_KEY: &str = "pk";
 /// The partition and the sort key of the log.
 pub const EVENTS_KEY: (&str, &str) = ("pr", EVENTS_SORT);
@@ -25,9 +24,6 @@ pub struct Names {
 }
 
 /// Makes the tables that are not there yet.
-///
-/// # Errors
-/// If DynamoDB cannot be reached or does not want to.
 pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
     let (attributes, indexes) = shape(Table::State, &[STATE_KEY]).map_err(malformed)?;
     let state = client.create_table().table_name(&names.state).billing_mode(BillingMode::PayPerRequest);
