@@ -1,4 +1,4 @@
-//! One answer for one request, however often it is sent (seed 001 §3–4, design §6): whoever comes first works, whoever comes
+//! One answer for one request, however often it is sent (R-API-12, R-API-13): whoever comes first works, whoever comes
 //! again gets the stored answer. Webhooks do not need this: their log is their dedupe.
 
 use domain::time::saturating_after;
@@ -111,7 +111,7 @@ pub enum IdempotencyError {
 }
 
 impl IdempotencyError {
-    /// The code that callers may rely on (seed 001, appendix).
+    /// The code that callers may rely on (R-API-13).
     pub fn code(&self) -> &'static str {
         match self {
             Self::Conflict => "IDEMPOTENCY_CONFLICT",

@@ -1,4 +1,4 @@
-//! What is asked twice under one name is done once (design §6): the answer is remembered and given again.
+//! What is asked twice under one name is done once (R-API-12): the answer is remembered and given again.
 
 use crate::api_keys::{Caller, random_hex};
 use crate::idempotency::{self, Begun, IdempotencyKey};

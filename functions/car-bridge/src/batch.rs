@@ -63,7 +63,7 @@ fn line(id: &str, body: &str, handled: &Result<Handled, Again>, begun: Timestamp
     };
     let took = u64::try_from(now.duration_since(begun).as_millis()).unwrap_or(0);
     let line = about(Line::new("car-bridge", now), body);
-    // Seed 002 §8: a pull request that would have been a second one for the same fix, or that was asked for before.
+    // Counted (R-OPS-5): a pull request that would have been a second one for the same fix, or that was asked for before.
     let asked = Message::from_json(body).is_ok_and(|message| message.asks_for_pull_request());
     let skipped = asked && matches!(handled, Ok(Handled::Nothing(_) | Handled::Refused(_)));
     let line = if skipped { line.count("pr_create_skipped", 1) } else { line };

@@ -318,7 +318,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         self.tell(pr, format!("{}#{word}", run.id), self.now(), what).await.map(drop)
     }
 
-    /// People's commands are neither counted nor blocked (rule 15).
+    /// People's commands are neither counted nor blocked (R-BREAKER-7).
     async fn count(&self, run: &Run, human: bool, ended: Ended, probe: ProbeOutcome) -> Result<(), Again> {
         if human {
             return Ok(());

@@ -1,5 +1,5 @@
 //! Why a build failed, by its own log. Jenkins' status says `error` for a lost agent as for a broken test, which proves
-//! nothing (rule 14): before a person is called, the log is read. What it excuses is noted on the check like any
+//! nothing (R-TRANSIENT-4): before a person is called, the log is read. What it excuses is noted on the check like any
 //! report.
 
 use domain::diagnosis::{Classification, Diagnosis, MAX_SKIPS};
@@ -96,7 +96,7 @@ async fn excuse(
     Ok(Explained { record, unanswered: false })
 }
 
-/// A person is not called for a failure whose log could not be read, unless that goes on (as rule 11 has it).
+/// A person is not called for a failure whose log could not be read, unless that goes on (R-TRANSIENT-4).
 pub(crate) fn doubt(diagnosis: &mut Diagnosis, record: &Record) {
     if diagnosis.classification == Classification::NeedsIntervention
         && diagnosis.state == State::ChecksFailed

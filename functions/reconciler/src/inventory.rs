@@ -1,4 +1,4 @@
-//! Pull requests that no webhook told us about (seed 004, step 1): every so often the open pull requests of all
+//! Pull requests that no webhook told us about (R-SWEEP-12): every so often the open pull requests of all
 //! repositories are listed, and those of ours that have no record get one. Webhooks that we did not take are
 //! redelivered, by the Car Bridge. What was lost is counted by kind.
 

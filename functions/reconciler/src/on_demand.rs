@@ -1,4 +1,4 @@
-//! Reconcile requests (seed 003): what somebody wants looked at before the schedule would. Each is a sweep of its own
+//! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-10): what somebody wants looked at before the schedule would. Each is a sweep of its own
 //! over its scope: one at a time for a repository, and so many at once in all. The scheduled sweep runs those that are
 //! due; an event runs the one it names.
 

@@ -1,5 +1,5 @@
 //! The reconciler: what starts a sweep, what keeps two from running at once, and the run that records it. It has no
-//! memory (seed 000 §9, seed 004; design rules 2, 7, 10 to 16, 20): a sweep asks the table what is due, asks GitHub for
+//! memory (R-SWEEP-1 to R-SWEEP-17): a sweep asks the table what is due, asks GitHub for
 //! the truth, and lets the domain decide. It claims remedies and never executes one. Whatever it does not get to is
 //! still due; whatever it visits gets a new due date. `sweep` lists the stages.
 

@@ -16,7 +16,7 @@ pub struct Wish {
     pub trigger: RunTrigger,
     /// The person, if one requested it.
     pub requested_by: Option<String>,
-    /// The idempotency key (design §6).
+    /// The idempotency key (R-SWEEP-3).
     pub key: Option<String>,
     pub scope: Scope,
     /// Only say what would be done.

@@ -1,4 +1,4 @@
-//! `POST /webhook/bot`: `{id, bot, repo, pr_number, head_sha, result, reason, occurred_at}` (design §9).
+//! `POST /webhook/bot`: `{id, bot, repo, pr_number, head_sha, result, reason, occurred_at}` (R-HOOK-12).
 
 use std::borrow::Cow;
 

@@ -40,7 +40,7 @@ const SHORT_WAIT: Duration = Duration::from_secs(10);
 const LONGEST_WAIT_SECS: u64 = 900;
 
 domain::named! {
-    /// What became of what was told, in one word; the words are those of the answer (design §9).
+    /// What became of what was told, in one word; the words are those of the answer (R-HOOK-3).
     pub enum Status {
         Ignored = "ignored",
         Duplicate = "duplicate_ignored",
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_the_designs_and_the_weightiest_counts() {
+    fn response_statuses_have_fixed_names_and_the_weightiest_counts() {
         let all = [
             Status::Ignored,
             Status::Duplicate,

@@ -1,5 +1,5 @@
 //! How a webhook is answered: what became of it, or a problem with a code that does not change and a sentence somebody can
-//! act on (design §9).
+//! act on (R-HOOK-3).
 
 use crate::ingest::Taken;
 use http::{Response, StatusCode, header};

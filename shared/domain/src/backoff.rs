@@ -1,4 +1,4 @@
-//! How long to wait before trying again, and whether to try again at all (seed 002 §4). Nothing waits here and nothing
+//! How long to wait before trying again, and whether to try again at all (R-STALE-2, R-REMEDY-6). Nothing waits here and nothing
 //! is random: jitter is a function of a seed the caller names, so a replay waits exactly as long as the original did.
 //! How many attempts there are is in `budget`.
 
@@ -96,7 +96,7 @@ impl Failure {
 mod tests {
     use super::*;
 
-    const SEED: Schedule = Schedule { base_secs: 30, max_secs: 600 };
+    const DEFAULT: Schedule = Schedule { base_secs: 30, max_secs: 600 };
     use proptest::prelude::*;
 
     fn secs(schedule: Schedule, attempts: &[u32]) -> Vec<i64> {
@@ -105,13 +105,13 @@ mod tests {
 
     #[test]
     fn the_default_doubles_from_30_seconds_to_10_minutes() {
-        let schedule = SEED;
+        let schedule = DEFAULT;
         assert_eq!(secs(schedule, &[0, 1, 2, 3, 4, 5, 6, 7]), [0, 30, 60, 120, 240, 480, 600, 600]);
     }
 
     #[test]
     fn no_attempt_overflows() {
-        assert_eq!(secs(SEED, &[64, 65, 66, u32::MAX]), [600; 4]);
+        assert_eq!(secs(DEFAULT, &[64, 65, 66, u32::MAX]), [600; 4]);
         let endless = Schedule { base_secs: 1, max_secs: u64::MAX };
         assert_eq!(secs(endless, &[63, 64, 65, u32::MAX]), [1 << 62, i64::MAX, i64::MAX, i64::MAX]);
     }

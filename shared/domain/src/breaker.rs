@@ -1,4 +1,4 @@
-//! The circuit breaker (seed 000 §15, design rule 15): stops automatic remedies while they mostly fail, and lets one
+//! The circuit breaker (R-BREAKER-1 to R-BREAKER-8): stops automatic remedies while they mostly fail, and lets one
 //! through to find out whether the trouble is over. Everything here is a function of what is stored and of `now`; the
 //! store's conditional write makes "exactly one probe" true between processes. Commands of people are neither counted
 //! nor blocked: for those, callers do not ask.
@@ -210,7 +210,7 @@ impl Breaker {
         Tally::new(succeeded.difference(&failed).count(), failed.len())
     }
 
-    /// Trips a closed breaker if more than the threshold of more than the minimum failed; both strictly (seed §15).
+    /// Trips a closed breaker if more than the threshold of more than the minimum failed; both strictly (R-BREAKER-1).
     pub fn evaluate(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Option<Change> {
         match self.state {
             BreakerState::Closed => {}
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_the_seeds() {
+    fn defaults_are_15_minutes_half_of_more_than_5_and_10_minutes() {
         assert_eq!(BreakerSettings::default(), SETTINGS);
         assert_eq!(serde_json::from_str::<BreakerSettings>("{}").unwrap(), SETTINGS);
         assert!(serde_json::from_str::<BreakerSettings>("{\"window\":1}").is_err());

@@ -1,4 +1,4 @@
-//! Retry budgets (seed §7 and §14, rule 9): how often each strategy was tried, when a count starts over, and when enough
+//! Retry budgets (R-BUDGET-1 to R-BUDGET-9): how often each strategy was tried, when a count starts over, and when enough
 //! is enough. The maxima are in `policy`; who escalates is in `decide`.
 
 use std::fmt;
@@ -84,7 +84,7 @@ impl RetryCounts {
         }
     }
 
-    /// A real event has brought the pull request to this state: what it proves starts over (seed §14 under rule 9).
+    /// A real event has brought the pull request to this state: what it proves starts over (R-BUDGET-2).
     /// Suture's own post-action states must not be reported here, or no budget would ever bind.
     pub fn reached(&mut self, state: State, substatus: Option<Substatus>) {
         for strategy in Strategy::ALL {
@@ -102,19 +102,19 @@ impl RetryCounts {
     }
 }
 
-/// The reset mapping of seed §14, with the three corrections of rule 9: reaching the state through a real event means
+/// The reset mapping (R-BUDGET-2): reaching the state through a real event means
 /// that the strategy has done its work.
 fn is_reset_by(strategy: Strategy, state: State, substatus: Option<Substatus>) -> bool {
     match strategy {
         Strategy::Rebuild => state == State::ChecksPassed,
-        // Seed §14 says CHECKS_RUNNING, but that is what every branch update leads to: the budget would never bind. Green
+        // Not CHECKS_RUNNING, which is what every branch update leads to: the budget would never bind. Green
         // checks show that the update was good; behind again after that, the base has moved, and that is nobody's fault.
         Strategy::BranchUpdate => matches!(state, State::ChecksPassed | State::Merging | State::Merged),
         Strategy::RetriggerPolicyBot => matches!(state, State::PolicyPassed | State::PolicyFailed),
         Strategy::RetriggerApproverBot => state == State::Approved,
-        // Seed §14 also says MERGING, but that is this strategy's own post-action state.
+        // Not MERGING, which is this strategy's own post-action state (R-BUDGET-3).
         Strategy::RetriggerAutomergeBot => state == State::Merged,
-        // Seed §14 says POLICY_FAILED too, but the same SOD failure again is no progress.
+        // The same SOD failure again is no progress.
         Strategy::RetriggerSodCheck => {
             state == State::PolicyPassed
                 || (state == State::PolicyFailed && substatus.is_some_and(|s| s != Substatus::SodFailure))
@@ -126,7 +126,7 @@ fn is_reset_by(strategy: Strategy, state: State, substatus: Option<Substatus>) -
 /// What the cap on all strategies together is called.
 const LIFETIME: &str = "lifetime";
 
-/// A budget that is used up. Its wording is the seed's.
+/// A budget that is used up. The text is fixed (R-DIAG-21).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exhausted {
     /// The strategy, or `lifetime`.
@@ -145,7 +145,7 @@ impl fmt::Display for Exhausted {
 }
 
 /// Whether one more attempt is allowed. Only the strategy at hand and the lifetime cap are asked: a spent budget of
-/// another strategy is no reason to give up on this one (rule 9). `on_vulnerability` is what the vulnerability's own row
+/// another strategy is no reason to give up on this one (R-BUDGET-7). `on_vulnerability` is what the vulnerability's own row
 /// has counted for close-and-reopen, over all its pull requests.
 pub fn check(
     policy: &Policy,
@@ -247,20 +247,20 @@ mod tests {
     }
 
     #[test]
-    fn the_reset_mapping_is_the_seeds_with_the_three_corrections() {
+    fn budgets_reset_at_the_states_that_prove_them() {
         use Strategy::{
             BranchUpdate, Rebuild, RetriggerApproverBot, RetriggerAutomergeBot, RetriggerPolicyBot, RetriggerSodCheck,
         };
         let mapping: [(State, &[Strategy]); 11] = [
             (State::Created, &[]),
-            // Seed §14 resets branch_update here; every branch update leads here.
+            // Not branch_update: every branch update leads here.
             (State::ChecksRunning, &[]),
             (State::ChecksFailed, &[]),
             (State::ChecksPassed, &[Rebuild, BranchUpdate]),
             (State::PolicyEvaluating, &[]),
             (State::PolicyPassed, &[RetriggerPolicyBot, RetriggerSodCheck]),
             (State::Approved, &[RetriggerApproverBot]),
-            // Seed §14 resets retrigger_automerge_bot here; it is that strategy's own post-action state.
+            // Not retrigger_automerge_bot: it is that strategy's own post-action state.
             (State::Merging, &[BranchUpdate]),
             (State::Merged, &[BranchUpdate, RetriggerAutomergeBot]),
             (State::Closed, &[]),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_stored_by_the_seeds_names_and_missing_ones_are_zero() {
+    fn counts_are_stored_by_strategy_name_and_default_to_zero() {
         let json = serde_json::to_string(&one_to_seven()).unwrap();
         assert_eq!(
             json,

@@ -1,5 +1,5 @@
 //! Every sentence a person reads: in logs, mails, comments, the dashboard and the API. Pure functions of what is known;
-//! the templates that the seed quotes are kept literally. Nothing here decides anything. What sweeps say is in `sweep`,
+//! texts that the requirements quote are kept literally. Nothing here decides anything. What sweeps say is in `sweep`,
 //! what the dashboard and the API say in `desk`, what the check run on a head says in `check_run`, what issues say in
 //! `coordination`, what the numbers suggest in `insight`.
 
@@ -22,9 +22,9 @@ use crate::pull_request::Record;
 use crate::signals::Check;
 use crate::state::{State, Strategy};
 
-/// What the comment on a pull request says when Suture closes it for a fresh one (seed §10).
+/// What the comment on a pull request says when Suture closes it for a fresh one (R-BRIDGE-10).
 pub const CLOSING: &str = "Closing due to merge conflicts. A new PR will be created automatically.";
-/// What the log says when the guard of close-and-reopen finds another pull request (seed §10).
+/// What the log says when the guard of close-and-reopen finds another pull request (R-REMEDY-8).
 pub const DUPLICATE: &str = "duplicate PR exists";
 
 /// A time as people read it: to the minute, in UTC.
@@ -76,12 +76,12 @@ pub fn policy_text(record: &Record) -> String {
     }
 }
 
-/// Seed §13: a change the table does not allow.
+/// A change the table does not allow (R-STATE-5).
 pub fn invalid_transition(pr: &PrId, current: State, new: State, event: EventKind) -> String {
     format!("Invalid transition for PR #{}: {current} → {new} via {event}", pr.number)
 }
 
-/// Seed §9: the record was wrong.
+/// The record differed from GitHub (R-SWEEP-5).
 pub fn drift(pr: &PrId, old: State, new: State) -> String {
     format!("State drift detected for PR #{}: table={old}, actual={new}", pr.number)
 }
@@ -189,7 +189,7 @@ pub fn still_held(label: &str) -> String {
     format!("the label `{label}` still holds it: only people remove that")
 }
 
-/// The mail for a vulnerability whose pull request was closed, and no fresh one came (rule 18).
+/// The mail for a vulnerability whose pull request was closed, and no fresh one came (R-REMEDY-9).
 pub fn missing_replacement(record: &Record, why: &str) -> Notice {
     let (pr, id) = (&record.id, record.vulnerability_id.as_deref().unwrap_or("unknown"));
     let body = format!(
@@ -222,7 +222,7 @@ pub struct Notice {
 /// Longest body, in characters; a mail nobody can read helps nobody.
 const MAX_BODY: usize = 20_000;
 
-/// The mail of seed §10 ESCALATION: what is wrong and why, what was tried, what a person can do.
+/// The mail of an escalation (R-REMEDY-11): what is wrong and why, what was tried, what a person can do.
 pub fn escalation(
     record: &Record,
     found: &Diagnosis,
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_sentences_are_kept_literally() {
+    fn required_texts_are_kept_literally() {
         assert_eq!(
             invalid_transition(&pr(), State::PolicyPassed, State::ChecksFailed, EventKind::CheckReported),
             "Invalid transition for PR #42: POLICY_PASSED → CHECKS_FAILED via CHECK_REPORTED"

@@ -1,5 +1,5 @@
-//! The classifier (seed §6): what is wrong with a stale pull request, and what to do. An ordered list of named rules with
-//! the seed's numbers; the first that matches decides, and every answer comes with its evidence. Stateless and
+//! The classifier (R-DIAG-1, R-DIAG-2): what is wrong with a stale pull request, and what to do. An ordered list of named rules with
+//! fixed numbers; the first that matches decides, and every answer comes with its evidence. Stateless and
 //! deterministic. What a remedy then does is in `remedy`.
 
 use jiff::Timestamp;
@@ -28,7 +28,7 @@ pub struct Case<'a> {
 }
 
 named! {
-    /// What to do (seed §6).
+    /// What to do.
     pub enum Classification {
         /// Close it, and ask for a fresh pull request.
         CloseAndReopen = "CLOSE_AND_REOPEN",
@@ -63,7 +63,7 @@ impl Classification {
 /// A rule by name, for evidence, mails and explanations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleName {
-    /// The seed's number; extended rules are 9a to 9c, since they come before rule 10.
+    /// Its number; extended rules are 9a to 9c, since they come before rule 10.
     pub number: &'static str,
     pub title: &'static str,
 }
@@ -80,11 +80,11 @@ pub struct Diagnosis {
     pub evidence: Vec<String>,
     /// The next rule that would have matched.
     pub next: Option<RuleName>,
-    /// Set if the budget overrode the rule: what the rule had said, and the seed's sentence.
+    /// Set if the budget overrode the rule: what the rule had said, and why (R-DIAG-21).
     pub overridden: Option<(Classification, String)>,
     /// Whether the build under way hangs, and is to be stopped before another one is started.
     pub stop_build: bool,
-    /// Whether this answer is "could not find out": such visits are counted, and the third escalates (rule 11).
+    /// Whether this answer is "could not find out": such visits are counted, and the third escalates (R-DIAG-16).
     pub inconclusive: bool,
 }
 
@@ -113,7 +113,7 @@ struct Rule {
     look: fn(&Case<'_>) -> Option<Finding>,
 }
 
-const fn seed(number: &'static str, title: &'static str, look: fn(&Case<'_>) -> Option<Finding>) -> Rule {
+const fn standard(number: &'static str, title: &'static str, look: fn(&Case<'_>) -> Option<Finding>) -> Rule {
     Rule { name: RuleName { number, title }, extended: false, look }
 }
 
@@ -122,27 +122,27 @@ const fn extended(number: &'static str, title: &'static str, look: fn(&Case<'_>)
 }
 
 const RULES: [Rule; 15] = [
-    seed("0", "MERGEABILITY UNKNOWN", mergeability_unknown),
-    seed("1", "MERGE CONFLICT DETECTED", merge_conflict),
-    seed("2", "BRANCH BEHIND BASE", branch_behind),
-    seed("3", "CHECKS FAILED — TRANSIENT", checks_failed_transient),
-    seed("4", "CHECKS FAILED — PERSISTENT", checks_failed_persistent),
-    seed("5", "POLICY BOT STALE", policy_bot_stale),
-    seed("6", "POLICY FAILED — SOD", policy_failed_sod),
-    seed("7", "POLICY FAILED — OTHER", policy_failed_other),
-    seed("8", "APPROVER BOT STALE", approver_bot_stale),
-    seed("9", "AUTOMERGE BOT STALE", automerge_bot_stale),
+    standard("0", "MERGEABILITY UNKNOWN", mergeability_unknown),
+    standard("1", "MERGE CONFLICT DETECTED", merge_conflict),
+    standard("2", "BRANCH BEHIND BASE", branch_behind),
+    standard("3", "CHECKS FAILED — TRANSIENT", checks_failed_transient),
+    standard("4", "CHECKS FAILED — PERSISTENT", checks_failed_persistent),
+    standard("5", "POLICY BOT STALE", policy_bot_stale),
+    standard("6", "POLICY FAILED — SOD", policy_failed_sod),
+    standard("7", "POLICY FAILED — OTHER", policy_failed_other),
+    standard("8", "APPROVER BOT STALE", approver_bot_stale),
+    standard("9", "AUTOMERGE BOT STALE", automerge_bot_stale),
     extended("9a", "CHECKS NEVER STARTED", checks_never_started),
     extended("9b", "CHECKS RUNNING TOO LONG", checks_running_too_long),
     extended("9c", "MERGE NEVER FINISHED", merge_never_finished),
-    seed("10", "STILL WITHIN THRESHOLD", still_within_threshold),
-    seed("11", "FALLTHROUGH", fallthrough),
+    standard("10", "STILL WITHIN THRESHOLD", still_within_threshold),
+    standard("11", "FALLTHROUGH", fallthrough),
 ];
 
 /// A remedy that is dropped costs no budget. So many in a row take hours: whoever decides and whoever acts will not agree any more.
 const MOST_DROPS: u32 = 24;
 
-/// Classifies: the first rule that matches, then the budget (seed §6).
+/// Classifies: the first rule that matches, then the budget (R-DIAG-2, R-DIAG-21).
 pub fn classify(case: &Case<'_>) -> Diagnosis {
     let mut matching = RULES
         .iter()
@@ -205,7 +205,7 @@ impl Case<'_> {
 }
 
 /// 0. GitHub was asked and does not know yet whether the head can be merged. That is no verdict, neither for a conflict nor
-///    against one (rule 13): nothing is concluded from half a reading.
+///    against one (R-DIAG-3): nothing is concluded from half a reading.
 fn mergeability_unknown(case: &Case<'_>) -> Option<Finding> {
     let unknown = case.live?.mergeable == Mergeable::Unknown;
     unknown.then(|| Finding::new(Classification::NoAction, "GitHub has not worked out yet whether it can be merged"))
@@ -222,7 +222,7 @@ fn merge_conflict(case: &Case<'_>) -> Option<Finding> {
     }
 }
 
-/// 2. The head is behind its base, without conflicts. It matters only if the base demands up-to-date heads (rule 13).
+/// 2. The head is behind its base, without conflicts. It matters only if the base demands up-to-date heads (R-DIAG-5).
 fn branch_behind(case: &Case<'_>) -> Option<Finding> {
     let live = case.live?;
     let matters = live.strict || case.policy.checks.behind == Behind::Always;
@@ -232,7 +232,7 @@ fn branch_behind(case: &Case<'_>) -> Option<Finding> {
 }
 
 /// 3. CHECKS_FAILED, and every red check matches a transient rule. While others are still at work they are left to finish
-///    (seed §10), unless they hang.
+///    (R-DIAG-6), unless they hang.
 fn checks_failed_transient(case: &Case<'_>) -> Option<Finding> {
     let finding = checks_failed(case, Substatus::Transient, Classification::RetryChecks)?;
     let Some(since) = case.record.signals.at_work_since(case.record.required(case.policy)) else {
@@ -268,7 +268,7 @@ fn checks_failed(case: &Case<'_>, substatus: Substatus, classification: Classifi
 }
 
 /// 5. Checks are green and Policy Bot has given no result since, for longer than it may take. A bot that said it started
-///    and then fell silent is stale too; only a result newer than our last asking counts (rule 12).
+///    and then fell silent is stale too; only a result newer than our last asking counts (R-DIAG-13).
 fn policy_bot_stale(case: &Case<'_>) -> Option<Finding> {
     let waiting = matches!(case.state(), State::ChecksPassed | State::PolicyEvaluating);
     let asked_at = case.asked_at(Strategy::RetriggerPolicyBot).max(case.asked_at(Strategy::RetriggerSodCheck));
@@ -435,7 +435,7 @@ mod tests {
     const NO_RULE: (&str, Classification, Option<&str>) = ("11", Classification::NeedsIntervention, None);
 
     #[test]
-    fn the_rules_stand_in_the_seeds_order_under_the_seeds_titles() {
+    fn rules_have_a_fixed_order_and_fixed_titles() {
         let names: Vec<String> = RULES
             .iter()
             .map(|rule| {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn each_classification_has_the_seeds_name_and_its_strategy() {
+    fn each_classification_has_its_name_and_strategy() {
         let table = [
             (Classification::CloseAndReopen, "CLOSE_AND_REOPEN", Some(Strategy::CloseAndReopen)),
             (Classification::UpdateBranch, "UPDATE_BRANCH", Some(Strategy::BranchUpdate)),
@@ -857,7 +857,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_extended_rules_the_bare_seed_falls_through() {
+    fn without_extended_rules_stale_states_fall_through() {
         for state in [State::Created, State::ChecksRunning, State::Merging] {
             let mut tale = stuck(state);
             tale.policy.policy.extended_rules = false;
@@ -869,9 +869,9 @@ mod tests {
             tale.now -= SECOND;
             assert_eq!(told(&tale.diagnose(Some(&gone))), TOO_EARLY, "{state}");
         }
-        let mut seeds_own = stuck(State::ChecksPassed);
-        seeds_own.policy.policy.extended_rules = false;
-        assert_eq!(diagnosed(&seeds_own), ("5", Classification::RetriggerPolicyBot, Some("11")));
+        let mut green = stuck(State::ChecksPassed);
+        green.policy.policy.extended_rules = false;
+        assert_eq!(diagnosed(&green), ("5", Classification::RetriggerPolicyBot, Some("11")));
     }
 
     #[test]
@@ -958,7 +958,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_budget_overrides_the_rule_with_the_seeds_sentence() {
+    fn spent_budget_overrides_the_rule_and_says_so() {
         for (strategy, max, sentence) in [
             (Strategy::Rebuild, 3, "Retry budget exhausted for rebuild (3/3)"),
             (Strategy::BranchUpdate, 2, "Retry budget exhausted for branch_update (2/2)"),

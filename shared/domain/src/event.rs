@@ -195,7 +195,7 @@ pub struct Commanded {
     pub comment: Option<String>,
 }
 
-/// Who did it (seed §5 `source`).
+/// Who caused it: the `source` of an event (R-EVENT-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Actor {
@@ -213,7 +213,7 @@ pub enum Actor {
 }
 
 named! {
-    /// The kinds of events in the log: seed §5, and what the rules of the design need.
+    /// The kinds of events in the log (R-EVENT-2).
     pub enum EventKind {
         PrOpened = "PR_OPENED",
         /// Closed without a merge.
@@ -377,7 +377,7 @@ pub struct Payload {
     pub by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// Why this event did not change the state although it should have (seed §13 step 3).
+    /// Why this event did not change the state although it should have (R-STATE-5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anomaly: Option<String>,
     /// The transient rules that excused the red checks when a remedy was claimed, or a person called.
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_kind_has_one_name_in_the_log_in_json_and_in_displays() {
-        let seeds = [
+        let required = [
             "PR_OPENED",
             "PR_CLOSED",
             "PR_MERGED",
@@ -520,13 +520,13 @@ mod tests {
             let kind: EventKind = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((kind.name(), kind.to_string()), (name.as_str(), name.clone()));
         }
-        for name in seeds {
-            assert!(names.iter().any(|known| known == name), "seed §5 and §9 have {name}");
+        for name in required {
+            assert!(names.iter().any(|known| known == name), "{name} is missing");
         }
     }
 
     #[test]
-    fn actors_are_named_as_in_the_seed() {
+    fn actors_have_fixed_names() {
         assert_eq!(
             names_in_json::<Actor>(),
             [

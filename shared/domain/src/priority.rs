@@ -1,4 +1,4 @@
-//! Which pull request comes first when there is more work than time (seed 004, "Priority Scoring"). Only the score;
+//! Which pull request comes first when there is more work than time (R-SWEEP-8). Only the score;
 //! what is due at all, and when, is decided elsewhere.
 
 use jiff::Timestamp;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn names_points_and_labels_are_the_seeds() {
+    fn priorities_have_fixed_names_points_and_labels() {
         let rows = Priority::ALL.map(|p| (p.to_string(), p.points(), p.label()));
         assert_eq!(
             rows,

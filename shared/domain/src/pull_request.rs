@@ -1,4 +1,4 @@
-//! The record of one pull request (seed §4 and design §3), the row of its vulnerability, and when it wants attention.
+//! The record of one pull request (R-EVENT-1), the row of its vulnerability, and when it wants attention.
 //! How the record changes is in `decide`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -216,7 +216,7 @@ pub struct Blocked {
     pub at: Timestamp,
 }
 
-/// What disproves the cause of an escalation (rule 4).
+/// What disproves the cause of an escalation (R-STATE-9, R-STATE-10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
@@ -270,17 +270,17 @@ impl Record {
         self.state.is_live() && !self.is_held() && !self.draft
     }
 
-    /// Whether nothing but its merge is left: such ones go first (seed 004, step 4).
+    /// Whether nothing but its merge is left: such ones go first (R-COORD-1).
     pub fn is_merge_ready(&self) -> bool {
         self.is_actionable() && matches!(self.state, State::Approved | State::Merging)
     }
 
-    /// Its place in the queue (seed 004).
+    /// Its place in the queue (R-SWEEP-8).
     pub fn priority_score(&self, now: Timestamp) -> i64 {
         priority::score(Priority::from_labels(&self.labels), self.created_at, now, self.size.map(SizeTier::of))
     }
 
-    /// When it has been in its state for too long (seed §8, rule 10). After a remedy it gets its normal time again, a
+    /// When it has been in its state for too long (R-STALE-1, R-STALE-2). After a remedy it gets its normal time again, a
     /// growing pause, and never less than the cool-down. `None`: never, it is terminal or a person has it.
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;

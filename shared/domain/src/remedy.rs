@@ -1,4 +1,4 @@
-//! The seven strategies (seed §10) as data: the command each becomes, the state it leads to, what proves that it worked and
+//! The seven strategies (R-REMEDY-2 to R-REMEDY-4) as data: the command each becomes, the state it leads to, what proves that it worked and
 //! how long that may take. Doing them is the Car Bridge's work; claiming and ending them is decided in `decide`.
 
 use jiff::SignedDuration;

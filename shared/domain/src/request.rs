@@ -1,4 +1,4 @@
-//! A reconcile request (seed 003): somebody wants pull requests looked at before the schedule would. There is one request for
+//! A reconcile request (R-TRIGGER-1 to R-TRIGGER-9): somebody wants pull requests looked at before the schedule would. There is one request for
 //! each thing that can be asked for, and it is the debounce: of all who ask for the same, the newest by the time of what
 //! happened waits, and stands for the others. It has a date like everything else. Decisions only: counting, slots and rows are
 //! the platform's, and the visit itself is a sweep's.

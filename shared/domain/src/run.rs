@@ -1,4 +1,4 @@
-//! A run: the durable record of one piece of work, a remedy's attempt or a sweep (seed 001; design §5). Here are the
+//! A run: the durable record of one piece of work, a remedy's attempt or a sweep (R-RUN-1 to R-RUN-9). Here are the
 //! record, how it changes, its leases and its deadlines; the table of states is in `lifecycle`, checkpoints and the
 //! way back after a crash are in `recovery`, what its command said is in `said`, refusals in `error`. Nothing here is stored, sent or waited for.
 //!
@@ -119,7 +119,7 @@ pub struct Run {
     /// How long it took from claim to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// The key under which it was asked for (design §6).
+    /// The key under which it was asked for (R-SWEEP-3, R-API-12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// The request it belongs to: that has the date by which it is found again, and decides about its end.

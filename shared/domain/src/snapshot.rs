@@ -1,5 +1,5 @@
 //! A pull request as GitHub shows it when asked, in Suture's words. It yields the same signals as webhooks do and goes
-//! through the same derivation (rule 2). Reading it from GraphQL is the platform's work.
+//! through the same derivation (R-SIGNAL-1). Reading it from GraphQL is the platform's work.
 
 use jiff::Timestamp;
 
@@ -47,7 +47,7 @@ pub struct Live {
     pub build: Option<Build>,
 }
 
-/// GitHub computes this lazily: unknown is asked again, and is never a conflict (rule 13).
+/// GitHub computes this lazily: unknown is asked again, and is never a conflict (R-CLIENT-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mergeable {
     #[default]

@@ -2,7 +2,7 @@
 //! name alone; how one state leads to another is in `transition`.
 
 named! {
-    /// Where a pull request stands (seed §1).
+    /// Where a pull request stands (R-STATE-1).
     pub enum State {
         Created = "CREATED",
         ChecksRunning = "CHECKS_RUNNING",
@@ -56,7 +56,7 @@ named! {
 }
 
 named! {
-    /// What Suture can do about a stuck pull request (seed §7); each has a budget of its own.
+    /// What Suture can do about a stuck pull request; each has a budget of its own.
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum Strategy {
         Rebuild = "rebuild",

@@ -1,4 +1,4 @@
-//! THE state table (seed §2), and nothing else: which trigger leads from which state to which. `docs/state-machine.md`
+//! THE state table (R-STATE-3), and nothing else: which trigger leads from which state to which. `docs/state-machine.md`
 //! is rendered from it. What a head's signals imply is in `signals`; who may pull a trigger is in `decide`.
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::event::EventKind;
 use crate::state::State;
 
-/// What makes a pull request change its state, in the words of seed §2.
+/// What makes a pull request change its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     ChecksBegin,
@@ -90,7 +90,7 @@ impl Trigger {
         }
     }
 
-    /// The trigger in the words of seed §2, for the rendered table.
+    /// The trigger in words, for the rendered table.
     pub fn words(self) -> &'static str {
         match self {
             Self::ChecksBegin => "CI checks begin",
@@ -119,10 +119,10 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// Where `trigger` leads from `state`; `None` if seed §2 does not allow it there.
+/// Where `trigger` leads from `state`; `None` if the table does not allow it there (R-STATE-3).
 ///
-/// Two readings go beyond the seed's list: GitHub's `merged` applies from every state that is not terminal (rule 3), and
-/// NEEDS_INTERVENTION listens, so that a fact that disproves its cause or a person leads out of it (rule 4).
+/// GitHub's `merged` applies from every state that is not terminal (R-STATE-6), and
+/// NEEDS_INTERVENTION listens, so that a fact that disproves its cause or a person leads out of it (R-STATE-9).
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
 pub fn next(state: State, trigger: Trigger) -> Option<State> {

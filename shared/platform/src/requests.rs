@@ -1,4 +1,4 @@
-//! Reconcile requests (seed 003): taking one, and what becomes of it. A request is a row with a date, like everything else: there
+//! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-9): taking one, and what becomes of it. A request is a row with a date, like everything else: there
 //! is no second queue. What a request means is the domain's; here are the rows it is written to, always together with the
 //! run that people see, and the limits of a day.
 

@@ -1,5 +1,5 @@
 //! What the rows mean: keys by prefix, the record and its index attributes, events, undelivered effects, commits,
-//! vulnerabilities, runs (design §3). Translation only; when a row is written is decided in `engine`.
+//! vulnerabilities, runs. Translation only; when a row is written is decided in `engine`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a sweep does beyond single pull requests (seed 004): `post_merge_health` requests health URLs after merges,
+//! What a sweep does beyond single pull requests (R-COORD-2 to R-COORD-9): `post_merge_health` requests health URLs after merges,
 //! `backlog` looks after issues that become pull requests, `status_issue` keeps one issue up to date. They read, and
 //! remember what they saw: what follows is decided in `domain::coordination`, and written to GitHub by the Car Bridge.
 //! A step that fails never keeps the next from being taken, and what is not configured costs nothing.

@@ -1,8 +1,8 @@
 //! GitHub's rate limit. All functions share until when GitHub has told one of them to wait. When little is left of the
-//! hourly allowance, the least urgent work is shed first, so that what is nearly done still gets done (seed 004, "Error
-//! Handling"). Its order, and what of ours each of its steps is:
+//! hourly allowance, the least urgent work is shed first, so that what is nearly done still gets done
+//! (R-SWEEP-11). The most urgent first:
 //!
-//! | seed 004 | here |
+//! | kind | work |
 //! |---|---|
 //! | Merge | waking Automerge Bot |
 //! | Review | waking Approver Bot, then Policy Bot and the SOD validator |

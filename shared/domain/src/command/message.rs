@@ -1,4 +1,4 @@
-//! A command as it travels through the queue: versioned JSON (design §9). Who may put one there and what becomes of it
+//! A command as it travels through the queue: versioned JSON (R-CMD-12). Who may put one there and what becomes of it
 //! is decided elsewhere.
 
 use jiff::Timestamp;

@@ -42,7 +42,7 @@ macro_rules! commands {
         destructive: $destructive:literal,
         strategy: $strategy:expr,
     })*) => {
-        /// What can be asked of Suture on a pull request (seed §11, rule 21).
+        /// What can be asked of Suture on a pull request (R-CMD-1).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "&'static str")]
         pub enum Command {

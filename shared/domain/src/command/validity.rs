@@ -1,4 +1,4 @@
-//! May this command be given, here, now, by this person? Rule 21 as a function: what each command needs is in the list
+//! May this command be given, here, now, by this person? The matrix of R-CMD-3 as a function: what each command needs is in the list
 //! (`command`), what that means is here. Whether a run awaits approval, a rate limit is spent or the installation only
 //! observes is asked elsewhere.
 
@@ -265,7 +265,7 @@ impl Command {
         if allowed { Ok(()) } else { Err(Refusal::NotPermitted { command: self, requester }) }
     }
 
-    /// Whether it makes sense there (rule 21).
+    /// Whether it makes sense there (R-CMD-3).
     ///
     /// The [`Refusal`] says why not, and what would work instead.
     pub fn is_valid_in(self, situation: &Situation) -> Result<(), Refusal> {

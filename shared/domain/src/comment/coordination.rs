@@ -24,7 +24,7 @@ pub fn verified_event(watched_minutes: u32) -> String {
     format!("healthy for {watched_minutes} min after the merge")
 }
 
-/// The same, on the pull request (seed 004, step 3).
+/// The same, on the pull request (R-COORD-2).
 pub fn verified_comment(watched_minutes: u32) -> String {
     format!("✅ post-merge verified: {}.", verified_event(watched_minutes))
 }

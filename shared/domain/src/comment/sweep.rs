@@ -66,7 +66,7 @@ pub fn digest(notices: &[&Notice]) -> Notice {
     Notice { subject: subject(&format!("Suture: {count} pull requests need a person")), body: cut(&body, MAX_BODY) }
 }
 
-/// The breaker has tripped (seed §15, whose sentence stands first).
+/// The breaker has tripped (R-BREAKER-3, whose sentence stands first).
 pub fn breaker_tripped(failure_rate_percent: u32, since: Timestamp, cooldown_until: Timestamp) -> Notice {
     let body = format!(
         "Circuit breaker tripped — {failure_rate_percent}% failure rate\n\n\
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_breakers_mail_begins_with_the_seeds_sentence() {
+    fn breaker_mail_begins_with_the_failure_rate() {
         let notice = breaker_tripped(67, start(), start() + minutes(10));
         assert!(notice.body.starts_with("Circuit breaker tripped — 67% failure rate\n"));
         assert!(notice.body.contains("At 2026-03-02 09:10 UTC") && notice.subject.is_ascii());

@@ -1,4 +1,4 @@
-//! Issues that become pull requests (seed 004, steps 2 and 8). An issue's labels say which stage it is in: `discovered` waits for
+//! Issues that become pull requests (R-COORD-5 to R-COORD-9). An issue's labels say which stage it is in: `discovered` waits for
 //! a person, `approved` for room, `in-progress` for CodeGenie's pull request, `pr-open` for its end. What lies around for too
 //! long is rejected, asked for again, or made urgent. People's labels are obeyed and never touched, and whatever people do to an
 //! issue wins: each step says which stage it was decided on.

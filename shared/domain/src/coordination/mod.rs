@@ -1,4 +1,4 @@
-//! What a sweep decides beyond single pull requests (seed 004): whether what was merged has broken something (`sentinel`), which
+//! What a sweep decides beyond single pull requests (R-COORD-2 to R-COORD-9): whether what was merged has broken something (`sentinel`), which
 //! issues become pull requests (`backlog`), and what the status issue shows (`status`). Pure: what was read goes in, steps
 //! come out, and what has to be remembered until the next look.
 

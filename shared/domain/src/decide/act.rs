@@ -1,5 +1,5 @@
 //! What Suture does, as decisions: a remedy is claimed before anything is done, followed until its proof comes, and given
-//! back if it was never done (rule 7); what nothing helps is handed to a person; people's commands are obeyed or refused.
+//! back if it was never done (R-REMEDY-1, R-BUDGET-8); what nothing helps is handed to a person; people's commands are obeyed or refused.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,7 +18,7 @@ use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 use crate::transition;
 
-/// How long a pull request waits for another one of the same vulnerability before a person is called (rule 18).
+/// How long a pull request waits for another one of the same vulnerability before a person is called (R-REMEDY-8).
 const GUARD_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
 pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
@@ -32,7 +32,7 @@ pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
     if draft.record.active_run.is_some() {
         return postpone(draft, "a remedy is under way");
     }
-    // Whom a definitive refusal did not convince, a second one will not (seed 002 §4).
+    // Whom a definitive refusal did not convince, a second one will not (R-REMEDY-6).
     let refused =
         draft.record.refused.as_ref().filter(|refused| Some(refused.strategy) == diagnosis.classification.strategy());
     if let Some(why) = refused.map(|refused| format!("{} was refused for good: {}", refused.strategy, refused.why)) {
@@ -58,7 +58,7 @@ fn postpone(mut draft: Draft<'_>, why: &str) -> Decision {
     draft.finish(Outcome::Applied, format!("no action: {why}"))
 }
 
-/// Close-and-reopen is destructive, so its guard comes before its claim (rule 18).
+/// Close-and-reopen is destructive, so its guard comes before its claim (R-REMEDY-8).
 fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
     if draft.record.vulnerability_id.is_none() {
         return escalate(
@@ -210,7 +210,7 @@ fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision
     draft.finish(Outcome::Applied, format!("escalated: {reason}"))
 }
 
-/// Observe mode: says what would be done, once for each change of mind, and does nothing (rule 20).
+/// Observe mode: says what would be done, once for each change of mind, and does nothing (R-OBSERVE-1).
 fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
     let text = format!("{what}. {}", comment::diagnosis(diagnosis));
     let decision = format!("{kind} {} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
@@ -257,7 +257,7 @@ pub(super) fn remedy_news(mut draft: Draft<'_>, run: &RunId, news: &RemedyNews) 
     }
 }
 
-/// CodeGenie has not opened a fresh pull request in time: it is asked once more, and then a person is (rule 18).
+/// CodeGenie has not opened a fresh pull request in time: it is asked once more, and then a person is (R-REMEDY-9).
 fn ask_once_more(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     if let Some(run) = &mut draft.record.active_run {
         run.asked_twice = true;
@@ -442,7 +442,7 @@ pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result
     Ok(())
 }
 
-/// A person's command opens a run too, but spends no budget (rule 19). What Suture was doing gives way.
+/// A person's command opens a run too, but spends no budget (R-BUDGET-9). What Suture was doing gives way.
 fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
     let Some(strategy) = asked.command.strategy() else { return };
     draft.give_back();

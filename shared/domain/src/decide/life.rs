@@ -1,5 +1,5 @@
 //! How pull requests begin, get new heads, change their description, and end. GitHub's terminal facts win over whatever the
-//! record says (rule 3).
+//! record says (R-STATE-6).
 
 use std::collections::BTreeMap;
 
@@ -125,7 +125,7 @@ pub(super) fn post_merge_verified(mut draft: Draft<'_>, watched_minutes: u32) ->
     draft.finish(Outcome::Applied, text)
 }
 
-/// Required contexts, without Policy Bot's own, which is a policy and never a check (rule 6), and without Suture's own, which
+/// Required contexts, without Policy Bot's own, which is a policy and never a check (R-SIGNAL-10), and without Suture's own, which
 /// says what Suture waits for.
 pub(super) fn required(policy: &Policy, contexts: &[String]) -> Vec<String> {
     let others = |name: &&String| !policy.is_policy_context(name) && !policy.is_own_check(name);
@@ -296,7 +296,7 @@ pub(super) fn merged(mut draft: Draft<'_>, by: Option<&str>, by_automerge_bot: b
     draft.finish(Outcome::Applied, format!("{kind}: {from} → MERGED"))
 }
 
-/// Exactly one of the two is logged for a merge (rule 3).
+/// Exactly one of the two is logged for a merge (R-STATE-7).
 pub(super) fn merge_kind(by_automerge_bot: bool) -> EventKind {
     if by_automerge_bot { EventKind::MergeSucceeded } else { EventKind::PrMerged }
 }

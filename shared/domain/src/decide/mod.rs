@@ -310,7 +310,7 @@ impl<'a> Draft<'a> {
     /// Changes the state. Progress counts from `at`, but never goes back.
     fn enter(&mut self, state: State, substatus: Option<Substatus>, at: Timestamp) {
         if self.record.state == State::NeedsIntervention {
-            // A person, or the truth, has taken it out: it begins afresh, except for what never resets (rule 4).
+            // A person, or the truth, has taken it out: it begins afresh, except for what never resets (R-STATE-9).
             self.record.retry_counts.reset_all();
             self.record.lifetime_remedies = 0;
         }
@@ -390,7 +390,7 @@ impl<'a> Draft<'a> {
         hop.into_iter().collect()
     }
 
-    /// A change the table does not allow: recorded, the state stays, and GitHub is asked at once (rule 1).
+    /// A change the table does not allow: recorded, the state stays, and GitHub is asked at once (R-STATE-5).
     fn anomaly(mut self, own: EventKind, implied: State, mut payload: Payload) -> Decision {
         let why = comment::invalid_transition(&self.record.id, self.record.state, implied, own);
         payload.anomaly = Some(why.clone());

@@ -1,5 +1,5 @@
 //! What checks and bots say about a commit: noted on the signals of that commit, then settled. A report on a commit that
-//! is history changes nothing (rule 5); one on a commit not announced yet is kept until the push arrives.
+//! is history changes nothing (R-SIGNAL-4); one on a commit not announced yet is kept until the push arrives.
 
 use crate::comment;
 use crate::decide::{Decision, Draft, Outcome, nothing};

@@ -1,6 +1,6 @@
-//! Trust but verify (seed §9 steps 3a and 3b): GitHub was asked, and the record follows. The snapshot's signals are noted
+//! Trust but verify (R-SWEEP-4, R-SWEEP-5): GitHub was asked, and the record follows. The snapshot's signals are noted
 //! like any report and go through the same derivation; only the way there is exempt from the table, since what was
-//! missed cannot be walked. A reading that says less than is known is no drift (rule 2).
+//! missed cannot be walked. A reading that says less than is known is no drift (R-SWEEP-6).
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -148,7 +148,7 @@ fn drift(mut draft: Draft<'_>, implied: Implied, moved: bool) -> Decision {
     draft.finish(Outcome::Applied, text)
 }
 
-/// Could not find out: the pull request comes back later, and later still if that goes on (rule 13).
+/// Could not find out: the pull request comes back later, and later still if that goes on (R-SWEEP-4).
 pub(super) fn skipped(mut draft: Draft<'_>, why: &str, until: Option<Timestamp>) -> Decision {
     if let Some(until) = until {
         draft.record.not_before = Some(until.max(draft.now));
@@ -159,7 +159,7 @@ pub(super) fn skipped(mut draft: Draft<'_>, why: &str, until: Option<Timestamp>)
     come_back(draft, visits, why)
 }
 
-/// Jenkins could not be asked. Counted apart from GitHub: the third time calls a person (rule 11).
+/// Jenkins could not be asked. Counted apart from GitHub: the third time calls a person (R-DIAG-16).
 pub(super) fn unanswered(mut draft: Draft<'_>, why: &str) -> Decision {
     draft.record.unanswered = draft.record.unanswered.saturating_add(1);
     let visits = draft.record.unanswered;

@@ -1,4 +1,4 @@
-//! The tables for what a sweep does beyond single pull requests (seed 004): what is under way at a time, the sentinel, the
+//! The tables for what a sweep does beyond single pull requests (R-COORD-1 to R-COORD-9): what is under way at a time, the sentinel, the
 //! status issue, the backlog. What writes to GitHub is off until it is configured.
 
 use serde::{Deserialize, Serialize};

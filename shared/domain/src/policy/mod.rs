@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_the_seeds_and_three_states_wait_for_nothing() {
+    fn default_thresholds_and_three_states_without_one() {
         let policy = Policy::default();
         let minutes: Vec<Option<i64>> =
             State::ALL.map(|state| policy.threshold(state).map(|threshold| threshold.as_secs() / 60)).into();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_are_the_seeds() {
+    fn default_budgets() {
         let mut policy = Policy::default();
         assert_eq!(Strategy::ALL.map(|strategy| policy.budget(strategy)), [3, 2, 2, 2, 2, 1, 1]);
         assert_eq!(policy.budgets.lifetime, 12);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_defaults_are_the_designs() {
+    fn other_defaults() {
         let policy = Policy::default();
         assert_eq!((policy.mode, policy.checks.behind), (Mode::Observe, Behind::Strict));
         assert!(policy.policy.extended_rules && policy.policy.approval_required.is_empty());

@@ -41,7 +41,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// The stable code, as the API answers it; the first four are the seed's.
+    /// The stable code, as the API answers it; R-RUN-9 names the first four.
     pub fn code(&self) -> &'static str {
         match self {
             Self::InvalidTransition { .. } => "RUN_INVALID_TRANSITION",

@@ -1,5 +1,5 @@
-//! The seven states of a run, which may follow which (seed 001 §1 and §2.1), and what is written down about each change
-//! (§2.2). The record that goes through them is in `run`.
+//! The seven states of a run, which may follow which (R-RUN-1), and what is written down about each change
+//! (R-RUN-2). The record that goes through them is in `run`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_the_seeds() {
+    fn run_table_allows_exactly_these_changes() {
         let table: Vec<String> =
             RunState::ALL.into_iter().map(|state| format!("{state} -> {}", state.next_names())).collect();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! What to do with a run that somebody left behind: its checkpoints, the resume tree (seed 001 §5.3) and the recovery
-//! of each state (§5.1, §5.4). Decisions only; who asks is the sweep, who resumes is the Car Bridge.
+//! What to do with a run that somebody left behind: its checkpoints, the resume tree (R-RUN-6) and the recovery
+//! of each state (R-RUN-3, R-RUN-4, R-RUN-7). Decisions only; who asks is the sweep, who resumes is the Car Bridge.
 //!
 //! A step is checkpointed twice: as pending *before* it touches anything outside, and as done or failed after.
 
@@ -167,7 +167,7 @@ impl Run {
         replay_from.map_or(ResumePlan::SkipTo(self.steps.len()), ResumePlan::Replay)
     }
 
-    /// The plan, if there is one to follow. Without any checkpoint nobody knows what was done (seed §5.4).
+    /// The plan, if there is one to follow. Without any checkpoint nobody knows what was done (R-RUN-7).
     fn usable_plan(&self) -> Result<ResumePlan, RunError> {
         if self.steps.is_empty() {
             let since = self.lease_until.unwrap_or(self.updated_at);
@@ -179,7 +179,7 @@ impl Run {
         }
     }
 
-    /// What to do with it now (seed §5.1).
+    /// What to do with it now.
     pub fn recover(&self, now: Timestamp) -> Recovery {
         if !self.is_due(now) {
             return Recovery::Leave;
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_recovers_as_the_seed_says_at_the_very_edge() {
+    fn each_state_recovers_from_exactly_its_deadline_on() {
         assert_eq!(pending().recover(at(59)), Recovery::Leave);
         assert_eq!(pending().recover(at(60)), Recovery::Resend);
 

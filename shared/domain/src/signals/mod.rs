@@ -1,4 +1,4 @@
-//! What is known about one head commit, and THE function that says which state it implies (rules 1, 2, 5 and 6).
+//! What is known about one head commit, and THE function that says which state it implies (R-SIGNAL-1 to R-SIGNAL-4).
 //! A webhook and a GitHub snapshot fill the same signals, so there is one derivation. Nothing here knows the state a
 //! record is in; how it gets from there to the implied one is in `transition`.
 
@@ -199,7 +199,7 @@ impl Signals {
 
     /// Notes all that GitHub shows, newest wins; what it shows of one and the same second overrules what events said of it.
     /// Reports older than `not_before` are left out: while a remedy runs, what was said before it began corrects nothing
-    /// (rule 2). Required checks always find room.
+    /// (R-SWEEP-6). Required checks always find room.
     pub fn note_all(
         &mut self,
         other: &Self,
@@ -264,7 +264,7 @@ impl Signals {
         }
     }
 
-    /// THE derivation: the furthest state whose requirements (seed §3) all hold. An early policy pass or approval waits
+    /// THE derivation: the furthest state whose requirements all hold (R-SIGNAL-1). An early policy pass or approval waits
     /// for green checks and counts when its turn comes.
     pub fn implied(&self, required: &[String]) -> Implied {
         if self.asked == Some(Asked::Branch) {
@@ -363,7 +363,7 @@ impl Signals {
                     self.asked = Some(Asked::Merge);
                 }
             }
-            // Waking the approver changes no state (seed §10), closing is a fact of its own.
+            // Waking the approver changes no state (R-REMEDY-2), closing is a fact of its own.
             Strategy::RetriggerApproverBot | Strategy::CloseAndReopen => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What checks and bots say about a commit, and which of two reports of one source is the newer one (rule 5). What all of
+//! What checks and bots say about a commit, and which of two reports of one source is the newer one (R-SIGNAL-3). What all of
 //! them together imply is in the parent module. Times are written as numbers: a record has a dozen of them, and is to fit
 //! into one kilobyte.
 
@@ -12,7 +12,7 @@ use crate::state::Substatus;
 /// Longest text kept of a report, in characters.
 pub(super) const MAX_TEXT: usize = 200;
 
-/// Check run or commit status. Both may report under one name, and then both must pass (rule 6).
+/// Check run or commit status. Both may report under one name, and then both must pass (R-SIGNAL-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckKind {
@@ -94,7 +94,7 @@ impl Renewal {
     }
 }
 
-/// Why a check failed, as classified when it arrived (rule 14).
+/// Why a check failed, as classified when it arrived (R-TRANSIENT-1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The transient rule that matched; none: persistent.

@@ -1,4 +1,4 @@
-//! Lives of pull requests as the seed tells them (§13, §16, §17), and what the rules of the design add: order does not
+//! Lives of pull requests from the first fact to the last (R-FLOW-1, R-FLOW-2, R-STATE, R-SIGNAL): order does not
 //! matter, terminal facts win, heads move, people step in.
 
 use super::world::{Tale, described, minutes, policy_says, run_of, sha, start, status_of};
@@ -11,7 +11,7 @@ use crate::snapshot::Life;
 use crate::state::{State, Strategy, Substatus};
 
 #[test]
-fn seed_16_the_happy_path() {
+fn pull_request_without_faults_goes_through_all_states() {
     let mut tale = Tale::opened();
     assert_eq!(tale.state(), State::Created);
     assert_eq!(tale.last().heads, [HeadChange::Current(sha('a'))]);
@@ -37,7 +37,7 @@ fn seed_16_the_happy_path() {
     assert_eq!(tale.record().ttl, Some(tale.now + minutes(24 * 60)));
     assert_eq!(tale.last().heads, [HeadChange::Superseded(sha('a'))]);
     assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::NoLongerOpen]);
-    // The seed skips POLICY_EVALUATING; the log shows the hop.
+    // No report said POLICY_EVALUATING; the log shows the hop all the same.
     assert_eq!(
         tale.kinds(),
         [
@@ -58,7 +58,7 @@ fn seed_16_the_happy_path() {
 }
 
 #[test]
-fn seed_17_a_transient_failure_heals() {
+fn transient_failure_is_rebuilt_and_its_budget_starts_over() {
     let mut tale = Tale::at(State::ChecksFailed);
     assert_eq!(tale.record().substatus, Some(Substatus::Transient));
     assert_eq!(tale.kinds().last(), Some(&EventKind::ChecksFailed));

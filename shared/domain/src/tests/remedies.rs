@@ -1,4 +1,4 @@
-//! Remedies from claim to end (rules 7 to 12, 18 to 20): what is claimed, proven, dropped or failed, what is given back,
+//! Remedies from claim to end (R-REMEDY, R-BUDGET, R-OBSERVE, R-CMD): what is claimed, proven, dropped or failed, what is given back,
 //! what escalates, and that every loop the budgets are there for comes to its end.
 
 use jiff::SignedDuration;
@@ -694,7 +694,7 @@ fn loop_ends(mut tale: Tale, mut round: impl FnMut(&mut Tale, u64)) -> (u32, Str
 }
 
 #[test]
-fn the_loops_of_rule_9_end() {
+fn loops_of_remedies_end_at_their_budgets() {
     // The checks keep failing transiently.
     let (claims, why) =
         loop_ends(Tale::at(State::ChecksFailed), |tale, n| tale.fail_again("build", Some("timeout"), 10 + n));
@@ -736,7 +736,7 @@ fn always_behind(checks: Verdict) -> (usize, String) {
         tale.news(RemedyNews::Accepted);
         tale.push(head, true);
         tale.pass(1);
-        // CHECKS_RUNNING restarts: seed §14 would reset here, and the loop would never end.
+        // CHECKS_RUNNING starts again: a reset here would let the loop go on for ever (R-BUDGET-3).
         tale.check("build", checks);
         tale.policy_bot(PolicyVerdict::Passed);
         let approval = approved(tale.now);

@@ -58,12 +58,12 @@ fn walkable(trigger: Trigger) -> bool {
     )
 }
 
-/// Seed §2, hop by hop, in the order it is written there.
+/// Every transition of the pipeline (R-STATE-3), in the order of a life.
 #[test]
-fn the_table_is_the_seeds() {
+fn run_table_allows_exactly_these_changes() {
     use State as S;
     use Trigger as T;
-    let seed = [
+    let listed = [
         (S::Created, T::ChecksBegin, S::ChecksRunning),
         (S::ChecksRunning, T::ChecksSucceed, S::ChecksPassed),
         (S::ChecksRunning, T::CheckFails, S::ChecksFailed),
@@ -78,14 +78,14 @@ fn the_table_is_the_seeds() {
         (S::Merging, T::BranchUpdated, S::ChecksRunning),
         (S::Merging, T::PrClosed, S::Closed),
     ];
-    for (from, trigger, to) in seed {
+    for (from, trigger, to) in listed {
         assert_eq!(next(from, trigger), Some(to), "{from} {trigger}");
     }
     // Of the triggers that signals pull, a live state answers to none but these.
     for from in S::ALL.into_iter().filter(|state| state.is_live()) {
         for trigger in T::ALL.into_iter().filter(|t| walkable(*t)) {
-            let listed = seed.iter().find(|(f, t, _)| (*f, *t) == (from, trigger)).map(|(_, _, to)| *to);
-            assert_eq!(next(from, trigger), listed, "{from} {trigger}");
+            let expected = listed.iter().find(|(f, t, _)| (*f, *t) == (from, trigger)).map(|(_, _, to)| *to);
+            assert_eq!(next(from, trigger), expected, "{from} {trigger}");
         }
     }
 }
@@ -137,7 +137,7 @@ fn intervention_is_left_by_the_fact_that_was_missing() {
 }
 
 #[test]
-fn a_hop_is_logged_under_the_seeds_name() {
+fn each_hop_is_logged_under_its_event_name() {
     let names: Vec<&str> = Trigger::ALL.into_iter().map(|trigger| trigger.event().name()).collect();
     assert_eq!(
         names,
@@ -210,7 +210,7 @@ fn render() -> String {
         let detail: Vec<String> = substatuses(state).iter().map(|sub| format!("`{sub}`")).collect();
         let _ = writeln!(page, "| `{state}` | {} | {stale} | {} |", waiting_for(state), detail.join(", "));
     }
-    page.push_str("\n## Diagram\n\nThe pipeline's own hops, as in seed §2; what applies to many states is in the table below.\n\n");
+    page.push_str("\n## Diagram\n\nThe pipeline's own hops; what applies to many states is in the table below.\n\n");
     page.push_str("```mermaid\nstateDiagram-v2\n    [*] --> CREATED\n");
     for state in State::ALL.into_iter().filter(|state| state.is_live()) {
         for trigger in Trigger::ALL.into_iter().filter(|t| walkable(*t)) {

@@ -1,5 +1,5 @@
 //! A pull request to play with: facts go in, the record and the log stay, time passes when told to. Tests read like the
-//! seed's scenarios.
+//! story of one pull request.
 
 use jiff::{SignedDuration, Timestamp};
 

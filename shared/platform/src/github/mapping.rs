@@ -1,5 +1,5 @@
 //! What GitHub's words mean in Suture's: conclusions, states, descriptions, labels. Whoever reads GitHub, by webhook or by
-//! asking, takes them from here, so that both say the same of the same thing (rule 2).
+//! asking, takes them from here, so that both say the same of the same thing (R-SIGNAL-1).
 
 use domain::policy::Policy;
 use domain::signals::{Check, CheckKind, Failure, PolicyReport, PolicyVerdict, Renewal, Verdict};

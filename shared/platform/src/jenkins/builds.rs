@@ -228,7 +228,7 @@ impl Jenkins {
         Ok(builds)
     }
 
-    /// What Jenkins says about the build of a head whose checks have been running for too long (rule 11).
+    /// What Jenkins says about the build of a head whose checks have been running for too long (R-DIAG-15).
     pub async fn build_of(&self, looking: &Looking<'_>) -> Build {
         self.look_for_build(looking).await.unwrap_or(Build::Unreachable)
     }

@@ -1,5 +1,5 @@
 //! From GitHub's answer to the domain's snapshot, in the same words as webhooks. What is incomplete or unknown is said to be
-//! so: nothing is guessed (rule 13).
+//! so: nothing is guessed (R-CLIENT-5).
 
 use std::collections::BTreeSet;
 
