@@ -1,6 +1,6 @@
 // The dashboard in a real browser, against the mock or against the admin function itself.
-//   node tests/page/page.mjs --mock --out DIR                        starts the mock itself; also empty, paused, broken installations
-//   node tests/page/page.mjs --base URL --key KEY --out DIR          a running admin function; the key is an operator's or an admin's
+//   node tests/dashboard/browser.mjs --mock --out DIR                        starts the mock itself; also empty, paused, broken installations
+//   node tests/dashboard/browser.mjs --base URL --key KEY --out DIR          a running admin function; the key is an operator's or an admin's
 //        [--pr owner/repo/42]   a pull request on which /rebuild is valid; otherwise one is looked for
 // It needs: some pull requests, at least one on which /rebuild is valid. /rebuild is really asked for; destructive commands are not.
 // Screenshots go to DIR. Exits 1 if anything is not as it should be. Tools come from scripts/browser-tools.
@@ -16,7 +16,7 @@ import { start } from './mock.mjs';
 
 const { values: given } = parseArgs({ options: { base: { type: 'string' }, key: { type: 'string' }, out: { type: 'string' }, pr: { type: 'string' }, mock: { type: 'boolean', default: false } } });
 if (!given.out || (!given.mock && !(given.base && given.key))) {
-  console.error('usage: page.mjs (--mock | --base URL --key KEY) --out DIR [--pr owner/repo/42]');
+  console.error('usage: browser.mjs (--mock | --base URL --key KEY) --out DIR [--pr owner/repo/42]');
   process.exit(2);
 }
 const MOST_BYTES = 60_000, PATIENCE_MS = 10_000, WHOLE_MS = 300_000;

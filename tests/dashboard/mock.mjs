@@ -1,5 +1,5 @@
 // A pretended admin API for working on the dashboard: serves the page with its Content-Security-Policy and answers the contract with
-// varied, made-up data. No dependencies:  node tests/page/mock.mjs [PORT]
+// varied, made-up data. No dependencies:  node tests/dashboard/mock.mjs [PORT]
 // Which installation answers depends on the key: mock-admin, mock-operator, mock-viewer (a busy one), mock-empty (new, observing),
 // mock-paused, mock-403, mock-429, mock-503. Every other key is refused.
 // `MOCK_FULL=1` fills every list to the contract's limit, to see the largest first view.

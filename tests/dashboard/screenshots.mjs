@@ -1,5 +1,5 @@
 // The pictures of docs/demo.md: the dashboard of a demo some seconds after it began.
-//   node tests/page/pictures.mjs --link http://127.0.0.1:PORT/#key=KEY --out DIR
+//   node tests/dashboard/screenshots.mjs --link http://127.0.0.1:PORT/#key=KEY --out DIR
 // `scripts/screenshots` starts the demo and calls this. Tools come from scripts/browser-tools.
 
 import { execFileSync } from 'node:child_process';
@@ -12,7 +12,7 @@ import { parseArgs } from 'node:util';
 
 const { values: given } = parseArgs({ options: { link: { type: 'string' }, out: { type: 'string' } } });
 if (!given.link || !given.out) {
-  console.error('usage: pictures.mjs --link URL#key=KEY --out DIR');
+  console.error('usage: screenshots.mjs --link URL#key=KEY --out DIR');
   process.exit(2);
 }
 const PATIENCE_MS = 90_000;
