@@ -485,7 +485,7 @@ if (options.mock) {
     await page.route('**/api/**', (route) => route.continue({ headers: { ...route.request().headers(), authorization: 'Bearer revoked' } }));
     await page.evaluate(() => document.activeElement.blur());
     await page.keyboard.press('r');
-    await waitFor('#sign-in-error', 'This key is not known');
+    await waitFor('#sign-in-error', 'Unknown API key');
     await page.unroute('**/api/**');
     await signIn('mock-admin');
     await waitFor('#explain');

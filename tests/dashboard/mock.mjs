@@ -37,9 +37,9 @@ const EXAMPLES = {
   MERGED: [['Merged by automerge-bot[bot].', 'None: the record is deleted in 21 h.', 190, false]],
   CLOSED: [['Closed by Suture: replaced by a fresh pull request.', 'None: the record is deleted in 9 h.', 880, false]],
   NEEDS_INTERVENTION: [
-    ['`unit tests` failed 3 times on this commit, each time in PaymentRoundingTest.roundsHalfEven: expected 10.01 but was 10.02. The rebuild budget is used up.', 'None until somebody pushes, comments `/resume`, or closes it.', 3 * 1440 + 250, false],
-    ['Policy Bot rejected it (OTHER_POLICY_FAILURE): a change to db/migrations needs a review by acme/data-owners.', 'None until the policy is met.', 15 * 60, false],
-    ['The branch conflicts with main in 4 files, and the budget for close-and-reopen is used up.', 'None until somebody resolves the conflicts.', 8 * 60 + 20, false],
+    ['`unit tests` failed 3 times on this commit, each time in PaymentRoundingTest.roundsHalfEven: expected 10.01 but was 10.02. The rebuild budget is used up.', 'Suture takes no action until somebody pushes, comments `/resume`, or closes it.', 3 * 1440 + 250, false],
+    ['Policy Bot rejected it (OTHER_POLICY_FAILURE): a change to db/migrations needs a review by acme/data-owners.', 'Suture takes no action until the policy is met.', 15 * 60, false],
+    ['The branch conflicts with main in 4 files, and the budget for close-and-reopen is used up.', 'Suture takes no action until somebody resolves the conflicts.', 8 * 60 + 20, false],
   ],
 };
 const SUBSTATUS = { CHECKS_FAILED: ['TRANSIENT', 'PERSISTENT'], POLICY_FAILED: ['SOD_FAILURE'], CLOSED: ['REPLACED', 'ABANDONED'] };
@@ -64,7 +64,7 @@ function installation(startedAt) {
     for (let n = 0; n < counts[state]; n++) {
       const examples = EXAMPLES[state];
       add(state, examples[n % examples.length], REPOS[i++ % REPOS.length], state === 'CHECKS_RUNNING' && n === 7 ? { draft: true, stale: false, why: 'It is a draft: recorded, never remedied.' }
-        : state === 'POLICY_PASSED' && n === 2 ? { held: true, why: 'Held by ana: waits for the release freeze to end.', next: 'None until `/resume`: Suture records events only.' }
+        : state === 'POLICY_PASSED' && n === 2 ? { held: true, why: 'Held by ana: waits for the release freeze to end.', next: 'Suture takes no action until `/resume`.' }
           : state === 'APPROVED' && n === 0 ? { active_run: { id: 'run-7f31c0', strategy: 'branch_update', since: iso(startedAt - 2 * MINUTE), accepted: true } } : {});
     }
   }
@@ -90,7 +90,7 @@ function details(pr, at, startedAt) {
     log(start + 15 * MINUTE, 'CHECKS_FAILED', 'jenkins', 'CHECKS_RUNNING', 'CHECKS_FAILED', '`unit tests` failed, transient by rule `agent lost`: Unexpected termination of the channel', { name: 'unit tests' });
     log(start + 46 * MINUTE, 'REMEDIATION_REBUILD', 'reconciler', null, null, 'Rule 3 (CHECKS FAILED — TRANSIENT): rebuild, 1 of 3', { run: `run-${pr.number}a` });
     log(start + 46.2 * MINUTE, 'REMEDIATION_ACCEPTED', 'command-queue', 'CHECKS_FAILED', 'CHECKS_RUNNING', 'Jenkins accepted it: queue item 8841', { run: `run-${pr.number}a` });
-    log(start + 55 * MINUTE, 'REMEDIATION_TERMINAL_STATES', 'jenkins', null, null, 'rebuild is proven by CHECKS_STARTED', { run: `run-${pr.number}a` });
+    log(start + 55 * MINUTE, 'REMEDIATION_ENDED', 'jenkins', null, null, 'rebuild is proven by CHECKS_STARTED', { run: `run-${pr.number}a` });
     run(`run-${pr.number}a`, 'rebuild', start + 46 * MINUTE, 'completed');
   }
   if (pr.state === 'NEEDS_INTERVENTION') {
@@ -226,7 +226,7 @@ export function handler() {
   function respond(method, url, key, body, idempotencyKey) {
     const now = Date.now(), [, , ...at] = url.pathname.split('/').map(decodeURIComponent), problem = (status, code, detail, after) => [status, { type: 'about:blank', title: code, status, code, detail }, after];
     if (failingKeys[key]) return problem(...failingKeys[key]);
-    if (!keys[key]) return problem(401, 'UNAUTHENTICATED', 'This key is not known. It may have been replaced; ask whoever runs Suture for a new one.');
+    if (!keys[key]) return problem(401, 'UNAUTHENTICATED', 'Unknown API key. It may have been rotated; ask an administrator for a new one.');
     const [system, role] = keys[key], rank = RANKS.indexOf(role), need = (least) => rank < least && problem(403, 'FORBIDDEN', `This needs the role ${RANKS[least]}; yours is ${role}.`);
     if (idempotencyKey && replays.has(idempotencyKey)) return replays.get(idempotencyKey);
     const path = at.join('/');

@@ -268,7 +268,7 @@ function drawControls(o) {
       pairs(s.dispatched) && ` Dispatched: ${pairs(s.dispatched)}.`, pairs(s.skipped) && ` Skipped: ${pairs(s.skipped)}.`, s.partial && ' The sweep reached its time limit; the rest is still due.',
       s.errors.length > 0 && h('span.alert', ` ${plural(s.errors.length, 'error')}: ${s.errors[0]}`)] : 'No sweep yet. The schedule starts one every minute.',
       hasRole('operator') && button('sweep', 'Sweep now')),
-    block('Dead-letter queue', !o.dlq ? 'Unknown: the queue could not be read.' : o.dlq.messages ? `${plural(o.dlq.messages, 'message')} failed and wait here.` : 'Empty.',
+    block('Dead-letter queue', !o.dlq ? 'Unknown: the queue could not be read.' : o.dlq.messages ? `${plural(o.dlq.messages, 'failed message')}.` : 'Empty.',
       hasRole('admin') && o.dlq && h('a', { href: '#/dlq' }, 'Show messages')));
 }
 

@@ -166,7 +166,7 @@ function drawChecks(s) {
 
 function drawBudgets(s) {
   const row = (name, { used, max }) => h('tr', { key: name }, h('th', { scope: 'row' }, name),
-    h('td.chart-cell', chart('svg', 100, 10, rect('rect.chart-range', 0, 0, 100, 10), rect(`rect.${used >= max ? 'bad' : 'mid'}`, 0, 0, max ? Math.min(100, (used / max) * 100) : 0, 10))), h('td.num', `${used} of ${max}`));
+    h('td.chart-cell', chart('svg', 100, 10, rect('rect.chart-range', 0, 0, 100, 10), rect(`rect.${used >= max ? 'bad' : 'chart-value'}`, 0, 0, max ? Math.min(100, (used / max) * 100) : 0, 10))), h('td.num', `${used} of ${max}`));
   return scrollTable('Budgets', ['Remedy', h('span.screen-reader-only', 'Chart'), 'Used'], [...s.budgets.map((one) => row(labelOf(one.strategy), one)), row('All remedies together', s.lifetime)]);
 }
 
@@ -217,7 +217,7 @@ function drawInsights() {
     pageTitle('Threshold and rule suggestions'),
     h('p.intro', { key: 'lead' }, `Computed from the events of the last ${days} days.${partial ? ` ${partial}` : ''}`),
     section('advice', 'Suggested changes', advice.length ? h('ul', advice.map((text) => h('li', { key: text }, richText(text)))) : h('p.empty', 'No changes suggested: the thresholds fit the measured times, and no rule retries failures that repeat identically.')),
-    section('state-times', 'Time in each state', known.length ? scrollTable('Time in each state', ['State', 'Repository', 'Visits', 'Without Suture', 'Median', 'p95', 'p99', 'Threshold', 'Suggested'], known.map((one) => h('tr', { key: `${one.repo}${one.state}` },
+    section('state-times', 'Time in each state', known.length ? scrollTable('Time in each state', ['State', 'Repository', 'Visits', 'Without remedy', 'Median', 'p95', 'p99', 'Threshold', 'Suggested'], known.map((one) => h('tr', { key: `${one.repo}${one.state}` },
       head(labelOf(one.state)), h('td', one.repo ? shortRepo(one.repo) : 'all'), num(one.count, one.by_itself, duration(one.p50_secs), duration(one.p95_secs), duration(one.p99_secs), `${one.configured_minutes} min`, one.suggested_minutes == null ? '–' : `${one.suggested_minutes} min`)))) : h('p.empty', 'No pull request changed its state.'),
     h('p.muted', formulas[0])),
     section('lost-webhooks', 'Lost webhooks', webhooks.length ? scrollTable('Lost webhooks', ['Event', 'Received', 'Lost', 'Loss rate'], webhooks.map((one) => h('tr', { key: one.kind },
