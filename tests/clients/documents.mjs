@@ -5,9 +5,9 @@ import { readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-const [truth, ...files] = process.argv.slice(2);
-const require = createRequire(join(truth, 'package.json'));
-const { validate } = await import(pathToFileURL(join(truth, 'node_modules/@octokit/graphql-schema/index.js')));
+const [schemas, ...files] = process.argv.slice(2);
+const require = createRequire(join(schemas, 'package.json'));
+const { validate } = await import(pathToFileURL(join(schemas, 'node_modules/@octokit/graphql-schema/index.js')));
 const { parse } = require('graphql');
 const MOST_NODES = 500_000;
 // `nodes(ids:)` takes a hundred at most.

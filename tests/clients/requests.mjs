@@ -4,11 +4,11 @@ import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const [truth, recorded] = process.argv.slice(2);
-const require = createRequire(join(truth, 'package.json'));
+const [schemas, recorded] = process.argv.slice(2);
+const require = createRequire(join(schemas, 'package.json'));
 const Ajv = require('ajv');
 const description = JSON.parse(
-  readFileSync(join(truth, 'node_modules/@octokit/openapi/generated/api.github.com.deref.json')),
+  readFileSync(join(schemas, 'node_modules/@octokit/openapi/generated/api.github.com.deref.json')),
 );
 const ajv = new Ajv({ strict: false, allErrors: true, validateFormats: false, coerceTypes: false });
 const asText = new Ajv({ strict: false, allErrors: true, validateFormats: false, coerceTypes: true });
