@@ -201,5 +201,5 @@ fn every_document_is_valid_by_githubs_schema() {
     std::fs::write(&wrong, text).unwrap();
     let complaints = complaints("documents.mjs", std::slice::from_ref(&wrong));
     std::fs::remove_file(&wrong).unwrap();
-    assert!(complaints.contains("nope") && complaints.contains("commits asks for 200"), "{complaints}");
+    assert!(complaints.contains("nope") && complaints.contains("commits requests 200"), "{complaints}");
 }
