@@ -1,4 +1,4 @@
-//! The one table: what was measured, of Suture and beside it, what must hold, and whether it does.
+//! The result table: each measurement of Suture and of what it is compared with, its target, and whether the target is met.
 
 use platform::store::Spending;
 
@@ -117,7 +117,7 @@ impl Table {
                 life.webhooks, life.store_requests, life.units, life.sweeps_that_saw_it, life.github_requests
             );
             let money = format!("${:.2} per million webhooks", life.dollars_per_million);
-            self.row(format!("a life, {} ({} min)", life.name, life.minutes), shown, money, "", None);
+            self.row(format!("a pull request, {} ({} min)", life.name, life.minutes), shown, money, "", None);
         }
         let shown = format!("{} requests, {:.1} units", idle.requests, idle.units);
         self.row("a sweep with nothing due", shown, format!("${monthly:.2} a month, every minute"), "", None);
@@ -125,7 +125,7 @@ impl Table {
 
     /// As Markdown.
     pub(crate) fn text(&self) -> String {
-        let mut text = String::from("\n| what | Suture | beside it | target | holds |\n|---|---|---|---|---|\n");
+        let mut text = String::from("\n| what | Suture | compared with | target | met |\n|---|---|---|---|---|\n");
         for row in &self.rows {
             text.push_str(&format!("| {} |\n", row.join(" | ")));
         }

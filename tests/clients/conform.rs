@@ -13,15 +13,15 @@ use tests::{pr, sha, start};
 
 use crate::stage::{Made, app, made, says, token};
 
-/// Where `scripts/fetch-github-truth` has put what GitHub publishes.
-fn truth() -> PathBuf {
-    let set = std::env::var_os("SUTURE_GITHUB_TRUTH").map(PathBuf::from);
+/// Folder in which `scripts/fetch-github-schemas` installs GitHub's published API schemas.
+fn schemas() -> PathBuf {
+    let set = std::env::var_os("SUTURE_GITHUB_SCHEMAS").map(PathBuf::from);
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let folder = set.or_else(|| Some(cache.or(home)?.join("suture/github-truth"))).expect("a home folder");
+    let folder = set.or_else(|| Some(cache.or(home)?.join("suture/github-schemas"))).expect("a home folder");
     assert!(
         folder.join("complete").exists(),
-        "what GitHub publishes about its API is not in {}: run scripts/fetch-github-truth",
+        "GitHub's API schemas are missing in {}: run scripts/fetch-github-schemas",
         folder.display()
     );
     folder
@@ -30,7 +30,7 @@ fn truth() -> PathBuf {
 /// Runs one of the scripts beside this file and answers what it complains about.
 fn complaints(script: &str, files: &[PathBuf]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
-    let run = Command::new("node").arg(script).arg(truth()).args(files).output().expect("node runs");
+    let run = Command::new("node").arg(script).arg(schemas()).args(files).output().expect("node runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     String::from_utf8(run.stdout).expect("text")
 }
@@ -201,5 +201,5 @@ fn every_document_is_valid_by_githubs_schema() {
     std::fs::write(&wrong, text).unwrap();
     let complaints = complaints("documents.mjs", std::slice::from_ref(&wrong));
     std::fs::remove_file(&wrong).unwrap();
-    assert!(complaints.contains("nope") && complaints.contains("commits asks for 200"), "{complaints}");
+    assert!(complaints.contains("nope") && complaints.contains("commits requests 200"), "{complaints}");
 }

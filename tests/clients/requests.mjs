@@ -1,14 +1,15 @@
-// Holds recorded requests against GitHub's OpenAPI description: path, method, query and body. Usage: node requests.mjs TRUTH
-// REQUESTS.json, where REQUESTS is a list of {method, path, query, body}. Prints what does not conform, one per line.
+// Validates recorded requests against GitHub's OpenAPI description: path, method, query and body. Usage: node requests.mjs SCHEMAS
+// REQUESTS.json, where SCHEMAS is the folder of scripts/fetch-github-schemas and REQUESTS a list of {method, path, query, body}. Prints one
+// violation per line.
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const [truth, recorded] = process.argv.slice(2);
-const require = createRequire(join(truth, 'package.json'));
+const [schemas, recorded] = process.argv.slice(2);
+const require = createRequire(join(schemas, 'package.json'));
 const Ajv = require('ajv');
 const description = JSON.parse(
-  readFileSync(join(truth, 'node_modules/@octokit/openapi/generated/api.github.com.deref.json')),
+  readFileSync(join(schemas, 'node_modules/@octokit/openapi/generated/api.github.com.deref.json')),
 );
 const ajv = new Ajv({ strict: false, allErrors: true, validateFormats: false, coerceTypes: false });
 const asText = new Ajv({ strict: false, allErrors: true, validateFormats: false, coerceTypes: true });
@@ -16,7 +17,7 @@ const asText = new Ajv({ strict: false, allErrors: true, validateFormats: false,
 const templates = Object.keys(description.paths).map((path) => ({ path, parts: path.split('/') }));
 const isVariable = (part) => part.startsWith('{');
 
-// GitHub's own order: what is written out goes before what is variable.
+// As on GitHub, literal path segments take precedence over variables.
 function templateOf(path) {
   const parts = path.split('/');
   const fits = ({ parts: known }) =>
@@ -25,61 +26,61 @@ function templateOf(path) {
   return templates.filter(fits).sort((a, b) => variables(a) - variables(b))[0];
 }
 
-// OpenAPI 3.0 says `nullable` where JSON Schema has a type, also beside `oneOf`, where validators do not look for it.
-function plain(schema) {
-  if (Array.isArray(schema)) return schema.map(plain);
+// Converts `nullable` of OpenAPI 3.0 into JSON Schema. Validators ignore it beside `oneOf`.
+function toJsonSchema(schema) {
+  if (Array.isArray(schema)) return schema.map(toJsonSchema);
   if (!schema || typeof schema !== 'object') return schema;
   const { nullable, example, examples, ...rest } = schema;
-  const inner = Object.fromEntries(Object.entries(rest).map(([name, value]) => [name, name === 'enum' ? value : plain(value)]));
+  const inner = Object.fromEntries(Object.entries(rest).map(([name, value]) => [name, name === 'enum' ? value : toJsonSchema(value)]));
   return nullable === true ? { anyOf: [{ type: 'null' }, inner] } : inner;
 }
 
 function conforms(validator, schema, value) {
-  const validate = validator.compile(plain(schema));
+  const validate = validator.compile(toJsonSchema(schema));
   return validate({ value }) ? [] : validate.errors.map((error) => `${error.instancePath} ${error.message}`);
 }
 const boxed = (schema) => ({ type: 'object', properties: { value: schema } });
 
-// The description leaves bodies open; a field GitHub does not name is a mistake all the same.
-function named(schema) {
+// The description allows additional fields in bodies; a field that it does not name is a violation here.
+function fieldNames(schema) {
   const alternatives = [...(schema.oneOf ?? []), ...(schema.anyOf ?? []), ...(schema.allOf ?? [])];
-  return new Set([...Object.keys(schema.properties ?? {}), ...alternatives.flatMap((one) => [...named(one)])]);
+  return new Set([...Object.keys(schema.properties ?? {}), ...alternatives.flatMap((one) => [...fieldNames(one)])]);
 }
 
 function check({ method, path, query, body }) {
   const template = templateOf(path);
   const operation = template && description.paths[template.path][method.toLowerCase()];
   if (!operation) return ['no such operation'];
-  const wrong = [];
+  const violations = [];
   const parameters = operation.parameters ?? [];
   const given = path.split('/');
   template.parts.forEach((part, n) => {
     if (!isVariable(part)) return;
     const parameter = parameters.find((one) => one.in === 'path' && `{${one.name}}` === part);
-    if (!parameter) return wrong.push(`${part} is not described`);
+    if (!parameter) return violations.push(`${part} is not described`);
     const value = decodeURIComponent(given[n]);
-    wrong.push(...conforms(asText, boxed(parameter.schema), value).map((why) => `${part}:${why}`));
+    violations.push(...conforms(asText, boxed(parameter.schema), value).map((why) => `${part}:${why}`));
   });
   for (const [name, value] of new URLSearchParams(query)) {
     const parameter = parameters.find((one) => one.in === 'query' && one.name === name);
-    if (!parameter) wrong.push(`query ${name} is not described`);
-    else wrong.push(...conforms(asText, boxed(parameter.schema), value).map((why) => `query ${name}:${why}`));
+    if (!parameter) violations.push(`query ${name} is not described`);
+    else violations.push(...conforms(asText, boxed(parameter.schema), value).map((why) => `query ${name}:${why}`));
   }
   for (const { name } of parameters.filter((one) => one.in === 'query' && one.required)) {
-    if (!new URLSearchParams(query).has(name)) wrong.push(`query ${name} is missing`);
+    if (!new URLSearchParams(query).has(name)) violations.push(`query ${name} is missing`);
   }
   const schema = operation.requestBody?.content?.['application/json']?.schema;
   if (body === null) {
-    if (operation.requestBody?.required) wrong.push('the body is missing');
+    if (operation.requestBody?.required) violations.push('the body is missing');
   } else if (!schema) {
-    wrong.push('a body is not described');
+    violations.push('a body is not described');
   } else {
-    wrong.push(...conforms(ajv, boxed(schema), body).map((why) => `body:${why}`));
-    const known = named(schema);
+    violations.push(...conforms(ajv, boxed(schema), body).map((why) => `body:${why}`));
+    const known = fieldNames(schema);
     const fields = body && typeof body === 'object' && !Array.isArray(body) ? Object.keys(body) : [];
-    if (known.size > 0) wrong.push(...fields.filter((name) => !known.has(name)).map((name) => `body has ${name}`));
+    if (known.size > 0) violations.push(...fields.filter((name) => !known.has(name)).map((name) => `body has ${name}`));
   }
-  return wrong;
+  return violations;
 }
 
 const requests = JSON.parse(readFileSync(recorded));

@@ -1,5 +1,5 @@
 //! The dashboard in a real browser, on the real functions and what the demo brings about: signed in, looked at, a pull request
-//! opened, `/rebuild` asked for and seen queued. What `tests/page` asserts, and its screenshots, are there.
+//! opened, `/rebuild` asked for and seen queued. `tests/dashboard` has the assertions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ fn people_see_the_real_thing_in_a_browser() {
             .find(|one| one["why"].as_str().is_some_and(|why| why.contains("fail")))?;
         Some((one["repo"].as_str()?.to_owned(), one["number"].as_u64()?))
     });
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("page/page.mjs");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboard/browser.mjs");
     let looked = Command::new("node")
         .arg(script)
         .args(["--base", &format!("http://{}", up.address), "--key", &up.key, "--pr", &format!("{repo}/{number}")])

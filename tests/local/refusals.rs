@@ -36,7 +36,7 @@ fn a_port_that_is_taken() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_or_is_in_use_or_is_anothers() {
+fn unwritable_locked_or_foreign_data_directory_is_refused() {
     let folder = Folder::new();
     let file = folder.path().join("file");
     std::fs::write(&file, "").expect("a file");

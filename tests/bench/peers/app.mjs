@@ -1,5 +1,5 @@
-// The peer in JavaScript: an ordinary Probot app with the AWS SDK, as a team would write it. Dedupe by delivery id, the pull
-// request's state, the event; the events and actions it listens to are those that Suture does something about.
+// The JavaScript program that the benchmarks compare Suture with: an ordinary Probot app with the AWS SDK. It deduplicates by delivery id
+// and stores the state of the pull request and the event. It handles the same events and actions as Suture.
 import { ConditionalCheckFailedException, DynamoDBClient, PutItemCommand, UpdateItemCommand } from "@aws-sdk/client-dynamodb";
 
 const dynamodb = new DynamoDBClient({});
@@ -8,7 +8,7 @@ const NINETY_DAYS = 90 * 24 * 3600;
 
 const numberOf = (pulls) => (pulls.length ? pulls[0].number : undefined);
 
-/** Which pull request, its head, what its state is now, and when. */
+/** Returns the number of the pull request, its head, its state, and the time. */
 function subject(name, payload) {
   switch (name) {
     case "pull_request": {

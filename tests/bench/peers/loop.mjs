@@ -1,5 +1,5 @@
-// Lambda's own loop around Probot, without anything of Lambda's: asks for an event, answers, asks again. What is done with an
-// event is what Probot's own adapter for Lambda does with it.
+// A minimal Lambda runtime for Probot: fetches an event, sends the response, repeats. It passes an event to Probot as Probot's Lambda
+// adapter does.
 import http from "node:http";
 import { createProbot } from "probot";
 import app from "./app.mjs";

@@ -1,4 +1,4 @@
-"""Lambda's own loop around the handler, without anything of Lambda's: asks for an event, answers, asks again."""
+"""A minimal Lambda runtime for the handler: fetches an event, sends the response, repeats."""
 
 import http.client
 import json

@@ -1,6 +1,6 @@
-"""The peer in Python: a webhook function as a team would write it with Powertools' idempotency and boto3. Signature, dedupe by
-delivery id, the pull request's state, the event; the events and actions it listens to are those that Suture does something
-about. Production settings: one line of log for each event, no debugging."""
+"""The Python program that the benchmarks compare Suture with: a webhook function with Powertools' idempotency and boto3. It verifies the
+signature, deduplicates by delivery id and stores the state of the pull request and the event. It handles the same events and
+actions as Suture, with production settings: one log line per event, no debugging."""
 
 import hashlib
 import hmac
@@ -22,7 +22,7 @@ deliveries = DynamoDBPersistenceLayer(table_name=os.environ["DELIVERIES_TABLE"],
 once = IdempotencyConfig(event_key_jmespath="id", expires_after_seconds=90 * 24 * 3600)
 SECRET = os.environ["WEBHOOK_SECRET"].encode()
 STATE, EVENTS = os.environ["STATE_TABLE"], os.environ["EVENTS_TABLE"]
-LISTENED = {
+HANDLED = {
     "pull_request": {
         "opened", "reopened", "synchronize", "closed", "edited", "labeled", "unlabeled", "ready_for_review",
         "converted_to_draft",
@@ -34,7 +34,7 @@ LISTENED = {
 
 
 def subject(name, payload):
-    """Which pull request, its head, what its state is now, and when."""
+    """Returns the number of the pull request, its head, its state, and the time."""
     if name == "pull_request":
         pull = payload["pull_request"]
         state = "merged" if pull.get("merged") else pull["state"]
@@ -91,7 +91,7 @@ def handler(event, context):
         logger.warning("signature mismatch", delivery=headers.get("x-github-delivery"))
         return answer(401, {"message": "signature mismatch"})
     name, payload = headers["x-github-event"], json.loads(body)
-    if payload.get("action") not in LISTENED.get(name, ()):
+    if payload.get("action") not in HANDLED.get(name, ()):
         return answer(200, {"status": "ignored"})
     once.register_lambda_context(context)
     recorded = record(delivery={"id": headers["x-github-delivery"], "name": name}, payload=payload)

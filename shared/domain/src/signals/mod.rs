@@ -1031,7 +1031,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_anothers_reports_are_noted_and_the_newest_win() {
+    fn note_all_takes_over_every_newer_report() {
         let theirs = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
         let mut mine = Signals::default();
         assert_eq!(mine.note_all(&theirs, LIMIT, &[], None), Noted::Changed);
