@@ -1,5 +1,5 @@
-//! docs/operations.md and docs/setup.md against the code: every knob, parameter, variable, alarm and secret is there, with its
-//! default where it has a short one, and nothing is there that is not.
+//! Compares docs/settings.md, docs/operations.md and docs/setup.md with the code: every setting, parameter, variable, alarm and secret
+//! is listed, with its default where that is short, and nothing else is.
 
 use std::collections::BTreeSet;
 
@@ -28,42 +28,47 @@ fn section<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     text.split(from).nth(1).unwrap_or_else(|| panic!("no {from}")).split(to).next().unwrap()
 }
 
-/// Every field of suture.toml, by its schema; tables of rules by name count once.
-fn knobs() -> BTreeSet<String> {
-    let schema: Value = serde_json::from_str(&document("suture.schema.json")).unwrap();
-    let resolve = |value: &Value| -> Value {
-        match value["$ref"].as_str() {
-            Some(reference) => schema["$defs"][reference.rsplit('/').next().unwrap()].clone(),
-            None => value.clone(),
-        }
-    };
-    let mut knobs = BTreeSet::new();
-    for (name, value) in schema["properties"].as_object().unwrap() {
-        let section = resolve(value);
-        match section["properties"].as_object() {
-            Some(fields) => knobs.extend(fields.keys().map(|field| format!("{name}.{field}"))),
-            None if section["additionalProperties"].is_object() => _ = knobs.insert(format!("{name}.*")),
-            None => _ = knobs.insert(name.clone()),
+/// Every setting of suture.toml, by its schema, such as `budgets.rebuild`; rules that a file names itself are listed as `transient.*`.
+fn settings() -> BTreeSet<String> {
+    fn add(schema: &Value, name: &str, value: &Value, settings: &mut BTreeSet<String>) {
+        let definition = match value["$ref"].as_str() {
+            Some(reference) => &schema["$defs"][reference.rsplit('/').next().unwrap()],
+            None => value,
+        };
+        match definition["properties"].as_object() {
+            Some(fields) => {
+                for (field, value) in fields {
+                    let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
+                    add(schema, &name, value, settings);
+                }
+            }
+            None if definition["additionalProperties"].is_object() => _ = settings.insert(format!("{name}.*")),
+            None => _ = settings.insert(name.to_owned()),
         }
     }
-    knobs
+    let schema: Value = serde_json::from_str(&document("suture.schema.json")).unwrap();
+    let mut settings = BTreeSet::new();
+    add(&schema, "", &schema, &mut settings);
+    settings
 }
 
 #[test]
-fn every_knob_is_described_and_every_described_knob_exists() {
-    let text = document("operations.md");
-    let described: BTreeSet<String> =
-        rows(section(&text, "## Knobs", "Parameters of the stack")).into_iter().flat_map(|(names, _)| names).collect();
-    assert_eq!(described, knobs());
+fn settings_document_lists_every_setting() {
+    let text = document("settings.md");
+    let described: BTreeSet<String> = rows(section(&text, "## suture.toml", "## Stack parameters"))
+        .into_iter()
+        .flat_map(|(names, _)| names)
+        .collect();
+    assert_eq!(described, settings());
 }
 
 #[test]
-fn the_defaults_that_are_given_are_the_defaults() {
-    let text = document("operations.md");
+fn settings_document_gives_the_defaults() {
+    let text = document("settings.md");
     let sample = std::fs::read_to_string(root().join("suture.toml")).unwrap();
-    for (names, default) in rows(section(&text, "## Knobs", "Parameters of the stack")) {
+    for (names, default) in rows(section(&text, "## suture.toml", "## Stack parameters")) {
         let Some(value) = default.strip_prefix('`').and_then(|value| value.strip_suffix('`')) else { continue };
-        let config = names[0].split_once('.').map_or_else(
+        let config = names[0].rsplit_once('.').map_or_else(
             || format!("{} = {value}", names[0]),
             |(table, field)| format!("[{table}]\n{field} = {value}"),
         );
@@ -74,9 +79,9 @@ fn the_defaults_that_are_given_are_the_defaults() {
 }
 
 #[test]
-fn every_parameter_of_the_stack_is_described_with_its_default() {
-    let text = document("operations.md");
-    let rows = rows(section(&text, "Parameters of the stack", "The variables they become"));
+fn settings_document_lists_every_stack_parameter() {
+    let text = document("settings.md");
+    let rows = rows(section(&text, "## Stack parameters", "## Environment variables"));
     let parameters = template()["Parameters"].as_object().unwrap();
     let described: BTreeSet<&str> = rows.iter().flat_map(|(names, _)| names.iter().map(String::as_str)).collect();
     assert_eq!(described, parameters.keys().map(String::as_str).collect::<BTreeSet<_>>());
@@ -101,8 +106,8 @@ fn variables(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_variable_is_described_and_given_by_the_template() {
-    let described = variables(section(&document("operations.md"), "The variables they become", "## Metrics"));
+fn settings_document_and_template_have_the_same_variables() {
+    let described = variables(section(&document("settings.md"), "## Environment variables", "\n## "));
     let mut code = String::new();
     for path in [
         "shared/platform/src/aws.rs",
@@ -122,7 +127,7 @@ fn every_variable_is_described_and_given_by_the_template() {
 }
 
 #[test]
-fn every_secret_is_a_field_of_the_set_up() {
+fn setup_document_lists_every_secret() {
     let fields: BTreeSet<String> = rows(section(&document("setup.md"), "## 2. The secret", "```sh"))
         .into_iter()
         .flat_map(|(names, _)| names)
@@ -141,7 +146,7 @@ fn every_secret_is_a_field_of_the_set_up() {
 }
 
 #[test]
-fn every_alarm_is_described() {
+fn operations_document_describes_every_alarm() {
     let text = document("operations.md");
     let alarms = section(&text, "## Alarms", "## Unblocking");
     let resources = template()["Resources"].as_object().unwrap();

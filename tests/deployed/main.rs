@@ -5,8 +5,10 @@
 
 mod app;
 mod cost;
+mod data_model;
 mod documents;
 mod events;
+mod requirements;
 mod secrets;
 mod stack;
 mod story;
