@@ -134,11 +134,11 @@ async fn once<S: Store, O: Outlets>(
     };
     let identity = Named { seed: key.as_str().to_owned(), at: claim.first_at() };
     match work(identity).await {
-        Ok(answer) => {
-            let response = idempotency::Response { status: answer.status.as_u16(), body: answer.body.clone() };
+        Ok(replayable) => {
+            let response = idempotency::Response { status: replayable.status.as_u16(), body: replayable.body.clone() };
             // The work is done even if the response cannot be stored; a repetition with this key has the same effect.
             let _ = idempotency::complete(store, claim, response, admin.api.now()).await;
-            Ok(answer.response())
+            Ok(replayable.response())
         }
         Err(problem) => {
             let _ = idempotency::fail(store, claim, problem.code, admin.api.now()).await;

@@ -46,20 +46,20 @@ struct Detail {
     requested_by: Option<String>,
 }
 
-pub fn wish_of(event: Value, moment: &Moment<'_>) -> Result<Wish, Unclear> {
+pub fn wish_of(event: Value, invocation: &Moment<'_>) -> Result<Wish, Unclear> {
     let event: Option<Map<String, Value>> = read(event)?;
     let mut event = event.unwrap_or_default();
     match read::<Option<String>>(event.get("detail-type").cloned().unwrap_or_default())?.as_deref() {
         Some("ReconcileRequested") => {
             // The AWS type requires `source`. It is not used here, and manual invocations omit it.
             event.insert("source".to_owned(), Value::String(String::new()));
-            requested(read(Value::Object(event))?, moment)
+            requested(read(Value::Object(event))?, invocation)
         }
         Some("Scheduled Event") | None => {
             let tick: Tick = read(Value::Object(event))?;
             let slot = tick.slot.or(tick.time).and_then(|slot| slot.parse::<Timestamp>().ok());
             let schedule = tick.schedule.unwrap_or_else(|| SCHEDULE.to_owned());
-            Ok(Wish::scheduled(&schedule, slot.unwrap_or(moment.now), moment.request))
+            Ok(Wish::scheduled(&schedule, slot.unwrap_or(invocation.now), invocation.request))
         }
         Some(other) => Err(Unclear::Unknown(other.to_owned())),
     }
@@ -69,7 +69,7 @@ fn read<T: for<'de> Deserialize<'de>>(json: Value) -> Result<T, Unclear> {
     serde_json::from_value(json).map_err(|error| Unclear::Malformed(error.to_string()))
 }
 
-fn requested(event: EventBridgeEvent<Option<Detail>>, moment: &Moment<'_>) -> Result<Wish, Unclear> {
+fn requested(event: EventBridgeEvent<Option<Detail>>, invocation: &Moment<'_>) -> Result<Wish, Unclear> {
     let detail = event.detail.unwrap_or_default();
     let malformed = |error: domain::id::BadId| Unclear::Malformed(error.to_string());
     let repo: Option<RepoName> = detail.repo.as_deref().map(str::parse).transpose().map_err(malformed)?;
@@ -83,8 +83,9 @@ fn requested(event: EventBridgeEvent<Option<Detail>>, moment: &Moment<'_>) -> Re
         (None, None, Some(_)) => return Err(Unclear::Malformed("`base` needs a `repo`".to_owned())),
     };
     // An event that is delivered twice has the same id, so it starts one sweep.
-    let run = detail.run_id.unwrap_or_else(|| format!("requested-{}", event.id.as_deref().unwrap_or(moment.request)));
-    let mut trigger = Wish::requested(RunId::new(run), scope, detail.dry_run, moment.request);
+    let run =
+        detail.run_id.unwrap_or_else(|| format!("requested-{}", event.id.as_deref().unwrap_or(invocation.request)));
+    let mut trigger = Wish::requested(RunId::new(run), scope, detail.dry_run, invocation.request);
     trigger.requested_by = detail.requested_by;
     // The time of the event, not of its delivery: a late delivery must not supersede a newer request.
     trigger.at = event.time.and_then(|time| Timestamp::from_millisecond(time.timestamp_millis()).ok());
@@ -98,19 +99,19 @@ mod tests {
 
     use super::*;
 
-    fn moment() -> Moment<'static> {
+    fn invocation() -> Moment<'static> {
         let now = "2036-03-03T09:07:12Z".parse().unwrap();
         Moment { request: "req-1", now, deadline: now }
     }
 
     fn run_of(event: Value) -> String {
-        wish_of(event, &moment()).unwrap().run.to_string()
+        wish_of(event, &invocation()).unwrap().run.to_string()
     }
 
     #[test]
     fn slot_comes_from_the_schedule_not_the_clock() {
         let tick = json!({"schedule": "sweep", "slot": "2036-03-03T09:05:00Z"});
-        let trigger = wish_of(tick, &moment()).unwrap();
+        let trigger = wish_of(tick, &invocation()).unwrap();
         assert_eq!((trigger.run.as_str(), trigger.trigger), ("sweep-20360303T0905Z", RunTrigger::Schedule));
         assert_eq!(trigger.key.as_deref(), Some("scheduler:sweep:2036-03-03T09:05:00Z"));
         assert_eq!((trigger.scope, trigger.dry_run, trigger.holder.as_str()), (Scope::All, false, "req-1"));
@@ -129,7 +130,7 @@ mod tests {
     #[test]
     fn request_detail_sets_the_scope() {
         let request = |detail: Value| json!({"id": "e-1", "detail-type": "ReconcileRequested", "detail": detail});
-        let trigger = |detail: Value| wish_of(request(detail), &moment()).unwrap();
+        let trigger = |detail: Value| wish_of(request(detail), &invocation()).unwrap();
         assert_eq!(
             (trigger(json!({})).scope, trigger(json!({})).run.to_string()),
             (Scope::All, "requested-e-1".to_owned())
@@ -144,12 +145,12 @@ mod tests {
         assert_eq!((base.scope.to_string().as_str(), base.at), ("base:acme/shop#main", None));
         let mut late = request(json!({}));
         late["time"] = json!("2036-03-03T09:01:00Z");
-        assert_eq!(wish_of(late, &moment()).unwrap().at, "2036-03-03T09:01:00Z".parse().ok());
+        assert_eq!(wish_of(late, &invocation()).unwrap().at, "2036-03-03T09:01:00Z".parse().ok());
     }
 
     #[test]
     fn invalid_event_is_explained() {
-        let error_of = |event: Value| wish_of(event, &moment()).unwrap_err().to_string();
+        let error_of = |event: Value| wish_of(event, &invocation()).unwrap_err().to_string();
         assert!(error_of(json!({"detail-type": "MergeRequested"})).contains("`MergeRequested`"));
         assert!(error_of(json!("hello")).starts_with("malformed event"));
         let without_repo = json!({"detail-type": "ReconcileRequested", "detail": {"pr_number": 7}});

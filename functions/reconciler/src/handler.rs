@@ -37,23 +37,23 @@ pub enum NotSwept {
 ///
 /// On [`NotSwept`] the sender retries the event, and everything that was due is still due.
 pub async fn handle<S: Store, O: Outlets>(
-    sweep: &Sweep<S, O>,
+    reconciler: &Sweep<S, O>,
     event: Value,
-    moment: &Moment<'_>,
+    invocation: &Moment<'_>,
     log: &Log,
 ) -> Result<Value, NotSwept> {
     let began = Instant::now();
-    let trigger = wish_of(event, moment).inspect_err(|error| log.write(&failure(moment, error)))?;
+    let trigger = wish_of(event, invocation).inspect_err(|error| log.write(&failure(invocation, error)))?;
     // Boxed: it contains the SDK's futures and is too deeply nested to be inlined into another future.
-    let swept = Box::pin(sweep.sweep(&trigger, moment.deadline))
+    let outcome = Box::pin(reconciler.sweep(&trigger, invocation.deadline))
         .await
-        .inspect_err(|error| log.write(&failure(moment, error)))?;
+        .inspect_err(|error| log.write(&failure(invocation, error)))?;
     let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let line = line(&trigger.run, &swept, moment.now, ms);
+    let line = line(&trigger.run, &outcome, invocation.now, ms);
     // Only scheduled sweeps count: requested ones must not hide a schedule that has stopped.
-    let scheduled = trigger.trigger == RunTrigger::Schedule && matches!(swept, Swept::Done(_));
+    let scheduled = trigger.trigger == RunTrigger::Schedule && matches!(outcome, Swept::Done(_));
     log.write(&if scheduled { line.count("sweeps", 1) } else { line });
-    Ok(match swept {
+    Ok(match outcome {
         Swept::Done(summary) => json!({"status": "completed", "run_id": trigger.run.as_str(), "summary": *summary}),
         Swept::Busy { by, until } => {
             json!({"status": "busy", "run_id": trigger.run.as_str(), "by": by, "until": until.to_string()})
@@ -66,18 +66,18 @@ pub async fn handle<S: Store, O: Outlets>(
     })
 }
 
-fn failure(moment: &Moment<'_>, error: &impl std::fmt::Display) -> Line {
-    Line::new("reconciler", moment.now)
+fn failure(invocation: &Moment<'_>, error: &impl std::fmt::Display) -> Line {
+    Line::new("reconciler", invocation.now)
         .count("failed", 1)
         .with("level", "ERROR")
-        .with("request", moment.request)
+        .with("request", invocation.request)
         .with("error", error.to_string())
 }
 
 /// The one log line of an invocation.
-pub fn line(run: &RunId, swept: &Swept, now: Timestamp, ms: u64) -> Line {
+pub fn line(run: &RunId, outcome: &Swept, now: Timestamp, ms: u64) -> Line {
     let base = || Line::new("reconciler", now).with("level", "INFO").with("run", run.as_str());
-    match swept {
+    match outcome {
         Swept::Done(summary) => summary.line(run.as_str(), now, ms),
         Swept::Busy { by, until } => base().with("by", by.as_str()).with("until", until.to_string()).count("busy", 1),
         Swept::Repeated => base().count("duplicate_trigger", 1),

@@ -123,7 +123,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
             Err(later) => return Ok(later),
         };
         let outcome = match requests::begin(self.store(), policies, request, (holder, until), now).await {
-            Ok(MayBegin::Yes(begun)) => self.run_request(&begun, holder, until).await,
+            Ok(MayBegin::Yes(started)) => self.run_request(&started, holder, until).await,
             Ok(MayBegin::Later { by, until }) => Ok(RequestOutcome::Deferred { by, until }),
             Ok(MayBegin::No) => Ok(RequestOutcome::Noop),
             Err(error) => Err(error),
@@ -133,12 +133,12 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
     }
 
     /// Runs the stages of a request that has started, and ends it.
-    async fn run_request(&self, begun: &Begun, holder: &str, until: Timestamp) -> Result<RequestOutcome, StoreError> {
-        let Begun { request, asked, .. } = begun;
-        let trigger = Wish::enqueued(request, asked, holder);
+    async fn run_request(&self, started: &Begun, holder: &str, until: Timestamp) -> Result<RequestOutcome, StoreError> {
+        let Begun { request, asked: pending, .. } = started;
+        let trigger = Wish::enqueued(request, pending, holder);
         let cx = SweepContext::new(self, &trigger, until);
         let mut report = Box::pin(sweep::run(self, &cx)).await;
-        report.summary.stands_for = asked.stands_for;
+        report.summary.stands_for = pending.stands_for;
         if matches!(request.scope, Scope::One(_)) && report.compared.is_empty() && report.summary.left > 0 {
             // The scheduled sweep finds only due pull requests, so the request itself is retried.
             report.first_failure.get_or_insert_with(|| "GitHub could not be read".to_owned());
@@ -149,10 +149,10 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
             None => End::Done,
         };
         let now = cx.now();
-        let close = |run: Run, then: &Then| closed_run(run, then, &report, asked.tries, cx.now());
-        let then = requests::end(cx.store(), cx.policies(), begun, end, close, now).await?;
+        let close = |run: Run, next: &Then| closed_run(run, next, &report, pending.tries, cx.now());
+        let next = requests::end(cx.store(), cx.policies(), started, end, close, now).await?;
         let summary = report.summary.sentence();
-        info!(request = request.key(), run = %asked.run, coalesced = asked.stands_for, ?then, summary, "reconcile request completed");
+        info!(request = request.key(), run = %pending.run, coalesced = pending.stands_for, ?next, summary, "reconcile request completed");
         Ok(RequestOutcome::Done(Box::new(report.summary), report.compared))
     }
 
@@ -164,8 +164,8 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         nested: bool,
     ) -> Result<Result<HeldSlots, RequestOutcome>, StoreError> {
         let (store, now) = (self.store(), self.clock.now());
-        let asked = request.waiting().or_else(|| request.running());
-        let Some(asked) = asked.filter(|_| Execution::from(request).needs_slot()) else {
+        let pending = request.waiting().or_else(|| request.running());
+        let Some(pending) = pending.filter(|_| Execution::from(request).needs_slot()) else {
             return Ok(Ok(HeldSlots::None));
         };
         let Some(repo) = request.scope.repo() else {
@@ -177,7 +177,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
                 Lease::Taken { by, until } => Err(RequestOutcome::Deferred { by, until }),
             });
         };
-        let (run, slot) = (asked.run.as_str(), repo_slot(repo));
+        let (run, slot) = (pending.run.as_str(), repo_slot(repo));
         let full = |by: &str, until| Ok(Err(RequestOutcome::Deferred { by: by.to_owned(), until }));
         if let Slot::Full { until } = guards::take_slot(store, &slot, PER_REPO, run, until, now).await? {
             return full("another request of the same repository", until);
@@ -187,7 +187,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
             guards::give_slot(store, &slot, PER_REPO, run, now).await?;
             return full("the limit of concurrent requests", until);
         }
-        Ok(Ok(HeldSlots::Slots(repo.clone(), asked.run.clone())))
+        Ok(Ok(HeldSlots::Slots(repo.clone(), pending.run.clone())))
     }
 
     /// A slot that cannot be released expires.
@@ -237,12 +237,12 @@ fn next_round(requests: Vec<Request>, at_once: usize) -> (Vec<Request>, Vec<Requ
 }
 
 /// The run of a request after the sweep; `None` if another process holds the request by now.
-fn closed_run(run: Run, then: &Then, report: &SweepReport, tries: u32, now: Timestamp) -> Option<Run> {
+fn closed_run(run: Run, next: &Then, report: &SweepReport, tries: u32, now: Timestamp) -> Option<Run> {
     let summary = &report.summary;
     let context = TransitionContext::new(Initiator::System, now);
     let (id, sentence, step) = (run.id.clone(), summary.sentence(), summary_step(summary, &run, now));
     let error = report.first_failure.clone().unwrap_or_default();
-    let closed = match then {
+    let closed = match next {
         Then::Lost => return None,
         Then::Over if summary.cancelled => run.checkpoint(step).and_then(|run| run.cancel(sentence, context)),
         Then::Over => run.checkpoint(step).and_then(|run| run.complete(sentence, context)),

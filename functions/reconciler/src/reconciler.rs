@@ -132,13 +132,13 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
     /// An event names a request: it is enqueued like any other, and swept immediately if it may start.
     async fn requested(&self, trigger: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
         let (store, policies, now) = (self.store(), self.engine.policies(), self.clock.now());
-        let ask = Ask {
+        let new_request = Ask {
             run: trigger.run.clone(),
             at: trigger.at.unwrap_or(now),
             trigger: trigger.trigger,
             requested_by: trigger.requested_by.clone(),
         };
-        match requests::ask(store, policies, (&trigger.scope, trigger.dry_run), &ask, now).await? {
+        match requests::ask(store, policies, (&trigger.scope, trigger.dry_run), &new_request, now).await? {
             Taken::Queued(_) | Taken::Known(Standing::Waiting | Standing::Running) => {}
             Taken::Known(Standing::Over) => return Ok(Swept::Repeated),
             Taken::Superseded { by } => return Ok(Swept::Superseded { by }),
@@ -146,7 +146,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         }
         let key = Request::key_of(&trigger.scope, trigger.dry_run);
         let Some(request) = requests::load(store, &key, now).await? else { return Ok(Swept::Repeated) };
-        if let Some(newer) = request.waiting().filter(|asked| asked.run != trigger.run) {
+        if let Some(newer) = request.waiting().filter(|pending| pending.run != trigger.run) {
             return Ok(Swept::Superseded { by: newer.run.clone() });
         }
         Ok(match self.sweep_request(&request, &trigger.holder, deadline, false).await? {

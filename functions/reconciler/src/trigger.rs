@@ -47,12 +47,12 @@ impl Wish {
     }
 
     /// The sweep of a request that was enqueued earlier.
-    pub(crate) fn enqueued(request: &Request, asked: &Asked, holder: &str) -> Self {
+    pub(crate) fn enqueued(request: &Request, pending: &Asked, holder: &str) -> Self {
         Self {
-            trigger: asked.trigger,
-            requested_by: asked.requested_by.clone(),
-            at: Some(asked.at),
-            ..Self::requested(asked.run.clone(), request.scope.clone(), request.dry_run, holder)
+            trigger: pending.trigger,
+            requested_by: pending.requested_by.clone(),
+            at: Some(pending.at),
+            ..Self::requested(pending.run.clone(), request.scope.clone(), request.dry_run, holder)
         }
     }
 }

@@ -51,7 +51,7 @@ impl Insights {
 
 /// The time in a state, and the threshold that it suggests.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Stay)]
+#[schema(as = StateDuration)]
 struct StayView {
     /// Null: all visible repositories.
     repo: Option<String>,
@@ -89,7 +89,7 @@ impl From<&Stay> for StayView {
 
 /// Received and missed webhooks of one event type.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Heard)]
+#[schema(as = WebhookStats)]
 struct HeardView {
     kind: &'static str,
     /// Received by a webhook.
@@ -134,7 +134,7 @@ impl RemedyView {
 
 /// The results of retries by one transient rule.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = RuleRecord)]
+#[schema(as = TransientRule)]
 struct RuleView {
     rule: String,
     retries: u64,

@@ -142,7 +142,7 @@ impl SweepView {
 
 /// The pull requests in one state.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Lane)]
+#[schema(as = StateCount)]
 pub(crate) struct LaneView {
     state: &'static str,
     count: u64,

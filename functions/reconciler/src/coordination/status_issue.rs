@@ -71,10 +71,10 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         if all.is_empty() || self.is_scarce(WorkKind::Status, "status", summary) {
             return Ok(());
         }
-        let (mut counted, mut last) = (None, Ok(()));
-        for shown in &all {
+        let (mut counts, mut last) = (None, Ok(()));
+        for status_issue in &all {
             // A failed status issue does not prevent the others.
-            match self.request_update(shown, &mut counted).await {
+            match self.request_update(status_issue, &mut counts).await {
                 Ok(sent) => summary.status += u32::from(sent),
                 Err(error) => last = Err(error),
             }
@@ -83,30 +83,30 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     }
 
     /// Requests an update of one status issue, if its text has changed. Returns whether it was requested.
-    async fn request_update(&self, shown: &Shown<'_>, counted: &mut Option<Counted>) -> Result<bool, Failed> {
+    async fn request_update(&self, status_issue: &Shown<'_>, counts: &mut Option<Counted>) -> Result<bool, Failed> {
         let now = self.cx.now();
-        let row = Key::state(format!("STATUS#{}#{}", shown.repo, shown.key()));
+        let row = Key::state(format!("STATUS#{}#{}", status_issue.repo, status_issue.key()));
         let known: Option<Versioned<Said>> = versioned::load(self.cx.store(), &row, now).await?;
         let version = known.as_ref().map(|known| known.version);
         let last = known.map(|known| known.value);
         // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
-        let every = SignedDuration::from_mins(shown.settings.every_minutes.into());
+        let every = SignedDuration::from_mins(status_issue.settings.every_minutes.into());
         let pause = every.saturating_sub(SignedDuration::from_secs(30));
         let is_recent = last.as_ref().is_some_and(|last| now < after(last.at, pause));
-        if is_recent || !self.acts_in(&shown.repo) {
+        if is_recent || !self.acts_in(&status_issue.repo) {
             return Ok(false);
         }
-        let counted = match counted {
-            Some(counted) => counted,
-            None => counted.insert(overview::count(self.cx.store(), self.cx.policies(), now).await?),
+        let counts = match counts {
+            Some(counts) => counts,
+            None => counts.insert(overview::count(self.cx.store(), self.cx.policies(), now).await?),
         };
-        let body = words::status_body(&self.numbers(shown, counted).await?);
+        let body = words::status_body(&self.numbers(status_issue, counts).await?);
         let what = hashed(&[&body]);
         if last.is_some_and(|last| last.what == what && now < after(last.at, REFRESH_AFTER)) {
             return Ok(false);
         }
-        let (repo, title) = (shown.repo.clone(), words::status_title(shown.name()));
-        let (key, label, pin) = (shown.key(), LABEL.to_owned(), shown.settings.pin);
+        let (repo, title) = (status_issue.repo.clone(), words::status_title(status_issue.name()));
+        let (key, label, pin) = (status_issue.key(), LABEL.to_owned(), status_issue.settings.pin);
         let id = format!("{key}-{repo}-{}", &what[..16]);
         let issue = OwnIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
         // Sent before it is stored: after a crash the next sweep sends it again, and the Car Bridge writes it once.
@@ -136,40 +136,42 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         all
     }
 
-    async fn numbers(&self, shown: &Shown<'_>, counted: &Counted) -> Result<Numbers, Failed> {
+    async fn numbers(&self, status_issue: &Shown<'_>, counts: &Counted) -> Result<Numbers, Failed> {
         let (store, now) = (self.cx.store(), self.cx.now());
-        let covered = |repo: &RepoName| counted.repos.contains(repo) && shown.covers(repo);
+        let covered = |repo: &RepoName| counts.repos.contains(repo) && status_issue.covers(repo);
         let today = overview::today(store, covered, now).await?;
-        let states = counted.lanes(covered).into_iter();
+        let states = counts.lanes(covered).into_iter();
         let waiting = |record: &&Record| {
             let why = reasons::why(record, self.cx.policies().for_repo(&record.id.repo), now);
             Waiting { pr: record.id.clone(), since: record.progressed_at, why }
         };
         Ok(Numbers {
             states: states.map(|row| Lane { state: row.state, count: row.count, stale: row.stale }).collect(),
-            repos: counted
+            repos: counts
                 .by_repo(covered)
                 .into_iter()
                 .map(|(repo, [open, needs_person, stale])| Repo { repo, open, needs_person, stale })
                 .collect(),
-            needs_person: counted.needs_person(covered).iter().map(waiting).collect(),
+            needs_person: counts.needs_person(covered).iter().map(waiting).collect(),
             today,
             breaker: breaker::load(store, now).await?.state.name().to_owned(),
             paused: guards::paused(store, now).await?,
-            backlog: self.issues(shown).await?,
-            outages: self.outages(shown).await?,
+            backlog: self.issues(status_issue).await?,
+            outages: self.outages(status_issue).await?,
         })
     }
 
     /// The backlog of the last pass, if one is configured.
-    async fn issues(&self, shown: &Shown<'_>) -> Result<Option<Issues>, Failed> {
+    async fn issues(&self, status_issue: &Shown<'_>) -> Result<Option<Issues>, Failed> {
         let known: Option<Versioned<Memory>> = versioned::load(self.cx.store(), &backlog::key(), self.cx.now()).await?;
         let Some(known) = known else { return Ok(None) };
         let wip_limit = self.cx.policies().base().coordination.wip_limit;
         let mut issues = Issues { wip_limit, ..Issues::default() };
         for (key, known) in &known.value {
-            let here =
-                key.split_once('#').and_then(|(repo, _)| repo.parse().ok()).is_some_and(|repo| shown.covers(&repo));
+            let here = key
+                .split_once('#')
+                .and_then(|(repo, _)| repo.parse().ok())
+                .is_some_and(|repo| status_issue.covers(&repo));
             if !here {
                 continue;
             }
@@ -183,10 +185,10 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         Ok(Some(issues))
     }
 
-    async fn outages(&self, shown: &Shown<'_>) -> Result<Vec<(Timestamp, String)>, Failed> {
+    async fn outages(&self, status_issue: &Shown<'_>) -> Result<Vec<(Timestamp, String)>, Failed> {
         let mut outages = Vec::new();
         for target in self.targets().await? {
-            if target.repos.iter().any(|repo| shown.covers(repo)) {
+            if target.repos.iter().any(|repo| status_issue.covers(repo)) {
                 let known: Option<Versioned<Watch>> =
                     versioned::load(self.cx.store(), &target.key(), self.cx.now()).await?;
                 let outage = known.and_then(|known| known.value.goes_on().cloned());
