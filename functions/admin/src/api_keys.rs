@@ -1,5 +1,5 @@
-//! Who may use the API: keys that are known by their SHA-256 only, each with a name, a role and, if it was given one, the
-//! repositories it sees. A key that is shown is compared with all of them, in the same time whatever it is.
+//! API keys: only their SHA-256 is configured, each with a name, a role and optionally the repositories it can see. A
+//! presented key is compared with all entries in constant time.
 
 use std::fmt;
 
@@ -10,32 +10,31 @@ use domain::command::Role;
 use domain::id::RepoName;
 use thiserror::Error;
 
-/// How a key begins, so that whoever finds one knows what it opens.
+/// The prefix of a key, so that a leaked key can be recognised.
 const PREFIX: &str = "suture_";
 /// How many random bytes a key has.
 const RANDOM_BYTES: usize = 32;
-/// The longest key that is even looked at.
-const LONGEST: usize = 512;
+/// The longest key that is hashed.
+const MAX_KEY_BYTES: usize = 512;
 
-/// An entry that is not one.
+/// An entry of `SUTURE_ADMIN_KEYS` is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadKeys {
     /// Not `name:role:sha256hex[:repo,…]`.
     #[error(
-        "entry {0} is not `name:role:sha256hex` or `name:role:sha256hex:owner/name,…`: `local new-key NAME ROLE` makes one"
+        "entry {0} is not `name:role:sha256hex` or `name:role:sha256hex:owner/name,…`: `cargo run -- new-key NAME ROLE` creates one"
     )]
     Entry(usize),
     #[error("entry {0}: {1}")]
     Role(usize, String),
-    #[error("entry {0}: the hash is not 64 hexadecimal digits; it is the SHA-256 of the key, never the key itself")]
+    #[error("entry {0}: the hash is not 64 hexadecimal digits; use the SHA-256 of the key, never the key itself")]
     Hash(usize),
     #[error("entry {0}: {1}")]
     Repo(usize, String),
-    /// Two keys of one name could not be told apart in the log.
-    #[error("two entries are called `{0}`: give each key a name of its own")]
+    /// Two keys with the same name could not be distinguished in the log.
+    #[error("two entries are called `{0}`: give each key its own name")]
     Twice(String),
-    /// There is no randomness to be had.
-    #[error("this machine gives no random numbers")]
+    #[error("the system's random number generator failed")]
     Random,
 }
 
@@ -45,7 +44,7 @@ struct Entry {
     hash: [u8; 32],
 }
 
-/// All keys that open the API; there may be none, and then nobody gets in.
+/// All API keys; without any, every request is answered 401.
 #[derive(Clone, Default)]
 pub struct Keys(Vec<Entry>);
 
@@ -55,36 +54,36 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Whoever has shown a key.
+/// The owner of a valid key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub name: String,
     pub role: Role,
-    /// The repositories it sees; `None`: all.
+    /// The repositories the key can see; `None`: all.
     repos: Option<Vec<RepoName>>,
 }
 
 impl Caller {
-    /// Somebody who sees everything, with this role.
+    /// A caller with this role who can see all repositories.
     #[must_use]
     pub fn new(name: impl Into<String>, role: Role) -> Self {
         Self { name: name.into(), role, repos: None }
     }
 
-    /// The same, seeing only these.
+    /// Limits the caller to these repositories.
     #[must_use]
     pub fn only(self, repos: impl IntoIterator<Item = RepoName>) -> Self {
         Self { repos: Some(repos.into_iter().collect()), ..self }
     }
 
-    /// Whether this repository is there, as far as they are concerned. GitHub compares names without case.
+    /// Whether the caller can see this repository. GitHub compares names case-insensitively.
     #[must_use]
     pub fn sees(&self, repo: &RepoName) -> bool {
         let same = |one: &RepoName| one.as_str().eq_ignore_ascii_case(repo.as_str());
         self.repos.as_ref().is_none_or(|repos| repos.iter().any(same))
     }
 
-    /// Whether every repository is.
+    /// Whether the caller can see all repositories.
     #[must_use]
     pub fn sees_all(&self) -> bool {
         self.repos.is_none()
@@ -92,10 +91,10 @@ impl Caller {
 }
 
 impl Keys {
-    /// Reads entries separated by `;`.
+    /// Parses entries separated by `;`.
     ///
     /// # Errors
-    /// [`BadKeys`] names the first entry that is wrong, by its place: what it says may be a secret.
+    /// [`BadKeys`] names the first invalid entry by its number: its text may be a secret.
     pub fn parse(text: &str) -> Result<Self, BadKeys> {
         let mut keys: Vec<Entry> = Vec::new();
         let entries = text.split(';').map(str::trim).filter(|entry| !entry.is_empty());
@@ -109,15 +108,15 @@ impl Keys {
         Ok(Self(keys))
     }
 
-    /// Whose key this is.
+    /// The caller of this key, if it is valid.
     #[must_use]
     pub fn caller(&self, key: &str) -> Option<Caller> {
-        if key.len() > LONGEST {
+        if key.len() > MAX_KEY_BYTES {
             return None;
         }
         let shown = digest(&SHA256, key.as_bytes());
         let mut found = None;
-        // All of them, so that it does not show which one it was.
+        // Compares with every entry, so that the time does not show which one matched.
         for entry in &self.0 {
             if verify_slices_are_equal(&entry.hash, shown.as_ref()).is_ok() {
                 found = Some(entry.caller.clone());
@@ -144,7 +143,7 @@ fn read_entry(place: usize, text: &str) -> Result<Entry, BadKeys> {
     Ok(Entry { caller: Caller { name: name.to_owned(), role, repos }, hash })
 }
 
-/// Names stand in logs, in events and before a colon.
+/// Names appear in logs and events, and before a colon in the entry.
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     !name.is_empty() && name.len() <= 64 && name.chars().all(plain)
@@ -163,20 +162,20 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// So many random bytes, in hexadecimal.
+/// Random bytes in hexadecimal.
 ///
 /// # Errors
-/// [`BadKeys::Random`] if there are none to be had.
+/// [`BadKeys::Random`] if the random number generator fails.
 pub fn random_hex(bytes: usize) -> Result<String, BadKeys> {
     let mut random = vec![0; bytes];
     rand::fill(&mut random).map_err(|_| BadKeys::Random)?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Makes a key: the key itself, which is shown once, and the entry for `SUTURE_ADMIN_KEYS`.
+/// Creates a key: the key itself, which is shown once, and the entry for `SUTURE_ADMIN_KEYS`.
 ///
 /// # Errors
-/// [`BadKeys`] if the name cannot be one, or there is no randomness to be had.
+/// [`BadKeys`] if the name is invalid or the random number generator fails.
 pub fn new_key(name: &str, role: Role) -> Result<(String, String), BadKeys> {
     if !is_name(name) {
         return Err(BadKeys::Entry(1));
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_key_opens_with_its_role_and_no_other_key_does() {
+    fn only_the_issued_key_authenticates_with_its_role() {
         let (key, entry) = new_key("ops", Role::Operator).unwrap();
         let keys = Keys::parse(&entry).unwrap();
         assert_eq!(keys.caller(&key), Some(Caller::new("ops", Role::Operator)));
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_a_list_of_repositories_whatever_their_case() {
+    fn scope_lists_repositories_case_insensitively() {
         let (key, entry) = new_key("team", Role::Viewer).unwrap();
         let keys = Keys::parse(&format!(" {entry}:acme/shop, acme/Web ; ")).unwrap();
         let caller = keys.caller(&key).unwrap();
@@ -218,9 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_entry_is_named_by_its_place_and_not_shown() {
+    fn invalid_entry_is_named_by_number_and_not_shown() {
         let hash = "a".repeat(64);
-        for (text, said) in [
+        for (text, expected) in [
             (format!("a:viewer:{hash};b:viewer"), "entry 2 is not"),
             (format!("a:boss:{hash}"), "entry 1: `boss` is not a role"),
             ("a:viewer:suture_secret".to_owned(), "entry 1: the hash is not 64"),
@@ -231,7 +230,7 @@ mod tests {
             (format!("a:viewer:{hash}:x/y:z"), "entry 1 is not"),
         ] {
             let error = Keys::parse(&text).unwrap_err().to_string();
-            assert!(error.contains(said) && !error.contains("secret"), "{error}");
+            assert!(error.contains(expected) && !error.contains("secret"), "{error}");
         }
         assert!(Keys::parse("").unwrap().caller("").is_none());
         assert!(new_key("a:b", Role::Viewer).is_err());

@@ -1,5 +1,5 @@
-//! Who asks. A handler names the role it needs in its signature, so none can forget to ask for it; a key that is wrong costs
-//! nothing but its hash, and one that asks too often is told when to come back.
+//! Authentication, roles and the rate limit per key. A handler names the role it needs in its signature, so that none can
+//! omit the check. A wrong key costs one hash and no store request.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,10 +18,10 @@ use platform::store::Store;
 use crate::Admin;
 use crate::problem::Problem;
 
-/// The stretch in which requests are counted, in seconds.
-const STRETCH_SECS: i64 = 60;
+/// The window of the rate limit, in seconds.
+const WINDOW_SECS: i64 = 60;
 
-/// Whose key it was, for the line in the log.
+/// The name of the caller's key, for the log line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyName(Arc<Mutex<Option<String>>>);
 
@@ -35,15 +35,15 @@ impl KeyName {
     }
 }
 
-/// Somebody who may look.
+/// A caller who may read.
 pub(crate) struct Viewer(pub(crate) Caller);
-/// Somebody who may look, whose request is counted while they are answered.
+/// A caller who may read, whose request is counted while it is answered.
 pub(crate) struct Looker(pub(crate) Caller);
-/// Somebody who may give ordinary commands.
+/// A caller who may give ordinary commands.
 pub(crate) struct Operator(pub(crate) Caller);
-/// Somebody who may do everything.
+/// A caller with the admin role.
 pub(crate) struct Administrator(pub(crate) Caller);
-/// Somebody who may do everything, everywhere.
+/// A caller with the admin role for all repositories.
 pub(crate) struct Everywhere(pub(crate) Caller);
 
 async fn caller<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>, needs: Role) -> Result<Caller, Problem> {
@@ -53,8 +53,8 @@ async fn caller<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>, needs:
 }
 
 async fn known<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>) -> Result<Caller, Problem> {
-    let shown = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let key = shown.and_then(bearer).ok_or_else(Problem::unauthorized)?;
+    let header = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let key = header.and_then(bearer).ok_or_else(Problem::unauthorized)?;
     let caller = admin.caller(key).await.ok_or_else(Problem::unauthorized)?;
     if let Some(name) = parts.extensions.get::<KeyName>() {
         name.set(&caller.name);
@@ -65,21 +65,21 @@ async fn known<S: Store, O: Outlets>(parts: &Parts, admin: &Admin<S, O>) -> Resu
 fn allowed(caller: Caller, needs: Role) -> Result<Caller, Problem> {
     if caller.role < needs {
         let detail =
-            format!("This needs a key with the role {needs}, and yours is {}: ask somebody who has one.", caller.role);
+            format!("This needs a key with the role {needs}; yours has the role {}. Use another key.", caller.role);
         return Err(Problem::new(StatusCode::FORBIDDEN, "FORBIDDEN", detail));
     }
     Ok(caller)
 }
 
-/// The scheme is the same in any case (RFC 9110).
+/// The key of a bearer header. The scheme is case-insensitive (RFC 9110).
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, key) = header.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
 impl Looker {
-    /// Answers, and counts the request meanwhile: that is a write, and reading need not wait for it. Nobody over the limit gets
-    /// the answer; and who is known to be over it costs nothing.
+    /// Runs the query and counts the request concurrently, because counting is a write that reads need not wait for. A
+    /// caller over the limit does not get the response; one known to be over it is refused before the query runs.
     pub(crate) async fn look<S: Store, O: Outlets, T, E>(
         &self,
         admin: &Admin<S, O>,
@@ -88,40 +88,40 @@ impl Looker {
     where
         Problem: From<E>,
     {
-        let minute = admin.desk.now().as_second().div_euclid(STRETCH_SECS);
-        if admin.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&self.0.name) == Some(&minute) {
+        let minute = admin.api.now().as_second().div_euclid(WINDOW_SECS);
+        if admin.over_limit.lock().unwrap_or_else(PoisonError::into_inner).get(&self.0.name) == Some(&minute) {
             within_limit(admin, &self.0).await?;
         }
-        let (counted, answer) = tokio::join!(within_limit(admin, &self.0), work);
+        let (counted, result) = tokio::join!(within_limit(admin, &self.0), work);
         if counted.is_err() {
-            admin.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(self.0.name.clone(), minute);
+            admin.over_limit.lock().unwrap_or_else(PoisonError::into_inner).insert(self.0.name.clone(), minute);
         }
         counted?;
-        Ok(answer?)
+        Ok(result?)
     }
 }
 
 async fn within_limit<S: Store, O: Outlets>(admin: &Admin<S, O>, caller: &Caller) -> Result<(), Problem> {
-    let now = admin.desk.now();
-    let store = admin.desk.engine().store();
-    let limit = admin.desk.engine().policies().base().limits.api_requests_per_minute_per_key;
+    let now = admin.api.now();
+    let store = admin.api.engine().store();
+    let limit = admin.api.engine().policies().base().limits.api_requests_per_minute_per_key;
     let name = format!("api#{}", caller.name);
-    let count = guards::count_in(store, &name, SignedDuration::from_secs(STRETCH_SECS), now).await?;
+    let count = guards::count_in(store, &name, SignedDuration::from_secs(WINDOW_SECS), now).await?;
     if count <= i64::from(limit) {
         return Ok(());
     }
-    let secs = (STRETCH_SECS - now.as_second().rem_euclid(STRETCH_SECS)).unsigned_abs();
-    let detail = format!("This key has made more than {limit} requests within a minute: try again in {secs} s.");
+    let secs = (WINDOW_SECS - now.as_second().rem_euclid(WINDOW_SECS)).unsigned_abs();
+    let detail = format!("Rate limit: {limit} requests per minute and key. Retry in {secs} s.");
     Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "RATE_LIMITED", detail).after(secs))
 }
 
 macro_rules! guarded {
-    ($who:ident, $role:expr) => {
-        impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>> for $who {
+    ($caller:ident, $role:expr) => {
+        impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>> for $caller {
             type Rejection = Problem;
 
             async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin<S, O>>) -> Result<Self, Problem> {
-                caller(parts, admin, $role).await.map($who)
+                caller(parts, admin, $role).await.map($caller)
             }
         }
     };
@@ -135,7 +135,7 @@ impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>
     }
 }
 
-/// What concerns every repository is for keys that see every repository.
+/// Operations on all repositories need a key that can see all repositories.
 impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>> for Everywhere {
     type Rejection = Problem;
 
@@ -144,7 +144,8 @@ impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>
         if caller.sees_all() {
             return Ok(Self(caller));
         }
-        let detail = "This concerns every repository, and your key sees some only: ask somebody whose key sees all.";
+        let detail =
+            "This affects all repositories, and your key is limited to some. Use a key without a repository list.";
         Err(Problem::new(StatusCode::FORBIDDEN, "FORBIDDEN", detail))
     }
 }

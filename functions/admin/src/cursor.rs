@@ -1,5 +1,5 @@
-//! Where a page ended, as a word that means nothing to whoever passes it back. It names what was listed, never a row, and
-//! what list it is of; what it names is looked at again under the caller's own scope.
+//! Opaque cursors of paged lists. A cursor names the list and the last listed item, never a table key; the item is looked
+//! up again with the permissions of the caller.
 
 use axum::http::StatusCode;
 use base64::Engine as _;
@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 
 use crate::problem::Problem;
 
-/// The longest one that is looked at.
-const LONGEST: usize = 1024;
+/// The longest cursor that is decoded.
+const MAX_CURSOR_BYTES: usize = 1024;
 
-/// A place in a list: what a page gave as its `next`, and nothing to be made up.
+/// A cursor: the `next` of the previous page.
 #[derive(Debug, ToSchema)]
 #[schema(pattern = r"^[A-Za-z0-9_\-]{0,1024}$")]
 #[expect(dead_code, reason = "only its description is used")]
@@ -21,9 +21,9 @@ pub(crate) struct PlaceText(String);
 
 #[derive(Serialize, Deserialize)]
 struct Place<T> {
-    /// Which list.
+    /// The list.
     l: String,
-    /// Where in it.
+    /// The position in the list.
     p: T,
 }
 
@@ -32,31 +32,32 @@ pub(crate) fn write<T: Serialize>(list: &str, place: &T) -> Option<String> {
     Some(URL_SAFE_NO_PAD.encode(json))
 }
 
-/// What is written as a place.
-fn is_place(text: &str) -> bool {
-    text.len() <= LONGEST && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+/// Whether the text is well formed as a cursor.
+fn is_cursor(text: &str) -> bool {
+    text.len() <= MAX_CURSOR_BYTES
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// The place in this list, if one was given. What is not written as one is a bad request. What is, but leads nowhere here (it
-/// is of another list, or made up), is a conflict with what there is: no description could tell the two apart.
+/// The position in this list, if a cursor was given. A malformed cursor is a bad request; a well-formed one that does not
+/// belong to this list is a conflict, because the OpenAPI pattern cannot distinguish the two.
 pub(crate) fn read<T: DeserializeOwned>(list: &str, text: Option<&str>) -> Result<Option<T>, Problem> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-    let detail = "`after` is not the `next` of a page of this list: begin without it.";
-    if !is_place(text) {
+    let detail = "`after` is not the `next` of a page of this list. Start again without `after`.";
+    if !is_cursor(text) {
         return Err(Problem::bad_request("BAD_CURSOR", detail));
     }
-    let elsewhere = || Problem::new(StatusCode::CONFLICT, "BAD_CURSOR", detail);
-    let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| elsewhere())?;
-    let place: Place<T> = serde_json::from_slice(&json).map_err(|_| elsewhere())?;
-    if place.l == list { Ok(Some(place.p)) } else { Err(elsewhere()) }
+    let mismatch = || Problem::new(StatusCode::CONFLICT, "BAD_CURSOR", detail);
+    let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| mismatch())?;
+    let place: Place<T> = serde_json::from_slice(&json).map_err(|_| mismatch())?;
+    if place.l == list { Ok(Some(place.p)) } else { Err(mismatch()) }
 }
 
-/// How many of a list: asked for, or as many as is usual, and never more than fit.
-pub(crate) fn limit(asked: Option<u32>, usual: u32, most: u32) -> Result<u32, Problem> {
-    match asked {
-        None => Ok(usual),
-        Some(limit) if (1..=most).contains(&limit) => Ok(limit),
-        Some(_) => Err(Problem::bad_request("BAD_QUERY", format!("`limit` is from 1 to {most}."))),
+/// The page size: the requested one, or the default.
+pub(crate) fn limit(requested: Option<u32>, default: u32, max: u32) -> Result<u32, Problem> {
+    match requested {
+        None => Ok(default),
+        Some(limit) if (1..=max).contains(&limit) => Ok(limit),
+        Some(_) => Err(Problem::bad_request("BAD_QUERY", format!("`limit` must be from 1 to {max}."))),
     }
 }
 
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_back_and_of_its_own_list_only() {
+    fn cursor_is_accepted_only_by_its_own_list() {
         let place = write("prs", &("acme/shop".to_owned(), 7_u64)).unwrap();
         assert_eq!(read::<(String, u64)>("prs", Some(&place)).unwrap(), Some(("acme/shop".to_owned(), 7)));
         assert_eq!(read::<(String, u64)>("prs", None).unwrap(), None);

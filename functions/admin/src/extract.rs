@@ -1,4 +1,4 @@
-//! What a request says: its path, its query, its body. Whatever cannot be read is answered with a sentence.
+//! Extracts the path, the query and the body of a request. Invalid input is answered with a sentence that says why.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use utoipa::ToSchema;
 use crate::Admin;
 use crate::problem::Problem;
 
-/// The largest body that is read.
+/// The largest body that is accepted.
 pub(crate) const MAX_BODY_BYTES: usize = 256 * 1024;
-/// The longest name of a run, in characters.
+/// The longest run id, in characters.
 const MAX_RUN_ID: usize = 300;
-/// The highest number of a pull request that is looked for: 15 digits, which every JSON reader keeps exactly.
+/// The highest pull request number: 15 digits, which every JSON parser represents exactly.
 const MAX_NUMBER: u64 = 999_999_999_999_999;
 
 /// `owner/name`, or a bare name of the configured owner. Each part has 1 to 100 characters, and is neither `.` nor `..`.
@@ -32,7 +32,7 @@ const MAX_NUMBER: u64 = 999_999_999_999_999;
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct RepoText(String);
 
-/// The name of a run: 1 to 300 characters, none of which is a control character.
+/// A run id: 1 to 300 characters without control characters.
 #[derive(Debug, ToSchema)]
 #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]{1,300}$")]
 #[expect(dead_code, reason = "only its description is used")]
@@ -46,10 +46,10 @@ pub(crate) struct PrNumber(pub(crate) u64);
 impl<'de> Deserialize<'de> for PrNumber {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let number = serde_json::Number::deserialize(from)?;
-        // JSON has one kind of numbers, and some who write it write 7 as 7.0. In Rust a whole float is written as digits only.
+        // JSON has one number type, and some clients send 7 as 7.0. Rust prints a whole float as digits only.
         let whole = number.as_u64().or_else(|| number.as_f64()?.to_string().parse().ok());
         let fits = whole.filter(|whole| (1..=MAX_NUMBER).contains(whole));
-        fits.map(Self).ok_or_else(|| D::Error::custom(format!("{number} is not the number of a pull request")))
+        fits.map(Self).ok_or_else(|| D::Error::custom(format!("{number} is not a pull request number")))
     }
 }
 
@@ -59,28 +59,28 @@ pub(crate) struct PrPath(pub(crate) PrId);
 /// The run of the path.
 pub(crate) struct RunPath(pub(crate) RunId);
 
-/// A repository as people write it: `owner/name`, or only its name if there is a configured owner.
+/// Parses `owner/name`, or a bare name if an owner is configured.
 pub(crate) fn repo(text: &str, owner: Option<&str>) -> Result<RepoName, Problem> {
     let full = match (text.contains('/'), owner) {
         (false, Some(owner)) => format!("{owner}/{text}"),
         (true, _) | (false, None) => text.to_owned(),
     };
     full.parse().map_err(|_| {
-        let detail = "That is not a repository: expected `owner/name` (in a path `owner%2Fname`), or a bare name if an owner is configured.";
+        let detail = "Not a repository: expected `owner/name` (in a path `owner%2Fname`), or a bare name if an owner is configured.";
         Problem::bad_request("BAD_REPO", detail)
     })
 }
 
-/// The number of a pull request, in digits and nothing else.
+/// Parses a pull request number: digits only.
 pub(crate) fn number(text: &str) -> Result<u64, Problem> {
     let digits = !text.is_empty() && text.len() <= 15 && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| digits && (1..=MAX_NUMBER).contains(number));
-    number.ok_or_else(|| Problem::bad_request("BAD_NUMBER", "That is not the number of a pull request."))
+    number.ok_or_else(|| Problem::bad_request("BAD_NUMBER", "Not a pull request number: expected digits, such as 42."))
 }
 
 async fn path_parts<T: Send + Sync>(parts: &mut Parts, state: &T) -> Result<BTreeMap<String, String>, Problem> {
     let named: Result<Path<BTreeMap<String, String>>, _> = Path::from_request_parts(parts, state).await;
-    let unreadable = |_| Problem::bad_request("BAD_PATH", "The path cannot be read: is it UTF-8, percent-encoded?");
+    let unreadable = |_| Problem::bad_request("BAD_PATH", "Invalid path: send UTF-8, percent-encoded.");
     named.map(|Path(named)| named).map_err(unreadable)
 }
 
@@ -106,13 +106,16 @@ impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>
         let id = named.get("id").map(String::as_str).unwrap_or_default();
         let plain = |c: char| !c.is_control();
         if !(1..=MAX_RUN_ID).contains(&id.chars().count()) || !id.chars().all(plain) {
-            return Err(Problem::bad_request("BAD_RUN", "That is not the name of a run."));
+            return Err(Problem::bad_request(
+                "BAD_RUN",
+                "Not a run id: expected 1 to 300 characters without control characters.",
+            ));
         }
         Ok(Self(RunId::new(id)))
     }
 }
 
-/// What stands behind the question mark.
+/// The query parameters.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, St: Send + Sync> FromRequestParts<St> for Asked<T> {
@@ -120,29 +123,29 @@ impl<T: DeserializeOwned, St: Send + Sync> FromRequestParts<St> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &St) -> Result<Self, Problem> {
         let read: Result<Query<T>, _> = Query::from_request_parts(parts, state).await;
-        read.map(|Query(asked)| Self(asked)).map_err(|rejection| {
-            let detail = format!("The query cannot be read: {}.", plain(&rejection.body_text()));
+        read.map(|Query(params)| Self(params)).map_err(|rejection| {
+            let detail = format!("Invalid query: {}.", plain(&rejection.body_text()));
             Problem::bad_request("BAD_QUERY", detail)
         })
     }
 }
 
-/// One line, of a length that fits into an answer.
+/// The text as one short line.
 fn plain(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     domain::event::cut(text.trim().trim_end_matches('.'), 200)
 }
 
-/// The body, if it is not too large.
+/// The request body, up to [`MAX_BODY_BYTES`].
 pub(crate) struct Body(pub(crate) Bytes);
 
 impl<St: Send + Sync> FromRequest<St> for Body {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &St) -> Result<Self, Problem> {
-        let told = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-        let told: Option<usize> = told.and_then(|length| length.parse().ok());
-        if told.is_some_and(|length| length > MAX_BODY_BYTES) {
+        let announced = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let announced: Option<usize> = announced.and_then(|length| length.parse().ok());
+        if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
             return Err(Problem::too_large(MAX_BODY_BYTES));
         }
         let read = to_bytes(request.into_body(), MAX_BODY_BYTES).await;
@@ -151,22 +154,22 @@ impl<St: Send + Sync> FromRequest<St> for Body {
 }
 
 impl Body {
-    /// The JSON in it.
+    /// The body as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         serde_json::from_slice(&self.0).map_err(|error| {
-            Problem::bad_request("BAD_JSON", format!("The body cannot be read: {}.", plain(&error.to_string())))
+            Problem::bad_request("BAD_JSON", format!("Invalid JSON body: {}.", plain(&error.to_string())))
         })
     }
 
-    /// The object in it. A list of its fields' values would be read as well, and nobody means that.
+    /// The body as a JSON object. serde would also accept an array of the field values, which is never intended.
     pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         if self.0.trim_ascii_start().starts_with(b"[") {
-            return Err(Problem::bad_request("BAD_JSON", "The body cannot be read: it is a list, expected an object."));
+            return Err(Problem::bad_request("BAD_JSON", "Invalid JSON body: expected an object, got an array."));
         }
         self.json()
     }
 
-    /// The object in it; nothing at all is the same as `{}`.
+    /// The body as a JSON object; an empty body counts as `{}`.
     pub(crate) fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { self.object() }
     }

@@ -1,5 +1,5 @@
-//! One answer for one request, however often it is sent (R-API-12, R-API-13): whoever comes first works, whoever comes
-//! again gets the stored answer. Webhooks do not need this: their log is their dedupe.
+//! Idempotency keys (R-API-12, R-API-13): the first request with a key is executed, a repeated one gets the stored
+//! response. Webhooks do not need this: the event log deduplicates them.
 
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
@@ -10,20 +10,20 @@ use platform::hash::hash;
 use platform::rows;
 use platform::store::{Key, OnlyIf, Refused, Store, StoreError, versioned};
 
-/// A process that has not answered by then has died.
+/// A request that was not answered by then counts as crashed.
 pub const LOCKED_FOR: SignedDuration = SignedDuration::from_mins(5);
-/// How long an answer can be had again.
+/// How long a response can be replayed.
 pub const COMPLETED_FOR: SignedDuration = SignedDuration::from_hours(24);
 pub const FAILED_FOR: SignedDuration = SignedDuration::from_hours(1);
-/// How often the same request may be tried.
+/// How often the same request may be attempted.
 pub const MOST_ATTEMPTS: u32 = 3;
 
-/// What makes a request the same request.
+/// The key that identifies a request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
-    /// A call of the API, by who calls and what they named it.
+    /// The key of an API request: the caller's name and the idempotency key they sent.
     pub fn api(client: &str, request: &str) -> Self {
         Self(format!("api:{client}:{request}"))
     }
@@ -37,7 +37,7 @@ impl IdempotencyKey {
     }
 }
 
-/// An answer that can be given again.
+/// A response that can be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Response {
     pub status: u16,
@@ -63,48 +63,48 @@ struct Remembered {
     version: u64,
 }
 
-/// The right to work on a request, and to answer it.
+/// The exclusive right to execute a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     key: IdempotencyKey,
-    remembered: Remembered,
+    stored: Remembered,
 }
 
 impl Claim {
-    /// When the request was first worked on: the same in every try.
+    /// When the request was first attempted: the same in every attempt.
     pub fn first_at(&self) -> Timestamp {
-        self.remembered.created_at
+        self.stored.created_at
     }
 
-    /// Which try this is, from 1.
+    /// The number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
-        self.remembered.attempts
+        self.stored.attempts
     }
 }
 
-/// What to do with a request.
+/// The result of claiming a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begun {
-    /// Work on it, then [`complete`] or [`fail`] the claim.
+    /// Execute it, then [`complete`] or [`fail`] the claim.
     Work(Claim),
-    /// It was answered before: say the same.
+    /// It was answered before: replay the response.
     Answered(Response),
-    /// Somebody is at work on it: answer 202.
+    /// Another process is executing it: answer 202.
     Processing {
-        /// By then it is answered, or may be tried again.
+        /// By then it is answered, or may be attempted again.
         until: Timestamp,
     },
 }
 
-/// Why a request is not worked on.
+/// Why a request is not executed.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum IdempotencyError {
-    #[error("this idempotency key was used for another request: use a new key, or send the same body again")]
+    #[error("this idempotency key was used for a different request: use a new key, or send the same body again")]
     Conflict,
-    #[error("this request failed {attempts} times, last because: {error}. Use a new idempotency key to try again")]
+    #[error("this request failed {attempts} times, the last time with: {error}. Use a new idempotency key to retry")]
     Exhausted { attempts: u32, error: String },
-    /// Whoever worked on it took too long, and another has taken over or the record is gone.
-    #[error("the work on this request took longer than its lock: its answer is not remembered")]
+    /// The request outlived its lock, and another process has taken over or the item has expired.
+    #[error("this request took longer than its lock: its response is not stored")]
     Expired,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -122,7 +122,7 @@ impl IdempotencyError {
     }
 }
 
-/// Claims a request, or tells what became of it.
+/// Claims a request, or returns its stored response.
 pub async fn begin<S: Store>(
     store: &S,
     key: &IdempotencyKey,
@@ -133,10 +133,10 @@ pub async fn begin<S: Store>(
     let progress = Progress::Processing { lock_expires_at: saturating_after(now, LOCKED_FOR) };
     let first = Remembered { request_hash, progress, created_at: now, updated_at: now, attempts: 1, version: 1 };
     let Err(found) = put(store, key, &first, OnlyIf::Absent, now).await? else {
-        return Ok(Begun::Work(Claim { key: key.clone(), remembered: first }));
+        return Ok(Begun::Work(Claim { key: key.clone(), stored: first }));
     };
     let Some(found) = found else {
-        // It was there a moment ago: whoever had it is done with it. Ask again.
+        // The item has just expired: the client retries.
         return Ok(Begun::Processing { until: now });
     };
     if found.request_hash != first.request_hash {
@@ -147,17 +147,17 @@ pub async fn begin<S: Store>(
         Progress::Processing { lock_expires_at } if now < *lock_expires_at => {
             return Ok(Begun::Processing { until: *lock_expires_at });
         }
-        Progress::Processing { .. } => "it took too long",
+        Progress::Processing { .. } => "timed out",
         Progress::Failed { error } => error,
     };
     if found.attempts >= MOST_ATTEMPTS {
         return Err(IdempotencyError::Exhausted { attempts: found.attempts, error: error.to_owned() });
     }
     let (version, attempts) = (found.version, found.attempts + 1);
-    let again = Remembered { created_at: found.created_at, attempts, version: version + 1, ..first };
-    match put(store, key, &again, OnlyIf::Version(version), now).await? {
-        Ok(()) => Ok(Begun::Work(Claim { key: key.clone(), remembered: again })),
-        // Somebody else has just begun to try again.
+    let retry = Remembered { created_at: found.created_at, attempts, version: version + 1, ..first };
+    match put(store, key, &retry, OnlyIf::Version(version), now).await? {
+        Ok(()) => Ok(Begun::Work(Claim { key: key.clone(), stored: retry })),
+        // Another process has just started the retry.
         Err(_) => Ok(Begun::Processing { until: saturating_after(now, LOCKED_FOR) }),
     }
 }
@@ -171,7 +171,7 @@ pub async fn complete<S: Store>(
     end(store, claim, Progress::Completed { response }, now).await
 }
 
-/// Remembers that it failed; the same request may be tried again.
+/// Stores the failure; the same request may be attempted again.
 pub async fn fail<S: Store>(
     store: &S,
     claim: Claim,
@@ -182,27 +182,27 @@ pub async fn fail<S: Store>(
 }
 
 async fn end<S: Store>(store: &S, claim: Claim, progress: Progress, now: Timestamp) -> Result<(), IdempotencyError> {
-    let Claim { key, remembered } = claim;
-    let loaded = remembered.version;
-    let ended = Remembered { progress, updated_at: now, version: loaded + 1, ..remembered };
+    let Claim { key, stored } = claim;
+    let loaded = stored.version;
+    let ended = Remembered { progress, updated_at: now, version: loaded + 1, ..stored };
     put(store, &key, &ended, OnlyIf::Version(loaded), now).await?.map_err(|_| IdempotencyError::Expired)
 }
 
-/// Writes it; answers what was in the way.
+/// Writes the item; returns the existing item if the condition fails.
 async fn put<S: Store>(
     store: &S,
     key: &IdempotencyKey,
-    remembered: &Remembered,
+    item: &Remembered,
     only_if: OnlyIf,
     now: Timestamp,
 ) -> Result<Result<(), Option<Remembered>>, StoreError> {
     let key = key.row();
-    let kept = match remembered.progress {
-        // Its lock ends sooner, but how often it was tried must be remembered.
+    let retention = match item.progress {
+        // The lock expires sooner, but the number of attempts must be kept.
         Progress::Processing { .. } | Progress::Completed { .. } => COMPLETED_FOR,
         Progress::Failed { .. } => FAILED_FOR,
     };
-    let write = versioned::write(&key, remembered, remembered.version, only_if, Some(saturating_after(now, kept)))?;
+    let write = versioned::write(&key, item, item.version, only_if, Some(saturating_after(now, retention)))?;
     match store.write(vec![write], now).await {
         Ok(()) => Ok(Ok(())),
         Err(StoreError::Refused(mut refused)) => {

@@ -1,4 +1,4 @@
-//! What is asked twice under one name is done once (R-API-12): the answer is remembered and given again.
+//! Requests with an idempotency key (R-API-12): executed once; a repeated request gets the stored response.
 
 use crate::api_keys::{Caller, random_hex};
 use crate::idempotency::{self, Begun, IdempotencyKey};
@@ -17,28 +17,27 @@ use crate::Admin;
 use crate::extract::Body;
 use crate::problem::Problem;
 
-/// The headers that name a request, the first that is there counts.
-const NAMES: [&str; 3] = ["idempotency-key", "x-idempotency-key", "x-request-id"];
-/// The longest name.
-const LONGEST: usize = 200;
+/// The headers of the idempotency key; the first one present counts.
+const KEY_HEADERS: [&str; 3] = ["idempotency-key", "x-idempotency-key", "x-request-id"];
+/// The longest idempotency key.
+const MAX_KEY_BYTES: usize = 200;
 
-/// The same request is being worked on by somebody else.
+/// The same request is already being processed.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Processing {
     /// Always `processing`.
     status: &'static str,
-    /// What to do.
+    /// What the client should do.
     detail: &'static str,
 }
 
-/// An answer that can be given again.
+/// A response that can be replayed.
 struct Answer {
     status: StatusCode,
     body: String,
 }
 
 impl Answer {
-    /// This, as JSON.
     fn json<T: Serialize>(status: StatusCode, body: &T) -> Result<Self, Problem> {
         let body = serde_json::to_string(body).map_err(Problem::unavailable)?;
         Ok(Self { status, body })
@@ -49,27 +48,27 @@ impl Answer {
     }
 }
 
-/// What makes this request this one.
+/// The identity of a request: the same for every repetition with the same idempotency key.
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
     seed: String,
-    /// When it was first made.
+    /// When the request was first attempted.
     pub(crate) at: Timestamp,
 }
 
 impl Named {
-    /// The name of the nth thing that is asked for by it.
+    /// The id of the nth command of the request.
     pub(crate) fn command(&self, n: usize) -> CommandId {
         CommandId::new(format!("cmd:api-{}", self.part(n)))
     }
 
-    /// A short name for what is asked for by it.
+    /// A short id for the nth part of the request.
     pub(crate) fn part(&self, n: usize) -> String {
         hashed(&[&self.seed, &n.to_string()]).chars().take(24).collect()
     }
 }
 
-/// Something that somebody wants done: how they named it, where they asked for it, and what they said.
+/// A POST request: its headers with the idempotency key, its path and its body.
 pub(crate) struct Wish {
     headers: HeaderMap,
     path: String,
@@ -86,8 +85,8 @@ impl<St: Send + Sync> FromRequest<St> for Wish {
 }
 
 impl Wish {
-    /// Does the work once for each name, and answers with what it brought. What was refused may be asked again under the same
-    /// name; what was done is answered with what was answered then.
+    /// Executes the work once per idempotency key and returns its result. A failed request may be repeated with the same
+    /// key; a completed one gets the stored response.
     pub(crate) async fn once<S: Store, O: Outlets, T: Serialize>(
         &self,
         admin: &Admin<S, O>,
@@ -95,8 +94,8 @@ impl Wish {
         status: StatusCode,
         work: impl AsyncFnOnce(Named) -> Result<T, Problem>,
     ) -> Result<Response, Problem> {
-        let done = async |named: Named| Answer::json(status, &work(named).await?);
-        once(admin, caller, &self.headers, (&self.path, &self.body.0), done).await
+        let respond = async |identity: Named| Answer::json(status, &work(identity).await?);
+        once(admin, caller, &self.headers, (&self.path, &self.body.0), respond).await
     }
 }
 
@@ -107,8 +106,8 @@ async fn once<S: Store, O: Outlets>(
     request: (&str, &[u8]),
     work: impl AsyncFnOnce(Named) -> Result<Answer, Problem>,
 ) -> Result<Response, Problem> {
-    let (store, now) = (admin.desk.engine().store(), admin.desk.now());
-    let Some(name) = name(headers)? else {
+    let (store, now) = (admin.api.engine().store(), admin.api.now());
+    let Some(name) = key_of(headers)? else {
         let seed = random_hex(16).map_err(Problem::unavailable)?;
         return work(Named { seed, at: now }).await.map(Answer::response);
     };
@@ -117,41 +116,45 @@ async fn once<S: Store, O: Outlets>(
     let key = IdempotencyKey::api(&caller.name, &name);
     let claim = match idempotency::begin(store, &key, &whole, now).await? {
         Begun::Work(claim) => claim,
-        Begun::Answered(answer) => {
-            let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
-            let mut response = Answer { status, body: answer.body }.response();
+        Begun::Answered(stored) => {
+            let status = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::OK);
+            let mut response = Answer { status, body: stored.body }.response();
             response.headers_mut().insert("idempotent-replayed", header::HeaderValue::from_static("true"));
             return Ok(response);
         }
         Begun::Processing { .. } => {
-            let processing =
-                Processing { status: "processing", detail: "The same request is being worked on: ask again." };
+            let processing = Processing {
+                status: "processing",
+                detail: "The same request is already being processed. Retry in a second.",
+            };
             let mut response = Answer::json(StatusCode::ACCEPTED, &processing)?.response();
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
             return Ok(response);
         }
     };
-    let named = Named { seed: key.as_str().to_owned(), at: claim.first_at() };
-    match work(named).await {
-        Ok(answer) => {
-            let response = idempotency::Response { status: answer.status.as_u16(), body: answer.body.clone() };
-            // It is done, whether or not that is remembered; doing it again under this name does the same.
-            let _ = idempotency::complete(store, claim, response, admin.desk.now()).await;
-            Ok(answer.response())
+    let identity = Named { seed: key.as_str().to_owned(), at: claim.first_at() };
+    match work(identity).await {
+        Ok(replayable) => {
+            let response = idempotency::Response { status: replayable.status.as_u16(), body: replayable.body.clone() };
+            // The work is done even if the response cannot be stored; a repetition with this key has the same effect.
+            let _ = idempotency::complete(store, claim, response, admin.api.now()).await;
+            Ok(replayable.response())
         }
         Err(problem) => {
-            let _ = idempotency::fail(store, claim, problem.code, admin.desk.now()).await;
+            let _ = idempotency::fail(store, claim, problem.code, admin.api.now()).await;
             Err(problem)
         }
     }
 }
 
-fn name(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = NAMES.iter().find_map(|name| headers.get(*name)) else { return Ok(None) };
-    let plain = |text: &&str| (1..=LONGEST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = KEY_HEADERS.iter().find_map(|name| headers.get(*name)) else { return Ok(None) };
+    let plain =
+        |text: &&str| (1..=MAX_KEY_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     let text = value.to_str().ok().filter(plain);
     let bad = || {
-        let detail = format!("The idempotency key is 1 to {LONGEST} visible ASCII characters, without spaces.");
+        let detail =
+            format!("The idempotency key must be 1 to {MAX_KEY_BYTES} visible ASCII characters without spaces.");
         Problem::bad_request("BAD_IDEMPOTENCY_KEY", detail)
     };
     text.map(|text| Some(text.to_owned())).ok_or_else(bad)

@@ -1,6 +1,6 @@
-//! The admin function: what people ask, answered from the tables; what they want done, put onto the queue. It never acts.
-//! One router, behind API Gateway and in the local default alike. Who may see and do what is asked in `auth`, what things look
-//! like is in `view`, the routes themselves are in `routes`; what waits is the platform's desk.
+//! The admin API: answers queries from the tables, and puts commands onto the queue. It never acts on GitHub itself. The
+//! same router runs behind API Gateway and locally. `auth` checks keys and roles, `routes` has the handlers, `query` and
+//! `command` the work behind them, and `view` the JSON they return.
 
 pub mod api_keys;
 mod auth;
@@ -44,14 +44,14 @@ pub use routes::openapi;
 use auth::KeyName;
 use problem::Went;
 
-/// Only our own files, and nobody may frame or rebase them.
+/// Allows only our own files, and no framing.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What the function is started with.
+/// The settings and clients of the function.
 #[derive(Debug)]
 pub struct Settings {
     pub keys: keys::Keys,
-    /// The owner that a bare repository name means.
+    /// The owner of a bare repository name.
     pub owner: Option<String>,
     pub github: Option<GitHub>,
     pub jenkins: Option<Jenkins>,
@@ -60,38 +60,38 @@ pub struct Settings {
     pub log: Log,
 }
 
-/// The function, with all it needs.
+/// The admin function: queries, commands, keys and the request log.
 #[derive(Debug)]
 pub struct Admin<S, O> {
-    desk: Desk<S, O>,
+    api: Desk<S, O>,
     keys: RwLock<Arc<keys::Keys>>,
     renewal: Option<Renewal<keys::Keys>>,
     owner: Option<String>,
     dlq: Dlq,
     log: Log,
-    /// Keys that were over their limit, and in which minute.
-    refused: Mutex<BTreeMap<String, i64>>,
+    /// The keys over their rate limit, each with the minute.
+    over_limit: Mutex<BTreeMap<String, i64>>,
 }
 
 impl<S: Store, O: Outlets> Admin<S, O> {
     pub fn new(engine: Engine<S, O>, settings: Settings) -> Self {
         let Settings { keys, owner, github, jenkins, dlq, clock, log } = settings;
-        let (desk, keys) = (Desk::new(engine, clock, github, jenkins), RwLock::new(Arc::new(keys)));
-        Self { desk, keys, renewal: None, owner, dlq, log, refused: Mutex::default() }
+        let (api, keys) = (Desk::new(engine, clock, github, jenkins), RwLock::new(Arc::new(keys)));
+        Self { api, keys, renewal: None, owner, dlq, log, over_limit: Mutex::default() }
     }
 
-    /// Asks there for the keys when somebody shows one that is not known: it may have been added a moment ago.
+    /// Reloads the keys when a request has an unknown key: it may have been added a moment ago.
     #[must_use]
     pub fn renewing(self, renewal: Renewal<keys::Keys>) -> Self {
         Self { renewal: Some(renewal), ..self }
     }
 
-    /// Whose key this is. Keys that were taken away are forgotten within five minutes.
+    /// The caller of a key. A removed key stops working within five minutes.
     async fn caller(&self, key: &str) -> Option<keys::Caller> {
         let known = || Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
         let replace = |keys| *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         let Some(renewal) = &self.renewal else { return known().caller(key) };
-        if let Some(keys) = renewal.freshen(self.desk.now()).await {
+        if let Some(keys) = renewal.freshen(self.api.now()).await {
             replace(keys);
         }
         let before = known();
@@ -106,18 +106,18 @@ impl<S: Store, O: Outlets> Admin<S, O> {
     }
 
     pub fn engine(&self) -> &Engine<S, O> {
-        self.desk.engine()
+        self.api.engine()
     }
 }
 
-/// The whole of it, as a router.
+/// The router with all routes and middleware.
 pub fn router<S: Store + 'static, O: Outlets + 'static>(admin: Arc<Admin<S, O>>) -> Router {
-    let watched = from_fn_with_state(Arc::clone(&admin), watch::<S, O>);
-    // The first view is three files and an answer: compressed, they are a third of their size.
-    routes::routes().layer(CompressionLayer::new()).layer(watched).with_state(admin)
+    let logged = from_fn_with_state(Arc::clone(&admin), watch::<S, O>);
+    // The first page load is three files and one API response: compression cuts them to a third.
+    routes::routes().layer(CompressionLayer::new()).layer(logged).with_state(admin)
 }
 
-/// One line in the log for each request, and the headers that every answer has.
+/// Logs one line per request, and sets the headers of every response.
 async fn watch<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     mut request: Request,
@@ -126,10 +126,10 @@ async fn watch<S: Store + 'static, O: Outlets + 'static>(
     let began = Instant::now();
     let (name, method) = (KeyName::default(), request.method().clone());
     request.extensions_mut().insert(name.clone());
-    // The route, not the path: what somebody makes up stays out of the log's dimensions.
+    // The route, not the path: an invented path must not become a metric dimension.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = route.unwrap_or_else(|| "none".to_owned());
-    let at = admin.desk.now();
+    let at = admin.api.now();
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (header, value) in [
@@ -141,7 +141,7 @@ async fn watch<S: Store + 'static, O: Outlets + 'static>(
         headers.insert(header, HeaderValue::from_static(value));
     }
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    let went = response.extensions().get::<Went>();
+    let problem = response.extensions().get::<Went>();
     let status = response.status();
     let line = Line::new("admin", at)
         .with("level", if status.is_server_error() { "ERROR" } else { "INFO" })
@@ -149,8 +149,8 @@ async fn watch<S: Store + 'static, O: Outlets + 'static>(
         .with("method", method.as_str())
         .with("status", status.as_u16())
         .with_some("key", name.get())
-        .with_some("code", went.map(|went| went.code))
-        .with_some("error", went.and_then(|went| went.cause.clone()))
+        .with_some("code", problem.map(|problem| problem.code))
+        .with_some("error", problem.and_then(|problem| problem.cause.clone()))
         .count("requests", 1)
         .count("refused", u64::from(status.is_client_error()))
         .count("failed", u64::from(status.is_server_error()))

@@ -1,5 +1,6 @@
 //! Runs the admin function on Lambda, behind API Gateway.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use admin::{Admin, Settings, config, router};
@@ -17,11 +18,22 @@ use platform::{api_gateway, aws, env};
 use tower::ServiceExt;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Error> {
+async fn main() -> ExitCode {
     tracing::init_default_subscriber();
+    match start().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Returning the error would print its Debug form; Display names the setting and the fix.
+            tracing::error!(%error, "admin exited with an error");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start() -> Result<(), Error> {
     let vault = aws::environment().await?;
     let clients = Clients::connect_if_set(&vault)?;
-    // Only live explanations need the clients.
+    // Only live explanations need the clients, so they are optional.
     let router = router(Arc::new(build(&vault, clients.as_ref()).await?));
     let (router, clients) = (&router, &clients);
     api_gateway::run(move |request: Request| async move {
@@ -51,7 +63,7 @@ async fn build(
     let admin = Admin::new(Engine::new(store, outlets, policies), settings);
     let renewed = |vault: &Vault| {
         let keys = config::keys(vault);
-        keys.inspect_err(|error| tracing::error!(%error, "rotated API keys are invalid; keeping the old ones")).ok()
+        keys.inspect_err(|error| tracing::error!(%error, "rotated API keys are invalid; keeping the old keys")).ok()
     };
     Ok(admin.renewing(Renewal::new(vault, Timestamp::now, renewed)))
 }

@@ -1,5 +1,5 @@
-//! What is answered when there is nothing better to answer: `application/problem+json`, with a code that callers may rely on
-//! and one sentence a person can act on. Never a stack trace, never another scope's names.
+//! Error responses: `application/problem+json` with a stable code for clients and one sentence that says what to do. Never
+//! a stack trace, never a name outside the caller's scope.
 
 use crate::idempotency::IdempotencyError;
 use crate::query::DeskError;
@@ -10,31 +10,30 @@ use platform::store::StoreError;
 use serde::Serialize;
 use utoipa::{IntoResponses, ToSchema};
 
-/// Why there is no answer (RFC 9457).
+/// An error response (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
-    /// Always `about:blank`: the code says more.
+    /// Always `about:blank`; see `code`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The status in words.
+    /// The reason phrase of the status.
     pub title: &'static str,
     /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     pub status: u16,
-    /// What callers may rely on, such as `NOT_FOUND` or `COMMAND_NOT_POSSIBLE`.
+    /// A stable code, such as `NOT_FOUND` or `COMMAND_NOT_POSSIBLE`.
     pub code: &'static str,
     /// One sentence that says what happened and what to do.
     pub detail: String,
-    /// Seconds after which it is worth trying again, also as the header `Retry-After`.
+    /// Seconds until a retry is useful, also in the header `Retry-After`.
     #[serde(skip)]
     pub retry_after_secs: Option<u64>,
-    /// What only the log gets to see.
+    /// The internal cause, for the log only.
     #[serde(skip)]
     pub cause: Option<String>,
 }
 
 impl Problem {
-    /// A problem with this status, code and sentence.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self {
             kind: "about:blank",
@@ -52,30 +51,26 @@ impl Problem {
     }
 
     pub(crate) fn not_found() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "NOT_FOUND",
-            "There is nothing here: GET /api/openapi.json lists all there is.",
-        )
+        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "Unknown path. GET /api/openapi.json lists all paths.")
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        let detail = "This path does not take that method: GET /api/openapi.json lists those it takes.";
+        let detail = "This path does not support the method. GET /api/openapi.json lists the methods.";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", detail)
     }
 
     pub(crate) fn unauthorized() -> Self {
-        let detail = "No valid key: send `Authorization: Bearer <key>`; `local new-key NAME ROLE` makes one.";
+        let detail = "No valid key. Send `Authorization: Bearer <key>`; `cargo run -- new-key NAME ROLE` creates one.";
         Self::new(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", detail)
     }
 
-    pub(crate) fn too_large(most: usize) -> Self {
-        let detail = format!("The body is larger than {most} bytes: send less at once.");
+    pub(crate) fn too_large(max: usize) -> Self {
+        let detail = format!("The body is larger than {max} bytes. Send less at once.");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "TOO_LARGE", detail)
     }
 
     pub(crate) fn unavailable(cause: impl std::fmt::Display) -> Self {
-        let detail = "Suture cannot reach what it works with right now; nothing was done. Try again in a moment.";
+        let detail = "A service that Suture depends on is unavailable; nothing was changed. Retry in a few seconds.";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", detail);
         Self { retry_after_secs: Some(5), cause: Some(cause.to_string()), ..problem }
     }
@@ -85,11 +80,11 @@ impl Problem {
     }
 }
 
-/// A sentence begins with a capital and ends with a full stop; what it quotes stays as it is.
+/// The text with a capital letter at its start and a full stop at its end.
 fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let capital: String = letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default();
-    if capital.ends_with(['.', '!', '?']) { capital } else { format!("{capital}.") }
+    let mut chars = text.chars();
+    let capitalised: String = chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default();
+    if capitalised.ends_with(['.', '!', '?']) { capitalised } else { format!("{capitalised}.") }
 }
 
 impl From<DeskError> for Problem {
@@ -112,7 +107,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Contended | StoreError::Refused(_) => {
-                let detail = "Others are changing the same thing right now: try again in a moment.";
+                let detail = "Write conflict with another request. Retry in a second.";
                 let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "CONTENDED", detail).after(1);
                 Self { cause: Some(error.to_string()), ..problem }
             }
@@ -143,7 +138,7 @@ impl From<DlqError> for Problem {
     }
 }
 
-/// What went wrong, for the line in the log.
+/// The code and the cause of a problem, for the log line.
 #[derive(Debug, Clone)]
 pub(crate) struct Went {
     pub(crate) code: &'static str,
@@ -166,32 +161,32 @@ impl IntoResponse for Problem {
     }
 }
 
-/// What every guarded route may answer besides what it is for.
+/// The error responses that every authenticated route can return.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) enum Problems {
-    /// The request does not make sense.
+    /// The request is malformed.
     #[response(status = 400, content_type = "application/problem+json")]
     BadRequest(Problem),
     /// No valid key.
     #[response(status = 401, content_type = "application/problem+json")]
     Unauthorized(Problem),
-    /// The key does not allow it.
+    /// The key does not permit the request.
     #[response(status = 403, content_type = "application/problem+json")]
     Forbidden(Problem),
-    /// It is not there, or not for this key.
+    /// Not found, or not visible to this key.
     #[response(status = 404, content_type = "application/problem+json")]
     NotFound(Problem),
-    /// It is well formed, and does not make sense as things are; `code` says why.
+    /// Well formed, but not possible in the current state; `code` says why.
     #[response(status = 409, content_type = "application/problem+json")]
     Conflict(Problem),
     /// The body is too large.
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Problem),
-    /// Too many requests of this key; `Retry-After` says when.
+    /// The rate limit of the key is reached; see `Retry-After`.
     #[response(status = 429, content_type = "application/problem+json")]
     TooMany(Problem),
-    /// What Suture works with cannot be reached; nothing was done.
+    /// A service that Suture depends on is unavailable; nothing was changed.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(Problem),
 }

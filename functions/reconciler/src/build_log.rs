@@ -1,6 +1,6 @@
-//! Why a build failed, by its own log. Jenkins' status says `error` for a lost agent as for a broken test, which proves
-//! nothing (R-TRANSIENT-4): before a person is called, the log is read. What it excuses is noted on the check like any
-//! report.
+//! Classifies a failed Jenkins build by its log. The commit status is `error` for a lost agent and for a broken test
+//! alike, so it does not tell them apart (R-TRANSIENT-4): the log is read before the pull request is escalated. A
+//! transient failure found in the log is recorded on the check like any other report.
 
 use domain::diagnosis::{Classification, Diagnosis, MAX_SKIPS};
 use domain::event::{Happened, cut};
@@ -17,23 +17,24 @@ use platform::jenkins::{Found, Jenkins, Looking, job_of, since_head};
 use platform::outlets::Outlets;
 use platform::store::Store;
 
-/// How much of a log's end is read.
+/// How much of the end of a log is read.
 const TAIL_BYTES: usize = 64 * 1024;
-/// Longest line that is kept of it, in characters.
+/// Longest log line that is stored, in characters.
 const MAX_LINE: usize = 200;
 
-/// What came of asking.
+/// The record after its build log was read.
 pub(crate) struct Explained {
     pub(crate) record: Record,
-    pub(crate) unanswered: bool,
+    /// Jenkins did not answer, so the cause of the failure is unknown.
+    pub(crate) jenkins_unavailable: bool,
 }
 
-/// Whether a check is Jenkins' own: the log of a build says nothing about what others found.
+/// Whether Jenkins reports this check: a build log does not explain the checks of other tools.
 fn is_jenkins(check: &Check) -> bool {
     check.name.to_ascii_lowercase().contains("jenkins")
 }
 
-/// Reads the log of a build that failed for no known reason.
+/// Reads the log of a build whose failure is not classified as transient yet.
 pub(crate) async fn explain(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     record: Record,
@@ -41,21 +42,21 @@ pub(crate) async fn explain(
 ) -> Result<Explained, ApplyError> {
     let unexplained = record.state == State::ChecksFailed && record.substatus != Some(Substatus::Transient);
     let Some(jenkins) = cx.jenkins.filter(|_| unexplained && record.active_run.is_none()) else {
-        return Ok(Explained { record, unanswered: false });
+        return Ok(Explained { record, jenkins_unavailable: false });
     };
-    let red: Vec<Check> =
+    let failed: Vec<Check> =
         record.signals.failed_checks(record.required(policy)).filter(|check| is_jenkins(check)).cloned().collect();
-    if red.is_empty() {
-        return Ok(Explained { record, unanswered: false });
+    if failed.is_empty() {
+        return Ok(Explained { record, jenkins_unavailable: false });
     }
     match log_of(jenkins, &record, policy).await {
-        Ok(Some(log)) => excuse(cx, record, &red, &log, policy).await,
-        Ok(None) => Ok(Explained { record, unanswered: false }),
-        Err(_) => Ok(Explained { record, unanswered: true }),
+        Ok(Some(log)) => excuse(cx, record, &failed, &log, policy).await,
+        Ok(None) => Ok(Explained { record, jenkins_unavailable: false }),
+        Err(_) => Ok(Explained { record, jenkins_unavailable: true }),
     }
 }
 
-/// The end of the log of the head's newest build, and what Jenkins itself found in it.
+/// The end of the log of the newest build of the head, after the failure causes that Jenkins found in it.
 async fn log_of(jenkins: &Jenkins, record: &Record, policy: &Policy) -> Result<Option<String>, CallError> {
     let job = job_of(record, policy);
     let commit = (!policy.rebuild.sha_parameter.is_empty()).then_some(&record.head_sha);
@@ -68,35 +69,35 @@ async fn log_of(jenkins: &Jenkins, record: &Record, policy: &Policy) -> Result<O
     Ok(Some(format!("{}\n{tail}", build.failure_causes.join("\n"))))
 }
 
-/// Writes to the record which of its failed checks the log shows to be transient.
+/// Records a transient rule on every failed check that the log explains.
 async fn excuse(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     mut record: Record,
-    red: &[Check],
+    failed: &[Check],
     log: &str,
     policy: &Policy,
 ) -> Result<Explained, ApplyError> {
-    for (place, check) in red.iter().enumerate() {
+    for (index, check) in failed.iter().enumerate() {
         let class = |text| classify(policy, &FailureSignals { conclusion: "error", source: &check.name, text });
         let FailureClass::Transient { rule } = class(log) else { continue };
-        // The line that says it, for whoever reads the evidence.
-        let telling = log.lines().find(|line| matches!(class(line), FailureClass::Transient { .. }));
-        let failure = Failure { transient_rule: Some(rule), text: cut(telling.unwrap_or("").trim(), MAX_LINE) };
+        // The matching line, as evidence.
+        let matching = log.lines().find(|line| matches!(class(line), FailureClass::Transient { .. }));
+        let failure = Failure { transient_rule: Some(rule), text: cut(matching.unwrap_or("").trim(), MAX_LINE) };
         let check = Check { failure: Some(failure), ..check.clone() };
         let head = record.head_sha.clone();
-        let fact = cx.fact(&record.id, &format!("log-{place}"), Happened::Check { head, check });
+        let fact = cx.fact(&record.id, &format!("log-{index}"), Happened::Check { head, check });
         let before = record.clone();
         record = match cx.apply(record, &fact).await?.record {
             Some(record) => record,
-            // Another sweep has written it meanwhile: the record as it is now counts, not as it was read before. A failure that is
-            // excused by then would go to a person otherwise.
+            // Another sweep has written the record meanwhile, so the current version counts: it may already have the
+            // transient rule, and escalating by the old version would be wrong.
             None => cx.reload(before).await?,
         };
     }
-    Ok(Explained { record, unanswered: false })
+    Ok(Explained { record, jenkins_unavailable: false })
 }
 
-/// A person is not called for a failure whose log could not be read, unless that goes on (R-TRANSIENT-4).
+/// Postpones an escalation whose build log could not be read, up to `MAX_SKIPS` visits (R-TRANSIENT-4).
 pub(crate) fn doubt(diagnosis: &mut Diagnosis, record: &Record) {
     if diagnosis.classification == Classification::NeedsIntervention
         && diagnosis.state == State::ChecksFailed
@@ -105,6 +106,6 @@ pub(crate) fn doubt(diagnosis: &mut Diagnosis, record: &Record) {
     {
         diagnosis.classification = Classification::NoAction;
         diagnosis.inconclusive = true;
-        diagnosis.evidence.push("Jenkins could not be asked why".to_owned());
+        diagnosis.evidence.push("Jenkins did not answer, so its build log could not be read".to_owned());
     }
 }

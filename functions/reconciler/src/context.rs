@@ -1,5 +1,4 @@
-//! What every stage of a sweep may use and none may change: clients, clock, trigger, deadline, and whether somebody has
-//! cancelled the sweep.
+//! The read-only context of every sweep stage: clients, clock, trigger, deadline, and whether the sweep was cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,10 +24,10 @@ use crate::execution::Execution;
 use crate::reconciler::Sweep;
 use crate::trigger::Wish;
 
-/// Nothing new is started when less than this is left before the deadline: work in progress has to end, and be reported.
+/// No new work starts when less than this is left before the deadline: work in progress must end and be reported.
 pub(crate) const RESERVE: SignedDuration = SignedDuration::from_secs(10);
-/// Pull requests are not read from GitHub when less than this is left: computing mergeability alone may take 30 s.
-pub(crate) const READING: SignedDuration = SignedDuration::from_secs(60);
+/// No snapshots are read from GitHub when less than this is left: computing mergeability alone may take 30 s.
+pub(crate) const SNAPSHOT_RESERVE: SignedDuration = SignedDuration::from_secs(60);
 
 pub(crate) fn after(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.saturating_add(by).unwrap_or(Timestamp::MAX)
@@ -45,23 +44,23 @@ pub(crate) struct SweepContext<'a, S, O> {
     pub(crate) jenkins: Option<&'a Jenkins>,
     pub(crate) repos: &'a RepoRegistry,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) wish: &'a Wish,
+    pub(crate) trigger: &'a Wish,
     pub(crate) execution: Execution,
     pub(crate) deadline: Timestamp,
-    /// Set when the cancellation is first read, and never unset: it is not read again.
+    /// Set when the cancellation is first read, and never unset, so that it is read only once.
     cancelled: AtomicBool,
 }
 
 impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
-    pub(crate) fn new(reconciler: &'a Sweep<S, O>, wish: &'a Wish, deadline: Timestamp) -> Self {
+    pub(crate) fn new(reconciler: &'a Sweep<S, O>, trigger: &'a Wish, deadline: Timestamp) -> Self {
         Self {
             engine: &reconciler.engine,
             github: &reconciler.github,
             jenkins: reconciler.jenkins.as_ref(),
             repos: &reconciler.repos,
             clock: &*reconciler.clock,
-            wish,
-            execution: Execution::from(wish),
+            trigger,
+            execution: Execution::from(trigger),
             deadline,
             cancelled: AtomicBool::new(false),
         }
@@ -80,18 +79,18 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
     }
 
     pub(crate) fn is_scheduled(&self) -> bool {
-        self.wish.trigger == RunTrigger::Schedule
+        self.trigger.trigger == RunTrigger::Schedule
     }
 
-    /// How many pull requests are worked on at the same time.
+    /// How many pull requests are processed at the same time.
     pub(crate) fn concurrency(&self) -> usize {
         usize::try_from(self.policies().base().sweep.concurrency).unwrap_or(1).max(1)
     }
 
-    /// Something this sweep did. Its id is the same however often the step is repeated within the sweep.
+    /// A fact recorded by this sweep. Its id stays the same when the step is repeated within the sweep.
     pub(crate) fn fact(&self, pr: &PrId, step: &str, what: Happened) -> Fact {
         Fact {
-            id: EventId::new(format!("{}.{step}", self.wish.run)),
+            id: EventId::new(format!("{}.{step}", self.trigger.run)),
             pr: pr.clone(),
             occurred_at: self.now(),
             actor: Actor::Reconciler,
@@ -99,13 +98,13 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
         }
     }
 
-    /// Writes a run that nobody has written since it was loaded.
+    /// Writes a run, if it is unchanged since it was loaded.
     pub(crate) async fn put_run(&self, run: &Run, loaded: u64) -> Result<(), StoreError> {
         let (key, item) = rows::run_row(run, self.policies().base())?;
         self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Version(loaded) }], self.now()).await
     }
 
-    /// Whether the deadline is so near that nothing new may be started; if so, the summary says it.
+    /// Whether the deadline is too near to start new work; if so, the summary is marked partial.
     pub(crate) fn is_late(&self, summary: &mut Summary) -> bool {
         self.ends_within(RESERVE, summary)
     }
@@ -116,7 +115,7 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
         late
     }
 
-    /// Between two stages: whether neither the deadline nor a cancellation ends the sweep.
+    /// Checked between two stages: false if the deadline is near or the sweep is cancelled.
     pub(crate) async fn should_continue(&self, summary: &mut Summary) -> bool {
         if summary.cancelled || self.is_late(summary) {
             return false;
@@ -125,8 +124,8 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
         !summary.cancelled
     }
 
-    /// Before each claim and each write of an on-demand sweep. A scheduled sweep is cancelled between its stages only:
-    /// nobody waits for it, and asking would cost a read for each write.
+    /// Checked before each claim and each write of an on-demand sweep. A scheduled sweep is cancelled only between its
+    /// stages: no user waits for it, and the check would cost one read per write.
     pub(crate) async fn is_request_cancelled(&self) -> bool {
         !self.is_scheduled() && self.is_cancelled().await
     }
@@ -135,7 +134,7 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
         if self.was_cancelled() {
             return true;
         }
-        match requests::is_told_to_stop(self.store(), &self.wish.run, self.now()).await {
+        match requests::is_told_to_stop(self.store(), &self.trigger.run, self.now()).await {
             Ok(cancelled) => {
                 self.cancelled.store(cancelled, Ordering::Relaxed);
                 cancelled
@@ -148,14 +147,14 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
         }
     }
 
-    /// Whether somebody was found to have cancelled it, without asking again.
+    /// Whether a cancellation has been read already; does not read again.
     pub(crate) fn was_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// A stage failed; the others are tried all the same.
+    /// Logs and counts a failed stage; the remaining stages still run.
     pub(crate) fn stage_failed(&self, stage: &str, error: &StoreError, summary: &mut Summary) {
-        error!(run = %self.wish.run, stage, %error, "sweep stage failed");
+        error!(run = %self.trigger.run, stage, %error, "sweep stage failed");
         summary.fail(stage, error);
     }
 }

@@ -1,5 +1,5 @@
-//! Mails of a sweep are held back until it knows how many there are: a few go out one by one, many become one digest.
-//! Until they are out, they are rows in the table like every effect, so that none is lost with the sweep.
+//! Holds the mails of a sweep until their number is known: a few are sent one by one, more become one digest.
+//! Until they are sent they stay in the outbox like every effect, so that a crash loses none.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,24 +17,24 @@ use platform::store::versioned::write_if;
 use platform::store::{MOST_WRITES, OnlyIf, Store, StoreError, Write};
 
 pub const MOST_SINGLE: usize = 5;
-const SEND_FOR: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Publishes everything at once but mails, which it holds back.
+/// Publishes queue and bus messages immediately, and holds mails for the digest.
 #[derive(Debug)]
 pub(crate) struct DigestingPublisher<O> {
-    outlets: O,
+    publisher: O,
     held: Mutex<Vec<Parcel>>,
 }
 
 impl<O: Outlets> DigestingPublisher<O> {
-    pub(crate) fn new(outlets: O) -> Self {
-        Self { outlets, held: Mutex::default() }
+    pub(crate) fn new(publisher: O) -> Self {
+        Self { publisher, held: Mutex::default() }
     }
 
-    /// Sends one thing at once, whatever it is.
+    /// Sends a message immediately, mails included.
     pub(crate) async fn send_now(&self, parcel: Parcel) -> Result<(), Undelivered> {
-        let sent = timeout(SEND_FOR, self.outlets.send_one(parcel)).await;
-        sent.unwrap_or_else(|_| Err(Undelivered("it took too long".to_owned())))
+        let sent = timeout(SEND_TIMEOUT, self.publisher.send_one(parcel)).await;
+        sent.unwrap_or_else(|_| Err(Undelivered("timed out".to_owned())))
     }
 
     fn take(&self) -> Vec<Parcel> {
@@ -52,8 +52,8 @@ impl<O: Outlets> DigestingPublisher<O> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|parcel| parcel.id == id.as_str())
     }
 
-    /// Sends the mails that were held back, and deletes their rows. Answers how many mails went out; what could not be
-    /// sent stays in the table, for later.
+    /// Sends the held mails and deletes them from the outbox. Returns how many were sent; mails that could not be sent
+    /// stay in the outbox and are due again at `later`.
     pub(crate) async fn send_held<S: Store>(
         &self,
         store: &S,
@@ -66,36 +66,36 @@ impl<O: Outlets> DigestingPublisher<O> {
         }
         let is_digest = held.len() > MOST_SINGLE;
         let parcels = if is_digest { vec![digest(&held)] } else { held.clone() };
-        let answers = timeout(SEND_FOR, self.outlets.send(&parcels))
+        let results = timeout(SEND_TIMEOUT, self.publisher.send(&parcels))
             .await
-            .unwrap_or_else(|_| parcels.iter().map(|_| Err(Undelivered("it took too long".to_owned()))).collect());
-        let sent = answers.iter().filter(|answer| answer.is_ok()).count();
-        let (mut gone, mut stay) = (Vec::new(), Vec::new());
-        for (place, parcel) in held.iter().enumerate() {
+            .unwrap_or_else(|_| parcels.iter().map(|_| Err(Undelivered("timed out".to_owned()))).collect());
+        let sent = results.iter().filter(|result| result.is_ok()).count();
+        let (mut delivered, mut deferred) = (Vec::new(), Vec::new());
+        for (index, parcel) in held.iter().enumerate() {
             let key = rows::effect_key(&EffectId::new(parcel.id.as_str()));
-            let answer = answers.get(if is_digest { 0 } else { place });
-            if matches!(answer, Some(Ok(()))) {
-                gone.push(Write::Delete { key, only_if: OnlyIf::Always });
+            let result = results.get(if is_digest { 0 } else { index });
+            if matches!(result, Some(Ok(()))) {
+                delivered.push(Write::Delete { key, only_if: OnlyIf::Always });
             } else {
-                warn!(effect = %parcel.id, ?answer, "cannot send a mail; left in outbox");
-                stay.push(rows::redate(key, later, OnlyIf::Present));
+                warn!(effect = %parcel.id, ?result, "cannot send mail; left in outbox");
+                deferred.push(rows::redate(key, later, OnlyIf::Present));
             }
         }
-        for chunk in gone.chunks(MOST_WRITES) {
+        for chunk in delivered.chunks(MOST_WRITES) {
             store.write(chunk.to_vec(), now).await?;
         }
-        for write in stay {
-            // If it is refused, another sweep has sent it meanwhile.
+        for write in deferred {
+            // If the condition fails, another sweep has sent the mail meanwhile.
             write_if(store, write, now).await?;
         }
         Ok(u32::try_from(sent).unwrap_or(u32::MAX))
     }
 }
 
-/// One mail for many. The same mails make the same one, so that a repetition can be told.
+/// One mail that lists many. The same mails give the same id, so that a repeated digest can be recognised.
 fn digest(held: &[Parcel]) -> Parcel {
     let mut ids: Vec<&str> = held.iter().map(|parcel| parcel.id.as_str()).collect();
-    // The next sweep finds them in another order.
+    // The next sweep may read them in another order.
     ids.sort_unstable();
     let notices: Vec<&Notice> = held.iter().filter_map(notice_of).collect();
     Parcel { id: format!("digest-{}", &hashed(&ids)[..16]), what: Content::People(comment::sweep::digest(&notices)) }
@@ -111,17 +111,17 @@ fn notice_of(parcel: &Parcel) -> Option<&Notice> {
 impl<O: Outlets> Outlets for DigestingPublisher<O> {
     async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
         let others: Vec<Parcel> = parcels.iter().filter(|parcel| notice_of(parcel).is_none()).cloned().collect();
-        let answers = if others.is_empty() { Vec::new() } else { self.outlets.send(&others).await };
-        let mut answers = answers.into_iter();
-        let lost = || Err(Undelivered("nobody answered for it".to_owned()));
+        let results = if others.is_empty() { Vec::new() } else { self.publisher.send(&others).await };
+        let mut results = results.into_iter();
+        let missing = || Err(Undelivered("the publisher returned no result".to_owned()));
         parcels
             .iter()
             .map(|parcel| {
                 if notice_of(parcel).is_none() {
-                    return answers.next().unwrap_or_else(lost);
+                    return results.next().unwrap_or_else(missing);
                 }
                 self.hold(parcel);
-                Err(Undelivered("kept until the sweep knows how many mails there are".to_owned()))
+                Err(Undelivered("held for the digest".to_owned()))
             })
             .collect()
     }

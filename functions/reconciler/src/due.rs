@@ -1,4 +1,4 @@
-//! What is due, by kind and rank, and when a row that cannot be worked on now is due again.
+//! Reads the due items by kind and rank, and sets a later due date for items that cannot be processed now.
 
 use std::cmp::Reverse;
 
@@ -18,8 +18,8 @@ use tracing::warn;
 use crate::context::{SweepContext, after, count};
 use crate::trigger::Scope;
 
-/// An item that cannot be decoded is due again after this long: a new version may decode it.
-const UNDECODABLE_AGAIN: SignedDuration = SignedDuration::from_hours(1);
+/// An item that cannot be decoded is due again after this long: a new release may decode it.
+const UNDECODABLE_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Due {
@@ -29,13 +29,13 @@ pub(crate) struct Due {
     pub(crate) prs: Vec<PrId>,
 }
 
-/// What is due within the sweep's scope. Each part of the index is read as far as all of them together may be visited,
-/// and of that the highest in rank are chosen: the urgent are found among the late.
+/// The due items within the scope of the sweep. Each partition of the index is read up to the limit for the whole
+/// sweep, and the highest ranked of them are chosen, so that urgent items are found behind older ones.
 pub(crate) async fn find(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     summary: &mut Summary,
 ) -> Result<Due, StoreError> {
-    match &cx.wish.scope {
+    match &cx.trigger.scope {
         Scope::One(pr) => {
             summary.due = 1;
             return Ok(Due { prs: vec![pr.clone()], ..Due::default() });
@@ -49,7 +49,7 @@ pub(crate) async fn find(
     let max = cx.policies().base().sweep.max_prs.max(1);
     let (mut due, mut prs) = (Due::default(), Vec::new());
     for entry in lookup::due(cx.store(), max, cx.now()).await?.entries {
-        match (&entry.subject, &cx.wish.scope) {
+        match (&entry.subject, &cx.trigger.scope) {
             (Subject::Effect(id), Scope::All) => due.effects.push(id.clone()),
             (Subject::Run(id), Scope::All) => due.runs.push(id.clone()),
             (Subject::Request(key), Scope::All) => due.requests.push(key.clone()),
@@ -63,25 +63,25 @@ pub(crate) async fn find(
     let oldest = prs.iter().map(|(_, entry)| now.duration_since(entry.due_at).as_secs()).max();
     summary.oldest_due_secs = u64::try_from(oldest.unwrap_or(0)).unwrap_or(0);
     prs.sort_by_key(|(_, entry)| (Reverse(rank(entry, now)), entry.due_at));
-    let max = cx.wish.scope.repo().map_or(max, |repo| cx.policies().for_repo(repo).triggers.max_prs);
+    let max = cx.trigger.scope.repo().map_or(max, |repo| cx.policies().for_repo(repo).triggers.max_prs);
     due.prs = take_capped(prs.into_iter().map(|(pr, _)| pr).collect(), max, summary);
     Ok(due)
 }
 
-/// A pull request's rank before its record is read: its priority, and how long it has been due.
+/// The rank of a pull request before its record is read: its priority, and how long it has been due.
 fn rank(entry: &DueEntry, now: Timestamp) -> i64 {
     entry.priority + 5 * (now.duration_since(entry.due_at).as_hours() / 24).max(0)
 }
 
-/// As many as may be visited. The others are counted and named: they are left to the schedule.
+/// The first `max` pull requests. The summary counts and names the others; a scheduled sweep visits them.
 fn take_capped(mut ranked: Vec<PrId>, max: u32, summary: &mut Summary) -> Vec<PrId> {
     let rest = ranked.split_off(ranked.len().min(usize::try_from(max.max(1)).unwrap_or(usize::MAX)));
     summary.leave_out(&rest);
     ranked
 }
 
-/// A base has moved: that is written to every record on it, and as many as may be are visited now, those of the highest
-/// rank first. The others are due now, and left to the schedule.
+/// The base branch has moved: every record on it is updated, and the highest ranked up to the limit are visited now.
+/// The others are due, and a scheduled sweep visits them.
 async fn on_base(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     repo: &RepoName,
@@ -109,20 +109,21 @@ async fn on_base(
     Ok(take_capped(ranked, cx.policies().for_repo(repo).triggers.max_prs, summary))
 }
 
-/// A later due date for a row that is as it was found. One that is gone, or has moved on, has its own.
+/// Sets a later due date on an item that still matches the condition. An item that was deleted or changed meanwhile is
+/// left as it is.
 pub(crate) async fn defer(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     key: Key,
     by: SignedDuration,
-    as_found: OnlyIf,
+    condition: OnlyIf,
 ) -> Result<(), StoreError> {
     let now = cx.now();
-    write_if(cx.store(), rows::redate(key, after(now, by), as_found), now).await?;
+    write_if(cx.store(), rows::redate(key, after(now, by), condition), now).await?;
     Ok(())
 }
 
-/// An item that cannot be decoded is deferred, so that it keeps nothing else from being found. Any other error is the
-/// store's.
+/// Defers an item that cannot be decoded, so that it does not take the place of others in the index. Other store errors
+/// are returned.
 pub(crate) async fn defer_undecodable(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     key: Key,
@@ -130,13 +131,13 @@ pub(crate) async fn defer_undecodable(
     summary: &mut Summary,
 ) -> Result<(), StoreError> {
     match error {
-        EngineError::Store(StoreError::Corrupt(at, why)) => {
-            warn!(row = %at, why, "skipping undecodable item; retry in 1 h");
+        EngineError::Store(StoreError::Corrupt(row, why)) => {
+            warn!(%row, why, "skipping undecodable item; retry in 1 h");
             summary.unreadable += 1;
-            defer(cx, key, UNDECODABLE_AGAIN, OnlyIf::Present).await
+            defer(cx, key, UNDECODABLE_RETRY_AFTER, OnlyIf::Present).await
         }
         EngineError::Store(error) => Err(error),
-        // Somebody else is writing it.
+        // Another process is writing it.
         EngineError::Contended { .. } => Ok(()),
     }
 }

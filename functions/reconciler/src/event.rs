@@ -1,5 +1,5 @@
-//! Parses what invokes the reconciler: EventBridge Scheduler's payload, a scheduled rule's event, or
-//! `ReconcileRequested` on the bus.
+//! Parses the invocation event: the payload of EventBridge Scheduler, the event of a scheduled rule, or
+//! `ReconcileRequested` from the event bus.
 
 use aws_lambda_events::event::eventbridge::EventBridgeEvent;
 use domain::id::{PrId, RepoName, RunId};
@@ -11,31 +11,30 @@ use thiserror::Error;
 use crate::Moment;
 use crate::trigger::{Scope, Wish};
 
-/// The scheduled sweep's name, where the schedule gives it none.
+/// The name of a scheduled sweep if the schedule does not set one.
 const SCHEDULE: &str = "sweep";
 
-/// An event that is not the reconciler's. It says what it is, so that whoever wrote the rule sees it.
+/// The event is not one that the reconciler handles. The error names the event, so that the faulty rule can be found.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unclear {
-    /// Another kind of event.
-    #[error("`detail-type` is `{0}`: the reconciler knows `ReconcileRequested` and scheduled events")]
+    #[error("unknown `detail-type` `{0}`: the reconciler handles `ReconcileRequested` and scheduled events")]
     Unknown(String),
-    #[error("the event cannot be read: {0}")]
+    #[error("malformed event: {0}")]
     Malformed(String),
 }
 
-/// What our schedule sends, or a scheduled rule's event. `aws_lambda_events` has no type for the first, and its types
-/// want fields that may be missing here.
+/// The payload of our schedule, or the event of a scheduled rule. `aws_lambda_events` has no type for the first, and
+/// its types require fields that may be missing here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Tick {
     schedule: Option<String>,
-    /// `<aws.scheduler.scheduled-time>`; these very words if Scheduler did not replace them.
+    /// `<aws.scheduler.scheduled-time>`, which Scheduler replaces by the time; the literal text if it did not.
     slot: Option<String>,
     time: Option<String>,
 }
 
-/// The detail of `ReconcileRequested`. All of it may be left out: then everything is requested.
+/// The detail of `ReconcileRequested`. Every field is optional; without any, the request covers everything.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Detail {
@@ -47,20 +46,20 @@ struct Detail {
     requested_by: Option<String>,
 }
 
-pub fn wish_of(event: Value, moment: &Moment<'_>) -> Result<Wish, Unclear> {
+pub fn wish_of(event: Value, invocation: &Moment<'_>) -> Result<Wish, Unclear> {
     let event: Option<Map<String, Value>> = read(event)?;
     let mut event = event.unwrap_or_default();
     match read::<Option<String>>(event.get("detail-type").cloned().unwrap_or_default())?.as_deref() {
         Some("ReconcileRequested") => {
-            // AWS's type wants a source. Nothing here needs it, and who invokes by hand leaves it out.
+            // The AWS type requires `source`. It is not used here, and manual invocations omit it.
             event.insert("source".to_owned(), Value::String(String::new()));
-            requested(read(Value::Object(event))?, moment)
+            requested(read(Value::Object(event))?, invocation)
         }
         Some("Scheduled Event") | None => {
             let tick: Tick = read(Value::Object(event))?;
             let slot = tick.slot.or(tick.time).and_then(|slot| slot.parse::<Timestamp>().ok());
             let schedule = tick.schedule.unwrap_or_else(|| SCHEDULE.to_owned());
-            Ok(Wish::scheduled(&schedule, slot.unwrap_or(moment.now), moment.request))
+            Ok(Wish::scheduled(&schedule, slot.unwrap_or(invocation.now), invocation.request))
         }
         Some(other) => Err(Unclear::Unknown(other.to_owned())),
     }
@@ -70,7 +69,7 @@ fn read<T: for<'de> Deserialize<'de>>(json: Value) -> Result<T, Unclear> {
     serde_json::from_value(json).map_err(|error| Unclear::Malformed(error.to_string()))
 }
 
-fn requested(event: EventBridgeEvent<Option<Detail>>, moment: &Moment<'_>) -> Result<Wish, Unclear> {
+fn requested(event: EventBridgeEvent<Option<Detail>>, invocation: &Moment<'_>) -> Result<Wish, Unclear> {
     let detail = event.detail.unwrap_or_default();
     let malformed = |error: domain::id::BadId| Unclear::Malformed(error.to_string());
     let repo: Option<RepoName> = detail.repo.as_deref().map(str::parse).transpose().map_err(malformed)?;
@@ -80,16 +79,17 @@ fn requested(event: EventBridgeEvent<Option<Detail>>, moment: &Moment<'_>) -> Re
         (Some(repo), None, Some(base)) => Scope::Base(repo, base),
         (Some(repo), None, None) => Scope::Repo(repo),
         (None, None, None) => Scope::All,
-        (None, Some(number), _) => return Err(Unclear::Malformed(format!("#{number} of which repository?"))),
-        (None, None, Some(base)) => return Err(Unclear::Malformed(format!("`{base}` of which repository?"))),
+        (None, Some(_), _) => return Err(Unclear::Malformed("`pr_number` needs a `repo`".to_owned())),
+        (None, None, Some(_)) => return Err(Unclear::Malformed("`base` needs a `repo`".to_owned())),
     };
-    // An event that is delivered twice has the same id, and so is swept once.
-    let run = detail.run_id.unwrap_or_else(|| format!("requested-{}", event.id.as_deref().unwrap_or(moment.request)));
-    let mut wish = Wish::requested(RunId::new(run), scope, detail.dry_run, moment.request);
-    wish.requested_by = detail.requested_by;
-    // When it happened, not when it was delivered: a late delivery is not newer for that.
-    wish.at = event.time.and_then(|time| Timestamp::from_millisecond(time.timestamp_millis()).ok());
-    Ok(wish)
+    // An event that is delivered twice has the same id, so it starts one sweep.
+    let run =
+        detail.run_id.unwrap_or_else(|| format!("requested-{}", event.id.as_deref().unwrap_or(invocation.request)));
+    let mut trigger = Wish::requested(RunId::new(run), scope, detail.dry_run, invocation.request);
+    trigger.requested_by = detail.requested_by;
+    // The time of the event, not of its delivery: a late delivery must not supersede a newer request.
+    trigger.at = event.time.and_then(|time| Timestamp::from_millisecond(time.timestamp_millis()).ok());
+    Ok(trigger)
 }
 
 #[cfg(test)]
@@ -99,28 +99,28 @@ mod tests {
 
     use super::*;
 
-    fn moment() -> Moment<'static> {
+    fn invocation() -> Moment<'static> {
         let now = "2036-03-03T09:07:12Z".parse().unwrap();
         Moment { request: "req-1", now, deadline: now }
     }
 
     fn run_of(event: Value) -> String {
-        wish_of(event, &moment()).unwrap().run.to_string()
+        wish_of(event, &invocation()).unwrap().run.to_string()
     }
 
     #[test]
-    fn a_slot_is_the_schedules_and_not_the_clocks() {
+    fn slot_comes_from_the_schedule_not_the_clock() {
         let tick = json!({"schedule": "sweep", "slot": "2036-03-03T09:05:00Z"});
-        let wish = wish_of(tick, &moment()).unwrap();
-        assert_eq!((wish.run.as_str(), wish.trigger), ("sweep-20360303T0905Z", RunTrigger::Schedule));
-        assert_eq!(wish.key.as_deref(), Some("scheduler:sweep:2036-03-03T09:05:00Z"));
-        assert_eq!((wish.scope, wish.dry_run, wish.holder.as_str()), (Scope::All, false, "req-1"));
+        let trigger = wish_of(tick, &invocation()).unwrap();
+        assert_eq!((trigger.run.as_str(), trigger.trigger), ("sweep-20360303T0905Z", RunTrigger::Schedule));
+        assert_eq!(trigger.key.as_deref(), Some("scheduler:sweep:2036-03-03T09:05:00Z"));
+        assert_eq!((trigger.scope, trigger.dry_run, trigger.holder.as_str()), (Scope::All, false, "req-1"));
         let rule = json!({"detail-type": "Scheduled Event", "source": "aws.events", "time": "2036-03-03T09:06:00Z", "detail": {}});
         assert_eq!(run_of(rule), "sweep-20360303T0906Z");
     }
 
     #[test]
-    fn without_a_time_the_slot_is_this_minute() {
+    fn slot_is_the_current_minute_without_a_time() {
         for event in [json!(null), json!({}), json!({"slot": "<aws.scheduler.scheduled-time>"})] {
             assert_eq!(run_of(event), "sweep-20360303T0907Z");
         }
@@ -128,32 +128,36 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_what_it_wants() {
-        let asked = |detail: Value| json!({"id": "e-1", "detail-type": "ReconcileRequested", "detail": detail});
-        let wish = |detail: Value| wish_of(asked(detail), &moment()).unwrap();
-        assert_eq!((wish(json!({})).scope, wish(json!({})).run.to_string()), (Scope::All, "requested-e-1".to_owned()));
-        let one =
-            wish(json!({"repo": "acme/shop", "pr_number": 7, "dry_run": true, "run_id": "r-9", "requested_by": "ops"}));
+    fn request_detail_sets_the_scope() {
+        let request = |detail: Value| json!({"id": "e-1", "detail-type": "ReconcileRequested", "detail": detail});
+        let trigger = |detail: Value| wish_of(request(detail), &invocation()).unwrap();
+        assert_eq!(
+            (trigger(json!({})).scope, trigger(json!({})).run.to_string()),
+            (Scope::All, "requested-e-1".to_owned())
+        );
+        let one = trigger(
+            json!({"repo": "acme/shop", "pr_number": 7, "dry_run": true, "run_id": "r-9", "requested_by": "ops"}),
+        );
         assert_eq!(one.scope, Scope::One("acme/shop#7".parse().unwrap()));
         assert_eq!((one.dry_run, one.run.as_str(), one.requested_by.as_deref()), (true, "r-9", Some("ops")));
-        assert_eq!(wish(json!({"repo": "acme/shop"})).scope, Scope::Repo("acme/shop".parse().unwrap()));
-        let base = wish(json!({"repo": "acme/shop", "base": "main"}));
+        assert_eq!(trigger(json!({"repo": "acme/shop"})).scope, Scope::Repo("acme/shop".parse().unwrap()));
+        let base = trigger(json!({"repo": "acme/shop", "base": "main"}));
         assert_eq!((base.scope.to_string().as_str(), base.at), ("base:acme/shop#main", None));
-        let mut late = asked(json!({}));
+        let mut late = request(json!({}));
         late["time"] = json!("2036-03-03T09:01:00Z");
-        assert_eq!(wish_of(late, &moment()).unwrap().at, "2036-03-03T09:01:00Z".parse().ok());
+        assert_eq!(wish_of(late, &invocation()).unwrap().at, "2036-03-03T09:01:00Z".parse().ok());
     }
 
     #[test]
-    fn what_is_unclear_is_said() {
-        let say = |event: Value| wish_of(event, &moment()).unwrap_err().to_string();
-        assert!(say(json!({"detail-type": "MergeRequested"})).contains("`MergeRequested`"));
-        assert!(say(json!("hello")).starts_with("the event cannot be read"));
-        let nowhere = json!({"detail-type": "ReconcileRequested", "detail": {"pr_number": 7}});
-        assert_eq!(say(nowhere), "the event cannot be read: #7 of which repository?");
-        let nowhere = json!({"detail-type": "ReconcileRequested", "detail": {"base": "main"}});
-        assert_eq!(say(nowhere), "the event cannot be read: `main` of which repository?");
-        let bad = json!({"detail-type": "ReconcileRequested", "detail": {"repo": "shop"}});
-        assert!(say(bad).contains("expected `owner/name`"));
+    fn invalid_event_is_explained() {
+        let error_of = |event: Value| wish_of(event, &invocation()).unwrap_err().to_string();
+        assert!(error_of(json!({"detail-type": "MergeRequested"})).contains("`MergeRequested`"));
+        assert!(error_of(json!("hello")).starts_with("malformed event"));
+        let without_repo = json!({"detail-type": "ReconcileRequested", "detail": {"pr_number": 7}});
+        assert_eq!(error_of(without_repo), "malformed event: `pr_number` needs a `repo`");
+        let without_repo = json!({"detail-type": "ReconcileRequested", "detail": {"base": "main"}});
+        assert_eq!(error_of(without_repo), "malformed event: `base` needs a `repo`");
+        let bad_repo = json!({"detail-type": "ReconcileRequested", "detail": {"repo": "shop"}});
+        assert!(error_of(bad_repo).contains("expected `owner/name`"));
     }
 }

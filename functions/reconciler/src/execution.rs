@@ -1,6 +1,5 @@
-//! Whether a sweep writes, or only finds out what it would do. Everything that is written on behalf of a pull request
-//! is written here, so that a dry run is decided in one place; whole stages that a dry run does not have are left out
-//! by `sweep`.
+//! Commit or dry run. All writes on behalf of a pull request go through this file, so that a dry run is decided in one
+//! place; `sweep` omits the stages that a dry run does not have.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +21,7 @@ use crate::limits::{Deferral, dispatch_gate, in_flight};
 use crate::trigger::Wish;
 use crate::visit::VisitOutcome;
 
-/// Why nothing was written.
+/// Why a fact was not applied.
 pub(crate) enum ApplyError {
     Engine(EngineError),
     Cancelled,
@@ -42,15 +41,15 @@ impl From<StoreError> for ApplyError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Execution {
-    /// What is decided is written, and so happens.
+    /// Decisions are written, and their effects are delivered.
     Commit,
-    /// Nothing is written: the summary says what would be.
+    /// Nothing is written: the summary lists what would be done.
     DryRun,
 }
 
 impl From<&Wish> for Execution {
-    fn from(wish: &Wish) -> Self {
-        if wish.dry_run { Self::DryRun } else { Self::Commit }
+    fn from(trigger: &Wish) -> Self {
+        if trigger.dry_run { Self::DryRun } else { Self::Commit }
     }
 }
 
@@ -61,24 +60,24 @@ impl From<&Request> for Execution {
 }
 
 impl Execution {
-    /// Whether one that is to update its branch keeps others of its base from updating theirs.
+    /// Whether a branch update makes other pull requests of the same base wait.
     pub(crate) fn takes_turn(self) -> bool {
         self == Self::Commit
     }
 
-    /// Whether a request needs a slot. A dry run is in nobody's way.
+    /// Whether a request needs a slot. A dry run conflicts with no other sweep.
     pub(crate) fn needs_slot(self) -> bool {
         self == Self::Commit
     }
 
-    /// Whether the summary lists what would be done.
+    /// Whether the summary lists the planned action.
     pub(crate) fn lists_plan(self, outcome: &VisitOutcome) -> bool {
         self == Self::DryRun || matches!(outcome, VisitOutcome::WouldRemedy | VisitOutcome::WouldEscalate)
     }
 }
 
 impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
-    /// Applies a fact to a record that was just read, or only decides what would follow from it.
+    /// Applies a fact to a record that was just read; in a dry run only decides.
     pub(crate) async fn apply(&self, record: Record, fact: &Fact) -> Result<Applied, ApplyError> {
         if self.is_request_cancelled().await {
             return Err(ApplyError::Cancelled);
@@ -99,7 +98,7 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         Ok(VisitOutcome::Skipped(skip))
     }
 
-    /// The record as it is now, after a fact about it was refused because another sweep had applied it first.
+    /// The current record, after a fact about it was refused because another sweep had applied it first.
     pub(crate) async fn reload(&self, record: Record) -> Result<Record, EngineError> {
         match self.execution {
             Execution::Commit => Ok(self.engine.load(&record.id, self.now()).await?.unwrap_or(record)),
@@ -107,15 +106,15 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         }
     }
 
-    /// Tells a record that its base has moved: once for each request, however often that is tried.
+    /// Records that the base branch has moved: once per request, however often it is retried.
     pub(crate) async fn move_base(&self, record: Record, base: &str) -> Result<Record, ApplyError> {
         if self.execution == Execution::DryRun {
             return Ok(record);
         }
         let fact = Fact {
-            id: EventId::new(format!("{}.base", self.wish.run)),
+            id: EventId::new(format!("{}.base", self.trigger.run)),
             pr: record.id.clone(),
-            occurred_at: self.wish.at.unwrap_or_else(|| self.now()),
+            occurred_at: self.trigger.at.unwrap_or_else(|| self.now()),
             actor: Actor::GithubWebhook,
             what: Happened::BaseMoved { base: base.to_owned() },
         };
@@ -123,7 +122,8 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         Ok(applied.record.unwrap_or(record))
     }
 
-    /// Whoever wrote a repository's first record may have died before the list of repositories had it.
+    /// Adds missing repositories to the registry: the process that wrote the first record of a repository may have
+    /// crashed before registering it.
     pub(crate) async fn register_repos(&self, records: &[Record]) {
         if self.execution == Execution::DryRun {
             return;
@@ -134,17 +134,17 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         }
     }
 
-    /// Links a closed pull request and its replacement, if what was applied shows one of them.
+    /// Links a closed pull request and its replacement, if the applied fact shows one of them.
     pub(crate) async fn link_replacement(&self, pr: &PrId, applied: &Applied) {
         if self.execution == Execution::Commit
             && let Err(error) = replacement::follow(self.engine, applied, self.now()).await
         {
-            // Tried again when the replacement seems to be missing.
+            // Retried when the replacement seems to be missing.
             warn!(%pr, %error, "cannot link replacement");
         }
     }
 
-    /// How many remedies are in flight. A dry run dispatches none, and so need not know.
+    /// How many remedies are in flight; 0 in a dry run, which dispatches none.
     pub(crate) async fn count_in_flight(&self) -> Result<u32, StoreError> {
         match self.execution {
             Execution::Commit => in_flight::count(self.store(), self.now()).await,
@@ -152,17 +152,17 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         }
     }
 
-    /// Trips the breaker if too many remedies have failed, and says so.
+    /// Trips the breaker if too many remedies have failed, and logs it.
     pub(crate) async fn evaluate_breaker(&self) -> Result<(), StoreError> {
         if self.execution == Execution::Commit
             && let Some(tripped) = breaker::evaluate(self.store(), &self.policies().base().breaker, self.now()).await?
         {
-            warn!(run = %self.wish.run, "{}", tripped.log);
+            warn!(run = %self.trigger.run, "{}", tripped.log);
         }
         Ok(())
     }
 
-    /// Sends the mail about the breaker's last trip, once.
+    /// Sends the mail about the last trip of the breaker, once.
     pub(crate) async fn report_trip(&self, breaker: &Breaker, summary: &mut Summary) -> Result<(), StoreError> {
         match self.execution {
             Execution::Commit => dispatch_gate::report_trip(self, breaker, summary).await,
@@ -170,12 +170,12 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         }
     }
 
-    /// Whether the breaker lets this remedy through; if so, it counts as in flight from here on.
+    /// Whether the breaker permits this remedy; if so, it counts as in flight from here on.
     pub(crate) async fn permit(&self, run: &RunId) -> Result<Permit, ApplyError> {
         if self.execution == Execution::DryRun {
             return Ok(Permit::Allowed);
         }
-        // Before the claim takes a place among those in flight, or the breaker's only probe.
+        // Checked before the claim counts as in flight or becomes the breaker's only probe.
         if self.is_request_cancelled().await {
             return Err(ApplyError::Cancelled);
         }
@@ -188,7 +188,7 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         Ok(permit)
     }
 
-    /// What an error means for one pull request. A store that does not answer ends the visits of all.
+    /// The outcome of a visit that failed. An unavailable store is returned as an error and ends all visits.
     pub(crate) fn classify_error(&self, error: ApplyError) -> Result<VisitOutcome, StoreError> {
         let skip = match error {
             ApplyError::Cancelled => Skip::Cancelled,
@@ -197,7 +197,7 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
                 StoreError::Unavailable(_) | StoreError::Throttled => return Err(error),
                 StoreError::Refused(_) | StoreError::Contended => Skip::Overtaken,
                 StoreError::Corrupt(..) | StoreError::TooLarge(_) => {
-                    warn!(run = %self.wish.run, %error, "skipping a pull request that cannot be stored");
+                    warn!(run = %self.trigger.run, %error, "skipping a pull request that cannot be stored");
                     Skip::Store
                 }
             },

@@ -1,4 +1,4 @@
-//! What was tried and what happened, for the mail to a person. Reading only; the words are the domain's.
+//! Reads the remedies and events of a pull request for the escalation mail. The domain words them.
 
 use domain::comment::{Story, sweep};
 use domain::id::PrId;
@@ -7,16 +7,16 @@ use jiff::Timestamp;
 use platform::lookup;
 use platform::store::{Store, StoreError};
 
-/// Remedies that a mail names, the newest.
-const MOST_REMEDIES: u32 = 20;
-/// Events that a mail names, the newest.
-const MOST_EVENTS: u32 = 30;
+/// How many of the newest remedies a mail lists.
+const MAX_REMEDIES: u32 = 20;
+/// How many of the newest events a mail lists.
+const MAX_EVENTS: u32 = 30;
 
-/// The story so far, oldest first.
+/// The history, oldest first.
 pub(crate) async fn of<S: Store>(store: &S, pr: &PrId, now: Timestamp) -> Result<Story, StoreError> {
     let (runs, events) = tokio::try_join!(
-        lookup::runs_of(store, Some(pr), None, MOST_REMEDIES, now),
-        lookup::events(store, pr, true, None, MOST_EVENTS, now),
+        lookup::runs_of(store, Some(pr), None, MAX_REMEDIES, now),
+        lookup::events(store, pr, true, None, MAX_EVENTS, now),
     )?;
     Ok(Story {
         remedies: runs.entries.iter().rev().filter_map(sweep::remedy_line).collect(),

@@ -1,5 +1,5 @@
-//! Whether a sweep would find anything to do, without sweeping. The simulation asks before each virtual minute: most of them
-//! are idle, and a world in which nothing is due is not worth the twenty requests a sweep takes to find that out.
+//! Whether a sweep would have work, without sweeping. The simulation checks this before each virtual minute: most of
+//! them are idle, and a sweep takes about twenty store requests to find that out.
 
 use domain::breaker::BreakerState;
 use domain::policy::Policy;
@@ -9,8 +9,7 @@ use crate::inventory::INVENTORY;
 use platform::store::{Store, StoreError};
 use platform::{breaker, guards, lookup};
 
-/// Whether no sweep that happens until then has anything to do: nothing is due, no inventory, no failure for the breaker to
-/// judge.
+/// Whether no sweep until then has work: no item and no inventory is due, and the breaker has no failure to evaluate.
 pub async fn is_idle<S: Store>(store: &S, policy: &Policy, until: Timestamp) -> Result<bool, StoreError> {
     if !lookup::due(store, 1, until).await?.entries.is_empty() {
         return Ok(false);

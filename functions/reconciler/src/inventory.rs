@@ -1,6 +1,6 @@
-//! Pull requests that no webhook told us about (R-SWEEP-12): every so often the open pull requests of all
-//! repositories are listed, and those of ours that have no record get one. Webhooks that we did not take are
-//! redelivered, by the Car Bridge. What was lost is counted by kind.
+//! Finds pull requests whose webhooks were missed (R-SWEEP-12): every few sweeps the open pull requests of all
+//! repositories are listed, and managed ones without a record are adopted. Failed webhook deliveries are redelivered
+//! by the Car Bridge. Missed events are counted by kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,16 +26,16 @@ use crate::context::{SweepContext, after};
 use crate::due::defer_undecodable;
 use crate::limits::rate_budget::{WorkKind, shed_until};
 
-/// The name under which the next inventory's time is kept.
+/// The name under which the time of the next inventory is stored.
 pub(crate) const INVENTORY: &str = "inventory";
 /// GitHub redelivers webhooks for three days.
 const REDELIVERABLE: SignedDuration = SignedDuration::from_hours(72);
-/// A redelivery is not asked for again for this long.
-const REDELIVERY_AGAIN: SignedDuration = SignedDuration::from_hours(6);
-/// Redeliveries asked for in one sweep; the rest waits for the next inventory.
-const MOST_REDELIVERIES: usize = 100;
-/// The queue's group for redeliveries: they belong to no repository.
-const ERRANDS: &str = "suture/errands";
+/// The same redelivery is not requested again for this long.
+const REDELIVERY_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(6);
+/// Redeliveries requested in one sweep; the rest waits for the next inventory.
+const MAX_REDELIVERIES: usize = 100;
+/// The message group of redeliveries, which belong to no repository.
+const REDELIVERY_GROUP: &str = "suture/errands";
 
 /// Why an inventory was not finished.
 #[derive(Debug, Error)]
@@ -51,8 +51,8 @@ struct Inventory<'a, S, O> {
     summary: &'a mut Summary,
 }
 
-/// Every Nth sweep, by the time of the last: a sweep that was left out does not put it off for another N. Not while
-/// nothing may be dispatched.
+/// Runs every Nth sweep, by the time of the last inventory: a missed sweep does not postpone it by another N. Does not
+/// run while dispatching is blocked.
 pub(crate) async fn run<S: Store, O: Outlets>(
     cx: &SweepContext<'_, S, O>,
     owners: &[String],
@@ -62,16 +62,16 @@ pub(crate) async fn run<S: Store, O: Outlets>(
     if !may_dispatch || !cx.should_continue(summary).await {
         return Ok(());
     }
-    Inventory { cx, owners, summary }.take().await
+    Inventory { cx, owners, summary }.run_if_due().await
 }
 
 impl<S: Store, O: Outlets> Inventory<'_, S, O> {
-    async fn take(&mut self) -> Result<(), StoreError> {
+    async fn run_if_due(&mut self) -> Result<(), StoreError> {
         let now = self.cx.now();
-        // A request for everything, or a new installation, does not wait for the next one's time.
-        let waits = self.cx.is_scheduled();
+        // A request for everything, or a new installation, does not wait until the next inventory is due.
+        let waits_until_due = self.cx.is_scheduled();
         if self.cx.github.not_before().is_some()
-            || (waits && guards::held_off(self.cx.store(), INVENTORY, now).await?.is_some())
+            || (waits_until_due && guards::held_off(self.cx.store(), INVENTORY, now).await?.is_some())
         {
             return Ok(());
         }
@@ -81,7 +81,7 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
         match self.adopt_all().await {
             Ok(adopted) => self.summary.adopted = Some(adopted),
             Err(InventoryError::GitHub(error)) => {
-                warn!(run = %self.cx.wish.run, %error, "cannot finish the inventory");
+                warn!(run = %self.cx.trigger.run, %error, "cannot finish the inventory");
                 self.summary.fail("inventory", &error);
                 return Ok(());
             }
@@ -90,7 +90,7 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
         if !self.summary.partial && !self.summary.cancelled {
             let settings = &self.cx.policies().base().sweep;
             let sweeps = i64::from(settings.every_minutes) * i64::from(settings.inventory_every);
-            // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
+            // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
             let next = SignedDuration::from_mins(sweeps).saturating_sub(SignedDuration::from_secs(30));
             guards::hold_off(self.cx.store(), INVENTORY, after(now, next), now).await?;
         }
@@ -105,9 +105,9 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
             }
             let listed = match self.cx.github.open_pulls(&repo, self.cx.policies().for_repo(&repo)).await {
                 Ok(listed) => listed,
-                // One repository that is not shown to us is not all of them.
+                // One inaccessible repository does not end the inventory.
                 Err(error @ (CallError::Gone { .. } | CallError::Refused { .. })) => {
-                    warn!(%repo, %error, "cannot list a repository");
+                    warn!(%repo, %error, "cannot list open pull requests");
                     self.summary.fail(&format!("inventory of {repo}"), &error);
                     continue;
                 }
@@ -118,16 +118,16 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
         Ok(adopted)
     }
 
-    /// Gives a record to what is ours, open, and not known, or known as closed.
+    /// Creates a record for each managed open pull request that has none or is recorded as closed.
     async fn adopt(&mut self, repo: &RepoName, listed: Vec<Listed>) -> Result<u32, StoreError> {
         let policy = self.cx.policies().for_repo(repo);
-        let ours: Vec<Listed> = listed.into_iter().filter(|pull| pull.is_ours(policy)).collect();
-        if ours.is_empty() {
+        let managed: Vec<Listed> = listed.into_iter().filter(|pull| pull.is_ours(policy)).collect();
+        if managed.is_empty() {
             return Ok(0);
         }
-        let known = self.known(repo).await?;
+        let known = self.known_states(repo).await?;
         let mut adopted = 0;
-        for pull in ours {
+        for pull in managed {
             match known.get(&pull.id.number) {
                 None | Some(State::Closed) => {}
                 Some(_) => continue,
@@ -147,7 +147,7 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
                     adopted += 1;
                     self.cx.repos.register(self.cx.store(), repo, self.cx.now()).await;
                     if let Err(error) = replacement::link(self.cx.engine, &record, self.cx.now()).await {
-                        // Tried again when the replacement seems to be missing.
+                        // Retried when the replacement seems to be missing.
                         warn!(pr = %pull.id, %error, "cannot link replacement");
                     }
                 }
@@ -158,13 +158,13 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
         Ok(adopted)
     }
 
-    /// The pull requests of a repository that we know, and their states.
-    async fn known(&self, repo: &RepoName) -> Result<BTreeMap<u64, State>, StoreError> {
+    /// The states of the recorded pull requests of a repository, by number.
+    async fn known_states(&self, repo: &RepoName) -> Result<BTreeMap<u64, State>, StoreError> {
         let listed = lookup::all_pull_requests(self.cx.store(), repo, usize::MAX, self.cx.now()).await?;
         Ok(listed.into_iter().map(|entry| (entry.pr.number, entry.state)).collect())
     }
 
-    /// Webhooks that we did not take are redelivered, if GitHub still has them.
+    /// Requests redelivery of failed webhook deliveries that GitHub still has.
     async fn redeliver(&mut self) -> Result<(), StoreError> {
         let now = self.cx.now();
         let shed = shed_until(&self.cx.github.rates(), WorkKind::Redelivery, now).is_some();
@@ -174,12 +174,12 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
         let since = now.saturating_sub(REDELIVERABLE).unwrap_or(now);
         match self.cx.github.failed_deliveries(since).await {
             Ok(failed) => {
-                for delivery in failed.into_iter().take(MOST_REDELIVERIES) {
+                for delivery in failed.into_iter().take(MAX_REDELIVERIES) {
                     self.request_redelivery(&delivery).await?;
                 }
             }
             Err(error) => {
-                warn!(run = %self.cx.wish.run, %error, "cannot list failed deliveries");
+                warn!(run = %self.cx.trigger.run, %error, "cannot list failed webhook deliveries");
                 self.summary.fail("redelivery", &error);
             }
         }
@@ -192,17 +192,17 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
         if guards::held_off(self.cx.store(), &name, now).await?.is_some() {
             return Ok(());
         }
-        let Ok(repo) = ERRANDS.parse() else { return Ok(()) };
+        let Ok(repo) = REDELIVERY_GROUP.parse() else { return Ok(()) };
         let message = Message::Chore(Chore::Redeliver { delivery: delivery.id });
         let what = Content::Queue { message, repo, delay: Duration::ZERO };
         let parcel = Parcel { id: format!("redeliver-{}", delivery.id), what };
         if let Err(error) = self.cx.engine.outlets().send_now(parcel).await {
-            warn!(delivery = delivery.id, %error, "cannot request a redelivery");
+            warn!(delivery = delivery.id, %error, "cannot request webhook redelivery");
             return Ok(());
         }
         self.summary.redelivered += 1;
         self.summary.lose(&delivery.event);
-        guards::hold_off(self.cx.store(), &name, after(now, REDELIVERY_AGAIN), now).await
+        guards::hold_off(self.cx.store(), &name, after(now, REDELIVERY_RETRY_AFTER), now).await
     }
 }
 

@@ -1,6 +1,6 @@
-//! Polls Jenkins for the build that a rebuild has queued: one that was taken out of the queue fails at once instead of
-//! at its deadline, and the number of the build is written to the run. Reading only; what to do about the build is
-//! decided when the pull request is visited.
+//! Polls the Jenkins queue for the build that a rebuild has queued: a cancelled queue item fails the run immediately
+//! instead of at its deadline, and the build number is written to the run. Jenkins is only read; the visit of the pull
+//! request decides what follows.
 
 use domain::run::{Run, Step};
 use jiff::Timestamp;
@@ -12,59 +12,60 @@ use tracing::warn;
 
 use crate::context::{SweepContext, after};
 
-/// The step in which the Car Bridge wrote down what Jenkins answered.
-const ORDERED: &str = "build";
-/// The step in which a sweep writes down what it saw.
-const SEEN: &str = "queue";
+/// The step in which the Car Bridge stored Jenkins' response.
+const BUILD_STEP: &str = "build";
+/// The step in which a sweep stores the state of the queue item.
+const QUEUE_STEP: &str = "queue";
 
-/// What has become of a queue item.
+/// The state of a queue item.
 pub(crate) enum ItemState {
-    /// It is a build now: it need not be polled any more.
+    /// The item has become a build and needs no more polling.
     Build(u64),
     Queued(u64, Option<String>),
-    /// It was taken out of the queue, and will never be built.
+    /// The item was removed from the queue and will never be built.
     Cancelled(u64),
-    /// Jenkins does not know it any more: the run's deadline decides.
+    /// Jenkins no longer knows the item: the deadline of the run decides.
     Forgotten,
+    /// Jenkins did not answer.
     Unknown,
 }
 
-/// The run with what was seen, and when to poll again. It has another version if that is new.
+/// Adds the state and the next poll time to the run. Its version changes only if one of them is new.
 pub(crate) fn record(run: Run, state: ItemState, now: Timestamp) -> Run {
-    let again = Some(after(now, LOOK_AFTER));
-    let (seen, again) = match state {
+    let next_poll = Some(after(now, LOOK_AFTER));
+    let (handle, poll_at) = match state {
         ItemState::Build(number) => (Some(Followed::Build(number)), None),
-        ItemState::Queued(item, why) => (Some(Followed::Item(item, why)), again),
+        ItemState::Queued(item, why) => (Some(Followed::Item(item, why)), next_poll),
         ItemState::Cancelled(_) | ItemState::Forgotten => (None, None),
-        ItemState::Unknown => (None, again),
+        ItemState::Unknown => (None, next_poll),
     };
-    let run = match seen {
-        Some(seen) => {
-            let step = Step::started(SEEN, now).idempotent().done(Some(seen.to_string()), now);
+    let run = match handle {
+        Some(handle) => {
+            let step = Step::started(QUEUE_STEP, now).idempotent().done(Some(handle.to_string()), now);
             run.clone().checkpoint(step).unwrap_or(run)
         }
         None => run,
     };
-    run.look_again(again, now)
+    run.look_again(poll_at, now)
 }
 
 pub(crate) struct JenkinsQueue<'a, S, O> {
     pub(crate) cx: &'a SweepContext<'a, S, O>,
-    /// Jenkins did not answer: it is not polled again in this sweep, or each run would cost a timeout.
-    pub(crate) is_silent: bool,
+    /// Jenkins did not answer: it is not polled again in this sweep, because each run would cost a timeout.
+    pub(crate) is_unavailable: bool,
 }
 
 impl<S: Store, O: Outlets> JenkinsQueue<'_, S, O> {
     pub(crate) async fn poll(&mut self, run: &Run) -> Result<ItemState, EngineError> {
-        let ordered = run.step(ORDERED).and_then(|step| step.output.as_deref()?.parse().ok());
-        let (Some(Followed::Item(item, _)), Some(jenkins)) = (ordered, self.cx.jenkins) else {
+        let handle = run.step(BUILD_STEP).and_then(|step| step.output.as_deref()?.parse().ok());
+        let (Some(Followed::Item(item, _)), Some(jenkins)) = (handle, self.cx.jenkins) else {
             return Ok(ItemState::Forgotten);
         };
-        if self.is_silent {
+        if self.is_unavailable {
             return Ok(ItemState::Unknown);
         }
         let state = self.item_state(run, item, jenkins).await?;
-        self.is_silent = matches!(state, ItemState::Unknown);
+        self.is_unavailable = matches!(state, ItemState::Unknown);
         Ok(state)
     }
 
@@ -74,10 +75,10 @@ impl<S: Store, O: Outlets> JenkinsQueue<'_, S, O> {
             Ok(Some(found)) => {
                 Ok(found.build.map_or(ItemState::Queued(item, found.why), |build| ItemState::Build(build.number)))
             }
-            // It vanishes some minutes after its build began.
+            // Jenkins deletes the item some minutes after its build starts.
             Ok(None) => self.find_build(run, item, jenkins).await,
             Err(error) => {
-                warn!(run = %run.id, item, %error, "cannot read Jenkins' queue");
+                warn!(run = %run.id, item, %error, "cannot read Jenkins queue item");
                 Ok(ItemState::Unknown)
             }
         }

@@ -1,6 +1,6 @@
-//! Finds and repairs stuck pull requests. `event` parses what the schedule or the bus sends, `reconciler` starts a
-//! sweep, and `sweep` lists its stages in their order; each stage has a file of its own. It claims remedies and never
-//! executes one.
+//! Finds and repairs stuck pull requests. `event` parses the payload of the schedule or the event bus, `reconciler`
+//! starts a sweep, and `sweep` lists the stages in the order they run; each stage has its own file. The reconciler
+//! claims remedies; the Car Bridge executes them.
 
 mod build_log;
 mod context;

@@ -1,5 +1,6 @@
 //! Runs the reconciler on Lambda, behind the schedule and the event bus.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -16,8 +17,19 @@ use reconciler::{Moment, Sweep};
 use serde_json::Value;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Error> {
+async fn main() -> ExitCode {
     tracing::init_default_subscriber();
+    match start().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Returning the error would print its Debug form; Display names the setting and the fix.
+            tracing::error!(%error, "reconciler exited with an error");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start() -> Result<(), Error> {
     let vault = aws::environment().await?;
     let clients = Clients::connect(&vault)?;
     let sweep = build(&vault, &clients).await?;
@@ -27,8 +39,8 @@ async fn main() -> Result<(), Error> {
         let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
         let now = Timestamp::now();
         clients.freshen(now).await;
-        let moment = Moment { request: &event.context.request_id, now, deadline: deadline.unwrap_or(now) };
-        Ok::<_, Error>(reconciler::handle(sweep, event.payload, &moment, log).await?)
+        let invocation = Moment { request: &event.context.request_id, now, deadline: deadline.unwrap_or(now) };
+        Ok::<_, Error>(reconciler::handle(sweep, event.payload, &invocation, log).await?)
     }))
     .await
 }

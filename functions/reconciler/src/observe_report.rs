@@ -1,5 +1,5 @@
-//! What would have been done, where Suture only watches: one row a week with the pull requests it would have healed and
-//! those it would have handed to people. Sets, so that saying it twice changes nothing.
+//! The weekly report of observe mode: one item a week with the pull requests that would have been remedied and those
+//! that would have been escalated. Stored as sets, so that writing the same pull request twice changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,23 +18,23 @@ const ESCALATE: &str = "would_escalate";
 const WEEK: SignedDuration = SignedDuration::from_hours(24 * 7);
 /// 1970 began on a Thursday; weeks begin on Mondays.
 const FIRST_MONDAY_SECS: i64 = 4 * 86_400;
-/// More than this do not fit into a row. Whoever watches that many knows enough.
-const MOST_SETS: usize = 4_000;
+/// More members do not fit into an item; the report stops counting there.
+const MAX_SET_MEMBERS: usize = 4_000;
 
-/// What a week of watching has seen.
+/// The pull requests of one week in observe mode.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Week {
     /// Pull requests that would have been remedied.
     pub would_remedy: BTreeSet<String>,
-    /// Pull requests that people would have been called for.
+    /// Pull requests that would have been escalated.
     pub would_escalate: BTreeSet<String>,
 }
 
-/// The beginning of the week, Monday 00:00 UTC.
+/// The start of the week, Monday 00:00 UTC.
 pub fn week_of(at: Timestamp) -> Timestamp {
     let second = at.as_second() - FIRST_MONDAY_SECS;
-    let begun = second - second.rem_euclid(WEEK.as_secs()) + FIRST_MONDAY_SECS;
-    Timestamp::from_second(begun).unwrap_or(at)
+    let start = second - second.rem_euclid(WEEK.as_secs()) + FIRST_MONDAY_SECS;
+    Timestamp::from_second(start).unwrap_or(at)
 }
 
 fn key(week: Timestamp) -> Key {
@@ -45,13 +45,13 @@ fn members(item: &Item, attribute: &str) -> BTreeSet<String> {
     set_of(item, attribute).map(str::to_owned).collect()
 }
 
-/// What the week of this moment has seen so far.
+/// The report of the week that contains `at`, so far.
 pub async fn week<S: Store>(store: &S, at: Timestamp, now: Timestamp) -> Result<Week, StoreError> {
     let row = store.get(&key(week_of(at)), now).await?.unwrap_or_default();
     Ok(Week { would_remedy: members(&row, REMEDY), would_escalate: members(&row, ESCALATE) })
 }
 
-/// Adds what a sweep has seen, if anything; the summary says what the whole week has.
+/// Adds the results of a sweep, if any, and writes the totals of the week to the summary.
 pub(crate) async fn write(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     seen: &Week,
@@ -59,17 +59,17 @@ pub(crate) async fn write(
 ) -> Result<(), StoreError> {
     if *seen != Week::default() {
         let week = add(cx.store(), seen, cx.now()).await?;
-        let (heals, calls) = (week.would_remedy.len(), week.would_escalate.len());
-        summary.observed = Some(words::observed(heals, calls, week_of(cx.now())));
+        let (remedies, escalations) = (week.would_remedy.len(), week.would_escalate.len());
+        summary.observed = Some(words::observed(remedies, escalations, week_of(cx.now())));
     }
     Ok(())
 }
 
-/// Adds what a sweep has seen, and answers the whole week.
+/// Adds the results of a sweep, and returns the whole week.
 async fn add<S: Store>(store: &S, seen: &Week, now: Timestamp) -> Result<Week, StoreError> {
     let mut known = week(store, now, now).await?;
     let fresh = |seen: &BTreeSet<String>, known: &BTreeSet<String>| -> BTreeSet<String> {
-        seen.difference(known).take(MOST_SETS.saturating_sub(known.len())).cloned().collect()
+        seen.difference(known).take(MAX_SET_MEMBERS.saturating_sub(known.len())).cloned().collect()
     };
     let mut insert = BTreeMap::new();
     for (name, new) in [
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weeks_begin_on_mondays() {
+    fn week_starts_on_monday() {
         let week = |at: &str| week_of(at.parse().unwrap()).to_string();
         assert_eq!(week("2026-03-02T00:00:00Z"), "2026-03-02T00:00:00Z");
         assert_eq!(week("2026-03-08T23:59:59.9Z"), "2026-03-02T00:00:00Z");

@@ -1,6 +1,6 @@
-//! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-10): what somebody wants looked at before the schedule would. Each is a sweep of its own
-//! over its scope: one at a time for a repository, and so many at once in all. The scheduled sweep runs those that are
-//! due; an event runs the one it names.
+//! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-10) run before the next scheduled sweep. Each is a separate sweep over
+//! its scope: one at a time per repository, and a limited number in total. The scheduled sweep runs the due requests;
+//! an event runs the request it names.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use platform::store::{Store, StoreError};
 use platform::sweep_summary::Summary;
 use tracing::{info, warn};
 
-use crate::context::{READING, RESERVE, SweepContext, after};
+use crate::context::{RESERVE, SNAPSHOT_RESERVE, SweepContext, after};
 use crate::due::defer_undecodable;
 use crate::execution::Execution;
 use crate::reconciler::Sweep;
@@ -28,19 +28,17 @@ use crate::sweep::{self, SweepReport, summary_step};
 use crate::trigger::Wish;
 
 const ALL_REQUESTS: &str = "requests";
-/// Of one repository, one at a time.
+/// Concurrent requests of one repository.
 const PER_REPO: u32 = 1;
 
-/// What became of a request that might have started.
+/// The result of trying to run a request.
 pub(crate) enum RequestOutcome {
-    /// It has ended, and these pull requests were compared with GitHub.
+    /// It has ended; these pull requests were compared with GitHub.
     Done(Box<Summary>, BTreeSet<PrId>),
-    /// It waits: for its due date, for a slot, or for the sweep that is running it.
-    Later {
-        by: String,
-        until: Timestamp,
-    },
-    Nothing,
+    /// It waits for its due date, for a slot, or for the sweep that is running it.
+    Deferred { by: String, until: Timestamp },
+    /// The request is no longer pending.
+    Noop,
 }
 
 /// The slots a request holds while it is swept.
@@ -49,7 +47,7 @@ enum HeldSlots {
     None,
     /// The lease of the scheduled sweep.
     Lease(String),
-    /// A slot of the repository, and one of all.
+    /// A slot of the repository, and one of the total.
     Slots(RepoName, RunId),
 }
 
@@ -58,8 +56,8 @@ fn repo_slot(repo: &RepoName) -> String {
 }
 
 impl<S: Store, O: Outlets> Sweep<S, O> {
-    /// Sweeps the requests that are due, as many at once as may be, one of each repository. Answers which pull requests
-    /// were compared with GitHub.
+    /// Sweeps the due requests in rounds of `max_concurrent`, one per repository. Returns the pull requests that were
+    /// compared with GitHub.
     pub(crate) async fn sweep_due(
         &self,
         cx: &SweepContext<'_, S, O>,
@@ -79,8 +77,8 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         while !rest.is_empty() && cx.should_continue(summary).await {
             let (round, later) = next_round(rest, at_once);
             rest = later;
-            let (holder, deadline) = (&cx.wish.holder, cx.deadline);
-            // Boxed one by one: their futures are large, and there are several.
+            let (holder, deadline) = (&cx.trigger.holder, cx.deadline);
+            // Boxed one by one: the futures are large.
             let sweeps = round.iter().map(|request| Box::pin(self.sweep_request(request, holder, deadline, true)));
             for (request, outcome) in round.iter().zip(join_all(sweeps).await) {
                 match outcome {
@@ -88,10 +86,10 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
                         summary.requests += 1;
                         compared.extend(seen);
                     }
-                    Ok(RequestOutcome::Later { by, until }) => {
-                        info!(request = request.key(), by, %until, "reconcile request waits");
+                    Ok(RequestOutcome::Deferred { by, until }) => {
+                        info!(request = request.key(), by, %until, "reconcile request deferred");
                     }
-                    Ok(RequestOutcome::Nothing) => {}
+                    Ok(RequestOutcome::Noop) => {}
                     Err(error) => cx.stage_failed("requests", &error, summary),
                 }
             }
@@ -109,41 +107,41 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
     ) -> Result<RequestOutcome, StoreError> {
         let (policies, now) = (self.engine.policies(), self.clock.now());
         match request.due_at() {
-            None => return Ok(RequestOutcome::Nothing),
-            Some(until) if until > now => return Ok(RequestOutcome::Later { by: "its own date".to_owned(), until }),
+            None => return Ok(RequestOutcome::Noop),
+            Some(until) if until > now => return Ok(RequestOutcome::Deferred { by: "its due date".to_owned(), until }),
             Some(_) => {}
         }
         let policy = request.scope.repo().map_or(policies.base(), |repo| policies.for_repo(repo));
-        let patience = SignedDuration::from_mins(i64::from(policy.triggers.timeout_minutes));
-        let until = deadline.min(after(now, patience));
-        if after(now, READING + RESERVE) >= until {
-            // It would end before it could read anything, and count as done.
-            return Ok(RequestOutcome::Later { by: "the end of this sweep".to_owned(), until: deadline });
+        let timeout = SignedDuration::from_mins(i64::from(policy.triggers.timeout_minutes));
+        let until = deadline.min(after(now, timeout));
+        if after(now, SNAPSHOT_RESERVE + RESERVE) >= until {
+            // It would end before it could read a snapshot, and still count as done.
+            return Ok(RequestOutcome::Deferred { by: "the deadline of this sweep".to_owned(), until: deadline });
         }
         let slots = match self.take_slots(request, holder, until, nested).await? {
             Ok(slots) => slots,
             Err(later) => return Ok(later),
         };
         let outcome = match requests::begin(self.store(), policies, request, (holder, until), now).await {
-            Ok(MayBegin::Yes(begun)) => self.run_request(&begun, holder, until).await,
-            Ok(MayBegin::Later { by, until }) => Ok(RequestOutcome::Later { by, until }),
-            Ok(MayBegin::No) => Ok(RequestOutcome::Nothing),
+            Ok(MayBegin::Yes(started)) => self.run_request(&started, holder, until).await,
+            Ok(MayBegin::Later { by, until }) => Ok(RequestOutcome::Deferred { by, until }),
+            Ok(MayBegin::No) => Ok(RequestOutcome::Noop),
             Err(error) => Err(error),
         };
         self.give_slots(slots).await;
         outcome
     }
 
-    /// Runs the stages of a request that has begun, and ends it.
-    async fn run_request(&self, begun: &Begun, holder: &str, until: Timestamp) -> Result<RequestOutcome, StoreError> {
-        let Begun { request, asked, .. } = begun;
-        let wish = Wish::enqueued(request, asked, holder);
-        let cx = SweepContext::new(self, &wish, until);
+    /// Runs the stages of a request that has started, and ends it.
+    async fn run_request(&self, started: &Begun, holder: &str, until: Timestamp) -> Result<RequestOutcome, StoreError> {
+        let Begun { request, asked: pending, .. } = started;
+        let trigger = Wish::enqueued(request, pending, holder);
+        let cx = SweepContext::new(self, &trigger, until);
         let mut report = Box::pin(sweep::run(self, &cx)).await;
-        report.summary.stands_for = asked.stands_for;
+        report.summary.stands_for = pending.stands_for;
         if matches!(request.scope, Scope::One(_)) && report.compared.is_empty() && report.summary.left > 0 {
-            // What is not due is not found by the schedule: it is tried again.
-            report.first_failure.get_or_insert_with(|| "GitHub could not be asked".to_owned());
+            // The scheduled sweep finds only due pull requests, so the request itself is retried.
+            report.first_failure.get_or_insert_with(|| "GitHub could not be read".to_owned());
         }
         let end = match &report.first_failure {
             _ if report.summary.cancelled => End::Cancelled,
@@ -151,10 +149,10 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
             None => End::Done,
         };
         let now = cx.now();
-        let close = |run: Run, then: &Then| closed_run(run, then, &report, asked.tries, cx.now());
-        let then = requests::end(cx.store(), cx.policies(), begun, end, close, now).await?;
-        let said = report.summary.sentence();
-        info!(request = request.key(), run = %asked.run, stands_for = asked.stands_for, ?then, summary = said, "reconcile request completed");
+        let close = |run: Run, next: &Then| closed_run(run, next, &report, pending.tries, cx.now());
+        let next = requests::end(cx.store(), cx.policies(), started, end, close, now).await?;
+        let summary = report.summary.sentence();
+        info!(request = request.key(), run = %pending.run, coalesced = pending.stands_for, ?next, summary, "reconcile request completed");
         Ok(RequestOutcome::Done(Box::new(report.summary), report.compared))
     }
 
@@ -166,8 +164,8 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         nested: bool,
     ) -> Result<Result<HeldSlots, RequestOutcome>, StoreError> {
         let (store, now) = (self.store(), self.clock.now());
-        let asked = request.waiting().or_else(|| request.running());
-        let Some(asked) = asked.filter(|_| Execution::from(request).needs_slot()) else {
+        let pending = request.waiting().or_else(|| request.running());
+        let Some(pending) = pending.filter(|_| Execution::from(request).needs_slot()) else {
             return Ok(Ok(HeldSlots::None));
         };
         let Some(repo) = request.scope.repo() else {
@@ -176,23 +174,23 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
             }
             return Ok(match self.take_lease(holder, until, now).await? {
                 Lease::Held => Ok(HeldSlots::Lease(holder.to_owned())),
-                Lease::Taken { by, until } => Err(RequestOutcome::Later { by, until }),
+                Lease::Taken { by, until } => Err(RequestOutcome::Deferred { by, until }),
             });
         };
-        let (run, slot) = (asked.run.as_str(), repo_slot(repo));
-        let full = |by: &str, until| Ok(Err(RequestOutcome::Later { by: by.to_owned(), until }));
+        let (run, slot) = (pending.run.as_str(), repo_slot(repo));
+        let full = |by: &str, until| Ok(Err(RequestOutcome::Deferred { by: by.to_owned(), until }));
         if let Slot::Full { until } = guards::take_slot(store, &slot, PER_REPO, run, until, now).await? {
-            return full("another request of its repository", until);
+            return full("another request of the same repository", until);
         }
         let at_once = self.engine.policies().base().triggers.at_once;
         if let Slot::Full { until } = guards::take_slot(store, ALL_REQUESTS, at_once, run, until, now).await? {
             guards::give_slot(store, &slot, PER_REPO, run, now).await?;
-            return full("as many requests as may be under way", until);
+            return full("the limit of concurrent requests", until);
         }
-        Ok(Ok(HeldSlots::Slots(repo.clone(), asked.run.clone())))
+        Ok(Ok(HeldSlots::Slots(repo.clone(), pending.run.clone())))
     }
 
-    /// A slot that cannot be given back ends by itself.
+    /// A slot that cannot be released expires.
     async fn give_slots(&self, slots: HeldSlots) {
         let (store, now) = (self.store(), self.clock.now());
         let (repo, run) = match slots {
@@ -203,13 +201,13 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         let at_once = self.engine.policies().base().triggers.at_once;
         for (name, slots) in [(ALL_REQUESTS.to_owned(), at_once), (repo_slot(&repo), PER_REPO)] {
             if let Err(error) = guards::give_slot(store, &name, slots, run.as_str(), now).await {
-                warn!(%run, %error, "cannot give back a request's slot");
+                warn!(%run, %error, "cannot release request slot");
             }
         }
     }
 }
 
-/// The requests themselves, the longest due first.
+/// Loads the due requests, longest due first.
 async fn due_requests(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     keys: &[String],
@@ -226,7 +224,7 @@ async fn due_requests(
     Ok(found)
 }
 
-/// As many as may be swept at once, one of each repository; and the rest.
+/// Splits off the requests that can be swept concurrently, one per repository; the rest follows in later rounds.
 fn next_round(requests: Vec<Request>, at_once: usize) -> (Vec<Request>, Vec<Request>) {
     let (mut round, mut rest): (Vec<Request>, Vec<Request>) = (Vec::new(), Vec::new());
     let needs_slot = |request: &Request| Execution::from(request).needs_slot();
@@ -238,13 +236,13 @@ fn next_round(requests: Vec<Request>, at_once: usize) -> (Vec<Request>, Vec<Requ
     (round, rest)
 }
 
-/// A request's run, as it is to be after the sweep; nothing if it is somebody else's by now.
-fn closed_run(run: Run, then: &Then, report: &SweepReport, tries: u32, now: Timestamp) -> Option<Run> {
+/// The run of a request after the sweep; `None` if another process holds the request by now.
+fn closed_run(run: Run, next: &Then, report: &SweepReport, tries: u32, now: Timestamp) -> Option<Run> {
     let summary = &report.summary;
     let context = TransitionContext::new(Initiator::System, now);
     let (id, sentence, step) = (run.id.clone(), summary.sentence(), summary_step(summary, &run, now));
     let error = report.first_failure.clone().unwrap_or_default();
-    let closed = match then {
+    let closed = match next {
         Then::Lost => return None,
         Then::Over if summary.cancelled => run.checkpoint(step).and_then(|run| run.cancel(sentence, context)),
         Then::Over => run.checkpoint(step).and_then(|run| run.complete(sentence, context)),
@@ -252,7 +250,7 @@ fn closed_run(run: Run, then: &Then, report: &SweepReport, tries: u32, now: Time
             let sentence = format!("{}; {sentence}", words::superseded(by));
             run.checkpoint(step).and_then(|run| run.cancel(sentence, context))
         }
-        Then::GivenUp => run.checkpoint(step).and_then(|run| run.fail("given up", error, context)),
+        Then::GivenUp => run.checkpoint(step).and_then(|run| run.fail("retries exhausted", error, context)),
         Then::Again { .. } => {
             let step = Step::started(format!("try-{tries}"), run.updated_at).idempotent().failed(error, now);
             run.checkpoint(step).map(|run| Run { lease_until: None, lease_holder: None, ..run })
@@ -261,7 +259,7 @@ fn closed_run(run: Run, then: &Then, report: &SweepReport, tries: u32, now: Time
     match closed {
         Ok(run) => Some(Run { partial: summary.partial, ..run }),
         Err(error) => {
-            warn!(run = %id, %error, "cannot close the request's run");
+            warn!(run = %id, %error, "cannot close the run of a reconcile request");
             None
         }
     }

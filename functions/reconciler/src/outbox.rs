@@ -1,5 +1,5 @@
-//! Effects that were written with a decision and never delivered, and the mails that a sweep holds back for a digest.
-//! What cannot be delivered stays in the table, with a later due date.
+//! Delivers effects that were written with a decision and not delivered yet, and the mails held for a digest. An effect
+//! that cannot be delivered stays in the outbox, with a later due date.
 
 use domain::id::EffectId;
 use futures_util::future::join_all;
@@ -13,7 +13,7 @@ use crate::context::{SweepContext, after};
 use crate::due::{defer, defer_undecodable};
 
 /// An effect that could not be delivered is due again after this long.
-const EFFECT_AGAIN: SignedDuration = SignedDuration::from_mins(2);
+const EFFECT_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
 pub(crate) async fn redeliver(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
@@ -32,7 +32,7 @@ pub(crate) async fn redeliver(
                 Ok(false) if cx.engine.outlets().holds(id) => {}
                 Ok(false) => {
                     summary.undelivered += 1;
-                    defer(cx, rows::effect_key(id), EFFECT_AGAIN, OnlyIf::Present).await?;
+                    defer(cx, rows::effect_key(id), EFFECT_RETRY_AFTER, OnlyIf::Present).await?;
                 }
                 Err(error) => defer_undecodable(cx, rows::effect_key(id), error, summary).await?,
             }
@@ -41,12 +41,12 @@ pub(crate) async fn redeliver(
     send_mails(cx, summary).await
 }
 
-/// Sends the mails held back so far.
+/// Sends the mails held so far.
 pub(crate) async fn send_mails(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     summary: &mut Summary,
 ) -> Result<(), StoreError> {
     let now = cx.now();
-    summary.notices += cx.engine.outlets().send_held(cx.store(), after(now, EFFECT_AGAIN), now).await?;
+    summary.notices += cx.engine.outlets().send_held(cx.store(), after(now, EFFECT_RETRY_AFTER), now).await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The reconciler: what starts a sweep, what keeps two from running at once, and the run that records it. It has no
-//! memory (R-SWEEP-1 to R-SWEEP-17): a sweep asks the table what is due, asks GitHub for
-//! the truth, and lets the domain decide. It claims remedies and never executes one. Whatever it does not get to is
-//! still due; whatever it visits gets a new due date. `sweep` lists the stages.
+//! The reconciler: starts sweeps, holds the lease that prevents two scheduled sweeps from overlapping, and writes the
+//! run of each sweep. It keeps no state of its own (R-SWEEP-1 to R-SWEEP-17): a sweep queries the table for due items,
+//! reads GitHub, and lets the domain decide. It claims remedies and never executes one. Items it does not reach stay
+//! due; items it visits get a new due date. `sweep` lists the stages.
 
 use std::sync::Arc;
 
@@ -39,28 +39,28 @@ const LEASE: &str = "sweep";
 #[derive(Debug, Clone, PartialEq)]
 pub enum Swept {
     Done(Box<Summary>),
-    /// Another sweep is running, and works on what is due.
+    /// Another sweep is running and processes the due items.
     Busy {
         by: String,
-        /// When its lease ends at the latest.
+        /// When the lease of the other sweep expires at the latest.
         until: Timestamp,
     },
-    /// This very sweep was done before, or is running.
+    /// The same trigger has started a sweep before.
     Repeated,
-    /// A newer request shows what this one would.
+    /// A newer request for the same scope replaces this one.
     Superseded {
         by: RunId,
     },
-    /// The daily limit of requests is reached, in a sentence.
+    /// The daily limit of requests is reached; the text says which one.
     LeftToSchedule(String),
 }
 
-/// The sweep could not even start.
+/// The sweep could not start.
 #[derive(Debug, Clone, PartialEq, Error)]
-#[error("no sweep: {0}")]
+#[error("cannot start the sweep: {0}")]
 pub struct NoSweep(#[from] pub StoreError);
 
-/// The reconciler, with all it needs.
+/// Runs sweeps with a store, a publisher and the API clients.
 #[derive(Debug)]
 pub struct Sweep<S, O> {
     pub(crate) engine: Engine<S, DigestingPublisher<O>>,
@@ -73,8 +73,8 @@ pub struct Sweep<S, O> {
 }
 
 impl<S: Store, O: Outlets> Sweep<S, O> {
-    /// A reconciler on this store, these outlets and these clients. `owners` are those whose repositories the inventory
-    /// lists where we are no App; an App knows where it is installed.
+    /// `owners` are the owners whose repositories the inventory lists when Suture runs without a GitHub App; an App
+    /// lists its installations instead.
     pub fn new(
         store: S,
         outlets: O,
@@ -88,7 +88,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         Self { engine, github, jenkins, clock, owners, repos: RepoRegistry::default(), http: None }
     }
 
-    /// The same, able to request health URLs after a merge.
+    /// Adds the transport that requests health URLs after a merge.
     #[must_use]
     pub fn asking_through(mut self, http: Transport) -> Self {
         self.http = Some(http);
@@ -99,60 +99,60 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         self.engine.store()
     }
 
-    /// Sweeps once, and ends before the deadline: on schedule, or what somebody requests.
+    /// Runs one scheduled or requested sweep, and ends before the deadline.
     ///
-    /// [`NoSweep`] if the store does not answer at all. What goes wrong later is in the summary.
-    pub async fn sweep(&self, wish: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
-        // Boxed, here and below: one future made of all of these would be too large to be laid out, and to be moved.
-        if wish.trigger == RunTrigger::Schedule {
-            Box::pin(self.scheduled(wish, deadline)).await
+    /// Returns [`NoSweep`] if the store does not answer at the start. Later errors are in the summary.
+    pub async fn sweep(&self, trigger: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
+        // Boxed, here and below: a single future of all of these would be too large to move.
+        if trigger.trigger == RunTrigger::Schedule {
+            Box::pin(self.scheduled(trigger, deadline)).await
         } else {
-            Box::pin(self.requested(wish, deadline)).await
+            Box::pin(self.requested(trigger, deadline)).await
         }
     }
 
-    async fn scheduled(&self, wish: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
+    async fn scheduled(&self, trigger: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
         let now = self.clock.now();
-        if let Lease::Taken { by, until } = self.take_lease(&wish.holder, deadline, now).await? {
+        if let Lease::Taken { by, until } = self.take_lease(&trigger.holder, deadline, now).await? {
             return Ok(Swept::Busy { by, until });
         }
-        let Some(run) = self.open_run(wish, deadline, now).await? else {
-            guards::give_lease(self.store(), LEASE, &wish.holder, now).await?;
+        let Some(run) = self.open_run(trigger, deadline, now).await? else {
+            guards::give_lease(self.store(), LEASE, &trigger.holder, now).await?;
             return Ok(Swept::Repeated);
         };
-        let cx = SweepContext::new(self, wish, deadline);
+        let cx = SweepContext::new(self, trigger, deadline);
         let mut summary = Box::pin(sweep::run(self, &cx)).await.summary;
         if let Err(error) = close_run(&cx, run, &summary).await {
             cx.stage_failed("summary", &error, &mut summary);
         }
-        self.give_lease(&wish.holder).await;
+        self.give_lease(&trigger.holder).await;
         Ok(Swept::Done(Box::new(summary)))
     }
 
-    /// An event names a request: it is enqueued like every other, and swept at once if it may start.
-    async fn requested(&self, wish: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
+    /// An event names a request: it is enqueued like any other, and swept immediately if it may start.
+    async fn requested(&self, trigger: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
         let (store, policies, now) = (self.store(), self.engine.policies(), self.clock.now());
-        let ask = Ask {
-            run: wish.run.clone(),
-            at: wish.at.unwrap_or(now),
-            trigger: wish.trigger,
-            requested_by: wish.requested_by.clone(),
+        let new_request = Ask {
+            run: trigger.run.clone(),
+            at: trigger.at.unwrap_or(now),
+            trigger: trigger.trigger,
+            requested_by: trigger.requested_by.clone(),
         };
-        match requests::ask(store, policies, (&wish.scope, wish.dry_run), &ask, now).await? {
+        match requests::ask(store, policies, (&trigger.scope, trigger.dry_run), &new_request, now).await? {
             Taken::Queued(_) | Taken::Known(Standing::Waiting | Standing::Running) => {}
             Taken::Known(Standing::Over) => return Ok(Swept::Repeated),
             Taken::Superseded { by } => return Ok(Swept::Superseded { by }),
             Taken::OverLimit(why) => return Ok(Swept::LeftToSchedule(why)),
         }
-        let key = Request::key_of(&wish.scope, wish.dry_run);
+        let key = Request::key_of(&trigger.scope, trigger.dry_run);
         let Some(request) = requests::load(store, &key, now).await? else { return Ok(Swept::Repeated) };
-        if let Some(newer) = request.waiting().filter(|asked| asked.run != wish.run) {
+        if let Some(newer) = request.waiting().filter(|pending| pending.run != trigger.run) {
             return Ok(Swept::Superseded { by: newer.run.clone() });
         }
-        Ok(match self.sweep_request(&request, &wish.holder, deadline, false).await? {
+        Ok(match self.sweep_request(&request, &trigger.holder, deadline, false).await? {
             RequestOutcome::Done(summary, _) => Swept::Done(summary),
-            RequestOutcome::Later { by, until } => Swept::Busy { by, until },
-            RequestOutcome::Nothing => Swept::Repeated,
+            RequestOutcome::Deferred { by, until } => Swept::Busy { by, until },
+            RequestOutcome::Noop => Swept::Repeated,
         })
     }
 
@@ -167,27 +167,27 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
 
     pub(crate) async fn give_lease(&self, holder: &str) {
         if let Err(error) = guards::give_lease(self.store(), LEASE, holder, self.clock.now()).await {
-            // It ends by itself at the deadline.
-            warn!(%error, "cannot release the sweep's lease");
+            // The lease expires at the deadline.
+            warn!(%error, "cannot release the sweep lease");
         }
     }
 
-    /// Writes the run of a sweep that starts; nothing if it has started before.
-    async fn open_run(&self, wish: &Wish, deadline: Timestamp, now: Timestamp) -> Result<Option<Run>, StoreError> {
-        let run = started_run(wish, deadline, now);
+    /// Writes the run of a sweep that starts; `None` if the run exists already.
+    async fn open_run(&self, trigger: &Wish, deadline: Timestamp, now: Timestamp) -> Result<Option<Run>, StoreError> {
+        let run = started_run(trigger, deadline, now);
         let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
         let first = write_if(self.store(), Write::Put { key, item, only_if: OnlyIf::Absent }, now).await?;
         Ok(first.then_some(run))
     }
 }
 
-fn started_run(wish: &Wish, deadline: Timestamp, now: Timestamp) -> Run {
-    let mut run = Run::sweep(wish.run.clone(), wish.trigger, now);
-    run.requested_by.clone_from(&wish.requested_by);
-    run.idempotency_key.clone_from(&wish.key);
-    let leased = run.clone().take_lease(&wish.holder, now, deadline);
+fn started_run(trigger: &Wish, deadline: Timestamp, now: Timestamp) -> Run {
+    let mut run = Run::sweep(trigger.run.clone(), trigger.trigger, now);
+    run.requested_by.clone_from(&trigger.requested_by);
+    run.idempotency_key.clone_from(&trigger.key);
+    let leased = run.clone().take_lease(&trigger.holder, now, deadline);
     let running = leased.and_then(|run| run.advance(RunState::Running, TransitionContext::new(Initiator::System, now)));
-    // A run that was just made is free and pending, so neither can be refused.
+    // A new run is pending and not leased, so neither step can be refused.
     running.unwrap_or(run)
 }
 
@@ -210,7 +210,7 @@ async fn close_run(
     match ended {
         Ok(ended) => cx.put_run(&Run { partial: summary.partial, ..ended }, loaded).await,
         Err(error) => {
-            warn!(run = %cx.wish.run, %error, "cannot close the sweep's run");
+            warn!(run = %cx.trigger.run, %error, "cannot close the run of the sweep");
             Ok(())
         }
     }

@@ -1,5 +1,5 @@
-//! A stale pull request: what is wrong with it, whether anything may be done about it now, and then the domain's
-//! decision: a claim, an escalation, or nothing.
+//! Remediates stale pull requests: diagnoses them, checks the limits, and lets the domain decide: a claim, an
+//! escalation, or no action.
 
 use domain::breaker::{Permit, ProbeOutcome, SKIPPED_LOG};
 use domain::comment::{self, Story};
@@ -32,14 +32,14 @@ use crate::limits::{Deferral, Limits, update_queue};
 use crate::observe_report::Week;
 use crate::visit::VisitOutcome;
 
-/// When enough remedies are in flight, the others are due again after this long.
-const FULL_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// When `limits.remedies_in_flight` is reached, the other pull requests are due again after this long.
+const FULL_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
-/// What may still be dispatched.
+/// Which remedies may still be dispatched.
 #[derive(Debug, Clone, Copy)]
 struct Capacity {
     any: bool,
-    /// Waking Automerge Bot, in the sweep's batch.
+    /// Retriggering Automerge Bot, within the merge batch of the sweep.
     merge: bool,
 }
 
@@ -73,11 +73,11 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
             let free = policy.limits.remedies_in_flight.saturating_sub(self.limits.in_flight);
             let free = usize::try_from(free).unwrap_or(usize::MAX);
             let mut visits = Vec::new();
-            for (place, (record, live)) in group.into_iter().enumerate() {
-                // All merges of a sweep are one batch: they end what is in flight, and so need no capacity.
+            for (index, (record, live)) in group.into_iter().enumerate() {
+                // All merges of a sweep are one batch: they complete work in flight, so they need no capacity.
                 let merge = record.is_merge_ready() && merges_left > 0;
                 merges_left -= u32::from(merge);
-                visits.push(self.remediate_one(record, live, Capacity { any: place < free, merge }));
+                visits.push(self.remediate_one(record, live, Capacity { any: index < free, merge }));
             }
             for done in join_all(visits).await {
                 let (pr, outcome, plan) = done?;
@@ -124,9 +124,9 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
         if let Some(gate) = self.limits.gate.filter(|_| acts) {
             return Ok((self.cx.skip(record, gate.clone()).await?, None));
         }
-        let Explained { record, unanswered } = build_log::explain(self.cx, record, policy).await?;
+        let Explained { record, jenkins_unavailable } = build_log::explain(self.cx, record, policy).await?;
         let (mut diagnosis, vulnerability) = self.diagnose(&record, live, policy).await?;
-        if unanswered {
+        if jenkins_unavailable {
             build_log::doubt(&mut diagnosis, &record);
         }
         let busy = record.active_run.is_some();
@@ -137,7 +137,7 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
             return Ok((self.cx.skip(record, deferral).await?, None));
         }
         let why = comment::diagnosis(&diagnosis);
-        // A claim that fails is still a plan in a dry run.
+        // In a dry run a claim that fails is still listed as a plan.
         let (outcome, what) = match self.claim(record, diagnosis, vulnerability, strategy).await {
             Ok(done) => done,
             Err(error) => (self.cx.classify_error(error)?, String::new()),
@@ -146,7 +146,7 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
         Ok((outcome, plan))
     }
 
-    /// Which limit keeps a remedy from being claimed now.
+    /// The limit that prevents claiming a remedy now, if any.
     async fn exceeds_limit(
         &self,
         strategy: Strategy,
@@ -155,12 +155,12 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
     ) -> Result<Option<Deferral>, StoreError> {
         let now = self.cx.now();
         if let Some(until) = shed_until(&self.cx.github.rates(), WorkKind::of(strategy), now) {
-            let why = format!("little is left of GitHub's rate limit, and {strategy} can wait");
+            let why = format!("GitHub rate limit is low: {strategy} deferred");
             return Ok(Some(Deferral { skip: Skip::RateLimit, why, until: Some(until) }));
         }
         if !(capacity.any || capacity.merge && strategy == Strategy::RetriggerAutomergeBot) {
-            let why = "as many remedies are under way as `limits.remedies_in_flight` allows".to_owned();
-            return Ok(Some(Deferral { skip: Skip::Full, why, until: Some(after(now, FULL_AGAIN)) }));
+            let why = "`limits.remedies_in_flight` is reached".to_owned();
+            return Ok(Some(Deferral { skip: Skip::Full, why, until: Some(after(now, FULL_RETRY_AFTER)) }));
         }
         if strategy == Strategy::BranchUpdate {
             return update_queue::take_turn(self.cx, &self.limits.queues, record).await;
@@ -168,7 +168,7 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
         Ok(None)
     }
 
-    /// Reads everything the rules ask for, and nothing more.
+    /// Reads the inputs of the diagnosis rules, and classifies.
     async fn diagnose(
         &self,
         record: &Record,
@@ -192,7 +192,7 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
         Ok((classify(&case), vulnerability))
     }
 
-    /// Hands the diagnosis to the domain: a claim, an escalation, or nothing. Answers the outcome, and why in a sentence.
+    /// Applies the diagnosis: a claim, an escalation, or no action. Returns the outcome and its reason in a sentence.
     async fn claim(
         &self,
         record: Record,
@@ -201,8 +201,8 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
         strategy: Option<Strategy>,
     ) -> Result<(VisitOutcome, String), ApplyError> {
         let pr = record.id.clone();
-        // The same name in every repetition, and one that fits into an address.
-        let run = RunId::new(format!("run-{}", &hashed(&[self.cx.wish.run.as_str(), &pr.to_string()])[..20]));
+        // The same id on every retry, and safe in a URL.
+        let run = RunId::new(format!("run-{}", &hashed(&[self.cx.trigger.run.as_str(), &pr.to_string()])[..20]));
         let mut probing = false;
         if strategy.is_some() {
             match self.cx.permit(&run).await? {
@@ -223,18 +223,18 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
             Err(error) => (self.cx.classify_error(error)?, String::new()),
         };
         if matches!(outcome, VisitOutcome::Dispatched(_) | VisitOutcome::Escalated { .. }) {
-            // What ties the sweep to the run, and the run to what the Car Bridge does about it.
-            info!(%pr, sweep = %self.cx.wish.run, event = %fact.id, run = %run, what, "decided");
+            // Correlates the sweep, the event and the run that the Car Bridge logs.
+            info!(%pr, sweep = %self.cx.trigger.run, event = %fact.id, run = %run, what, "remedy claimed or escalated");
         }
         if probing && !matches!(outcome, VisitOutcome::Dispatched(_)) {
-            // Nothing was tried, so nothing was learned: the next remedy may be the probe.
+            // The probe was not dispatched: the next remedy may be the probe.
             let settings = &self.cx.policies().base().breaker;
             breaker::probe_ended(self.cx.store(), &run, ProbeOutcome::Cancelled, settings, self.cx.now()).await?;
         }
         Ok((outcome, what))
     }
 
-    /// The history, if it may be needed: only the mail about an escalation has it.
+    /// Reads the history only if the diagnosis may escalate: only the escalation mail contains it.
     async fn story_for(&self, record: &Record, diagnosis: &Diagnosis) -> Result<Story, StoreError> {
         let escalates = [Classification::NeedsIntervention, Classification::CloseAndReopen];
         let may_escalate = escalates.contains(&diagnosis.classification) || record.refused.is_some();
@@ -253,7 +253,7 @@ fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> VisitOutcome {
     if applied.events.iter().any(|event| event.kind == EventKind::EscalatedNeedsIntervention) {
         return VisitOutcome::Escalated { spent };
     }
-    // What observe mode has said before it does not say again, but it still means it.
+    // Observe mode logs a decision only once, but the recorded decision still counts.
     match record.would.as_deref() {
         Some(would) if would.starts_with(EventKind::WouldRemedy.name()) => VisitOutcome::WouldRemedy,
         Some(would) if would.starts_with(EventKind::WouldEscalate.name()) => VisitOutcome::WouldEscalate,

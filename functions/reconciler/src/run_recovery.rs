@@ -1,5 +1,5 @@
-//! Runs whose message was lost, whose worker is gone, or whose proof did not come: their message is sent again, or they
-//! are ended. Every run that is left here gets a later due date.
+//! Recovers runs whose message was lost, whose worker has crashed, or whose expected event did not arrive: resends the
+//! message or ends the run. A run that stays open gets a later due date.
 
 use domain::backoff::Failure;
 use domain::breaker::ProbeOutcome;
@@ -21,8 +21,8 @@ use crate::context::SweepContext;
 use crate::due::{defer, defer_undecodable};
 use crate::jenkins_queue::{self, ItemState, JenkinsQueue};
 
-/// A run whose message was sent again is due again after this long.
-const RUN_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// A run whose message was resent is due again after this long.
+const RUN_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 struct RunRecovery<'a, S, O> {
     cx: &'a SweepContext<'a, S, O>,
@@ -38,12 +38,12 @@ pub(crate) async fn recover<S: Store, O: Outlets>(
 ) -> Result<(), StoreError> {
     let runs = lookup::runs(cx.store(), ids, cx.now()).await?;
     for id in ids.iter().filter(|id| runs.iter().all(|run| run.id != **id)) {
-        // Gone since, or undecodable: only reading it alone tells.
+        // Deleted meanwhile, or undecodable: reading it alone shows which.
         if let Err(error) = cx.engine.run(id, cx.now()).await {
             defer_undecodable(cx, rows::run_key(id), error, summary).await?;
         }
     }
-    let mut recovery = RunRecovery { cx, jenkins: JenkinsQueue { cx, is_silent: false }, summary };
+    let mut recovery = RunRecovery { cx, jenkins: JenkinsQueue { cx, is_unavailable: false }, summary };
     for run in runs {
         if cx.is_late(recovery.summary) {
             return Ok(());
@@ -69,19 +69,19 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
         match run.recover(now) {
             Recovery::Leave => Ok(()),
             Recovery::Resend => {
-                // Its due date first: a sweep that dies here costs a minute, two that meet send once.
+                // The due date is written first: a crash here costs a minute, and of two concurrent sweeps one sends.
                 let loaded = run.version;
-                let again = run.resent(now);
-                self.cx.put_run(&again, loaded).await?;
-                self.send_again(&again).await;
+                let resent = run.resent(now);
+                self.cx.put_run(&resent, loaded).await?;
+                self.resend(&resent).await;
                 Ok(())
             }
             Recovery::Resume(_) => self.resume(&run).await,
-            // Closing for good may be started again: what is closed stays closed.
+            // Abandoning may be repeated: closing a closed pull request changes nothing.
             Recovery::Fail(RunError::Orphaned { .. }) if run.kind == RunKind::Abandon => self.resume(&run).await,
             Recovery::Look => match self.jenkins.poll(&run).await? {
                 ItemState::Cancelled(item) => {
-                    let error = format!("item {item} was taken out of Jenkins' queue");
+                    let error = format!("Jenkins queue item {item} was cancelled");
                     let news = RemedyNews::Failed { error: error.clone(), failure: Failure::Unavailable };
                     self.end(run, news, error).await
                 }
@@ -98,26 +98,26 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
         }
     }
 
-    /// A run that goes to the Car Bridge once more is due again in a minute, unless somebody moves it on before.
+    /// Resends the message. The run is due again in a minute, unless the Car Bridge advances it before.
     async fn resume(&mut self, run: &Run) -> Result<(), EngineError> {
-        let as_found = OnlyIf::Version(run.version);
-        defer(self.cx, rows::run_key(&run.id), RUN_AGAIN, as_found).await?;
-        self.send_again(run).await;
+        let unchanged = OnlyIf::Version(run.version);
+        defer(self.cx, rows::run_key(&run.id), RUN_RETRY_AFTER, unchanged).await?;
+        self.resend(run).await;
         Ok(())
     }
 
-    /// The Car Bridge gets the same message once more; it knows by the run what was done.
-    async fn send_again(&mut self, run: &Run) {
+    /// Sends the same message to the Car Bridge, which finds the completed steps in the run.
+    async fn resend(&mut self, run: &Run) {
         let Some(message) = run.message() else { return };
         let parcel = Parcel::command(format!("{}#{}", run.id, run.version), message);
         match self.cx.engine.outlets().send_now(parcel).await {
             Ok(()) => self.summary.resent += 1,
-            // It is due again in a minute.
-            Err(error) => warn!(run = %run.id, %error, "cannot send a run again"),
+            // The run is due again in a minute.
+            Err(error) => warn!(run = %run.id, %error, "cannot resend run"),
         }
     }
 
-    /// A run past its deadline fails, unless all that was missing is the link to the replacement it waits for.
+    /// Fails a run past its deadline, unless the replacement it waits for exists and only the link was missing.
     async fn expire(&mut self, run: Run, error: &RunError) -> Result<(), EngineError> {
         let overdue = matches!(error, RunError::WaitExpired { .. });
         if overdue && self.is_replaced(&run).await? {
@@ -128,8 +128,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
         self.end(run, news, error.to_string()).await
     }
 
-    /// Ends a run: its record is told, if it waits for the run, the breaker counts the failure, and in any case the run
-    /// ends.
+    /// Ends a run: updates the record that waits for it, if any, ends the run, and counts the failure for the breaker.
     async fn end(&mut self, run: Run, news: RemedyNews, error: String) -> Result<(), EngineError> {
         if let Some(pr) = &run.pr {
             let fact = self.cx.fact(pr, &format!("{}.expired", run.id), Happened::Remedy { run: run.id.clone(), news });
@@ -139,21 +138,21 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
         let now = self.cx.now();
         let Some(still) = self.cx.engine.run(&run.id, now).await? else { return Ok(()) };
         if still.recover(now) != Recovery::Leave {
-            // No record waits for it: a sweep, or a run that was overtaken.
+            // No record waits for the run: it is a sweep, or was superseded.
             let loaded = still.version;
-            let context = TransitionContext::new(Initiator::Timeout, now).because("past its date");
-            if let Ok(failed) = still.clone().fail("left behind", error, context) {
+            let context = TransitionContext::new(Initiator::Timeout, now).because("deadline passed");
+            if let Ok(failed) = still.clone().fail("expired", error, context) {
                 self.cx.put_run(&failed, loaded).await?;
             }
         } else if !still.state.is_terminal() {
-            // It was given more time: nothing has failed yet.
+            // The record extended the deadline: the run has not failed.
             return Ok(());
         }
         self.summary.expired += 1;
         Ok(self.count_failure(&run).await?)
     }
 
-    /// Whether the replacement that a close-and-reopen waits for exists, and only nobody has linked it.
+    /// Whether the replacement that a close-and-reopen waits for exists; links it if so.
     async fn is_replaced(&self, run: &Run) -> Result<bool, EngineError> {
         let (RunKind::Remedy(Strategy::CloseAndReopen), Some(pr)) = (run.kind, &run.pr) else { return Ok(false) };
         let now = self.cx.now();
@@ -161,7 +160,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
         replacement::find(self.cx.engine, &record, now).await
     }
 
-    /// Only what Suture did by itself counts for the breaker.
+    /// Only automatic remedies count for the breaker.
     async fn count_failure(&self, run: &Run) -> Result<(), StoreError> {
         let counts = matches!(run.kind, RunKind::Remedy(_)) && run.trigger == RunTrigger::Reconciler;
         if !counts {
@@ -170,7 +169,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
         let now = self.cx.now();
         breaker::count(self.cx.store(), &run.id, Ended::Failed, now).await?;
         if run.state != RunState::WaitingExternal {
-            // A remedy that was accepted has closed the breaker already.
+            // A remedy whose target accepted it has closed the breaker already.
             let settings = &self.cx.policies().base().breaker;
             breaker::probe_ended(self.cx.store(), &run.id, ProbeOutcome::Failed, settings, now).await?;
         }

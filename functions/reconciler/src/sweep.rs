@@ -1,5 +1,5 @@
-//! The stages of one sweep, in the order they run. Each stage has a file of its own, takes what it needs, and answers
-//! what later stages need. What goes wrong in one stage does not keep the next from being tried.
+//! The stages of one sweep, in the order they run. Each stage has its own file, takes only the inputs it needs, and
+//! returns the inputs of later stages. A failed stage does not prevent the next one from running.
 
 use std::collections::BTreeSet;
 
@@ -21,53 +21,53 @@ use crate::{coordination, inventory, observe_report, outbox, run_recovery};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Reads what is due: effects, runs, requests and pull requests.
+    /// Reads the due items: effects, runs, requests and pull requests.
     Due,
-    /// Delivers effects that were written and never delivered.
+    /// Delivers effects that are still in the outbox.
     Outbox,
     /// Resends or ends runs past their lease or deadline.
     RunRecovery,
-    /// Sweeps the reconcile requests that are due, each with stages of its own.
+    /// Sweeps the due reconcile requests, each with its own stages.
     OnDemand,
     /// Reads the circuit breaker and the pause switch: whether remedies may be dispatched.
     DispatchGate,
-    /// Reads until when GitHub has told other functions to wait.
+    /// Reads the GitHub rate-limit pause that other functions have stored.
     LoadRateLimit,
     /// Verifies pull requests with GitHub, and remediates those that are stale.
     PullRequests,
-    /// Finds pull requests that no webhook told us about.
+    /// Finds pull requests whose webhooks were missed.
     Inventory,
-    /// Looks after merged pull requests, the backlog and the status issue.
+    /// Checks health after merges, and updates the backlog and the status issue.
     Coordination,
-    /// Sends the mails that were held back for a digest.
+    /// Sends the mails that were held for a digest.
     Mails,
-    /// Writes until when GitHub has told us to wait.
+    /// Stores our GitHub rate-limit pause for the other functions.
     StoreRateLimit,
-    /// Writes what observe mode would have done this week.
+    /// Writes which remedies observe mode would have applied this week.
     ObserveReport,
 }
 
-/// Which sweeps have a stage.
+/// Which sweeps run a stage.
 #[derive(Clone, Copy)]
 enum In {
-    /// All, dry runs too.
+    /// All sweeps, including dry runs.
     Every,
-    /// All but dry runs.
+    /// All sweeps except dry runs.
     Commit,
-    /// The scheduled, and requests for everything; no dry runs.
+    /// Scheduled sweeps and requests for everything, except dry runs.
     Everything,
     Scheduled,
 }
 
 impl In {
-    fn includes(self, wish: &Wish) -> bool {
-        let commits = Execution::from(wish) == Execution::Commit;
-        let everything = commits && wish.scope == Scope::All;
+    fn includes(self, trigger: &Wish) -> bool {
+        let commits = Execution::from(trigger) == Execution::Commit;
+        let everything = commits && trigger.scope == Scope::All;
         match self {
             Self::Every => true,
             Self::Commit => commits,
             Self::Everything => everything,
-            Self::Scheduled => everything && wish.trigger == RunTrigger::Schedule,
+            Self::Scheduled => everything && trigger.trigger == RunTrigger::Schedule,
         }
     }
 }
@@ -76,14 +76,13 @@ impl In {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
     Always,
-    /// Unless a check has stopped the sweep. The stage itself checks again if it has anything to do: a check costs a
-    /// read.
+    /// Unless an earlier check has stopped the sweep. The stage checks again only if it has work: a check costs a read.
     UnlessStopped,
-    /// After a check: the sweep is stopped if its deadline is near, or somebody has cancelled it.
+    /// After a check: the sweep stops if its deadline is near or it is cancelled.
     AfterCheck,
 }
 
-/// The stages in the order they run, each with its name in the summary's errors.
+/// The stages in the order they run, each with the name it has in the errors of the summary.
 #[rustfmt::skip]
 const STAGES: [(Stage, In, Start, &str); 12] = [
     (Stage::Due,            In::Every,      Start::Always,        "due"),
@@ -100,7 +99,7 @@ const STAGES: [(Stage, In, Start, &str); 12] = [
     (Stage::ObserveReport,  In::Commit,     Start::Always,        "observed"),
 ];
 
-/// What a sweep did.
+/// The result of a sweep.
 pub(crate) struct SweepReport {
     pub(crate) summary: Summary,
     /// The first stage that failed, and why.
@@ -109,13 +108,13 @@ pub(crate) struct SweepReport {
     pub(crate) compared: BTreeSet<PrId>,
 }
 
-/// Runs the stages that the trigger has.
+/// Runs the stages that apply to the trigger.
 pub(crate) async fn run<S: Store, O: Outlets>(reconciler: &Sweep<S, O>, cx: &SweepContext<'_, S, O>) -> SweepReport {
     let (spent, rates) = (cx.store().spent().so_far(), cx.github.rates());
-    let mut summary = Summary { dry_run: cx.wish.dry_run, ..Summary::default() };
+    let mut summary = Summary { dry_run: cx.trigger.dry_run, ..Summary::default() };
     let (mut due, mut gate, mut visits) = (Due::default(), None, Visits::default());
-    let (mut stopped, mut first_failure) = (false, None);
-    for (stage, _, start, name) in STAGES.into_iter().filter(|(_, sweeps, ..)| sweeps.includes(cx.wish)) {
+    let (mut stopped, mut first_failure, mut breaker) = (false, None, None);
+    for (stage, _, start, name) in STAGES.into_iter().filter(|(_, sweeps, ..)| sweeps.includes(cx.trigger)) {
         let summary = &mut summary;
         stopped = stopped || (start == Start::AfterCheck && !cx.should_continue(summary).await);
         if stopped && start != Start::Always {
@@ -131,8 +130,8 @@ pub(crate) async fn run<S: Store, O: Outlets>(reconciler: &Sweep<S, O>, cx: &Swe
                 Ok(())
             }
             Stage::DispatchGate => {
-                let checked = dispatch_gate::check(cx, summary).await;
-                // If the breaker's state is unknown, nothing is dispatched until it is known.
+                let checked = dispatch_gate::check(cx, &mut breaker, summary).await;
+                // While the breaker state is unknown, no remedy is dispatched.
                 gate = checked.as_ref().map_or_else(|_| Some(dispatch_gate::unknown(cx.now())), Clone::clone);
                 checked.map(drop)
             }
@@ -140,7 +139,7 @@ pub(crate) async fn run<S: Store, O: Outlets>(reconciler: &Sweep<S, O>, cx: &Swe
             Stage::PullRequests => Box::pin(visit::visit(cx, &due.prs, gate.as_ref(), &mut visits, summary)).await,
             Stage::Inventory => Box::pin(inventory::run(cx, &reconciler.owners, gate.is_none(), summary)).await,
             Stage::Coordination => {
-                Box::pin(coordination::run(cx, reconciler.http.as_ref(), summary)).await;
+                Box::pin(coordination::run(cx, reconciler.http.as_ref(), breaker.as_ref(), summary)).await;
                 Ok(())
             }
             Stage::Mails => outbox::send_mails(cx, summary).await,
@@ -150,7 +149,7 @@ pub(crate) async fn run<S: Store, O: Outlets>(reconciler: &Sweep<S, O>, cx: &Swe
         if let Err(error) = done {
             cx.stage_failed(name, &error, summary);
             first_failure.get_or_insert_with(|| format!("{name}: {error}"));
-            // Without what is due there is nothing to work on.
+            // Without the due items there is no work.
             stopped |= stage == Stage::Due;
         }
     }
@@ -160,7 +159,7 @@ pub(crate) async fn run<S: Store, O: Outlets>(reconciler: &Sweep<S, O>, cx: &Swe
     SweepReport { summary, first_failure, compared: visits.compared }
 }
 
-/// The summary, as the step of the sweep's run that holds it.
+/// The step of the sweep's run that stores the summary.
 pub(crate) fn summary_step(summary: &Summary, run: &Run, now: Timestamp) -> Step {
     let json = serde_json::to_string(summary).unwrap_or_default();
     Step::started("summary", run.created_at).done(Some(json), now)
@@ -172,8 +171,8 @@ mod tests {
 
     use super::*;
 
-    fn stages_of(wish: &Wish) -> Vec<Stage> {
-        STAGES.into_iter().filter(|(_, sweeps, ..)| sweeps.includes(wish)).map(|(stage, ..)| stage).collect()
+    fn stages_of(trigger: &Wish) -> Vec<Stage> {
+        STAGES.into_iter().filter(|(_, sweeps, ..)| sweeps.includes(trigger)).map(|(stage, ..)| stage).collect()
     }
 
     #[test]
@@ -182,11 +181,11 @@ mod tests {
         let request = |scope: Scope, dry_run| stages_of(&Wish::requested(RunId::new("r"), scope, dry_run, "holder"));
         let all: Vec<Stage> = STAGES.into_iter().map(|(stage, ..)| stage).collect();
         assert_eq!(stages_of(&Wish::scheduled("sweep", Timestamp::UNIX_EPOCH, "holder")), all);
-        let but =
-            |left_out: &[Stage]| all.iter().copied().filter(|stage| !left_out.contains(stage)).collect::<Vec<_>>();
-        assert_eq!(request(Scope::All, false), but(&[OnDemand, Coordination]));
+        let without =
+            |omitted: &[Stage]| all.iter().copied().filter(|stage| !omitted.contains(stage)).collect::<Vec<_>>();
+        assert_eq!(request(Scope::All, false), without(&[OnDemand, Coordination]));
         let repo = Scope::Repo("acme/shop".parse().unwrap());
-        assert_eq!(request(repo, false), but(&[Outbox, RunRecovery, OnDemand, Inventory, Coordination]));
+        assert_eq!(request(repo, false), without(&[Outbox, RunRecovery, OnDemand, Inventory, Coordination]));
         assert_eq!(request(Scope::All, true), [Due, DispatchGate, LoadRateLimit, PullRequests, StoreRateLimit]);
     }
 }

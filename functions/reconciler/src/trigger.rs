@@ -1,4 +1,4 @@
-//! What starts a sweep: the schedule, or somebody's request. The same trigger has the same run id, and so is swept once.
+//! Sweep triggers: the schedule, or a reconcile request. The same trigger has the same run id, so it starts one sweep.
 
 use domain::id::RunId;
 pub use domain::request::Scope;
@@ -6,27 +6,27 @@ use domain::request::{Asked, Request};
 use domain::run::RunTrigger;
 use jiff::Timestamp;
 
-/// What starts a sweep, and what it is to look at.
+/// The trigger of a sweep, and its scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
-    /// The id of its run: the same in every repetition.
+    /// The run id: the same for every delivery of the trigger.
     pub run: RunId,
-    /// The lease holder: different for each process that might do it, so the invocation's own id.
+    /// The lease holder: different for each process, so the id of the invocation.
     pub holder: String,
     pub trigger: RunTrigger,
-    /// The person, if one requested it.
+    /// The person who requested it, if any.
     pub requested_by: Option<String>,
     /// The idempotency key (R-SWEEP-3).
     pub key: Option<String>,
     pub scope: Scope,
-    /// Only say what would be done.
+    /// Only report what would be done.
     pub dry_run: bool,
-    /// When what it is about happened, if that is known: of two requests for the same scope the newer counts.
+    /// When the cause happened, if known: of two requests for the same scope the newer one wins.
     pub at: Option<Timestamp>,
 }
 
 impl Wish {
-    /// A slot of a schedule is one sweep, however often its event comes.
+    /// A schedule slot starts one sweep, however often its event is delivered.
     pub fn scheduled(schedule: &str, slot: Timestamp, holder: impl Into<String>) -> Self {
         let minute = domain::breaker::minute_of(slot);
         Self {
@@ -45,13 +45,14 @@ impl Wish {
         let trigger = RunTrigger::AdminApi;
         Self { run, holder: holder.into(), trigger, requested_by: None, key: None, scope, dry_run, at: None }
     }
-    /// The sweep of a request that was enqueued before.
-    pub(crate) fn enqueued(request: &Request, asked: &Asked, holder: &str) -> Self {
+
+    /// The sweep of a request that was enqueued earlier.
+    pub(crate) fn enqueued(request: &Request, pending: &Asked, holder: &str) -> Self {
         Self {
-            trigger: asked.trigger,
-            requested_by: asked.requested_by.clone(),
-            at: Some(asked.at),
-            ..Self::requested(asked.run.clone(), request.scope.clone(), request.dry_run, holder)
+            trigger: pending.trigger,
+            requested_by: pending.requested_by.clone(),
+            at: Some(pending.at),
+            ..Self::requested(pending.run.clone(), request.scope.clone(), request.dry_run, holder)
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Compares pull requests with what GitHub shows, corrects their records, and answers which of them are stale all the
-//! same.
+//! Compares pull requests with GitHub snapshots, corrects their records, and returns those that are still stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +19,10 @@ use crate::execution::ApplyError;
 use crate::limits::Deferral;
 use crate::visit::VisitOutcome;
 
-/// What is known of a pull request after GitHub was asked.
+/// The result of comparing a pull request with GitHub.
 enum Verified {
-    Over(VisitOutcome),
+    /// The visit ends here.
+    Finished(VisitOutcome),
     Stale(Box<Record>, Live),
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn verify(
             return Ok(stale);
         }
         let visits = group.into_iter().map(|record| {
-            let unknown = || Err(Unread::Partial { why: "its node id could not be read".to_owned() });
+            let unknown = || Err(Unread::Partial { why: "cannot read the node id".to_owned() });
             let snapshot = read.remove(&record.id).unwrap_or_else(unknown);
             compare(cx, record, snapshot)
         });
@@ -63,15 +63,15 @@ pub(crate) async fn verify(
             }
             count_drift(&report.events, summary);
             match report.verified {
-                Verified::Over(outcome) => outcome.count(summary),
+                Verified::Finished(outcome) => outcome.count(summary),
                 Verified::Stale(record, live) => stale.push((*record, live)),
             }
         }
     }
 }
 
-/// The id GraphQL knows a pull request by. Records from events that did not carry it are looked up once; the snapshot
-/// then brings it along.
+/// The GraphQL node id of a pull request. It is looked up once for records whose events did not contain it; the
+/// snapshot then adds it to the record.
 async fn node_of(github: &GitHub, record: &Record) -> Option<(PrId, String)> {
     let node_id = match &record.node_id {
         Some(node_id) => node_id.clone(),
@@ -88,11 +88,11 @@ async fn compare(
     let (pr, compared) = (record.id.clone(), snapshot.is_ok());
     let done = match snapshot {
         Ok(snapshot) => apply_snapshot(cx, record, snapshot).await,
-        Err(unread) => skip_unread(cx, record, &unread).await.map(|outcome| (Verified::Over(outcome), Vec::new())),
+        Err(unread) => skip_unread(cx, record, &unread).await.map(|outcome| (Verified::Finished(outcome), Vec::new())),
     };
     let (verified, events) = match done {
         Ok(done) => done,
-        Err(error) => (Verified::Over(cx.classify_error(error)?), Vec::new()),
+        Err(error) => (Verified::Finished(cx.classify_error(error)?), Vec::new()),
     };
     Ok(VisitReport { pr, verified, events, compared })
 }
@@ -103,7 +103,7 @@ async fn skip_unread(
     unread: &Unread,
 ) -> Result<VisitOutcome, ApplyError> {
     if let Unread::Failed(CallError::Unauthorized { .. }) = unread {
-        warn!(pr = %record.id, %unread, "GitHub does not accept our credentials");
+        warn!(pr = %record.id, %unread, "GitHub rejected our credentials");
     }
     let until = unread.until();
     let why = if until.is_some() { Skip::RateLimit } else { Skip::Unread };
@@ -125,15 +125,15 @@ async fn apply_snapshot(
     cx.link_replacement(&pr, &applied).await;
     let policy = cx.policies().for_repo(&pr.repo);
     let verified = match applied.record {
-        None => Verified::Over(VisitOutcome::Skipped(Skip::Overtaken)),
-        Some(record) if record.state.is_terminal() => Verified::Over(VisitOutcome::Ended),
+        None => Verified::Finished(VisitOutcome::Skipped(Skip::Overtaken)),
+        Some(record) if record.state.is_terminal() => Verified::Finished(VisitOutcome::Ended),
         Some(record) if record.is_stale(policy, cx.now()) => Verified::Stale(Box::new(record), live),
-        Some(_) => Verified::Over(VisitOutcome::Healthy),
+        Some(_) => Verified::Finished(VisitOutcome::Healthy),
     };
     Ok((verified, applied.events))
 }
 
-/// Counts corrected drift, and which events were missed.
+/// Counts corrected drift, and the missed events by kind.
 fn count_drift(events: &[Event], summary: &mut Summary) {
     for event in events.iter().filter(|event| event.kind == EventKind::StateDriftCorrected) {
         summary.drifted += 1;

@@ -1,5 +1,5 @@
-//! Visits pull requests: `verify` compares them with GitHub, `remediate` acts on those that are stale. Each visit ends
-//! with one outcome and a new due date; one that goes wrong never ends the sweep.
+//! Visits pull requests: `verify` compares them with GitHub, `remediate` acts on the stale ones. Each visit ends with
+//! one outcome and a new due date; a failed visit never ends the sweep.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use platform::rows;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::{Skip, Summary};
 
-use crate::context::{READING, SweepContext, count};
+use crate::context::{SNAPSHOT_RESERVE, SweepContext, count};
 use crate::due::defer_undecodable;
 use crate::limits::update_queue::UpdateQueues;
 use crate::limits::{Deferral, Limits};
@@ -21,15 +21,15 @@ use crate::observe_report::Week;
 use crate::remediate::Remediation;
 use crate::verify::verify;
 
-/// Pull requests that are read from GitHub in one go: four queries of 25, and one for mergeability.
-const READ_AT_ONCE: usize = 100;
+/// Pull requests read from GitHub per batch: four queries of 25, and one for mergeability.
+const BATCH_SIZE: usize = 100;
 
 /// How a visit ended.
 pub(crate) enum VisitOutcome {
     Healthy,
     Ended,
     Dispatched(Strategy),
-    /// Handed to a person; `spent` if only because a budget or the lifetime is used up.
+    /// Escalated to a person; `spent` if only because a budget or the lifetime cap is exhausted.
     Escalated {
         spent: bool,
     },
@@ -55,14 +55,14 @@ impl VisitOutcome {
     }
 }
 
-/// What the visits of a sweep have shown, however far they came.
+/// Results of the visits so far, kept even if a visit fails.
 #[derive(Default)]
 pub(crate) struct Visits {
     pub(crate) compared: BTreeSet<PrId>,
     pub(crate) week: Week,
 }
 
-/// Visits pull requests: those that only have to be merged first, and of the others those of the highest rank.
+/// Visits pull requests: those ready to merge first, then the others by rank.
 pub(crate) async fn visit<S: Store, O: Outlets>(
     cx: &SweepContext<'_, S, O>,
     prs: &[PrId],
@@ -87,19 +87,19 @@ pub(crate) async fn visit<S: Store, O: Outlets>(
     let mut remediation = Remediation { cx, limits };
     let mut rest = records.into_iter();
     loop {
-        let chunk: Vec<Record> = rest.by_ref().take(READ_AT_ONCE).collect();
+        let chunk: Vec<Record> = rest.by_ref().take(BATCH_SIZE).collect();
         if chunk.is_empty() {
             return Ok(());
         }
         let limited = cx.github.not_before().is_some();
-        if limited || cx.ends_within(READING, summary) || !cx.should_continue(summary).await {
-            // Untouched, and so still due: asking in vain would only move their due dates.
+        if limited || cx.ends_within(SNAPSHOT_RESERVE, summary) || !cx.should_continue(summary).await {
+            // They stay due: a visit without a snapshot would only postpone them.
             summary.left += count(chunk.len() + rest.len());
             return Ok(());
         }
         let stale = verify(cx, chunk, &mut visits.compared, summary).await?;
         if !cx.should_continue(summary).await {
-            // Stale, and still due: the next sweep verifies them again.
+            // They stay due: the next sweep verifies them again.
             summary.left += count(stale.len() + rest.len());
             return Ok(());
         }
@@ -107,7 +107,7 @@ pub(crate) async fn visit<S: Store, O: Outlets>(
     }
 }
 
-/// Entries of the index without a record: gone since, or undecodable.
+/// Defers index entries whose record cannot be decoded; deleted records need nothing.
 async fn defer_missing(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     prs: &[PrId],

@@ -1,5 +1,5 @@
-//! What people want done: commands, reconcile requests, and actions on runs. When one of these answers, what was asked for is
-//! durable. Nothing is carried out here.
+//! Commands, reconcile requests, and actions on runs. Each is durable before it is answered; the Car Bridge and the
+//! reconciler execute them.
 
 mod reconcile;
 mod run_action;

@@ -1,4 +1,4 @@
-//! Reconcile requests: an item with a date, and an event on the bus so that it begins at once.
+//! Reconcile requests: an item with a due date, and an event on the bus so that the sweep starts immediately.
 
 use domain::bus::DetailType;
 use domain::id::{PrId, RepoName, RunId};
@@ -13,36 +13,36 @@ use tracing::warn;
 use crate::api_keys::Caller;
 use crate::query::{Desk, DeskError};
 
-/// A sweep that somebody wants.
+/// A requested sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepAsk {
-    /// The name of its run, the same in every repetition.
+    /// The run id, the same for every repetition of the request.
     pub run: RunId,
     pub repo: Option<RepoName>,
     pub number: Option<u64>,
-    /// Of what is open on one base branch only.
+    /// Only pull requests of this base branch.
     pub base: Option<String>,
-    /// Only say what would be done.
+    /// Only report what would be done.
     pub dry_run: bool,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// Asks for a sweep: its request and its run are there, pending, before anybody is told.
-    pub async fn sweep(&self, caller: &Caller, ask: SweepAsk) -> Result<RunId, DeskError> {
-        let scope = self.scope(caller, &ask).await?;
+    /// Requests a sweep: the request and its pending run are written before the event is sent.
+    pub async fn sweep(&self, caller: &Caller, sweep: SweepAsk) -> Result<RunId, DeskError> {
+        let scope = self.scope(caller, &sweep).await?;
         let now = self.now();
-        let asked = request::Ask {
-            run: ask.run.clone(),
+        let new = request::Ask {
+            run: sweep.run.clone(),
             at: now,
             trigger: RunTrigger::AdminApi,
             requested_by: Some(caller.name.clone()),
         };
-        let wanted = (&scope, ask.dry_run);
-        match requests::ask(self.store(), self.engine.policies(), wanted, &asked, now).await? {
-            // It was asked for before; whether the bus heard of it is not known, and hearing it twice does no harm.
+        let target = (&scope, sweep.dry_run);
+        match requests::ask(self.store(), self.engine.policies(), target, &new, now).await? {
+            // A known request may lack its event, so it is sent again; a duplicate event is harmless.
             Taken::Queued(_) | Taken::Known(_) => {}
-            // Its run says so.
-            Taken::Superseded { .. } => return Ok(ask.run),
+            // The run is marked as superseded.
+            Taken::Superseded { .. } => return Ok(sweep.run),
             Taken::OverLimit(why) => return Err(DeskError::TooMany(why)),
         }
         let pr = match &scope {
@@ -50,27 +50,27 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             Scope::All | Scope::Repo(_) | Scope::Base(..) => None,
         };
         let detail = json!({
-            "repo": scope.repo().map(RepoName::as_str), "pr_number": pr, "base": ask.base, "dry_run": ask.dry_run,
-            "run_id": ask.run.as_str(), "requested_by": caller.name,
+            "repo": scope.repo().map(RepoName::as_str), "pr_number": pr, "base": sweep.base, "dry_run": sweep.dry_run,
+            "run_id": sweep.run.as_str(), "requested_by": caller.name,
         });
         let what = Content::Bus { detail_type: DetailType::ReconcileRequested, detail: detail.to_string() };
-        if let Err(error) = self.engine.outlets().send_one(Parcel { id: ask.run.to_string(), what }).await {
-            // The request has a date: the next sweep grants it.
-            warn!(run = %ask.run, %error, "a request waits for the schedule");
+        if let Err(error) = self.engine.outlets().send_one(Parcel { id: sweep.run.to_string(), what }).await {
+            // The request has a due date: the next scheduled sweep runs it.
+            warn!(run = %sweep.run, %error, "cannot send ReconcileRequested; next scheduled sweep runs the request");
         }
-        Ok(ask.run)
+        Ok(sweep.run)
     }
 
-    /// What is to be swept, as GitHub spells it, if they may ask for that.
-    async fn scope(&self, caller: &Caller, ask: &SweepAsk) -> Result<Scope, DeskError> {
+    /// The scope of the sweep with GitHub's spelling, if the caller may request it.
+    async fn scope(&self, caller: &Caller, sweep: &SweepAsk) -> Result<Scope, DeskError> {
         let bad = |why: &str| DeskError::Invalid { code: "BAD_REQUEST", why: why.to_owned() };
-        match (&ask.repo, ask.number, &ask.base) {
+        match (&sweep.repo, sweep.number, &sweep.base) {
             (Some(_), Some(_), Some(_)) => Err(bad("give `pr_number` or `base`, not both")),
             (Some(repo), Some(number), None) => {
                 Ok(Scope::One(self.record(caller, &PrId::new(repo.clone(), number)).await?.id))
             }
             (Some(repo), None, _) if !caller.sees(repo) => {
-                Err(DeskError::NotFound(format!("Suture knows no repository {repo}")))
+                Err(DeskError::NotFound(format!("Suture has no record of the repository {repo}")))
             }
             (Some(repo), None, base) => {
                 let repo = self.spelled(repo).await?.unwrap_or_else(|| repo.clone());
@@ -78,9 +78,9 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             }
             (None, Some(_), _) => Err(bad("`pr_number` needs a `repo`")),
             (None, None, Some(_)) => Err(bad("`base` needs a `repo`")),
-            (None, None, None) if !caller.sees_all() => {
-                Err(DeskError::Forbidden("your key sees some repositories only: name one as `repo`".to_owned()))
-            }
+            (None, None, None) if !caller.sees_all() => Err(DeskError::Forbidden(
+                "your key is limited to some repositories: set `repo` to one of them".to_owned(),
+            )),
             (None, None, None) => Ok(Scope::All),
         }
     }

@@ -1,6 +1,6 @@
-//! Cancelling, approving and rejecting runs. A remedy's run is ended through its record, as everything that changes one; a sweep is
-//! asked to stop at its next stage, claim or write, and one that only waits is taken off; an approval goes to the Car Bridge,
-//! which holds what waits for it.
+//! Cancels, approves and rejects runs. The run of a remedy ends through its record, like every change of one. A running
+//! sweep stops at its next stage, claim or write; a pending request is removed. An approval goes to the Car Bridge, which
+//! executes the remedy.
 
 use domain::backoff::Failure;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Requester};
@@ -15,22 +15,22 @@ use platform::{requests, rows};
 use crate::api_keys::Caller;
 use crate::query::{Desk, DeskError};
 
-/// What may be done about a run.
+/// An action on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Cancel,
-    /// What waits for a person's agreement has it.
+    /// Approves a remedy that awaits approval.
     Approve,
-    /// What waits for a person's agreement does not get it.
+    /// Rejects a remedy that awaits approval.
     Reject,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// Does something about a run, and answers how it is then.
+    /// Applies the action, and returns the run after it.
     pub async fn change_run(&self, caller: &Caller, id: &RunId, verb: Verb) -> Result<Run, DeskError> {
         let run = self.run(caller, id).await?;
         if run.state.is_terminal() {
-            // What is over cannot be unwanted, and nobody who cancels a sweep has to know how far it was.
+            // Cancelling a finished sweep is no error: the caller cannot know whether it has ended.
             if (verb, run.kind) == (Verb::Cancel, RunKind::Sweep) {
                 return Ok(run);
             }
@@ -38,18 +38,19 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         }
         match (verb, run.kind, run.pr.clone()) {
             (Verb::Approve | Verb::Reject, ..) if run.state != RunState::AwaitingApproval => {
-                let why = format!("run `{id}` is {}: only what awaits approval can be approved or rejected", run.state);
+                let why =
+                    format!("run `{id}` is {}: only a run that awaits approval can be approved or rejected", run.state);
                 return Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why });
             }
             (Verb::Approve, _, Some(pr)) => self.approve(caller, &run, pr).await?,
             (Verb::Reject, _, Some(pr)) => {
-                let error = format!("{} rejected it", caller.name);
-                // For good: a person has spoken, and asking them every hour would be rude.
+                let error = format!("rejected by {}", caller.name);
+                // Blocked is permanent: the same approval must not be requested again.
                 let news = RemedyNews::Failed { error, failure: Failure::Blocked };
                 self.end(caller, &run, pr, "rejected", news).await?;
             }
             (Verb::Cancel, RunKind::Abandon, _) => {
-                let why = "closing for good is not taken back here: reopen the pull request on GitHub".to_owned();
+                let why = "abandoning cannot be cancelled: reopen the pull request on GitHub".to_owned();
                 return Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why });
             }
             (Verb::Cancel, RunKind::Sweep, _) => {
@@ -60,7 +61,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
                 }
             }
             (Verb::Cancel, RunKind::Remedy(_), Some(pr)) => {
-                let news = RemedyNews::Dropped { why: format!("{} cancelled it", caller.name) };
+                let news = RemedyNews::Dropped { why: format!("cancelled by {}", caller.name) };
                 self.end(caller, &run, pr, "cancelled", news).await?;
             }
             (_, _, _) => self.cancel_row(caller, run).await?,
@@ -68,7 +69,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         self.run(caller, id).await
     }
 
-    /// The record lets go of it, and with it the run ends. A run that no record waits for any more ends by itself.
+    /// Applies the end to the record, which ends the run. A run that no record waits for is cancelled directly.
     async fn end(&self, caller: &Caller, run: &Run, pr: PrId, word: &str, news: RemedyNews) -> Result<(), DeskError> {
         let now = self.now();
         let fact = Fact {
@@ -90,19 +91,19 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::User, now).by(&caller.name);
         let cancelled =
-            run.cancel(format!("{} cancelled it", caller.name), context).map_err(|error| refused(&error))?;
+            run.cancel(format!("cancelled by {}", caller.name), context).map_err(|error| refused(&error))?;
         let (key, item) = rows::run_row(&cancelled, self.engine.policies().base())?;
         if write_if(self.store(), Write::Put { key, item, only_if: OnlyIf::Version(loaded) }, now).await? {
             return Ok(());
         }
-        let why = "the run has just changed: look at it again".to_owned();
+        let why = "the run has just changed: reload it and try again".to_owned();
         Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why })
     }
 
     async fn approve(&self, caller: &Caller, run: &Run, pr: PrId) -> Result<(), DeskError> {
         let allowed = Command::Approve.allows(Requester::Api(caller.role));
         allowed.map_err(|refusal| DeskError::Forbidden(refusal.to_string()))?;
-        // The same in every repetition: an approval of this run at this version is one approval.
+        // The same id for every repetition: approving this version of the run twice is one approval.
         let id = format!("{}#approved-{}", run.id, run.version);
         let message = CommandMessage {
             v: MessageVersion,

@@ -1,5 +1,5 @@
-//! Commands. Each is checked against the record as it is, so that nonsense is refused at once, and put onto the queue; the Car
-//! Bridge checks it again when it takes it. Asking again under the same id asks for the same.
+//! Submits commands. A command is validated against the current record, so that an impossible one is refused immediately,
+//! and put onto the queue; the Car Bridge validates it again. Repeating a command with the same id has no further effect.
 
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Requester};
 use domain::decide;
@@ -12,65 +12,65 @@ use platform::store::Store;
 use crate::api_keys::Caller;
 use crate::query::{Desk, DeskError};
 
-/// A command that somebody gives.
+/// A command to submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     pub pr: PrId,
     pub command: Command,
-    /// What else they said, such as a reason.
+    /// The arguments, such as a reason.
     pub args: Option<String>,
-    /// The same in every repetition.
+    /// The same for every repetition.
     pub id: CommandId,
-    /// When it was first given; likewise.
+    /// When it was first submitted; also the same for every repetition.
     pub at: Timestamp,
 }
 
-/// A command that was taken.
+/// An accepted command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub command: CommandId,
-    /// The run that it opens, if it opens one.
+    /// The run that it starts, if any.
     pub run: Option<RunId>,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    pub async fn command(&self, caller: &Caller, ask: Ask) -> Result<Asked, DeskError> {
-        let record = self.record(caller, &ask.pr).await?;
-        let command = ask.command;
+    pub async fn command(&self, caller: &Caller, submission: Ask) -> Result<Asked, DeskError> {
+        let record = self.record(caller, &submission.pr).await?;
+        let command = submission.command;
         if matches!(command, Command::Status | Command::Explain) {
-            let why = format!("`{command}` is answered by GET …{command}: there is nothing to be done");
+            let why = format!("`{command}` is a query: use GET …{command} instead");
             return Err(DeskError::Invalid { code: "COMMAND_IS_A_QUESTION", why });
         }
         command.allows(Requester::Api(caller.role)).map_err(|refusal| DeskError::Forbidden(refusal.to_string()))?;
         let policy = self.engine.policies().for_repo(&record.id.repo);
         decide::is_possible(command, &record, policy)
             .map_err(|why| DeskError::Conflict { code: "COMMAND_NOT_POSSIBLE", why })?;
-        let opens = command.strategy().is_some() || command == Command::Cancel;
-        if opens && let Some(by) = guards::paused(self.store(), self.now()).await? {
-            let why = format!("Suture is paused by {by}: POST /api/unpause lets it act again");
+        let starts_run = command.strategy().is_some() || command == Command::Cancel;
+        if starts_run && let Some(by) = guards::paused(self.store(), self.now()).await? {
+            let why = format!("Suture is paused by {by}: POST /api/unpause resumes it");
             return Err(DeskError::Conflict { code: "PAUSED", why });
         }
-        let message = message(caller, record.id, ask);
-        let asked = Asked { command: message.command_id.clone(), run: opens.then(|| message.run()) };
+        let message = message(caller, record.id, submission);
+        let accepted = Asked { command: message.command_id.clone(), run: starts_run.then(|| message.run()) };
         self.engine.outlets().send_one(Parcel::command(message.command_id.to_string(), message)).await?;
-        Ok(asked)
+        Ok(accepted)
     }
 }
 
-fn message(caller: &Caller, pr: PrId, ask: Ask) -> CommandMessage {
+fn message(caller: &Caller, pr: PrId, submission: Ask) -> CommandMessage {
     CommandMessage {
         v: MessageVersion,
         pr_number: pr.number,
         repo: pr.repo,
-        command: ask.command,
+        command: submission.command,
         source: CommandSource::AdminApi,
         requested_by: caller.name.clone(),
-        timestamp: ask.at,
-        command_id: ask.id,
+        timestamp: submission.at,
+        command_id: submission.id,
         run_id: None,
-        // People mean the pull request, not the commit it happened to be at.
+        // A command refers to the pull request, not to its current head.
         head_sha: None,
-        args: ask.args,
+        args: submission.args,
         comment: None,
     }
 }

@@ -1,5 +1,5 @@
-//! What happened, by day: counts, how long states last, and the newest of it. Read from the index of the log by day. A day
-//! that is over hardly changes, so a process reads it once an hour; today and yesterday are read again and again.
+//! Activity by day: counts, dwell times per state, and the newest events, read from the by-day index of the event log. A
+//! past day hardly changes, so it is cached for an hour; today and yesterday are cached for 30 seconds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,28 +26,28 @@ use platform::rows;
 use platform::store::{Store, StoreError};
 
 const DAYS: i64 = 14;
-/// Days from which it is told how long states last.
+/// Days that dwell times are computed from.
 const DWELL_DAYS: i64 = 7;
-/// Days in which the newest is looked for.
+/// Days that are searched for the newest activity.
 const ACTIVITY_DAYS: i64 = 7;
-/// The newest that is told.
-const MOST_ACTIVITY: usize = 50;
-/// How long a day that is over is believed, and one that may still change.
-const OVER_FOR: SignedDuration = SignedDuration::from_hours(1);
-const OPEN_FOR: SignedDuration = SignedDuration::from_secs(30);
-/// Longest stretch that is exported at once, in days.
-const MOST_EXPORTED_DAYS: i64 = 31;
+/// Activity entries of the overview.
+const MAX_ACTIVITY: usize = 50;
+/// How long a past day is cached, and how long one that may still change.
+const PAST_DAY_CACHE: SignedDuration = SignedDuration::from_hours(1);
+const RECENT_DAY_CACHE: SignedDuration = SignedDuration::from_secs(30);
+/// Longest period of one export, in days.
+const MAX_EXPORTED_DAYS: i64 = 31;
 
-/// What the log of the last days suggests.
+/// Insights from the event log of the last days.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     pub insights: Insights,
     pub days: usize,
-    /// Of how many of these not everything was read.
+    /// How many of these days were read only in part.
     pub cut_days: usize,
 }
 
-/// How long a state lasts.
+/// How long pull requests stay in a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Dwell {
     #[schema(value_type = String)]
@@ -62,12 +62,12 @@ pub struct History {
     /// The last days, oldest first.
     pub days: Vec<(Date, DayCounts)>,
     pub dwell: Vec<Dwell>,
-    /// The newest that is worth a line, newest first.
+    /// The newest notable events, newest first.
     pub activity: Vec<Event>,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// What happened lately, as this caller sees it.
+    /// The recent activity in the repositories that this caller can see.
     pub async fn history(&self, caller: &Caller) -> Result<History, DeskError> {
         let today = rows::day_of(self.now());
         let dates = last_days(today);
@@ -80,7 +80,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         Ok(History { days, dwell, activity })
     }
 
-    /// What the log of the last days suggests, in the repository that was named or in all that this caller sees.
+    /// The insights of one repository, or of all that this caller can see.
     pub async fn advice(&self, caller: &Caller, named: Option<&RepoName>) -> Result<Advice, DeskError> {
         let repo = match named {
             Some(_) => self.listed_repos(caller, named).await?.pop(),
@@ -97,11 +97,11 @@ impl<S: Store, O: Outlets> Desk<S, O> {
 
     async fn day(&self, date: Date, today: Date) -> Result<Arc<Day>, StoreError> {
         let now = self.now();
-        let believed = if date < today.saturating_sub(1.days()) { OVER_FOR } else { OPEN_FOR };
+        let max_age = if date < today.saturating_sub(1.days()) { PAST_DAY_CACHE } else { RECENT_DAY_CACHE };
         let known = locked(&self.days).get(&date).cloned();
         if let Some((at, day)) = known
             && at <= now
-            && now < saturating_after(at, believed)
+            && now < saturating_after(at, max_age)
         {
             return Ok(day);
         }
@@ -115,21 +115,21 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     async fn activity(&self, caller: &Caller, today: Date) -> Result<Vec<Event>, StoreError> {
         let mut found = Vec::new();
         for back in 0..ACTIVITY_DAYS {
-            let most = u32::try_from(2 * MOST_ACTIVITY).unwrap_or(u32::MAX);
+            let most = u32::try_from(2 * MAX_ACTIVITY).unwrap_or(u32::MAX);
             let reading = DayReading { day: today.saturating_sub(back.days()), backwards: true, most };
             let (events, _) = lookup::of_day(self.store(), reading, self.now()).await?;
-            let worth = |event: &Event| caller.sees(&event.pr.repo) && words::activity(event).is_some();
-            found.extend(events.into_iter().filter(worth));
-            if found.len() >= MOST_ACTIVITY {
+            let is_notable = |event: &Event| caller.sees(&event.pr.repo) && words::activity(event).is_some();
+            found.extend(events.into_iter().filter(is_notable));
+            if found.len() >= MAX_ACTIVITY {
                 break;
             }
         }
-        found.truncate(MOST_ACTIVITY);
+        found.truncate(MAX_ACTIVITY);
         Ok(found)
     }
 
-    /// The events of a stretch of time that changed something or are notable, in order, at most so many; and where to go on
-    /// if there are more: with the time of the last one, which comes again.
+    /// The events of a period that changed a state or are notable, in order of time, at most `most`. If there are more, also
+    /// the time to continue from: that of the last event, which is then repeated.
     pub async fn export(
         &self,
         caller: &Caller,
@@ -139,9 +139,9 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     ) -> Result<(Vec<Event>, Option<Timestamp>), DeskError> {
         let last = rows::day_of(to);
         let mut day = rows::day_of(from);
-        if to < from || day.saturating_add(MOST_EXPORTED_DAYS.days()) < last {
-            let why = format!("`from` must be before `to`, and at most {MOST_EXPORTED_DAYS} days before it");
-            // Each of the two is fine; it is together that they are not.
+        if to < from || day.saturating_add(MAX_EXPORTED_DAYS.days()) < last {
+            let why = format!("`from` must be before `to`, and at most {MAX_EXPORTED_DAYS} days before it");
+            // Each value is valid by itself, so this is a conflict and not a malformed request.
             return Err(DeskError::Conflict { code: "BAD_RANGE", why });
         }
         let mut found: Vec<Event> = Vec::new();
@@ -164,12 +164,12 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 }
 
-/// The days that are told, oldest first.
+/// The days of the activity history, oldest first.
 fn last_days(today: Date) -> Vec<Date> {
     (0..DAYS).rev().map(|back| today.saturating_sub(back.days())).collect()
 }
 
-/// How long each live state lasted, from its beginning to its end, as far as both are known.
+/// The dwell times of each live state whose start and end are both in the log.
 fn dwell<'a>(traces: impl Iterator<Item = &'a Trace>) -> Vec<Dwell> {
     let mut traces: Vec<&Trace> = traces.collect();
     traces.sort_by_key(|trace| trace.at);
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_lasts_from_its_beginning_to_its_end() {
+    fn dwell_time_needs_start_and_end_of_a_state() {
         let at = |secs: i64| Timestamp::from_second(secs).unwrap();
         let hop = |number: u64, secs: i64, from: Option<State>, to: State| {
             let event = Event {
@@ -232,6 +232,6 @@ mod tests {
         assert_eq!(dwell.len(), 9);
         assert_eq!(dwell[0], Dwell { state: State::Created, count: 2, median_secs: 60, p95_secs: 60 });
         assert_eq!(dwell[1], Dwell { state: State::ChecksRunning, count: 1, median_secs: 100, p95_secs: 100 });
-        assert!(dwell[2..].iter().all(|dwell| dwell.count == 0), "what was not seen to begin is not guessed");
+        assert!(dwell[2..].iter().all(|dwell| dwell.count == 0), "a state without a logged start has no dwell time");
     }
 }

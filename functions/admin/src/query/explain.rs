@@ -1,4 +1,4 @@
-//! Why a pull request is where it is: the classifier, dry. Nothing is written, whatever GitHub says.
+//! Explains the state of a pull request with the classifier. Nothing is written, even if GitHub shows another state.
 
 use domain::comment::desk as words;
 use domain::decide::decide;
@@ -16,61 +16,62 @@ use platform::lookup;
 use platform::outlets::Outlets;
 use platform::store::Store;
 
-/// What the classifier says, and what it looked at.
+/// The diagnosis, and the inputs it is based on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// The record, corrected by what GitHub showed, if it was asked.
+    /// The record, corrected by the GitHub snapshot if one was read.
     pub record: Record,
     pub vulnerability: Option<Vulnerability>,
     /// The rule, its evidence, and what follows.
     pub diagnosis: Diagnosis,
-    /// What GitHub knew that the record did not.
+    /// The correction by the snapshot, in a sentence.
     pub corrected: Option<String>,
     pub live: bool,
     pub live_error: Option<String>,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// Explains a pull request; with `live`, GitHub is asked first.
+    /// Explains a pull request; with `live`, a snapshot is read from GitHub first.
     ///
-    /// If GitHub does not answer, it is explained without.
+    /// If GitHub does not answer, the explanation is based on the record alone.
     pub async fn explain(&self, caller: &Caller, pr: &PrId, live: bool) -> Result<Explained, DeskError> {
         let known = self.record(caller, pr).await?;
         let vulnerability = lookup::vulnerability_of(self.store(), &known, self.now()).await?;
         let policy = self.engine.policies().for_repo(&known.id.repo);
-        let asked = if live && !known.state.is_terminal() { Some(self.ask_github(&known).await) } else { None };
-        let (snapshot, live_error) = match asked {
+        let read = if live && !known.state.is_terminal() { Some(self.read_snapshot(&known).await) } else { None };
+        let (snapshot, live_error) = match read {
             Some(Ok(snapshot)) => (Some(snapshot), None),
-            Some(Err(why)) => (None, Some(why)),
+            Some(Err(error)) => (None, Some(error)),
             None => (None, None),
         };
         let now = self.now();
         let was = known.state;
-        let mut seen: Option<Live> = snapshot.as_ref().map(|snapshot| snapshot.live);
+        let mut live_status: Option<Live> = snapshot.as_ref().map(|snapshot| snapshot.live);
         let live = snapshot.is_some();
         let record = match snapshot {
             Some(snapshot) => self.verified(known, snapshot),
             None => known,
         };
-        if let Some(seen) = &mut seen
+        if let Some(live_status) = &mut live_status
             && record.state == State::ChecksRunning
             && let Some(jenkins) = &self.jenkins
         {
-            seen.build = Some(build_of(jenkins, &record, policy).await);
+            live_status.build = Some(build_of(jenkins, &record, policy).await);
         }
         let corrected = (record.state != was).then(|| words::corrected(was, record.state));
-        let case = Case { record: &record, live: seen.as_ref(), vulnerability: vulnerability.as_ref(), policy, now };
+        let case =
+            Case { record: &record, live: live_status.as_ref(), vulnerability: vulnerability.as_ref(), policy, now };
         let diagnosis = classify(&case);
         Ok(Explained { record, vulnerability, diagnosis, corrected, live, live_error })
     }
 
-    async fn ask_github(&self, record: &Record) -> Result<Snapshot, String> {
-        let github = self.github.as_ref().ok_or("GitHub could not be asked: no credentials are configured here")?;
+    async fn read_snapshot(&self, record: &Record) -> Result<Snapshot, String> {
+        let github = self.github.as_ref().ok_or("cannot read GitHub: no credentials are configured")?;
         let node_id = match &record.node_id {
             Some(node_id) => node_id.clone(),
             None => match github.pull(&record.id).await {
                 Ok(pull) => pull.node_id,
-                Err(error) => return Err(format!("GitHub could not be asked: {error}")),
+                Err(error) => return Err(format!("cannot read GitHub: {error}")),
             },
         };
         let wanted = [(record.id.clone(), node_id)];
@@ -78,11 +79,11 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         match read {
             Some((_, Ok(snapshot))) => Ok(snapshot),
             Some((_, Err(unread))) => Err(unread.to_string()),
-            None => Err("GitHub could not be asked: it said nothing".to_owned()),
+            None => Err("cannot read GitHub: empty response".to_owned()),
         }
     }
 
-    /// What the record would be if the sweep had seen this; nothing is written.
+    /// The record as a sweep would correct it by this snapshot; nothing is written.
     fn verified(&self, record: Record, snapshot: Snapshot) -> Record {
         let fact = Fact {
             id: EventId::new("explain"),

@@ -1,5 +1,5 @@
-//! Lists of pull requests and events, page by page. A page says where the next begins in terms of what is listed, never of
-//! rows: so nobody gets anywhere by making such a place up.
+//! Paged lists of pull requests and events. A cursor names the last listed item, never a table key, so that an invented
+//! cursor gives no access to other items.
 
 use domain::event::Event;
 use domain::id::{PrId, RepoName};
@@ -24,15 +24,15 @@ pub struct Filter {
 /// Where a page of stale pull requests ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalePlace {
-    /// The last one's place in the queue.
+    /// The priority score of the last pull request.
     pub score: i64,
-    /// Since when it was in its state.
+    /// Since when it has been in its state.
     pub since: Timestamp,
     pub pr: PrId,
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// The repositories that are listed for this caller: all, or the one they named.
+    /// The repositories that this caller can see: all, or the given one.
     pub(super) async fn listed_repos(
         &self,
         caller: &Caller,
@@ -45,7 +45,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let same = |repo: &RepoName| repo.as_str().eq_ignore_ascii_case(named.as_str()) && caller.sees(repo);
         match known.into_iter().find(same) {
             Some(repo) => Ok(vec![repo]),
-            None => Err(DeskError::NotFound(format!("Suture knows no repository {named}"))),
+            None => Err(DeskError::NotFound(format!("Suture has no record of the repository {named}"))),
         }
     }
 
@@ -90,7 +90,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         Ok((records, next))
     }
 
-    /// Stale pull requests by their place in the queue, and the last one's if there are more.
+    /// Stale pull requests by priority, and the position of the last one if there are more.
     pub async fn stale(
         &self,
         caller: &Caller,
@@ -108,14 +108,14 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         };
         let key = |place: &StalePlace| (std::cmp::Reverse(place.score), place.since, place.pr.clone());
         let follows = |record: &&Record| after.is_none_or(|after| key(&place(record)) > key(after));
-        let stuck = counted.stuck(|repo| caller.sees(repo), now);
-        let mut rest = stuck.into_iter().filter(|record| repos.contains(&record.id.repo)).filter(follows);
+        let stale = counted.stuck(|repo| caller.sees(repo), now);
+        let mut rest = stale.into_iter().filter(|record| repos.contains(&record.id.repo)).filter(follows);
         let page: Vec<Record> = rest.by_ref().take(limit as usize).cloned().collect();
         let next = rest.next().and_then(|_| page.last().map(place));
         Ok((page, next))
     }
 
-    /// Events of a pull request, and the last one's sort key if there may be more.
+    /// Events of a pull request, and the sort key of the last one if there may be more.
     pub async fn events(
         &self,
         caller: &Caller,

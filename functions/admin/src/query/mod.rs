@@ -1,6 +1,6 @@
-//! The desk: what people ask, answered from the tables, and what they want done, put where it is taken from. It never acts:
-//! a command becomes a message for the Car Bridge, a sweep a request with a date. `counts` and `lists` say what there is, `days`
-//! what happened, `standing` and `explain` how one pull request is, `asks` and `runs` take what people want.
+//! The queries of the admin API, answered from the tables within the scope of the caller's key. `overview` counts pull
+//! requests, `list` pages through them, `activity` reads the log by day, `pull_request` and `explain` show one pull
+//! request, `run` shows runs. Nothing is written here; see `command` for that.
 
 mod activity;
 mod explain;
@@ -33,28 +33,28 @@ pub use self::explain::Explained;
 pub use self::list::{Filter, StalePlace};
 pub use self::pull_request::Standing;
 
-/// How long what was counted may be shown again.
-const COUNTED_FOR: SignedDuration = SignedDuration::from_secs(5);
+/// How long the overview counts are cached.
+const OVERVIEW_CACHE: SignedDuration = SignedDuration::from_secs(5);
 
-/// Why there is no answer, by what whoever asked can do about it.
+/// Why a query or a command failed, by what the client can do about it.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum DeskError {
-    /// It is not there, or they may not know that it is.
+    /// Not found, or not visible to the caller.
     #[error("{0}")]
     NotFound(String),
     #[error("{0}")]
     Forbidden(String),
     #[error("{why}")]
     Conflict { code: &'static str, why: String },
-    /// It does not make sense at all.
+    /// Malformed, whatever the current state.
     #[error("{why}")]
     Invalid { code: &'static str, why: String },
-    /// There is no room for more of it now.
+    /// A daily limit is reached.
     #[error("{0}")]
     TooMany(String),
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The queue or the bus does not take it. Nothing was promised.
+    /// The queue or the event bus is unavailable. Nothing was accepted.
     #[error(transparent)]
     Undelivered(#[from] Undelivered),
 }
@@ -76,7 +76,7 @@ pub struct Desk<S, O> {
     jenkins: Option<Jenkins>,
     counted: Mutex<Option<(Timestamp, Arc<Counted>)>>,
     days: Mutex<BTreeMap<Date, (Timestamp, Arc<Day>)>>,
-    /// Which vulnerability, on which base, a pull request was last seen to fix: then both rows are read at once.
+    /// The base branch and the vulnerability of recently read pull requests, so that both items are read in one request.
     fixes: Mutex<BTreeMap<PrId, (String, String)>>,
 }
 
@@ -85,7 +85,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// A desk on this engine. Without GitHub nothing is explained live.
+    /// Without a GitHub client there are no live explanations.
     pub fn new(engine: Engine<S, O>, clock: Arc<dyn Clock>, github: Option<GitHub>, jenkins: Option<Jenkins>) -> Self {
         let (counted, days, fixes) = (Mutex::default(), Mutex::default(), Mutex::default());
         Self { engine, clock, github, jenkins, counted, days, fixes }
@@ -103,12 +103,12 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         self.engine.store()
     }
 
-    /// What is not there and what somebody may not see looks the same.
+    /// The same error for a pull request that does not exist and one that the caller cannot see.
     fn unknown(pr: &PrId) -> DeskError {
-        DeskError::NotFound(format!("Suture knows no pull request {pr}: see GET /api/prs for those it knows"))
+        DeskError::NotFound(format!("Suture has no record of {pr}: GET /api/prs lists all pull requests"))
     }
 
-    /// A pull request that they may see, however its repository was spelled.
+    /// The record of a pull request that the caller can see; the case of the repository name does not matter.
     pub(crate) async fn record(&self, caller: &Caller, pr: &PrId) -> Result<Record, DeskError> {
         if !caller.sees(&pr.repo) {
             return Err(Self::unknown(pr));
@@ -123,7 +123,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         other.ok_or_else(|| Self::unknown(pr))
     }
 
-    /// A repository as GitHub spells it, if it is known; people do not care about case.
+    /// A registered repository with GitHub's spelling; the case of the given name does not matter.
     pub(crate) async fn spelled(&self, repo: &RepoName) -> Result<Option<RepoName>, StoreError> {
         let known = lookup::repos(self.store(), self.now()).await?;
         Ok(known.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(repo.as_str())))

@@ -1,21 +1,21 @@
-//! What there is, counted at most every few seconds.
+//! The counts of the overview, cached for a few seconds.
 
 use domain::time::saturating_after;
 use std::sync::Arc;
 
-use super::{COUNTED_FOR, Desk, locked};
+use super::{Desk, OVERVIEW_CACHE, locked};
 use platform::outlets::Outlets;
 use platform::overview::{Counted, count};
 use platform::store::{Store, StoreError};
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// What there is, at most a few seconds old.
+    /// The counts, at most a few seconds old.
     pub async fn counted(&self) -> Result<Arc<Counted>, StoreError> {
         let now = self.now();
         let known = locked(&self.counted).clone();
         if let Some((at, counted)) = known
             && at <= now
-            && now < saturating_after(at, COUNTED_FOR)
+            && now < saturating_after(at, OVERVIEW_CACHE)
         {
             return Ok(counted);
         }

@@ -1,4 +1,4 @@
-//! How one pull request stands: its record, what happened, what was tried. Read side by side.
+//! The details of one pull request: its record, events and runs, read concurrently.
 
 use domain::event::Event;
 use domain::id::PrId;
@@ -12,14 +12,15 @@ use platform::outlets::Outlets;
 use platform::rows;
 use platform::store::{Key, Store};
 
-/// Events that are shown, the newest.
-const MOST_EVENTS: u32 = 50;
-/// Runs that are shown, the newest.
-const MOST_RUNS: u32 = 20;
+/// How many of the newest events are shown.
+const MAX_EVENTS: u32 = 50;
+/// How many of the newest runs are shown.
+const MAX_RUNS: u32 = 20;
 
-const MOST_REMEMBERED: usize = 1_000;
+/// Pull requests whose vulnerability is cached.
+const MAX_CACHED: usize = 1_000;
 
-/// How a pull request stands.
+/// A pull request with its vulnerability, events and runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     pub record: Record,
@@ -33,26 +34,26 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         if !caller.sees(&pr.repo) {
             return Err(Self::unknown(pr));
         }
-        let standing = self.side_by_side(caller, pr).await?;
-        if standing.record.id == *pr {
-            return Ok(standing);
+        let detail = self.side_by_side(caller, pr).await?;
+        if detail.record.id == *pr {
+            return Ok(detail);
         }
-        // The repository was spelled in another way than GitHub's; the log and the runs go by that.
-        let spelled = standing.record.id;
-        self.side_by_side(caller, &spelled).await
+        // The request spelled the repository differently; events and runs are stored under GitHub's spelling.
+        let official = detail.record.id;
+        self.side_by_side(caller, &official).await
     }
 
     async fn side_by_side(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
         let (store, now) = (self.store(), self.now());
         let record = self.record_and_vulnerability(caller, pr);
-        let events = async { Ok(lookup::events(store, pr, true, None, MOST_EVENTS, now).await?) };
-        let runs = async { Ok(lookup::runs_of(store, Some(pr), None, MOST_RUNS, now).await?) };
+        let events = async { Ok(lookup::events(store, pr, true, None, MAX_EVENTS, now).await?) };
+        let runs = async { Ok(lookup::runs_of(store, Some(pr), None, MAX_RUNS, now).await?) };
         let ((record, vulnerability), events, runs) = tokio::try_join!(record, events, runs)?;
         Ok(Standing { record, vulnerability, events: events.entries, runs: runs.entries })
     }
 
-    /// A page that is open asks again and again: which vulnerability it fixes is known from the last time, so its row is read
-    /// together with the record, and once more only if that has changed.
+    /// An open dashboard page repeats this query: the vulnerability is cached from the last time, so that its item is read
+    /// together with the record, and a second time only if it has changed.
     async fn record_and_vulnerability(
         &self,
         caller: &Caller,
@@ -74,7 +75,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         let record = self.record(caller, pr).await?;
         let vulnerability = lookup::vulnerability_of(self.store(), &record, self.now()).await?;
         let mut fixes = locked(&self.fixes);
-        if fixes.len() >= MOST_REMEMBERED {
+        if fixes.len() >= MAX_CACHED {
             fixes.clear();
         }
         if let Some(id) = &record.vulnerability_id {

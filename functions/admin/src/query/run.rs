@@ -1,4 +1,4 @@
-//! Runs: what is under way, and what was.
+//! Queries for runs.
 
 use domain::id::{PrId, RunId};
 use domain::run::Run;
@@ -10,7 +10,8 @@ use super::{Desk, DeskError};
 use crate::api_keys::Caller;
 
 impl<S: Store, O: Outlets> Desk<S, O> {
-    /// Sweeps name pull requests of every repository: they are for those who see all, and for who asked for them.
+    /// A sweep lists pull requests of all repositories: only a caller who can see all of them, or who requested it, can see
+    /// its run.
     fn shows(caller: &Caller, run: &Run) -> bool {
         match &run.pr {
             Some(pr) => caller.sees(&pr.repo),
@@ -21,10 +22,10 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     pub async fn run(&self, caller: &Caller, id: &RunId) -> Result<Run, DeskError> {
         let run = self.engine.run(id, self.now()).await?;
         let run = run.filter(|run| Self::shows(caller, run));
-        run.ok_or_else(|| DeskError::NotFound("there is no such run, or it was forgotten after its time".to_owned()))
+        run.ok_or_else(|| DeskError::NotFound("no such run, or it has expired".to_owned()))
     }
 
-    /// Runs of a pull request, or sweeps, the newest first; and the last one if there may be more.
+    /// The runs of a pull request, or the sweeps, newest first; and the last one if there may be more.
     pub async fn runs(
         &self,
         caller: &Caller,
@@ -37,12 +38,12 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             None => None,
         };
         let cursor = match after {
-            // The place is the run's own: one of another list is no place in this one.
+            // The cursor names a run, which must belong to this list.
             Some(id) => {
                 let run = self.engine.run(id, self.now()).await?.filter(|run| run.pr == pr && Self::shows(caller, run));
                 let run = run.ok_or_else(|| DeskError::Conflict {
                     code: "BAD_CURSOR",
-                    why: "`after` is no place in this list: begin without it".to_owned(),
+                    why: "`after` is not a run of this list: start again without `after`".to_owned(),
                 })?;
                 Some(Cursor { key: rows::run_key(id), sort: rows::sortable(run.created_at) })
             }

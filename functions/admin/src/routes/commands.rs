@@ -1,4 +1,4 @@
-//! Asking: one command, or many at once.
+//! Command routes: one command, or a batch.
 
 use std::sync::Arc;
 
@@ -24,15 +24,16 @@ use crate::extract::{PrNumber, PrPath, repo};
 use crate::idempotent_request::{Named, Processing, Wish};
 use crate::problem::{Problem, Problems};
 
-/// Most commands at once.
-const MOST_AT_ONCE: usize = 100;
+/// Largest batch of commands.
+const MAX_BATCH: usize = 100;
 
-/// What makes a request the same request.
+/// The idempotency key of a POST request.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct OnceParams {
-    /// The same name and the same request: done once, and answered alike for a day. Also `X-Idempotency-Key`, `X-Request-ID`.
+    /// A repeated request with the same key is executed once and gets the same response for a day. Also accepted as
+    /// `X-Idempotency-Key` or `X-Request-ID`.
     #[param(rename = "Idempotency-Key", required = false, min_length = 1, max_length = 200, pattern = "^[!-~]+$")]
     idempotency_key: String,
 }
@@ -41,26 +42,26 @@ pub(crate) struct OnceParams {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommandBody {
-    /// What is to be done.
+    /// The command.
     #[schema(schema_with = doable)]
     command: String,
-    /// What else there is to say, such as the reason of a `/hold`.
+    /// The arguments, such as the reason of a `/hold`.
     args: Option<String>,
 }
 
-/// All commands but those that only ask: they have routes of their own.
+/// All commands except the queries, which have their own routes.
 fn doable() -> Object {
-    let asks = |command: &Command| matches!(command, Command::Status | Command::Explain);
-    let names = Command::ALL.into_iter().filter(|command| !asks(command)).map(Command::name);
+    let is_query = |command: &Command| matches!(command, Command::Status | Command::Explain);
+    let names = Command::ALL.into_iter().filter(|command| !is_query(command)).map(Command::name);
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).examples(["/rebuild"]).build()
 }
 
-/// It is on the queue.
+/// A command on the queue.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Queued {
-    /// Its name, also in the log.
+    /// The id of the command, also in the event log.
     command_id: String,
-    /// The run that it opens, once the Car Bridge has taken it.
+    /// The run that it starts, once the Car Bridge has received it.
     run_id: Option<String>,
 }
 
@@ -73,33 +74,33 @@ async fn ask<S: Store, O: Outlets>(
     caller: &Caller,
     pr: PrId,
     body: CommandBody,
-    (named, n): (&Named, usize),
+    (identity, n): (&Named, usize),
 ) -> Result<Queued, Problem> {
     let command = known(&body.command)?;
     let args = body.args.map(|args| cut(args.trim(), ARGS_MAX_CHARS)).filter(|args| !args.is_empty());
-    let ask = Ask { pr, command, args, id: named.command(n), at: named.at };
-    let asked = admin.desk.command(caller, ask).await?;
-    Ok(Queued { command_id: asked.command.to_string(), run_id: asked.run.map(|run| run.to_string()) })
+    let submission = Ask { pr, command, args, id: identity.command(n), at: identity.at };
+    let accepted = admin.api.command(caller, submission).await?;
+    Ok(Queued { command_id: accepted.command.to_string(), run_id: accepted.run.map(|run| run.to_string()) })
 }
 
-/// Asks for a command: it is checked, put onto the queue, and carried out by the Car Bridge.
+/// Submits a command: it is validated, put onto the queue, and executed by the Car Bridge.
 #[utoipa::path(
     post, path = "/api/pr/{repo}/{number}/command", params(PrParams, OnceParams), request_body = CommandBody,
     security(("key" = [])),
-    responses((status = 202, description = "It is taken.", body = inline(Taken)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(Taken)), Problems)
 )]
 pub(crate) async fn command<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     PrPath(pr): PrPath,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    let asked: CommandBody = wish.body.object()?;
-    let taken = async |named: Named| ask(&admin, &caller, pr, asked, (&named, 0)).await;
-    wish.once(&admin, &caller, StatusCode::ACCEPTED, taken).await
+    let body: CommandBody = request.body.object()?;
+    let submit = async |identity: Named| ask(&admin, &caller, pr, body, (&identity, 0)).await;
+    request.once(&admin, &caller, StatusCode::ACCEPTED, submit).await
 }
 
-/// On the queue, or being put there by somebody else.
+/// On the queue, or still being processed.
 #[derive(ToSchema)]
 #[schema(title = "Taken")]
 #[serde(untagged)]
@@ -109,7 +110,7 @@ pub(crate) enum Taken {
     Processing(Processing),
 }
 
-/// One of many commands. What its repository and its command are is looked at for each: its own result says what is wrong.
+/// One command of a batch. An invalid repository or command is reported in its own result.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchItem {
@@ -122,50 +123,51 @@ pub(crate) struct BatchItem {
     args: Option<String>,
 }
 
-/// What became of one of many.
+/// The result of one command of a batch.
 #[derive(Debug, Serialize, ToSchema)]
 struct BatchResult {
     repo: String,
     pr_number: u64,
-    /// 202, or why not.
+    /// 202, or the status of the error.
     status: u16,
     command_id: Option<String>,
     run_id: Option<String>,
-    /// As in a problem.
+    /// The `code` of the error.
     code: Option<&'static str>,
     detail: Option<String>,
 }
 
-/// What became of each.
+/// The results of a batch.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BatchResults {
-    /// In the order in which they were asked.
+    /// In the order of the request.
     results: Vec<BatchResult>,
 }
 
-/// Asks for up to 100 commands. One that is refused keeps none of the others from being taken.
+/// Submits up to 100 commands. A rejected command does not affect the others.
 #[utoipa::path(
     post, path = "/api/commands", params(OnceParams), request_body = inline(Batch), security(("key" = [])),
-    responses((status = 207, description = "One result for each.", body = BatchResults), (status = 202, description = "Somebody else is at it.", body = Processing), Problems)
+    responses((status = 207, description = "One result per command.", body = BatchResults), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
 )]
 pub(crate) async fn commands<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    let Batch(items) = wish.body.json()?;
-    if items.is_empty() || items.len() > MOST_AT_ONCE {
-        let detail = format!("{} commands cannot be taken at once: send 1 to {MOST_AT_ONCE}.", items.len());
+    let Batch(items) = request.body.json()?;
+    if items.is_empty() || items.len() > MAX_BATCH {
+        let detail = format!("A batch of {} commands is not possible. Send 1 to {MAX_BATCH}.", items.len());
         return Err(Problem::bad_request("BAD_BATCH", detail));
     }
-    wish.once(&admin, &caller, StatusCode::MULTI_STATUS, async |named| {
-        let mut results = Vec::with_capacity(items.len());
-        for (n, item) in items.into_iter().enumerate() {
-            results.push(one_of_many(&admin, &caller, item, (&named, n)).await?);
-        }
-        Ok(BatchResults { results })
-    })
-    .await
+    request
+        .once(&admin, &caller, StatusCode::MULTI_STATUS, async |identity| {
+            let mut results = Vec::with_capacity(items.len());
+            for (n, item) in items.into_iter().enumerate() {
+                results.push(submit_item(&admin, &caller, item, (&identity, n)).await?);
+            }
+            Ok(BatchResults { results })
+        })
+        .await
 }
 
 /// At most 100 commands.
@@ -175,7 +177,7 @@ pub(crate) struct Batch(Vec<BatchItem>);
 impl PartialSchema for Batch {
     fn schema() -> RefOr<Schema> {
         let items = ArrayBuilder::new().items(Ref::from_schema_name(BatchItem::name()));
-        items.min_items(Some(1)).max_items(Some(MOST_AT_ONCE)).into()
+        items.min_items(Some(1)).max_items(Some(MAX_BATCH)).into()
     }
 }
 
@@ -185,19 +187,19 @@ impl ToSchema for Batch {
     }
 }
 
-/// What is refused is its own matter; what cannot be reached is everybody's, and they may all ask again under the same name.
-async fn one_of_many<S: Store, O: Outlets>(
+/// A rejected command fails alone; an unavailable service fails the whole batch, which can be repeated with the same key.
+async fn submit_item<S: Store, O: Outlets>(
     admin: &Admin<S, O>,
     caller: &Caller,
     item: BatchItem,
-    place: (&Named, usize),
+    position: (&Named, usize),
 ) -> Result<BatchResult, Problem> {
     let BatchItem { repo: name, pr_number: PrNumber(pr_number), command, args } = item;
-    let asked = async {
+    let submitted = async {
         let repo = repo(&name, admin.owner.as_deref())?;
-        ask(admin, caller, PrId::new(repo, pr_number), CommandBody { command, args }, place).await
+        ask(admin, caller, PrId::new(repo, pr_number), CommandBody { command, args }, position).await
     };
-    let none = |status: u16| BatchResult {
+    let result = |status: u16| BatchResult {
         repo: cut(&name, 201),
         pr_number,
         status,
@@ -206,11 +208,11 @@ async fn one_of_many<S: Store, O: Outlets>(
         code: None,
         detail: None,
     };
-    match asked.await {
-        Ok(Queued { command_id, run_id }) => Ok(BatchResult { command_id: Some(command_id), run_id, ..none(202) }),
+    match submitted.await {
+        Ok(Queued { command_id, run_id }) => Ok(BatchResult { command_id: Some(command_id), run_id, ..result(202) }),
         Err(problem) if problem.status >= 500 => Err(problem),
         Err(Problem { status, code, detail, .. }) => {
-            Ok(BatchResult { code: Some(code), detail: Some(detail), ..none(status) })
+            Ok(BatchResult { code: Some(code), detail: Some(detail), ..result(status) })
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The routes, each described once, beside its handler: `docs/openapi.json` is made from that, and `GET /api/openapi.json` tells it.
-//! A handler's first argument after the state is who may call it.
+//! The routes. Each is described once, beside its handler: `docs/openapi.json` is generated from that, and
+//! `GET /api/openapi.json` serves it. The first argument of a handler after the state is the role it requires.
 
 mod commands;
 mod insights;
@@ -21,7 +21,7 @@ use utoipa::{Modify, OpenApi};
 use crate::Admin;
 use crate::problem::Problem;
 
-/// Adds the key to the description.
+/// Adds the bearer key to the description.
 struct WithKey;
 
 impl Modify for WithKey {
@@ -36,9 +36,9 @@ impl Modify for WithKey {
 #[openapi(
     info(
         title = "Suture",
-        description = "What Suture sees and does, and what people ask of it. `{repo}` is a bare name (the configured owner is \
-                       meant) or `owner%2Fname`; `/api/pr/{owner}/{repo}/{number}/…` works too. Errors are \
-                       `application/problem+json` with a stable `code`. A POST with an `Idempotency-Key` is done once.",
+        description = "Queries and commands of Suture. `{repo}` is a bare name (of the configured owner) or \
+                       `owner%2Fname`; `/api/pr/{owner}/{repo}/{number}/…` works too. Errors are \
+                       `application/problem+json` with a stable `code`. A POST with an `Idempotency-Key` is executed once.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
         contact()
     ),
@@ -73,15 +73,16 @@ impl Modify for WithKey {
 )]
 struct Api;
 
-/// The description of the API, OpenAPI 3.1: what `docs/openapi.json` must say, and is not part of what is deployed.
+/// The OpenAPI 3.1 description, which `docs/openapi.json` must equal. The deployed function serves that file instead of
+/// generating it.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     Api::openapi()
 }
 
-/// A path and what answers there.
+/// A path and its handlers.
 type Route<S, O> = (&'static str, MethodRouter<Arc<Admin<S, O>>>);
 
-/// All routes. What is not described is the dashboard's own, or another way to write a path that is.
+/// All routes. Routes without a description belong to the dashboard, or are another form of a described path.
 fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<Route<S, O>> {
     vec![
         ("/healthz", get(site::healthz)),
@@ -119,7 +120,7 @@ fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<Route<S, O>> {
     ]
 }
 
-/// The routes, without what surrounds them.
+/// The routes, without middleware.
 pub(crate) fn routes<S: Store + 'static, O: Outlets + 'static>() -> Router<Arc<Admin<S, O>>> {
     let router = table().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
     router.fallback(async || Problem::not_found()).method_not_allowed_fallback(async || Problem::method_not_allowed())

@@ -1,4 +1,4 @@
-//! Running Suture: sweeps, the breaker, stopping and going on, the dead-letter queue, the export.
+//! Operations routes: sweeps, the circuit breaker, pause and unpause, the dead-letter queue, the event export.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ use crate::problem::{Problem, Problems};
 use crate::view::EventView;
 use crate::view::overview::{BreakerView, Paused};
 
-/// Events that are exported at once: what a function may answer with has an end.
-const MOST_EXPORTED: usize = 8_000;
+/// Events of one export: a Lambda response has a size limit.
+const MAX_EXPORTED: usize = 8_000;
 
-/// The longest name of a branch, in characters: it becomes part of a key, which has room for 2048 bytes.
-const MOST_BRANCH: usize = 255;
+/// The longest branch name, in characters: it is part of a DynamoDB key of at most 2048 bytes.
+const MAX_BRANCH_CHARS: usize = 255;
 
-/// What to sweep; nothing said is everything that is due.
+/// The scope of the sweep; an empty body means everything that is due.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ReconcileBody {
@@ -44,7 +44,7 @@ pub(crate) struct ReconcileBody {
     dry_run: bool,
 }
 
-/// What to sweep; nothing said is everything that is due. What goes together is one of three kinds.
+/// The scope of the sweep, one of three kinds; an empty body means everything that is due.
 #[derive(ToSchema)]
 #[schema(as = ReconcileBody)]
 #[serde(untagged)]
@@ -55,20 +55,20 @@ pub(crate) enum SweepBody {
     Base(SweepBase),
 }
 
-/// What is due.
+/// Due pull requests.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct SweepDue {
-    /// Of this repository only.
+    /// Only this repository.
     repo: Option<RepoText>,
     #[serde(default)]
-    #[schema(schema_with = nothing)]
+    #[schema(schema_with = null_schema)]
     pr_number: (),
     #[serde(default)]
-    #[schema(schema_with = nothing)]
+    #[schema(schema_with = null_schema)]
     base: (),
-    /// Only say what would be done; see the run's summary.
+    /// Only report what would be done, in the summary of the run.
     #[serde(default)]
     dry_run: bool,
 }
@@ -82,42 +82,42 @@ pub(crate) struct SweepOne {
     #[schema(inline)]
     pr_number: PrNumber,
     #[serde(default)]
-    #[schema(schema_with = nothing)]
+    #[schema(schema_with = null_schema)]
     base: (),
-    /// Only say what would be done; see the run's summary.
+    /// Only report what would be done, in the summary of the run.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// What is open on a base branch, due or not.
+/// The open pull requests of a base branch, due or not.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct SweepBase {
     repo: RepoText,
     #[serde(default)]
-    #[schema(schema_with = nothing)]
+    #[schema(schema_with = null_schema)]
     pr_number: (),
     #[schema(min_length = 1, max_length = 255)]
     base: String,
-    /// Only say what would be done; see the run's summary.
+    /// Only report what would be done, in the summary of the run.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// Left out, or null.
-fn nothing() -> Object {
+/// Omitted, or null.
+fn null_schema() -> Object {
     ObjectBuilder::new().schema_type(Type::Null).build()
 }
 
-/// A sweep that was asked for.
+/// A requested sweep.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Requested {
-    /// Its run: `GET /api/runs/{id}`.
+    /// The id of its run; see `GET /api/runs/{id}`.
     run_id: String,
 }
 
-/// On its way, or being asked for by somebody else.
+/// Requested, or still being processed.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -126,33 +126,35 @@ pub(crate) enum Sweeping {
     Processing(Processing),
 }
 
-/// Asks for a sweep now.
+/// Requests a sweep now.
 #[utoipa::path(
     post, path = "/api/reconciler/run", params(OnceParams), request_body = Option<SweepBody>, security(("key" = [])),
-    responses((status = 202, description = "It is taken.", body = inline(Sweeping)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(Sweeping)), Problems)
 )]
 pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    let asked: Option<ReconcileBody> = wish.body.object_or_default()?;
-    let ReconcileBody { repo: name, pr_number, base, dry_run } = asked.unwrap_or_default();
-    if base.as_ref().is_some_and(|base| !(1..=MOST_BRANCH).contains(&base.chars().count())) {
-        let detail = format!("`base` is a branch's name, 1 to {MOST_BRANCH} characters.");
+    let body: Option<ReconcileBody> = request.body.object_or_default()?;
+    let ReconcileBody { repo: name, pr_number, base, dry_run } = body.unwrap_or_default();
+    if base.as_ref().is_some_and(|base| !(1..=MAX_BRANCH_CHARS).contains(&base.chars().count())) {
+        let detail = format!("`base` must be a branch name of 1 to {MAX_BRANCH_CHARS} characters.");
         return Err(Problem::bad_request("BAD_REQUEST", detail));
     }
     let named_repo = name.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
-    wish.once(&admin, &caller, StatusCode::ACCEPTED, async |named| {
-        let run = RunId::new(format!("requested-{}", named.part(0)));
-        let ask = SweepAsk { run, repo: named_repo, number: pr_number.map(|PrNumber(number)| number), base, dry_run };
-        Ok(Requested { run_id: admin.desk.sweep(&caller, ask).await?.to_string() })
-    })
-    .await
+    request
+        .once(&admin, &caller, StatusCode::ACCEPTED, async |identity| {
+            let run = RunId::new(format!("requested-{}", identity.part(0)));
+            let number = pr_number.map(|PrNumber(number)| number);
+            let sweep = SweepAsk { run, repo: named_repo, number, base, dry_run };
+            Ok(Requested { run_id: admin.api.sweep(&caller, sweep).await?.to_string() })
+        })
+        .await
 }
 
-/// The circuit breaker.
-#[utoipa::path(get, path = "/api/circuit-breaker", security(("key" = [])), responses((status = 200, description = "Here it is.", body = BreakerView), Problems))]
+/// The state of the circuit breaker.
+#[utoipa::path(get, path = "/api/circuit-breaker", security(("key" = [])), responses((status = 200, description = "OK.", body = BreakerView), Problems))]
 pub(crate) async fn breaker<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     _caller: Viewer,
@@ -160,97 +162,100 @@ pub(crate) async fn breaker<S: Store + 'static, O: Outlets + 'static>(
     Ok(Json(read_breaker(&admin).await?))
 }
 
-/// The trouble is over: the breaker closes, and counts from here.
+/// Closes the circuit breaker and restarts its failure count.
 #[utoipa::path(
     post, path = "/api/circuit-breaker/reset", params(OnceParams), security(("key" = [])),
-    responses((status = 200, description = "Here it is.", body = BreakerView), (status = 202, description = "Somebody else is at it.", body = Processing), Problems)
+    responses((status = 200, description = "OK.", body = BreakerView), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
 )]
 pub(crate) async fn reset_breaker<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Everywhere(caller): Everywhere,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    wish.once(&admin, &caller, StatusCode::OK, async |_| {
-        breakers::reset(admin.desk.engine().store(), admin.desk.now()).await?;
-        Ok(read_breaker(&admin).await?)
-    })
-    .await
+    request
+        .once(&admin, &caller, StatusCode::OK, async |_| {
+            breakers::reset(admin.api.engine().store(), admin.api.now()).await?;
+            Ok(read_breaker(&admin).await?)
+        })
+        .await
 }
 
-/// Why.
+/// The reason of a pause.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PauseBody {
-    /// Shown to everybody while it lasts.
+    /// Shown while Suture is paused.
     reason: Option<String>,
 }
 
-/// Whether Suture acts.
+/// Whether Suture is paused.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PauseState {
     paused: Option<Paused>,
 }
 
-/// Stops all acting at once; Suture goes on watching.
+/// Pauses all actions immediately; Suture keeps recording events.
 #[utoipa::path(
     post, path = "/api/pause", params(OnceParams), request_body = Option<PauseBody>, security(("key" = [])),
-    responses((status = 200, description = "Here it is.", body = PauseState), (status = 202, description = "Somebody else is at it.", body = Processing), Problems)
+    responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
 )]
 pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Everywhere(caller): Everywhere,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    let asked: Option<PauseBody> = wish.body.object_or_default()?;
-    let reason = asked.unwrap_or_default().reason.unwrap_or_default();
+    let body: Option<PauseBody> = request.body.object_or_default()?;
+    let reason = body.unwrap_or_default().reason.unwrap_or_default();
     let by = match reason.trim() {
         "" => caller.name.clone(),
         why => cut(&format!("{} ({why})", caller.name), Payload::MAX_TEXT),
     };
-    wish.once(&admin, &caller, StatusCode::OK, async |named| {
-        let by = guards::pause(admin.desk.engine().store(), &by, named.at, admin.desk.now()).await?;
-        Ok(PauseState { paused: by.map(|by| Paused { by }) })
-    })
-    .await
+    request
+        .once(&admin, &caller, StatusCode::OK, async |identity| {
+            let by = guards::pause(admin.api.engine().store(), &by, identity.at, admin.api.now()).await?;
+            Ok(PauseState { paused: by.map(|by| Paused { by }) })
+        })
+        .await
 }
 
-/// Lets Suture act again.
+/// Resumes all actions.
 #[utoipa::path(
     post, path = "/api/unpause", params(OnceParams), security(("key" = [])),
-    responses((status = 200, description = "Here it is.", body = PauseState), (status = 202, description = "Somebody else is at it.", body = Processing), Problems)
+    responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
 )]
 pub(crate) async fn unpause<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Everywhere(caller): Everywhere,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    wish.once(&admin, &caller, StatusCode::OK, async |named| {
-        let by = guards::unpause(admin.desk.engine().store(), named.at, admin.desk.now()).await?;
-        Ok(PauseState { paused: by.map(|by| Paused { by }) })
-    })
-    .await
+    request
+        .once(&admin, &caller, StatusCode::OK, async |identity| {
+            let by = guards::unpause(admin.api.engine().store(), identity.at, admin.api.now()).await?;
+            Ok(PauseState { paused: by.map(|by| Paused { by }) })
+        })
+        .await
 }
 
-/// A message nobody could act on.
+/// A message that could not be processed.
 #[derive(Debug, Serialize, ToSchema)]
 struct DeadMessage {
     id: String,
     sent_at: Option<Timestamp>,
-    /// Why it is here.
+    /// Why it could not be processed.
     reason: String,
     body_excerpt: String,
     receive_count: u32,
 }
 
-/// What is in the dead-letter queue.
+/// The messages of the dead-letter queue.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeadMessages {
     messages: Vec<DeadMessage>,
     approximate_count: u64,
 }
 
-/// What is in the dead-letter queue, and why.
-#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "Here it is.", body = DeadMessages), Problems))]
+/// Lists the dead-letter queue, with the reason of each message.
+#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "OK.", body = DeadMessages), Problems))]
 pub(crate) async fn dlq<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     _caller: Everywhere,
@@ -267,13 +272,13 @@ pub(crate) async fn dlq<S: Store + 'static, O: Outlets + 'static>(
     Ok(Json(DeadMessages { messages, approximate_count: dump.approximate_count }))
 }
 
-/// How many messages went back.
+/// How many messages were moved back to the command queue.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Moved {
     moved: u64,
 }
 
-/// Back on the queue, or being sent back by somebody else.
+/// Moved back, or still being processed.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -282,34 +287,34 @@ pub(crate) enum Redriven {
     Processing(Processing),
 }
 
-/// Sends what is in the dead-letter queue back to the command queue.
+/// Moves the messages of the dead-letter queue back to the command queue.
 #[utoipa::path(
     post, path = "/api/dlq/redrive", params(OnceParams), security(("key" = [])),
-    responses((status = 202, description = "It is taken.", body = inline(Redriven)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(Redriven)), Problems)
 )]
 pub(crate) async fn redrive<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Everywhere(caller): Everywhere,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
     let redrive = async |_| Ok(Moved { moved: admin.dlq.redrive().await? });
-    wish.once(&admin, &caller, StatusCode::ACCEPTED, redrive).await
+    request.once(&admin, &caller, StatusCode::ACCEPTED, redrive).await
 }
 
-/// Which stretch of time.
+/// The period of the export.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExportQuery {
-    /// From this time on; a day before `to` unless said otherwise.
+    /// The start; by default a day before `to`.
     #[param(value_type = Option<String>, format = DateTime)]
     from: Option<Timestamp>,
-    /// Up to this time; now unless said otherwise.
+    /// The end; by default now.
     #[param(value_type = Option<String>, format = DateTime)]
     to: Option<Timestamp>,
 }
 
-/// One line of the export.
+/// One exported event.
 #[derive(Serialize, ToSchema)]
 struct ExportedEvent {
     repo: String,
@@ -318,21 +323,21 @@ struct ExportedEvent {
     event: EventView,
 }
 
-/// Events that changed a state or are notable, one JSON object a line, in order of time, of at most 31 days. If there are
-/// more than fit, the header `x-next-from` says where to go on; the events of that moment come again.
+/// Exports the events that changed a state or are notable, one JSON object per line, in order of time, of at most 31 days. If
+/// the response is truncated, the header `x-next-from` has the `from` to continue with; events of that time are repeated.
 #[utoipa::path(
     get, path = "/api/export/events", params(ExportQuery), security(("key" = [])),
-    responses((status = 200, description = "Here it is.", content_type = "application/x-ndjson", body = String), Problems)
+    responses((status = 200, description = "OK.", content_type = "application/x-ndjson", body = String), Problems)
 )]
 pub(crate) async fn export_events<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Administrator(caller): Administrator,
     Asked(query): Asked<ExportQuery>,
 ) -> Result<Response, Problem> {
-    let to = query.to.unwrap_or_else(|| admin.desk.now());
+    let to = query.to.unwrap_or_else(|| admin.api.now());
     let day = SignedDuration::from_hours(24);
     let from = query.from.unwrap_or_else(|| to.saturating_sub(day).unwrap_or(Timestamp::MIN));
-    let (events, next) = admin.desk.export(&caller, from, to, MOST_EXPORTED).await?;
+    let (events, next) = admin.api.export(&caller, from, to, MAX_EXPORTED).await?;
     let mut lines = String::new();
     for event in &events {
         let repo = event.pr.repo.to_string();

@@ -1,10 +1,11 @@
-//! Everything at once.
+//! The overview route.
 
 use std::sync::Arc;
 
 use crate::api_keys::Caller;
 use axum::Json;
 use axum::extract::State;
+use domain::request::{Request, Scope};
 use platform::outlets::Outlets;
 use platform::outlets::dlq::Dlq;
 use platform::store::{Store, StoreError};
@@ -16,25 +17,26 @@ use crate::problem::{Problem, Problems};
 use crate::view::overview::{BreakerView, DlqCount, Overview, Paused, Seen, SweepView, told};
 use crate::view::word;
 
-/// Sweeps that are looked at for the last one that ended: dry ones and those under way are passed over.
+/// How many sweeps are searched for the last completed one, skipping dry runs and running ones.
 const LAST_SWEEPS: u32 = 10;
 
-/// Counts, what is stuck, what needs a person, what happened, the breaker, the last sweep. A key with a scope sees its own.
-#[utoipa::path(get, path = "/api/overview", security(("key" = [])), responses((status = 200, description = "Here it is.", body = Overview), Problems))]
+/// Counts by state, stale pull requests, those that need a person, recent activity, the circuit breaker and the last sweep. A
+/// key that is limited to some repositories sees only those.
+#[utoipa::path(get, path = "/api/overview", security(("key" = [])), responses((status = 200, description = "OK.", body = Overview), Problems))]
 pub(crate) async fn overview<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
 ) -> Result<Json<Overview>, Problem> {
-    let desk = &admin.desk;
-    let (store, now) = (desk.engine().store(), desk.now());
-    let counted = async { Ok::<_, Problem>(desk.counted().await?) };
-    let history = async { Ok(desk.history(&caller).await?) };
+    let api = &admin.api;
+    let (store, now) = (api.engine().store(), api.now());
+    let counted = async { Ok::<_, Problem>(api.counted().await?) };
+    let history = async { Ok(api.history(&caller).await?) };
     let paused = async { Ok(guards::paused(store, now).await?) };
     let breaker = async { Ok(read_breaker(&admin).await?) };
-    let swept = async { Ok(last_sweep(&admin, &caller).await?) };
+    let sweep = async { Ok(last_sweep(&admin, &caller).await?) };
     let (counted, history, paused, breaker, last_sweep, dlq) =
-        tokio::try_join!(counted, history, paused, breaker, swept, async { Ok(dlq_count(&admin.dlq).await) })?;
-    let policies = desk.engine().policies();
+        tokio::try_join!(counted, history, paused, breaker, sweep, async { Ok(dlq_count(&admin.dlq).await) })?;
+    let policies = api.engine().policies();
     let Seen { states, repos, needs_person, stuck } = Seen::of(&counted, &caller, policies, now);
     let (days, dwell, activity) = told(history);
     Ok(Json(Overview {
@@ -57,14 +59,14 @@ pub(crate) async fn overview<S: Store + 'static, O: Outlets + 'static>(
     }))
 }
 
-/// A queue that does not answer is no reason to show nothing.
+/// `None` if the queue does not answer: the rest of the overview is still shown.
 async fn dlq_count(dlq: &Dlq) -> Option<DlqCount> {
     dlq.count().await.ok().map(|messages| DlqCount { messages })
 }
 
 pub(super) async fn read_breaker<S: Store, O: Outlets>(admin: &Admin<S, O>) -> Result<BreakerView, StoreError> {
-    let (store, now) = (admin.desk.engine().store(), admin.desk.now());
-    let settings = &admin.desk.engine().policies().base().breaker;
+    let (store, now) = (admin.api.engine().store(), admin.api.now());
+    let settings = &admin.api.engine().policies().base().breaker;
     let state = breaker::load(store, now).await?;
     let minutes = breaker::minutes(store, &state, settings, now).await?;
     Ok(BreakerView::of(&state, &minutes, settings, now))
@@ -74,10 +76,11 @@ async fn last_sweep<S: Store, O: Outlets>(
     admin: &Admin<S, O>,
     caller: &Caller,
 ) -> Result<Option<SweepView>, StoreError> {
-    let runs = lookup::runs_of(admin.desk.engine().store(), None, None, LAST_SWEEPS, admin.desk.now()).await?;
-    // A request for less than everything says nothing about how sweeps are doing.
-    let mut whole = runs.entries.iter().filter(|run| run.request.as_deref().is_none_or(|key| key == "all"));
-    let ended = whole.find_map(|run| {
+    let runs = lookup::runs_of(admin.api.engine().store(), None, None, LAST_SWEEPS, admin.api.now()).await?;
+    // Scheduled sweeps and requests for everything; a smaller scope does not represent the state of the sweeps.
+    let all = Request::key_of(&Scope::All, false);
+    let mut full = runs.entries.iter().filter(|run| run.request.as_deref().is_none_or(|key| key == all));
+    let ended = full.find_map(|run| {
         let summary = sweep_summary::summary_of(run).filter(|summary| !summary.dry_run)?;
         Some(SweepView::of(run, summary, caller))
     });

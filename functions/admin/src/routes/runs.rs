@@ -1,4 +1,4 @@
-//! Runs: looking at them, and taking them back.
+//! Run routes: list, show, cancel, approve, reject.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::idempotent_request::{Processing, Wish};
 use crate::problem::{Problem, Problems};
 use crate::view::run::{RunPage, RunView};
 
-/// Which runs.
+/// The filter of the list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunsQuery {
@@ -33,23 +33,23 @@ pub(crate) struct RunsQuery {
     limit: Option<u32>,
 }
 
-/// The same, for the description: a pull request is both of its parts or none, which two parameters could not say.
+/// The same for the description: `repo` and `number` belong together, which two separate parameters could not express.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct RunsParams {
-    /// Of this pull request, as `repo=…&number=…`; without it: sweeps.
+    /// The runs of this pull request, as `repo=…&number=…`; without it, the sweeps.
     #[param(inline, style = Form, explode)]
     pr: Option<PrOf>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(inline)]
     after: Option<PlaceText>,
-    /// How many, 20 unless said otherwise.
+    /// The page size, 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
 
-/// A pull request: both or none.
+/// A pull request; both fields or none.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -60,8 +60,8 @@ struct PrOf {
     number: PrNumber,
 }
 
-/// Runs of a pull request, or sweeps, the newest first.
-#[utoipa::path(get, path = "/api/runs", params(RunsParams), security(("key" = [])), responses((status = 200, description = "Here it is.", body = RunPage), Problems))]
+/// Lists the runs of a pull request, or the sweeps, newest first.
+#[utoipa::path(get, path = "/api/runs", params(RunsParams), security(("key" = [])), responses((status = 200, description = "OK.", body = RunPage), Problems))]
 pub(crate) async fn runs<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -76,32 +76,32 @@ pub(crate) async fn runs<S: Store + 'static, O: Outlets + 'static>(
         }
     };
     let after: Option<RunId> = cursor::read("runs", query.after.as_deref())?;
-    let (runs, next) = admin.desk.runs(&caller, pr.as_ref(), after.as_ref(), limit).await?;
+    let (runs, next) = admin.api.runs(&caller, pr.as_ref(), after.as_ref(), limit).await?;
     let next = next.and_then(|next| cursor::write("runs", &next));
     Ok(Json(RunPage { runs: runs.iter().map(|run| RunView::of(run, &caller)).collect(), next }))
 }
 
-/// The run of a path, for the description.
+/// The path parameter of a run, for the description.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct RunParams {
-    /// Its name.
+    /// The run id.
     #[param(inline)]
     id: RunText,
 }
 
 /// One run.
-#[utoipa::path(get, path = "/api/runs/{id}", params(RunParams), security(("key" = [])), responses((status = 200, description = "Here it is.", body = RunView), Problems))]
+#[utoipa::path(get, path = "/api/runs/{id}", params(RunParams), security(("key" = [])), responses((status = 200, description = "OK.", body = RunView), Problems))]
 pub(crate) async fn run<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
     RunPath(id): RunPath,
 ) -> Result<Json<RunView>, Problem> {
-    Ok(Json(RunView::of(&admin.desk.run(&caller, &id).await?, &caller)))
+    Ok(Json(RunView::of(&admin.api.run(&caller, &id).await?, &caller)))
 }
 
-/// How the run is now, or that somebody else is at it.
+/// The changed run, or still being processed.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -113,51 +113,51 @@ pub(crate) enum Changed {
 async fn change<S: Store + 'static, O: Outlets + 'static>(
     admin: &Admin<S, O>,
     caller: &Caller,
-    wish: &Wish,
-    (id, verb): (RunId, Verb),
+    request: &Wish,
+    (id, action): (RunId, Verb),
 ) -> Result<Response, Problem> {
-    let changed = async |_| Ok(RunView::of(&admin.desk.change_run(caller, &id, verb).await?, caller));
-    wish.once(admin, caller, StatusCode::ACCEPTED, changed).await
+    let changed = async |_| Ok(RunView::of(&admin.api.change_run(caller, &id, action).await?, caller));
+    request.once(admin, caller, StatusCode::ACCEPTED, changed).await
 }
 
-/// A run is not wanted any more: a remedy gives its budget back if it was not begun, a sweep stops between two stages.
+/// Cancels a run: a remedy that has not started returns its budget, a sweep stops between two stages.
 #[utoipa::path(
     post, path = "/api/runs/{id}/cancel", params(RunParams, OnceParams), security(("key" = [])),
-    responses((status = 202, description = "It is taken.", body = inline(Changed)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
 )]
 pub(crate) async fn cancel<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     RunPath(id): RunPath,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    change(&admin, &caller, &wish, (id, Verb::Cancel)).await
+    change(&admin, &caller, &request, (id, Verb::Cancel)).await
 }
 
-/// A remedy that awaits a person's agreement has it. Takes what `/approve` takes.
+/// Approves a remedy that awaits approval. Needs the same role as `/approve`.
 #[utoipa::path(
     post, path = "/api/runs/{id}/approve", params(RunParams, OnceParams), security(("key" = [])),
-    responses((status = 202, description = "It is taken.", body = inline(Changed)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
 )]
 pub(crate) async fn approve<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Administrator(caller): Administrator,
     RunPath(id): RunPath,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    change(&admin, &caller, &wish, (id, Verb::Approve)).await
+    change(&admin, &caller, &request, (id, Verb::Approve)).await
 }
 
-/// A remedy that awaits a person's agreement does not get it; Suture hands the pull request to a person.
+/// Rejects a remedy that awaits approval; Suture escalates the pull request to a person.
 #[utoipa::path(
     post, path = "/api/runs/{id}/reject", params(RunParams, OnceParams), security(("key" = [])),
-    responses((status = 202, description = "It is taken.", body = inline(Changed)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
 )]
 pub(crate) async fn reject<S: Store + 'static, O: Outlets + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     RunPath(id): RunPath,
-    wish: Wish,
+    request: Wish,
 ) -> Result<Response, Problem> {
-    change(&admin, &caller, &wish, (id, Verb::Reject)).await
+    change(&admin, &caller, &request, (id, Verb::Reject)).await
 }

@@ -1,4 +1,4 @@
-//! What is for everybody: health, the description, and the dashboard's own files.
+//! Public routes: health, the OpenAPI description, and the files of the dashboard.
 
 use axum::Json;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -10,32 +10,32 @@ const PAGE: &str = include_str!("../../dashboard/index.html");
 const SCRIPT: &str = include_str!("../../dashboard/app.js");
 const PAGES: &str = include_str!("../../dashboard/pages.js");
 const STYLE: &str = include_str!("../../dashboard/style.css");
-/// As it stands in the repository, where a test keeps it true: generating it would be part of the program.
+/// The committed file, which a test compares with the code: generating it here would add the generator to the binary.
 const DESCRIPTION: &str = include_str!("../../../../docs/openapi.json");
 
-/// That it is there.
+/// The health of the API.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
     /// Always `ok`.
     status: &'static str,
-    /// Of this build.
+    /// The version of this build.
     version: &'static str,
 }
 
-/// Whether the API is there. Asks nothing of the tables.
-#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "Here it is.", body = Health)))]
+/// Health check. Does not read the tables.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "OK.", body = Health)))]
 pub(crate) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// This description.
-#[utoipa::path(get, path = "/api/openapi.json", responses((status = 200, description = "Here it is.", content_type = "application/json", body = Object)))]
+/// This OpenAPI description.
+#[utoipa::path(get, path = "/api/openapi.json", responses((status = 200, description = "OK.", content_type = "application/json", body = Object)))]
 pub(crate) async fn openapi() -> impl IntoResponse {
     file("application/json", DESCRIPTION)
 }
 
 fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {
-    // Asked for again each time, and answered from memory: a new version is seen at once.
+    // Revalidated on every load, so that a new version is used immediately.
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], text)
 }
 
@@ -44,17 +44,17 @@ pub(crate) async fn page() -> impl IntoResponse {
     file("text/html; charset=utf-8", PAGE)
 }
 
-/// Its script.
+/// The script of the dashboard.
 pub(crate) async fn script() -> impl IntoResponse {
     file("text/javascript; charset=utf-8", SCRIPT)
 }
 
-/// The rest of it, which the script loads when it is needed.
+/// Further pages of the dashboard, which the script loads on demand.
 pub(crate) async fn pages() -> impl IntoResponse {
     file("text/javascript; charset=utf-8", PAGES)
 }
 
-/// Its style.
+/// The style sheet of the dashboard.
 pub(crate) async fn style() -> impl IntoResponse {
     file("text/css; charset=utf-8", STYLE)
 }

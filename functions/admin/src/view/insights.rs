@@ -1,4 +1,4 @@
-//! What the numbers suggest, as it is shown.
+//! The JSON of the insights.
 
 use crate::query::Advice;
 use domain::comment::insight as words;
@@ -9,25 +9,25 @@ use platform::overview::MOST_A_DAY;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What the numbers suggest.
+/// Statistics of the event log, and what they suggest.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Insights {
     now: Timestamp,
-    /// Of the last so many days.
+    /// How many days were read.
     days: usize,
-    /// Whether there was more in the log than was read.
+    /// Whether the log has more events than were read.
     partial: bool,
-    /// If so, what is missing.
+    /// If so, which part is missing.
     partial_reason: Option<String>,
-    /// How a threshold is suggested, and how a rule is flagged.
+    /// How a threshold is suggested, and when a rule is flagged.
     formulas: [&'static str; 2],
-    /// How long states last: in all repositories first (`repo` is null), then in each; only what was seen.
+    /// The time in each state: in all repositories first (`repo` is null), then per repository.
     dwell: Vec<StayView>,
-    /// How changes became known, by kind.
+    /// Received and missed webhooks, by event type.
     webhooks: Vec<HeardView>,
-    /// What became of automatic remedies, by strategy.
+    /// The results of automatic remedies, by strategy.
     remedies: Vec<RemedyView>,
-    /// What retries by each transient rule brought.
+    /// The results of retries, by transient rule.
     rules: Vec<RuleView>,
 }
 
@@ -49,24 +49,24 @@ impl Insights {
     }
 }
 
-/// How long a state lasts, and which threshold that suggests.
+/// The time in a state, and the threshold that it suggests.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Stay)]
+#[schema(as = StateDuration)]
 struct StayView {
-    /// Null: in all that are seen.
+    /// Null: all visible repositories.
     repo: Option<String>,
     state: &'static str,
-    /// How often it was left.
+    /// How often the state was left.
     count: usize,
-    /// How often of these without Suture or a person.
+    /// How many of these without Suture or a person.
     by_itself: usize,
     p50_secs: u64,
     p95_secs: u64,
     p99_secs: u64,
     configured_minutes: u64,
-    /// Null: not enough was seen.
+    /// Null: not enough data.
     suggested_minutes: Option<u64>,
-    /// In one sentence.
+    /// The advice, in one sentence.
     advice: String,
 }
 
@@ -87,14 +87,14 @@ impl From<&Stay> for StayView {
     }
 }
 
-/// How changes of one kind became known.
+/// Received and missed webhooks of one event type.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Heard)]
+#[schema(as = WebhookStats)]
 struct HeardView {
     kind: &'static str,
-    /// By a webhook.
+    /// Received by a webhook.
     told: u64,
-    /// Found out by a sweep, or overtaken by the merge, because no webhook had told.
+    /// Found by a sweep, or skipped because the merge came first.
     missed: u64,
     loss_percent: f64,
 }
@@ -106,7 +106,7 @@ impl From<&Heard> for HeardView {
     }
 }
 
-/// What became of one strategy's remedies.
+/// The results of the remedies of one strategy.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RemedyRecord)]
 struct RemedyView {
@@ -114,13 +114,13 @@ struct RemedyView {
     claimed: u64,
     /// Proven by the event they expected.
     healed: u64,
-    /// Answered by the failure they were to cure.
+    /// Ended in the same failure again.
     failed_again: u64,
-    /// Could not be done, or were never proven.
+    /// Could not be executed, or the expected event did not arrive.
     failed: u64,
-    /// Never done, or overtaken.
+    /// Not executed, or superseded.
     dropped: u64,
-    /// Of those that were done and are over; null if there are none.
+    /// Of those that were executed and have ended; null if there are none.
     success_percent: Option<f64>,
 }
 
@@ -132,20 +132,20 @@ impl RemedyView {
     }
 }
 
-/// What retries by one transient rule brought.
+/// The results of retries by one transient rule.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = RuleRecord)]
+#[schema(as = TransientRule)]
 struct RuleView {
     rule: String,
     retries: u64,
     healed: u64,
     failed_again: u64,
-    /// Failed again with the same words, numbers aside.
+    /// Failed again with the same text, ignoring numbers.
     identical: u64,
     success_percent: Option<f64>,
-    /// Its retries fail identically: what it matches is no accident.
+    /// Its retries fail identically: the failures it matches are probably not transient.
     flagged: bool,
-    /// In one sentence, if it is flagged.
+    /// The advice in one sentence, if it is flagged.
     advice: Option<String>,
 }
 

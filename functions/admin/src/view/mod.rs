@@ -1,4 +1,4 @@
-//! What answers look like. Translation only: sentences come from the domain, facts from the record.
+//! The JSON of the responses. Conversion only: sentences come from the domain, facts from the record.
 
 pub(crate) mod insights;
 pub(crate) mod overview;
@@ -10,44 +10,44 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The address of a pull request on GitHub.
+/// The URL of a pull request on GitHub.
 pub(crate) fn url(repo: &str, number: u64) -> String {
     format!("https://github.com/{repo}/pull/{number}")
 }
 
-/// One row of the log.
+/// One event of the log.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Event)]
 pub(crate) struct EventView {
-    /// When it happened, by whoever told it.
+    /// When it happened, as reported by its source.
     at: Timestamp,
-    /// What makes it apply once.
+    /// The id that deduplicates it.
     id: String,
-    /// 0 for the fact itself, 1, 2, … for what followed from it.
+    /// 0 for the fact itself, 1, 2, … for the transitions that followed.
     hop: u8,
-    /// What kind.
+    /// The event type.
     kind: &'static str,
-    /// Who did it.
+    /// The source, such as `github_webhook` or `reconciler`.
     source: String,
     /// The state left, if the state changed.
     from: Option<&'static str>,
     /// The state reached, if the state changed.
     to: Option<&'static str>,
-    /// What it says.
+    /// A short description.
     text: String,
     /// The commit it is about.
     head: Option<String>,
     /// The check, rule or command it is about.
     name: Option<String>,
-    /// The person or bot.
+    /// The person or bot that caused it.
     by: Option<String>,
     /// The run it belongs to.
     run: Option<String>,
-    /// Why it did not change the state although it should have.
+    /// Why it did not change the state, if the transition is not allowed.
     anomaly: Option<String>,
 }
 
-/// A word as it is written in JSON.
+/// The serialised name of an enum value.
 pub(crate) fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -77,11 +77,11 @@ impl From<&Event> for EventView {
     }
 }
 
-/// Some of a pull request's events.
+/// A page of events of a pull request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EventPage {
-    /// In the order asked for.
+    /// In the requested order.
     pub(crate) events: Vec<EventView>,
-    /// Where to go on, as `after`.
+    /// The cursor of the next page, for `after`.
     pub(crate) next: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The first look: everything at once, as it is shown.
+//! The JSON of the overview.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,16 @@ use utoipa::ToSchema;
 
 use super::pull_request::Item;
 
-/// Pull requests that the first look names.
-const MOST_ITEMS: usize = 20;
+/// Pull requests in each list of the overview.
+const MAX_ITEMS: usize = 20;
 
-/// Everything at once.
+/// The overview of the dashboard.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Overview {
     pub(crate) now: Timestamp,
     /// `observe` or `act`.
     pub(crate) mode: String,
-    /// The owner that a bare repository name means.
+    /// The owner of a bare repository name.
     pub(crate) owner: Option<String>,
     /// The role of the key.
     pub(crate) role: &'static str,
@@ -34,30 +34,30 @@ pub(crate) struct Overview {
     pub(crate) paused: Option<Paused>,
     pub(crate) breaker: BreakerView,
     pub(crate) last_sweep: Option<SweepView>,
-    /// All twelve; MERGED and CLOSED are those of the last day.
+    /// All twelve states; MERGED and CLOSED count the last day.
     pub(crate) states: Vec<LaneView>,
     pub(crate) repos: Vec<RepoView>,
-    /// The longest waiting first, at most 20.
+    /// Longest waiting first, at most 20.
     pub(crate) needs_person: Vec<Item>,
-    /// Stale ones by their place in the queue, at most 20.
+    /// Stale pull requests by priority, at most 20.
     pub(crate) stuck: Vec<Item>,
-    /// The newest first, at most 50.
+    /// Newest first, at most 50.
     pub(crate) activity: Vec<Activity>,
     /// The last 14 days, oldest first.
     pub(crate) days: Vec<DayView>,
-    /// Live states, of the last 7 days.
+    /// The time in each live state, of the last 7 days.
     pub(crate) dwell: Vec<Dwell>,
     /// The dead-letter queue, if there is one.
     pub(crate) dlq: Option<DlqCount>,
 }
 
-/// Who has stopped Suture from acting.
+/// Who has paused Suture, and why.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Paused {
     pub(crate) by: String,
 }
 
-/// About how many messages nobody could act on.
+/// The approximate number of messages in the dead-letter queue.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DlqCount {
     pub(crate) messages: u64,
@@ -69,7 +69,7 @@ pub(crate) struct DlqCount {
 pub(crate) struct BreakerView {
     /// `closed`, `open` or `half_open`.
     state: &'static str,
-    /// Of the window; of the trip, while it is open.
+    /// Of the current window; while open, of the trip.
     failure_rate_percent: u32,
     actions: u32,
     failures: u32,
@@ -115,14 +115,14 @@ pub(crate) struct SweepView {
     /// Remedies claimed, by strategy.
     dispatched: BTreeMap<String, u32>,
     escalated: u32,
-    /// Left alone, by reason.
+    /// Skipped pull requests, by reason.
     skipped: BTreeMap<String, u32>,
     partial: bool,
     errors: Vec<String>,
 }
 
 impl SweepView {
-    /// What went wrong may name rows of any repository: that is for those who see all.
+    /// Errors may name items of any repository, so they are only for callers who can see all.
     pub(crate) fn of(run: &domain::run::Run, summary: Summary, caller: &Caller) -> Self {
         Self {
             run_id: run.id.to_string(),
@@ -140,9 +140,9 @@ impl SweepView {
     }
 }
 
-/// One state's pull requests.
+/// The pull requests in one state.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Lane)]
+#[schema(as = StateCount)]
 pub(crate) struct LaneView {
     state: &'static str,
     count: u64,
@@ -150,7 +150,7 @@ pub(crate) struct LaneView {
     oldest: Option<Oldest>,
 }
 
-/// The one that has been there longest.
+/// The pull request that has been in the state longest.
 #[derive(Debug, Serialize, ToSchema)]
 struct Oldest {
     repo: String,
@@ -165,7 +165,7 @@ impl From<Lane> for LaneView {
     }
 }
 
-/// A repository in numbers.
+/// The counts of a repository.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Repo)]
 pub(crate) struct RepoView {
@@ -175,14 +175,14 @@ pub(crate) struct RepoView {
     stale: u64,
 }
 
-/// Something that happened.
+/// A notable event.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Activity {
     at: Timestamp,
     repo: String,
     number: u64,
     kind: &'static str,
-    /// In one sentence.
+    /// A description in one sentence.
     text: String,
 }
 
@@ -196,7 +196,7 @@ fn activity(event: &Event) -> Option<Activity> {
     })
 }
 
-/// A day in numbers.
+/// The counts of a day.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Day)]
 pub(crate) struct DayView {
@@ -211,7 +211,7 @@ pub(crate) struct DayView {
     escalated: u32,
 }
 
-/// What was counted, as this caller sees it.
+/// The counts of the repositories that this caller can see.
 pub(crate) struct Seen {
     pub(crate) states: Vec<LaneView>,
     pub(crate) repos: Vec<RepoView>,
@@ -234,15 +234,15 @@ impl Seen {
             needs_person: counted
                 .needs_person(|repo| caller.sees(repo))
                 .into_iter()
-                .take(MOST_ITEMS)
+                .take(MAX_ITEMS)
                 .map(item)
                 .collect(),
-            stuck: counted.stuck(|repo| caller.sees(repo), now).into_iter().take(MOST_ITEMS).map(item).collect(),
+            stuck: counted.stuck(|repo| caller.sees(repo), now).into_iter().take(MAX_ITEMS).map(item).collect(),
         }
     }
 }
 
-/// What happened, as it is shown.
+/// Converts the activity history.
 pub(crate) fn told(history: History) -> (Vec<DayView>, Vec<Dwell>, Vec<Activity>) {
     let day = |(day, counts): (jiff::civil::Date, DayCounts)| {
         let DayCounts { opened, merged, healed, remedies, escalated } = counts;

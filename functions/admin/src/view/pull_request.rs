@@ -1,4 +1,4 @@
-//! A pull request, as it is shown: in a list, alone, and explained.
+//! The JSON of a pull request: as a list item, its status, and its explanation.
 
 use crate::api_keys::Caller;
 use crate::query::{Explained, Standing};
@@ -23,21 +23,21 @@ pub(crate) struct Item {
     /// `owner/name`.
     repo: String,
     number: u64,
-    /// On GitHub.
+    /// The URL on GitHub.
     url: String,
     /// One of the twelve states.
     state: &'static str,
-    /// The state's detail.
+    /// The substatus of the state.
     substatus: Option<&'static str>,
     /// The vulnerability it fixes.
     vulnerability_id: Option<String>,
     /// Since when it has been in its state.
     since: Timestamp,
-    /// How long that is.
+    /// How long it has been in its state.
     waiting_secs: u64,
-    /// When Suture looks at it next.
+    /// When Suture visits it next.
     due_at: Option<Timestamp>,
-    /// Longer than is normal.
+    /// In its state for longer than the threshold.
     stale: bool,
     /// Held by a person.
     held: bool,
@@ -48,26 +48,26 @@ pub(crate) struct Item {
     why: String,
     /// What Suture does next, and when.
     next: String,
-    /// The remedy under way.
+    /// The remedy in progress.
     active_run: Option<ActiveRunView>,
 }
 
-/// The remedy under way.
+/// The remedy in progress.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ActiveRun)]
 struct ActiveRunView {
     id: String,
     strategy: &'static str,
     since: Timestamp,
-    /// Whether its target has accepted.
+    /// Whether its target has accepted it.
     accepted: bool,
 }
 
-/// Some pull requests.
+/// A page of pull requests.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ItemPage {
     pub(crate) prs: Vec<Item>,
-    /// Where to go on, as `after`.
+    /// The cursor of the next page, for `after`.
     pub(crate) next: Option<String>,
 }
 
@@ -115,7 +115,7 @@ impl Item {
     }
 }
 
-/// How often each strategy was tried.
+/// The retry count of each strategy.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RetryCounts)]
 struct RetryCountsView {
@@ -128,7 +128,7 @@ struct RetryCountsView {
     close_and_reopen: u32,
 }
 
-/// How often a strategy was tried, and may be.
+/// The retry budget of a strategy.
 #[derive(Debug, Serialize, ToSchema)]
 struct Budget {
     strategy: &'static str,
@@ -137,14 +137,14 @@ struct Budget {
     left: u32,
 }
 
-/// All remedies of one life.
+/// The remedies of one generation, and their limit.
 #[derive(Debug, Serialize, ToSchema)]
 struct Lifetime {
     used: u32,
     max: u32,
 }
 
-/// Its place in the queue.
+/// The priority of a pull request.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Priority)]
 struct PriorityView {
@@ -170,20 +170,20 @@ struct CheckView {
 #[schema(as = Failure)]
 struct FailureView {
     text: String,
-    /// The rule by which it is worth a retry.
+    /// The transient rule that matched.
     transient_rule: Option<String>,
 }
 
-/// What Policy Bot says.
+/// The verdict of Policy Bot.
 #[derive(Debug, Serialize, ToSchema)]
 struct PolicySays {
-    /// `evaluating`, `passed`, or which policy is not met.
+    /// `evaluating`, `passed`, or the policy that failed.
     verdict: String,
     text: String,
     at: Timestamp,
 }
 
-/// What an approver bot says.
+/// The review of an approver bot.
 #[derive(Debug, Serialize, ToSchema)]
 struct ApprovalSays {
     granted: bool,
@@ -191,7 +191,7 @@ struct ApprovalSays {
     at: Timestamp,
 }
 
-/// What Automerge Bot says.
+/// The report of Automerge Bot.
 #[derive(Debug, Serialize, ToSchema)]
 struct MergeSays {
     failed: bool,
@@ -199,19 +199,19 @@ struct MergeSays {
     at: Timestamp,
 }
 
-/// A command that can be given now.
+/// A command that is possible now.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Command)]
 struct CommandView {
     command: &'static str,
     help: &'static str,
-    /// Whether to ask "are you sure?" first.
+    /// Whether a client should ask for confirmation.
     destructive: bool,
-    /// The least role it takes.
+    /// The role it requires.
     role: &'static str,
 }
 
-/// Where a pull request stands.
+/// The status of a pull request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Status {
     repo: String,
@@ -248,11 +248,11 @@ pub(crate) struct Status {
     policy: Option<PolicySays>,
     approval: Option<ApprovalSays>,
     merge: Option<MergeSays>,
-    /// Lives of this pull request: one more for each time it was reopened.
+    /// The generation: one more each time the pull request is reopened.
     generation: u32,
-    /// The pull request it takes the place of.
+    /// The pull request that it replaces.
     replaces: Option<u64>,
-    /// The pull request that takes its place.
+    /// The pull request that replaces it.
     replaced_by: Option<u64>,
     /// `observe` or `act`.
     mode: String,
@@ -260,14 +260,14 @@ pub(crate) struct Status {
     why: String,
     /// What Suture does next, and when.
     next: String,
-    /// What this key could ask for now.
+    /// The commands that this key may submit now.
     commands: Vec<CommandView>,
-    /// The newest first, at most 50.
+    /// Newest first, at most 50.
     history: Vec<EventView>,
-    /// The newest first, at most 20.
+    /// Newest first, at most 20.
     runs: Vec<RunView>,
     version: u64,
-    /// The answer to `/status`.
+    /// The reply to `/status`.
     summary: String,
 }
 
@@ -309,7 +309,7 @@ fn policy_says(record: &Record) -> Option<PolicySays> {
     Some(PolicySays { verdict, text: report.text.clone(), at: report.at })
 }
 
-/// The word that counts: an approval that stands, else the newest.
+/// The review that counts: an approval that is still granted, otherwise the newest review.
 fn approval_says(record: &Record) -> Option<ApprovalSays> {
     let newest = record.signals.approvals.iter().max_by_key(|approval| (approval.granted, approval.at))?;
     Some(ApprovalSays { granted: newest.granted, by: newest.by.clone(), at: newest.at })
@@ -331,8 +331,8 @@ impl From<Command> for CommandView {
 }
 
 impl Status {
-    pub(crate) fn of(standing: &Standing, policy: &Policy, caller: &Caller, now: Timestamp) -> Self {
-        let record = &standing.record;
+    pub(crate) fn of(detail: &Standing, policy: &Policy, caller: &Caller, now: Timestamp) -> Self {
+        let record = &detail.record;
         let repo = record.id.repo.to_string();
         let required = record.required(policy);
         let counts = &record.retry_counts;
@@ -369,7 +369,7 @@ impl Status {
                 retrigger_sod_check: counts.retrigger_sod_check,
                 close_and_reopen: counts.close_and_reopen,
             },
-            budgets: budgets(record, standing.vulnerability.as_ref(), policy),
+            budgets: budgets(record, detail.vulnerability.as_ref(), policy),
             lifetime: lifetime(record, policy),
             last_remediation_at: record.last_remediation_at,
             remediation_action: record.remediation_action.map(|strategy| strategy.name()),
@@ -377,7 +377,7 @@ impl Status {
             checks: record.signals.checks.iter().map(|one| check(one, required)).collect(),
             policy: policy_says(record),
             approval: approval_says(record),
-            merge: merge.map(|said| MergeSays { failed: said.failed, text: said.text.clone(), at: said.at }),
+            merge: merge.map(|report| MergeSays { failed: report.failed, text: report.text.clone(), at: report.at }),
             generation: record.generation,
             replaces: record.replaces,
             replaced_by: record.replaced_by,
@@ -385,22 +385,22 @@ impl Status {
             why: words::why(record, policy, now),
             next: words::next(record, policy, now),
             commands: commands(record, policy, caller.role),
-            history: standing.events.iter().map(EventView::from).collect(),
-            runs: standing.runs.iter().map(|run| RunView::of(run, caller)).collect(),
+            history: detail.events.iter().map(EventView::from).collect(),
+            runs: detail.runs.iter().map(|run| RunView::of(run, caller)).collect(),
             version: record.version,
             summary: comment::status(record, policy, now),
         }
     }
 }
 
-/// A rule of the classifier.
+/// A diagnosis rule.
 #[derive(Debug, Serialize, ToSchema)]
 struct Rule {
     number: &'static str,
     title: &'static str,
 }
 
-/// Why a pull request is where it is.
+/// Why a pull request is in its state.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Explanation {
     repo: String,
@@ -408,11 +408,11 @@ pub(crate) struct Explanation {
     state: &'static str,
     /// What is wrong, in one sentence.
     summary: String,
-    /// The rule that matched; none where the classifier has no say.
+    /// The rule that matched; null if the classifier does not apply.
     rule: Option<Rule>,
-    /// What follows, such as `RETRY_CHECKS` or `NO_ACTION`.
+    /// The classification, such as `RETRY_CHECKS` or `NO_ACTION`.
     classification: &'static str,
-    /// What the rule saw.
+    /// The evidence of the rule.
     evidence: Vec<String>,
     /// The next rule that would have matched.
     would_have_matched: Option<String>,
@@ -421,14 +421,14 @@ pub(crate) struct Explanation {
     next_action_at: Option<Timestamp>,
     budgets: Vec<Budget>,
     lifetime: Lifetime,
-    /// What a person could do, one sentence each.
+    /// What a person can do, one sentence each.
     you_can: Vec<String>,
     commands: Vec<CommandView>,
-    /// Whether GitHub was asked, and answered.
+    /// Whether the explanation is based on a new snapshot from GitHub.
     live: bool,
-    /// Why it did not.
+    /// Why GitHub could not be read.
     live_error: Option<String>,
-    /// All of this as markdown, as `/explain` answers.
+    /// The explanation as markdown, as in the reply to `/explain`.
     text: String,
 }
 

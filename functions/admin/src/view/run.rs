@@ -1,4 +1,4 @@
-//! A run, as it is shown.
+//! The JSON of a run.
 
 use crate::api_keys::Caller;
 use domain::run::{Run, RunKind, Step, Transition};
@@ -23,33 +23,33 @@ pub(crate) struct RunView {
     state: &'static str,
     /// The head it was decided on.
     head_sha: Option<String>,
-    /// Where the wish came from.
+    /// What triggered it.
     trigger: String,
-    /// Whose wish it was, if a person's.
+    /// The person who requested it, if any.
     requested_by: Option<String>,
     created_at: Timestamp,
     updated_at: Timestamp,
     completed_at: Option<Timestamp>,
     duration_ms: Option<u64>,
-    /// How it ended, in a few words.
+    /// The outcome, in a few words.
     outcome: Option<String>,
-    /// What went wrong.
+    /// The error, if it failed.
     error: Option<String>,
-    /// What proves it.
+    /// The event that proves its success.
     expects: Option<String>,
-    /// By when.
+    /// The deadline for the expected event.
     wait_deadline: Option<Timestamp>,
-    /// Until when its worker counts as alive.
+    /// When the lease of its worker expires.
     lease_until: Option<Timestamp>,
-    /// How often it was taken over from a worker that was gone.
+    /// How often it was resumed after its worker crashed.
     resume_count: u32,
-    /// A sweep that stopped at its deadline.
+    /// Whether the sweep stopped at its deadline.
     partial: bool,
-    /// Its checkpoints.
+    /// The checkpoints.
     steps: Vec<StepView>,
-    /// Its changes of state, the newest last.
+    /// The state changes, newest last.
     transitions: Vec<TransitionView>,
-    /// What was undone when it was cancelled.
+    /// The actions that were undone when it was cancelled.
     compensation: Vec<CompensationView>,
 }
 
@@ -62,25 +62,25 @@ struct StepView {
     status: String,
     at: Timestamp,
     duration_ms: Option<u64>,
-    /// What it produced, such as the summary of a sweep as JSON.
+    /// The output, such as the summary of a sweep as JSON.
     output: Option<String>,
     error: Option<String>,
 }
 
-/// One change of state.
+/// One state change.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Transition)]
 struct TransitionView {
     from: &'static str,
     to: &'static str,
     at: Timestamp,
-    /// What kind of cause moved it.
+    /// The kind of cause.
     initiator: String,
     by: Option<String>,
     reason: Option<String>,
 }
 
-/// Something that was undone.
+/// An action that was undone.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Compensation)]
 struct CompensationView {
@@ -89,12 +89,12 @@ struct CompensationView {
     detail: Option<String>,
 }
 
-/// Some runs.
+/// A page of runs.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunPage {
-    /// The newest first.
+    /// Newest first.
     pub(crate) runs: Vec<RunView>,
-    /// Where to go on, as `after`.
+    /// The cursor of the next page, for `after`.
     pub(crate) next: Option<String>,
 }
 
@@ -107,13 +107,13 @@ fn kind(kind: RunKind) -> String {
 }
 
 impl StepView {
-    fn of(step: &Step, whole: bool) -> Self {
+    fn of(step: &Step, with_output: bool) -> Self {
         Self {
             name: step.name.clone(),
             status: word(&step.status),
             at: step.at,
             duration_ms: step.duration_ms,
-            output: step.output.clone().filter(|_| whole),
+            output: step.output.clone().filter(|_| with_output),
             error: step.error.clone(),
         }
     }
@@ -134,9 +134,9 @@ impl From<&Transition> for TransitionView {
 }
 
 impl RunView {
-    /// What a sweep wrote down may name any repository: that is for those who see all.
+    /// The output of a sweep may name any repository, so it is only for callers who can see all.
     pub(crate) fn of(run: &Run, caller: &Caller) -> Self {
-        let whole = run.pr.is_some() || caller.sees_all();
+        let with_output = run.pr.is_some() || caller.sees_all();
         Self {
             id: run.id.to_string(),
             repo: run.pr.as_ref().map(|pr| pr.repo.to_string()),
@@ -157,7 +157,7 @@ impl RunView {
             lease_until: run.lease_until,
             resume_count: run.resume_count,
             partial: run.partial,
-            steps: run.steps.iter().map(|step| StepView::of(step, whole)).collect(),
+            steps: run.steps.iter().map(|step| StepView::of(step, with_output)).collect(),
             transitions: run.transitions.iter().map(TransitionView::from).collect(),
             compensation: run
                 .compensation

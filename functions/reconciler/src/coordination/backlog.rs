@@ -1,5 +1,5 @@
-//! The backlog: lists the issues of the pipeline, finds out about their pull requests, lets the domain plan, and puts
-//! the steps onto the Car Bridge's queue. All that is remembered is one row, so that of two sweeps one plans.
+//! The backlog: lists the issues of the pipeline, looks up their pull requests, lets the domain plan, and sends the
+//! steps to the queue of the Car Bridge. All memory is one versioned item, so that of two concurrent sweeps one plans.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,10 @@ use platform::outlets::message::{Chore, PullAsk, Tending};
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store, StoreError};
 
-/// The name under which the next look's time is kept.
-const NEXT: &str = "backlog";
-/// What was seen is remembered this long after the last look.
-const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 14);
+/// The name under which the time of the next pass is stored.
+const NEXT_PASS: &str = "backlog";
+/// The memory is kept this long after the last pass.
+const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 14);
 
 pub(super) fn key() -> Key {
     Key::state("BACKLOG")
@@ -38,38 +38,36 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     pub(super) async fn backlog(&self, summary: &mut Coordinated, failed: &mut Failures) -> Result<(), Failed> {
         let repos = self.backlog_repos().await?;
         let now = self.cx.now();
-        if repos.is_empty() || guards::held_off(self.cx.store(), NEXT, now).await?.is_some() {
+        if repos.is_empty() || guards::held_off(self.cx.store(), NEXT_PASS, now).await?.is_some() {
             return Ok(());
         }
         if self.is_scarce(WorkKind::Build, "backlog", summary) {
             return Ok(());
         }
-        let tidy = !self.is_scarce(WorkKind::Triage, "backlog, what lies around", summary);
+        let tidy = !self.is_scarce(WorkKind::Triage, "backlog triage", summary);
         let issues = self.read_issues(&repos, failed).await?;
         let known: Option<Versioned<Memory>> = versioned::load(self.cx.store(), &key(), now).await?;
         let version = known.as_ref().map(|known| known.version);
         let memory = known.map(|known| known.value).unwrap_or_default();
         let policies = self.cx.policies();
-        let may = May { ask: self.breaker == "closed", tidy };
+        let may = May { ask: self.is_breaker_closed, tidy };
         let wip_limit = policies.base().coordination.wip_limit;
         let plan = backlog::plan(&issues, memory, |repo| &policies.for_repo(repo).backlog, wip_limit, may, now);
-        // Before anything is sent: whoever is second finds it written, and leaves it.
-        if !versioned::save(self.cx.store(), &key(), &plan.memory, version, Some(after(now, REMEMBERED_FOR)), now)
-            .await?
-        {
+        // Saved before sending: a second sweep loses the conditional write and sends nothing.
+        if !versioned::save(self.cx.store(), &key(), &plan.memory, version, Some(after(now, RETENTION)), now).await? {
             return Ok(());
         }
         summary.waiting += plan.waiting;
         for step in &plan.steps {
-            self.take(step, summary).await?;
+            self.send_step(step, summary).await?;
         }
         let every = repos.iter().map(|repo| policies.for_repo(repo).backlog.every_minutes).min().unwrap_or(1);
-        // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
+        // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
         let next = SignedDuration::from_mins(every.into()).saturating_sub(SignedDuration::from_secs(30));
-        Ok(guards::hold_off(self.cx.store(), NEXT, after(now, next), now).await?)
+        Ok(guards::hold_off(self.cx.store(), NEXT_PASS, after(now, next), now).await?)
     }
 
-    /// The repositories whose backlog is looked after: those that are known, and those that the configuration names.
+    /// The repositories with an enabled backlog in act mode: registered ones, and those named in the configuration.
     async fn backlog_repos(&self) -> Result<Vec<RepoName>, StoreError> {
         let policies = self.cx.policies();
         let named: Vec<RepoName> = policies.overrides().filter_map(|(name, _)| name.parse().ok()).collect();
@@ -78,20 +76,20 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         }
         let mut repos: Vec<RepoName> = lookup::repos(self.cx.store(), self.cx.now()).await?.into_iter().collect();
         for repo in named {
-            // Which is spelled as GitHub does, if it is known.
+            // A registered repository is already listed, with GitHub's spelling.
             if repos.iter().all(|known| !known.as_str().eq_ignore_ascii_case(repo.as_str())) {
                 repos.push(repo);
             }
         }
-        let wanted = |repo: &RepoName| {
+        let enabled = |repo: &RepoName| {
             let policy = policies.for_repo(repo);
             policy.backlog.enabled && policy.mode == Mode::Act
         };
-        repos.retain(wanted);
+        repos.retain(enabled);
         Ok(repos)
     }
 
-    /// The open issues of the pipeline. A repository that cannot be listed is left out, and said.
+    /// The open issues of the pipeline. A repository that cannot be listed is skipped and reported.
     async fn read_issues(&self, repos: &[RepoName], failed: &mut Failures) -> Result<Vec<Issue>, Failed> {
         let mut found = Vec::new();
         for repo in repos {
@@ -101,17 +99,17 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
                         let number = issue.number;
                         match self.with_pull(repo, issue, stage).await {
                             Ok(issue) => found.push(issue),
-                            // What is remembered of it still counts.
+                            // The memory of the issue still counts.
                             Err(Failed::Call(error)) => failed.push(("backlog", format!("{repo}#{number}: {error}"))),
-                            Err(why) => return Err(why),
+                            Err(error) => return Err(error),
                         }
                     }
                 }
                 Err(error) => {
-                    warn!(run = %self.cx.wish.run, %repo, %error, "the issues of a repository cannot be listed");
+                    warn!(run = %self.cx.trigger.run, %repo, %error, "cannot list backlog issues");
                     failed.push(("backlog", format!("{repo}: {error}")));
                     if !matches!(error, CallError::Gone { .. } | CallError::Refused { .. }) {
-                        // What GitHub does not answer for one it does not answer for the next.
+                        // GitHub is unavailable for the next repository too.
                         break;
                     }
                 }
@@ -120,7 +118,8 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         Ok(found)
     }
 
-    /// In the order of the pipeline: an issue that moves on meanwhile is in one list or in both, and counted once.
+    /// Lists in the order of the pipeline: an issue that changes its stage meanwhile is in one list or in both, and
+    /// counts once.
     async fn list_issues(&self, repo: &RepoName) -> Result<Vec<(github::Issue, Stage)>, CallError> {
         let settings = &self.cx.policies().for_repo(repo).backlog;
         let mut issues: BTreeMap<u64, github::Issue> = BTreeMap::new();
@@ -150,7 +149,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         Ok(Issue { repo: repo.clone(), number, labels, assigned, created_at, vulnerability, abandoned, pull })
     }
 
-    /// How a pull request is: by its record, or, if that is forgotten and it matters, by GitHub.
+    /// The state of a pull request: from its record, or from GitHub if the record has expired and the stage needs it.
     async fn pull_of(&self, pr: &PrId, stage: Stage) -> Result<Pull, Failed> {
         if let Some(record) = lookup::records(self.cx.store(), std::slice::from_ref(pr), self.cx.now()).await?.pop() {
             let number = pr.number;
@@ -170,7 +169,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             Ok(pull) if pull.merged => {
                 Pull::Merged { number: pr.number, at: pull.closed_at.unwrap_or_else(|| self.cx.now()) }
             }
-            // Nothing is known of it but that it is open: it is nobody's to close.
+            // Only known to be open: treated as approved and taken, so that it is not closed.
             Ok(pull) if pull.open => Pull::Open { number: pr.number, approved: true, taken: true },
             Ok(_) => Pull::Closed(pr.number),
             Err(CallError::Gone { .. }) => Pull::None,
@@ -178,7 +177,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         })
     }
 
-    async fn take(&self, step: &Step, summary: &mut Coordinated) -> Result<(), Failed> {
+    async fn send_step(&self, step: &Step, summary: &mut Coordinated) -> Result<(), Failed> {
         let settings = &self.cx.policies().for_repo(&step.repo).backlog;
         let (repo, issue) = (step.repo.clone(), step.number);
         if let What::Ask { vulnerability, request } = &step.what {
@@ -200,7 +199,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     }
 }
 
-/// A step as the Car Bridge takes it.
+/// The issue update that the Car Bridge executes for a step.
 fn tending(step: &Step, settings: &Backlog, now: Timestamp) -> Option<Tending> {
     let label = |stage: Stage| stage.label(settings);
     let but = |kept: Stage| Stage::ALL.into_iter().filter(|stage| *stage != kept).map(label).collect::<Vec<_>>();
@@ -209,14 +208,14 @@ fn tending(step: &Step, settings: &Backlog, now: Timestamp) -> Option<Tending> {
         What::Ask { .. } => return None,
         What::Opened(_) => ("opened", vec![label(Stage::PrOpen)], but(Stage::PrOpen), None, None),
         What::Requeue(why) => {
-            let said = Some(words::requeued(*why));
-            ("requeue", vec![label(Stage::Approved)], but(Stage::Approved), said, None)
+            let comment = Some(words::requeued(*why));
+            ("requeue", vec![label(Stage::Approved)], but(Stage::Approved), comment, None)
         }
         What::GiveUp(_) => ("give-up", vec![label(Stage::Approved)], but(Stage::Approved), None, None),
         What::Reject => {
             let rejected = format!("{}rejected", settings.label_prefix);
-            let said = Some(words::rejected(settings.discovered_hours));
-            ("reject", vec![rejected], all(), said, Some("not_planned"))
+            let comment = Some(words::rejected(settings.discovered_hours));
+            ("reject", vec![rejected], all(), comment, Some("not_planned"))
         }
         What::Done(number) => ("done", Vec::new(), all(), Some(words::done(*number)), Some("completed")),
         What::Urge(why) => ("urge", vec![urgent_label(settings)], Vec::new(), Some(words::urgent(*why)), None),
@@ -227,7 +226,7 @@ fn tending(step: &Step, settings: &Backlog, now: Timestamp) -> Option<Tending> {
     };
     Some(Tending {
         issue: step.number,
-        // The same for as long as the issue is where it is.
+        // The same while the issue stays in its stage.
         key: format!("backlog:{}#{}:{name}:{}", step.repo, step.number, step.since.as_second()),
         expects: label(step.from),
         add,

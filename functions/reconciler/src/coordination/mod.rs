@@ -1,7 +1,7 @@
-//! What a sweep does beyond single pull requests (R-COORD-2 to R-COORD-9): `post_merge_health` requests health URLs after merges,
-//! `backlog` looks after issues that become pull requests, `status_issue` keeps one issue up to date. They read, and
-//! remember what they saw: what follows is decided in `domain::coordination`, and written to GitHub by the Car Bridge.
-//! A step that fails never keeps the next from being taken, and what is not configured costs nothing.
+//! Work of a sweep beyond single pull requests (R-COORD-2 to R-COORD-9): `post_merge_health` requests health URLs after
+//! merges, `backlog` moves issues through the pipeline that turns them into pull requests, `status_issue` updates the
+//! status issue. The steps only read, and store what they have read: `domain::coordination` decides, and the Car Bridge
+//! writes to GitHub. A failed step does not prevent the next one, and a step that is not configured costs nothing.
 
 mod backlog;
 mod post_merge_health;
@@ -9,6 +9,7 @@ mod status_issue;
 
 use std::time::Duration;
 
+use domain::breaker::BreakerState;
 use domain::id::RepoName;
 use domain::policy::{Mode, Policies};
 use platform::engine::EngineError;
@@ -24,7 +25,7 @@ use tracing::error;
 use crate::context::{RESERVE, SweepContext, after};
 use crate::limits::rate_budget::{WorkKind, shed_until};
 
-/// Why a step could not be taken. The next sweep takes it again.
+/// Why a step failed. The next sweep retries it.
 #[derive(Debug, Clone, PartialEq, Error)]
 enum Failed {
     #[error(transparent)]
@@ -39,35 +40,37 @@ enum Failed {
     Missing(&'static str),
 }
 
-/// What the steps share.
+/// The context that the steps share.
 struct Coordinator<'a, S, O> {
     cx: &'a SweepContext<'a, S, O>,
     /// For health URLs; nothing else is requested through it.
     http: Option<&'a Transport>,
-    /// `closed`, `open` or `half_open`; empty if it could not be read.
-    breaker: &'a str,
+    /// False if the breaker is open, half open, or could not be read.
+    is_breaker_closed: bool,
 }
 
-/// What went wrong, by step.
+/// The errors, by step.
 type Failures = Vec<(&'static str, String)>;
 
-/// Whether anything of all this is configured.
+/// Whether any step is configured.
 fn is_configured(policies: &Policies) -> bool {
     let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
     all.into_iter()
         .any(|policy| !policy.sentinel.urls.is_empty() || policy.backlog.enabled || !policy.status.repo.is_empty())
 }
 
-/// Takes all steps that are configured, unless the sweep was cancelled.
+/// Runs all configured steps, unless the sweep was cancelled.
 pub(crate) async fn run<S: Store, O: Outlets>(
     cx: &SweepContext<'_, S, O>,
     http: Option<&Transport>,
+    breaker: Option<&BreakerState>,
     summary: &mut Summary,
 ) {
     if summary.cancelled || !is_configured(cx.policies()) {
         return;
     }
-    let (coordinated, failed) = Coordinator { cx, http, breaker: &summary.breaker }.coordinate().await;
+    let is_breaker_closed = breaker == Some(&BreakerState::Closed);
+    let (coordinated, failed) = Coordinator { cx, http, is_breaker_closed }.coordinate().await;
     summary.coordination = Some(coordinated);
     for (step, why) in failed {
         summary.fail(step, &why);
@@ -75,36 +78,36 @@ pub(crate) async fn run<S: Store, O: Outlets>(
 }
 
 impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
-    /// All steps, in order. Status is the last, and always reached while there is time.
+    /// Runs all steps in order. The status issue comes last, and is skipped only if the deadline is near.
     async fn coordinate(&self) -> (Coordinated, Failures) {
         let (mut summary, mut failed) = (Coordinated::default(), Failures::new());
         match guards::paused(self.cx.store(), self.cx.now()).await {
             Ok(by) => self.act(by.is_none(), &mut summary, &mut failed).await,
-            // Whether somebody has stopped all acting is not known: nothing is begun, and nothing judged, until it is.
+            // Suture may be paused: without knowing, no step but the status issue runs.
             Err(error) => failed.push(("pause", error.to_string())),
         }
         if self.has_time("status", &mut summary) {
-            self.note("status", Box::pin(self.status(&mut summary)).await, &mut failed);
+            self.log_failure("status", Box::pin(self.status(&mut summary)).await, &mut failed);
         }
         (summary, failed)
     }
 
     async fn act(&self, acts: bool, summary: &mut Coordinated, failed: &mut Failures) {
         if self.has_time("sentinel", summary) {
-            self.note("sentinel", Box::pin(self.sentinel(acts, summary)).await, failed);
+            self.log_failure("sentinel", Box::pin(self.sentinel(acts, summary)).await, failed);
         }
         if !acts {
-            summary.left_out.push("backlog: somebody has paused Suture".to_owned());
+            summary.left_out.push("backlog: Suture is paused".to_owned());
         } else if self.has_time("backlog", summary) {
             let done = Box::pin(self.backlog(summary, failed)).await;
-            self.note("backlog", done, failed);
+            self.log_failure("backlog", done, failed);
         }
     }
 
-    fn note(&self, step: &'static str, done: Result<(), Failed>, failed: &mut Failures) {
-        if let Err(why) = done {
-            error!(run = %self.cx.wish.run, step, error = %why, "coordination step failed");
-            failed.push((step, why.to_string()));
+    fn log_failure(&self, step: &'static str, result: Result<(), Failed>, failed: &mut Failures) {
+        if let Err(error) = result {
+            error!(run = %self.cx.trigger.run, step, %error, "coordination step failed");
+            failed.push((step, error.to_string()));
         }
     }
 
@@ -112,31 +115,31 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         // The longest step waits 8 s for a health URL.
         let has = after(self.cx.now(), RESERVE) < self.cx.deadline;
         if !has {
-            summary.left_out.push(format!("{step}: no time was left"));
+            summary.left_out.push(format!("{step}: deadline too near"));
         }
         has
     }
 
-    /// Whether GitHub may be written to about this repository.
+    /// Whether this repository is in act mode, so that GitHub may be written to.
     fn acts_in(&self, repo: &RepoName) -> bool {
         self.cx.policies().for_repo(repo).mode == Mode::Act
     }
 
-    /// Whether work can wait, because little is left of what GitHub allows in an hour; if so, the summary says it.
+    /// Whether the work is shed because GitHub's rate limit is low; if so, the summary lists it.
     fn is_scarce(&self, work: WorkKind, step: &str, summary: &mut Coordinated) -> bool {
         let now = self.cx.now();
         let until = shed_until(&self.cx.github.rates(), work, now).or_else(|| self.cx.github.not_before());
         if let Some(until) = until.filter(|until| *until > now) {
-            summary.left_out.push(format!("{step}: little is left of GitHub's rate limit until {until}"));
+            summary.left_out.push(format!("{step}: GitHub rate limit is low until {until}"));
             return true;
         }
         false
     }
 
-    /// Puts a chore onto the Car Bridge's queue.
-    async fn send(&self, id: String, chore: Chore) -> Result<(), Failed> {
-        let Some(repo) = chore.repo().cloned() else { return Ok(()) };
-        let what = Content::Queue { message: Message::Chore(chore), repo, delay: Duration::ZERO };
+    /// Sends a task to the queue of the Car Bridge.
+    async fn send(&self, id: String, task: Chore) -> Result<(), Failed> {
+        let Some(repo) = task.repo().cloned() else { return Ok(()) };
+        let what = Content::Queue { message: Message::Chore(task), repo, delay: Duration::ZERO };
         Ok(self.cx.engine.outlets().send_now(Parcel { id, what }).await?)
     }
 }
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_configured_by_default() {
+    fn coordination_is_not_configured_by_default() {
         assert!(!is_configured(&Policies::default()));
         for text in [
             "sentinel.urls = ['https://shop.example']",

@@ -1,5 +1,5 @@
-//! The sentinel: asks health addresses after merges, and remembers what it saw. An outage is a row before it is an
-//! issue, so that sweeps that overlap or die see one and the same; its issue is asked for until it is there.
+//! Health checks after merges: requests the configured URLs and stores the results. An outage is stored before its
+//! issue is opened, so that overlapping or crashed sweeps see the same outage; the issue is requested until it exists.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,16 +30,16 @@ use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
 const LABEL: &str = "suture/sentinel";
-/// Repositories whose merges are listed side by side.
-const AT_ONCE: usize = 8;
-/// Merges of one repository that are looked at, the newest.
-const MOST_MERGES: u32 = 200;
-/// What was seen is remembered this long after the last look.
-const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 14);
+/// Repositories whose merges are listed concurrently.
+const CONCURRENCY: usize = 8;
+/// How many of the newest merges of one repository are read.
+const MAX_MERGES: u32 = 200;
+/// Results are kept this long after the last check.
+const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 14);
 
-/// What is watched together: the same addresses, with one issue for all of them.
+/// Repositories with the same health URLs and the same issue repository.
 pub(super) struct Target<'p> {
-    /// A name that fits into a key.
+    /// A hash of the URLs and the issue repository, for the key.
     pub(super) name: String,
     pub(super) settings: &'p Sentinel,
     pub(super) repos: Vec<RepoName>,
@@ -55,15 +55,15 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     pub(super) async fn sentinel(&self, acts: bool, summary: &mut Coordinated) -> Result<(), Failed> {
         let mut last = Ok(());
         for target in self.targets().await? {
-            // One that cannot be looked at does not keep the others from it.
-            if let Err(why) = self.watch(&target, acts, summary).await {
-                last = Err(why);
+            // A failed target does not prevent the others.
+            if let Err(error) = self.check_and_store(&target, acts, summary).await {
+                last = Err(error);
             }
         }
         last
     }
 
-    /// What is watched, by addresses and place of the issue; nothing if nothing is configured.
+    /// The configured targets, grouped by URLs and issue repository.
     pub(super) async fn targets(&self) -> Result<Vec<Target<'_>>, Failed> {
         let policies = self.cx.policies();
         let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
@@ -80,13 +80,13 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             parts.sort_unstable();
             parts.push(&settings.issue_repo);
             let name = hashed(&parts)[..16].to_owned();
-            let fresh = || Target { name: name.clone(), settings, repos: Vec::new() };
-            targets.entry(name.clone()).or_insert_with(fresh).repos.push(repo);
+            let new_target = || Target { name: name.clone(), settings, repos: Vec::new() };
+            targets.entry(name.clone()).or_insert_with(new_target).repos.push(repo);
         }
         Ok(targets.into_values().collect())
     }
 
-    async fn watch(&self, target: &Target<'_>, acts: bool, summary: &mut Coordinated) -> Result<(), Failed> {
+    async fn check_and_store(&self, target: &Target<'_>, acts: bool, summary: &mut Coordinated) -> Result<(), Failed> {
         let now = self.cx.now();
         let merges = self.merges(&target.repos).await?;
         let known: Option<Versioned<Watch>> = versioned::load(self.cx.store(), &target.key(), now).await?;
@@ -95,30 +95,30 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         if !watch.wants_look(&merges, now) {
             return Ok(());
         }
-        let http = self.http.ok_or(Failed::Missing("nothing was given to ask health addresses with"))?;
+        let http = self.http.ok_or(Failed::Missing("no HTTP transport for health URLs"))?;
         let look = look(http, target.settings).await;
         if let Look::Sick(what) = &look {
-            warn!(run = %self.cx.wish.run, target = target.name, what, "a health address is not well");
+            warn!(run = %self.cx.trigger.run, target = target.name, what, "health check failed");
         }
         let Looked { mut watch, verified, begun, ended } =
             watch.look(&target.name, &look, &merges, target.settings, now);
         for merge in &verified {
-            self.verified(target.settings, merge, acts).await?;
+            self.report_verified(target.settings, merge, acts).await?;
         }
         if ended && acts {
             self.tell_of_end(&watch).await?;
         }
-        let issue = self.wanted_issue(&mut watch, target.settings, acts).await?;
-        let ttl = after(now, REMEMBERED_FOR);
+        let issue = self.outage_issue(&mut watch, target.settings, acts).await?;
+        let ttl = after(now, RETENTION);
         if !versioned::save(self.cx.store(), &target.key(), &watch, version, Some(ttl), now).await? {
-            // Another sweep has looked meanwhile, and what it saw counts.
+            // Another sweep has stored a newer result, which counts.
             return Ok(());
         }
         summary.verified += u32::try_from(verified.len()).unwrap_or(u32::MAX);
         summary.outages_begun += u32::from(begun);
         summary.outages_ended += u32::from(ended);
         match issue {
-            Some((id, chore)) => self.send(id, chore).await,
+            Some((id, task)) => self.send(id, task).await,
             None => Ok(()),
         }
     }
@@ -127,8 +127,8 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     async fn merges(&self, repos: &[RepoName]) -> Result<Vec<Merge>, Failed> {
         let (store, now) = (self.cx.store(), self.cx.now());
         let mut merges = Vec::new();
-        for group in repos.chunks(AT_ONCE) {
-            let lists = group.iter().map(|repo| lookup::newest(store, repo, State::Merged, MOST_MERGES, now));
+        for group in repos.chunks(CONCURRENCY) {
+            let lists = group.iter().map(|repo| lookup::newest(store, repo, State::Merged, MAX_MERGES, now));
             for listed in try_join_all(lists).await?.into_iter().flatten() {
                 merges.push(Merge { at: listed.since, pr: listed.pr });
             }
@@ -137,9 +137,9 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         Ok(merges)
     }
 
-    /// All was well after this merge: its log says so, and itself if that is wanted. Both are the same in every
-    /// repetition.
-    async fn verified(&self, settings: &Sentinel, merge: &Merge, acts: bool) -> Result<(), Failed> {
+    /// Records that the health checks after this merge passed, and comments on the pull request if configured. Both are
+    /// idempotent.
+    async fn report_verified(&self, settings: &Sentinel, merge: &Merge, acts: bool) -> Result<(), Failed> {
         let watched_minutes = settings.watch_minutes;
         let fact = Fact {
             id: EventId::new("post-merge-verified"),
@@ -149,17 +149,17 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             what: Happened::PostMergeVerified { watched_minutes },
         };
         let applied = self.cx.engine.apply(&fact, self.cx.now()).await?;
-        info!(pr = %merge.pr, outcome = ?applied.outcome, "all is well after the merge");
+        info!(pr = %merge.pr, outcome = ?applied.outcome, "post-merge health verified");
         if !settings.comment || !acts || !self.acts_in(&merge.pr.repo) {
             return Ok(());
         }
         let (marker, text) = ("suture:post-merge-verified".to_owned(), words::verified_comment(watched_minutes));
-        let chore = Chore::Comment { pr: merge.pr.clone(), marker, text, since: merge.at };
-        self.send(format!("post-merge-verified-{}", merge.pr), chore).await
+        let task = Chore::Comment { pr: merge.pr.clone(), marker, text, since: merge.at };
+        self.send(format!("post-merge-verified-{}", merge.pr), task).await
     }
 
-    /// The issue of the outage that goes on, if it is not there and was not asked for just now.
-    async fn wanted_issue(
+    /// The issue of an ongoing outage, if it does not exist and was not requested just now.
+    async fn outage_issue(
         &self,
         watch: &mut Watch,
         settings: &Sentinel,
@@ -188,7 +188,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         Ok(Some((outage.key.clone(), Chore::Issue { repo, issue: Box::new(issue) })))
     }
 
-    /// Below the issue of an outage that is over; closing it is a person's.
+    /// Comments on the issue of an outage that has ended; a person closes the issue.
     async fn tell_of_end(&self, watch: &Watch) -> Result<(), Failed> {
         let Some((outage, over_at)) = watch.outage.as_ref().and_then(|outage| Some((outage, outage.over_at?))) else {
             return Ok(());
@@ -198,31 +198,31 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             return Ok(());
         };
         let (pr, marker) = (PrId::new(repo.clone(), written.number), format!("suture:{}-over", outage.key));
-        let chore = Chore::Comment { pr, marker, text: words::outage_over(outage, over_at), since: outage.since };
-        self.send(format!("{}-over", outage.key), chore).await
+        let task = Chore::Comment { pr, marker, text: words::outage_over(outage, over_at), since: outage.since };
+        self.send(format!("{}-over", outage.key), task).await
     }
 }
 
-/// Asks all addresses side by side.
+/// Requests all URLs concurrently.
 async fn look(http: &Transport, settings: &Sentinel) -> Look {
     let limit = Duration::from_secs(settings.timeout_secs.into());
-    let asked = join_all(settings.urls.iter().map(|url| ask(http, url, limit))).await;
-    let sick: Vec<String> = asked.into_iter().flatten().collect();
-    if sick.is_empty() { Look::Well } else { Look::Sick(sick.join("; ")) }
+    let errors = join_all(settings.urls.iter().map(|url| ask(http, url, limit))).await;
+    let errors: Vec<String> = errors.into_iter().flatten().collect();
+    if errors.is_empty() { Look::Well } else { Look::Sick(errors.join("; ")) }
 }
 
-/// What is wrong with an address; nothing if it answered 200.
+/// The error of a health URL; `None` if it answered 200.
 async fn ask(http: &Transport, url: &str, limit: Duration) -> Option<String> {
     let request = Request::builder().method(Method::GET).uri(url).header(header::USER_AGENT, "suture-sentinel");
     let mut request = match request.body(Bytes::new()) {
         Ok(request) => request,
-        Err(error) => return Some(format!("{url} cannot be asked: {error}")),
+        Err(error) => return Some(format!("{url} is not a valid URL: {error}")),
     };
-    // Only the status counts; the rest may stay where it is.
+    // Only the status counts, so the body is not read.
     request.extensions_mut().insert(TakeAtMost(1));
     match http.send(request, limit).await {
-        Ok(answer) if answer.status() == StatusCode::OK => None,
-        Ok(answer) => Some(format!("{url} answered {}", answer.status().as_u16())),
+        Ok(response) if response.status() == StatusCode::OK => None,
+        Ok(response) => Some(format!("{url} answered {}", response.status().as_u16())),
         Err(error) => Some(format!("{url}: {error}")),
     }
 }

@@ -1,6 +1,5 @@
-//! The status issue: the numbers of `/api/overview`, counted by the same functions, worded by the domain, kept up to
-//! date by the Car Bridge. It is asked for when something else is to be said, and once in a while in case that was
-//! lost.
+//! The status issue: the numbers of `/api/overview`, counted by the same functions, worded by the domain, and written by
+//! the Car Bridge. An update is requested when the text has changed, and once an hour in case an update was lost.
 
 use domain::comment::coordination as words;
 use domain::comment::desk as reasons;
@@ -28,19 +27,19 @@ use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
 const LABEL: &str = "suture/status";
-/// Even if nothing has changed, it is asked for again after this long.
-const ASK_AGAIN: SignedDuration = SignedDuration::from_hours(1);
-/// What was said is remembered this long.
-const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 14);
+/// An unchanged text is requested again after this long.
+const REFRESH_AFTER: SignedDuration = SignedDuration::from_hours(1);
+/// The last requested text is remembered this long.
+const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 14);
 
-/// What a status issue was last asked to say.
+/// The hash of the last requested text, and when it was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Said {
     what: String,
     at: Timestamp,
 }
 
-/// A status issue: where it is, and what it shows.
+/// A status issue: its repository, and the repositories it covers.
 struct Shown<'p> {
     repo: RepoName,
     settings: &'p Status,
@@ -57,10 +56,10 @@ impl Shown<'_> {
         self.of.as_ref().map_or_else(|| self.repo.owner(), |of| of.as_str())
     }
 
-    fn shows(&self, repo: &RepoName) -> bool {
+    fn covers(&self, repo: &RepoName) -> bool {
         match &self.of {
             Some(of) => of.as_str().eq_ignore_ascii_case(repo.as_str()),
-            // Another owner's repositories are none of this one's business.
+            // The repositories of other owners are not covered.
             None => self.repo.owner().eq_ignore_ascii_case(repo.owner()),
         }
     }
@@ -68,57 +67,57 @@ impl Shown<'_> {
 
 impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     pub(super) async fn status(&self, summary: &mut Coordinated) -> Result<(), Failed> {
-        let all = self.shown();
+        let all = self.configured_issues();
         if all.is_empty() || self.is_scarce(WorkKind::Status, "status", summary) {
             return Ok(());
         }
-        let (mut counted, mut last) = (None, Ok(()));
-        for shown in &all {
-            // One that cannot be written does not keep the others from it.
-            match self.show(shown, &mut counted).await {
+        let (mut counts, mut last) = (None, Ok(()));
+        for status_issue in &all {
+            // A failed status issue does not prevent the others.
+            match self.request_update(status_issue, &mut counts).await {
                 Ok(sent) => summary.status += u32::from(sent),
-                Err(why) => last = Err(why),
+                Err(error) => last = Err(error),
             }
         }
         last
     }
 
-    /// Asks for one status issue, if something else is to be said. Whether it was asked for.
-    async fn show(&self, shown: &Shown<'_>, counted: &mut Option<Counted>) -> Result<bool, Failed> {
+    /// Requests an update of one status issue, if its text has changed. Returns whether it was requested.
+    async fn request_update(&self, status_issue: &Shown<'_>, counts: &mut Option<Counted>) -> Result<bool, Failed> {
         let now = self.cx.now();
-        let row = Key::state(format!("STATUS#{}#{}", shown.repo, shown.key()));
+        let row = Key::state(format!("STATUS#{}#{}", status_issue.repo, status_issue.key()));
         let known: Option<Versioned<Said>> = versioned::load(self.cx.store(), &row, now).await?;
         let version = known.as_ref().map(|known| known.version);
-        let said = known.map(|known| known.value);
-        // A little earlier: the sweep of that very minute is to do it, whatever second it begins in.
-        let every = SignedDuration::from_mins(shown.settings.every_minutes.into());
+        let last = known.map(|known| known.value);
+        // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
+        let every = SignedDuration::from_mins(status_issue.settings.every_minutes.into());
         let pause = every.saturating_sub(SignedDuration::from_secs(30));
-        let just_said = said.as_ref().is_some_and(|said| now < after(said.at, pause));
-        if just_said || !self.acts_in(&shown.repo) {
+        let is_recent = last.as_ref().is_some_and(|last| now < after(last.at, pause));
+        if is_recent || !self.acts_in(&status_issue.repo) {
             return Ok(false);
         }
-        let counted = match counted {
-            Some(counted) => counted,
-            None => counted.insert(overview::count(self.cx.store(), self.cx.policies(), now).await?),
+        let counts = match counts {
+            Some(counts) => counts,
+            None => counts.insert(overview::count(self.cx.store(), self.cx.policies(), now).await?),
         };
-        let body = words::status_body(&self.numbers(shown, counted).await?);
+        let body = words::status_body(&self.numbers(status_issue, counts).await?);
         let what = hashed(&[&body]);
-        if said.is_some_and(|said| said.what == what && now < after(said.at, ASK_AGAIN)) {
+        if last.is_some_and(|last| last.what == what && now < after(last.at, REFRESH_AFTER)) {
             return Ok(false);
         }
-        let (repo, title) = (shown.repo.clone(), words::status_title(shown.name()));
-        let (key, label, pin) = (shown.key(), LABEL.to_owned(), shown.settings.pin);
+        let (repo, title) = (status_issue.repo.clone(), words::status_title(status_issue.name()));
+        let (key, label, pin) = (status_issue.key(), LABEL.to_owned(), status_issue.settings.pin);
         let id = format!("{key}-{repo}-{}", &what[..16]);
         let issue = OwnIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
-        // Sent, then remembered: what was not sent is said by the next sweep, and what is said twice is written once.
+        // Sent before it is stored: after a crash the next sweep sends it again, and the Car Bridge writes it once.
         self.send(id, Chore::Issue { repo, issue: Box::new(issue) }).await?;
-        versioned::save(self.cx.store(), &row, &Said { what, at: now }, version, Some(after(now, REMEMBERED_FOR)), now)
+        versioned::save(self.cx.store(), &row, &Said { what, at: now }, version, Some(after(now, RETENTION)), now)
             .await?;
         Ok(true)
     }
 
-    /// The status issues that are configured: one of the whole, and those of single repositories.
-    fn shown(&self) -> Vec<Shown<'_>> {
+    /// The configured status issues: one for all repositories of the owner, and those of single repositories.
+    fn configured_issues(&self) -> Vec<Shown<'_>> {
         let policies = self.cx.policies();
         let base = &policies.base().status;
         let mut all = Vec::new();
@@ -127,7 +126,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         }
         for (name, policy) in policies.overrides() {
             let own = &policy.status;
-            // What is only inherited is shown with the whole.
+            // A repository that only inherits the setting is part of the owner's status issue.
             if own.repo != base.repo
                 && let (Ok(repo), Ok(of)) = (own.repo.parse(), name.parse())
             {
@@ -137,39 +136,42 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         all
     }
 
-    async fn numbers(&self, shown: &Shown<'_>, counted: &Counted) -> Result<Numbers, Failed> {
+    async fn numbers(&self, status_issue: &Shown<'_>, counts: &Counted) -> Result<Numbers, Failed> {
         let (store, now) = (self.cx.store(), self.cx.now());
-        let seen = |repo: &RepoName| counted.repos.contains(repo) && shown.shows(repo);
-        let today = overview::today(store, seen, now).await?;
-        let lanes = counted.lanes(seen).into_iter();
+        let covered = |repo: &RepoName| counts.repos.contains(repo) && status_issue.covers(repo);
+        let today = overview::today(store, covered, now).await?;
+        let states = counts.lanes(covered).into_iter();
         let waiting = |record: &&Record| {
             let why = reasons::why(record, self.cx.policies().for_repo(&record.id.repo), now);
             Waiting { pr: record.id.clone(), since: record.progressed_at, why }
         };
         Ok(Numbers {
-            states: lanes.map(|lane| Lane { state: lane.state, count: lane.count, stale: lane.stale }).collect(),
-            repos: counted
-                .by_repo(seen)
+            states: states.map(|row| Lane { state: row.state, count: row.count, stale: row.stale }).collect(),
+            repos: counts
+                .by_repo(covered)
                 .into_iter()
                 .map(|(repo, [open, needs_person, stale])| Repo { repo, open, needs_person, stale })
                 .collect(),
-            needs_person: counted.needs_person(seen).iter().map(waiting).collect(),
+            needs_person: counts.needs_person(covered).iter().map(waiting).collect(),
             today,
             breaker: breaker::load(store, now).await?.state.name().to_owned(),
             paused: guards::paused(store, now).await?,
-            backlog: self.issues(shown).await?,
-            outages: self.outages(shown).await?,
+            backlog: self.issues(status_issue).await?,
+            outages: self.outages(status_issue).await?,
         })
     }
 
-    /// The backlog as it was last seen, if it is looked after.
-    async fn issues(&self, shown: &Shown<'_>) -> Result<Option<Issues>, Failed> {
+    /// The backlog of the last pass, if one is configured.
+    async fn issues(&self, status_issue: &Shown<'_>) -> Result<Option<Issues>, Failed> {
         let known: Option<Versioned<Memory>> = versioned::load(self.cx.store(), &backlog::key(), self.cx.now()).await?;
         let Some(known) = known else { return Ok(None) };
         let wip_limit = self.cx.policies().base().coordination.wip_limit;
         let mut issues = Issues { wip_limit, ..Issues::default() };
         for (key, known) in &known.value {
-            let here = key.split_once('#').and_then(|(repo, _)| repo.parse().ok()).is_some_and(|it| shown.shows(&it));
+            let here = key
+                .split_once('#')
+                .and_then(|(repo, _)| repo.parse().ok())
+                .is_some_and(|repo| status_issue.covers(&repo));
             if !here {
                 continue;
             }
@@ -183,10 +185,10 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         Ok(Some(issues))
     }
 
-    async fn outages(&self, shown: &Shown<'_>) -> Result<Vec<(Timestamp, String)>, Failed> {
+    async fn outages(&self, status_issue: &Shown<'_>) -> Result<Vec<(Timestamp, String)>, Failed> {
         let mut outages = Vec::new();
         for target in self.targets().await? {
-            if target.repos.iter().any(|repo| shown.shows(repo)) {
+            if target.repos.iter().any(|repo| status_issue.covers(repo)) {
                 let known: Option<Versioned<Watch>> =
                     versioned::load(self.cx.store(), &target.key(), self.cx.now()).await?;
                 let outage = known.and_then(|known| known.value.goes_on().cloned());

@@ -1,5 +1,5 @@
-//! Whether any remedy may be dispatched: the circuit breaker, after the results of the last minutes, and the pause
-//! switch. And the mail about a trip, once for each.
+//! Decides whether any remedy may be dispatched: evaluates the circuit breaker and reads the pause switch. Sends one
+//! mail for each trip of the breaker.
 
 use domain::breaker::{Breaker, BreakerState, SKIPPED_LOG};
 use domain::comment::sweep as words;
@@ -7,52 +7,54 @@ use jiff::{SignedDuration, Timestamp};
 use platform::outlets::{Content, Outlets, Parcel};
 use platform::store::{COUNT, Key, OnlyIf, Store, StoreError, Write, number, number_of};
 use platform::sweep_summary::{Skip, Summary};
-use platform::{breaker, guards};
+use platform::{breaker as breakers, guards};
 use serde_dynamo::Item;
 use tracing::{info, warn};
 
 use super::Deferral;
 use crate::context::{SweepContext, after};
 
-/// While a person has paused Suture, stale pull requests are due again after this long.
-const PAUSED_AGAIN: SignedDuration = SignedDuration::from_mins(5);
-/// While a probe is in flight, after this long: it may close the breaker at any moment.
-const PROBING_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// While Suture is paused, stale pull requests are due again after this long.
+const PAUSED_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(5);
+/// While a probe is in flight, they are due again after this long: it may close the breaker at any moment.
+const PROBE_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// What the breaker would say is unknown.
+/// The deferral while the breaker state cannot be read.
 pub(crate) fn unknown(now: Timestamp) -> Deferral {
-    let why = "whether the circuit breaker is open could not be found out".to_owned();
-    Deferral { skip: Skip::Store, why, until: Some(after(now, PROBING_AGAIN)) }
+    let why = "cannot read the circuit breaker".to_owned();
+    Deferral { skip: Skip::Store, why, until: Some(after(now, PROBE_RETRY_AFTER)) }
 }
 
-/// Trips the breaker if it has to be. Answers why nothing may be dispatched, if so.
+/// Evaluates the breaker, and stores its state in `breaker`. Returns why no remedy may be dispatched, if so.
 pub(crate) async fn check(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
+    breaker: &mut Option<BreakerState>,
     summary: &mut Summary,
 ) -> Result<Option<Deferral>, StoreError> {
     let now = cx.now();
     cx.evaluate_breaker().await?;
-    let breaker = breaker::load(cx.store(), now).await?;
-    let until = match &breaker.state {
+    let loaded = breakers::load(cx.store(), now).await?;
+    let until = match &loaded.state {
         BreakerState::Closed => None,
         BreakerState::Open { cooldown_until, .. } => Some(*cooldown_until).filter(|until| now < *until),
-        BreakerState::HalfOpen { lease_until, .. } => Some(after(now, PROBING_AGAIN).min(*lease_until)),
+        BreakerState::HalfOpen { lease_until, .. } => Some(after(now, PROBE_RETRY_AFTER).min(*lease_until)),
     };
-    breaker.state.name().clone_into(&mut summary.breaker);
+    loaded.state.name().clone_into(&mut summary.breaker);
+    *breaker = Some(loaded.state.clone());
     let mut gate = None;
     if until.is_some() {
-        info!(run = %cx.wish.run, "{SKIPPED_LOG}");
+        info!(run = %cx.trigger.run, "{SKIPPED_LOG}");
         gate = Some(Deferral { skip: Skip::Breaker, why: SKIPPED_LOG.to_owned(), until });
     }
     if let Some(by) = guards::paused(cx.store(), now).await? {
-        let why = format!("{by} has paused Suture");
-        gate = Some(Deferral { skip: Skip::Paused, why, until: Some(after(now, PAUSED_AGAIN)) });
+        let why = format!("Suture is paused by {by}");
+        gate = Some(Deferral { skip: Skip::Paused, why, until: Some(after(now, PAUSED_RETRY_AFTER)) });
     }
-    cx.report_trip(&breaker, summary).await?;
+    cx.report_trip(&loaded, summary).await?;
     Ok(gate)
 }
 
-/// Each trip is mailed once: the number of the last one that was is in the table.
+/// Mails each trip once: the table stores the number of the last trip that was mailed.
 pub(crate) async fn report_trip(
     cx: &SweepContext<'_, impl Store, impl Outlets>,
     breaker: &Breaker,
@@ -67,7 +69,7 @@ pub(crate) async fn report_trip(
     let what = Content::People(words::breaker_tripped(failure_rate_percent, since, cooldown_until));
     let parcel = Parcel { id: format!("breaker-trip-{trips}"), what };
     if let Err(error) = cx.engine.outlets().send_now(parcel).await {
-        warn!(%error, "cannot send the mail about the breaker; the next sweep tries again");
+        warn!(%error, "cannot send breaker mail; next sweep retries");
         return Ok(());
     }
     summary.notices += 1;

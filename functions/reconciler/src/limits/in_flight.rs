@@ -1,6 +1,6 @@
-//! How many remedies are under way, over all repositories: a set of run ids in one row, looked through by each sweep. An id is
-//! put in before its claim and taken out by a later sweep once its run is over, so that a crash leaves one too many for a
-//! minute and never one too few.
+//! Counts the remedies in flight over all repositories: a set of run ids in one item. An id is added before its claim
+//! and removed by a later sweep once its run has ended, so that after a crash the count may be one too high for a
+//! minute, and never too low.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ fn key() -> Key {
     Key::state("LIMIT#remedies")
 }
 
-/// Counts what is under way, and forgets what is over. What waits for a person's approval is not under way.
+/// Counts the live runs, and removes ended ones from the set. Runs that await approval do not count.
 pub(crate) async fn count<S: Store>(store: &S, now: Timestamp) -> Result<u32, StoreError> {
     let Some(row) = store.get(&key(), now).await? else { return Ok(0) };
     let ids: Vec<RunId> = set_of(&row, RUNS).map(RunId::new).collect();
@@ -26,17 +26,17 @@ pub(crate) async fn count<S: Store>(store: &S, now: Timestamp) -> Result<u32, St
     }
     let runs = lookup::runs(store, &ids, now).await?;
     let live: Vec<_> = runs.iter().filter(|run| !run.state.is_terminal()).collect();
-    let over: BTreeSet<String> =
+    let ended: BTreeSet<String> =
         ids.iter().filter(|id| live.iter().all(|run| run.id != **id)).map(|id| id.as_str().to_owned()).collect();
-    if !over.is_empty() {
-        let change = Change { take: BTreeMap::from([(RUNS.to_owned(), over)]), ..Change::default() };
+    if !ended.is_empty() {
+        let change = Change { take: BTreeMap::from([(RUNS.to_owned(), ended)]), ..Change::default() };
         store.write(vec![Write::Change { key: key(), change }], now).await?;
     }
-    let under_way = live.iter().filter(|run| run.state != RunState::AwaitingApproval).count();
-    Ok(u32::try_from(under_way).unwrap_or(u32::MAX))
+    let in_flight = live.iter().filter(|run| run.state != RunState::AwaitingApproval).count();
+    Ok(u32::try_from(in_flight).unwrap_or(u32::MAX))
 }
 
-/// One more is about to be claimed.
+/// Adds a run that is about to be claimed.
 pub(crate) async fn add<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
     let one = BTreeSet::from([run.as_str().to_owned()]);
     let change = Change { insert: BTreeMap::from([(RUNS.to_owned(), one)]), ..Change::default() };

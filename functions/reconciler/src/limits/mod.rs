@@ -1,4 +1,4 @@
-//! What keeps a sweep from starting a remedy now.
+//! The limits that prevent a sweep from starting a remedy now.
 
 pub(crate) mod dispatch_gate;
 pub(crate) mod in_flight;
@@ -8,7 +8,7 @@ pub(crate) mod update_queue;
 use jiff::Timestamp;
 use platform::sweep_summary::Skip;
 
-/// Why a pull request is not worked on now, and when it is due again: after a growing pause, if no time is given.
+/// Why a pull request is skipped, and when it is due again: after a backoff, if no time is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deferral {
     pub(crate) skip: Skip,
@@ -18,9 +18,9 @@ pub(crate) struct Deferral {
 
 /// The limits of one sweep.
 pub(crate) struct Limits<'a> {
-    /// Set if nothing may be dispatched at all.
+    /// Set if no remedy may be dispatched at all.
     pub(crate) gate: Option<&'a Deferral>,
     pub(crate) queues: update_queue::UpdateQueues,
-    /// Remedies in flight, those of this sweep included.
+    /// Remedies in flight, including those of this sweep.
     pub(crate) in_flight: u32,
 }

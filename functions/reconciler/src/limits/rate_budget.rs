@@ -1,18 +1,18 @@
-//! GitHub's rate limit. All functions share until when GitHub has told one of them to wait. When little is left of the
-//! hourly allowance, the least urgent work is shed first, so that what is nearly done still gets done
-//! (R-SWEEP-11). The most urgent first:
+//! GitHub's rate limit. All functions share the time until which GitHub has told one of them to wait. When the hourly
+//! allowance runs low, the least urgent work is shed first, so that pull requests close to a merge still get merged
+//! (R-SWEEP-11). Most urgent first:
 //!
 //! | kind | work |
 //! |---|---|
-//! | Merge | waking Automerge Bot |
-//! | Review | waking Approver Bot, then Policy Bot and the SOD validator |
-//! | Fix (and Rebase) | running checks again, updating branches |
-//! | Build | closing and asking for a fresh pull request, then asking for those of the backlog |
-//! | Triage | issues of the backlog that lie around |
-//! | Scout | the inventory of what nobody told us about |
-//! | metrics | the status issue, then webhooks that are asked for again |
+//! | Merge | retriggering Automerge Bot |
+//! | Review | retriggering Approver Bot, then Policy Bot and the SOD validator |
+//! | Fix (and Rebase) | rebuilding, updating branches |
+//! | Build | close-and-reopen, then requesting pull requests for the backlog |
+//! | Triage | stale issues of the backlog |
+//! | Scout | the inventory of open pull requests |
+//! | metrics | the status issue, then webhook redeliveries |
 //!
-//! The sentinel asks GitHub for nothing, and its issue is the Car Bridge's next request.
+//! The post-merge health check sends no request to GitHub; the Car Bridge writes its issue.
 
 use domain::state::Strategy;
 use jiff::Timestamp;
@@ -23,10 +23,10 @@ use platform::store::{Store, StoreError};
 
 use crate::context::SweepContext;
 
-/// The name under which GitHub's waiting times are kept for all functions.
+/// The name under which the rate-limit pause is stored for all functions.
 const GITHUB: &str = "github";
 
-/// Work that costs requests to GitHub, the most urgent first.
+/// Work that costs GitHub requests, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WorkKind {
     Merge,
@@ -52,7 +52,7 @@ impl WorkKind {
         }
     }
 
-    /// It is shed when less than this share of the hour's allowance is left.
+    /// The work is shed when less than this share of the hourly allowance is left.
     fn least_percent(self) -> u64 {
         match self {
             Self::Merge => 2,
@@ -69,7 +69,7 @@ impl WorkKind {
     }
 }
 
-/// Until when this work is shed, if it is: the scarcer of the two allowances decides.
+/// Until when this work is shed, if it is; of two allowances that are low, the later reset counts.
 pub(crate) fn shed_until(rates: &Rates, work: WorkKind, now: Timestamp) -> Option<Timestamp> {
     let scarce = |rate: &&Rate| {
         rate.resets_at > now && u64::from(rate.remaining) * 100 < u64::from(rate.limit) * work.least_percent()
@@ -77,8 +77,8 @@ pub(crate) fn shed_until(rates: &Rates, work: WorkKind, now: Timestamp) -> Optio
     [&rates.rest, &rates.graphql].into_iter().flatten().filter(scarce).map(|rate| rate.resets_at).max()
 }
 
-/// The requests and points that GitHub has counted between two readings. An allowance that was reset in between is
-/// counted from there.
+/// The REST requests and GraphQL points that GitHub counted between two readings. If an allowance was reset in between,
+/// only its use since the reset counts.
 pub(crate) fn points(before: &Rates, after: &Rates) -> u64 {
     let used = |before: Option<Rate>, after: Option<Rate>| match (before, after) {
         (Some(before), Some(after)) if before.resets_at == after.resets_at => {
@@ -90,7 +90,7 @@ pub(crate) fn points(before: &Rates, after: &Rates) -> u64 {
     u64::from(used(before.rest, after.rest)) + u64::from(used(before.graphql, after.graphql))
 }
 
-/// What other functions were told by GitHub holds for us.
+/// Applies the rate-limit pause that another function has stored.
 pub(crate) async fn load_rate_limit(cx: &SweepContext<'_, impl Store, impl Outlets>) -> Result<(), StoreError> {
     if let Some(until) = guards::held_off(cx.store(), GITHUB, cx.now()).await? {
         cx.github.hold_until(until);
@@ -98,7 +98,7 @@ pub(crate) async fn load_rate_limit(cx: &SweepContext<'_, impl Store, impl Outle
     Ok(())
 }
 
-/// What we were told holds for other functions.
+/// Stores our rate-limit pause for the other functions.
 pub(crate) async fn store_rate_limit(cx: &SweepContext<'_, impl Store, impl Outlets>) -> Result<(), StoreError> {
     match cx.github.not_before() {
         Some(until) => guards::hold_off(cx.store(), GITHUB, until, cx.now()).await,
@@ -137,18 +137,18 @@ mod tests {
     }
 
     #[test]
-    fn work_is_left_out_one_kind_at_a_time_and_merging_last() {
+    fn work_is_shed_one_kind_at_a_time_and_merging_last() {
         assert_eq!(kept_with(1_500), ALL);
         let edges = [1_499, 1_249, 999, 749, 599, 499, 399, 299, 199, 99];
-        for (left_out, remaining) in edges.into_iter().enumerate() {
-            assert_eq!(kept_with(remaining), ALL[..9 - left_out], "with {remaining} left");
-            assert_eq!(kept_with(remaining + 1), ALL[..10 - left_out], "with {} left", remaining + 1);
+        for (shed, remaining) in edges.into_iter().enumerate() {
+            assert_eq!(kept_with(remaining), ALL[..9 - shed], "with {remaining} left");
+            assert_eq!(kept_with(remaining + 1), ALL[..10 - shed], "with {} left", remaining + 1);
         }
         assert_eq!(kept_with(100), [WorkKind::Merge]);
     }
 
     #[test]
-    fn an_allowance_that_is_there_again_is_not_scarce_and_none_is_unknown() {
+    fn reset_or_unknown_allowance_sheds_nothing() {
         let rates = Rates { rest: None, graphql: rate(0) };
         assert_eq!(shed_until(&rates, WorkKind::Merge, at(0)), Some(at(600)));
         assert_eq!(shed_until(&rates, WorkKind::Merge, at(600)), None);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn points_are_counted_within_one_hour() {
+    fn points_are_counted_since_the_last_reset() {
         let before = Rates { rest: rate(5_000), graphql: rate(4_000) };
         let after = Rates { rest: rate(4_990), graphql: rate(3_996) };
         assert_eq!(points(&before, &after), 14);
