@@ -1,5 +1,5 @@
-//! `POST /webhook/jenkins`: what Jenkins' Notification plugin sends when a build is queued, starts and ends. GitHub is told
-//! separately, and sometimes is not.
+//! `POST /webhook/jenkins`: payloads of Jenkins' Notification plugin, sent when a build is queued, starts and ends. Jenkins reports to
+//! GitHub separately, and sometimes fails to.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::github::{About, NoFact, Reading, Told};
 use platform::github::mapping::{self, Reported};
 use platform::hash::hashed;
 
-/// The context under which Jenkins' branch source reports a pull request, unless the configuration names another one.
+/// The status context that Jenkins' branch source plugin uses for pull requests, unless the configuration names another one.
 const CONTEXT: &str = "continuous-integration/jenkins/pr-merge";
 
 type Text<'a> = Soft<Cow<'a, str>>;
@@ -27,7 +27,7 @@ struct Notification<'a> {
     name: Text<'a>,
     url: Text<'a>,
     build: Part<Build<'a>>,
-    /// Not the plugin's: which context on GitHub this is, which repository and which commit, if Jenkins does not know.
+    /// Not sent by the plugin. A custom notifier sets the context, repository or commit if Jenkins does not know them.
     context: Text<'a>,
     repo: Text<'a>,
     head_sha: Text<'a>,
@@ -54,7 +54,7 @@ struct Scm<'a> {
     commit: Text<'a>,
 }
 
-/// Of the parameters only that which names the head: what is built may be its merge with the base.
+/// Only the parameter that names the head commit: the build's own commit may be the merge with the base.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Parameters<'a> {
@@ -101,12 +101,12 @@ fn verdict(phase: &str, status: &str) -> Result<Verdict, NoFact> {
         ("COMPLETED" | "FINALIZED", "FAILURE" | "UNSTABLE" | "ABORTED" | "NOT_BUILT") => Ok(Verdict::Failed),
         (_, _) => {
             let what = domain::event::cut(format!("{phase} {status}").trim(), 50);
-            Err(NoFact::Ignored(format!("`{what}` is no phase of a build that says anything")))
+            Err(NoFact::Ignored(format!("unhandled build phase `{what}`")))
         }
     }
 }
 
-/// `https://github.com/acme/shop.git`, `git@github.com:acme/shop.git`, or told outright.
+/// From `repo`, or from a URL such as `https://github.com/acme/shop.git` or `git@github.com:acme/shop.git`.
 fn repo(said: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
     if let Some(repo) = said.repo.0.as_deref() {
         return repo.parse().ok();
@@ -124,7 +124,7 @@ fn head(said: &Notification<'_>, build: &Build<'_>) -> Option<Sha> {
     said.head_sha.sha().or_else(parameter).or_else(built)
 }
 
-/// The name under which GitHub hears of the same build, so that both ways speak of one check.
+/// The status context that GitHub shows for the same build, so that both reports update one check.
 fn context<'a>(said: &'a Notification<'_>, policy: &'a Policy) -> &'a str {
     let jenkins = |name: &&String| name.to_ascii_lowercase().contains("jenkins");
     let required = || policy.checks.required.iter().find(jenkins).map(String::as_str);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_is_the_check_github_knows_it_as() {
+    fn build_maps_to_the_check_on_github() {
         let policies = Policies::default();
         let (id, head, lost) = check(&notification("COMPLETED", json!("FAILURE")), &policies);
         assert_eq!((head, lost.name.as_str(), lost.verdict), ("b".repeat(40), CONTEXT, Verdict::Failed));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_build_in_another_phase_is_another_report() {
+    fn report_id_depends_on_build_phase_and_status() {
         let id = |phase: &str, status: Value| check(&notification(phase, status), &Policies::default()).0;
         let ids = [id("STARTED", Value::Null), id("COMPLETED", json!("FAILURE")), id("COMPLETED", json!("SUCCESS"))];
         assert!(ids[0] != ids[1] && ids[1] != ids[2]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn context_repository_and_head_may_be_told() {
+    fn context_repository_and_head_can_be_set_explicitly() {
         let required = Policies::parse("[checks]\nrequired = ['lint', 'ci/Jenkins']").unwrap();
         let mut told = notification("STARTED", Value::Null);
         assert_eq!(check(&told, &required).2.name, "ci/Jenkins");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_ignored_and_what_is_missing_is_named() {
+    fn unhandled_phase_is_ignored_and_missing_fields_are_named() {
         let policies = Policies::default();
         assert!(matches!(read_value(&notification("DELETED", Value::Null), &policies), Reading::Ignored(_)));
         assert!(matches!(read_value(&notification("COMPLETED", Value::Null), &policies), Reading::Ignored(_)));

@@ -1,4 +1,4 @@
-//! The one line a delivery leaves in the log, with its counter. Never a payload: what is turned away leaves 300 bytes at most.
+//! The log record of a delivery: one line, with its metric. Payloads are never logged; a rejected request logs at most 300 bytes.
 
 use crate::ingest::{IntakeError, Status, Taken};
 use domain::event::cut;
@@ -12,7 +12,7 @@ use crate::response::Problem;
 const FUNCTION: &str = "webhook";
 /// Longest reason in the log, in characters.
 const MAX_REASON: usize = 200;
-/// Longest name of somebody else's making, in characters.
+/// Longest name chosen by a sender, in characters.
 const MAX_NAME: usize = 100;
 
 fn counter(status: Status) -> &'static str {
@@ -53,7 +53,7 @@ pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> 
     if let Some((from, to)) = taken.each.iter().find_map(|one| one.change) {
         line = line.with("from", from.name()).with("to", to.name());
     }
-    // From the delivery to the command, and from the run to the delivery that proved it.
+    // Command and run ids connect this line to those of the other functions.
     let commands: Vec<&str> = taken.each.iter().flat_map(|one| &one.commands).map(CommandId::as_str).take(20).collect();
     line = line.with_some("commands", (!commands.is_empty()).then_some(commands));
     let run = taken.run.as_ref().or_else(|| taken.each.iter().find_map(|one| one.run.as_ref()));
@@ -63,7 +63,7 @@ pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> 
     }
     let tries = taken.each.iter().map(|one| one.tries).max().filter(|tries| *tries > 1);
     line = line.with_some("tries", tries);
-    // One delivery may concern several pull requests: each counts.
+    // One delivery may concern several pull requests; each is counted.
     let mut statuses: Vec<Status> = taken.each.iter().map(|one| one.status).collect();
     if statuses.is_empty() {
         statuses.push(taken.status);
@@ -73,7 +73,7 @@ pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> 
 }
 
 pub(crate) fn rejected(seen: &Seen<'_>, problem: &Problem, now: Timestamp) -> Line {
-    // Anybody can be turned away, as often as they like: what they send is neither repeated nor long.
+    // Unauthenticated senders can cause any number of these lines, so they are short and hold none of the payload.
     Line::new(FUNCTION, now)
         .count("rejected", 1)
         .with("code", problem.code)

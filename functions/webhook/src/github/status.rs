@@ -1,4 +1,4 @@
-//! `status`: what a check or Policy Bot says about a commit. It names no pull request.
+//! `status`: a commit status of a check or of Policy Bot. The payload names no pull request.
 
 use domain::event::Happened;
 use domain::signals::CheckKind;
@@ -15,12 +15,12 @@ pub(super) fn read(reader: &Reader<'_>, event: &StatusEvent<'_>) -> Result<Told,
     if context.is_empty() {
         return Err(NoFact::missing("context"));
     }
-    let unknown = || NoFact::Ignored(format!("`{}` is no state of a status that Suture knows", short(state, "")));
+    let unknown = || NoFact::Ignored(format!("unknown status state `{}`", short(state, "")));
     let at = event
         .created_at
         .0
         .or(event.updated_at.0)
-        .ok_or_else(|| NoFact::ignored("the status names no time: a sweep will ask for it"))?;
+        .ok_or_else(|| NoFact::ignored("the status has no timestamp: left to the next sweep"))?;
     let about = About::Head(head.clone());
     if policy.is_policy_context(context) {
         let verdict = mapping::policy_verdict(policy, state, description).ok_or_else(unknown)?;
