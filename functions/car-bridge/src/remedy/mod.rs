@@ -1,6 +1,5 @@
-//! What each strategy needs done outside, step by step. Each step asks its probe before it does anything that must not be
-//! done twice, and names what it was decided on; what a target refuses for good is told apart from what may pass. Rebuilding,
-//! which has the most ways, is in `rebuild`.
+//! The external calls of each strategy, step by step. A step probes before it does anything that must not be done twice. Permanent
+//! refusals are told from transient errors. `rebuild` has its own module.
 
 mod rebuild;
 
@@ -21,12 +20,12 @@ use platform::lookup;
 use platform::outlets::{Content, Outlets, Parcel};
 use platform::store::Store;
 
-/// Why a remedy ends here.
+/// Why a remedy stops.
 pub(crate) enum Stop {
-    /// It was not done, and is given back.
+    /// Not executed; its budget is refunded.
     Drop(String),
     Fail(String, Failure),
-    /// The message must come back: what is not known cannot be told.
+    /// The result is unknown, so the message must be retried.
     Again(Again),
 }
 
@@ -42,7 +41,7 @@ impl From<platform::store::StoreError> for Stop {
     }
 }
 
-/// The first thing a strategy does.
+/// The name of a strategy's first step.
 pub(crate) fn first_step(strategy: Strategy, policy: &Policy) -> &'static str {
     match strategy {
         Strategy::Rebuild => "build",
@@ -71,18 +70,18 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    /// What a failed call means for the remedy. Limits are told to all, and cost nothing.
+    /// Maps a failed call to the end of the remedy. A rate limit is stored for all functions and costs no budget.
     pub(crate) async fn stopped(&self, error: CallError) -> Stop {
         if let Err(again) = self.note_limit(&error).await {
             return Stop::Again(again);
         }
         match error.until() {
-            Some(until) => Stop::Drop(format!("GitHub wants to be left alone until {until}")),
+            Some(until) => Stop::Drop(format!("GitHub rate limit: paused until {until}")),
             None => Stop::Fail(error.to_string(), error.failure()),
         }
     }
 
-    /// Half done is worse than late: what is begun and may be repeated comes back with its message, and goes on where it was.
+    /// Like [`Self::stopped`] for a call between two steps: a transient error retries the message, and the run resumes at this step.
     pub(crate) async fn interrupted(&self, error: CallError) -> Stop {
         if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
     }
@@ -104,10 +103,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn update_branch(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
         let expected = hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone());
         match self.or_stop(self.world.github.update_branch(hand.pr(), &expected).await).await? {
-            BranchUpdate::Accepted => Ok("the base is being merged into the head".to_owned()),
+            BranchUpdate::Accepted => Ok("merging the base into the head".to_owned()),
             BranchUpdate::NothingToMerge => Err(Stop::Drop("nothing to merge".to_owned())),
             BranchUpdate::Conflict => Err(Stop::Fail("conflict".to_owned(), Failure::Invalid)),
-            // If this was begun before, the head has most likely moved by it: its proof is the new head.
+            // In a resumed run the head most likely moved because of the earlier attempt; the new head is the proof.
             BranchUpdate::HeadMoved if hand.run.resume_count > 0 => Ok("the head has moved already".to_owned()),
             BranchUpdate::HeadMoved => Err(Stop::Drop("the head moved".to_owned())),
         }
@@ -120,7 +119,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         match wake {
             Wake::Bus => {
                 let Some(detail_type) = target.detail_type() else {
-                    return Err(Stop::Fail(format!("{target} has no event on the bus"), Failure::Invalid));
+                    return Err(Stop::Fail(format!("{target} has no bus event"), Failure::Invalid));
                 };
                 self.onto_the_bus(hand, detail_type, "wake").await?;
             }
@@ -128,10 +127,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Wake::Label => self.toggle(hand, &with).await?,
             Wake::Http => self.call(hand, target, &with).await?,
         }
-        Ok(format!("{target} was woken"))
+        Ok(format!("retriggered {target}"))
     }
 
-    /// Off and on again; on is what counts, so that is the probe.
+    /// Removes the label and adds it again; adding it triggers the bot.
     async fn toggle(&self, hand: &mut InHand<'_>, label: &str) -> Result<(), Stop> {
         let github = &self.world.github;
         let pr = hand.pr().clone();
@@ -151,7 +150,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Ok(request) => request,
             Err(error) => return Err(Stop::Fail(format!("{address}: {error}"), Failure::Invalid)),
         };
-        let status = self.or_stop(self.world.http.send(request, CALL_LIMIT).await).await?.status();
+        let status = self.or_stop(self.world.http.send(request, CALL_TIMEOUT).await).await?.status();
         if status.is_success() {
             return Ok(());
         }
@@ -162,18 +161,18 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn onto_the_bus(&self, hand: &InHand<'_>, detail_type: DetailType, step: &str) -> Result<(), Stop> {
         let detail = detail(hand, step);
         let id = detail.effect_id.to_string();
-        info!(run = %hand.run.id, pr = %hand.pr(), effect = %id, asks = %detail_type.name(), "onto the bus");
+        info!(run = %hand.run.id, pr = %hand.pr(), effect = %id, detail_type = %detail_type.name(), "publishing bus event");
         let detail = serde_json::to_string(&detail).map_err(|error| Stop::Fail(error.to_string(), Failure::Invalid))?;
         let sent = self.engine.outlets().send_one(Parcel { id, what: Content::Bus { detail_type, detail } }).await;
         sent.map_err(|error| Stop::Fail(error.to_string(), Failure::Unavailable))
     }
 
-    /// Writes a comment, once: it carries a marker, which is looked for first.
+    /// Posts a comment once, recognised by its hidden marker.
     pub(crate) async fn say(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
         self.or_stop(self.marked_comment(hand, step, text).await).await
     }
 
-    /// Likewise, as the first of several steps.
+    /// The same as the first of several steps.
     async fn say_first(&self, hand: &InHand<'_>, text: &str) -> Result<(), Stop> {
         self.or_interrupt(self.marked_comment(hand, "comment", text).await).await
     }
@@ -183,7 +182,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         self.comment_once(hand.pr(), &marker, text, Some(hand.run.created_at)).await.map(drop)
     }
 
-    /// Guard, comment, close, ask: each done once, whatever happens between them.
+    /// Duplicate guard, comment, close, request: each step is executed once, even after a crash.
     async fn close_and_reopen(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
         let pr = hand.pr().clone();
         if hand.done("comment").is_none() {
@@ -196,18 +195,18 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             self.done(hand, "close", "ask").await?;
         }
         self.ask_codegenie(hand, "ask").await?;
-        Ok("closed, and CodeGenie was asked for a fresh pull request".to_owned())
+        Ok("closed, and requested a replacement from CodeGenie".to_owned())
     }
 
-    /// Another open pull request for the same vulnerability makes closing this one and asking for a third wrong.
+    /// With another open pull request for the same vulnerability, a replacement would be a duplicate.
     async fn guard(&self, hand: &InHand<'_>) -> Result<(), Stop> {
         let Some(id) = &hand.record.vulnerability_id else {
-            return Err(Stop::Fail("no vulnerability id is known".to_owned(), Failure::Invalid));
+            return Err(Stop::Fail("the pull request has no vulnerability id".to_owned(), Failure::Invalid));
         };
         let (repo, base) = (&hand.pr().repo, &hand.record.base_branch);
         let known = lookup::vulnerability(self.engine.store(), repo, base, id, self.now()).await?;
         if known.abandoned {
-            return Err(Stop::Drop(format!("{id} was given up by a person")));
+            return Err(Stop::Drop(format!("{id} was abandoned by a user")));
         }
         if let Some(other) = known.open.iter().find(|number| **number != hand.pr().number) {
             return Err(Stop::Drop(format!("{} (#{other})", comment::DUPLICATE)));
@@ -217,13 +216,13 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     pub(crate) async fn ask_codegenie(&self, hand: &InHand<'_>, step: &str) -> Result<(), Stop> {
         match self.onto_the_bus(hand, DetailType::PullRequestRequested, step).await {
-            // The old one is closed: nothing but asking is left.
+            // The old pull request is closed, so the request must be retried until it succeeds.
             Err(Stop::Fail(why, _)) => Err(Stop::Again(Again::Bus(why))),
             done => done,
         }
     }
 
-    /// `/cancel`: says why, and closes.
+    /// `/cancel`: comments and closes.
     pub(crate) async fn abandon(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
         let pr = hand.pr().clone();
         if hand.done("comment").is_none() {
@@ -234,7 +233,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok("closed for good".to_owned())
     }
 
-    /// A step is done and the next begins: one write for both.
+    /// Marks a step as done and the next one as started.
     async fn done(&self, hand: &mut InHand<'_>, step_done: &str, next: &str) -> Result<(), Stop> {
         let now = self.now();
         self.checkpoint(hand, step(step_done, now).done(None, now)).await?;
@@ -243,8 +242,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 }
 
-/// No call without a limit.
-const CALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+/// The timeout of an HTTP retrigger.
+const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 fn detail(hand: &InHand<'_>, step: &str) -> BusDetail {
     BusDetail {
