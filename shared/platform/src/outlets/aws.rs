@@ -1,5 +1,5 @@
-//! The ways out on AWS: SQS for the Car Bridge, EventBridge for bots and the reconciler, SNS for people. All three say for
-//! each entry of a batch whether they took it; what is not said to be taken counts as not sent.
+//! The publisher on AWS: SQS for the Car Bridge, EventBridge for bots and the reconciler, SNS for notices. Batch responses have a result
+//! per entry; an entry without a positive result counts as not sent.
 
 use aws_sdk_eventbridge::error::DisplayErrorContext;
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
@@ -8,16 +8,16 @@ use domain::bus::BUS_SOURCE;
 
 use super::{Content, Outlets, Parcel, Undelivered};
 
-/// What SQS and EventBridge take at once.
+/// The batch limit of SQS and EventBridge.
 const BATCH: usize = 10;
-/// The longest delay SQS knows.
+/// SQS' limit for a delay, in seconds.
 const LONGEST_DELAY: u64 = 900;
 
 #[derive(Debug, Clone)]
 pub struct Addresses {
     pub queue_url: String,
     pub bus: String,
-    /// The topic for people; without one, notices stay in the table and the log says so.
+    /// The topic for notices; without one they stay in the outbox, and a warning is logged.
     pub topic_arn: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl AwsOutlets {
                     Ok(sent) if sent.successful().iter().any(|taken| taken.id() == entry.id()) => Ok(()),
                     Ok(sent) => {
                         let why = sent.failed().iter().find(|failed| failed.id() == entry.id());
-                        let why = why.map_or("no answer", |failed| failed.message().unwrap_or(failed.code()));
+                        let why = why.map_or("no result", |failed| failed.message().unwrap_or(failed.code()));
                         Err(Undelivered(format!("SQS: {why}")))
                     }
                 };
@@ -72,14 +72,14 @@ impl AwsOutlets {
             answers.extend(chunk.iter().enumerate().map(|(n, (at, _))| {
                 let answer = match &sent {
                     Err(error) => Err(Undelivered(format!("EventBridge: {}", DisplayErrorContext(error)))),
-                    // Answers come in the order of the entries; one that failed has a code instead of an id.
+                    // Results are in the order of the entries; a failed one has a code instead of an id.
                     Ok(sent) => match sent.entries().get(n) {
                         Some(taken) if taken.event_id().is_some() && taken.error_code().is_none() => Ok(()),
                         Some(failed) => {
                             let why = failed.error_message().or(failed.error_code()).unwrap_or("no reason given");
                             Err(Undelivered(format!("EventBridge: {why}")))
                         }
-                        None => Err(Undelivered("EventBridge: no answer".to_owned())),
+                        None => Err(Undelivered("EventBridge: no result".to_owned())),
                     },
                 };
                 (*at, answer)
@@ -90,7 +90,7 @@ impl AwsOutlets {
 
     async fn to_people(&self, notice: &domain::comment::Notice) -> Result<(), Undelivered> {
         let Some(topic) = &self.addresses.topic_arn else {
-            return Err(Undelivered("no topic for people is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
+            return Err(Undelivered("no topic for notices is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
         };
         let request = self.people.publish().topic_arn(topic).subject(&notice.subject).message(&notice.body);
         let sent = request.send().await;
@@ -109,7 +109,7 @@ impl Outlets for AwsOutlets {
                     let delay = i32::try_from(delay.as_secs().min(LONGEST_DELAY)).unwrap_or(0);
                     let entry = message.to_json().map_err(|error| Undelivered(error.to_string())).and_then(|body| {
                         let entry = SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(body);
-                        // On a standard queue a group is not an order, only fairness among repositories.
+                        // On a standard queue a message group does not order messages; it makes repositories share the queue fairly.
                         let entry = entry.message_group_id(group(repo.as_str())).delay_seconds(delay);
                         entry.build().map_err(|error| Undelivered(error.to_string()))
                     });
@@ -133,7 +133,7 @@ impl Outlets for AwsOutlets {
     }
 }
 
-/// A message group takes letters, digits and punctuation, 128 at most; a repository's name fits but for its length.
+/// A message group id has at most 128 letters, digits and punctuation characters; a repository name fits except for its length.
 fn group(repo: &str) -> String {
     repo.chars().take(128).collect()
 }

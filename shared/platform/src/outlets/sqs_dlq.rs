@@ -10,15 +10,15 @@ use jiff::Timestamp;
 
 use super::dlq::{Dead, DlqError, Dump};
 
-/// What SQS gives at once.
+/// SQS' limit for one receive call.
 const BATCH: i32 = 10;
-/// How often SQS is asked for more when looking: it gives what it happens to find.
+/// Most receive calls for a listing; each returns an arbitrary part of the queue.
 const LOOKS: usize = 6;
-/// Most messages that are sent back at once; who has more asks again.
+/// Most messages per redrive; larger queues need several.
 const MOST_MOVED: usize = 500;
-/// How long sending back may take; a function ends after half a minute.
+/// Time limit of a redrive; the admin function times out after 30 seconds.
 const MOVE_FOR: Duration = Duration::from_secs(15);
-/// Nobody else gets a message that is being sent back for this long, in seconds.
+/// Visibility timeout of messages that are being redriven, in seconds.
 const HELD_SECS: i32 = 30;
 
 /// A dead-letter queue on SQS, and the queue its messages came from.
@@ -58,7 +58,7 @@ impl SqsDlq {
         let mut found: BTreeMap<String, Dead> = BTreeMap::new();
         for _ in 0..LOOKS {
             let before = found.len();
-            // Nobody is kept from a message that was only looked at.
+            // A visibility timeout of 0 leaves the message available to others.
             let batch = self.receive(0).await?;
             found.extend(batch.into_iter().filter_map(dead).map(|dead| (dead.id.clone(), dead)));
             if found.len() == before {
@@ -84,7 +84,7 @@ impl SqsDlq {
                 let group = message.attributes().and_then(|about| about.get(&About::MessageGroupId)).cloned();
                 let request = self.client.send_message().queue_url(&self.queue).message_body(body);
                 request.set_message_group_id(group).send().await.map_err(unavailable)?;
-                // If this fails, it is sent back twice.
+                // If the delete fails, a later redrive sends the message again.
                 let taken = self.client.delete_message().queue_url(&self.dead).receipt_handle(handle);
                 taken.send().await.map_err(unavailable)?;
                 moved += 1;
