@@ -92,13 +92,13 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Err(why) => return Ok(Handled::Waits(why)),
         };
         let kind = taken.kind;
-        let mut hand = InHand { run: taken, record: &record, policy, command };
+        let mut ctx = InHand { run: taken, record: &record, policy, command };
         let ended = match kind {
-            RunKind::Remedy(strategy) => Box::pin(self.remedy(&mut hand, strategy)).await,
-            RunKind::Abandon => Box::pin(self.abandon(&mut hand)).await,
+            RunKind::Remedy(strategy) => Box::pin(self.remedy(&mut ctx, strategy)).await,
+            RunKind::Abandon => Box::pin(self.abandon(&mut ctx)).await,
             RunKind::Sweep => Ok(String::new()),
         };
-        self.ended(&hand, ended).await
+        self.ended(&ctx, ended).await
     }
 
     /// The admission checks, cheapest first.
@@ -235,29 +235,29 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(Write::Put { key, item, only_if: OnlyIf::Version(loaded) })
     }
 
-    pub(crate) async fn checkpoint(&self, hand: &mut InHand<'_>, step: Step) -> Result<(), Again> {
-        self.change(hand, |run| run.checkpoint(step)).await
+    pub(crate) async fn checkpoint(&self, ctx: &mut InHand<'_>, step: Step) -> Result<(), Again> {
+        self.change(ctx, |run| run.checkpoint(step)).await
     }
 
     /// Changes the run, and stores it if it differs.
     pub(crate) async fn change(
         &self,
-        hand: &mut InHand<'_>,
+        ctx: &mut InHand<'_>,
         change: impl FnOnce(Run) -> Result<Run, RunError>,
     ) -> Result<(), Again> {
-        let loaded = hand.run.version;
-        let corrupt = |error: RunError| StoreError::Corrupt(rows::run_key(&hand.run.id), error.to_string());
-        let run = change(hand.run.clone()).map_err(corrupt)?;
+        let loaded = ctx.run.version;
+        let corrupt = |error: RunError| StoreError::Corrupt(rows::run_key(&ctx.run.id), error.to_string());
+        let run = change(ctx.run.clone()).map_err(corrupt)?;
         if run.version != loaded {
             self.write(&run, loaded).await?;
         }
-        hand.run = run;
+        ctx.run = run;
         Ok(())
     }
 
     /// Reports the result to the engine and the breaker, and releases the build slot if nothing was started.
-    async fn ended(&self, hand: &InHand<'_>, ended: Result<String, Stop>) -> Result<Handled, Again> {
-        let (pr, run) = (hand.pr().clone(), &hand.run);
+    async fn ended(&self, ctx: &InHand<'_>, ended: Result<String, Stop>) -> Result<Handled, Again> {
+        let (pr, run) = (ctx.pr().clone(), &ctx.run);
         let human = is_human(run);
         match ended {
             Ok(what) => {
@@ -270,11 +270,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 Err(again)
             }
             Err(Stop::Drop(why)) => {
-                self.free_slot(hand).await?;
+                self.free_slot(ctx).await?;
                 self.dropped(&pr, run, &why).await
             }
             Err(Stop::Fail(error, failure)) => {
-                self.free_slot(hand).await?;
+                self.free_slot(ctx).await?;
                 let news = RemedyNews::Failed { error: error.clone(), failure };
                 self.news(&pr, run, "failed", news).await?;
                 self.count(run, human, Ended::Failed, ProbeOutcome::Failed).await?;
@@ -330,10 +330,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(())
     }
 
-    async fn free_slot(&self, hand: &InHand<'_>) -> Result<(), Again> {
-        if hand.run.kind == RunKind::Remedy(Strategy::Rebuild) {
-            let slots = hand.policy.limits.rebuilds_in_flight_per_repo;
-            let (repo, holder) = (hand.pr().repo.as_str(), hand.run.id.as_str());
+    async fn free_slot(&self, ctx: &InHand<'_>) -> Result<(), Again> {
+        if ctx.run.kind == RunKind::Remedy(Strategy::Rebuild) {
+            let slots = ctx.policy.limits.rebuilds_in_flight_per_repo;
+            let (repo, holder) = (ctx.pr().repo.as_str(), ctx.run.id.as_str());
             guards::give_slot(self.engine.store(), repo, slots, holder, self.now()).await?;
         }
         Ok(())
@@ -390,8 +390,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             }
         }
         let policy = self.engine.policies().for_repo(&record.id.repo);
-        let hand = InHand { run: run.clone(), record, policy, command };
-        match self.ask_codegenie(&hand, "again").await {
+        let ctx = InHand { run: run.clone(), record, policy, command };
+        match self.ask_codegenie(&ctx, "again").await {
             Ok(()) => Ok(Handled::Done("requested a pull request from CodeGenie again".to_owned())),
             Err(Stop::Again(again)) => Err(again),
             Err(Stop::Drop(why) | Stop::Fail(why, _)) => Ok(Handled::Failed(why)),

@@ -89,50 +89,50 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
 
     /// Handles a request. A 2xx response means that everything is stored in the table or on the queue.
     pub async fn handle(&self, request: &Parts, body: &[u8], now: Timestamp) -> Response<String> {
-        let began = Instant::now();
+        let started = Instant::now();
         if let Some(renewal) = &self.renewal
             && let Some(senders) = renewal.freshen(now).await
         {
             self.use_senders(senders);
         }
-        let mut seen = Seen { path: request.uri.path(), ..Seen::default() };
-        let answered = self.answer(request, body, now, &mut seen).await;
-        let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        match answered {
-            Ok(taken) => {
-                self.log.write(&log::taken(&seen, &taken, now, ms));
-                response::taken(&taken)
+        let mut request_log = Seen { path: request.uri.path(), ..Seen::default() };
+        let result = self.process(request, body, now, &mut request_log).await;
+        let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match result {
+            Ok(result) => {
+                self.log.write(&log::taken(&request_log, &result, now, ms));
+                response::taken(&result)
             }
             Err(Failed::Turned(problem)) => {
-                self.log.write(&log::rejected(&seen, &problem, now));
+                self.log.write(&log::rejected(&request_log, &problem, now));
                 problem.response()
             }
             Err(Failed::Store(error)) => {
                 let problem = Problem::unavailable();
-                self.log.write(&log::failed(&seen, &error, now, ms));
+                self.log.write(&log::failed(&request_log, &error, now, ms));
                 problem.response()
             }
         }
     }
 
-    async fn answer<'a>(
+    async fn process<'a>(
         &self,
         request: &'a Parts,
         body: &[u8],
         now: Timestamp,
-        seen: &mut Seen<'a>,
+        request_log: &mut Seen<'a>,
     ) -> Result<Taken, Failed> {
         let senders = self.senders();
-        let reading = match self.reading(&senders, request, body, seen) {
+        let reading = match self.reading(&senders, request, body, request_log) {
             Err(problem) if problem.is_distrust() && self.renewed_since(&senders).await => {
-                self.reading(&self.senders(), request, body, seen)
+                self.reading(&self.senders(), request, body, request_log)
             }
             reading => reading,
         };
         match reading? {
-            Reading::Told(told) => {
-                seen.repo = Some(told.repo.to_string());
-                Ok(self.intake.take(&told, now).await?)
+            Reading::Told(webhook) => {
+                request_log.repo = Some(webhook.repo.to_string());
+                Ok(self.intake.take(&webhook, now).await?)
             }
             Reading::Installed { id, at } => Ok(self.intake.installed(&id, at.unwrap_or(now), now).await?),
             Reading::Ignored(reason) => Ok(Taken::said(Status::Ignored, reason)),
@@ -146,7 +146,7 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         senders: &Senders,
         request: &'a Parts,
         body: &[u8],
-        seen: &mut Seen<'a>,
+        request_log: &mut Seen<'a>,
     ) -> Result<Reading, Problem> {
         // API Gateway may put the stage before the path.
         let (_, sender) = request.uri.path().rsplit_once("/webhook/").ok_or_else(Problem::not_found)?;
@@ -166,7 +166,7 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         let headers = &request.headers;
         if sender != "github" {
             believe(secrets, headers, body).map_err(Problem::distrusted)?;
-            seen.event = if sender == "bot" { "bot" } else { "jenkins" };
+            request_log.event = if sender == "bot" { "bot" } else { "jenkins" };
             return Ok(match sender {
                 "bot" => bot::read(body, &self.policies),
                 _ => jenkins::read(body, &self.policies),
@@ -176,9 +176,9 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         let needed = |name: &'static str| {
             text(headers, name).ok_or_else(|| Problem::malformed(format!("header `{name}` is missing")))
         };
-        seen.event = needed("x-github-event")?;
-        seen.delivery = needed("x-github-delivery")?;
-        let delivery = Delivery { event: seen.event, id: seen.delivery, body };
+        request_log.event = needed("x-github-event")?;
+        request_log.delivery = needed("x-github-delivery")?;
+        let delivery = Delivery { event: request_log.event, id: request_log.delivery, body };
         Ok(read(&delivery, &self.policies, &self.own))
     }
 }

@@ -31,12 +31,12 @@ use platform::requests;
 use platform::store::{Key, Store, StoreError};
 
 /// Facts of one webhook that are applied immediately; a commit can be the head of many pull requests.
-const MOST_AT_ONCE: usize = 50;
+const MAX_IMMEDIATE: usize = 50;
 const WINDOW_SECS: i64 = 60;
 /// How long a fact is deferred after a write conflict, or if its webhook concerns too many pull requests.
-const SHORT_WAIT: Duration = Duration::from_secs(10);
+const SHORT_DELAY: Duration = Duration::from_secs(10);
 /// SQS cannot delay a message for longer.
-const LONGEST_WAIT_SECS: u64 = 900;
+const MAX_DELAY_SECS: u64 = 900;
 
 domain::named! {
     /// The `status` field of the HTTP response (R-HOOK-3).
@@ -140,34 +140,34 @@ impl<S: Store, O: Outlets> Intake<S, O> {
     }
 
     /// Ingests a webhook. On return everything is stored in the table or on the queue.
-    pub async fn take(&self, told: &Told, now: Timestamp) -> Result<Taken, IntakeError> {
+    pub async fn take(&self, webhook: &Told, now: Timestamp) -> Result<Taken, IntakeError> {
         let mut each = Vec::new();
-        let mut nobody = None;
+        let mut no_recipient = None;
         // Commands first, so that a burst of facts does not delay them.
-        if let Some(first) = told.commands.first() {
-            each.push(self.commands(told, first.pr(), now).await?);
+        if let Some(first) = webhook.commands.first() {
+            each.push(self.commands(webhook, first.pr(), now).await?);
         }
-        if let Some(news) = &told.news {
+        if let Some(news) = &webhook.news {
             if let About::Base(branch) = &news.about {
-                return self.base_moved(&told.repo, branch, news, now).await;
+                return self.base_moved(&webhook.repo, branch, news, now).await;
             }
-            match self.hearers(&told.repo, news, now).await? {
-                Heard::By(hearers) => each.extend(self.facts(&told.repo, news, hearers, now).await?),
-                Heard::ByNobody(why) => nobody = Some(why),
+            match self.hearers(&webhook.repo, news, now).await? {
+                Heard::By(recipients) => each.extend(self.facts(&webhook.repo, news, recipients, now).await?),
+                Heard::ByNobody(why) => no_recipient = Some(why),
             }
         }
-        Ok(sum_up(each, nobody))
+        Ok(sum_up(each, no_recipient))
     }
 
-    async fn commands(&self, told: &Told, pr: PrId, now: Timestamp) -> Result<One, IntakeError> {
+    async fn commands(&self, webhook: &Told, pr: PrId, now: Timestamp) -> Result<One, IntakeError> {
         if self.engine.load(&pr, now).await?.is_none() {
             return Ok(one(pr.clone(), Status::Ignored, format!("{pr} is not managed by Suture")));
         }
-        let parcel = |command: &CommandMessage| Parcel::command(command.command_id.to_string(), command.clone());
-        let parcels: Vec<Parcel> = told.commands.iter().map(parcel).collect();
-        self.send(&parcels).await?;
-        let names: Vec<&str> = told.commands.iter().map(|command| command.command.name()).collect();
-        let commands = told.commands.iter().map(|command| command.command_id.clone()).collect();
+        let message = |command: &CommandMessage| Parcel::command(command.command_id.to_string(), command.clone());
+        let messages: Vec<Parcel> = webhook.commands.iter().map(message).collect();
+        self.send(&messages).await?;
+        let names: Vec<&str> = webhook.commands.iter().map(|command| command.command.name()).collect();
+        let commands = webhook.commands.iter().map(|command| command.command_id.clone()).collect();
         Ok(One { commands, ..one(pr, Status::CommandQueued, names.join(", ")) })
     }
 
@@ -187,18 +187,18 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             About::Numbers(numbers) => numbers.clone(),
         };
         let skip_read = news.begins && matches!(news.what, Happened::Opened(_));
-        let mut hearers = Vec::new();
+        let mut recipients = Vec::new();
         for number in numbers {
             let pr = PrId::new(repo.clone(), number);
             let record = if skip_read { None } else { self.engine.load(&pr, now).await? };
             if news.begins || record.is_some() {
-                hearers.push(Hearer { pr, record });
+                recipients.push(Hearer { pr, record });
             }
         }
-        if hearers.is_empty() {
+        if recipients.is_empty() {
             return Ok(Heard::ByNobody("not a managed pull request".to_owned()));
         }
-        Ok(Heard::By(hearers))
+        Ok(Heard::By(recipients))
     }
 
     /// A push to a base branch: one reconcile request for all its open pull requests; further pushes coalesce with it.
@@ -225,11 +225,12 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         // A redelivery produces the same run id; the hash keeps it valid in a URL.
         let run = RunId::new(format!("asked-{}", &hashed(&[id.as_str(), &scope.to_string()])[..20]));
         let ask = Ask { run: run.clone(), at, trigger: RunTrigger::Webhook, requested_by: None };
-        let taken = requests::ask(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
-        Ok(match taken {
-            requests::Taken::Queued(asked) => {
-                let secs = asked.due_at.duration_since(now).as_secs().max(0);
-                let reason = format!("reconcile of {scope} in about {secs} s; {} requests coalesced", asked.stands_for);
+        let enqueued = requests::ask(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
+        Ok(match enqueued {
+            requests::Taken::Queued(pending) => {
+                let secs = pending.due_at.duration_since(now).as_secs().max(0);
+                let reason =
+                    format!("reconcile of {scope} in about {secs} s; {} requests coalesced", pending.stands_for);
                 Taken { run: Some(run), ..Taken::said(Status::Applied, reason) }
             }
             requests::Taken::Known(_) => Taken::said(Status::Duplicate, format!("{id} was already received")),
@@ -243,13 +244,13 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         &self,
         repo: &RepoName,
         news: &News,
-        hearers: Vec<Hearer>,
+        recipients: Vec<Hearer>,
         now: Timestamp,
     ) -> Result<Vec<One>, IntakeError> {
-        let waits = self.waits(repo, hearers.len(), now).await?;
+        let waits = self.waits(repo, recipients.len(), now).await?;
         let mut each = Vec::new();
         let mut later: Vec<(Fact, Duration, &str)> = Vec::new();
-        for (Hearer { pr, record }, wait) in hearers.into_iter().zip(waits) {
+        for (Hearer { pr, record }, wait) in recipients.into_iter().zip(waits) {
             let fact = news.fact(pr.clone());
             if let Some((wait, why)) = wait {
                 later.push((fact, wait, why));
@@ -258,7 +259,7 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             match apply_fact(&self.engine, &self.repos, record, &fact, now).await {
                 Ok(applied) => each.push(applied_to(pr, &applied)),
                 Err(EngineError::Contended { .. }) => {
-                    later.push((fact, SHORT_WAIT, "write conflict"));
+                    later.push((fact, SHORT_DELAY, "write conflict"));
                 }
                 Err(error @ EngineError::Store(_)) => return Err(error.into()),
             }
@@ -288,8 +289,8 @@ impl<S: Store, O: Outlets> Intake<S, O> {
                 let place = before + n as u64;
                 if place >= limit {
                     Some((wait(place, limit, into_minute), "webhook limit per minute of this repository"))
-                } else if n >= MOST_AT_ONCE {
-                    Some((SHORT_WAIT, "too many pull requests in one delivery"))
+                } else if n >= MAX_IMMEDIATE {
+                    Some((SHORT_DELAY, "too many pull requests in one delivery"))
                 } else {
                     None
                 }
@@ -303,25 +304,25 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             return Ok(Vec::new());
         }
         let mut each = VecDeque::new();
-        let mut parcels = Vec::new();
+        let mut messages = Vec::new();
         for (fact, delay, why) in facts {
             let reason = format!("{why}: deferred for about {} s", delay.as_secs());
             each.push_back(one(fact.pr.clone(), Status::Throttled, reason));
             let id = format!("fact:{}#{}", fact.pr, fact.id);
             let message = Message::Fact(Box::new(fact));
-            parcels.push(Parcel { id, what: Content::Queue { message, repo: repo.clone(), delay } });
+            messages.push(Parcel { id, what: Content::Queue { message, repo: repo.clone(), delay } });
         }
-        self.send(&parcels).await?;
+        self.send(&messages).await?;
         Ok(each.into())
     }
 
     /// Sends all messages or fails; a redelivered webhook produces the same message ids.
-    async fn send(&self, parcels: &[Parcel]) -> Result<(), Undelivered> {
-        let answers = self.engine.outlets().send(parcels).await;
-        if answers.len() < parcels.len() {
+    async fn send(&self, messages: &[Parcel]) -> Result<(), Undelivered> {
+        let results = self.engine.outlets().send(messages).await;
+        if results.len() < messages.len() {
             return Err(Undelivered("missing a result for some messages".to_owned()));
         }
-        answers.into_iter().collect()
+        results.into_iter().collect()
     }
 }
 
@@ -334,7 +335,7 @@ fn wait(place: u64, limit: u64, into_minute: u64) -> Duration {
     let window = WINDOW_SECS.unsigned_abs();
     let minutes_later = place / limit;
     let into_that_minute = (place % limit) * window / limit;
-    let secs = (minutes_later * window + into_that_minute).saturating_sub(into_minute).clamp(1, LONGEST_WAIT_SECS);
+    let secs = (minutes_later * window + into_that_minute).saturating_sub(into_minute).clamp(1, MAX_DELAY_SECS);
     Duration::from_secs(secs)
 }
 
@@ -357,9 +358,9 @@ fn applied_to(pr: PrId, applied: &Applied) -> One {
     }
 }
 
-fn sum_up(each: Vec<One>, nobody: Option<String>) -> Taken {
+fn sum_up(each: Vec<One>, no_recipient: Option<String>) -> Taken {
     let Some(most_important) = each.iter().map(|one| one.status).max() else {
-        let reason = nobody.unwrap_or_else(|| "nothing to do".to_owned());
+        let reason = no_recipient.unwrap_or_else(|| "nothing to do".to_owned());
         return Taken::said(Status::Ignored, reason);
     };
     let reason = match each.as_slice() {

@@ -55,16 +55,16 @@ impl Problem {
         let body = json!({
             "type": "about:blank", "title": title, "status": self.status.as_u16(), "code": self.code, "detail": self.detail
         });
-        answer(self.status, "application/problem+json", body.to_string())
+        build(self.status, "application/problem+json", body.to_string())
     }
 }
 
-pub(crate) fn taken(taken: &Taken) -> Response<String> {
-    let body = json!({"status": taken.status.name(), "reason": taken.reason});
-    answer(StatusCode::OK, "application/json", body.to_string())
+pub(crate) fn taken(result: &Taken) -> Response<String> {
+    let body = json!({"status": result.status.name(), "reason": result.reason});
+    build(StatusCode::OK, "application/json", body.to_string())
 }
 
-fn answer(status: StatusCode, content_type: &'static str, body: String) -> Response<String> {
+fn build(status: StatusCode, content_type: &'static str, body: String) -> Response<String> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));

@@ -24,8 +24,8 @@ fn lease_key(name: &str) -> Key {
     Key::state(format!("LEASE#{name}"))
 }
 
-fn slot_keys(whose: &str, slots: u32) -> Vec<Key> {
-    (0..slots).map(|n| Key::state(format!("SLOT#{whose}#{n}"))).collect()
+fn slot_keys(name: &str, slots: u32) -> Vec<Key> {
+    (0..slots).map(|n| Key::state(format!("SLOT#{name}#{n}"))).collect()
 }
 
 /// An expiry time as a `ttl`, rounded up.
@@ -180,7 +180,7 @@ pub fn hold_off_write(name: &str, until: Timestamp) -> Write {
 
 /// Retention of the row after `unpause`: longer than API requests are recognised as duplicates, so that a late repeat finds it.
 const UNPAUSED_FOR: SignedDuration = SignedDuration::from_hours(25);
-const SAID_AT: &str = "said_at";
+const REQUESTED_AT: &str = "said_at";
 
 fn pause_key() -> Key {
     Key::state("PAUSE")
@@ -199,29 +199,33 @@ pub async fn paused<S: Store>(store: &S, now: Timestamp) -> Result<Option<String
 pub async fn pause<S: Store>(
     store: &S,
     by: &str,
-    said_at: Timestamp,
+    requested_at: Timestamp,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
-    switch(store, Some(by), said_at, now).await
+    switch(store, Some(by), requested_at, now).await
 }
 
 /// Ends the pause, unless a newer request paused Suture again. Returns who has paused it now.
-pub async fn unpause<S: Store>(store: &S, said_at: Timestamp, now: Timestamp) -> Result<Option<String>, StoreError> {
-    switch(store, None, said_at, now).await
+pub async fn unpause<S: Store>(
+    store: &S,
+    requested_at: Timestamp,
+    now: Timestamp,
+) -> Result<Option<String>, StoreError> {
+    switch(store, None, requested_at, now).await
 }
 
 /// The newest request wins, by the time of the request and not of its arrival.
 async fn switch<S: Store>(
     store: &S,
     by: Option<&str>,
-    said_at: Timestamp,
+    requested_at: Timestamp,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
-    let mut conflicts = Conflicts::new(said_at);
+    let mut conflicts = Conflicts::new(requested_at);
     loop {
         let row = store.get(&pause_key(), now).await?;
-        let last = row.as_ref().and_then(|row| number_of(row, SAID_AT));
-        if let Some(row) = row.as_ref().filter(|_| last > Some(said_at.as_millisecond())) {
+        let last = row.as_ref().and_then(|row| number_of(row, REQUESTED_AT));
+        if let Some(row) = row.as_ref().filter(|_| last > Some(requested_at.as_millisecond())) {
             return Ok(who_paused(row));
         }
         let version = row.as_ref().and_then(|row| number_of(row, VERSION)).and_then(|it| u64::try_from(it).ok());
@@ -231,7 +235,7 @@ async fn switch<S: Store>(
         };
         let mut item = Item::default();
         item.inner_mut().insert(VERSION.to_owned(), number(version.unwrap_or(0) + 1));
-        item.inner_mut().insert(SAID_AT.to_owned(), number(said_at.as_millisecond()));
+        item.inner_mut().insert(REQUESTED_AT.to_owned(), number(requested_at.as_millisecond()));
         item.inner_mut().insert(name.to_owned(), value);
         // Rows written by older builds have no version; `unpause` must work on them too.
         let only_if = match (&row, version) {

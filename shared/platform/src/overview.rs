@@ -20,11 +20,11 @@ use crate::rows::{self, Listed};
 use crate::store::{Store, StoreError};
 
 /// Most entries counted per repository.
-const MOST_ENTRIES: usize = 50_000;
+const MAX_ENTRIES: usize = 50_000;
 /// Repositories read concurrently.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 /// Most records read of each kind, possibly stale and needing a user: the longest waiting ones.
-const MOST_RECORDS: usize = 500;
+const MAX_RECORDS: usize = 500;
 /// Most events read per partition of a day.
 pub const MOST_A_DAY: u32 = 5_000;
 
@@ -110,14 +110,14 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     let repos = lookup::repos(store, now).await?;
     let names: Vec<&RepoName> = repos.iter().collect();
     let mut listed = Vec::new();
-    for group in names.chunks(AT_ONCE) {
+    for group in names.chunks(CONCURRENCY) {
         let lists =
-            try_join_all(group.iter().map(|repo| lookup::all_pull_requests(store, repo, MOST_ENTRIES, now))).await?;
+            try_join_all(group.iter().map(|repo| lookup::all_pull_requests(store, repo, MAX_ENTRIES, now))).await?;
         listed.extend(lists.into_iter().flatten());
     }
     let longest = |mut entries: Vec<&Listed>| {
         entries.sort_by_key(|entry| entry.since);
-        entries.into_iter().take(MOST_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
+        entries.into_iter().take(MAX_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
     };
     let late: Vec<&Listed> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
     let late_ids: BTreeSet<PrId> = late.iter().map(|entry| entry.pr.clone()).collect();

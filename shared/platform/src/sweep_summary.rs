@@ -13,7 +13,7 @@ use crate::store::Spending;
 use crate::telemetry::Line;
 
 /// Longest list in a summary, to keep run records small.
-const MOST_LISTED: usize = 50;
+const MAX_LISTED: usize = 50;
 
 domain::named! {
     /// Why a pull request was skipped.
@@ -141,24 +141,24 @@ impl Summary {
     /// Counts pull requests above the sweep's limit, and lists as many as fit.
     pub fn leave_out(&mut self, prs: &[PrId]) {
         self.left += u32::try_from(prs.len()).unwrap_or(u32::MAX);
-        let room = MOST_LISTED.saturating_sub(self.left_out.len());
+        let room = MAX_LISTED.saturating_sub(self.left_out.len());
         self.left_out.extend(prs.iter().take(room).map(PrId::to_string));
     }
 
     pub fn list_stale(&mut self, pr: String) {
-        if self.stale.len() < MOST_LISTED {
+        if self.stale.len() < MAX_LISTED {
             self.stale.push(pr);
         }
     }
 
     pub fn plan(&mut self, plan: Plan) {
-        if self.plans.len() < MOST_LISTED {
+        if self.plans.len() < MAX_LISTED {
             self.plans.push(plan);
         }
     }
 
     pub fn fail(&mut self, stage: &str, error: &impl std::fmt::Display) {
-        if self.errors.len() < MOST_LISTED {
+        if self.errors.len() < MAX_LISTED {
             self.errors.push(format!("{stage}: {error}"));
         }
     }
@@ -291,7 +291,7 @@ mod tests {
             summary.list_stale(format!("acme/app#{n}"));
             summary.fail("a stage", &"it broke");
         }
-        assert_eq!((summary.stale.len(), summary.errors.len()), (MOST_LISTED, MOST_LISTED));
+        assert_eq!((summary.stale.len(), summary.errors.len()), (MAX_LISTED, MAX_LISTED));
     }
 
     #[test]

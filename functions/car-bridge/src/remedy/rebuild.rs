@@ -20,17 +20,17 @@ use platform::store::Store;
 const BUILD: &str = "build";
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub(crate) async fn rebuild(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
-        let via = hand.policy.rebuild.via;
+    pub(crate) async fn rebuild(&self, ctx: &mut InHand<'_>) -> Result<String, Stop> {
+        let via = ctx.policy.rebuild.via;
         match (via, &self.world.jenkins) {
             (RebuildVia::Comment, _) => {
-                self.say(hand, BUILD, &hand.policy.rebuild.comment).await?;
+                self.say(ctx, BUILD, &ctx.policy.rebuild.comment).await?;
                 Ok("requested the build by a comment".to_owned())
             }
-            (RebuildVia::GitHub, _) => self.rerun_on_github(hand).await,
+            (RebuildVia::GitHub, _) => self.rerun_on_github(ctx).await,
             (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan, Some(jenkins)) => {
                 let jenkins = jenkins.clone();
-                self.build_on_jenkins(hand, &jenkins, via).await
+                self.build_on_jenkins(ctx, &jenkins, via).await
             }
             (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan, None) => Err(Stop::Fail(
                 "Jenkins is not configured: set SUTURE_JENKINS_URL, or change `rebuild.via`".to_owned(),
@@ -39,43 +39,38 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    async fn build_on_jenkins(
-        &self,
-        hand: &mut InHand<'_>,
-        jenkins: &Jenkins,
-        via: RebuildVia,
-    ) -> Result<String, Stop> {
-        if hand.done(BUILD).is_some() {
+    async fn build_on_jenkins(&self, ctx: &mut InHand<'_>, jenkins: &Jenkins, via: RebuildVia) -> Result<String, Stop> {
+        if ctx.done(BUILD).is_some() {
             return Ok("already triggered on Jenkins".to_owned());
         }
-        let job = job_of(hand.record, hand.policy);
-        let by_commit = !hand.policy.rebuild.sha_parameter.is_empty();
-        let commit = head_of(hand);
+        let job = job_of(ctx.record, ctx.policy);
+        let by_commit = !ctx.policy.rebuild.sha_parameter.is_empty();
+        let commit = head_of(ctx);
         let looking = |since| Looking { job: &job, commit: by_commit.then_some(&commit), since };
         // A build that started since the claim is this run's own: the message is a duplicate, or Jenkins' response was lost.
-        let found = self.or_build_failed(hand, jenkins.find(&looking(ours_since(&hand.run))).await).await?;
+        let found = self.or_build_failed(ctx, jenkins.find(&looking(ours_since(&ctx.run))).await).await?;
         if let Some(found) = found {
             let followed = match found {
                 Found::Queued(item) => Followed::Item(item.id, item.why),
                 Found::Build(build) => Followed::Build(build.build.number),
             };
-            self.follow(hand, followed).await?;
+            self.follow(ctx, followed).await?;
             return Ok("a build is running".to_owned());
         }
         let ours = looking(Timestamp::MIN);
-        let builds = self.or_build_failed(hand, jenkins.builds(&job).await).await?;
+        let builds = self.or_build_failed(ctx, jenkins.builds(&job).await).await?;
         let newest = builds.into_iter().find(|build| ours.is_of_commit(&build.revisions));
         if let Some(running) = newest.as_ref().filter(|build| build.building) {
-            if !stops_first(hand) {
+            if !stops_first(ctx) {
                 return Err(Stop::Drop(format!("build {} of this pull request is running", running.build.number)));
             }
-            self.or_build_failed(hand, jenkins.stop(&running.build).await).await?;
+            self.or_build_failed(ctx, jenkins.stop(&running.build).await).await?;
         }
         let sent = match (via, &newest) {
             (RebuildVia::Replay, Some(build)) => jenkins.replay(&build.build).await,
             (RebuildVia::Rescan, _) => rescan(jenkins, &job).await,
             (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Comment | RebuildVia::GitHub, _) if by_commit => {
-                let parameter = hand.policy.rebuild.sha_parameter.as_str();
+                let parameter = ctx.policy.rebuild.sha_parameter.as_str();
                 jenkins.build_with_parameters(&job, &[(parameter, commit.as_str())]).await
             }
             (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Comment | RebuildVia::GitHub, _) => {
@@ -86,21 +81,21 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Ok(queued) => (queued, format!("triggered {job} on Jenkins")),
             // Jenkins missed the opened pull request and has no job for it, so its folder is scanned.
             Err(CallError::Gone { .. }) if via != RebuildVia::Rescan => {
-                let queued = self.or_build_failed(hand, rescan(jenkins, &job).await).await?;
+                let queued = self.or_build_failed(ctx, rescan(jenkins, &job).await).await?;
                 (queued, format!("Jenkins scans for {job}"))
             }
-            Err(error) => return self.or_build_failed(hand, Err(error)).await,
+            Err(error) => return self.or_build_failed(ctx, Err(error)).await,
         };
         if let Some(item) = queued.item {
-            self.follow(hand, Followed::Item(item, None)).await?;
+            self.follow(ctx, Followed::Item(item, None)).await?;
         }
         Ok(what)
     }
 
     /// A build that Suture stopped, now or before a crash, looks aborted by a user and would escalate. So after stopping one, errors retry
     /// the message until the next build is triggered.
-    async fn or_build_failed<T>(&self, hand: &InHand<'_>, answer: Result<T, CallError>) -> Result<T, Stop> {
-        if stops_first(hand) || hand.run.resume_count > 0 {
+    async fn or_build_failed<T>(&self, ctx: &InHand<'_>, answer: Result<T, CallError>) -> Result<T, Stop> {
+        if stops_first(ctx) || ctx.run.resume_count > 0 {
             self.or_interrupt(answer).await
         } else {
             self.or_stop(answer).await
@@ -108,23 +103,23 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Stores the queue item or build number, and when a sweep should poll it.
-    async fn follow(&self, hand: &mut InHand<'_>, followed: Followed) -> Result<(), Stop> {
+    async fn follow(&self, ctx: &mut InHand<'_>, followed: Followed) -> Result<(), Stop> {
         let now = self.now();
         let again = match &followed {
             Followed::Item(..) => now.saturating_add(LOOK_AFTER).ok(),
             Followed::Build(_) => None,
         };
         let done = step(BUILD, now).done(Some(followed.to_string()), now);
-        Ok(self.change(hand, |run| Ok(run.checkpoint(done)?.look_again(again, now))).await?)
+        Ok(self.change(ctx, |run| Ok(run.checkpoint(done)?.look_again(again, now))).await?)
     }
 
     /// Re-runs failed GitHub Actions jobs and re-requests failed check runs of other Apps. Running ones are left alone.
-    async fn rerun_on_github(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
-        let (repo, head) = (hand.pr().repo.clone(), head_of(hand));
+    async fn rerun_on_github(&self, ctx: &mut InHand<'_>) -> Result<String, Stop> {
+        let (repo, head) = (ctx.pr().repo.clone(), head_of(ctx));
         let github = &self.world.github;
         let workflows = self.or_stop(github.workflow_runs(&repo, &head).await).await?;
         // A re-run that started since the claim is this run's own: an earlier worker died, or GitHub's response was lost.
-        let since = hand.run.created_at;
+        let since = ctx.run.created_at;
         let ours = |run: &WorkflowRun| run.run_attempt > 1 && run.run_started_at.is_some_and(|at| at >= since);
         if let Some(running) = workflows.iter().find(|run| run.conclusion.is_none() && !ours(run)) {
             return Err(Stop::Drop(format!("workflow run {} of this commit is running", running.id)));
@@ -145,7 +140,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         if asked > 0 {
             return Ok(format!("re-requested {asked} checks on GitHub"));
         }
-        if hand.run.resume_count > 0 && others().any(|run| run.conclusion.is_none()) {
+        if ctx.run.resume_count > 0 && others().any(|run| run.conclusion.is_none()) {
             return Ok("checks are already running on GitHub".to_owned());
         }
         let why = "GitHub has no failed check that Suture may re-run: change `rebuild.via`";
@@ -166,8 +161,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 const ACTIONS: &str = "github-actions";
 
 /// Whether the running build hangs and must be stopped first.
-fn stops_first(hand: &InHand<'_>) -> bool {
-    hand.command.args.as_deref() == Some(CommandMessage::STOP_FIRST)
+fn stops_first(ctx: &InHand<'_>) -> bool {
+    ctx.command.args.as_deref() == Some(CommandMessage::STOP_FIRST)
 }
 
 /// Builds that started after this time are this run's own. A resumed run allows for clock skew, because the claim has the sweep's time
@@ -185,8 +180,8 @@ async fn rescan(jenkins: &Jenkins, job: &Job) -> Result<Queued, CallError> {
     jenkins.rescan(&folder).await.map(|()| Queued { item: None })
 }
 
-fn head_of(hand: &InHand<'_>) -> Sha {
-    hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone())
+fn head_of(ctx: &InHand<'_>) -> Sha {
+    ctx.run.head_sha.clone().unwrap_or_else(|| ctx.record.head_sha.clone())
 }
 
 /// Whether a check or workflow failed. A running one has no conclusion.

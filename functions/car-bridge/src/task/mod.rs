@@ -16,7 +16,7 @@ use platform::outlets::{Content, Outlets, Parcel};
 use platform::store::Store;
 
 /// SQS cannot delay a message for longer.
-const LONGEST_DELAY_SECS: u64 = 900;
+const MAX_DELAY_SECS: u64 = 900;
 const RATE_LIMITED: &str = "GitHub rate limit";
 /// The message group of tasks that belong to no repository.
 const NO_REPO_GROUP: &str = "suture/errands";
@@ -58,7 +58,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     /// A task has no due date in the table, so a copy is queued with a delay before this message is acknowledged.
     pub(crate) async fn put_off(&self, id: &str, chore: &Chore, until: Timestamp, why: &str) -> Result<Handled, Again> {
-        let secs = until.duration_since(self.now()).as_secs().max(1).unsigned_abs().min(LONGEST_DELAY_SECS);
+        let secs = until.duration_since(self.now()).as_secs().max(1).unsigned_abs().min(MAX_DELAY_SECS);
         let Some(repo) = chore.repo().cloned().or_else(|| NO_REPO_GROUP.parse().ok()) else {
             return Ok(Handled::Failed("the task has no repository".to_owned()));
         };

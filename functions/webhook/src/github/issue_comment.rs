@@ -9,7 +9,7 @@ use super::payload::CommentEvent;
 use super::{NoFact, Reader, Told};
 
 /// Start of the hidden marker line in Suture's own comments.
-const OWN_MARK: &str = "<!-- suture";
+const OWN_MARKER: &str = "<!-- suture";
 
 pub(super) fn read(reader: &Reader<'_>, event: &CommentEvent<'_>) -> Result<Told, NoFact> {
     match event.action.text() {
@@ -51,7 +51,7 @@ pub(super) struct Said<'a> {
 
 /// The commands in the text, in order; or why there are none.
 pub(super) fn orders(reader: &Reader<'_>, said: &Said<'_>) -> Result<Vec<CommandMessage>, NoFact> {
-    let marked = || said.body.lines().any(|line| line.starts_with(OWN_MARK));
+    let marked = || said.body.lines().any(|line| line.starts_with(OWN_MARKER));
     if reader.own.is_app(said.via_app) || reader.own.is_login(said.by) || marked() {
         return Err(NoFact::ignored("Suture's own comment"));
     }

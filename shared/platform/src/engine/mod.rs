@@ -28,9 +28,9 @@ use crate::store::{MOST_WRITES, OnlyIf, Refused, Store, StoreError, Write};
 /// Write conflicts are retried for this long; then the caller defers the fact to the queue.
 const RETRY_FOR: Duration = Duration::from_secs(5);
 /// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// Time limit for publishing. It must end before the response, because Lambda then freezes the process; the rest stays in the outbox.
-const DELIVER_FOR: Duration = Duration::from_secs(2);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of applying a fact.
 #[derive(Debug, Clone, PartialEq)]
@@ -285,7 +285,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
             return 0;
         }
         let parcels: Vec<Parcel> = effects.iter().map(|effect| Parcel::of(pr, effect)).collect();
-        let Ok(answers) = timeout(DELIVER_FOR, self.outlets.send(&parcels)).await else {
+        let Ok(answers) = timeout(PUBLISH_TIMEOUT, self.outlets.send(&parcels)).await else {
             warn!(%pr, effects = effects.len(), "publishing timed out; left in outbox");
             return effects.len();
         };
@@ -315,7 +315,7 @@ fn answer(decision: Decision, runs: &[RunWrite], undelivered: usize) -> Applied 
 
 /// Full jitter, deterministic per fact and attempt, so that conflicting writers get different pauses.
 fn pause(fact: &Fact, tries: u32) -> Duration {
-    let longest = LONGEST_PAUSE.as_millis() as u64;
+    let longest = MAX_PAUSE.as_millis() as u64;
     let window = (longest / 10).saturating_mul(1 << tries.min(10)).min(longest);
     Duration::from_millis(seed_of(fact.id.as_str(), tries) % window.max(1))
 }

@@ -13,7 +13,7 @@ use crate::rows;
 use crate::store::Store;
 
 /// The version of a new record.
-const FIRST: u64 = 1;
+const FIRST_VERSION: u64 = 1;
 
 /// The repositories that this process has registered.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl RepoRegistry {
 
     /// Registers the repository of a new pull request.
     pub async fn register_new<S: Store>(&self, store: &S, applied: &Applied, now: Timestamp) {
-        if let Some(record) = applied.record.as_ref().filter(|record| record.version == FIRST) {
+        if let Some(record) = applied.record.as_ref().filter(|record| record.version == FIRST_VERSION) {
             self.register(store, &record.id.repo, now).await;
         }
     }

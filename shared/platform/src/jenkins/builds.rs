@@ -11,7 +11,7 @@ use super::{CallError, Jenkins};
 use crate::http::TakeAtMost;
 
 /// Most builds read per job; older ones do not matter.
-const MOST_BUILDS: usize = 30;
+const MAX_BUILDS: usize = 30;
 const BUILD_FIELDS: &str = "number,url,building,result,timestamp,duration,\
     actions[lastBuiltRevision[SHA1],parameters[name,value],foundFailureCauses[name,description]]";
 
@@ -219,7 +219,7 @@ impl Jenkins {
             #[serde(default)]
             builds: Vec<RawBuild>,
         }
-        let path = format!("{}/api/json?tree=builds[{BUILD_FIELDS}]{{0,{MOST_BUILDS}}}", job.path());
+        let path = format!("{}/api/json?tree=builds[{BUILD_FIELDS}]{{0,{MAX_BUILDS}}}", job.path());
         let path = path.replace('{', "%7B").replace('}', "%7D");
         let found = there(self.read_json::<Builds>(&path).await)?;
         let mut builds: Vec<BuildState> =

@@ -11,7 +11,7 @@ use super::{Content, Outlets, Parcel, Undelivered};
 /// The batch limit of SQS and EventBridge.
 const BATCH: usize = 10;
 /// SQS' limit for a delay, in seconds.
-const LONGEST_DELAY: u64 = 900;
+const MAX_DELAY_SECS: u64 = 900;
 
 #[derive(Debug, Clone)]
 pub struct Addresses {
@@ -106,7 +106,7 @@ impl Outlets for AwsOutlets {
         for (at, parcel) in parcels.iter().enumerate() {
             match &parcel.what {
                 Content::Queue { message, repo, delay } => {
-                    let delay = i32::try_from(delay.as_secs().min(LONGEST_DELAY)).unwrap_or(0);
+                    let delay = i32::try_from(delay.as_secs().min(MAX_DELAY_SECS)).unwrap_or(0);
                     let entry = message.to_json().map_err(|error| Undelivered(error.to_string())).and_then(|body| {
                         let entry = SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(body);
                         // On a standard queue a message group does not order messages; it makes repositories share the queue fairly.

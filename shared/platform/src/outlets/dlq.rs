@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::message::Message;
 
 /// Length of an excerpt, in characters.
-const EXCERPT: usize = 300;
+const EXCERPT_CHARS: usize = 300;
 
 /// A message in the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Dead {
     }
 
     pub fn excerpt(&self) -> String {
-        cut(&self.body, EXCERPT)
+        cut(&self.body, EXCERPT_CHARS)
     }
 }
 
@@ -161,6 +161,6 @@ mod tests {
             Dlq::None.look().await.unwrap_err().to_string(),
             "no dead-letter queue is configured: set SUTURE_DLQ_URL"
         );
-        assert_eq!(dead("m", &"x".repeat(999)).excerpt().chars().count(), EXCERPT);
+        assert_eq!(dead("m", &"x".repeat(999)).excerpt().chars().count(), EXCERPT_CHARS);
     }
 }

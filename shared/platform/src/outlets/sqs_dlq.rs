@@ -13,13 +13,13 @@ use super::dlq::{Dead, DlqError, Dump};
 /// SQS' limit for one receive call.
 const BATCH: i32 = 10;
 /// Most receive calls for a listing; each returns an arbitrary part of the queue.
-const LOOKS: usize = 6;
+const MAX_RECEIVES: usize = 6;
 /// Most messages per redrive; larger queues need several.
-const MOST_MOVED: usize = 500;
+const MAX_REDRIVEN: usize = 500;
 /// Time limit of a redrive; the admin function times out after 30 seconds.
-const MOVE_FOR: Duration = Duration::from_secs(15);
+const REDRIVE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Visibility timeout of messages that are being redriven, in seconds.
-const HELD_SECS: i32 = 30;
+const VISIBILITY_TIMEOUT_SECS: i32 = 30;
 
 /// A dead-letter queue on SQS, and the queue its messages came from.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ impl SqsDlq {
 
     pub(super) async fn look(&self) -> Result<Dump, DlqError> {
         let mut found: BTreeMap<String, Dead> = BTreeMap::new();
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_RECEIVES {
             let before = found.len();
             // A visibility timeout of 0 leaves the message available to others.
             let batch = self.receive(0).await?;
@@ -72,10 +72,10 @@ impl SqsDlq {
     }
 
     pub(super) async fn redrive(&self) -> Result<u64, DlqError> {
-        let give_up_at = Instant::now() + MOVE_FOR;
+        let give_up_at = Instant::now() + REDRIVE_TIMEOUT;
         let mut moved = 0;
-        while moved < MOST_MOVED && Instant::now() < give_up_at {
-            let batch = self.receive(HELD_SECS).await?;
+        while moved < MAX_REDRIVEN && Instant::now() < give_up_at {
+            let batch = self.receive(VISIBILITY_TIMEOUT_SECS).await?;
             if batch.is_empty() {
                 break;
             }

@@ -25,9 +25,9 @@ use super::{
 };
 
 /// DynamoDB's limit for one BatchGetItem.
-const MOST_READS: usize = 100;
+const MAX_READS: usize = 100;
 /// Attempts to read the unprocessed keys of a batch.
-const BATCH_TRIES: u32 = 5;
+const BATCH_ATTEMPTS: u32 = 5;
 /// The first pause between attempts; it doubles.
 const BATCH_PAUSE: Duration = Duration::from_millis(50);
 
@@ -133,7 +133,7 @@ impl DynamoStore {
             }
         }
         let mut found = Vec::new();
-        for attempt in 0..BATCH_TRIES {
+        for attempt in 0..BATCH_ATTEMPTS {
             let request = self.client.batch_get_item().set_request_items(Some(wanted));
             let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
             self.spent.request(0, 0);
@@ -171,7 +171,7 @@ impl Store for DynamoStore {
         distinct.sort_unstable();
         distinct.dedup();
         let mut found = Vec::with_capacity(distinct.len());
-        for keys in distinct.chunks(MOST_READS) {
+        for keys in distinct.chunks(MAX_READS) {
             found.extend(self.batch(keys, now).await?);
         }
         Ok(found)
