@@ -173,7 +173,7 @@ pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Ti
 
 /// The write of a rate limit, to be combined with other writes.
 pub fn hold_off_write(name: &str, until: Timestamp) -> Write {
-    let mut item = held("all", until);
+    let mut item = held("everybody", until);
     item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));
     Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }
 }

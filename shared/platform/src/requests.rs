@@ -227,7 +227,7 @@ pub async fn cancel<S: Store>(
             Cancel::NotHere => return Ok(()),
         };
         let mut writes = vec![put(&removed, Some(request.version), now)?];
-        writes.extend(cancelled(store, policies, run, format!("cancelled by {by}"), now).await?);
+        writes.extend(cancelled(store, policies, run, format!("{by} cancelled it"), now).await?);
         if written(store, writes, now).await? {
             return Ok(());
         }
