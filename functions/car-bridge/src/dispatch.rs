@@ -57,7 +57,7 @@ pub enum Again {
     #[error(transparent)]
     Call(#[from] CallError),
     /// Publishing to the bus or the queue failed.
-    #[error("cannot publish: {0}")]
+    #[error("{0}")]
     Bus(String),
 }
 

@@ -107,7 +107,7 @@ pub enum IntakeError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("cannot send to the command queue: {0}")]
+    #[error("command queue: {0}")]
     Queue(#[from] Undelivered),
 }
 

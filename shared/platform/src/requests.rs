@@ -1,5 +1,5 @@
 //! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-9): enqueue, start, complete, cancel. A request is a row with a due date, so there is no
-//! second queue. The rules are in `domain::request`; this module stores the request together with its run, and counts the daily limits.
+//! second queue. The rules are in `domain::reconcile_request`; this module stores the request together with its run, and counts the daily limits.
 
 use domain::comment::sweep as words;
 use domain::id::RunId;
@@ -99,9 +99,9 @@ pub async fn over_limit<S: Store>(
 ) -> Result<Option<String>, StoreError> {
     let Some(repo) = scope.repo() else { return Ok(None) };
     let (of_repo, of_org) = (settings_of(policies, scope).per_repo_per_day, policies.base().triggers.per_org_per_day);
-    for (owner, limit) in [(repo.as_str(), of_repo), (repo.owner(), of_org)] {
-        if guards::count_in(store, &format!("requests#{owner}"), DAY, now).await? > i64::from(limit) {
-            return Ok(Some(words::too_many_requests(owner, limit)));
+    for (name, limit) in [(repo.as_str(), of_repo), (repo.owner(), of_org)] {
+        if guards::count_in(store, &format!("requests#{name}"), DAY, now).await? > i64::from(limit) {
+            return Ok(Some(words::too_many_requests(name, limit)));
         }
     }
     Ok(None)

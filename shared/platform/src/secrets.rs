@@ -1,5 +1,5 @@
 //! Secrets in AWS Secrets Manager. An environment variable may hold `secret:NAME#field` instead of the secret itself: a field of a JSON
-//! secret. [`Vault`] is the environment with these references resolved. It reads the secrets at startup, every five minutes, and after
+//! secret. `SecretEnv` is the environment with these references resolved. It reads the secrets at startup, every five minutes, and after
 //! a failed authentication, which is the first sign of a rotation.
 
 use std::collections::{BTreeMap, BTreeSet};

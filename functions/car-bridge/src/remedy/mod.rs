@@ -81,7 +81,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    /// Like [`Self::stopped`] for a call between two steps: a transient error retries the message, and the run resumes at this step.
+    /// The same for a call between two steps: a transient error retries the message, and the run resumes at this step.
     pub(crate) async fn interrupted(&self, error: CallError) -> Stop {
         if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
     }

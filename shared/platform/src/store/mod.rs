@@ -1,5 +1,5 @@
 //! The store interface on two tables: read a row, write rows in a transaction, count, query an index. All persistence is built on it, so
-//! that it works the same on DynamoDB and on the in-memory store of the simulation. The item layout is in `rows`.
+//! that it works the same on DynamoDB and on the in-memory store of the simulation. The item layout is in `schema`.
 
 pub mod dynamo;
 pub mod memory;
@@ -364,9 +364,9 @@ impl Spent {
 pub const TTL: &str = "ttl";
 /// The sort key attribute of the events table.
 const EVENTS_SORT: &str = "sk";
-/// The attribute that `OnlyIf::Version` compares.
+/// The attribute that `Condition::Version` compares.
 pub const VERSION: &str = "version";
-/// The attribute that `OnlyIf::FreeFor` and `OnlyIf::HeldBy` compare.
+/// The attribute that `Condition::FreeFor` and `Condition::HeldBy` compare.
 pub const HOLDER: &str = "holder";
 /// The attribute that `Store::count` increments.
 pub const COUNT: &str = "count";
