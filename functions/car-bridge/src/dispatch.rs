@@ -107,7 +107,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Message::Fact(fact) => Box::pin(self.heard(&fact)).await,
             Message::Command(command) if command.source.is_human() => Box::pin(self.asked(id, &command)).await,
             Message::Command(command) => Box::pin(self.carry_out(id, &command)).await,
-            Message::Chore(chore) => Box::pin(self.chore(id, &chore)).await,
+            Message::Chore(task) => Box::pin(self.chore(id, &task)).await,
         }
     }
 

@@ -87,18 +87,18 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             RunKind::Abandon => "comment",
             RunKind::Sweep => return Ok(Handled::Nothing("sweeps are executed by the reconciler".to_owned())),
         };
-        let taken = match self.take(run, holder, first).await? {
+        let leased = match self.take(run, holder, first).await? {
             Ok(run) => run,
             Err(why) => return Ok(Handled::Waits(why)),
         };
-        let kind = taken.kind;
-        let mut ctx = InHand { run: taken, record: &record, policy, command };
-        let ended = match kind {
+        let kind = leased.kind;
+        let mut ctx = InHand { run: leased, record: &record, policy, command };
+        let result = match kind {
             RunKind::Remedy(strategy) => Box::pin(self.remedy(&mut ctx, strategy)).await,
             RunKind::Abandon => Box::pin(self.abandon(&mut ctx)).await,
             RunKind::Sweep => Ok(String::new()),
         };
-        self.ended(&ctx, ended).await
+        self.ended(&ctx, result).await
     }
 
     /// The admission checks, cheapest first.
@@ -188,7 +188,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let until = saturating_after(now, AT_WORK);
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::System, now);
-        let taken = match run.state {
+        let leased = match run.state {
             // Without a checkpoint no step was executed, because the first checkpoint is written with the lease.
             RunState::Running if run.is_orphaned(now) && !run.steps.is_empty() => {
                 run.resume(holder, now, until).map(|(run, _)| run)
@@ -203,9 +203,9 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 run.take_lease(holder, now, until).and_then(|run| run.advance(RunState::Running, context))
             }
         };
-        let taken =
-            taken.and_then(|run| if run.step(first).is_some() { Ok(run) } else { run.checkpoint(step(first, now)) });
-        match taken {
+        let leased =
+            leased.and_then(|run| if run.step(first).is_some() { Ok(run) } else { run.checkpoint(step(first, now)) });
+        match leased {
             Ok(run) if written(self.engine.store(), vec![self.put(&run, loaded)?], now).await? => Ok(Ok(run)),
             Ok(_) => Ok(Err("another worker acquired the lease".to_owned())),
             Err(error) => Ok(Err(error.to_string())),
@@ -256,10 +256,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Reports the result to the engine and the breaker, and releases the build slot if nothing was started.
-    async fn ended(&self, ctx: &InHand<'_>, ended: Result<String, Stop>) -> Result<Handled, Again> {
+    async fn ended(&self, ctx: &InHand<'_>, result: Result<String, Stop>) -> Result<Handled, Again> {
         let (pr, run) = (ctx.pr().clone(), &ctx.run);
         let human = is_human(run);
-        match ended {
+        match result {
             Ok(what) => {
                 self.accepted(&pr, run, human).await?;
                 info!(%pr, run = %run.id, result = what, "run executed");
@@ -275,8 +275,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             }
             Err(Stop::Fail(error, failure)) => {
                 self.free_slot(ctx).await?;
-                let news = RemedyNews::Failed { error: error.clone(), failure };
-                self.news(&pr, run, "failed", news).await?;
+                let update = RemedyNews::Failed { error: error.clone(), failure };
+                self.news(&pr, run, "failed", update).await?;
                 self.count(run, human, Ended::Failed, ProbeOutcome::Failed).await?;
                 Ok(Handled::Failed(error))
             }
@@ -345,11 +345,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let loaded = run.version;
         let context = || TransitionContext::new(Initiator::Policy, now).because("policy.approval_required");
         let until = saturating_after(now, AT_WORK);
-        let asked = run
+        let awaiting = run
             .take_lease(holder, now, until)
             .and_then(|run| run.advance(RunState::Running, context()))
             .and_then(|run| run.advance(RunState::AwaitingApproval, context()));
-        match asked {
+        match awaiting {
             Ok(run) if self.write_first(&run, loaded).await? => {
                 Ok(Handled::Waits(format!("run {} awaits approval: `/approve`", run.id)))
             }

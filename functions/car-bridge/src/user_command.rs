@@ -30,7 +30,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     pub(crate) async fn asked(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
         let pr = command.pr();
         let permission = self.permission(command).await?;
-        let asked = Commanded {
+        let request = Commanded {
             command: command.command,
             source: command.source,
             by: command.requested_by.clone(),
@@ -39,7 +39,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             args: command.args.clone().unwrap_or_default(),
             comment: command.comment.clone(),
         };
-        let what = Happened::Commanded(Box::new(asked));
+        let what = Happened::Commanded(Box::new(request));
         let applied = self.tell(&pr, command.command_id.to_string(), command.timestamp, what).await?;
         match applied.outcome {
             Outcome::Refused => self.no(command, &applied.reason).await,
@@ -151,8 +151,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             return self.no(command, "Nothing is awaiting approval here.").await;
         };
         if let Some(message) = run.message() {
-            let parcel = Parcel::command(format!("{}#approved", run.id), message);
-            if let Err(error) = self.engine.outlets().send_one(parcel).await {
+            let outbound = Parcel::command(format!("{}#approved", run.id), message);
+            if let Err(error) = self.engine.outlets().send_one(outbound).await {
                 // The run's lease has expired, so the next sweep resumes it.
                 warn!(run = %run.id, %error, "cannot queue approved run; left to the next sweep");
             }

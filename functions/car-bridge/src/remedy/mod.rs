@@ -86,16 +86,16 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
     }
 
-    pub(crate) async fn or_stop<T>(&self, answer: Result<T, CallError>) -> Result<T, Stop> {
-        match answer {
-            Ok(answer) => Ok(answer),
+    pub(crate) async fn or_stop<T>(&self, result: Result<T, CallError>) -> Result<T, Stop> {
+        match result {
+            Ok(value) => Ok(value),
             Err(error) => Err(self.stopped(error).await),
         }
     }
 
-    pub(crate) async fn or_interrupt<T>(&self, answer: Result<T, CallError>) -> Result<T, Stop> {
-        match answer {
-            Ok(answer) => Ok(answer),
+    pub(crate) async fn or_interrupt<T>(&self, result: Result<T, CallError>) -> Result<T, Stop> {
+        match result {
+            Ok(value) => Ok(value),
             Err(error) => Err(self.interrupted(error).await),
         }
     }

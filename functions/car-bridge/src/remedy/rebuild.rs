@@ -94,11 +94,11 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     /// A build that Suture stopped, now or before a crash, looks aborted by a user and would escalate. So after stopping one, errors retry
     /// the message until the next build is triggered.
-    async fn or_build_failed<T>(&self, ctx: &InHand<'_>, answer: Result<T, CallError>) -> Result<T, Stop> {
+    async fn or_build_failed<T>(&self, ctx: &InHand<'_>, result: Result<T, CallError>) -> Result<T, Stop> {
         if stops_first(ctx) || ctx.run.resume_count > 0 {
-            self.or_interrupt(answer).await
+            self.or_interrupt(result).await
         } else {
-            self.or_stop(answer).await
+            self.or_stop(result).await
         }
     }
 
@@ -124,21 +124,21 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         if let Some(running) = workflows.iter().find(|run| run.conclusion.is_none() && !ours(run)) {
             return Err(Stop::Drop(format!("workflow run {} of this commit is running", running.id)));
         }
-        let mut asked = 0;
+        let mut rerun = 0;
         for run in &workflows {
             if ours(run) {
-                asked += 1;
+                rerun += 1;
             } else if has_failed(run.conclusion.as_deref()) {
-                asked += self.taken(github.rerun_failed_jobs(&repo, run.id).await).await?;
+                rerun += self.taken(github.rerun_failed_jobs(&repo, run.id).await).await?;
             }
         }
         let runs = self.or_stop(github.check_runs(&repo, &head).await).await?;
         let others = || runs.iter().filter(|run| run.app != ACTIONS && shown_on(&run.external_id).is_none());
         for run in others().filter(|run| has_failed(run.conclusion.as_deref())) {
-            asked += self.taken(github.rerequest_check_run(&repo, run.id).await).await?;
+            rerun += self.taken(github.rerequest_check_run(&repo, run.id).await).await?;
         }
-        if asked > 0 {
-            return Ok(format!("re-requested {asked} checks on GitHub"));
+        if rerun > 0 {
+            return Ok(format!("re-requested {rerun} checks on GitHub"));
         }
         if ctx.run.resume_count > 0 && others().any(|run| run.conclusion.is_none()) {
             return Ok("checks are already running on GitHub".to_owned());
@@ -148,8 +148,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// 1 if the re-run was accepted; 0 if the check is gone or Suture may not re-run it.
-    async fn taken(&self, answer: Result<(), CallError>) -> Result<u32, Stop> {
-        match answer {
+    async fn taken(&self, result: Result<(), CallError>) -> Result<u32, Stop> {
+        match result {
             Ok(()) => Ok(1),
             Err(CallError::Gone { .. } | CallError::Refused { .. }) => Ok(0),
             Err(error) => Err(self.stopped(error).await),

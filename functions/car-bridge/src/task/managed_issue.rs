@@ -32,7 +32,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     pub(crate) async fn issue_chore(
         &self,
         id: &str,
-        chore: &Chore,
+        task: &Chore,
         repo: &RepoName,
         issue: &OwnIssue,
     ) -> Result<Handled, Again> {
@@ -41,7 +41,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let until = now.saturating_add(AT_WORK).unwrap_or(now);
         let worker = self.worker(id);
         if let Lease::Taken { until, .. } = guards::take_lease(self.engine.store(), &name, &worker, until, now).await? {
-            return self.put_off(id, chore, until, "another worker holds the lease").await;
+            return self.put_off(id, task, until, "another worker holds the lease").await;
         }
         let done = self.write_issue(repo, issue).await;
         guards::give_lease(self.engine.store(), &name, &worker, self.now()).await?;

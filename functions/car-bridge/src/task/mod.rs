@@ -22,15 +22,15 @@ const RATE_LIMITED: &str = "GitHub rate limit";
 const NO_REPO_GROUP: &str = "suture/errands";
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub(crate) async fn chore(&self, id: &str, chore: &Chore) -> Result<Handled, Again> {
+    pub(crate) async fn chore(&self, id: &str, task: &Chore) -> Result<Handled, Again> {
         if let Some(until) = self.github_held_off().await? {
-            return self.put_off(id, chore, until, RATE_LIMITED).await;
+            return self.put_off(id, task, until, RATE_LIMITED).await;
         }
         let github = &self.world.github;
-        let done = match chore {
+        let done = match task {
             Chore::Redeliver { delivery } => {
-                let asked = github.redeliver(*delivery).await;
-                asked.map(|()| Handled::Done(format!("requested redelivery of {delivery}"))).map_err(Again::from)
+                let requested = github.redeliver(*delivery).await;
+                requested.map(|()| Handled::Done(format!("requested redelivery of {delivery}"))).map_err(Again::from)
             }
             Chore::React { repo, subject, reaction } => {
                 // No probe: GitHub ignores a duplicate reaction.
@@ -41,7 +41,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Chore::CheckRun { pr, head_sha, text, as_of } => {
                 self.show(&pr.repo, &CheckRun::of(pr, head_sha, text), *as_of).await
             }
-            Chore::Issue { repo, issue } => self.issue_chore(id, chore, repo, issue).await,
+            Chore::Issue { repo, issue } => self.issue_chore(id, task, repo, issue).await,
             Chore::AskForPull { repo, ask } => self.ask_for_pull(repo, ask).await,
             Chore::Tend { repo, tending } => self.tend(repo, tending).await,
         };
@@ -49,7 +49,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         match error.until() {
             Some(until) => {
                 self.note_limit(&error).await?;
-                self.put_off(id, chore, until, RATE_LIMITED).await
+                self.put_off(id, task, until, RATE_LIMITED).await
             }
             None if error.is_transient() => Err(error.into()),
             None => Ok(Handled::Failed(error.to_string())),
@@ -57,12 +57,12 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// A task has no due date in the table, so a copy is queued with a delay before this message is acknowledged.
-    pub(crate) async fn put_off(&self, id: &str, chore: &Chore, until: Timestamp, why: &str) -> Result<Handled, Again> {
+    pub(crate) async fn put_off(&self, id: &str, task: &Chore, until: Timestamp, why: &str) -> Result<Handled, Again> {
         let secs = until.duration_since(self.now()).as_secs().max(1).unsigned_abs().min(MAX_DELAY_SECS);
-        let Some(repo) = chore.repo().cloned().or_else(|| NO_REPO_GROUP.parse().ok()) else {
+        let Some(repo) = task.repo().cloned().or_else(|| NO_REPO_GROUP.parse().ok()) else {
             return Ok(Handled::Failed("the task has no repository".to_owned()));
         };
-        let message = Message::Chore(chore.clone());
+        let message = Message::Chore(task.clone());
         let what = Content::Queue { message, repo, delay: Duration::from_secs(secs) };
         let sent = self.engine.outlets().send_one(Parcel { id: format!("{id}-later"), what }).await;
         sent.map_err(|error| Again::Bus(error.to_string()))?;

@@ -284,14 +284,14 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         if effects.is_empty() {
             return 0;
         }
-        let parcels: Vec<Parcel> = effects.iter().map(|effect| Parcel::of(pr, effect)).collect();
-        let Ok(answers) = timeout(PUBLISH_TIMEOUT, self.outlets.send(&parcels)).await else {
+        let messages: Vec<Parcel> = effects.iter().map(|effect| Parcel::of(pr, effect)).collect();
+        let Ok(results) = timeout(PUBLISH_TIMEOUT, self.outlets.send(&messages)).await else {
             warn!(%pr, effects = effects.len(), "publishing timed out; left in outbox");
             return effects.len();
         };
         let mut deletes = Vec::new();
-        for (effect, answer) in effects.iter().zip(answers) {
-            match answer {
+        for (effect, result) in effects.iter().zip(results) {
+            match result {
                 Ok(()) => deletes.push(Write::Delete { key: rows::effect_key(&effect.id), only_if: OnlyIf::Always }),
                 Err(error) => warn!(%pr, effect = %effect.id, %error, "delivery failed; left in outbox"),
             }

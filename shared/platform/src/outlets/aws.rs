@@ -26,7 +26,7 @@ pub struct Addresses {
 pub struct AwsOutlets {
     queue: aws_sdk_sqs::Client,
     bus: aws_sdk_eventbridge::Client,
-    people: aws_sdk_sns::Client,
+    topic: aws_sdk_sns::Client,
     addresses: Addresses,
 }
 
@@ -37,19 +37,19 @@ impl AwsOutlets {
         Self {
             queue: aws_sdk_sqs::Client::new(config),
             bus: aws_sdk_eventbridge::Client::new(config),
-            people: aws_sdk_sns::Client::new(config),
+            topic: aws_sdk_sns::Client::new(config),
             addresses,
         }
     }
 
     async fn onto_the_queue(&self, entries: Vec<(usize, SendMessageBatchRequestEntry)>) -> Answers {
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for chunk in entries.chunks(BATCH) {
             let entries = chunk.iter().map(|(_, entry)| entry.clone()).collect();
             let request = self.queue.send_message_batch().queue_url(&self.addresses.queue_url);
             let sent = request.set_entries(Some(entries)).send().await;
-            answers.extend(chunk.iter().map(|(at, entry)| {
-                let answer = match &sent {
+            results.extend(chunk.iter().map(|(at, entry)| {
+                let result = match &sent {
                     Err(error) => Err(Undelivered(format!("SQS: {}", DisplayErrorContext(error)))),
                     Ok(sent) if sent.successful().iter().any(|taken| taken.id() == entry.id()) => Ok(()),
                     Ok(sent) => {
@@ -58,19 +58,19 @@ impl AwsOutlets {
                         Err(Undelivered(format!("SQS: {why}")))
                     }
                 };
-                (*at, answer)
+                (*at, result)
             }));
         }
-        answers
+        results
     }
 
     async fn onto_the_bus(&self, entries: Vec<(usize, PutEventsRequestEntry)>) -> Answers {
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for chunk in entries.chunks(BATCH) {
             let events = chunk.iter().map(|(_, entry)| entry.clone()).collect();
             let sent = self.bus.put_events().set_entries(Some(events)).send().await;
-            answers.extend(chunk.iter().enumerate().map(|(n, (at, _))| {
-                let answer = match &sent {
+            results.extend(chunk.iter().enumerate().map(|(n, (at, _))| {
+                let result = match &sent {
                     Err(error) => Err(Undelivered(format!("EventBridge: {}", DisplayErrorContext(error)))),
                     // Results are in the order of the entries; a failed one has a code instead of an id.
                     Ok(sent) => match sent.entries().get(n) {
@@ -82,29 +82,29 @@ impl AwsOutlets {
                         None => Err(Undelivered("EventBridge: no result".to_owned())),
                     },
                 };
-                (*at, answer)
+                (*at, result)
             }));
         }
-        answers
+        results
     }
 
     async fn to_people(&self, notice: &domain::comment::Notice) -> Result<(), Undelivered> {
         let Some(topic) = &self.addresses.topic_arn else {
             return Err(Undelivered("no topic for notices is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
         };
-        let request = self.people.publish().topic_arn(topic).subject(&notice.subject).message(&notice.body);
+        let request = self.topic.publish().topic_arn(topic).subject(&notice.subject).message(&notice.body);
         let sent = request.send().await;
         sent.map(|_| ()).map_err(|error| Undelivered(format!("SNS: {}", DisplayErrorContext(error))))
     }
 }
 
 impl Outlets for AwsOutlets {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+    async fn send(&self, outbound: &[Parcel]) -> Vec<Result<(), Undelivered>> {
         let mut messages = Vec::new();
         let mut events = Vec::new();
-        let mut answers: Answers = Vec::new();
-        for (at, parcel) in parcels.iter().enumerate() {
-            match &parcel.what {
+        let mut results: Answers = Vec::new();
+        for (at, item) in outbound.iter().enumerate() {
+            match &item.what {
                 Content::Queue { message, repo, delay } => {
                     let delay = i32::try_from(delay.as_secs().min(MAX_DELAY_SECS)).unwrap_or(0);
                     let entry = message.to_json().map_err(|error| Undelivered(error.to_string())).and_then(|body| {
@@ -115,7 +115,7 @@ impl Outlets for AwsOutlets {
                     });
                     match entry {
                         Ok(entry) => messages.push((at, entry)),
-                        Err(error) => answers.push((at, Err(error))),
+                        Err(error) => results.push((at, Err(error))),
                     }
                 }
                 Content::Bus { detail_type, detail } => {
@@ -123,13 +123,13 @@ impl Outlets for AwsOutlets {
                     let entry = entry.source(BUS_SOURCE).detail_type(detail_type.name()).detail(detail);
                     events.push((at, entry.build()));
                 }
-                Content::People(notice) => answers.push((at, self.to_people(notice).await)),
+                Content::People(notice) => results.push((at, self.to_people(notice).await)),
             }
         }
-        answers.extend(self.onto_the_queue(messages).await);
-        answers.extend(self.onto_the_bus(events).await);
-        answers.sort_by_key(|(at, _)| *at);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        results.extend(self.onto_the_queue(messages).await);
+        results.extend(self.onto_the_bus(events).await);
+        results.sort_by_key(|(at, _)| *at);
+        results.into_iter().map(|(_, result)| result).collect()
     }
 }
 

@@ -75,12 +75,12 @@ pub struct Undelivered(pub String);
 /// Sends messages. After a crash a message may be sent again; receivers recognise it by its id.
 pub trait Outlets: Send + Sync {
     /// Sends messages and returns one result per message, in the same order.
-    fn send(&self, parcels: &[Parcel]) -> impl Future<Output = Vec<Result<(), Undelivered>>> + Send;
+    fn send(&self, messages: &[Parcel]) -> impl Future<Output = Vec<Result<(), Undelivered>>> + Send;
 
-    fn send_one(&self, parcel: Parcel) -> impl Future<Output = Result<(), Undelivered>> + Send {
+    fn send_one(&self, message: Parcel) -> impl Future<Output = Result<(), Undelivered>> + Send {
         async move {
-            let answer = self.send(&[parcel]).await.into_iter().next();
-            answer.unwrap_or_else(|| Err(Undelivered("no result".to_owned())))
+            let result = self.send(&[message]).await.into_iter().next();
+            result.unwrap_or_else(|| Err(Undelivered("no result".to_owned())))
         }
     }
 }
