@@ -66,17 +66,17 @@ pub(crate) fn read(body: &[u8], policies: &Policies) -> Reading {
     reading(parse(body).and_then(|notification| translate(&notification, policies)))
 }
 
-fn translate(said: &Notification<'_>, policies: &Policies) -> Result<Told, NoFact> {
-    let build = said.build.0.as_ref().ok_or_else(|| NoFact::missing("build"))?;
-    let repo = repo(said, build).ok_or_else(|| NoFact::missing("build.scm.url"))?;
-    let head = head(said, build).ok_or_else(|| NoFact::missing("build.scm.commit"))?;
+fn translate(notification: &Notification<'_>, policies: &Policies) -> Result<Told, NoFact> {
+    let build = notification.build.0.as_ref().ok_or_else(|| NoFact::missing("build"))?;
+    let repo = repo(notification, build).ok_or_else(|| NoFact::missing("build.scm.url"))?;
+    let head = head(notification, build).ok_or_else(|| NoFact::missing("build.scm.commit"))?;
     let policy = policies.for_repo(&repo);
     let (phase, status) = (build.phase.text(), build.status.text());
     let verdict = verdict(phase, status)?;
     let at = build.timestamp.0.map(whole_seconds).ok_or_else(|| NoFact::missing("build.timestamp"))?;
     let text = [build.notes.text(), build.log.text()].map(str::trim).join("\n");
     let reported = Reported {
-        name: context(said, policy),
+        name: context(notification, policy),
         kind: CheckKind::Status,
         verdict,
         conclusion: if status.is_empty() { phase } else { status },
@@ -87,7 +87,7 @@ fn translate(said: &Notification<'_>, policies: &Policies) -> Result<Told, NoFac
     };
     let check = mapping::check(policy, &reported);
     let number = build.number.0.map(|number| number.to_string()).unwrap_or_default();
-    let job = [said.name.text(), said.url.text(), build.full_url.text()].join("\n");
+    let job = [notification.name.text(), notification.url.text(), build.full_url.text()].join("\n");
     let id = format!("jenkins:{}", hashed(&[&job, &number, phase, status]));
     let what = Happened::Check { head: head.clone(), check };
     Ok(told(repo, About::Head(head), id, at, Actor::Jenkins, what))
@@ -107,8 +107,8 @@ fn verdict(phase: &str, status: &str) -> Result<Verdict, NoFact> {
 }
 
 /// From `repo`, or from a URL such as `https://github.com/acme/shop.git` or `git@github.com:acme/shop.git`.
-fn repo(said: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
-    if let Some(repo) = said.repo.0.as_deref() {
+fn repo(notification: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
+    if let Some(repo) = notification.repo.0.as_deref() {
         return repo.parse().ok();
     }
     let url = build.scm.0.as_ref().map(|scm| scm.url.text())?;
@@ -118,17 +118,17 @@ fn repo(said: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
     format!("{owner}/{name}").parse().ok()
 }
 
-fn head(said: &Notification<'_>, build: &Build<'_>) -> Option<Sha> {
+fn head(notification: &Notification<'_>, build: &Build<'_>) -> Option<Sha> {
     let parameter = || build.parameters.0.as_ref().and_then(|parameters| parameters.head.sha());
     let built = || build.scm.0.as_ref().and_then(|scm| scm.commit.sha());
-    said.head_sha.sha().or_else(parameter).or_else(built)
+    notification.head_sha.sha().or_else(parameter).or_else(built)
 }
 
 /// The status context that GitHub shows for the same build, so that both reports update one check.
-fn context<'a>(said: &'a Notification<'_>, policy: &'a Policy) -> &'a str {
+fn context<'a>(notification: &'a Notification<'_>, policy: &'a Policy) -> &'a str {
     let jenkins = |name: &&String| name.to_ascii_lowercase().contains("jenkins");
     let required = || policy.checks.required.iter().find(jenkins).map(String::as_str);
-    said.context.0.as_deref().filter(|context| !context.is_empty()).or_else(required).unwrap_or(CONTEXT)
+    notification.context.0.as_deref().filter(|context| !context.is_empty()).or_else(required).unwrap_or(CONTEXT)
 }
 
 #[cfg(test)]
@@ -194,18 +194,18 @@ mod tests {
     #[test]
     fn context_repository_and_head_can_be_set_explicitly() {
         let required = Policies::parse("[checks]\nrequired = ['lint', 'ci/Jenkins']").unwrap();
-        let mut told = notification("STARTED", Value::Null);
-        assert_eq!(check(&told, &required).2.name, "ci/Jenkins");
-        told["context"] = json!("build");
-        told["build"]["parameters"] = json!({"ghprbActualCommit": "c".repeat(40)});
-        let (_, head, named) = check(&told, &required);
+        let mut report = notification("STARTED", Value::Null);
+        assert_eq!(check(&report, &required).2.name, "ci/Jenkins");
+        report["context"] = json!("build");
+        report["build"]["parameters"] = json!({"ghprbActualCommit": "c".repeat(40)});
+        let (_, head, named) = check(&report, &required);
         assert_eq!((head, named.name.as_str()), ("c".repeat(40), "build"));
-        told["head_sha"] = json!("d".repeat(40));
-        told["build"]["scm"] = json!({"url": "https://github.com/acme/shop/"});
-        assert_eq!(check(&told, &required).1, "d".repeat(40));
-        told["repo"] = json!("acme/shop");
-        told["build"]["scm"] = Value::Null;
-        assert_eq!(check(&told, &required).1, "d".repeat(40));
+        report["head_sha"] = json!("d".repeat(40));
+        report["build"]["scm"] = json!({"url": "https://github.com/acme/shop/"});
+        assert_eq!(check(&report, &required).1, "d".repeat(40));
+        report["repo"] = json!("acme/shop");
+        report["build"]["scm"] = Value::Null;
+        assert_eq!(check(&report, &required).1, "d".repeat(40));
     }
 
     #[test]

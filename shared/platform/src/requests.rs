@@ -1,5 +1,6 @@
 //! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-9): enqueue, start, complete, cancel. A request is a row with a due date, so there is no
-//! second queue. The rules are in `domain::reconcile_request`; this module stores the request together with its run, and counts the daily limits.
+//! second queue. The rules are in `domain::reconcile_request`; this module stores the request together with its run, and counts toward
+//! the daily limits.
 
 use domain::comment::sweep as words;
 use domain::id::RunId;

@@ -14,10 +14,10 @@ use super::check_suite::time_of_suite;
 use super::payload::{CheckRun, CheckRunEvent};
 use super::{NoFact, Reader, Told, about_commit, report_on_commit, short};
 
-pub(super) fn read(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
     match event.action.text() {
         "created" | "completed" | "" => {}
-        "requested_action" => return pressed(reader, event),
+        "requested_action" => return pressed(ctx, event),
         "rerequested" => return Err(NoFact::ignored("re-run requested: the new run sends its own events")),
         other => {
             return Err(NoFact::Ignored(format!("unhandled action `check_run.{}`", domain::event::cut(other, 50))));
@@ -26,22 +26,22 @@ pub(super) fn read(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Tol
     let repo = event.repository.name()?;
     let run = event.check_run.needed("check_run")?;
     let app = run.app.0.as_ref().and_then(|app| app.id.0);
-    if reader.own.is_app(app) {
+    if ctx.own.is_app(app) {
         return Err(NoFact::ignored("Suture's own check run"));
     }
     let head = run.head_sha.sha().ok_or_else(|| NoFact::missing("check_run.head_sha"))?;
-    let policy = reader.policies.for_repo(&repo);
+    let policy = ctx.policies.for_repo(&repo);
     let (what, at) = report_of_run(policy, run, &head)?;
     let about = about_commit(&event.repository, &run.pull_requests, head);
-    Ok(report_on_commit(reader, repo, about, at, what))
+    Ok(report_on_commit(ctx, repo, about, at, what))
 }
 
 /// A click on a button of Suture's own check run is a command; the Car Bridge checks permissions. The payload has no time of the click,
 /// so the command gets the time of the check run, which is the same in a redelivery.
-fn pressed(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+fn pressed(ctx: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
     let repo = event.repository.name()?;
     let run = event.check_run.needed("check_run")?;
-    if !reader.own.is_app(run.app.0.as_ref().and_then(|app| app.id.0)) {
+    if !ctx.own.is_app(run.app.0.as_ref().and_then(|app| app.id.0)) {
         return Err(NoFact::ignored("button of another App's check run"));
     }
     let pr = shown_on(run.external_id.text()).filter(|pr| pr.repo == repo);
@@ -50,7 +50,7 @@ fn pressed(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFac
     let button = Button::named(identifier)
         .ok_or_else(|| NoFact::Ignored(format!("unknown button `{}`", domain::event::cut(identifier, 30))))?;
     let by = event.sender.login();
-    if by.is_empty() || reader.own.is_login(by) {
+    if by.is_empty() || ctx.own.is_login(by) {
         return Err(NoFact::ignored("action without a sender"));
     }
     let suite = run.check_suite.0.as_ref();
@@ -63,7 +63,7 @@ fn pressed(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFac
         source: CommandSource::CheckRun,
         requested_by: by.to_owned(),
         timestamp: at.ok_or_else(|| NoFact::missing("check_run.completed_at"))?,
-        command_id: CommandId::new(format!("cmd:{}#1", reader.id)),
+        command_id: CommandId::new(format!("cmd:{}#1", ctx.id)),
         run_id: None,
         head_sha: None,
         args: None,

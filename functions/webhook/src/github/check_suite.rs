@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::payload::{Suite, SuiteEvent};
 use super::{NoFact, Reader, Told, about_commit, report_on_commit};
 
-pub(super) fn read(reader: &Reader<'_>, event: &SuiteEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &SuiteEvent<'_>) -> Result<Told, NoFact> {
     match event.action.text() {
         "requested" | "rerequested" => {}
         // May arrive before the suite's last `check_run`, and adds nothing to them.
@@ -17,14 +17,14 @@ pub(super) fn read(reader: &Reader<'_>, event: &SuiteEvent<'_>) -> Result<Told, 
     }
     let repo = event.repository.name()?;
     let suite = event.check_suite.needed("check_suite")?;
-    if reader.own.is_app(suite.app.0.as_ref().and_then(|app| app.id.0)) {
+    if ctx.own.is_app(suite.app.0.as_ref().and_then(|app| app.id.0)) {
         return Err(NoFact::ignored("Suture's own suite: GitHub creates an empty one for every App"));
     }
     let head = suite.head_sha.sha().ok_or_else(|| NoFact::missing("check_suite.head_sha"))?;
     let at =
         time_of_suite(suite).ok_or_else(|| NoFact::ignored("the suite has no timestamp: left to the next sweep"))?;
     let about = about_commit(&event.repository, &suite.pull_requests, head.clone());
-    Ok(report_on_commit(reader, repo, about, at, Happened::ChecksRequested { head }))
+    Ok(report_on_commit(ctx, repo, about, at, Happened::ChecksRequested { head }))
 }
 
 pub(super) fn time_of_suite(suite: &Suite<'_>) -> Option<Timestamp> {

@@ -4,11 +4,11 @@ use super::payload::InstallationEvent;
 use super::{Reader, Reading};
 
 /// Only actions that may add repositories request a reconcile.
-pub(super) fn read(reader: &Reader<'_>, event: &InstallationEvent<'_>) -> Reading {
+pub(super) fn read(ctx: &Reader<'_>, event: &InstallationEvent<'_>) -> Reading {
     match event.action.text() {
         "created" | "added" | "unsuspend" | "new_permissions_accepted" => {
             let at = event.installation.0.as_ref().and_then(|installation| installation.updated_at.0);
-            Reading::Installed { id: reader.event_id(), at }
+            Reading::Installed { id: ctx.event_id(), at }
         }
         other => Reading::Ignored(format!("installation `{}`: no new repositories", domain::event::cut(other, 50))),
     }

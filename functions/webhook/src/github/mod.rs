@@ -141,30 +141,30 @@ pub fn read(delivery: &Delivery<'_>, policies: &Policies, own: &Own) -> Reading 
         let why = format!("the delivery id must have 1 to {MAX_DELIVERY_ID} characters: letters, digits and `-_.:`");
         return Reading::Malformed(why);
     }
-    let reader = Reader { id: delivery.id, policies, own };
+    let ctx = Reader { id: delivery.id, policies, own };
     if let "installation" | "installation_repositories" | "installation_target" = delivery.event {
         return match parse(delivery.body) {
-            Ok(event) => installation::read(&reader, &event),
+            Ok(event) => installation::read(&ctx, &event),
             Err(NoFact::Ignored(why)) => Reading::Ignored(why),
             Err(NoFact::Malformed(why)) => Reading::Malformed(why),
         };
     }
-    match translate(&reader, delivery) {
+    match translate(&ctx, delivery) {
         Ok(told) => Reading::Told(Box::new(told)),
         Err(NoFact::Ignored(why)) => Reading::Ignored(why),
         Err(NoFact::Malformed(why)) => Reading::Malformed(why),
     }
 }
 
-fn translate(reader: &Reader<'_>, delivery: &Delivery<'_>) -> Result<Told, NoFact> {
+fn translate(ctx: &Reader<'_>, delivery: &Delivery<'_>) -> Result<Told, NoFact> {
     match delivery.event {
-        "pull_request" => pull_request::read(reader, &parse(delivery.body)?),
-        "check_run" => check_run::read(reader, &parse(delivery.body)?),
-        "check_suite" => check_suite::read(reader, &parse(delivery.body)?),
-        "status" => status::read(reader, &parse(delivery.body)?),
-        "pull_request_review" => pull_request_review::read(reader, &parse(delivery.body)?),
-        "issue_comment" => issue_comment::read(reader, &parse(delivery.body)?),
-        "push" => push::read(reader, &parse(delivery.body)?),
+        "pull_request" => pull_request::read(ctx, &parse(delivery.body)?),
+        "check_run" => check_run::read(ctx, &parse(delivery.body)?),
+        "check_suite" => check_suite::read(ctx, &parse(delivery.body)?),
+        "status" => status::read(ctx, &parse(delivery.body)?),
+        "pull_request_review" => pull_request_review::read(ctx, &parse(delivery.body)?),
+        "issue_comment" => issue_comment::read(ctx, &parse(delivery.body)?),
+        "push" => push::read(ctx, &parse(delivery.body)?),
         "merge_group" => Err(merge_group::read(&parse(delivery.body)?)),
         "ping" => Err(ping::read(&parse(delivery.body)?)),
         other => {
@@ -201,10 +201,10 @@ fn about_commit(repository: &Part<Repository<'_>>, listed: &Many<Part<Listed>>, 
     if numbers.is_empty() { About::Head(head) } else { About::Numbers(numbers) }
 }
 
-fn report_on_commit(reader: &Reader<'_>, repo: RepoName, about: About, at: Timestamp, what: Happened) -> Told {
+fn report_on_commit(ctx: &Reader<'_>, repo: RepoName, about: About, at: Timestamp, what: Happened) -> Told {
     let by_policy_bot = matches!(what, Happened::Policy { .. });
     let actor = if by_policy_bot { Actor::PolicyBot } else { Actor::GithubWebhook };
-    let news = News { about, id: reader.event_id(), occurred_at: at, actor, what, begins: false };
+    let news = News { about, id: ctx.event_id(), occurred_at: at, actor, what, begins: false };
     Told { repo, news: Some(news), commands: Vec::new() }
 }
 

@@ -13,13 +13,13 @@ use super::{About, News, NoFact, Reader, Told};
 /// Only this much of the description is searched for the vulnerability id.
 const BODY_BYTES: usize = 16 * 1024;
 
-pub(super) fn read(reader: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<Told, NoFact> {
     let action = event.action.text();
     let repo = event.repository.name()?;
-    let policy = reader.policies.for_repo(&repo);
+    let policy = ctx.policies.for_repo(&repo);
     let pull = event.pull_request.needed("pull_request")?;
     let number = pull.number.needed("pull_request.number")?;
-    let (what, occurred_at) = happened(reader, policy, action, event, pull)?;
+    let (what, occurred_at) = happened(ctx, policy, action, event, pull)?;
     let ours = is_ours(policy, pull);
     let begins = ours
         && matches!(
@@ -28,7 +28,7 @@ pub(super) fn read(reader: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<
         );
     let actor = actor(policy, &what, event, pull);
     let about = About::Numbers(vec![number]);
-    let news = News { about, id: reader.event_id(), occurred_at, actor, what, begins };
+    let news = News { about, id: ctx.event_id(), occurred_at, actor, what, begins };
     Ok(Told { repo, news: Some(news), commands: Vec::new() })
 }
 
@@ -39,7 +39,7 @@ fn is_ours(policy: &Policy, pull: &PullRequest<'_>) -> bool {
 }
 
 fn happened(
-    reader: &Reader<'_>,
+    ctx: &Reader<'_>,
     policy: &Policy,
     action: &str,
     event: &PullRequestEvent<'_>,
@@ -59,7 +59,7 @@ fn happened(
         "opened" => (Happened::Opened(described()?), pull.created_at.0.map_or_else(updated_at, Ok)?),
         "reopened" => (Happened::Reopened(described()?), updated_at()?),
         "synchronize" => {
-            let ours = reader.own.is_login(event.sender.login());
+            let ours = ctx.own.is_login(event.sender.login());
             (Happened::HeadMoved { described: described()?, before: event.before.sha(), ours }, updated_at()?)
         }
         "edited" | "labeled" | "unlabeled" | "ready_for_review" | "converted_to_draft" => {

@@ -8,7 +8,7 @@ use super::issue_comment::{Said, orders};
 use super::payload::ReviewEvent;
 use super::{About, News, NoFact, Reader, Told};
 
-pub(super) fn read(reader: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told, NoFact> {
     let action = event.action.text();
     if !matches!(action, "submitted" | "dismissed") {
         return Err(NoFact::Ignored(format!(
@@ -21,10 +21,10 @@ pub(super) fn read(reader: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told,
     let pull = event.pull_request.needed("pull_request")?;
     let number = pull.number.needed("pull_request.number")?;
     let submitted_at = review.submitted_at.0.or(pull.updated_at.0);
-    let news = approval(reader, event, &repo, number)?;
+    let news = approval(ctx, event, &repo, number)?;
     let commands = match (action, submitted_at) {
         ("submitted", Some(at)) => {
-            let said = Said {
+            let post = Said {
                 pr: PrId::new(repo.clone(), number),
                 by: review.user.login(),
                 association: review.author_association.text(),
@@ -34,7 +34,7 @@ pub(super) fn read(reader: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told,
                 at,
             };
             // A review without a command still counts by its state.
-            orders(reader, &said).unwrap_or_default()
+            orders(ctx, &post).unwrap_or_default()
         }
         (_, _) => Vec::new(),
     };
@@ -45,15 +45,10 @@ pub(super) fn read(reader: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told,
 }
 
 /// The approver bot's verdict on the reviewed commit.
-fn approval(
-    reader: &Reader<'_>,
-    event: &ReviewEvent<'_>,
-    repo: &RepoName,
-    number: u64,
-) -> Result<Option<News>, NoFact> {
+fn approval(ctx: &Reader<'_>, event: &ReviewEvent<'_>, repo: &RepoName, number: u64) -> Result<Option<News>, NoFact> {
     let (review, pull) = (event.review.needed("review")?, event.pull_request.needed("pull_request")?);
     let by = review.user.login();
-    if !reader.policies.for_repo(repo).approver_bot.is(by) {
+    if !ctx.policies.for_repo(repo).approver_bot.is(by) {
         return Ok(None);
     }
     // Requesting changes withdraws an approval; a comment neither grants nor withdraws it.
@@ -73,7 +68,7 @@ fn approval(
     let approval = Approval { by: by.to_ascii_lowercase(), granted, at };
     Ok(Some(News {
         about: About::Numbers(vec![number]),
-        id: reader.event_id(),
+        id: ctx.event_id(),
         occurred_at,
         actor: Actor::ApproverBot,
         what: Happened::Approval { head, approval },

@@ -5,7 +5,7 @@ use domain::event::{Actor, Happened};
 use super::payload::PushEvent;
 use super::{About, News, NoFact, Reader, Told};
 
-pub(super) fn read(reader: &Reader<'_>, event: &PushEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &PushEvent<'_>) -> Result<Told, NoFact> {
     let Some(branch) = event.r#ref.text().strip_prefix("refs/heads/").filter(|branch| !branch.is_empty()) else {
         return Err(NoFact::ignored("push, but not to a branch"));
     };
@@ -21,7 +21,7 @@ pub(super) fn read(reader: &Reader<'_>, event: &PushEvent<'_>) -> Result<Told, N
     let occurred_at = pushed_at.or_else(committed_at).ok_or_else(|| NoFact::missing("repository.pushed_at"))?;
     let news = News {
         about: About::Base(branch.to_owned()),
-        id: reader.event_id(),
+        id: ctx.event_id(),
         occurred_at,
         actor: Actor::GithubWebhook,
         what: Happened::BaseMoved { base: branch.to_owned() },
