@@ -1,5 +1,5 @@
-//! Translates a batch of the command queue into messages for the Car Bridge, and its answers into a partial batch response:
-//! exactly the messages that must come back do.
+//! Handles an SQS batch of the command queue and builds the partial batch response: SQS redelivers exactly the messages that are to be
+//! retried.
 
 use crate::dispatch::{Again, Bridge, Handled};
 use aws_lambda_events::event::sqs::SqsEvent;
@@ -10,12 +10,12 @@ use platform::outlets::message::Message;
 use platform::store::Store;
 use platform::telemetry::{Line, Log};
 
-/// No message is begun when less than this is left before Lambda ends the invocation: one that is begun makes several calls to GitHub,
-/// Jenkins and AWS, each with a time limit of its own.
+/// No message is started with less than this left before Lambda ends the invocation: each message makes several calls to GitHub,
+/// Jenkins and AWS, and each call has its own timeout.
 const RESERVE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Handles a batch, one message after the other: two of one repository must not overtake each other for nothing. What there is no
-/// time for goes back to the queue.
+/// Handles the messages of a batch in order, so that two messages of one repository do not overtake each other. Messages for which there
+/// is no time left return to the queue.
 pub async fn handle<S: Store, O: Outlets>(
     bridge: &Bridge<S, O>,
     batch: SqsEvent,
@@ -37,7 +37,7 @@ pub async fn handle<S: Store, O: Outlets>(
     response
 }
 
-/// Handles one message, and says so in the log.
+/// Handles one message and writes its log record.
 pub async fn handle_one<S: Store, O: Outlets>(
     bridge: &Bridge<S, O>,
     id: &str,
@@ -45,37 +45,37 @@ pub async fn handle_one<S: Store, O: Outlets>(
     log: &Log,
     now: impl Fn() -> Timestamp,
 ) -> Result<Handled, Again> {
-    let begun = now();
+    let started_at = now();
     let handled = bridge.handle(id, body).await;
-    log.write(&line(id, body, &handled, begun, now()));
+    log.write(&line(id, body, &handled, started_at, now()));
     handled
 }
 
-/// One line for each message: what it was, what became of it, and why.
-fn line(id: &str, body: &str, handled: &Result<Handled, Again>, begun: Timestamp, now: Timestamp) -> Line {
-    let (word, why) = match handled {
+/// The log record of a message: its content, the outcome and the reason.
+fn line(id: &str, body: &str, handled: &Result<Handled, Again>, started_at: Timestamp, now: Timestamp) -> Line {
+    let (outcome, why) = match handled {
         Ok(Handled::Done(what)) => ("done", what.clone()),
-        Ok(Handled::Nothing(why)) => ("nothing", why.clone()),
-        Ok(Handled::Waits(why)) => ("waits", why.clone()),
+        Ok(Handled::Nothing(why)) => ("noop", why.clone()),
+        Ok(Handled::Waits(why)) => ("deferred", why.clone()),
         Ok(Handled::Refused(why)) => ("refused", why.clone()),
         Ok(Handled::Failed(why)) => ("failed", why.clone()),
-        Err(again) => ("again", again.to_string()),
+        Err(error) => ("retried", error.to_string()),
     };
-    let took = u64::try_from(now.duration_since(begun).as_millis()).unwrap_or(0);
+    let took = u64::try_from(now.duration_since(started_at).as_millis()).unwrap_or(0);
     let line = about(Line::new("car-bridge", now), body);
-    // Counted (R-OPS-5): a pull request that would have been a second one for the same fix, or that was asked for before.
+    // Metric (R-OPS-5): pull requests not requested because the same fix has an open one or was requested before.
     let asked = Message::from_json(body).is_ok_and(|message| message.asks_for_pull_request());
     let skipped = asked && matches!(handled, Ok(Handled::Nothing(_) | Handled::Refused(_)));
     let line = if skipped { line.count("pr_create_skipped", 1) } else { line };
     line.with("level", if handled.is_err() { "ERROR" } else { "INFO" })
         .with("message", id)
-        .with("outcome", word)
+        .with("outcome", outcome)
         .with("reason", why)
-        .count(word, 1)
+        .count(outcome, 1)
         .took_ms(took)
 }
 
-/// What ties the line to those of the other functions: the delivery it came with, the command, the run.
+/// Adds the ids that connect this line to those of the other functions: event, command, run.
 fn about(line: Line, body: &str) -> Line {
     match Message::from_json(body) {
         Ok(Message::Command(command)) => line

@@ -1,7 +1,6 @@
-//! The Car Bridge: the only one that changes the outside world. It takes messages from the queue, carries out what was
-//! claimed or asked for, and tells the engine what became of it. `runs` takes a run from its message to its news,
-//! `remedies` and `rebuild` do what each strategy needs, `people` answers people, `chores` does small things, `issues` and `backlog` those that
-//! concern issues. What is worth doing was decided before.
+//! Dispatches each queue message to its handler: a deferred fact to the engine, a user's command to `user_command`, a claimed remedy to
+//! `run_executor`, a task to `task`. Also holds what the handlers share: the external clients, writing once under a lease, GitHub's rate
+//! limit, and applying facts.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,55 +25,54 @@ use platform::outlets::Outlets;
 use platform::outlets::message::{Message, Unreadable};
 use platform::store::{Store, StoreError};
 
-/// A worker that has not come back by then is gone: longer than a function may run (two minutes), even if its clock is two minutes
-/// behind and that of whoever comes next two minutes ahead.
+/// Length of a worker's lease. Longer than an invocation can run (two minutes), even if the clocks of this worker and the next one are
+/// four minutes apart.
 pub(crate) const AT_WORK: SignedDuration = SignedDuration::from_mins(6);
 
-/// What became of a message that is done with.
+/// The outcome of a message that is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handled {
-    /// What it asked for was done; for a remedy: its target has accepted.
+    /// Executed; for a remedy: accepted by its target.
     Done(String),
-    /// There was nothing to do: done before, overtaken, or over.
+    /// Nothing to do: executed before, superseded or finished.
     Nothing(String),
-    /// It cannot be done now; its date in the table brings it back.
+    /// Not possible now; its due date in the table brings it back.
     Waits(String),
-    /// It was not done, and whoever asked knows why.
+    /// Not executed; the requester is told why.
     Refused(String),
-    /// It was tried, and failed; the run says so.
+    /// Tried and failed; the run records the error.
     Failed(String),
 }
 
-/// The message goes back to the queue: nothing of it is lost, and after some tries it ends in the dead-letter queue.
+/// An error that returns the message to the queue. After several attempts SQS moves it to the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Again {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// The engine or the store cannot be reached, or is busy.
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// GitHub, when answering somebody or in the middle of something.
+    /// A GitHub call failed while replying, or between two steps.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The bus, in the middle of something.
-    #[error("the bus: {0}")]
+    /// Publishing to the bus or the queue failed.
+    #[error("{0}")]
     Bus(String),
 }
 
-/// The outside world, as the Car Bridge reaches it.
+/// Clients of the external systems.
 #[derive(Debug, Clone)]
 pub struct World {
     pub github: GitHub,
-    /// Jenkins, if there is one.
+    /// Set if Jenkins is configured.
     pub jenkins: Option<Jenkins>,
-    /// For bots that want to be called.
+    /// For bots that are retriggered by HTTP.
     pub http: Transport,
     pub clock: Arc<dyn Clock>,
 }
 
-/// What GitHub said about people's permissions, and when.
+/// Users' permissions as read from GitHub, with the time of reading.
 pub(crate) type Permissions = BTreeMap<(RepoName, String), (Timestamp, Option<Permission>)>;
 
 #[derive(Debug)]
@@ -86,11 +84,10 @@ pub struct Bridge<S, O> {
     pub(crate) turns: AtomicU64,
 }
 
-/// The name under which GitHub's waiting times are kept for all functions.
+/// The name of GitHub's rate limit in the table, shared by all functions.
 const GITHUB: &str = "github";
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    /// A Car Bridge on this engine, to this world.
     pub fn new(engine: Engine<S, O>, world: World) -> Self {
         Self { engine, world, permissions: Mutex::default(), repos: RepoRegistry::default(), turns: AtomicU64::new(0) }
     }
@@ -103,14 +100,14 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         self.world.clock.now()
     }
 
-    /// Handles one message. `id` is the queue's own name for it, the same in every delivery.
+    /// Handles one message. `id` is the SQS message id, the same in every delivery.
     pub async fn handle(&self, id: &str, body: &str) -> Result<Handled, Again> {
         match Message::from_json(body)? {
-            // Boxed: what they wait for is deep, and each on its own is deep enough for the compiler.
+            // Boxed, because the nested futures are otherwise too deep for the compiler.
             Message::Fact(fact) => Box::pin(self.heard(&fact)).await,
             Message::Command(command) if command.source.is_human() => Box::pin(self.asked(id, &command)).await,
             Message::Command(command) => Box::pin(self.carry_out(id, &command)).await,
-            Message::Chore(chore) => Box::pin(self.chore(id, &chore)).await,
+            Message::Chore(task) => Box::pin(self.chore(id, &task)).await,
         }
     }
 
@@ -124,14 +121,14 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         })
     }
 
-    /// A name that no other worker has, not even one that handles the same message at the same moment.
+    /// A unique worker name, even for two workers that handle the same message at the same time.
     pub(crate) fn worker(&self, id: &str) -> String {
         format!("{id}@{}#{}", self.now(), self.turns.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Writes something that must be there once, and was not found: one message may be with two workers at the same moment, and neither
-    /// finds yet what the other is about to write. What was written needs no lease any more, since whoever comes later finds it;
-    /// after a failure whoever comes next may try.
+    /// Creates something that must exist once, after a probe did not find it. Two workers may handle the same message at the same time and
+    /// both find nothing, so the write needs a lease. After a success the lease is left to expire, because later probes find the result;
+    /// after a failure it is released, so that the next attempt need not wait.
     pub(crate) async fn first<T>(
         &self,
         what: &str,
@@ -143,25 +140,25 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Ok(Lease::Held) => {
                 let written = write.await;
                 if written.is_err() {
-                    // If it cannot be given back, it ends by itself.
+                    // If the release fails, the lease expires.
                     let _ = guards::give_lease(store, what, &worker, self.now()).await;
                 }
                 return written;
             }
             Ok(Lease::Taken { until, .. }) => {
-                format!("another worker is writing it, or died over it: again after {until}")
+                format!("another worker holds the lease: retry after {until}")
             }
             Err(error) => error.to_string(),
         };
         Err(CallError::Unavailable { why, may_have_happened: false })
     }
 
-    /// Until when GitHub must not be called, by what any of the functions was told.
+    /// Until when GitHub's rate limit forbids calls, as recorded by any function.
     pub(crate) async fn github_held_off(&self) -> Result<Option<Timestamp>, Again> {
         Ok(guards::held_off(self.engine.store(), GITHUB, self.now()).await?)
     }
 
-    /// If GitHub wants to be left alone, all functions are to know.
+    /// If the error is a rate limit, stores it for all functions.
     pub(crate) async fn note_limit(&self, error: &CallError) -> Result<(), Again> {
         if let Some(until) = error.until() {
             guards::hold_off(self.engine.store(), GITHUB, until, self.now()).await?;
@@ -169,8 +166,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(())
     }
 
-    /// Tells the engine something that Suture did, or was asked to do. The time is part of what makes it the same when it is told
-    /// again.
+    /// Applies a fact about something that Suture did or was asked to do. A retry must pass the same `id` and `at` to be recognised as a
+    /// duplicate.
     pub(crate) async fn tell(&self, pr: &PrId, id: String, at: Timestamp, what: Happened) -> Result<Applied, Again> {
         let fact = Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::CommandQueue, what };
         Ok(self.engine.apply(&fact, self.now()).await?)

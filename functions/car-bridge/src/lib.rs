@@ -1,6 +1,6 @@
-//! Executes commands from the queue; the only function that changes the outside world. `batch` takes the queue's messages,
-//! `dispatch` tells what each one is, `run_executor` takes a run from its message to its result with the steps of `remedy`,
-//! `user_command` answers people, `task` does small idempotent writes. What is worth doing was decided before.
+//! Executes messages from the command queue; the only function that writes to GitHub, Jenkins and the bots. `batch` handles the SQS
+//! batch, `dispatch` sends each message to its handler, `run_executor` executes a run with the steps in `remedy`, `user_command`
+//! checks and answers users' commands, `task` does small idempotent writes. Decisions are made in the `domain` crate.
 
 mod batch;
 mod dispatch;

@@ -1,5 +1,5 @@
-//! One run, from its message to its news. Whatever is in the way is looked for first; then the lease and the first
-//! checkpoint are written in one go, so that whoever comes after a crash knows that something may have happened.
+//! Executes one run: admission checks, lease, steps, report. The lease and the first checkpoint are one write, so that after a crash the
+//! next worker knows that the first step may have been executed.
 
 use domain::breaker::{Permit, ProbeOutcome};
 use domain::command::CommandMessage;
@@ -26,7 +26,7 @@ use platform::rows;
 use platform::store::versioned::{write_if, written};
 use platform::store::{OnlyIf, Store, StoreError, Write};
 
-/// A run in hand: leased, and written down as often as it changes.
+/// A leased run; every change is stored.
 pub(crate) struct InHand<'a> {
     pub(crate) run: Run,
     pub(crate) record: &'a Record,
@@ -39,34 +39,34 @@ impl InHand<'_> {
         &self.record.id
     }
 
-    /// What a step has produced, if it is done.
+    /// The output of a step, if the step is done.
     pub(crate) fn done(&self, step: &str) -> Option<Option<String>> {
         let step = self.run.step(step).filter(|step| step.status == StepStatus::Done)?;
         Some(step.output.clone())
     }
 }
 
-/// Whether a run may be worked on.
+/// Whether a run may be executed now.
 enum Ready {
     Go,
     Drop(String),
-    /// It stays as it is, and comes back by its date.
+    /// Unchanged; its due date brings it back.
     Wait(String),
     Nothing(String),
 }
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    /// Carries out what a sweep has claimed, or what a person's command has opened a run for.
+    /// Executes a run that a sweep claimed or a user's command opened.
     pub(crate) async fn carry_out(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
         let (pr, run_id) = (command.pr(), command.run());
         let holder = &self.worker(id);
         let now = self.now();
         let Some(run) = self.engine.run(&run_id, now).await? else {
-            return Ok(Handled::Nothing(format!("run {run_id} is not there any more")));
+            return Ok(Handled::Nothing(format!("run {run_id} does not exist any more")));
         };
         let record = match self.engine.load(&pr, now).await? {
             Some(record) => record,
-            None => return Ok(Handled::Nothing(format!("{pr} is not known any more"))),
+            None => return Ok(Handled::Nothing(format!("{pr} has no record any more"))),
         };
         let policy = self.engine.policies().for_repo(&pr.repo);
         match self.ready(&run, &record, policy).await? {
@@ -76,7 +76,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Ready::Drop(why) => return self.dropped(&pr, &run, &why).await,
         }
         if run.state == RunState::WaitingExternal {
-            // CodeGenie is asked once more; everything before that is done.
+            // Only the second request to CodeGenie is left; all earlier steps are done.
             return self.ask_again(&run, &record, command).await;
         }
         if needs_approval(&run, policy) && !was_approved(&run) {
@@ -85,28 +85,28 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let first = match run.kind {
             RunKind::Remedy(strategy) => crate::remedy::first_step(strategy, policy),
             RunKind::Abandon => "comment",
-            RunKind::Sweep => return Ok(Handled::Nothing("a sweep is not carried out here".to_owned())),
+            RunKind::Sweep => return Ok(Handled::Nothing("sweeps are executed by the reconciler".to_owned())),
         };
-        let taken = match self.take(run, holder, first).await? {
+        let leased = match self.take(run, holder, first).await? {
             Ok(run) => run,
             Err(why) => return Ok(Handled::Waits(why)),
         };
-        let kind = taken.kind;
-        let mut hand = InHand { run: taken, record: &record, policy, command };
-        let ended = match kind {
-            RunKind::Remedy(strategy) => Box::pin(self.remedy(&mut hand, strategy)).await,
-            RunKind::Abandon => Box::pin(self.abandon(&mut hand)).await,
+        let kind = leased.kind;
+        let mut ctx = InHand { run: leased, record: &record, policy, command };
+        let result = match kind {
+            RunKind::Remedy(strategy) => Box::pin(self.remedy(&mut ctx, strategy)).await,
+            RunKind::Abandon => Box::pin(self.abandon(&mut ctx)).await,
             RunKind::Sweep => Ok(String::new()),
         };
-        self.ended(&hand, ended).await
+        self.ended(&ctx, result).await
     }
 
-    /// Everything that may be in the way, the cheapest first.
+    /// The admission checks, cheapest first.
     async fn ready(&self, run: &Run, record: &Record, policy: &Policy) -> Result<Ready, Again> {
-        // By who opened the run, not by who sent this message: an approval or the sweep may have sent it.
+        // By the run's trigger, not by the message's sender: an approval or a sweep may have sent the message.
         let human = is_human(run);
         if run.state.is_terminal() {
-            return Ok(Ready::Nothing(format!("run {} is {} already", run.id, run.state)));
+            return Ok(Ready::Nothing(format!("run {} is already {}", run.id, run.state)));
         }
         let under_way = record.active_run.as_ref().filter(|active| active.id == run.id);
         let abandoning = record.abandoning.as_ref() == Some(&run.id);
@@ -114,13 +114,13 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             return Ok(match (run.kind, abandoning) {
                 (RunKind::Abandon, true) => Ready::Go,
                 (RunKind::Abandon | RunKind::Remedy(_) | RunKind::Sweep, _) => {
-                    Ready::Nothing(format!("run {} is not what {} waits for", run.id, record.id))
+                    Ready::Nothing(format!("run {} is not the active run of {}", run.id, record.id))
                 }
             });
         };
         match run.state {
             RunState::WaitingExternal if !(active.asked_twice && active.strategy == Strategy::CloseAndReopen) => {
-                return Ok(Ready::Nothing(format!("run {} is done, and its proof awaited", run.id)));
+                return Ok(Ready::Nothing(format!("run {} was accepted and awaits its proof", run.id)));
             }
             RunState::AwaitingApproval => return Ok(Ready::Nothing(format!("run {} awaits approval", run.id))),
             RunState::WaitingExternal => return Ok(Ready::Go),
@@ -138,10 +138,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
         let now = self.now();
         if let Some(by) = guards::paused(self.engine.store(), now).await? {
-            return Ok(Ready::Drop(format!("{by} has paused Suture")));
+            return Ok(Ready::Drop(format!("paused by {by}")));
         }
         if let Some(until) = self.github_held_off().await? {
-            return Ok(Ready::Wait(format!("GitHub wants to be left alone until {until}")));
+            return Ok(Ready::Wait(format!("GitHub rate limit: paused until {until}")));
         }
         if !human {
             let settings = &self.engine.policies().base().breaker;
@@ -156,7 +156,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(Ready::Go)
     }
 
-    /// A repository has few slots for builds. One whose run is over is free, whether or not anybody gave it back.
+    /// Acquires one of the repository's build slots. If all are held, releases those of finished runs and tries again.
     async fn slot(&self, run: &Run, record: &Record, policy: &Policy) -> Result<Ready, Again> {
         let (store, now) = (self.engine.store(), self.now());
         let slots = policy.limits.rebuilds_in_flight_per_repo;
@@ -176,20 +176,20 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(match guards::take_slot(store, repo, slots, holder, until, now).await? {
             Slot::Held => Ready::Go,
             Slot::Full { until } => {
-                Ready::Wait(format!("{repo} has {slots} builds of ours under way; the first ends by {until}"))
+                Ready::Wait(format!("all {slots} build slots of {repo} are in use; the first expires at {until}"))
             }
         })
     }
 
-    /// Takes the lease, moves the run to running, and writes the first checkpoint, all in one write. Who comes too late leaves
-    /// it: the run's date brings it back.
+    /// Acquires the lease, moves the run to running and writes the first checkpoint in one write. On a conflict the run is left to its due
+    /// date.
     async fn take(&self, run: Run, holder: &str, first: &'static str) -> Result<Result<Run, String>, Again> {
         let now = self.now();
         let until = saturating_after(now, AT_WORK);
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::System, now);
-        let taken = match run.state {
-            // Without a checkpoint nothing was done: the first one is written together with the lease.
+        let leased = match run.state {
+            // Without a checkpoint no step was executed, because the first checkpoint is written with the lease.
             RunState::Running if run.is_orphaned(now) && !run.steps.is_empty() => {
                 run.resume(holder, now, until).map(|(run, _)| run)
             }
@@ -203,16 +203,16 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 run.take_lease(holder, now, until).and_then(|run| run.advance(RunState::Running, context))
             }
         };
-        let taken =
-            taken.and_then(|run| if run.step(first).is_some() { Ok(run) } else { run.checkpoint(step(first, now)) });
-        match taken {
+        let leased =
+            leased.and_then(|run| if run.step(first).is_some() { Ok(run) } else { run.checkpoint(step(first, now)) });
+        match leased {
             Ok(run) if written(self.engine.store(), vec![self.put(&run, loaded)?], now).await? => Ok(Ok(run)),
-            Ok(_) => Ok(Err("somebody else has just taken it".to_owned())),
+            Ok(_) => Ok(Err("another worker acquired the lease".to_owned())),
             Err(error) => Ok(Err(error.to_string())),
         }
     }
 
-    /// The message will come again, and whoever gets it then need not wait until the lease is over. If this cannot be written, they wait.
+    /// Ends the lease early, so that the redelivered message need not wait for it. If the write fails, it waits.
     async fn let_go(&self, run: &Run) {
         let Some(holder) = &run.lease_holder else { return };
         let now = self.now();
@@ -225,7 +225,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(self.engine.store().write(vec![self.put(run, loaded)?], self.now()).await?)
     }
 
-    /// Writes a run, unless somebody else was faster. Answers whether it was written.
+    /// Writes a run unless its version changed. Returns whether it was written.
     async fn write_first(&self, run: &Run, loaded: u64) -> Result<bool, Again> {
         Ok(write_if(self.engine.store(), self.put(run, loaded)?, self.now()).await?)
     }
@@ -235,34 +235,34 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(Write::Put { key, item, only_if: OnlyIf::Version(loaded) })
     }
 
-    pub(crate) async fn checkpoint(&self, hand: &mut InHand<'_>, step: Step) -> Result<(), Again> {
-        self.change(hand, |run| run.checkpoint(step)).await
+    pub(crate) async fn checkpoint(&self, ctx: &mut InHand<'_>, step: Step) -> Result<(), Again> {
+        self.change(ctx, |run| run.checkpoint(step)).await
     }
 
-    /// Changes the run in hand, and writes it down if it is another then.
+    /// Changes the run, and stores it if it differs.
     pub(crate) async fn change(
         &self,
-        hand: &mut InHand<'_>,
+        ctx: &mut InHand<'_>,
         change: impl FnOnce(Run) -> Result<Run, RunError>,
     ) -> Result<(), Again> {
-        let loaded = hand.run.version;
-        let corrupt = |error: RunError| StoreError::Corrupt(rows::run_key(&hand.run.id), error.to_string());
-        let run = change(hand.run.clone()).map_err(corrupt)?;
+        let loaded = ctx.run.version;
+        let corrupt = |error: RunError| StoreError::Corrupt(rows::run_key(&ctx.run.id), error.to_string());
+        let run = change(ctx.run.clone()).map_err(corrupt)?;
         if run.version != loaded {
             self.write(&run, loaded).await?;
         }
-        hand.run = run;
+        ctx.run = run;
         Ok(())
     }
 
-    /// It is over for us: the engine is told, the breaker counts, and a slot is free if nothing was started.
-    async fn ended(&self, hand: &InHand<'_>, ended: Result<String, Stop>) -> Result<Handled, Again> {
-        let (pr, run) = (hand.pr().clone(), &hand.run);
+    /// Reports the result to the engine and the breaker, and releases the build slot if nothing was started.
+    async fn ended(&self, ctx: &InHand<'_>, result: Result<String, Stop>) -> Result<Handled, Again> {
+        let (pr, run) = (ctx.pr().clone(), &ctx.run);
         let human = is_human(run);
-        match ended {
+        match result {
             Ok(what) => {
                 self.accepted(&pr, run, human).await?;
-                info!(%pr, run = %run.id, what, "carried out");
+                info!(%pr, run = %run.id, result = what, "run executed");
                 Ok(Handled::Done(what))
             }
             Err(Stop::Again(again)) => {
@@ -270,13 +270,13 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 Err(again)
             }
             Err(Stop::Drop(why)) => {
-                self.free_slot(hand).await?;
+                self.free_slot(ctx).await?;
                 self.dropped(&pr, run, &why).await
             }
             Err(Stop::Fail(error, failure)) => {
-                self.free_slot(hand).await?;
-                let news = RemedyNews::Failed { error: error.clone(), failure };
-                self.news(&pr, run, "failed", news).await?;
+                self.free_slot(ctx).await?;
+                let update = RemedyNews::Failed { error: error.clone(), failure };
+                self.news(&pr, run, "failed", update).await?;
                 self.count(run, human, Ended::Failed, ProbeOutcome::Failed).await?;
                 Ok(Handled::Failed(error))
             }
@@ -297,7 +297,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 let loaded = run.version;
                 let context = TransitionContext::new(Initiator::System, now);
                 if let Ok(done) = run.clone().complete("closed for good", context) {
-                    // If it is not written, the engine was faster.
+                    // On a conflict the engine has already completed the run.
                     self.write_first(&done, loaded).await?;
                 }
                 Ok(())
@@ -318,7 +318,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         self.tell(pr, format!("{}#{word}", run.id), self.now(), what).await.map(drop)
     }
 
-    /// People's commands are neither counted nor blocked (R-BREAKER-7).
+    /// Users' commands are neither counted nor blocked (R-BREAKER-7).
     async fn count(&self, run: &Run, human: bool, ended: Ended, probe: ProbeOutcome) -> Result<(), Again> {
         if human {
             return Ok(());
@@ -330,35 +330,35 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(())
     }
 
-    async fn free_slot(&self, hand: &InHand<'_>) -> Result<(), Again> {
-        if hand.run.kind == RunKind::Remedy(Strategy::Rebuild) {
-            let slots = hand.policy.limits.rebuilds_in_flight_per_repo;
-            let (repo, holder) = (hand.pr().repo.as_str(), hand.run.id.as_str());
+    async fn free_slot(&self, ctx: &InHand<'_>) -> Result<(), Again> {
+        if ctx.run.kind == RunKind::Remedy(Strategy::Rebuild) {
+            let slots = ctx.policy.limits.rebuilds_in_flight_per_repo;
+            let (repo, holder) = (ctx.pr().repo.as_str(), ctx.run.id.as_str());
             guards::give_slot(self.engine.store(), repo, slots, holder, self.now()).await?;
         }
         Ok(())
     }
 
-    /// A strategy that waits for a person: the message is done with, and an approval sends another.
+    /// Moves the run to awaiting approval. This message is acknowledged; the approval sends another one.
     async fn await_approval(&self, run: Run, holder: &str) -> Result<Handled, Again> {
         let now = self.now();
         let loaded = run.version;
         let context = || TransitionContext::new(Initiator::Policy, now).because("policy.approval_required");
         let until = saturating_after(now, AT_WORK);
-        let asked = run
+        let awaiting = run
             .take_lease(holder, now, until)
             .and_then(|run| run.advance(RunState::Running, context()))
             .and_then(|run| run.advance(RunState::AwaitingApproval, context()));
-        match asked {
+        match awaiting {
             Ok(run) if self.write_first(&run, loaded).await? => {
                 Ok(Handled::Waits(format!("run {} awaits approval: `/approve`", run.id)))
             }
-            Ok(_) => Ok(Handled::Nothing("somebody else has just taken it".to_owned())),
+            Ok(_) => Ok(Handled::Nothing("another worker acquired the lease".to_owned())),
             Err(error) => Ok(Handled::Nothing(error.to_string())),
         }
     }
 
-    /// A person has approved what waits: it goes on at once.
+    /// Resumes the run that awaits approval, if there is one.
     pub(crate) async fn approve(&self, record: &Record, by: &str) -> Result<Option<Run>, Again> {
         let Some(active) = &record.active_run else { return Ok(None) };
         let now = self.now();
@@ -371,13 +371,13 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let until = saturating_after(now, AT_WORK);
         let approved = run.advance(RunState::Running, context).and_then(|run| run.take_lease(APPROVED, now, until));
         let Ok(run) = approved else { return Ok(None) };
-        // Its lease is over at once: whoever gets the message takes it.
+        // The lease expires immediately, so that the worker that gets the message can acquire it.
         let run = Run { lease_until: Some(now), ..run };
         Ok(self.write_first(&run, loaded).await?.then_some(run))
     }
 
     async fn ask_again(&self, run: &Run, record: &Record, command: &CommandMessage) -> Result<Handled, Again> {
-        // It may have come, and only the link be missing.
+        // The replacement may exist already, with only the link missing.
         if let Some(id) = &record.vulnerability_id {
             let (repo, base, now) = (&record.id.repo, &record.base_branch, self.now());
             let known = lookup::vulnerability(self.engine.store(), repo, base, id, now).await?;
@@ -385,24 +385,24 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 if let Some(fresh) = self.engine.load(&PrId::new(repo.clone(), number), now).await?
                     && replacement::link(&self.engine, &fresh, now).await?.is_some()
                 {
-                    return Ok(Handled::Nothing(format!("#{number} has come already")));
+                    return Ok(Handled::Nothing(format!("#{number} already replaces it")));
                 }
             }
         }
         let policy = self.engine.policies().for_repo(&record.id.repo);
-        let hand = InHand { run: run.clone(), record, policy, command };
-        match self.ask_codegenie(&hand, "again").await {
-            Ok(()) => Ok(Handled::Done("CodeGenie was asked once more".to_owned())),
+        let ctx = InHand { run: run.clone(), record, policy, command };
+        match self.ask_codegenie(&ctx, "again").await {
+            Ok(()) => Ok(Handled::Done("requested a pull request from CodeGenie again".to_owned())),
             Err(Stop::Again(again)) => Err(again),
             Err(Stop::Drop(why) | Stop::Fail(why, _)) => Ok(Handled::Failed(why)),
         }
     }
 }
 
-/// Who holds a run between its approval and the message that carries it out.
+/// Lease holder of a run between its approval and its execution.
 const APPROVED: &str = "approved";
 
-/// Whether a person asked for it: such a run is neither counted nor blocked by the breaker.
+/// Whether a user requested the run: the breaker neither counts nor blocks it.
 fn is_human(run: &Run) -> bool {
     matches!(run.trigger, RunTrigger::PrComment | RunTrigger::CheckRun | RunTrigger::AdminApi)
 }
@@ -420,7 +420,7 @@ fn was_approved(run: &Run) -> bool {
     run.transitions.iter().any(|transition| transition.context.initiator == Initiator::Approval)
 }
 
-/// A step that asks its probe before it does anything: it may be repeated, and once done it may be skipped.
+/// A step that probes before it acts: it may be repeated, and skipped once done.
 pub(crate) fn step(name: &str, now: Timestamp) -> Step {
     Step::started(name, now).idempotent().resumable()
 }

@@ -1,4 +1,4 @@
-//! People's commands: whether they may, one short answer, and then what they asked for. 👀 means accepted, 🚀 done, 😕 no.
+//! Users' commands: check the permission, reply once, execute. Reactions: 👀 accepted, 🚀 done, 😕 rejected or failed.
 
 use domain::command::{Command, CommandMessage, CommandSource, Permission, Requester};
 use domain::comment;
@@ -23,14 +23,14 @@ use platform::outlets::{Outlets, Parcel};
 use platform::requests;
 use platform::store::Store;
 
-/// How long what GitHub says about somebody's permission is believed.
-const BELIEVED: SignedDuration = SignedDuration::from_mins(5);
+/// How long a user's permission is cached.
+const PERMISSION_TTL: SignedDuration = SignedDuration::from_mins(5);
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
     pub(crate) async fn asked(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
         let pr = command.pr();
         let permission = self.permission(command).await?;
-        let asked = Commanded {
+        let request = Commanded {
             command: command.command,
             source: command.source,
             by: command.requested_by.clone(),
@@ -39,19 +39,19 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             args: command.args.clone().unwrap_or_default(),
             comment: command.comment.clone(),
         };
-        let what = Happened::Commanded(Box::new(asked));
+        let what = Happened::Commanded(Box::new(request));
         let applied = self.tell(&pr, command.command_id.to_string(), command.timestamp, what).await?;
         match applied.outcome {
             Outcome::Refused => self.no(command, &applied.reason).await,
             Outcome::Ignored | Outcome::Superseded => {
-                self.no(command, &format!("Suture does not look after {pr}: {}.", applied.reason)).await
+                self.no(command, &format!("Suture does not manage {pr}: {}.", applied.reason)).await
             }
-            // A message that came twice, or one whose worker died: what it opened may still be waiting.
+            // Duplicates too: the first worker may have died after opening the run.
             Outcome::Applied | Outcome::Anomaly | Outcome::Duplicate => self.yes(id, command, applied).await,
         }
     }
 
-    /// Whether whoever asked may. Keys of the API were looked at where they were given.
+    /// Checks rate limit and GitHub permission. API callers were checked by the admin function.
     async fn permission(&self, command: &CommandMessage) -> Result<Result<(), String>, Again> {
         match command.source {
             CommandSource::AdminApi | CommandSource::Reconciler => return Ok(Ok(())),
@@ -62,7 +62,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let name = format!("command#{}#{pr}", command.requested_by);
         let hour = SignedDuration::from_hours(1);
         if guards::count_in(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit) {
-            return Ok(Err(format!("that was more than {limit} commands within an hour: wait a little")));
+            return Ok(Err(format!("rate limit: {limit} commands per hour")));
         }
         let has = self.github_permission(&pr, &command.requested_by).await?;
         Ok(command.command.allows(Requester::GitHub(has)).map_err(|refusal| refusal.to_string()))
@@ -71,7 +71,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn github_permission(&self, pr: &PrId, login: &str) -> Result<Option<Permission>, Again> {
         let key = (pr.repo.clone(), login.to_owned());
         let now = self.now();
-        let fresh = |at: Timestamp| now.duration_since(at) < BELIEVED;
+        let fresh = |at: Timestamp| now.duration_since(at) < PERMISSION_TTL;
         let known = self.permissions.lock().ok().and_then(|known| known.get(&key).copied());
         if let Some((at, has)) = known
             && fresh(at)
@@ -100,7 +100,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             None => self.engine.load(&pr, self.now()).await?,
         };
         let Some(record) = record else {
-            return Ok(Handled::Nothing(format!("{pr} is not known any more")));
+            return Ok(Handled::Nothing(format!("{pr} has no record any more")));
         };
         match command.command {
             Command::Status => {
@@ -108,8 +108,10 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 self.answer(command, &comment::status(&record, policy, self.now())).await?;
             }
             Command::Explain => self.explain(command, &record).await?,
-            Command::Hold | Command::Resume => {
-                if applied.outcome == Outcome::Applied && applied.reason.contains("label") {
+            Command::Hold => {}
+            // A hold label outlasts `/resume`; the reason says so.
+            Command::Resume => {
+                if applied.outcome == Outcome::Applied && record.hold_label().is_some() {
                     self.answer(command, &applied.reason).await?;
                 }
             }
@@ -124,7 +126,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             | Command::Cancel => return self.act(id, command).await,
         }
         self.react(command, Reaction::Rocket).await?;
-        Ok(Handled::Done(format!("{} of {} was answered", command.command, command.requested_by)))
+        Ok(Handled::Done(format!("replied to {} by {}", command.command, command.requested_by)))
     }
 
     async fn act(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
@@ -133,7 +135,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Handled::Done(_) => self.react(command, Reaction::Rocket).await?,
             Handled::Refused(why) | Handled::Failed(why) => {
                 self.react(command, Reaction::Confused).await?;
-                self.answer(command, &format!("`{}` was not done: {why}.", command.command)).await?;
+                self.answer(command, &format!("`{}` was not executed: {why}.", command.command)).await?;
             }
             Handled::Waits(_) | Handled::Nothing(_) => {}
         }
@@ -143,20 +145,20 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     async fn approved(&self, command: &CommandMessage, record: &Record) -> Result<Handled, Again> {
         let active = record.active_run.as_ref().map(|active| &active.id);
         if command.run_id.is_some() && command.run_id.as_ref() != active {
-            return self.no(command, "What was approved does not wait any more.").await;
+            return self.no(command, "That run is not awaiting approval any more.").await;
         }
         let Some(run) = self.approve(record, &command.requested_by).await? else {
-            return self.no(command, "Nothing here waits for an approval.").await;
+            return self.no(command, "Nothing is awaiting approval here.").await;
         };
         if let Some(message) = run.message() {
-            let parcel = Parcel::command(format!("{}#approved", run.id), message);
-            if let Err(error) = self.engine.outlets().send_one(parcel).await {
-                // The run's lease is over: the sweep finds it.
-                warn!(run = %run.id, %error, "an approved run waits for the sweep");
+            let outbound = Parcel::command(format!("{}#approved", run.id), message);
+            if let Err(error) = self.engine.outlets().send_one(outbound).await {
+                // The run's lease has expired, so the next sweep resumes it.
+                warn!(run = %run.id, %error, "cannot queue approved run; left to the next sweep");
             }
         }
         self.react(command, Reaction::Rocket).await?;
-        Ok(Handled::Done(format!("run {} goes on", run.id)))
+        Ok(Handled::Done(format!("run {} resumed", run.id)))
     }
 
     async fn explain(&self, command: &CommandMessage, record: &Record) -> Result<(), Again> {
@@ -167,7 +169,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         self.answer(command, &comment::explanation(record, &classify(&case), policy, now)).await
     }
 
-    /// Who asks why may be right that something is odd: GitHub is asked about it before its date. The answer does not wait.
+    /// `/explain` often means that something looks wrong, so the pull request is reconciled early. The reply does not wait for it.
     async fn ask_to_look(&self, command: &CommandMessage, now: Timestamp) -> Result<(), Again> {
         let ask = Ask {
             run: RunId::new(format!("explain-{}", &hashed(&[command.command_id.as_str()])[..20])),
@@ -176,26 +178,25 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             requested_by: Some(command.requested_by.clone()),
         };
         let scope = Scope::One(command.pr());
-        // Over the limit is said in the log; the schedule looks at it at its date.
+        // Over the limit, the pull request is visited at its due date instead.
         requests::ask(self.engine.store(), self.engine.policies(), (&scope, false), &ask, now).await?;
         Ok(())
     }
 
-    /// Reactions are a courtesy: a comment that was deleted, or a limit, must not keep the command from being done.
+    /// Best effort: a deleted comment or a rate limit must not stop the command.
     async fn react(&self, command: &CommandMessage, reaction: Reaction) -> Result<(), Again> {
         let Some(subject) = &command.comment else { return Ok(()) };
         match self.world.github.react(&command.repo, subject, reaction).await {
             Ok(()) => {}
             Err(error) => {
                 self.note_limit(&error).await?;
-                warn!(command = %command.command_id, %error, "no reaction");
+                warn!(command = %command.command_id, %error, "cannot add reaction");
             }
         }
         Ok(())
     }
 
-    /// One short answer on the pull request, once; who asked through the API reads it there, and who pressed a button finds it on
-    /// the check run.
+    /// Posts one reply on the pull request. Callers of the API get the result from the API; buttons show it on the check run.
     async fn answer(&self, command: &CommandMessage, text: &str) -> Result<(), Again> {
         match command.source {
             CommandSource::AdminApi | CommandSource::CheckRun | CommandSource::Reconciler => return Ok(()),
@@ -208,13 +209,13 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Err(error) if error.is_transient() => Err(error.into()),
             Err(error) => {
                 self.note_limit(&error).await?;
-                warn!(command = %command.command_id, %error, "no answer");
+                warn!(command = %command.command_id, %error, "cannot post reply");
                 Ok(())
             }
         }
     }
 
-    /// A comment that is written once: its hidden marker is looked for first. Whether it was written now.
+    /// Posts a comment unless one with the same hidden marker exists. Returns whether it was posted now.
     pub(crate) async fn comment_once(
         &self,
         pr: &PrId,

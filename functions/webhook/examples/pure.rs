@@ -1,5 +1,5 @@
-//! The webhook function without a network, for counting instructions (`scripts/bench`): takes deliveries from a file, one JSON
-//! object a line, and answers the first so many of them on a store in memory, or only checks their signatures.
+//! The webhook function without a network, for counting instructions (`scripts/bench`): reads deliveries from a file, one JSON object per
+//! line, and handles the first COUNT of them on an in-memory store, or only verifies their signatures.
 //!
 //!     pure FILE signature|whole COUNT SECRET
 
@@ -17,7 +17,7 @@ use webhook::github::Own;
 use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 
-/// Takes everything.
+/// Discards all messages.
 struct Nowhere;
 
 impl Outlets for Nowhere {
@@ -41,7 +41,7 @@ async fn main() -> anyhow::Result<()> {
     let log = Log::to(std::io::sink());
     let webhook = Webhook::new(MemoryStore::new(), Nowhere, policies, Own::default(), senders, log);
     let now: Timestamp = "2026-11-16T09:00:00Z".parse()?;
-    // All of them are read, however few are answered: what is counted is the difference between two numbers of them.
+    // The whole file is read for every COUNT, because the benchmark compares the instructions of two counts.
     let mut deliveries = Vec::new();
     for line in std::fs::read_to_string(file)?.lines() {
         let line: Value = serde_json::from_str(line)?;
@@ -51,15 +51,15 @@ async fn main() -> anyhow::Result<()> {
         let (parts, ()) = request.header("x-hub-signature-256", text("signature")?).body(())?.into_parts();
         deliveries.push((parts, text("signature")?, text("body")?));
     }
-    let mut taken = 0;
+    let mut succeeded = 0;
     for (parts, signature, body) in deliveries.iter().take(count) {
         let good = match what.as_str() {
             "signature" => secrets.check_signature(body.as_bytes(), Some(signature)).is_ok(),
             "whole" => webhook.handle(parts, body.as_bytes(), now).await.status().is_success(),
             other => bail!("`{other}` is neither `signature` nor `whole`"),
         };
-        taken += usize::from(good);
+        succeeded += usize::from(good);
     }
-    println!("{taken}");
+    println!("{succeeded}");
     Ok(())
 }

@@ -68,7 +68,7 @@ fn translate(report: &Report<'_>, policies: &Policies) -> Result<Told, NoFact> {
                 "started" | "attempted" | "merging" => false,
                 "failed" | "failure" => true,
                 "merged" | "succeeded" | "success" => {
-                    return Err(NoFact::ignored("of merges GitHub itself tells: its word is waited for"));
+                    return Err(NoFact::ignored("merges are taken from GitHub's own webhook"));
                 }
                 _ => return Err(unknown_result(report)),
             };
@@ -76,15 +76,15 @@ fn translate(report: &Report<'_>, policies: &Policies) -> Result<Told, NoFact> {
             (Actor::AutomergeBot, Happened::Merge { head: head.clone(), report })
         }
         other => {
-            let known = "policy-bot, approver-bot and automerge-bot report here";
-            return Err(NoFact::Ignored(format!("`{}` is none of our bots: {known}", domain::event::cut(other, 50))));
+            let known = "expected policy-bot, approver-bot or automerge-bot";
+            return Err(NoFact::Ignored(format!("unknown bot `{}`: {known}", domain::event::cut(other, 50))));
         }
     };
     let about = report.pr_number.0.map_or(About::Head(head), |number| About::Numbers(vec![number]));
     Ok(told(repo, about, id(report), at, actor, what))
 }
 
-/// Its own name for the report; without one, what it says is its name.
+/// The report's own id; without one, a hash of its content.
 fn id(report: &Report<'_>) -> String {
     let (bot, id) = (report.bot.text(), report.id.text());
     if is_delivery_id(id) {
@@ -97,14 +97,14 @@ fn id(report: &Report<'_>) -> String {
     format!("{bot}:{}", hashed(&parts))
 }
 
-/// Its login, so that its review on GitHub is not taken for another's.
+/// The approver bot's login, so that this report and the bot's review on GitHub count as one approval.
 fn approver(policy: &Policy) -> String {
     policy.approver_bot.logins.first().map_or("approver-bot".to_owned(), |login| login.to_ascii_lowercase())
 }
 
 fn unknown_result(report: &Report<'_>) -> NoFact {
     let (bot, result) = (report.bot.text(), domain::event::cut(report.result.text(), 50));
-    NoFact::Malformed(format!("`{result}` is no `result` that {bot} can have"))
+    NoFact::Malformed(format!("`{result}` is not a valid `result` for {bot}"))
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bot_has_its_results() {
+    fn results_map_to_facts_for_each_bot() {
         for (result, verdict) in [
             ("started", PolicyVerdict::Evaluating),
             ("Passed", PolicyVerdict::Passed),
@@ -169,23 +169,23 @@ mod tests {
     }
 
     #[test]
-    fn without_a_name_of_its_own_it_is_known_by_what_it_says() {
+    fn report_without_id_gets_a_content_hash() {
         let id_of = |value: &Value| match read_value(value) {
             Reading::Told(told) => told.news.unwrap().id,
             other @ (Reading::Installed { .. } | Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
         };
-        let mut nameless = report("policy-bot", "passed");
-        nameless["id"] = Value::Null;
-        let id = id_of(&nameless);
-        assert_eq!((id_of(&nameless), id.as_str().len()), (id.clone(), "policy-bot:".len() + 64));
-        nameless["result"] = json!("failed");
-        assert_ne!(id_of(&nameless), id);
-        nameless["id"] = json!("a#b");
-        assert!(!id_of(&nameless).as_str().contains('#'));
+        let mut unidentified = report("policy-bot", "passed");
+        unidentified["id"] = Value::Null;
+        let id = id_of(&unidentified);
+        assert_eq!((id_of(&unidentified), id.as_str().len()), (id.clone(), "policy-bot:".len() + 64));
+        unidentified["result"] = json!("failed");
+        assert_ne!(id_of(&unidentified), id);
+        unidentified["id"] = json!("a#b");
+        assert!(!id_of(&unidentified).as_str().contains('#'));
     }
 
     #[test]
-    fn a_report_without_a_number_goes_by_its_commit_and_what_is_missing_is_named() {
+    fn report_without_number_is_matched_by_commit_and_missing_fields_are_named() {
         let mut report = report("policy-bot", "passed");
         report["pr_number"] = Value::Null;
         let Reading::Told(told) = read_value(&report) else { panic!() };

@@ -1,4 +1,4 @@
-//! The settings of this function: who may send webhooks, and who Suture is on GitHub.
+//! Settings of the webhook function: the senders' secrets, and Suture's own identity on GitHub.
 
 use platform::clients;
 use platform::env::{ConfigError, Environment};
@@ -7,16 +7,19 @@ use crate::github::Own;
 use crate::handler::Senders;
 use crate::signature::Secrets;
 
-/// The secrets of a variable, `current` or `current,previous`; `None` if it is not set.
+/// Parses a variable of the form `current` or `current,previous`; `None` if it is not set.
 pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Option<Secrets>, ConfigError> {
     let Some(text) = environment.get(name) else { return Ok(None) };
     if text.starts_with("secret:") {
-        return Err(ConfigError::invalid(name, "a reference to Secrets Manager is only resolved on AWS"));
+        return Err(ConfigError::invalid(
+            name,
+            "references to Secrets Manager are resolved only on AWS; set the secret itself",
+        ));
     }
     Secrets::parse(&text).map(Some).map_err(|error| ConfigError::invalid(name, error))
 }
 
-/// The secrets of everybody who may send webhooks.
+/// The secrets of all senders.
 pub fn senders(environment: &impl Environment) -> Result<Senders, ConfigError> {
     const GITHUB: &str = "SUTURE_WEBHOOK_SECRET";
     Ok(Senders {
@@ -54,13 +57,13 @@ mod tests {
         let set = set([("A", "x,y"), ("B", " , "), ("C", "secret:suture#webhook")]);
         assert_eq!(format!("{:?}", secrets(&set, "A").unwrap().unwrap()), "Secrets(2)");
         assert!(secrets(&set, "Z").unwrap().is_none());
-        assert!(secrets(&set, "B").unwrap_err().to_string().contains("B is not usable"));
+        assert!(secrets(&set, "B").unwrap_err().to_string().contains("B is invalid"));
         assert!(secrets(&set, "C").unwrap_err().to_string().contains("Secrets Manager"));
     }
 
     #[test]
-    fn githubs_secret_is_required_and_the_app_is_optional() {
-        assert_eq!(senders(&set([])).unwrap_err().to_string(), "SUTURE_WEBHOOK_SECRET is not set");
+    fn github_secret_is_required_and_app_id_is_optional() {
+        assert!(senders(&set([])).unwrap_err().to_string().starts_with("SUTURE_WEBHOOK_SECRET is not set"));
         assert_eq!(own(&set([])).unwrap(), Own::default());
         assert_eq!(own(&set([("SUTURE_GITHUB_APP_ID", "77")])).unwrap().app_id, Some(77));
         assert!(own(&set([("SUTURE_GITHUB_APP_ID", "x")])).is_err());

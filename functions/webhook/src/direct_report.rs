@@ -1,5 +1,5 @@
-//! What Jenkins and the bots tell directly, beside what they tell through GitHub: the same facts, by another way. A fact that
-//! comes both ways changes nothing the second time.
+//! Shared by the `jenkins` and `bot` parsers: reports sent directly to Suture. The same facts also arrive through GitHub; the second
+//! arrival changes nothing.
 
 use domain::event::{Actor, Happened};
 use domain::id::{EventId, RepoName};
@@ -23,10 +23,10 @@ pub(crate) fn told(repo: RepoName, about: About, id: String, at: Timestamp, acto
 pub(crate) fn parse<'de, T: serde::Deserialize<'de>>(body: &'de [u8]) -> Result<T, NoFact> {
     let place = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
     serde_json::from_slice(body)
-        .map_err(|error| NoFact::Malformed(format!("the body is not JSON as expected: {}", place(error))))
+        .map_err(|error| NoFact::Malformed(format!("the body is not the expected JSON: {}", place(error))))
 }
 
-/// GitHub's times have whole seconds. Reports that come both ways must compare as equal.
+/// GitHub's timestamps have whole seconds; a report that arrives both ways must have equal times.
 pub(crate) fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }

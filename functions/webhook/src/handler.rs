@@ -1,5 +1,6 @@
-//! The webhook function: who sent it, what it says, what became of it, and the answer. Behind API Gateway and in the local
-//! default it is the same code; what it says is read by the platform, and what follows is decided by the domain.
+//! Handles one HTTP request: verify the sender, parse the payload, ingest it, log one line, respond. The parsers are in `github`,
+//! `jenkins` and `bot`; `ingest` applies facts and queues commands; the `domain` crate decides what follows. The same code runs behind
+//! API Gateway and locally.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -20,10 +21,10 @@ use platform::telemetry::Log;
 use crate::response::{self, Problem};
 use crate::{bot, jenkins, log};
 
-/// The largest body that is read: what a Lambda can be given at once.
+/// The largest body accepted: Lambda's limit for one invocation.
 pub const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
 
-/// Whom to believe. A sender without a secret is not listened to.
+/// The secrets of the senders. Requests from a sender without a secret get 404.
 #[derive(Debug, Clone)]
 pub struct Senders {
     pub github: Secrets,
@@ -31,7 +32,6 @@ pub struct Senders {
     pub bot: Option<Secrets>,
 }
 
-/// The function, with all it needs.
 #[derive(Debug)]
 pub struct Webhook<S, O> {
     intake: Intake<S, O>,
@@ -42,7 +42,7 @@ pub struct Webhook<S, O> {
     log: Log,
 }
 
-/// What is known of a request, for the log.
+/// The facts about a request that its log record carries.
 #[derive(Debug, Default)]
 pub(crate) struct Seen<'a> {
     pub(crate) path: &'a str,
@@ -52,14 +52,13 @@ pub(crate) struct Seen<'a> {
 }
 
 impl<S: Store, O: Outlets> Webhook<S, O> {
-    /// The function on this store and these outlets.
     pub fn new(store: S, outlets: O, policies: Policies, own: Own, senders: Senders, log: Log) -> Self {
         let engine = Engine::new(store, outlets, policies.clone());
         let (intake, senders) = (Intake::new(engine, policies.clone()), RwLock::new(Arc::new(senders)));
         Self { intake, policies, own, senders, renewal: None, log }
     }
 
-    /// Asks there for the secrets, now and then, and when somebody is not believed: theirs may have been changed before ours.
+    /// Refreshes the secrets regularly, and after each failed verification: the sender's secret may have been rotated first.
     #[must_use]
     pub fn renewing(self, renewal: Renewal<Senders>) -> Self {
         Self { renewal: Some(renewal), ..self }
@@ -73,14 +72,14 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         Arc::clone(&self.senders.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether others than these are believed by now.
+    /// Refreshes the secrets; true if they differ from `before`.
     async fn renewed_since(&self, before: &Arc<Senders>) -> bool {
         if let Some(renewal) = &self.renewal
             && let Some(senders) = renewal.doubt().await
         {
             self.use_senders(senders);
         }
-        // Another request may have been told before this one.
+        // A concurrent request may have refreshed them.
         !Arc::ptr_eq(before, &self.senders())
     }
 
@@ -88,52 +87,52 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         self.intake.engine()
     }
 
-    /// Answers a request. Whatever is answered with 2xx is in the table or on the queue.
+    /// Handles a request. A 2xx response means that everything is stored in the table or on the queue.
     pub async fn handle(&self, request: &Parts, body: &[u8], now: Timestamp) -> Response<String> {
-        let began = Instant::now();
+        let started = Instant::now();
         if let Some(renewal) = &self.renewal
             && let Some(senders) = renewal.freshen(now).await
         {
             self.use_senders(senders);
         }
-        let mut seen = Seen { path: request.uri.path(), ..Seen::default() };
-        let answered = self.answer(request, body, now, &mut seen).await;
-        let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        match answered {
-            Ok(taken) => {
-                self.log.write(&log::taken(&seen, &taken, now, ms));
-                response::taken(&taken)
+        let mut request_log = Seen { path: request.uri.path(), ..Seen::default() };
+        let result = self.process(request, body, now, &mut request_log).await;
+        let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match result {
+            Ok(result) => {
+                self.log.write(&log::taken(&request_log, &result, now, ms));
+                response::taken(&result)
             }
             Err(Failed::Turned(problem)) => {
-                self.log.write(&log::rejected(&seen, &problem, now));
+                self.log.write(&log::rejected(&request_log, &problem, now));
                 problem.response()
             }
             Err(Failed::Store(error)) => {
                 let problem = Problem::unavailable();
-                self.log.write(&log::failed(&seen, &error, now, ms));
+                self.log.write(&log::failed(&request_log, &error, now, ms));
                 problem.response()
             }
         }
     }
 
-    async fn answer<'a>(
+    async fn process<'a>(
         &self,
         request: &'a Parts,
         body: &[u8],
         now: Timestamp,
-        seen: &mut Seen<'a>,
+        request_log: &mut Seen<'a>,
     ) -> Result<Taken, Failed> {
         let senders = self.senders();
-        let reading = match self.reading(&senders, request, body, seen) {
+        let reading = match self.reading(&senders, request, body, request_log) {
             Err(problem) if problem.is_distrust() && self.renewed_since(&senders).await => {
-                self.reading(&self.senders(), request, body, seen)
+                self.reading(&self.senders(), request, body, request_log)
             }
             reading => reading,
         };
         match reading? {
-            Reading::Told(told) => {
-                seen.repo = Some(told.repo.to_string());
-                Ok(self.intake.take(&told, now).await?)
+            Reading::Told(webhook) => {
+                request_log.repo = Some(webhook.repo.to_string());
+                Ok(self.intake.take(&webhook, now).await?)
             }
             Reading::Installed { id, at } => Ok(self.intake.installed(&id, at.unwrap_or(now), now).await?),
             Reading::Ignored(reason) => Ok(Taken::said(Status::Ignored, reason)),
@@ -141,15 +140,15 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         }
     }
 
-    /// What a request says, once it is known who sent it.
+    /// Verifies the sender, then parses the payload.
     fn reading<'a>(
         &self,
         senders: &Senders,
         request: &'a Parts,
         body: &[u8],
-        seen: &mut Seen<'a>,
+        request_log: &mut Seen<'a>,
     ) -> Result<Reading, Problem> {
-        // A stage of the API may stand before it.
+        // API Gateway may put the stage before the path.
         let (_, sender) = request.uri.path().rsplit_once("/webhook/").ok_or_else(Problem::not_found)?;
         let secrets = match sender {
             "github" => Some(&senders.github),
@@ -167,7 +166,7 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         let headers = &request.headers;
         if sender != "github" {
             believe(secrets, headers, body).map_err(Problem::distrusted)?;
-            seen.event = if sender == "bot" { "bot" } else { "jenkins" };
+            request_log.event = if sender == "bot" { "bot" } else { "jenkins" };
             return Ok(match sender {
                 "bot" => bot::read(body, &self.policies),
                 _ => jenkins::read(body, &self.policies),
@@ -175,16 +174,16 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         }
         secrets.check_signature(body, text(headers, "x-hub-signature-256")).map_err(Problem::distrusted)?;
         let needed = |name: &'static str| {
-            text(headers, name).ok_or_else(|| Problem::malformed(format!("the header `{name}` is missing")))
+            text(headers, name).ok_or_else(|| Problem::malformed(format!("header `{name}` is missing")))
         };
-        seen.event = needed("x-github-event")?;
-        seen.delivery = needed("x-github-delivery")?;
-        let delivery = Delivery { event: seen.event, id: seen.delivery, body };
+        request_log.event = needed("x-github-event")?;
+        request_log.delivery = needed("x-github-delivery")?;
+        let delivery = Delivery { event: request_log.event, id: request_log.delivery, body };
         Ok(read(&delivery, &self.policies, &self.own))
     }
 }
 
-/// A sender of our own making signs as GitHub does, or shows the secret, if it cannot sign.
+/// Jenkins and the bots sign as GitHub does, or send the secret as a bearer token if they cannot sign.
 fn believe(secrets: &Secrets, headers: &HeaderMap, body: &[u8]) -> Result<(), Distrust> {
     match text(headers, "x-hub-signature-256") {
         Some(signature) => secrets.check_signature(body, Some(signature)),
@@ -196,7 +195,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Why there is no answer to give.
+/// Why a request is answered with an error.
 enum Failed {
     Turned(Problem),
     Store(IntakeError),

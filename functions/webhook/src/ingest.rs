@@ -1,7 +1,6 @@
-//! What was told is taken in: its pull requests are found, and the facts go through the engine; orders go onto the queue; what
-//! concerns a base branch or everything becomes a request, which a sweep grants when it is quiet.
-//! What is too much at once waits there too, so that nothing is dropped and nobody is kept waiting by a storm. Who may tell
-//! us something, and how they are answered, is not known here.
+//! Ingests a parsed webhook: finds its pull requests and applies the fact to each, puts commands on the queue, and turns a push to a
+//! base branch or a new installation into a debounced reconcile request. Facts above the rate limit are deferred to the queue, so that
+//! a burst of webhooks loses nothing. Verification and HTTP responses are in `handler` and `response`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,25 +30,25 @@ use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::requests;
 use platform::store::{Key, Store, StoreError};
 
-/// Facts of one message that are applied at once; a commit can be the head of many pull requests.
-const MOST_AT_ONCE: usize = 50;
+/// Facts of one webhook that are applied immediately; a commit can be the head of many pull requests.
+const MAX_IMMEDIATE: usize = 50;
 const WINDOW_SECS: i64 = 60;
-/// How long a fact waits that others kept overtaking, or that came with too many others.
-const SHORT_WAIT: Duration = Duration::from_secs(10);
-/// The queue can put nothing off for longer.
-const LONGEST_WAIT_SECS: u64 = 900;
+/// How long a fact is deferred after a write conflict, or if its webhook concerns too many pull requests.
+const SHORT_DELAY: Duration = Duration::from_secs(10);
+/// SQS cannot delay a message for longer.
+const MAX_DELAY_SECS: u64 = 900;
 
 domain::named! {
-    /// What became of what was told, in one word; the words are those of the answer (R-HOOK-3).
+    /// The `status` field of the HTTP response (R-HOOK-3).
     pub enum Status {
         Ignored = "ignored",
         Duplicate = "duplicate_ignored",
         Superseded = "superseded",
-        /// It waits on the queue, to be applied later.
+        /// On the queue, to be applied later.
         Throttled = "throttled_delayed",
         CommandQueued = "command_queued",
         Applied = "applied",
-        /// It is recorded, but does not fit; GitHub will be asked.
+        /// Recorded, but inconsistent with the record; the next sweep compares with GitHub.
         Anomaly = "anomaly",
     }
 }
@@ -66,54 +65,52 @@ impl Status {
     }
 }
 
-/// What became of what was told.
+/// The result of one webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// The weightiest of all that became of it.
+    /// The most important status of all its pull requests.
     pub status: Status,
     pub reason: String,
     pub each: Vec<One>,
-    /// The run of the request that it became.
+    /// The run of the reconcile request, if the webhook became one.
     pub run: Option<RunId>,
 }
 
 impl Taken {
-    /// Something that is about no pull request in particular.
+    /// A result that concerns no particular pull request.
     pub fn said(status: Status, reason: String) -> Self {
         Self { status, reason, each: Vec::new(), run: None }
     }
 }
 
-/// What became of it for one pull request.
+/// The result for one pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct One {
     pub pr: PrId,
     pub status: Status,
     pub reason: String,
-    /// The state left and the state reached, if it changed.
+    /// The old and the new state, if the state changed.
     pub change: Option<(State, State)>,
     pub tries: u32,
-    /// The run this was the proof or the end of, or that it opened.
+    /// The run that the fact proved, ended or opened.
     pub run: Option<RunId>,
-    /// How long the run that this ended had lasted, in milliseconds.
+    /// Duration of the run that the fact ended, in milliseconds.
     pub ended_ms: Option<u64>,
-    /// The commands that are on their way.
+    /// The commands that were put on the queue.
     pub commands: Vec<CommandId>,
 }
 
-/// Why it could not be taken in. Whoever told it should tell it again; what was applied already is known by its id.
+/// Why a webhook could not be ingested. The sender should redeliver it; facts already applied are recognised by their id.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum IntakeError {
-    /// The engine, or the store behind it.
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the queue does not take it: {0}")]
+    #[error("command queue: {0}")]
     Queue(#[from] Undelivered),
 }
 
-/// Takes in what was told.
 #[derive(Debug)]
 pub struct Intake<S, O> {
     engine: Engine<S, O>,
@@ -121,20 +118,19 @@ pub struct Intake<S, O> {
     repos: RepoRegistry,
 }
 
-/// A pull request that hears of it, with its record if that has been read.
+/// A pull request that the fact concerns, with its record if that has been read.
 struct Hearer {
     pr: PrId,
     record: Option<Record>,
 }
 
-/// Who hears of it, or why nobody does.
+/// The pull requests that the fact concerns, or why there are none.
 enum Heard {
     By(Vec<Hearer>),
     ByNobody(String),
 }
 
 impl<S: Store, O: Outlets> Intake<S, O> {
-    /// Takes in through this engine, with the limits of these policies.
     pub fn new(engine: Engine<S, O>, policies: Policies) -> Self {
         Self { engine, policies, repos: RepoRegistry::default() }
     }
@@ -143,69 +139,69 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         &self.engine
     }
 
-    /// Takes it in: when this answers, everything is in the table or on the queue.
-    pub async fn take(&self, told: &Told, now: Timestamp) -> Result<Taken, IntakeError> {
+    /// Ingests a webhook. On return everything is stored in the table or on the queue.
+    pub async fn take(&self, webhook: &Told, now: Timestamp) -> Result<Taken, IntakeError> {
         let mut each = Vec::new();
-        let mut nobody = None;
-        // Orders first: a storm of facts must not keep them waiting.
-        if let Some(first) = told.commands.first() {
-            each.push(self.commands(told, first.pr(), now).await?);
+        let mut no_recipient = None;
+        // Commands first, so that a burst of facts does not delay them.
+        if let Some(first) = webhook.commands.first() {
+            each.push(self.commands(webhook, first.pr(), now).await?);
         }
-        if let Some(news) = &told.news {
+        if let Some(news) = &webhook.news {
             if let About::Base(branch) = &news.about {
-                return self.base_moved(&told.repo, branch, news, now).await;
+                return self.base_moved(&webhook.repo, branch, news, now).await;
             }
-            match self.hearers(&told.repo, news, now).await? {
-                Heard::By(hearers) => each.extend(self.facts(&told.repo, news, hearers, now).await?),
-                Heard::ByNobody(why) => nobody = Some(why),
+            match self.hearers(&webhook.repo, news, now).await? {
+                Heard::By(recipients) => each.extend(self.facts(&webhook.repo, news, recipients, now).await?),
+                Heard::ByNobody(why) => no_recipient = Some(why),
             }
         }
-        Ok(sum_up(each, nobody))
+        Ok(sum_up(each, no_recipient))
     }
 
-    async fn commands(&self, told: &Told, pr: PrId, now: Timestamp) -> Result<One, IntakeError> {
+    async fn commands(&self, webhook: &Told, pr: PrId, now: Timestamp) -> Result<One, IntakeError> {
         if self.engine.load(&pr, now).await?.is_none() {
-            return Ok(one(pr.clone(), Status::Ignored, format!("{pr} is not known here")));
+            return Ok(one(pr.clone(), Status::Ignored, format!("{pr} is not managed by Suture")));
         }
-        let parcel = |command: &CommandMessage| Parcel::command(command.command_id.to_string(), command.clone());
-        let parcels: Vec<Parcel> = told.commands.iter().map(parcel).collect();
-        self.send(&parcels).await?;
-        let names: Vec<&str> = told.commands.iter().map(|command| command.command.name()).collect();
-        let commands = told.commands.iter().map(|command| command.command_id.clone()).collect();
+        let message = |command: &CommandMessage| Parcel::command(command.command_id.to_string(), command.clone());
+        let messages: Vec<Parcel> = webhook.commands.iter().map(message).collect();
+        self.send(&messages).await?;
+        let names: Vec<&str> = webhook.commands.iter().map(|command| command.command.name()).collect();
+        let commands = webhook.commands.iter().map(|command| command.command_id.clone()).collect();
         Ok(One { commands, ..one(pr, Status::CommandQueued, names.join(", ")) })
     }
 
-    /// The pull requests that hear of it. Those nobody knows here hear of nothing, unless they begin with it; so they
-    /// cost a read, and count towards no limit.
+    /// Finds the pull requests that the fact concerns. Unknown pull requests are left out, unless the fact may create a record; they
+    /// cost one read and do not count toward the rate limit.
     async fn hearers(&self, repo: &RepoName, news: &News, now: Timestamp) -> Result<Heard, IntakeError> {
         let numbers = match &news.about {
-            About::Base(branch) => return Ok(Heard::ByNobody(format!("`{branch}` has moved"))),
+            About::Base(branch) => return Ok(Heard::ByNobody(format!("push to `{branch}`"))),
             About::Head(head) => {
                 let numbers = lookup::by_head(self.engine.store(), repo, head, now).await?;
                 if numbers.is_empty() {
-                    let why = format!("{} is the head of no pull request of ours", head.short());
+                    let why = format!("{} is not the head of a managed pull request", head.short());
                     return Ok(Heard::ByNobody(why));
                 }
                 numbers.into_iter().collect()
             }
             About::Numbers(numbers) => numbers.clone(),
         };
-        let blind = news.begins && matches!(news.what, Happened::Opened(_));
-        let mut hearers = Vec::new();
+        let skip_read = news.begins && matches!(news.what, Happened::Opened(_));
+        let mut recipients = Vec::new();
         for number in numbers {
             let pr = PrId::new(repo.clone(), number);
-            let record = if blind { None } else { self.engine.load(&pr, now).await? };
+            let record = if skip_read { None } else { self.engine.load(&pr, now).await? };
             if news.begins || record.is_some() {
-                hearers.push(Hearer { pr, record });
+                recipients.push(Hearer { pr, record });
             }
         }
-        if hearers.is_empty() {
-            return Ok(Heard::ByNobody("not one of our pull requests".to_owned()));
+        if recipients.is_empty() {
+            return Ok(Heard::ByNobody("not a managed pull request".to_owned()));
         }
-        Ok(Heard::By(hearers))
+        Ok(Heard::By(recipients))
     }
 
-    /// A base has moved: one request for all that is open on it, however often it moves until it is looked at.
+    /// A push to a base branch: one reconcile request for all its open pull requests; further pushes coalesce with it.
     async fn base_moved(
         &self,
         repo: &RepoName,
@@ -214,46 +210,47 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         now: Timestamp,
     ) -> Result<Taken, IntakeError> {
         if !lookup::has_base(self.engine.store(), repo, branch, now).await? {
-            return Ok(Taken::said(Status::Ignored, format!("no pull request of ours is based on `{branch}`")));
+            return Ok(Taken::said(Status::Ignored, format!("no managed pull request is based on `{branch}`")));
         }
         let scope = Scope::Base(repo.clone(), branch.to_owned());
         self.request(&scope, &news.id, news.occurred_at, now).await
     }
 
-    /// Everything is to be looked at, and listed: somebody has installed us.
+    /// A new installation, or more repositories: requests a reconcile of everything.
     pub async fn installed(&self, id: &EventId, at: Timestamp, now: Timestamp) -> Result<Taken, IntakeError> {
         self.request(&Scope::All, id, at, now).await
     }
 
     async fn request(&self, scope: &Scope, id: &EventId, at: Timestamp, now: Timestamp) -> Result<Taken, IntakeError> {
-        // A delivery told again is the same request, and its name fits into an address.
+        // A redelivery produces the same run id; the hash keeps it valid in a URL.
         let run = RunId::new(format!("asked-{}", &hashed(&[id.as_str(), &scope.to_string()])[..20]));
         let ask = Ask { run: run.clone(), at, trigger: RunTrigger::Webhook, requested_by: None };
-        let taken = requests::ask(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
-        Ok(match taken {
-            requests::Taken::Queued(asked) => {
-                let secs = asked.due_at.duration_since(now).as_secs().max(0);
-                let reason = format!("{scope} is looked at in about {secs} s; {} are one request", asked.stands_for);
+        let enqueued = requests::ask(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
+        Ok(match enqueued {
+            requests::Taken::Queued(pending) => {
+                let secs = pending.due_at.duration_since(now).as_secs().max(0);
+                let reason =
+                    format!("reconcile of {scope} in about {secs} s; {} requests coalesced", pending.stands_for);
                 Taken { run: Some(run), ..Taken::said(Status::Applied, reason) }
             }
-            requests::Taken::Known(_) => Taken::said(Status::Duplicate, format!("{id} was taken before")),
+            requests::Taken::Known(_) => Taken::said(Status::Duplicate, format!("{id} was already received")),
             requests::Taken::Superseded { by } => Taken::said(Status::Superseded, words::superseded(&by)),
             requests::Taken::OverLimit(why) => Taken::said(Status::Throttled, why),
         })
     }
 
-    /// Applies as many as may be applied now; the others wait on the queue.
+    /// Applies as many facts as the limits allow, and defers the others to the queue.
     async fn facts(
         &self,
         repo: &RepoName,
         news: &News,
-        hearers: Vec<Hearer>,
+        recipients: Vec<Hearer>,
         now: Timestamp,
     ) -> Result<Vec<One>, IntakeError> {
-        let waits = self.waits(repo, hearers.len(), now).await?;
+        let waits = self.waits(repo, recipients.len(), now).await?;
         let mut each = Vec::new();
         let mut later: Vec<(Fact, Duration, &str)> = Vec::new();
-        for (Hearer { pr, record }, wait) in hearers.into_iter().zip(waits) {
+        for (Hearer { pr, record }, wait) in recipients.into_iter().zip(waits) {
             let fact = news.fact(pr.clone());
             if let Some((wait, why)) = wait {
                 later.push((fact, wait, why));
@@ -262,7 +259,7 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             match apply_fact(&self.engine, &self.repos, record, &fact, now).await {
                 Ok(applied) => each.push(applied_to(pr, &applied)),
                 Err(EngineError::Contended { .. }) => {
-                    later.push((fact, SHORT_WAIT, "others keep writing this record"));
+                    later.push((fact, SHORT_DELAY, "write conflict"));
                 }
                 Err(error @ EngineError::Store(_)) => return Err(error.into()),
             }
@@ -271,8 +268,8 @@ impl<S: Store, O: Outlets> Intake<S, O> {
         Ok(each)
     }
 
-    /// How long each of so many facts has to wait, and why: beyond the limit of a minute each gets the place in the
-    /// minutes to come that the limit allows, so that a storm does not come back as one.
+    /// The delay of each fact, with its reason. Facts above the limit per minute are spread over the following minutes, so that a
+    /// burst does not return as a burst.
     async fn waits(
         &self,
         repo: &RepoName,
@@ -291,9 +288,9 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             .map(|n| {
                 let place = before + n as u64;
                 if place >= limit {
-                    Some((wait(place, limit, into_minute), "more than this repository's limit per minute"))
-                } else if n >= MOST_AT_ONCE {
-                    Some((SHORT_WAIT, "too many pull requests for one delivery"))
+                    Some((wait(place, limit, into_minute), "webhook limit per minute of this repository"))
+                } else if n >= MAX_IMMEDIATE {
+                    Some((SHORT_DELAY, "too many pull requests in one delivery"))
                 } else {
                     None
                 }
@@ -301,31 +298,31 @@ impl<S: Store, O: Outlets> Intake<S, O> {
             .collect())
     }
 
-    /// Onto the queue, to be applied later by the same engine.
+    /// Puts facts on the queue; the Car Bridge applies them later.
     async fn put_off(&self, repo: &RepoName, facts: Vec<(Fact, Duration, &str)>) -> Result<Vec<One>, IntakeError> {
         if facts.is_empty() {
             return Ok(Vec::new());
         }
         let mut each = VecDeque::new();
-        let mut parcels = Vec::new();
+        let mut messages = Vec::new();
         for (fact, delay, why) in facts {
-            let reason = format!("{why}: it is applied in about {} s", delay.as_secs());
+            let reason = format!("{why}: deferred for about {} s", delay.as_secs());
             each.push_back(one(fact.pr.clone(), Status::Throttled, reason));
             let id = format!("fact:{}#{}", fact.pr, fact.id);
             let message = Message::Fact(Box::new(fact));
-            parcels.push(Parcel { id, what: Content::Queue { message, repo: repo.clone(), delay } });
+            messages.push(Parcel { id, what: Content::Queue { message, repo: repo.clone(), delay } });
         }
-        self.send(&parcels).await?;
+        self.send(&messages).await?;
         Ok(each.into())
     }
 
-    /// All of them, or it counts as nothing: what is told again is known by its id.
-    async fn send(&self, parcels: &[Parcel]) -> Result<(), Undelivered> {
-        let answers = self.engine.outlets().send(parcels).await;
-        if answers.len() < parcels.len() {
-            return Err(Undelivered("not every message was answered for".to_owned()));
+    /// Sends all messages or fails; a redelivered webhook produces the same message ids.
+    async fn send(&self, messages: &[Parcel]) -> Result<(), Undelivered> {
+        let results = self.engine.outlets().send(messages).await;
+        if results.len() < messages.len() {
+            return Err(Undelivered("missing a result for some messages".to_owned()));
         }
-        answers.into_iter().collect()
+        results.into_iter().collect()
     }
 }
 
@@ -333,12 +330,12 @@ fn limit_key(repo: &RepoName, minute: i64) -> Key {
     Key::state(format!("LIMIT#webhook#{repo}#{minute}"))
 }
 
-/// How long the `place`th fact of this minute, counted from 0, waits for its place in the minutes to come.
+/// The delay of the `place`th fact of this minute, counted from 0.
 fn wait(place: u64, limit: u64, into_minute: u64) -> Duration {
     let window = WINDOW_SECS.unsigned_abs();
     let minutes_later = place / limit;
     let into_that_minute = (place % limit) * window / limit;
-    let secs = (minutes_later * window + into_that_minute).saturating_sub(into_minute).clamp(1, LONGEST_WAIT_SECS);
+    let secs = (minutes_later * window + into_that_minute).saturating_sub(into_minute).clamp(1, MAX_DELAY_SECS);
     Duration::from_secs(secs)
 }
 
@@ -361,20 +358,20 @@ fn applied_to(pr: PrId, applied: &Applied) -> One {
     }
 }
 
-fn sum_up(each: Vec<One>, nobody: Option<String>) -> Taken {
-    let Some(weightiest) = each.iter().map(|one| one.status).max() else {
-        let reason = nobody.unwrap_or_else(|| "it says nothing".to_owned());
+fn sum_up(each: Vec<One>, no_recipient: Option<String>) -> Taken {
+    let Some(most_important) = each.iter().map(|one| one.status).max() else {
+        let reason = no_recipient.unwrap_or_else(|| "nothing to do".to_owned());
         return Taken::said(Status::Ignored, reason);
     };
     let reason = match each.as_slice() {
         [one] => one.reason.clone(),
         many => {
             let most =
-                many.iter().filter(|one| one.status == weightiest).map(|one| format!("{}: {}", one.pr, one.reason));
+                many.iter().filter(|one| one.status == most_important).map(|one| format!("{}: {}", one.pr, one.reason));
             domain::event::cut(&most.collect::<Vec<_>>().join("; "), 500)
         }
     };
-    Taken { status: weightiest, reason, each, run: None }
+    Taken { status: most_important, reason, each, run: None }
 }
 
 #[cfg(test)]
@@ -382,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_is_spread_over_the_minutes_to_come() {
+    fn burst_is_spread_over_the_following_minutes() {
         let waits: Vec<u64> = [30, 31, 59, 60, 75, 90].map(|place| wait(place, 30, 20).as_secs()).into();
         assert_eq!(waits, [40, 42, 98, 100, 130, 160]);
         assert_eq!(wait(1, 1, 59).as_secs(), 1);
@@ -390,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn response_statuses_have_fixed_names_and_the_weightiest_counts() {
+    fn response_statuses_have_fixed_names_and_the_most_important_wins() {
         let all = [
             Status::Ignored,
             Status::Duplicate,
@@ -405,6 +402,6 @@ mod tests {
         let each = all.map(|status| one("a/b#1".parse().unwrap(), status, status.name().to_owned())).to_vec();
         let taken = sum_up(each, None);
         assert_eq!((taken.status, taken.reason.as_str()), (Status::Anomaly, "a/b#1: anomaly"));
-        assert_eq!(sum_up(Vec::new(), Some("nobody".to_owned())).reason, "nobody");
+        assert_eq!(sum_up(Vec::new(), Some("unmanaged".to_owned())).reason, "unmanaged");
     }
 }

@@ -1,5 +1,5 @@
-//! `POST /webhook/jenkins`: what Jenkins' Notification plugin sends when a build is queued, starts and ends. GitHub is told
-//! separately, and sometimes is not.
+//! `POST /webhook/jenkins`: payloads of Jenkins' Notification plugin, sent when a build is queued, starts and ends. Jenkins reports to
+//! GitHub separately, and sometimes fails to.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::github::{About, NoFact, Reading, Told};
 use platform::github::mapping::{self, Reported};
 use platform::hash::hashed;
 
-/// The context under which Jenkins' branch source reports a pull request, unless the configuration names another one.
+/// The status context that Jenkins' branch source plugin uses for pull requests, unless the configuration names another one.
 const CONTEXT: &str = "continuous-integration/jenkins/pr-merge";
 
 type Text<'a> = Soft<Cow<'a, str>>;
@@ -27,7 +27,7 @@ struct Notification<'a> {
     name: Text<'a>,
     url: Text<'a>,
     build: Part<Build<'a>>,
-    /// Not the plugin's: which context on GitHub this is, which repository and which commit, if Jenkins does not know.
+    /// Not sent by the plugin. A custom notifier sets the context, repository or commit if Jenkins does not know them.
     context: Text<'a>,
     repo: Text<'a>,
     head_sha: Text<'a>,
@@ -54,7 +54,7 @@ struct Scm<'a> {
     commit: Text<'a>,
 }
 
-/// Of the parameters only that which names the head: what is built may be its merge with the base.
+/// Only the parameter that names the head commit: the build's own commit may be the merge with the base.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct Parameters<'a> {
@@ -66,17 +66,17 @@ pub(crate) fn read(body: &[u8], policies: &Policies) -> Reading {
     reading(parse(body).and_then(|notification| translate(&notification, policies)))
 }
 
-fn translate(said: &Notification<'_>, policies: &Policies) -> Result<Told, NoFact> {
-    let build = said.build.0.as_ref().ok_or_else(|| NoFact::missing("build"))?;
-    let repo = repo(said, build).ok_or_else(|| NoFact::missing("build.scm.url"))?;
-    let head = head(said, build).ok_or_else(|| NoFact::missing("build.scm.commit"))?;
+fn translate(notification: &Notification<'_>, policies: &Policies) -> Result<Told, NoFact> {
+    let build = notification.build.0.as_ref().ok_or_else(|| NoFact::missing("build"))?;
+    let repo = repo(notification, build).ok_or_else(|| NoFact::missing("build.scm.url"))?;
+    let head = head(notification, build).ok_or_else(|| NoFact::missing("build.scm.commit"))?;
     let policy = policies.for_repo(&repo);
     let (phase, status) = (build.phase.text(), build.status.text());
     let verdict = verdict(phase, status)?;
     let at = build.timestamp.0.map(whole_seconds).ok_or_else(|| NoFact::missing("build.timestamp"))?;
     let text = [build.notes.text(), build.log.text()].map(str::trim).join("\n");
     let reported = Reported {
-        name: context(said, policy),
+        name: context(notification, policy),
         kind: CheckKind::Status,
         verdict,
         conclusion: if status.is_empty() { phase } else { status },
@@ -87,7 +87,7 @@ fn translate(said: &Notification<'_>, policies: &Policies) -> Result<Told, NoFac
     };
     let check = mapping::check(policy, &reported);
     let number = build.number.0.map(|number| number.to_string()).unwrap_or_default();
-    let job = [said.name.text(), said.url.text(), build.full_url.text()].join("\n");
+    let job = [notification.name.text(), notification.url.text(), build.full_url.text()].join("\n");
     let id = format!("jenkins:{}", hashed(&[&job, &number, phase, status]));
     let what = Happened::Check { head: head.clone(), check };
     Ok(told(repo, About::Head(head), id, at, Actor::Jenkins, what))
@@ -101,14 +101,14 @@ fn verdict(phase: &str, status: &str) -> Result<Verdict, NoFact> {
         ("COMPLETED" | "FINALIZED", "FAILURE" | "UNSTABLE" | "ABORTED" | "NOT_BUILT") => Ok(Verdict::Failed),
         (_, _) => {
             let what = domain::event::cut(format!("{phase} {status}").trim(), 50);
-            Err(NoFact::Ignored(format!("`{what}` is no phase of a build that says anything")))
+            Err(NoFact::Ignored(format!("unhandled build phase `{what}`")))
         }
     }
 }
 
-/// `https://github.com/acme/shop.git`, `git@github.com:acme/shop.git`, or told outright.
-fn repo(said: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
-    if let Some(repo) = said.repo.0.as_deref() {
+/// From `repo`, or from a URL such as `https://github.com/acme/shop.git` or `git@github.com:acme/shop.git`.
+fn repo(notification: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
+    if let Some(repo) = notification.repo.0.as_deref() {
         return repo.parse().ok();
     }
     let url = build.scm.0.as_ref().map(|scm| scm.url.text())?;
@@ -118,17 +118,17 @@ fn repo(said: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
     format!("{owner}/{name}").parse().ok()
 }
 
-fn head(said: &Notification<'_>, build: &Build<'_>) -> Option<Sha> {
+fn head(notification: &Notification<'_>, build: &Build<'_>) -> Option<Sha> {
     let parameter = || build.parameters.0.as_ref().and_then(|parameters| parameters.head.sha());
     let built = || build.scm.0.as_ref().and_then(|scm| scm.commit.sha());
-    said.head_sha.sha().or_else(parameter).or_else(built)
+    notification.head_sha.sha().or_else(parameter).or_else(built)
 }
 
-/// The name under which GitHub hears of the same build, so that both ways speak of one check.
-fn context<'a>(said: &'a Notification<'_>, policy: &'a Policy) -> &'a str {
+/// The status context that GitHub shows for the same build, so that both reports update one check.
+fn context<'a>(notification: &'a Notification<'_>, policy: &'a Policy) -> &'a str {
     let jenkins = |name: &&String| name.to_ascii_lowercase().contains("jenkins");
     let required = || policy.checks.required.iter().find(jenkins).map(String::as_str);
-    said.context.0.as_deref().filter(|context| !context.is_empty()).or_else(required).unwrap_or(CONTEXT)
+    notification.context.0.as_deref().filter(|context| !context.is_empty()).or_else(required).unwrap_or(CONTEXT)
 }
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_is_the_check_github_knows_it_as() {
+    fn build_maps_to_the_check_on_github() {
         let policies = Policies::default();
         let (id, head, lost) = check(&notification("COMPLETED", json!("FAILURE")), &policies);
         assert_eq!((head, lost.name.as_str(), lost.verdict), ("b".repeat(40), CONTEXT, Verdict::Failed));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_build_in_another_phase_is_another_report() {
+    fn report_id_depends_on_build_phase_and_status() {
         let id = |phase: &str, status: Value| check(&notification(phase, status), &Policies::default()).0;
         let ids = [id("STARTED", Value::Null), id("COMPLETED", json!("FAILURE")), id("COMPLETED", json!("SUCCESS"))];
         assert!(ids[0] != ids[1] && ids[1] != ids[2]);
@@ -192,24 +192,24 @@ mod tests {
     }
 
     #[test]
-    fn context_repository_and_head_may_be_told() {
+    fn context_repository_and_head_can_be_set_explicitly() {
         let required = Policies::parse("[checks]\nrequired = ['lint', 'ci/Jenkins']").unwrap();
-        let mut told = notification("STARTED", Value::Null);
-        assert_eq!(check(&told, &required).2.name, "ci/Jenkins");
-        told["context"] = json!("build");
-        told["build"]["parameters"] = json!({"ghprbActualCommit": "c".repeat(40)});
-        let (_, head, named) = check(&told, &required);
+        let mut report = notification("STARTED", Value::Null);
+        assert_eq!(check(&report, &required).2.name, "ci/Jenkins");
+        report["context"] = json!("build");
+        report["build"]["parameters"] = json!({"ghprbActualCommit": "c".repeat(40)});
+        let (_, head, named) = check(&report, &required);
         assert_eq!((head, named.name.as_str()), ("c".repeat(40), "build"));
-        told["head_sha"] = json!("d".repeat(40));
-        told["build"]["scm"] = json!({"url": "https://github.com/acme/shop/"});
-        assert_eq!(check(&told, &required).1, "d".repeat(40));
-        told["repo"] = json!("acme/shop");
-        told["build"]["scm"] = Value::Null;
-        assert_eq!(check(&told, &required).1, "d".repeat(40));
+        report["head_sha"] = json!("d".repeat(40));
+        report["build"]["scm"] = json!({"url": "https://github.com/acme/shop/"});
+        assert_eq!(check(&report, &required).1, "d".repeat(40));
+        report["repo"] = json!("acme/shop");
+        report["build"]["scm"] = Value::Null;
+        assert_eq!(check(&report, &required).1, "d".repeat(40));
     }
 
     #[test]
-    fn what_says_nothing_is_ignored_and_what_is_missing_is_named() {
+    fn unhandled_phase_is_ignored_and_missing_fields_are_named() {
         let policies = Policies::default();
         assert!(matches!(read_value(&notification("DELETED", Value::Null), &policies), Reading::Ignored(_)));
         assert!(matches!(read_value(&notification("COMPLETED", Value::Null), &policies), Reading::Ignored(_)));

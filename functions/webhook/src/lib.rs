@@ -1,6 +1,6 @@
-//! Receives webhooks of GitHub, Jenkins and the bots: who sent it (`signature`), what it says (`github`, `jenkins`, `bot`), which
-//! pull requests it concerns (`ingest`), and the answer (`response`). Behind API Gateway and locally it is the same code; what
-//! follows from a fact is decided by the domain.
+//! Receives webhooks from GitHub, Jenkins and the bots: verifies the sender (`signature`), parses the payload (`github`, `jenkins`,
+//! `bot`), finds the pull requests and applies the facts (`ingest`), and builds the HTTP response (`response`). The same code runs
+//! behind API Gateway and locally. The `domain` crate decides what follows from a fact.
 
 mod bot;
 pub mod config;

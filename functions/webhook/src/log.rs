@@ -1,4 +1,4 @@
-//! The one line a delivery leaves in the log, with its counter. Never a payload: what is turned away leaves 300 bytes at most.
+//! The log record of a delivery: one line, with its metric. Payloads are never logged; a rejected request logs at most 300 bytes.
 
 use crate::ingest::{IntakeError, Status, Taken};
 use domain::event::cut;
@@ -12,7 +12,7 @@ use crate::response::Problem;
 const FUNCTION: &str = "webhook";
 /// Longest reason in the log, in characters.
 const MAX_REASON: usize = 200;
-/// Longest name of somebody else's making, in characters.
+/// Longest name chosen by a sender, in characters.
 const MAX_NAME: usize = 100;
 
 fn counter(status: Status) -> &'static str {
@@ -27,11 +27,11 @@ fn counter(status: Status) -> &'static str {
     }
 }
 
-fn begin(seen: &Seen<'_>, now: Timestamp, ms: u64) -> Line {
+fn begin(request: &Seen<'_>, now: Timestamp, ms: u64) -> Line {
     Line::new(FUNCTION, now)
-        .with_some("delivery", some(seen.delivery))
-        .with_some("event", some(seen.event))
-        .with_some("repo", seen.repo.clone())
+        .with_some("delivery", some(request.delivery))
+        .with_some("event", some(request.event))
+        .with_some("repo", request.repo.clone())
         .took_ms(ms)
 }
 
@@ -39,51 +39,52 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| cut(text, MAX_NAME))
 }
 
-pub(crate) fn taken(seen: &Seen<'_>, taken: &Taken, now: Timestamp, ms: u64) -> Line {
-    let mut line = begin(seen, now, ms)
+pub(crate) fn taken(request: &Seen<'_>, result: &Taken, now: Timestamp, ms: u64) -> Line {
+    let mut line = begin(request, now, ms)
         .with("level", "INFO")
-        .with("status", taken.status.name())
-        .with("reason", cut(&taken.reason, MAX_REASON));
-    if let [one] = taken.each.as_slice() {
+        .with("status", result.status.name())
+        .with("reason", cut(&result.reason, MAX_REASON));
+    if let [one] = result.each.as_slice() {
         line = line.with("pr", one.pr.number);
-    } else if !taken.each.is_empty() {
-        let numbers: Vec<u64> = taken.each.iter().map(|one| one.pr.number).take(20).collect();
-        line = line.with("prs", numbers).with("pr_count", taken.each.len());
+    } else if !result.each.is_empty() {
+        let numbers: Vec<u64> = result.each.iter().map(|one| one.pr.number).take(20).collect();
+        line = line.with("prs", numbers).with("pr_count", result.each.len());
     }
-    if let Some((from, to)) = taken.each.iter().find_map(|one| one.change) {
+    if let Some((from, to)) = result.each.iter().find_map(|one| one.change) {
         line = line.with("from", from.name()).with("to", to.name());
     }
-    // From the delivery to the command, and from the run to the delivery that proved it.
-    let commands: Vec<&str> = taken.each.iter().flat_map(|one| &one.commands).map(CommandId::as_str).take(20).collect();
+    // Command and run ids connect this line to those of the other functions.
+    let commands: Vec<&str> =
+        result.each.iter().flat_map(|one| &one.commands).map(CommandId::as_str).take(20).collect();
     line = line.with_some("commands", (!commands.is_empty()).then_some(commands));
-    let run = taken.run.as_ref().or_else(|| taken.each.iter().find_map(|one| one.run.as_ref()));
+    let run = result.run.as_ref().or_else(|| result.each.iter().find_map(|one| one.run.as_ref()));
     line = line.with_some("run", run.map(|run| run.as_str().to_owned()));
-    if let Some(ms) = taken.each.iter().find_map(|one| one.ended_ms) {
+    if let Some(ms) = result.each.iter().find_map(|one| one.ended_ms) {
         line = line.gauge("run_ms", "Milliseconds", ms);
     }
-    let tries = taken.each.iter().map(|one| one.tries).max().filter(|tries| *tries > 1);
+    let tries = result.each.iter().map(|one| one.tries).max().filter(|tries| *tries > 1);
     line = line.with_some("tries", tries);
-    // One delivery may concern several pull requests: each counts.
-    let mut statuses: Vec<Status> = taken.each.iter().map(|one| one.status).collect();
+    // One delivery may concern several pull requests; each is counted.
+    let mut statuses: Vec<Status> = result.each.iter().map(|one| one.status).collect();
     if statuses.is_empty() {
-        statuses.push(taken.status);
+        statuses.push(result.status);
     }
     statuses.sort_unstable();
     statuses.chunk_by(|a, b| a == b).fold(line, |line, same| line.count(counter(same[0]), same.len() as u64))
 }
 
-pub(crate) fn rejected(seen: &Seen<'_>, problem: &Problem, now: Timestamp) -> Line {
-    // Anybody can be turned away, as often as they like: what they send is neither repeated nor long.
+pub(crate) fn rejected(request: &Seen<'_>, problem: &Problem, now: Timestamp) -> Line {
+    // Unauthenticated senders can cause any number of these lines, so they are short and hold none of the payload.
     Line::new(FUNCTION, now)
         .count("rejected", 1)
         .with("code", problem.code)
-        .with("path", cut(&seen.path.escape_default().to_string(), 30))
+        .with("path", cut(&request.path.escape_default().to_string(), 30))
         .with_some(
             "delivery",
-            (!seen.delivery.is_empty()).then(|| cut(&seen.delivery.escape_default().to_string(), 36)),
+            (!request.delivery.is_empty()).then(|| cut(&request.delivery.escape_default().to_string(), 36)),
         )
 }
 
-pub(crate) fn failed(seen: &Seen<'_>, error: &IntakeError, now: Timestamp, ms: u64) -> Line {
-    begin(seen, now, ms).count("failed", 1).with("level", "ERROR").with("error", cut(&error.to_string(), MAX_REASON))
+pub(crate) fn failed(request: &Seen<'_>, error: &IntakeError, now: Timestamp, ms: u64) -> Line {
+    begin(request, now, ms).count("failed", 1).with("level", "ERROR").with("error", cut(&error.to_string(), MAX_REASON))
 }

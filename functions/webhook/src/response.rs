@@ -1,15 +1,14 @@
-//! How a webhook is answered: what became of it, or a problem with a code that does not change and a sentence somebody can
-//! act on (R-HOOK-3).
+//! HTTP responses: the ingest status, or a problem document with a stable code and a sentence that says what to do (R-HOOK-3).
 
 use crate::ingest::Taken;
 use http::{Response, StatusCode, header};
 use serde_json::json;
 
-/// Why a request is turned away, or cannot be served.
+/// A request that is rejected, or cannot be served now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub status: StatusCode,
-    /// The code, which programs may rely on.
+    /// Stable; programs may rely on it.
     pub code: &'static str,
     pub detail: String,
 }
@@ -20,21 +19,21 @@ impl Problem {
     }
 
     pub(crate) fn not_found() -> Self {
-        let detail = "there is nothing here: webhooks go to /webhook/github, /webhook/jenkins or /webhook/bot";
+        let detail = "unknown path: send webhooks to /webhook/github, /webhook/jenkins or /webhook/bot";
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", detail)
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "webhooks are sent by POST")
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "send webhooks with POST")
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {
-        let detail = format!("the body is larger than {limit} bytes: a sweep will find what it says");
+        let detail = format!("the body is larger than {limit} bytes: the next sweep reads the same facts from GitHub");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", detail)
     }
 
     pub(crate) fn distrusted(why: impl std::fmt::Display) -> Self {
-        let detail = format!("{why}: sender and receiver must have the same secret");
+        let detail = format!("{why}: configure the same secret for the sender and for Suture");
         Self::new(StatusCode::UNAUTHORIZED, "SIGNATURE_INVALID", detail)
     }
 
@@ -42,13 +41,12 @@ impl Problem {
         self.status == StatusCode::UNAUTHORIZED
     }
 
-    /// It cannot be understood.
     pub(crate) fn malformed(why: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "WEBHOOK_MALFORMED", why)
     }
 
     pub(crate) fn unavailable() -> Self {
-        let detail = "it could not be stored: deliver it again later";
+        let detail = "the webhook could not be stored: redeliver it later";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "TEMPORARILY_UNAVAILABLE", detail)
     }
 
@@ -57,16 +55,16 @@ impl Problem {
         let body = json!({
             "type": "about:blank", "title": title, "status": self.status.as_u16(), "code": self.code, "detail": self.detail
         });
-        answer(self.status, "application/problem+json", body.to_string())
+        build(self.status, "application/problem+json", body.to_string())
     }
 }
 
-pub(crate) fn taken(taken: &Taken) -> Response<String> {
-    let body = json!({"status": taken.status.name(), "reason": taken.reason});
-    answer(StatusCode::OK, "application/json", body.to_string())
+pub(crate) fn taken(result: &Taken) -> Response<String> {
+    let body = json!({"status": result.status.name(), "reason": result.reason});
+    build(StatusCode::OK, "application/json", body.to_string())
 }
 
-fn answer(status: StatusCode, content_type: &'static str, body: String) -> Response<String> {
+fn build(status: StatusCode, content_type: &'static str, body: String) -> Response<String> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));

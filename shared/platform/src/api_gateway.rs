@@ -1,5 +1,5 @@
-//! lambda_http behind API Gateway's HTTP API, with what it leaves to us: the path without the stage and the base path of a custom
-//! domain, a query it can always parse, and an answer before the invocation ends.
+//! Runs lambda_http behind API Gateway's HTTP API and adds what it lacks: a path without the stage and the custom domain's base path, a
+//! query string that always parses, and a 503 response before the invocation times out.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tower::ServiceBuilder;
 use tracing::error;
 
-/// What API Gateway passes on in a query although a URI must not have it.
+/// Characters that API Gateway passes on in a query although a URI must not contain them.
 const NOT_IN_QUERIES: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
-/// The answer has to be on its way this long before Lambda stops the invocation.
+/// The response must be sent this long before Lambda stops the invocation.
 const RESERVE: Duration = Duration::from_millis(500);
 
 pub async fn run<H, F, R>(handler: H) -> Result<(), Error>
@@ -49,7 +49,7 @@ fn time_left(request: &Request, now: Timestamp) -> Duration {
 fn out_of_time() -> Response<Body> {
     let body = serde_json::json!({
         "type": "about:blank", "title": "Service Unavailable", "status": 503, "code": "TEMPORARILY_UNAVAILABLE",
-        "detail": "the request took too long: send it again"
+        "detail": "the request timed out: retry it"
     });
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
@@ -58,7 +58,7 @@ fn out_of_time() -> Response<Body> {
     response
 }
 
-/// Gives lambda_http what it can read: it would otherwise put the stage before the path, and panic over such a query.
+/// Without this lambda_http would put the stage before the path, and panic on an invalid query.
 fn normalise(mut event: LambdaEvent<LambdaRequest>) -> LambdaEvent<LambdaRequest> {
     if let LambdaRequest::ApiGatewayV2(request) = &mut event.payload {
         request.raw_path = Some(path_of(request));
@@ -70,7 +70,7 @@ fn normalise(mut event: LambdaEvent<LambdaRequest>) -> LambdaEvent<LambdaRequest
     event
 }
 
-/// The path as the route names it. What stands before that is the stage, or the base path of a custom domain.
+/// The path of the route, without the stage or a custom domain's base path before it.
 fn path_of(request: &ApiGatewayV2httpRequest) -> String {
     let raw = request.raw_path.as_deref().unwrap_or("/");
     let stage = request.request_context.stage.as_deref().unwrap_or_default();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn stage_and_base_path_are_not_part_of_the_path() {
+    fn stage_and_base_path_are_removed_from_the_path() {
         let staged = json!({"http": {"method": "GET", "path": "/"}, "stage": "prod"});
         for (changes, path) in [
             (json!({}), "/api/overview"),
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_is_no_uri_is_encoded_instead_of_a_panic() {
-        let odd = request(&json!({"rawQueryString": "a=<b> c\"d&e=%20"}));
-        assert_eq!(odd.uri().query(), Some("a=%3Cb%3E%20c%22d&e=%20"));
+    fn invalid_query_is_encoded() {
+        let invalid = request(&json!({"rawQueryString": "a=<b> c\"d&e=%20"}));
+        assert_eq!(invalid.uri().query(), Some("a=%3Cb%3E%20c%22d&e=%20"));
     }
 
     #[test]
-    fn time_is_left_until_shortly_before_the_deadline() {
+    fn time_left_ends_before_the_deadline() {
         let mut context = Context::default();
         context.deadline = 10_000;
         let request = request(&json!({})).with_lambda_context(context);

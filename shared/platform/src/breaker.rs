@@ -1,5 +1,5 @@
-//! The breaker's rows: its state, written only by who has read it, and the outcomes of each minute, which anybody may add
-//! to. What they mean is decided in the domain.
+//! Storage of the circuit breaker: its state, written with optimistic locking, and one row of outcomes per minute, which all functions
+//! append to without locking. The rules are in `domain::breaker`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,15 @@ use crate::rows;
 use crate::store::versioned::{self, Versioned};
 use crate::store::{Change, Key, Store, StoreError, TTL, Write, number, set_of};
 
-/// How long a minute's outcomes are kept: longer than the longest window.
-const KEPT: SignedDuration = SignedDuration::from_hours(48);
+/// Retention of the rows per minute: longer than the longest window.
+const RETENTION: SignedDuration = SignedDuration::from_hours(48);
 
 /// How a remedy ended, as the breaker counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Its target accepted it.
+    /// Accepted by its target.
     Succeeded,
-    /// It could not be dispatched, or missed its deadline.
+    /// Not dispatched, or past its deadline.
     Failed,
 }
 
@@ -33,20 +33,20 @@ fn minute_key(minute: Timestamp) -> Key {
     Key::state(format!("BREAKER#{}", rows::sortable(minute)))
 }
 
-/// The breaker as it is.
+/// The current breaker; the default if none is stored.
 pub async fn load<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
     let known: Option<Versioned<Breaker>> = versioned::load(store, &key(), now).await?;
     Ok(known.map(|known| known.value).unwrap_or_default().as_of(now))
 }
 
-/// Counts how a remedy ended. Counting it twice changes nothing.
+/// Counts a remedy's outcome. Idempotent per run.
 pub async fn count<S: Store>(store: &S, run: &RunId, ended: Ended, now: Timestamp) -> Result<(), StoreError> {
     let set = match ended {
         Ended::Succeeded => "succeeded",
         Ended::Failed => "failed",
     };
     let minute = minute_of(now);
-    let until = saturating_after(minute, KEPT);
+    let until = saturating_after(minute, RETENTION);
     let change = Change {
         insert: BTreeMap::from([(set.to_owned(), BTreeSet::from([run.as_str().to_owned()]))]),
         set: BTreeMap::from([(TTL.to_owned(), number(until.as_second()))]),
@@ -75,13 +75,13 @@ fn ids(item: &Item, attribute: &str) -> BTreeSet<RunId> {
     set_of(item, attribute).map(RunId::new).collect()
 }
 
-/// Trips it if too much has failed. Only one of many who find out gets to say so.
+/// Trips the breaker if too many remedies failed. Of concurrent callers only one gets the result.
 pub async fn evaluate<S: Store>(
     store: &S,
     settings: &BreakerSettings,
     now: Timestamp,
 ) -> Result<Option<Tripped>, StoreError> {
-    // All that any breaker would count: which of it counts now is for the one that is read.
+    // Reads every minute that any breaker state could count; the loaded breaker selects from them.
     let minutes = minutes(store, &Breaker::default(), settings, now).await?;
     versioned::update(store, &key(), now, |breaker: Breaker| {
         let tripped = breaker.evaluate(&minutes, now, settings);
@@ -90,7 +90,7 @@ pub async fn evaluate<S: Store>(
     .await
 }
 
-/// Whether this run's remedy may be dispatched now; if it is to be the probe, it is the only one once this has answered.
+/// Whether a remedy may be dispatched now. A permit to probe is stored before this returns, so there is only one probe.
 pub async fn may_dispatch<S: Store>(
     store: &S,
     run: &RunId,
@@ -105,7 +105,7 @@ pub async fn may_dispatch<S: Store>(
     .await
 }
 
-/// The remedy of a run has ended; if it was the probe, the breaker closes or opens.
+/// Reports the end of a remedy; if it was the probe, the breaker closes or opens.
 pub async fn probe_ended<S: Store>(
     store: &S,
     run: &RunId,
@@ -120,7 +120,7 @@ pub async fn probe_ended<S: Store>(
     .await
 }
 
-/// A person says that the trouble is over.
+/// Closes the breaker on an administrator's request.
 pub async fn reset<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreError> {
     versioned::update(store, &key(), now, |breaker: Breaker| {
         let reset = breaker.reset(now);

@@ -1,4 +1,4 @@
-//! The GitHub and Jenkins clients, built from the environment.
+//! Builds the GitHub and Jenkins clients from the environment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::github::{self, Credentials, GitHub};
 use crate::jenkins::{self, Jenkins, Login};
 use crate::secrets::{Renewal, Vault};
 
-/// GitHub and Jenkins, with credentials that follow their secrets.
+/// GitHub and Jenkins, with credentials that are refreshed when their secrets rotate.
 #[derive(Debug)]
 pub struct Clients {
     pub github: GitHub,
-    /// Jenkins, if there is one.
+    /// Set if Jenkins is configured.
     pub jenkins: Option<Jenkins>,
     credentials: Renewal<Credentials>,
     login: Renewal<Login>,
 }
 
 impl Clients {
-    /// Connects both. When one of them does not accept our credentials, the secret is read again.
+    /// Connects both. If one of them rejects the credentials, the secrets are refreshed.
     pub fn connect(vault: &Arc<Vault>) -> Result<Self, ConfigError> {
         Self::connect_with(vault, github::Settings::default())
     }
@@ -38,19 +38,18 @@ impl Clients {
         Ok(Self { github, jenkins, credentials, login })
     }
 
-    /// The same, for who has somebody waiting and can do without: nothing if no credentials for GitHub are set, and whether a
-    /// pull request can be merged is not waited for longer than a person, or API Gateway, would.
+    /// For the admin API: `None` without GitHub credentials, and short waits for mergeability, because a user and API Gateway are waiting.
     pub fn connect_if_set(vault: &Arc<Vault>) -> Result<Option<Self>, ConfigError> {
         let mergeable_pauses = [2, 4].map(Duration::from_secs).to_vec();
-        let hasty = github::Settings { repeats: 1, mergeable_pauses, ..github::Settings::default() };
-        match Self::connect_with(vault, hasty) {
+        let interactive = github::Settings { repeats: 1, mergeable_pauses, ..github::Settings::default() };
+        match Self::connect_with(vault, interactive) {
             Ok(clients) => Ok(Some(clients)),
             Err(ConfigError::Missing("SUTURE_GITHUB_TOKEN")) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Uses the secrets as they are now, if they were read a while ago. To be called when there is work.
+    /// Refreshes the credentials if the secrets are stale. Called once per invocation.
     pub async fn freshen(&self, now: Timestamp) {
         if let Some(credentials) = self.credentials.freshen(now).await {
             self.github.use_credentials(&credentials);
@@ -63,12 +62,12 @@ impl Clients {
     }
 }
 
-/// What a secret was changed to may be nonsense: then the old one is kept, and the log says why.
+/// Keeps the old credentials if the rotated secret is invalid.
 fn usable<T>(made: Result<T, ConfigError>) -> Option<T> {
-    made.inspect_err(|error| error!(%error, "a secret was changed to what cannot be used: the old one is kept")).ok()
+    made.inspect_err(|error| error!(%error, "rotated secret is invalid; keeping the old one")).ok()
 }
 
-/// Who we are to GitHub: an App, or somebody with a token.
+/// GitHub credentials: an App, or a token.
 pub fn credentials(environment: &impl Environment) -> Result<Credentials, ConfigError> {
     Ok(match (environment.get("SUTURE_GITHUB_APP_ID"), environment.get("SUTURE_GITHUB_PRIVATE_KEY")) {
         (Some(id), Some(key)) => {
@@ -80,7 +79,7 @@ pub fn credentials(environment: &impl Environment) -> Result<Credentials, Config
     })
 }
 
-/// GitHub, as an App or with somebody's token.
+/// The GitHub client.
 pub fn github(environment: &impl Environment) -> Result<GitHub, ConfigError> {
     github_with(environment, github::Settings::default())
 }
@@ -94,7 +93,7 @@ fn github_with(environment: &impl Environment, mut settings: github::Settings) -
     connected.map_err(|error| ConfigError::invalid("SUTURE_GITHUB_API_URL", error))
 }
 
-/// Jenkins, if there is one.
+/// The Jenkins client, if `SUTURE_JENKINS_URL` is set.
 pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, ConfigError> {
     let Some(url) = environment.get("SUTURE_JENKINS_URL") else { return Ok(None) };
     let settings = jenkins::Settings::new(env::url("SUTURE_JENKINS_URL", &url)?);
@@ -108,5 +107,5 @@ pub fn login(environment: &impl Environment) -> Result<Login, ConfigError> {
 }
 
 pub fn app_id(text: &str) -> Result<u64, ConfigError> {
-    text.trim().parse().map_err(|_| ConfigError::invalid("SUTURE_GITHUB_APP_ID", "it is not a number"))
+    text.trim().parse().map_err(|_| ConfigError::invalid("SUTURE_GITHUB_APP_ID", "it must be a number"))
 }

@@ -1,6 +1,5 @@
-//! What time it is, and how to let it pass: the one thing the clients take both from, so that tests and the simulation can
-//! run them in a time of their own. Nothing else about time is here; deadlines on calls are real, since they guard against
-//! real silence.
+//! The clock of the clients: current time and sleep. Tests and the simulation replace it with virtual time. Timeouts of network calls
+//! always use real time.
 
 use std::fmt;
 use std::future::Future;
@@ -9,10 +8,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// A pause under way.
 pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Time as its user sees it pass.
 pub trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> Timestamp;
 

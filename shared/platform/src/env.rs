@@ -1,7 +1,7 @@
-//! The environment: wiring variables and the configuration file. Read once, when a function starts, so that what is missing is
-//! said then and not on the first webhook. What only one function needs is in that function's `config.rs`.
+//! Settings from environment variables and from the configuration file. Each function reads them once, at startup, so that a missing
+//! setting fails the deployment and not the first request. Settings of a single function are in that function's `config.rs`.
 
-use std::fs;
+use std::{fmt, fs};
 
 use domain::policy::{Policies, PolicyError};
 use http::Uri;
@@ -10,14 +10,15 @@ use thiserror::Error;
 use crate::secrets::BadSecret;
 use crate::telemetry::{self, Log};
 
-/// What is wrong with the environment, for whoever has set it.
-#[derive(Debug, Error)]
+/// A setting that is missing or invalid. `Debug` prints the same sentence as `Display`: a `main` that returns the error prints it with
+/// `Debug`, and the operator needs the sentence.
+#[derive(Error)]
 pub enum ConfigError {
-    #[error("{0} is not set")]
+    #[error("{} is not set: {}", .0, fix_for(.0))]
     Missing(&'static str),
-    #[error("{name} is not usable: {why}")]
+    #[error("{name} is invalid: {why}")]
     Invalid { name: &'static str, why: String },
-    #[error("SUTURE_CONFIG: {path} cannot be read: {source}")]
+    #[error("SUTURE_CONFIG: {path} cannot be read: {source}; correct the path or the file's permissions")]
     Unreadable { path: String, source: std::io::Error },
     #[error("SUTURE_CONFIG: {0}")]
     Configuration(#[from] PolicyError),
@@ -25,14 +26,28 @@ pub enum ConfigError {
     Secret(#[from] BadSecret),
 }
 
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn fix_for(name: &str) -> &'static str {
+    if name.starts_with("AWS_") {
+        "Lambda sets it; elsewhere, export it yourself"
+    } else {
+        "set this environment variable (docs/settings.md)"
+    }
+}
+
 impl ConfigError {
-    /// This variable is set to something that cannot be used.
+    /// The variable has a value that cannot be used.
     pub fn invalid(name: &'static str, why: impl std::fmt::Display) -> Self {
         Self::Invalid { name, why: why.to_string() }
     }
 }
 
-/// Where values come from: the process's environment, one with secrets resolved, or a test's.
+/// A source of environment variables: the process, the process with secret references resolved, or a test.
 pub trait Environment {
     /// The value of a variable, if it is set and not empty.
     fn get(&self, name: &str) -> Option<String>;
@@ -52,7 +67,7 @@ impl Environment for ProcessEnv {
     }
 }
 
-/// The policies: of the file that `SUTURE_CONFIG` names, or the defaults.
+/// Loads the policies from the file that `SUTURE_CONFIG` names, or the defaults if it is not set.
 pub fn policies(environment: &impl Environment) -> Result<Policies, ConfigError> {
     let Some(path) = environment.get("SUTURE_CONFIG") else {
         return Ok(Policies::default());
@@ -61,18 +76,18 @@ pub fn policies(environment: &impl Environment) -> Result<Policies, ConfigError>
     Ok(Policies::parse(&text)?)
 }
 
-/// The log on standard output, with metrics in the namespace of this deployment.
+/// The log on standard output, with metrics in this deployment's namespace.
 pub fn log(environment: &impl Environment) -> Log {
     let namespace = environment.get("SUTURE_METRICS_NAMESPACE");
     Log::stdout().in_namespace(namespace.as_deref().unwrap_or(telemetry::NAMESPACE))
 }
 
-/// An address like `https://example.org`, without a slash at its end.
+/// Parses a URL like `https://example.org`; trailing slashes are removed.
 pub fn url(name: &'static str, text: &str) -> Result<Uri, ConfigError> {
     let url: Result<Uri, _> = text.trim().trim_end_matches('/').parse();
     let url = url.map_err(|error| ConfigError::invalid(name, error))?;
     if url.scheme().is_none() || url.authority().is_none() {
-        return Err(ConfigError::invalid(name, format!("`{text}` is not an address like https://example.org")));
+        return Err(ConfigError::invalid(name, format!("`{text}` is not a URL like https://example.org")));
     }
     Ok(url)
 }
@@ -90,15 +105,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_configuration_file_is_optional_but_must_be_readable() {
+    fn configuration_file_is_optional_but_must_be_readable() {
         assert_eq!(policies(&BTreeMap::new()).unwrap(), Policies::default());
         let set = BTreeMap::from([("SUTURE_CONFIG", "no/such/file")]);
         assert!(policies(&set).unwrap_err().to_string().contains("no/such/file cannot be read"));
     }
 
     #[test]
-    fn a_missing_variable_is_named() {
+    fn missing_variable_is_named_with_its_fix() {
         let error = BTreeMap::new().required("SUTURE_STATE_TABLE").unwrap_err();
-        assert_eq!(error.to_string(), "SUTURE_STATE_TABLE is not set");
+        let sentence = "SUTURE_STATE_TABLE is not set: set this environment variable (docs/settings.md)";
+        assert_eq!(error.to_string(), sentence);
+        let main_prints: Box<dyn std::error::Error + Send + Sync> = error.into();
+        assert_eq!(format!("{main_prints:?}"), sentence);
+        assert!(ConfigError::Missing("AWS_REGION").to_string().contains("Lambda sets it"));
     }
 }

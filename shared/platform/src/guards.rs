@@ -1,5 +1,5 @@
-//! What keeps many processes from being too many: leases, slots, counters. All of them end by themselves, so that one who
-//! dies holding one is in nobody's way for long. (A `ttl` has whole seconds: a lease is rounded up, never cut short.)
+//! Coordination between processes: leases, slots, counters, the shared rate limit and the pause switch. Leases and slots expire, so that
+//! a crashed holder does not block others for long. (A `ttl` has whole seconds; expiry times are rounded up.)
 
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
@@ -8,14 +8,14 @@ use serde_dynamo::{AttributeValue, Item};
 use crate::store::versioned::{Conflicts, write_if, written};
 use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION, Write, number, number_of, text_of};
 
-/// Whether one got it.
+/// The result of acquiring a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lease {
-    /// It is held until the time asked for.
+    /// Held until the requested time.
     Held,
     Taken {
         by: String,
-        /// Until when, if nothing happens.
+        /// When it expires.
         until: Timestamp,
     },
 }
@@ -24,11 +24,11 @@ fn lease_key(name: &str) -> Key {
     Key::state(format!("LEASE#{name}"))
 }
 
-fn slot_keys(whose: &str, slots: u32) -> Vec<Key> {
-    (0..slots).map(|n| Key::state(format!("SLOT#{whose}#{n}"))).collect()
+fn slot_keys(name: &str, slots: u32) -> Vec<Key> {
+    (0..slots).map(|n| Key::state(format!("SLOT#{name}#{n}"))).collect()
 }
 
-/// A time as a `ttl`.
+/// An expiry time as a `ttl`, rounded up.
 fn whole_second(until: Timestamp) -> AttributeValue {
     number(until.as_second() + i64::from(until.subsec_nanosecond() > 0))
 }
@@ -56,7 +56,7 @@ async fn take<S: Store>(
         Ok(()) => Ok(Lease::Held),
         Err(StoreError::Refused(mut refused)) => {
             let found = refused.pop().flatten().and_then(|Refused { found }| found).unwrap_or_default();
-            let by = text_of(&found, HOLDER).unwrap_or("somebody").to_owned();
+            let by = text_of(&found, HOLDER).unwrap_or("unknown").to_owned();
             Ok(Lease::Taken { by, until: ends(&found) })
         }
         Err(error) => Err(error),
@@ -65,12 +65,12 @@ async fn take<S: Store>(
 
 async fn give<S: Store>(store: &S, key: Key, holder: &str, now: Timestamp) -> Result<(), StoreError> {
     let write = Write::Delete { key, only_if: OnlyIf::HeldBy(holder.to_owned()) };
-    // If it is refused, it has ended, or somebody else has it: either way it is not ours any more.
+    // A refused delete means that the lease has expired or has another holder; either way it is released.
     write_if(store, write, now).await?;
     Ok(())
 }
 
-/// Takes a lease, or prolongs one's own.
+/// Acquires a lease, or extends the holder's own.
 pub async fn take_lease<S: Store>(
     store: &S,
     name: &str,
@@ -81,23 +81,23 @@ pub async fn take_lease<S: Store>(
     take(store, lease_key(name), holder, until, now).await
 }
 
-/// Gives a lease back; one that is not one's own stays.
+/// Releases a lease; a lease of another holder stays.
 pub async fn give_lease<S: Store>(store: &S, name: &str, holder: &str, now: Timestamp) -> Result<(), StoreError> {
     give(store, lease_key(name), holder, now).await
 }
 
-/// Whether there was room.
+/// The result of acquiring a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
-    /// There was, and it is held until the time asked for.
+    /// Held until the requested time.
     Held,
     Full {
-        /// When the first will be free, if nothing happens.
+        /// When the first slot expires.
         until: Timestamp,
     },
 }
 
-/// Takes one of the slots of anything that has a name, or prolongs one's own.
+/// Acquires one of the slots with this name, or extends the holder's own.
 pub async fn take_slot<S: Store>(
     store: &S,
     name: &str,
@@ -110,14 +110,14 @@ pub async fn take_slot<S: Store>(
     let known = store.get_many(&keys, now).await?;
     let mine = known.iter().find(|(_, item)| text_of(item, HOLDER) == Some(holder)).map(|(key, _)| key.clone());
     let free = keys.iter().filter(|key| known.iter().all(|(taken, _)| taken != *key)).cloned();
-    let mut first = known.iter().map(|(_, item)| ends(item)).min();
+    let mut first_expiry = known.iter().map(|(_, item)| ends(item)).min();
     for key in mine.into_iter().chain(free) {
         match take(store, key, holder, until, now).await? {
             Lease::Held => return Ok(Slot::Held),
-            Lease::Taken { until, .. } => first = Some(first.map_or(until, |known| known.min(until))),
+            Lease::Taken { until, .. } => first_expiry = Some(first_expiry.map_or(until, |known| known.min(until))),
         }
     }
-    Ok(Slot::Full { until: first.unwrap_or(now) })
+    Ok(Slot::Full { until: first_expiry.unwrap_or(now) })
 }
 
 pub async fn give_slot<S: Store>(
@@ -136,18 +136,18 @@ pub async fn give_slot<S: Store>(
     Ok(())
 }
 
-/// Counts one more within the current stretch of time, for all processes together, and answers how many that makes.
+/// Increments a counter of the current time window, shared by all processes, and returns the new count.
 pub async fn count_in<S: Store>(
     store: &S,
     name: &str,
-    stretch: SignedDuration,
+    window: SignedDuration,
     now: Timestamp,
 ) -> Result<i64, StoreError> {
-    let length = stretch.as_secs().max(1);
-    let begun = now.as_second() - now.as_second().rem_euclid(length);
-    // Twice as long as it counts: clocks differ, and nobody asks for it later.
-    let ttl = Timestamp::from_second(begun.saturating_add(2 * length)).unwrap_or(Timestamp::MAX);
-    store.count(&Key::state(format!("LIMIT#{name}#{begun}")), 1, ttl, now).await
+    let length = window.as_secs().max(1);
+    let window_start = now.as_second() - now.as_second().rem_euclid(length);
+    // Kept for two windows, because clocks differ.
+    let ttl = Timestamp::from_second(window_start.saturating_add(2 * length)).unwrap_or(Timestamp::MAX);
+    store.count(&Key::state(format!("LIMIT#{name}#{window_start}")), 1, ttl, now).await
 }
 
 const NOT_BEFORE: &str = "not_before";
@@ -156,14 +156,14 @@ fn hold_off_key(name: &str) -> Key {
     Key::state(format!("LIMIT#{name}"))
 }
 
-/// Until when nobody may call somebody, because one of us was told to wait.
+/// Until when calls to a rate-limited system are forbidden, as stored by any process.
 pub async fn held_off<S: Store>(store: &S, name: &str, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
     let row = store.get(&hold_off_key(name), now).await?;
     let until = row.as_ref().and_then(|item| text_of(item, NOT_BEFORE)).and_then(|until| until.parse().ok());
     Ok(until.filter(|until| *until > now))
 }
 
-/// Tells all processes to wait. A shorter wait does not replace a longer one.
+/// Stores a rate limit for all processes. A shorter wait does not replace a longer one.
 pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Timestamp) -> Result<(), StoreError> {
     if held_off(store, name, now).await?.is_some_and(|known| known >= until) {
         return Ok(());
@@ -171,16 +171,16 @@ pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Ti
     store.write(vec![hold_off_write(name, until)], now).await
 }
 
-/// What tells all processes to wait, for whoever writes something else with it.
+/// The write of a rate limit, to be combined with other writes.
 pub fn hold_off_write(name: &str, until: Timestamp) -> Write {
     let mut item = held("everybody", until);
     item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));
     Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }
 }
 
-/// That nobody has stopped Suture is remembered this long: longer than a request of the API is known by its name.
-const REPEATED_FOR: SignedDuration = SignedDuration::from_hours(25);
-const SAID_AT: &str = "said_at";
+/// Retention of the row after `unpause`: longer than API requests are recognised as duplicates, so that a late repeat finds it.
+const UNPAUSED_FOR: SignedDuration = SignedDuration::from_hours(25);
+const REQUESTED_AT: &str = "said_at";
 
 fn pause_key() -> Key {
     Key::state("PAUSE")
@@ -190,51 +190,54 @@ fn who_paused(row: &Item) -> Option<String> {
     text_of(row, HOLDER).map(str::to_owned)
 }
 
-/// Who has stopped Suture from acting, if anybody has.
+/// The user who paused Suture, if it is paused.
 pub async fn paused<S: Store>(store: &S, now: Timestamp) -> Result<Option<String>, StoreError> {
     Ok(store.get(&pause_key(), now).await?.and_then(|row| who_paused(&row)))
 }
 
-/// Stops all acting at once, until somebody lets it go on. Answers who has stopped it now: a request that is repeated, or comes
-/// late, undoes nothing that was said after it.
+/// Pauses Suture until `unpause`. Returns who has paused it now. A repeated or late request does not override a newer one.
 pub async fn pause<S: Store>(
     store: &S,
     by: &str,
-    said_at: Timestamp,
+    requested_at: Timestamp,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
-    switch(store, Some(by), said_at, now).await
+    switch(store, Some(by), requested_at, now).await
 }
 
-/// Lets Suture act again, unless somebody has stopped it after this was said. Answers who has stopped it now.
-pub async fn unpause<S: Store>(store: &S, said_at: Timestamp, now: Timestamp) -> Result<Option<String>, StoreError> {
-    switch(store, None, said_at, now).await
+/// Ends the pause, unless a newer request paused Suture again. Returns who has paused it now.
+pub async fn unpause<S: Store>(
+    store: &S,
+    requested_at: Timestamp,
+    now: Timestamp,
+) -> Result<Option<String>, StoreError> {
+    switch(store, None, requested_at, now).await
 }
 
-/// The last word stands, by when it was said and not by when it arrived.
+/// The newest request wins, by the time of the request and not of its arrival.
 async fn switch<S: Store>(
     store: &S,
     by: Option<&str>,
-    said_at: Timestamp,
+    requested_at: Timestamp,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
-    let mut conflicts = Conflicts::new(said_at);
+    let mut conflicts = Conflicts::new(requested_at);
     loop {
         let row = store.get(&pause_key(), now).await?;
-        let last = row.as_ref().and_then(|row| number_of(row, SAID_AT));
-        if let Some(row) = row.as_ref().filter(|_| last > Some(said_at.as_millisecond())) {
+        let last = row.as_ref().and_then(|row| number_of(row, REQUESTED_AT));
+        if let Some(row) = row.as_ref().filter(|_| last > Some(requested_at.as_millisecond())) {
             return Ok(who_paused(row));
         }
         let version = row.as_ref().and_then(|row| number_of(row, VERSION)).and_then(|it| u64::try_from(it).ok());
         let (name, value) = match by {
             Some(by) => (HOLDER, AttributeValue::S(by.to_owned())),
-            None => (TTL, whole_second(saturating_after(now, REPEATED_FOR))),
+            None => (TTL, whole_second(saturating_after(now, UNPAUSED_FOR))),
         };
         let mut item = Item::default();
         item.inner_mut().insert(VERSION.to_owned(), number(version.unwrap_or(0) + 1));
-        item.inner_mut().insert(SAID_AT.to_owned(), number(said_at.as_millisecond()));
+        item.inner_mut().insert(REQUESTED_AT.to_owned(), number(requested_at.as_millisecond()));
         item.inner_mut().insert(name.to_owned(), value);
-        // A row of an earlier build has no version: whoever deploys a mended one while it is paused must be able to go on.
+        // Rows written by older builds have no version; `unpause` must work on them too.
         let only_if = match (&row, version) {
             (None, _) => OnlyIf::Absent,
             (Some(_), Some(version)) => OnlyIf::Version(version),

@@ -1,12 +1,12 @@
-//! Ids for what comes without one: SHA-256, in hexadecimal.
+//! SHA-256 hashes in hexadecimal, used as stable ids.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// An id for what comes without one: the same content has the same id.
+/// A stable id for content without an id of its own.
 pub fn hashed(parts: &[&str]) -> String {
     let mut bytes = Vec::new();
     for part in parts {
-        // The length goes in too: ("ab", "c") is not ("a", "bc").
+        // With the length, because ("ab", "c") must differ from ("a", "bc").
         bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
         bytes.extend_from_slice(part.as_bytes());
     }

@@ -1,5 +1,5 @@
-//! I/O layer: storage, clients, the apply loop. Only what two or more functions use; nothing here decides what becomes of a
-//! pull request.
+//! I/O layer: storage, clients, the apply loop. Only code that two or more functions use. Decisions about pull requests are in the
+//! `domain` crate.
 
 #[cfg(feature = "aws")]
 pub mod api_gateway;

@@ -1,5 +1,5 @@
-//! Reading: what is due, what a repository has, what a pull request went through. A row that cannot be understood is
-//! reported, counted and left out: it never keeps the others from being read.
+//! Queries: due items, pull requests of a repository, runs, events. An item that cannot be decoded is logged, counted and skipped; it
+//! never fails the whole query.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use tracing::error;
 use crate::rows::{self, DueEntry, Listed};
 use crate::store::{Cursor, From, Index, Key, Page, Query, Store, StoreError};
 
-/// Some of what there is, and where to go on.
+/// One page of results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing<T> {
     pub entries: Vec<T>,
@@ -27,24 +27,24 @@ pub struct Listing<T> {
     pub next: Option<Cursor>,
 }
 
-/// What is due now, the longest first.
+/// Due items, longest due first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Due {
-    /// At most as many per shard as was asked for.
+    /// At most the requested number per shard.
     pub entries: Vec<DueEntry>,
     pub more: bool,
 }
 
-/// A query for everything of a partition.
+/// A query for a whole partition.
 fn all_of(from: From, partition: String, limit: u32) -> Query {
     Query { from, partition, prefix: None, up_to: None, backwards: false, limit, after: None }
 }
 
-/// Leaves out what cannot be understood, but not silently.
+/// Skips an item that cannot be decoded, and logs it.
 fn understood<S: Store, T>(store: &S, read: Result<T, StoreError>) -> Option<T> {
     read.inspect_err(|error| {
         store.spent().corrupt();
-        error!(%error, "a row is left out");
+        error!(%error, "skipping undecodable item");
     })
     .ok()
 }
@@ -54,7 +54,7 @@ fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, Item) -> Resu
     Listing { entries, next: page.next }
 }
 
-/// Reads one row.
+/// Reads one item.
 pub async fn read<S: Store, T: DeserializeOwned>(
     store: &S,
     key: &Key,
@@ -63,7 +63,7 @@ pub async fn read<S: Store, T: DeserializeOwned>(
     store.get(key, now).await?.map(|item| rows::take(key, item)).transpose()
 }
 
-/// Reads partitions of an index side by side, of each as far as its limit goes; and whether that is all there is.
+/// Reads several partitions concurrently, up to the limit of each query. The flag is true if that was everything.
 async fn read_parts<S: Store, T: Send>(
     store: &S,
     parts: impl IntoIterator<Item = Query>,
@@ -94,7 +94,7 @@ async fn read_part<S: Store, T: Send>(
     }
 }
 
-/// What is due at this moment. Costs what is due, whatever is open.
+/// Items due now. The cost depends on the number of due items, not on the number of open pull requests.
 pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<Due, StoreError> {
     let shard = |shard| Query { up_to: Some(rows::sortable(now)), ..all_of(From::Index(Index::Due), shard, most) };
     let entry = |key: &Key, item: Item| rows::due_entry(key, &item);
@@ -118,10 +118,10 @@ pub async fn pull_requests<S: Store>(
     Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)))
 }
 
-/// Pull requests of a repository read at a time when all of them are asked for.
+/// Page size for reading all pull requests of a repository.
 const LARGE_PAGE: u32 = 1_000;
 
-/// All pull requests of a repository, or about so many.
+/// All pull requests of a repository, up to about `most`.
 pub async fn all_pull_requests<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -139,10 +139,10 @@ pub async fn all_pull_requests<S: Store>(
     }
 }
 
-/// Pull requests of a repository read at a time when a base is asked for.
+/// Page size for reading the pull requests of a base branch.
 const PAGE: u32 = 100;
 
-/// One page of what is open on a base, by the index alone. Rows from before the index knew the base are among it.
+/// One page of the open pull requests on a base branch, by the index alone. Includes rows written before the index had the base.
 async fn base_page<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -156,7 +156,7 @@ async fn base_page<S: Store>(
     Ok(Listing { entries: open.map(|listed| listed.pr).collect(), next: page.next })
 }
 
-/// Whether anything of ours is open on a base.
+/// Whether a managed pull request is open on a base branch.
 pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: Timestamp) -> Result<bool, StoreError> {
     let mut after = None;
     loop {
@@ -171,7 +171,7 @@ pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: T
     }
 }
 
-/// What is open on a base: the index says which, and only their records are read.
+/// The open pull requests on a base branch. Only the records that the index selects are read.
 pub async fn on_base<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -192,7 +192,7 @@ pub async fn on_base<S: Store>(
     Ok(found)
 }
 
-/// Pull requests of a repository in one state, the highest numbers first, at most so many.
+/// Pull requests of a repository in one state, highest numbers first, at most `most`.
 pub async fn newest<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -206,7 +206,7 @@ pub async fn newest<S: Store>(
     Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)).entries)
 }
 
-/// Runs of a pull request, or sweeps, the newest first.
+/// Runs of a pull request, or sweeps; newest first.
 pub async fn runs_of<S: Store>(
     store: &S,
     pr: Option<&PrId>,
@@ -237,23 +237,23 @@ pub async fn events<S: Store>(
     Ok(entries(store, store.query(&query, now).await?, rows::take))
 }
 
-/// The repositories that have, or have had, pull requests of ours.
+/// The repositories that have, or had, managed pull requests.
 pub async fn repos<S: Store>(store: &S, now: Timestamp) -> Result<BTreeSet<RepoName>, StoreError> {
     let row = store.get(&rows::repos_key(), now).await?;
     Ok(row.as_ref().map(rows::repos_of).unwrap_or_default())
 }
 
-/// Which part of a day is read, and how far.
+/// A query for the events of a day.
 #[derive(Debug, Clone, Copy)]
 pub struct DayReading {
-    /// Which day, in UTC.
+    /// In UTC.
     pub day: Date,
     pub backwards: bool,
-    /// At most so many events of each of its parts.
+    /// Most events per partition.
     pub most: u32,
 }
 
-/// What is worth telling of a day, over all pull requests, in order; and whether that is all of it.
+/// The notable events of a day, over all pull requests, in order. The flag is true if that was everything.
 pub async fn of_day<S: Store>(
     store: &S,
     reading: DayReading,
@@ -269,19 +269,19 @@ pub async fn of_day<S: Store>(
     Ok((events, whole))
 }
 
-/// Records, in any order; what is not there or cannot be understood is left out.
+/// Records, in any order; missing and undecodable ones are skipped.
 pub async fn records<S: Store>(store: &S, prs: &[PrId], now: Timestamp) -> Result<Vec<Record>, StoreError> {
     let keys: Vec<Key> = prs.iter().map(rows::record_key).collect();
     read_many(store, &keys, now).await
 }
 
-/// Runs, in any order; what is not there or cannot be understood is left out.
+/// Runs, in any order; missing and undecodable ones are skipped.
 pub async fn runs<S: Store>(store: &S, ids: &[RunId], now: Timestamp) -> Result<Vec<Run>, StoreError> {
     let keys: Vec<Key> = ids.iter().map(rows::run_key).collect();
     read_many(store, &keys, now).await
 }
 
-/// Requests, in any order; what is not there or cannot be understood is left out.
+/// Reconcile requests, in any order; missing and undecodable ones are skipped.
 pub async fn requests<S: Store>(store: &S, keys: &[String], now: Timestamp) -> Result<Vec<Request>, StoreError> {
     let keys: Vec<Key> = keys.iter().map(|key| rows::request_key(key)).collect();
     read_many(store, &keys, now).await
@@ -296,7 +296,7 @@ async fn read_many<S: Store, T: DeserializeOwned>(
     Ok(found.into_iter().filter_map(|(key, item)| understood(store, rows::take(&key, item))).collect())
 }
 
-/// The pull requests whose head this commit is or was: what says only a commit finds its pull request here.
+/// The pull requests whose head is or was this commit, for webhooks that name only a commit.
 pub async fn by_head<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -307,7 +307,7 @@ pub async fn by_head<S: Store>(
     Ok(row.as_ref().map(rows::prs_of_head).unwrap_or_default())
 }
 
-/// What is known about a vulnerability on a base branch; nothing is the same as nothing open.
+/// The vulnerability's row on a base branch; the default if there is none.
 pub async fn vulnerability<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -319,7 +319,7 @@ pub async fn vulnerability<S: Store>(
     Ok(row.as_ref().map(rows::vulnerability_of).unwrap_or_default())
 }
 
-/// What is known about the vulnerability of a pull request, if it names one.
+/// The row of a pull request's vulnerability, if it names one.
 pub async fn vulnerability_of<S: Store>(
     store: &S,
     record: &Record,

@@ -1,4 +1,4 @@
-//! The row that remembers which issue Suture wrote under a key: the Car Bridge writes it, the reconciler reads it.
+//! The row with the number of an issue that Suture owns. The Car Bridge writes it, the reconciler reads it.
 
 use domain::id::RepoName;
 use domain::time::saturating_after;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::lookup;
 use crate::store::{Key, Store, StoreError, versioned};
 
-/// The row is kept this long after it was last needed; then GitHub is asked again.
-const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24 * 90);
+/// Retention after the last use; afterwards the issue is searched on GitHub again.
+const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 90);
 
-/// An issue that Suture wrote.
+/// An issue that Suture owns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManagedIssueRow {
     pub number: u64,
-    /// Whether pinning it was tried: if there was no room, or a person unpinned it, that is so.
+    /// Whether pinning was attempted. It is not repeated if it failed or if a user unpinned the issue.
     pub pinned: bool,
 }
 
@@ -23,7 +23,7 @@ fn row_key(repo: &RepoName, key: &str) -> Key {
     Key::state(format!("ISSUE#{repo}#{key}"))
 }
 
-/// The issue of this key, if it was written.
+/// The issue with this key, if it exists.
 pub async fn load<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -33,7 +33,7 @@ pub async fn load<S: Store>(
     lookup::read(store, &row_key(repo, key), now).await
 }
 
-/// Remembers which issue was written under this key.
+/// Stores the issue with this key.
 pub async fn save<S: Store>(
     store: &S,
     repo: &RepoName,
@@ -41,6 +41,6 @@ pub async fn save<S: Store>(
     issue: &ManagedIssueRow,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let ttl = saturating_after(now, REMEMBERED_FOR);
+    let ttl = saturating_after(now, RETENTION);
     versioned::put(store, &row_key(repo, key), issue, ttl, now).await
 }

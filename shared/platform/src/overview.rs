@@ -1,5 +1,5 @@
-//! What the dashboard and the status issue count: pull requests by state and repository, and what happened today. Counted from the index that lists pull requests by repository. Records are read only of those that may be
-//! stale by that index, and of those a person has.
+//! Counts for the dashboard and the status issue: pull requests by state and repository, and today's activity. Counted from the `by_repo`
+//! index; records are read only for pull requests that may be stale or need a user.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,37 +19,37 @@ use crate::lookup::{self, DayReading};
 use crate::rows::{self, Listed};
 use crate::store::{Store, StoreError};
 
-/// Entries of one repository that are counted; nobody counts further by eye.
-const MOST_ENTRIES: usize = 50_000;
-/// Repositories that are read side by side.
-const AT_ONCE: usize = 8;
-/// Records that are read of what may be stale, and of what a person has: the longest waiting ones.
-const MOST_RECORDS: usize = 500;
-/// Events of each part of a day that are read for the counts.
+/// Most entries counted per repository.
+const MAX_ENTRIES: usize = 50_000;
+/// Repositories read concurrently.
+const CONCURRENCY: usize = 8;
+/// Most records read of each kind, possibly stale and needing a user: the longest waiting ones.
+const MAX_RECORDS: usize = 500;
+/// Most events read per partition of a day.
 pub const MOST_A_DAY: u32 = 5_000;
 
-/// What there is, for everybody; who may see what is asked when it is shown.
+/// Counts of all repositories; callers filter by what a user may see.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counted {
     pub repos: BTreeSet<RepoName>,
     listed: Vec<Listed>,
-    /// Of what may be stale, and of what a person has.
+    /// Of pull requests that may be stale or need a user.
     records: BTreeMap<PrId, Record>,
     stale: BTreeSet<PrId>,
 }
 
-/// One state's pull requests.
+/// The pull requests in one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {
     pub state: State,
     pub count: u64,
     pub stale: u64,
-    /// The one that has been there longest.
+    /// The pull request that has been in the state longest.
     pub oldest: Option<(PrId, Timestamp)>,
 }
 
 impl Counted {
-    /// All twelve, of the repositories one may see.
+    /// All twelve states, for the visible repositories.
     pub fn lanes(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<Lane> {
         let mut lanes = State::ALL.map(|state| Lane { state, count: 0, stale: 0, oldest: None });
         for entry in self.seen_by(sees) {
@@ -63,7 +63,7 @@ impl Counted {
         lanes.into()
     }
 
-    /// Each repository: open, with a person, stale.
+    /// Per repository: open, needing a user, stale.
     pub fn by_repo(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<(RepoName, [u64; 3])> {
         let seen = self.repos.iter().filter(|repo| sees(repo));
         let mut repos: BTreeMap<RepoName, [u64; 3]> = seen.map(|repo| (repo.clone(), [0; 3])).collect();
@@ -76,7 +76,7 @@ impl Counted {
         repos.into_iter().collect()
     }
 
-    /// What a person has, the longest first.
+    /// Pull requests that need a user, longest waiting first.
     pub fn needs_person(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<&Record> {
         let with_person = |record: &&Record| record.state == State::NeedsIntervention && sees(&record.id.repo);
         let mut records: Vec<&Record> = self.records.values().filter(with_person).collect();
@@ -84,7 +84,7 @@ impl Counted {
         records
     }
 
-    /// What is stale, by its place in the queue.
+    /// Stale pull requests, by priority.
     pub fn stuck(&self, sees: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&Record> {
         let stale = |record: &&Record| self.stale.contains(&record.id) && sees(&record.id.repo);
         let mut records: Vec<&Record> = self.records.values().filter(stale).collect();
@@ -99,25 +99,25 @@ impl Counted {
     }
 }
 
-/// Whether the index alone says that it cannot be stale: it has not been in its state for long enough.
+/// Whether the pull request has been in its state long enough to be stale, judged by the index alone.
 fn may_be_stale(entry: &Listed, policies: &Policies, now: Timestamp) -> bool {
     let threshold = policies.for_repo(&entry.pr.repo).threshold(entry.state);
     threshold.is_some_and(|threshold| saturating_after(entry.since, threshold) <= now)
 }
 
-/// Counts what there is: for `/api/overview`, and for the status issue.
+/// Counts all pull requests, for `/api/overview` and the status issue.
 pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> Result<Counted, StoreError> {
     let repos = lookup::repos(store, now).await?;
     let names: Vec<&RepoName> = repos.iter().collect();
     let mut listed = Vec::new();
-    for group in names.chunks(AT_ONCE) {
+    for group in names.chunks(CONCURRENCY) {
         let lists =
-            try_join_all(group.iter().map(|repo| lookup::all_pull_requests(store, repo, MOST_ENTRIES, now))).await?;
+            try_join_all(group.iter().map(|repo| lookup::all_pull_requests(store, repo, MAX_ENTRIES, now))).await?;
         listed.extend(lists.into_iter().flatten());
     }
     let longest = |mut entries: Vec<&Listed>| {
         entries.sort_by_key(|entry| entry.since);
-        entries.into_iter().take(MOST_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
+        entries.into_iter().take(MAX_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
     };
     let late: Vec<&Listed> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
     let late_ids: BTreeSet<PrId> = late.iter().map(|entry| entry.pr.clone()).collect();
@@ -125,7 +125,7 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     let wanted: Vec<PrId> = longest(late).into_iter().chain(longest(with_person)).collect();
     let read = lookup::records(store, &wanted, now).await?;
     let records: BTreeMap<PrId, Record> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
-    // Of those beyond the bound only the index is known, and it says that they are late.
+    // Without a record, because of the limit above, the index entry counts as stale.
     let is_stale = |pr: &PrId| match records.get(pr) {
         Some(record) => record.is_stale(policies.for_repo(&pr.repo), now),
         None => !wanted.contains(pr),
@@ -134,12 +134,12 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     Ok(Counted { repos, listed, records, stale })
 }
 
-/// A day, as far as it is shown.
+/// The activity of one day.
 #[derive(Debug, Default)]
 pub struct Day {
     counts: BTreeMap<RepoName, DayCounts>,
     pub traces: Vec<Trace>,
-    /// Whether there was more than was read.
+    /// Whether the day has more events than were read.
     pub cut: bool,
 }
 
@@ -159,14 +159,14 @@ impl Day {
     }
 }
 
-/// Reads one day of the log.
+/// Reads the events of one day.
 pub async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<Day, StoreError> {
     let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
     let (events, whole) = lookup::of_day(store, reading, now).await?;
     Ok(Day::of(&events, !whole))
 }
 
-/// What has happened today, of the repositories one may see: the last of the days at `/api/overview`.
+/// Today's counts for the visible repositories, the last day in `/api/overview`.
 pub async fn today<S: Store>(
     store: &S,
     sees: impl Fn(&RepoName) -> bool,

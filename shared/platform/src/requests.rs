@@ -1,6 +1,6 @@
-//! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-9): taking one, and what becomes of it. A request is a row with a date, like everything else: there
-//! is no second queue. What a request means is the domain's; here are the rows it is written to, always together with the
-//! run that people see, and the limits of a day.
+//! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-9): enqueue, start, complete, cancel. A request is a row with a due date, so there is no
+//! second queue. The rules are in `domain::reconcile_request`; this module stores the request together with its run, and counts toward
+//! the daily limits.
 
 use domain::comment::sweep as words;
 use domain::id::RunId;
@@ -18,36 +18,35 @@ use crate::rows;
 use crate::store::versioned::{Conflicts, write_if, written};
 use crate::store::{OnlyIf, Store, StoreError, Write};
 
-/// The limits are those of a day.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// How long a wish to cancel is remembered; no sweep lasts longer.
-const CANCEL_FOR: SignedDuration = SignedDuration::from_hours(1);
+/// Retention of a cancel flag; no sweep runs longer.
+const CANCEL_RETENTION: SignedDuration = SignedDuration::from_hours(1);
 
-/// What became of an ask.
+/// The result of enqueueing a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     Queued(Box<Asked>),
     Known(Standing),
-    /// Something newer shows what this one would.
+    /// A newer request covers this one.
     Superseded {
         by: RunId,
     },
-    /// The day has no room for it, in a sentence; what is due is left to the schedule.
+    /// Over the daily limit, with the sentence for the requester. The scheduled sweep does the work.
     OverLimit(String),
 }
 
-/// The settings that hold for a scope.
+/// The settings of a scope.
 fn settings_of<'a>(policies: &'a Policies, scope: &Scope) -> &'a Triggers {
     let policy = scope.repo().map_or(policies.base(), |repo| policies.for_repo(repo));
     &policy.triggers
 }
 
-/// A request, if there is one.
+/// Loads a request.
 pub async fn load<S: Store>(store: &S, key: &str, now: Timestamp) -> Result<Option<Request>, StoreError> {
     read(store, &rows::request_key(key), now).await
 }
 
-/// Somebody asks for a scope. When this answers, the request is durable, or the answer says why there is none.
+/// Enqueues a reconcile of a scope. On return the request is stored, or the result says why not.
 pub async fn ask<S: Store>(
     store: &S,
     policies: &Policies,
@@ -56,7 +55,7 @@ pub async fn ask<S: Store>(
     now: Timestamp,
 ) -> Result<Taken, StoreError> {
     let key = Request::key_of(scope, dry_run);
-    // What was promised and is over, cancelled for instance, is not begun anew by whoever hears of it late.
+    // A promised run that has ended, for instance by a cancel, is not started again by a late message.
     let promised = if ask.trigger == RunTrigger::AdminApi { run_of(store, &ask.run, now).await? } else { None };
     if promised.is_some_and(|run| run.state.is_terminal()) {
         return Ok(Taken::Known(Standing::Over));
@@ -77,7 +76,7 @@ pub async fn ask<S: Store>(
         };
         if queued.is_first && !counted {
             if let Some(why) = over_limit(store, policies, scope, now).await? {
-                info!(request = key, run = %ask.run, why, "a request is left to the schedule");
+                info!(request = key, run = %ask.run, why, "request over daily limit; left to the scheduled sweep");
                 return Ok(Taken::OverLimit(why));
             }
             counted = true;
@@ -91,8 +90,8 @@ pub async fn ask<S: Store>(
     }
 }
 
-/// Counts one more request of today, and says if that is one too many. Everything is exempt: it is rare, and asked for when
-/// much is wrong.
+/// Counts a request toward the daily limits; returns a sentence if a limit is exceeded. Requests for everything are exempt: they are
+/// rare, and made when much is wrong.
 pub async fn over_limit<S: Store>(
     store: &S,
     policies: &Policies,
@@ -101,9 +100,9 @@ pub async fn over_limit<S: Store>(
 ) -> Result<Option<String>, StoreError> {
     let Some(repo) = scope.repo() else { return Ok(None) };
     let (of_repo, of_org) = (settings_of(policies, scope).per_repo_per_day, policies.base().triggers.per_org_per_day);
-    for (whose, limit) in [(repo.as_str(), of_repo), (repo.owner(), of_org)] {
-        if guards::count_in(store, &format!("requests#{whose}"), DAY, now).await? > i64::from(limit) {
-            return Ok(Some(words::too_many_requests(whose, limit)));
+    for (name, limit) in [(repo.as_str(), of_repo), (repo.owner(), of_org)] {
+        if guards::count_in(store, &format!("requests#{name}"), DAY, now).await? > i64::from(limit) {
+            return Ok(Some(words::too_many_requests(name, limit)));
         }
     }
     Ok(None)
@@ -123,7 +122,7 @@ async fn run_of<S: Store>(store: &S, id: &RunId, now: Timestamp) -> Result<Optio
     read(store, &rows::run_key(id), now).await
 }
 
-/// The run of a request, before anybody is at it.
+/// The pending run of a request.
 fn pending(key: &str, run: &RunId, trigger: RunTrigger, requested_by: Option<&str>, now: Timestamp) -> Run {
     let mut run = Run::sweep(run.clone(), trigger, now);
     run.requested_by = requested_by.map(str::to_owned);
@@ -131,7 +130,7 @@ fn pending(key: &str, run: &RunId, trigger: RunTrigger, requested_by: Option<&st
     run
 }
 
-/// The request itself, the run that was promised, the run that is superseded by it, and word to the one under way: all or none.
+/// The writes of one transaction: the request, its promised run, the run that it supersedes, and the cancel flag for the running one.
 async fn queue_writes<S: Store>(
     store: &S,
     policies: &Policies,
@@ -150,12 +149,12 @@ async fn queue_writes<S: Store>(
         writes.extend(cancelled(store, policies, &replaced.run, words::superseded(&asked.run), now).await?);
     }
     if let Some(run) = &queued.cancel {
-        writes.push(guards::hold_off_write(&cancel_name(run), saturating_after(now, CANCEL_FOR)));
+        writes.push(guards::hold_off_write(&cancel_name(run), saturating_after(now, CANCEL_RETENTION)));
     }
     Ok(writes)
 }
 
-/// Ends a run that is there, and has not ended already.
+/// Ends a run, unless it is missing or has ended.
 async fn ended<S: Store>(
     store: &S,
     policies: &Policies,
@@ -179,7 +178,7 @@ async fn cancelled<S: Store>(
     ended(store, policies, run, |run| run.cancel(why, context), now).await
 }
 
-/// Who was promised a run sees that something newer takes its place.
+/// Records a promised run as superseded, so that its requester sees it.
 async fn say_superseded<S: Store>(
     store: &S,
     policies: &Policies,
@@ -187,7 +186,7 @@ async fn say_superseded<S: Store>(
     by: &RunId,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    info!(request = key, run = %ask.run, %by, "a request is superseded by a newer one");
+    info!(request = key, run = %ask.run, %by, "request superseded by a newer one");
     if ask.trigger != RunTrigger::AdminApi {
         return Ok(());
     }
@@ -202,18 +201,17 @@ fn cancel_name(run: &RunId) -> String {
     format!("cancel-{run}")
 }
 
-/// Asks a sweep to stop at its next stage boundary, claim or write.
+/// Requests a sweep to stop at its next stage, claim or write.
 pub async fn tell_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
-    guards::hold_off(store, &cancel_name(run), saturating_after(now, CANCEL_FOR), now).await
+    guards::hold_off(store, &cancel_name(run), saturating_after(now, CANCEL_RETENTION), now).await
 }
 
-/// Whether somebody has asked a sweep to stop.
+/// Whether a sweep was requested to stop.
 pub async fn is_told_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<bool, StoreError> {
     Ok(guards::held_off(store, &cancel_name(run), now).await?.is_some())
 }
 
-/// Somebody does not want a run of a request any more: what waits is taken off, what is under way is told, and what is over
-/// stays as it is.
+/// Cancels a run: a pending one is removed, a running one gets the cancel flag, a finished one is unchanged.
 pub async fn cancel<S: Store>(
     store: &S,
     policies: &Policies,
@@ -238,7 +236,7 @@ pub async fn cancel<S: Store>(
     }
 }
 
-/// A request that has begun.
+/// A started request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Begun {
     pub request: Request,
@@ -246,20 +244,20 @@ pub struct Begun {
     pub run: Run,
 }
 
-/// Whether one could begin.
+/// The result of starting a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MayBegin {
     Yes(Box<Begun>),
-    /// Somebody is at it, or it waits for its time.
+    /// Another worker holds it, or it is not due yet.
     Later {
         by: String,
         until: Timestamp,
     },
-    /// Nothing waits, or what waited is over.
+    /// Nothing is pending, or it has ended.
     No,
 }
 
-/// Begins with what waits under a key: the request and its run, in one write.
+/// Starts the pending request of a key: the request and its run, in one write.
 pub async fn begin<S: Store>(
     store: &S,
     policies: &Policies,
@@ -271,7 +269,7 @@ pub async fn begin<S: Store>(
     let (next, asked, overtaken) = match request.begin(holder, until, settings, now) {
         Begin::Begun { request, asked, overtaken } => (request, asked, overtaken),
         Begin::GivenUp { request: next, asked } => {
-            let error = asked.error.clone().unwrap_or_else(|| "whoever worked on it was gone each time".to_owned());
+            let error = asked.error.clone().unwrap_or_else(|| "every worker crashed or timed out".to_owned());
             let mut writes = vec![put(&next, Some(request.version), now)?];
             let context = TransitionContext::new(Initiator::Timeout, now);
             let fail = |run: Run| run.fail("given up", error, context);
@@ -279,7 +277,7 @@ pub async fn begin<S: Store>(
             return written(store, writes, now).await.map(|_| MayBegin::No);
         }
         Begin::Busy { by, until } => return Ok(MayBegin::Later { by, until }),
-        Begin::NotYet { until } => return Ok(MayBegin::Later { by: "its own date".to_owned(), until }),
+        Begin::NotYet { until } => return Ok(MayBegin::Later { by: "its due date".to_owned(), until }),
         Begin::Nothing => return Ok(MayBegin::No),
     };
     let known = run_of(store, &asked.run, now).await?;
@@ -289,7 +287,7 @@ pub async fn begin<S: Store>(
     let mut writes = Vec::new();
     let run = match under_way(run, holder, until, now) {
         Ok(run) => run,
-        // Its run is over: so is the request.
+        // The run has ended, so the request ends too.
         Err(_) => {
             let (over, _) = next.end(&asked.run, End::Cancelled, pauses(policies.base()), settings, now);
             writes.push(put(&over, Some(request.version), now)?);
@@ -298,16 +296,16 @@ pub async fn begin<S: Store>(
     };
     writes.push(put(&next, Some(request.version), now)?);
     writes.push(put_run(&run, loaded, policies)?);
-    if let Some(lost) = overtaken {
-        writes.extend(cancelled(store, policies, &lost, words::superseded(&asked.run), now).await?);
+    if let Some(orphaned) = overtaken {
+        writes.extend(cancelled(store, policies, &orphaned, words::superseded(&asked.run), now).await?);
     }
     if written(store, writes, now).await? {
         return Ok(MayBegin::Yes(Box::new(Begun { request: *next, asked: *asked, run })));
     }
-    Ok(MayBegin::Later { by: "somebody who was faster".to_owned(), until: now })
+    Ok(MayBegin::Later { by: "another worker".to_owned(), until: now })
 }
 
-/// The run, with its worker. One that is tried again runs already: its last worker has let go of it, or is gone.
+/// The run with this worker's lease. On a retry it is already running: its last worker released it or crashed.
 fn under_way(mut run: Run, holder: &str, until: Timestamp, now: Timestamp) -> Result<Run, RunError> {
     (run.lease_until, run.lease_holder) = (None, None);
     let run = run.take_lease(holder, now, until)?;
@@ -317,7 +315,7 @@ fn under_way(mut run: Run, holder: &str, until: Timestamp, now: Timestamp) -> Re
     run.advance(RunState::Running, TransitionContext::new(Initiator::System, now))
 }
 
-/// A visit has ended: the request and its run are written together. `close` makes the run what it is to be.
+/// Completes a request; the request and its run are one write. `close` returns the run's final version.
 pub async fn end<S: Store>(
     store: &S,
     policies: &Policies,

@@ -1,5 +1,5 @@
-//! What the rows mean: keys by prefix, the record and its index attributes, events, undelivered effects, commits,
-//! vulnerabilities, runs. Translation only; when a row is written is decided in `engine`.
+//! The item layout of both tables: keys by prefix, records and their index attributes, events, outbox, head commits, vulnerabilities,
+//! runs, requests. Encoding and decoding only; `engine` decides when an item is written. docs/data-model.md lists all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,19 +23,19 @@ use serde_dynamo::{AttributeValue, Item};
 
 use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of, set_of, text_of};
 
-/// Partitions of the `due` index: enough for one sweep to read them side by side, few enough to read them all.
+/// Partitions of the `due` index. A sweep reads all of them concurrently.
 pub const DUE_SHARDS: u64 = 4;
-/// An effect that nobody has delivered by then is looked for by the sweep.
-const DELIVERED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
-/// How long a former head still finds its pull request, so that what is said about it is answered `superseded`. As long as the
-/// log is kept by default: two pull requests may share a head, and one that outlives the other needs the row.
-const FORMER_HEAD: SignedDuration = SignedDuration::from_hours(24 * 90);
+/// Effects still in the outbox after this time are due for the sweep.
+const PUBLISH_GRACE: SignedDuration = SignedDuration::from_mins(1);
+/// Retention of a former head's row, so that webhooks about it are answered `superseded`. As long as the default retention of the event
+/// log: two pull requests may share a head, and the one that stays open needs the row.
+const FORMER_HEAD_RETENTION: SignedDuration = SignedDuration::from_hours(24 * 90);
 
-/// The set in the row that lists the repositories.
+/// The attribute of the registry row that holds the repositories.
 const REPOS: &str = "repos";
-/// The attribute that holds the whole of what a row is.
+/// The attribute that holds the serialised value.
 const BODY: &str = "body";
-/// On hop 0: how many effects the event has, so that a repeated delivery knows what to look for.
+/// On hop 0: the number of the event's effects, so that a redelivery can publish the remaining ones.
 const EFFECTS: &str = "effects";
 
 pub fn record_key(pr: &PrId) -> Key {
@@ -46,7 +46,7 @@ pub fn effect_key(id: &EffectId) -> Key {
     Key::state(format!("OUT#{id}"))
 }
 
-/// The pull requests of a head commit.
+/// The row of a head commit, with its pull requests.
 pub fn head_key(repo: &RepoName, sha: &Sha) -> Key {
     Key::state(format!("SHA#{repo}#{sha}"))
 }
@@ -59,7 +59,7 @@ pub fn run_key(id: &RunId) -> Key {
     Key::state(format!("RUN#{id}"))
 }
 
-/// A reconcile request, by what makes two of them the same.
+/// The row of a reconcile request, by its coalescing key.
 pub fn request_key(key: &str) -> Key {
     Key::state(format!("REQ#{key}"))
 }
@@ -68,7 +68,7 @@ pub fn event_key(event: &Event) -> Key {
     Key::event(event.pr.to_string(), event.sort_key())
 }
 
-/// A time as an index sorts it: RFC 3339 with exactly three decimals.
+/// A sortable timestamp: RFC 3339 with exactly three decimals.
 pub fn sortable(at: Timestamp) -> String {
     format!("{at:.3}")
 }
@@ -78,10 +78,10 @@ pub fn due_shards() -> [String; 4] {
     [0, 1, 2, 3].map(|shard| format!("due-{shard}"))
 }
 
-/// Partitions of each day in the `by_day` index: a busy day must not be one hot partition.
+/// Partitions per day in the `by_day` index, to avoid a hot partition.
 const DAY_SHARDS: u64 = 4;
 
-/// The day something happened on, in UTC.
+/// The UTC date of a time.
 pub fn day_of(at: Timestamp) -> Date {
     TimeZone::UTC.to_datetime(at).date()
 }
@@ -95,18 +95,18 @@ fn day_partition(day: Date, pr: &PrId) -> String {
     format!("{day}-{}", seed_of(&pr.to_string(), 0) % DAY_SHARDS)
 }
 
-/// The repositories that are known: the one row that lists them.
+/// The registry row of all repositories.
 pub fn repos_key() -> Key {
     Key::state("REPOS")
 }
 
-/// Adds a repository to those that are known.
+/// Adds a repository to the registry.
 pub fn repo_known(repo: &RepoName) -> Write {
     let insert = BTreeMap::from([(REPOS.to_owned(), BTreeSet::from([repo.as_str().to_owned()]))]);
     Write::Change { key: repos_key(), change: Change { insert, ..Change::default() } }
 }
 
-/// The repositories in the row that lists them.
+/// The repositories in the registry row.
 pub fn repos_of(item: &Item) -> BTreeSet<RepoName> {
     set_of(item, REPOS).filter_map(|member| member.parse().ok()).collect()
 }
@@ -115,7 +115,7 @@ fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())
 }
 
-/// A row whose body is `value`.
+/// An item whose body is `value`.
 pub fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
     let body =
         serde_dynamo::to_attribute_value(value).map_err(|error| StoreError::Corrupt(key.clone(), error.to_string()))?;
@@ -130,7 +130,7 @@ pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError
     take(key, copy)
 }
 
-/// The same of a row that nobody needs any more: nothing is copied.
+/// Like [`read`], but consumes the item instead of copying the body.
 pub fn take<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, StoreError> {
     let corrupt = |why: String| StoreError::Corrupt(key.clone(), why);
     let body = item.inner_mut().remove(BODY).ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
@@ -145,19 +145,19 @@ fn set_due(key: &Key, item: &mut Item, due_at: Option<Timestamp>) {
     item.inner_mut().insert(sort.to_owned(), text(sortable(due_at)));
 }
 
-/// When a row is due, as its index entry says.
+/// When an item is due, from its index entry.
 fn due_of(item: &Item) -> Option<Timestamp> {
     text_of(item, Index::Due.shape().2)?.parse().ok()
 }
 
-/// What a row in the `due` index is about.
+/// What an entry of the `due` index refers to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     Effect(EffectId),
-    /// A run at its lease or deadline.
+    /// Due when its lease or deadline expires.
     Run(RunId),
     PullRequest(PrId),
-    /// A reconcile request that waits, or whose worker is gone.
+    /// A reconcile request that is pending, or whose worker crashed.
     Request(String),
 }
 
@@ -188,14 +188,14 @@ impl Subject {
 pub struct DueEntry {
     pub subject: Subject,
     pub due_at: Timestamp,
-    /// What people say about its urgency, in points.
+    /// From the priority labels, in points.
     pub priority: i64,
 }
 
 /// Reads an entry of the `due` index.
 pub fn due_entry(key: &Key, entry: &Item) -> Result<DueEntry, StoreError> {
     let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
-    let subject = Subject::of(key).ok_or_else(|| corrupt("nothing of that name can be due"))?;
+    let subject = Subject::of(key).ok_or_else(|| corrupt("unknown key prefix in the due index"))?;
     let due_at = due_of(entry).ok_or_else(|| corrupt("`due_at` is not a time"))?;
     Ok(DueEntry { subject, due_at, priority: number_of(entry, "priority").unwrap_or(0) })
 }
@@ -205,11 +205,11 @@ pub fn due_entry(key: &Key, entry: &Item) -> Result<DueEntry, StoreError> {
 pub struct Listed {
     pub pr: PrId,
     pub state: State,
-    /// Since when it has been in it.
+    /// When it entered the state.
     pub since: Timestamp,
-    /// What people say about its urgency, in points.
+    /// From the priority labels, in points.
     pub priority: i64,
-    /// The branch it is to be merged into; unknown for rows written before the index carried it.
+    /// The base branch; unknown for rows written before the index had it.
     pub base: Option<String>,
 }
 
@@ -222,7 +222,7 @@ pub fn state_number(pr: &PrId, state: State) -> String {
 pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
     let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
     let Some(Subject::PullRequest(pr)) = Subject::of(key) else {
-        return Err(corrupt("only pull requests are listed by repository"));
+        return Err(corrupt("not a pull request, but in the by_repo index"));
     };
     let name = text_of(entry, Index::ByRepo.shape().2).and_then(|sort| sort.split('#').next());
     let state = State::ALL.into_iter().find(|state| Some(state.name()) == name);
@@ -238,13 +238,13 @@ pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
     match Subject::of(key) {
         Some(Subject::Run(id)) => Ok(id),
         Some(Subject::Effect(_) | Subject::PullRequest(_) | Subject::Request(_)) | None => {
-            Err(StoreError::Corrupt(key.clone(), "only runs are listed as runs".to_owned()))
+            Err(StoreError::Corrupt(key.clone(), "not a run, but in the runs index".to_owned()))
         }
     }
 }
 
-/// Moves a row to another time without reading it: for one that cannot be read, so that it is not in the way every minute. A row
-/// that somebody has taken away meanwhile stays away: then the write is refused.
+/// Changes an item's due date without reading it, for undecodable items that would otherwise be due in every sweep. The condition must
+/// prevent the write from creating an item that was deleted meanwhile.
 pub fn redate(key: Key, until: Timestamp, only_if: OnlyIf) -> Write {
     let (_, _, sort) = Index::Due.shape();
     let set = BTreeMap::from([(sort.to_owned(), text(sortable(until)))]);
@@ -257,7 +257,7 @@ fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
     }
 }
 
-/// The row of a record, with what the indexes need.
+/// The item of a record, with its index attributes.
 pub fn record_row(record: &Record) -> Result<Item, StoreError> {
     let key = record_key(&record.id);
     let mut item = row(&key, record)?;
@@ -286,14 +286,14 @@ fn event_row(event: &Event, effects: usize) -> Result<Item, StoreError> {
     Ok(item)
 }
 
-/// The pull request an effect belongs to: its id begins with it.
+/// The pull request of an effect; the effect's id starts with it.
 pub fn pr_of_effect(id: &EffectId) -> Option<PrId> {
     let mut parts = id.as_str().splitn(3, '#');
     let (repo, number) = (parts.next()?, parts.next()?);
     format!("{repo}#{number}").parse().ok()
 }
 
-/// The ids of the effects an event had when it was applied, delivered or not.
+/// The ids of all effects of an event, published or not.
 pub fn effects_of(event: &Event, hop_0: &Item) -> Vec<EffectId> {
     let count = number_of(hop_0, EFFECTS).unwrap_or(0);
     (0..count).map(|n| EffectId::new(format!("{}#{}#{n}", event.pr, event.id))).collect()
@@ -302,11 +302,11 @@ pub fn effects_of(event: &Event, hop_0: &Item) -> Vec<EffectId> {
 fn effect_row(effect: &Effect, now: Timestamp) -> Result<(Key, Item), StoreError> {
     let key = effect_key(&effect.id);
     let mut item = row(&key, effect)?;
-    set_due(&key, &mut item, Some(saturating_after(now, DELIVERED_WITHIN)));
+    set_due(&key, &mut item, Some(saturating_after(now, PUBLISH_GRACE)));
     Ok((key, item))
 }
 
-/// The row of a run, with what the indexes need.
+/// The item of a run, with its index attributes.
 pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     let key = run_key(&run.id);
     let mut item = row(&key, run)?;
@@ -321,7 +321,7 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     Ok((key, item))
 }
 
-/// The row of a request, with its date.
+/// The item of a reconcile request, with its due date.
 pub fn request_row(request: &Request, now: Timestamp) -> Result<(Key, Item), StoreError> {
     let key = request_key(&request.key());
     let mut item = row(&key, request)?;
@@ -331,7 +331,7 @@ pub fn request_row(request: &Request, now: Timestamp) -> Result<(Key, Item), Sto
     Ok((key, item))
 }
 
-/// The partition of the `runs` index: a pull request's remedies, or the sweeps.
+/// The partition of the `runs` index: a pull request, or `sweeps`.
 pub fn runs_of(pr: Option<&PrId>) -> String {
     pr.map_or("sweeps".to_owned(), PrId::to_string)
 }
@@ -343,7 +343,7 @@ pub struct RunWrite {
     pub loaded: Option<u64>,
 }
 
-/// Everything a decision writes, in one transaction: the record first, then hop 0, then the rest.
+/// All writes of a decision, for one transaction: the record first, then hop 0, then the rest.
 pub fn commit(
     decision: &Decision,
     record: &Record,
@@ -380,7 +380,7 @@ pub const RECORD: usize = 0;
 pub const HOP_0: usize = 1;
 
 fn heads(record: &Record, changes: &[HeadChange], now: Timestamp) -> Vec<Write> {
-    // One row must not be written twice in a transaction: of two changes to one commit the last counts.
+    // A transaction may write each row only once, so the last change to a commit wins.
     let mut last: BTreeMap<&Sha, &HeadChange> = BTreeMap::new();
     for change in changes {
         let (HeadChange::Current(sha) | HeadChange::Superseded(sha)) = change;
@@ -394,7 +394,7 @@ fn heads(record: &Record, changes: &[HeadChange], now: Timestamp) -> Vec<Write> 
                 change.remove.insert(TTL.to_owned());
             }
             HeadChange::Superseded(_) => {
-                let until = saturating_after(now, FORMER_HEAD);
+                let until = saturating_after(now, FORMER_HEAD_RETENTION);
                 change.set.insert(TTL.to_owned(), number(until.as_second()));
             }
         }
@@ -403,7 +403,7 @@ fn heads(record: &Record, changes: &[HeadChange], now: Timestamp) -> Vec<Write> 
     last.into_iter().map(write).collect()
 }
 
-/// One write for each row, since a transaction takes each row once; news about one row add up.
+/// One write per row, because a transaction may write each row only once; changes to one row are merged.
 fn vulnerabilities(record: &Record, changes: &[VulnerabilityChange]) -> Vec<Write> {
     let mut rows: BTreeMap<Key, Change> = BTreeMap::new();
     for VulnerabilityChange { base_branch, id, news } in changes {
@@ -433,7 +433,7 @@ fn numbers(item: &Item, attribute: &str) -> BTreeSet<u64> {
     set_of(item, attribute).filter_map(|member| member.parse().ok()).collect()
 }
 
-/// The pull requests whose head a commit is or was.
+/// The pull requests whose head is or was the commit.
 pub fn prs_of_head(item: &Item) -> BTreeSet<u64> {
     numbers(item, "prs")
 }

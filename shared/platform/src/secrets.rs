@@ -1,7 +1,6 @@
-//! Secrets that are kept in Secrets Manager. A variable of the environment may hold `secret:NAME#field` instead of the secret
-//! itself: the field of that name in a JSON secret. A [`Vault`] is the environment with these resolved: read when a function
-//! starts, read again every five minutes, and when somebody is not believed or does not believe us, since that is how a
-//! rotation shows first. It says what the secrets are now; who uses them is not known here.
+//! Secrets in AWS Secrets Manager. An environment variable may hold `secret:NAME#field` instead of the secret itself: a field of a JSON
+//! secret. `SecretEnv` is the environment with these references resolved. It reads the secrets at startup, every five minutes, and after
+//! a failed authentication, which is the first sign of a rotation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,24 +28,25 @@ pub const VARIABLES: [&str; 9] = [
     "SUTURE_WEBHOOK_SECRET",
 ];
 const PREFIX: &str = "secret:";
-/// Secrets are read again when they are this old.
-const BELIEVED_FOR: SignedDuration = SignedDuration::from_mins(5);
-/// Whatever happens, they are not read more often than this: anybody can send a wrong signature.
-const ASKED_EVERY: SignedDuration = SignedDuration::from_mins(1);
+/// Secrets older than this are stale.
+const STALE_AFTER: SignedDuration = SignedDuration::from_mins(5);
+/// Secrets are never read more often than this, because anyone can send a wrong signature.
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
-/// Why a secret cannot be had, for whoever deploys.
+/// Why a secret cannot be used. The messages are for the operator who deploys Suture.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadSecret {
-    #[error("{variable}: a reference to Secrets Manager is written secret:NAME#field")]
+    #[error("{variable}: write a reference to Secrets Manager as secret:NAME#field")]
     Reference { variable: &'static str },
-    #[error("{variable}: Secrets Manager has no secret `{secret}` here. Create it, or correct its name and region")]
-    Missing { variable: &'static str, secret: String },
-    /// We may not read it.
     #[error(
-        "{variable}: the secret `{secret}` may not be read. The function's role needs secretsmanager:GetSecretValue on it, and kms:Decrypt if it has a key of its own"
+        "{variable}: Secrets Manager has no secret `{secret}` in this region. Create it, or correct its name or the region"
+    )]
+    Missing { variable: &'static str, secret: String },
+    #[error(
+        "{variable}: access to the secret `{secret}` is denied. The function's role needs secretsmanager:GetSecretValue on it, and kms:Decrypt if it has its own key"
     )]
     Denied { variable: &'static str, secret: String },
-    #[error("{variable}: the secret `{secret}` is not a JSON object of texts")]
+    #[error("{variable}: the secret `{secret}` is not a JSON object with string values")]
     NotJson { variable: &'static str, secret: String },
     #[error("{variable}: the secret `{secret}` has no field `{field}`, or it is empty")]
     NoField { variable: &'static str, secret: String, field: String },
@@ -73,7 +73,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// Reads one; `None` if the text is the secret itself.
+    /// Parses a reference; `None` if the text is the secret itself.
     fn of(variable: &'static str, text: &str) -> Option<Result<Self, BadSecret>> {
         let (secret, field) = match text.trim().strip_prefix(PREFIX)?.rsplit_once('#') {
             Some((secret, field)) if !secret.is_empty() && !field.is_empty() => (secret, field),
@@ -90,15 +90,15 @@ struct Known {
     read_at: Timestamp,
 }
 
-/// The environment, with its references to secrets resolved.
+/// The environment, with references to secrets resolved.
 pub struct Vault {
     environment: Box<dyn Environment + Send + Sync>,
     fetch: Fetch,
     references: BTreeMap<&'static str, Reference>,
     known: RwLock<Known>,
     changes: AtomicU64,
-    /// When Secrets Manager was last asked again. One at a time asks; the others then find what it was told.
-    asked_at: tokio::sync::Mutex<Option<Timestamp>>,
+    /// When the secrets were last refreshed. The lock lets one task refresh; the others then find the result.
+    refreshed_at: tokio::sync::Mutex<Option<Timestamp>>,
 }
 
 impl fmt::Debug for Vault {
@@ -118,7 +118,7 @@ impl Environment for Vault {
 }
 
 impl Vault {
-    /// Resolves what the environment refers to, with one request for each secret.
+    /// Resolves all references, with one request per secret.
     pub async fn open(
         environment: impl Environment + Send + Sync + 'static,
         fetch: Fetch,
@@ -132,55 +132,55 @@ impl Vault {
         }
         let values = read(&fetch, &references).await?;
         let known = RwLock::new(Known { values, read_at: now });
-        let asked_at = tokio::sync::Mutex::new(None);
+        let refreshed_at = tokio::sync::Mutex::new(None);
         let (environment, changes) = (Box::new(environment), AtomicU64::new(0));
-        Ok(Self { environment, fetch, references, known, changes, asked_at })
+        Ok(Self { environment, fetch, references, known, changes, refreshed_at })
     }
 
-    /// How often any of the secrets was found to be another.
+    /// How often a refresh found changed secrets.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Reads the secrets again if they are five minutes old.
+    /// Refreshes the secrets if they are stale.
     pub async fn freshen(&self, now: Timestamp) {
         let read_at = self.known.read().unwrap_or_else(PoisonError::into_inner).read_at;
-        if now.duration_since(read_at) >= BELIEVED_FOR {
-            self.ask(now).await;
+        if now.duration_since(read_at) >= STALE_AFTER {
+            self.refresh(now).await;
         }
     }
 
-    /// Somebody does not believe us, or is not believed: reads the secrets again, once a minute at most.
+    /// Refreshes the secrets after a failed authentication, at most once a minute.
     pub async fn doubt(&self, now: Timestamp) {
-        self.ask(now).await;
+        self.refresh(now).await;
     }
 
-    async fn ask(&self, now: Timestamp) {
+    async fn refresh(&self, now: Timestamp) {
         if self.references.is_empty() {
             return;
         }
-        let mut asked_at = self.asked_at.lock().await;
-        if asked_at.is_some_and(|at| now.duration_since(at) < ASKED_EVERY) {
+        let mut refreshed_at = self.refreshed_at.lock().await;
+        if refreshed_at.is_some_and(|at| now.duration_since(at) < MIN_INTERVAL) {
             return;
         }
-        *asked_at = Some(now);
+        *refreshed_at = Some(now);
         match read(&self.fetch, &self.references).await {
             Ok(values) => {
                 let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
                 known.read_at = now;
                 if known.values != values {
-                    info!("a secret is another now");
+                    info!("secret rotated");
                     known.values = values;
                     self.changes.fetch_add(1, Ordering::SeqCst);
                 }
             }
-            // What was true a while ago is most likely true still.
-            Err(error) => warn!(%error, "the secrets could not be read again: the old ones are used"),
+            // The old values are most likely still valid.
+            Err(error) => warn!(%error, "cannot refresh secrets; using the old ones"),
         }
     }
 }
 
-/// Reads each secret once, and takes out of it what is referred to.
+/// Fetches each secret once and extracts the referenced fields.
 async fn read(fetch: &Fetch, references: &BTreeMap<&'static str, Reference>) -> Result<Values, BadSecret> {
     let mut values = Values::new();
     let names: BTreeSet<&str> = references.values().map(|reference| reference.secret.as_str()).collect();
@@ -222,23 +222,22 @@ fn parse(
     }
 }
 
-/// Makes of the secrets what somebody uses; nothing if they lack it.
+/// Builds credentials from the secrets; `None` if they are invalid.
 type Make<T> = dyn Fn(&Vault) -> Option<T> + Send + Sync;
 
-/// A way to what a secret has become, for one who uses it: a client whose credentials are not accepted, or whoever has work to
-/// do after a while. It answers once for each change. Its clones are one user.
+/// Gives a client its new credentials after a rotation, once per change. Clones share the change they have seen last.
 pub struct Renewal<T> {
     vault: Arc<Vault>,
     make: Arc<Make<T>>,
     now: fn() -> Timestamp,
-    /// The change that was told last.
-    told: Arc<AtomicU64>,
+    /// The change that was last returned.
+    seen: Arc<AtomicU64>,
 }
 
 impl<T> Clone for Renewal<T> {
     fn clone(&self) -> Self {
         let (vault, make) = (Arc::clone(&self.vault), Arc::clone(&self.make));
-        Self { vault, make, now: self.now, told: Arc::clone(&self.told) }
+        Self { vault, make, now: self.now, seen: Arc::clone(&self.seen) }
     }
 }
 
@@ -249,32 +248,32 @@ impl<T> fmt::Debug for Renewal<T> {
 }
 
 impl<T> Renewal<T> {
-    /// Of what `make` makes of this vault; nothing, if what the secret was changed to is not usable.
+    /// `make` builds the credentials; it returns `None` if the rotated secret is invalid.
     pub fn new(
         vault: &Arc<Vault>,
         now: fn() -> Timestamp,
         make: impl Fn(&Vault) -> Option<T> + Send + Sync + 'static,
     ) -> Self {
-        let told = Arc::new(AtomicU64::new(vault.changes()));
-        Self { vault: Arc::clone(vault), make: Arc::new(make), now, told }
+        let seen = Arc::new(AtomicU64::new(vault.changes()));
+        Self { vault: Arc::clone(vault), make: Arc::new(make), now, seen }
     }
 
-    /// There is work to do: what it is now, if it is another.
+    /// Refreshes stale secrets; returns the credentials if they changed.
     pub async fn freshen(&self, now: Timestamp) -> Option<T> {
         self.vault.freshen(now).await;
-        self.untold()
+        self.if_changed()
     }
 
-    /// Somebody does not believe us, or is not believed: what it is now, if it is another.
+    /// Refreshes the secrets after a failed authentication; returns the credentials if they changed.
     pub async fn doubt(&self) -> Option<T> {
         self.vault.doubt((self.now)()).await;
-        self.untold()
+        self.if_changed()
     }
 
-    /// Another user of the same vault may have seen the change first.
-    fn untold(&self) -> Option<T> {
+    /// Another user of the secrets may have triggered the refresh.
+    fn if_changed(&self) -> Option<T> {
         let changes = self.vault.changes();
-        if self.told.swap(changes, Ordering::SeqCst) == changes { None } else { (self.make)(&self.vault) }
+        if self.seen.swap(changes, Ordering::SeqCst) == changes { None } else { (self.make)(&self.vault) }
     }
 }
 
@@ -283,11 +282,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_names_a_secret_and_a_field() {
+    fn reference_names_a_secret_and_a_field() {
         let of = |text| Reference::of("SUTURE_BOT_SECRET", text);
         let reference = of("secret:suture/prod#bot_secret").unwrap().unwrap();
         assert_eq!((reference.secret.as_str(), reference.field.as_str()), ("suture/prod", "bot_secret"));
-        // Names of secrets may hold a `#`; the field is what follows the last.
+        // A secret's name may contain `#`; the field follows the last one.
         assert_eq!(of(" secret:a#b#c ").unwrap().unwrap().secret, "a#b");
         assert!(of("plain").is_none());
         for bad in ["secret:", "secret:suture", "secret:#field", "secret:suture#"] {

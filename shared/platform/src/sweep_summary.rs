@@ -1,4 +1,4 @@
-//! What a sweep did, in numbers: for its run record, for the log line and for CloudWatch. Counting only.
+//! The counts of one sweep, for its run record, its log line and its CloudWatch metrics.
 
 use std::collections::BTreeMap;
 
@@ -12,34 +12,34 @@ use serde_json::Value;
 use crate::store::Spending;
 use crate::telemetry::Line;
 
-/// Longest list in a summary: a run record has to stay small.
-const MOST_LISTED: usize = 50;
+/// Longest list in a summary, to keep run records small.
+const MAX_LISTED: usize = 50;
 
 domain::named! {
-    /// Why a pull request was left alone.
+    /// Why a pull request was skipped.
     pub enum Skip {
-        /// GitHub could not be asked, or answered in part.
+        /// GitHub did not answer, or only in part.
         Unread = "unread",
-        /// GitHub wants to be left alone, or little is left of what it allows in an hour.
+        /// GitHub's rate limit is used up or low.
         RateLimit = "rate_limit",
         Breaker = "breaker",
         Paused = "paused",
         Full = "full",
-        /// Another pull request of the same base was brought up to date before it, and is to be merged first.
+        /// Another pull request on the same base was updated first and should be merged before this one.
         Turn = "turn",
-        /// A remedy of this pull request is under way.
+        /// A remedy of this pull request is in progress.
         UnderWay = "under_way",
         Overtaken = "overtaken",
-        /// Nothing was wrong with it that a rule would act on now.
+        /// No rule requires an action now.
         NoAction = "no_action",
-        /// The store did not take what was to be written.
+        /// A write failed.
         Store = "store",
-        /// Somebody has cancelled the sweep before it was written.
+        /// The sweep was cancelled first.
         Cancelled = "cancelled",
     }
 }
 
-/// What would be done about one pull request.
+/// The planned action for one pull request, in a dry run or in observe mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub pr: String,
@@ -47,80 +47,80 @@ pub struct Plan {
     pub why: String,
 }
 
-/// What a sweep did.
+/// The result of one sweep.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
     pub dry_run: bool,
     pub due: u32,
-    /// How long the one has been due that has waited longest.
+    /// How long the oldest due item has been due.
     pub oldest_due_secs: u64,
-    /// Of these, as many as this sweep did not get to; they are still due.
+    /// Due pull requests that this sweep did not reach; they are still due.
     pub left: u32,
-    /// Those that were too many for it, by name.
+    /// The ids of pull requests above the sweep's limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     pub requests: u32,
-    /// How many requests it stands for, itself included; 0 for the schedule's own.
+    /// Number of coalesced requests, this one included; 0 for a scheduled sweep.
     pub stands_for: u32,
     pub verified: u32,
     pub drifted: u32,
-    /// Found to be merged or closed by that.
+    /// Found merged or closed by verification.
     pub ended: u32,
-    /// In their normal time, held, or with a person.
+    /// Within their thresholds, held, or needing a user.
     pub healthy: u32,
     /// Remedies claimed, by strategy.
     pub dispatched: BTreeMap<String, u32>,
     pub escalated: u32,
-    /// Of these, because a budget or the lifetime cap is used up: a loop that ends here.
+    /// Escalated because a budget or the lifetime cap is used up.
     pub loop_blocked: u32,
-    /// Left alone, by reason.
+    /// Skipped, by reason.
     pub skipped: BTreeMap<String, u32>,
-    /// Observe mode: would have been remedied, and handed to people.
+    /// Observe mode: would have been remedied.
     pub would_remedy: u32,
-    /// See `would_remedy`.
+    /// Observe mode: would have been escalated.
     pub would_escalate: u32,
-    /// Observe mode: all of this week, in a sentence.
+    /// Observe mode: the totals of this week, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed: Option<String>,
-    /// Effects that had been left behind and are out now.
+    /// Effects from the outbox that were published.
     pub delivered: u32,
-    /// Effects that still could not be delivered.
+    /// Effects that remain in the outbox.
     pub undelivered: u32,
     pub notices: u32,
-    /// Runs whose message was sent again, because it was lost or its worker gone.
+    /// Runs whose message was sent again, because it was lost or its worker crashed.
     pub resent: u32,
-    /// Runs that missed their deadline, or could not go on.
+    /// Runs that missed their deadline or could not be resumed.
     pub expired: u32,
-    /// The inventory: pull requests nobody had told us about; `None` if there was no inventory.
+    /// Pull requests that the inventory found without a webhook; `None` if there was no inventory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adopted: Option<u32>,
-    /// Webhook deliveries that were asked for again.
+    /// Webhook deliveries that GitHub was asked to redeliver.
     pub redelivered: u32,
-    /// What was never heard, by kind: missed events, and deliveries that failed.
+    /// Missed webhooks, by kind: events found only by verification, and failed deliveries.
     pub lost: BTreeMap<String, u32>,
-    /// Remedies under way when it began to look.
+    /// Remedies in flight at the start of the sweep.
     pub in_flight: u32,
-    /// Rows that nobody understands; they come back in an hour.
+    /// Undecodable items; retried in an hour.
     pub unreadable: u32,
     /// `closed`, `open` or `half_open`.
     pub breaker: String,
-    /// Stale pull requests, while nothing may be done about them.
+    /// Stale pull requests while the breaker or a pause blocks remedies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stale: Vec<String>,
-    /// What would be done, in a dry run or in observe mode.
+    /// Planned actions, in a dry run or in observe mode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<Plan>,
-    /// What was done beyond single pull requests; `None` if nothing of it is configured.
+    /// Backlog, post-merge health and status issue; `None` if none of them is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordination: Option<Coordinated>,
-    /// What went wrong in a stage; the others went on.
+    /// Errors of stages; the other stages still ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
     pub github_points: u64,
     pub store_requests: u64,
     pub store_units: f64,
-    /// It stopped at its deadline; what it missed is still due.
+    /// The sweep stopped at its deadline; the rest is still due.
     pub partial: bool,
     pub cancelled: bool,
 }
@@ -138,27 +138,27 @@ impl Summary {
         *self.lost.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// Too many for this sweep: each counts, and as many as fit are named.
+    /// Counts pull requests above the sweep's limit, and lists as many as fit.
     pub fn leave_out(&mut self, prs: &[PrId]) {
         self.left += u32::try_from(prs.len()).unwrap_or(u32::MAX);
-        let room = MOST_LISTED.saturating_sub(self.left_out.len());
+        let room = MAX_LISTED.saturating_sub(self.left_out.len());
         self.left_out.extend(prs.iter().take(room).map(PrId::to_string));
     }
 
     pub fn list_stale(&mut self, pr: String) {
-        if self.stale.len() < MOST_LISTED {
+        if self.stale.len() < MAX_LISTED {
             self.stale.push(pr);
         }
     }
 
     pub fn plan(&mut self, plan: Plan) {
-        if self.plans.len() < MOST_LISTED {
+        if self.plans.len() < MAX_LISTED {
             self.plans.push(plan);
         }
     }
 
     pub fn fail(&mut self, stage: &str, error: &impl std::fmt::Display) {
-        if self.errors.len() < MOST_LISTED {
+        if self.errors.len() < MAX_LISTED {
             self.errors.push(format!("{stage}: {error}"));
         }
     }
@@ -172,7 +172,7 @@ impl Summary {
         self.dispatched.values().sum()
     }
 
-    /// Whether remedies are held back because too many failed.
+    /// Whether the breaker blocks remedies.
     fn breaker_is_open(&self) -> bool {
         matches!(self.breaker.as_str(), "open" | "half_open")
     }
@@ -181,7 +181,7 @@ impl Summary {
         let skipped: u32 = self.skipped.values().sum();
         let how = match (self.cancelled, self.partial, self.dry_run) {
             (true, _, _) => "cancelled: ",
-            (false, true, _) => "stopped in time: ",
+            (false, true, _) => "stopped at the deadline: ",
             (false, false, true) => "dry run: ",
             (false, false, false) => "",
         };
@@ -196,18 +196,18 @@ impl Summary {
         )
     }
 
-    /// The one line a sweep leaves in the log, with its counters.
+    /// The sweep's log line, with its metrics.
     pub fn line(&self, run: &str, at: Timestamp, ms: u64) -> Line {
         let map = |map: &BTreeMap<String, u32>| serde_json::to_value(map).unwrap_or(Value::Null);
         let skipped: u32 = self.skipped.values().sum();
-        let lost: u32 = self.lost.values().sum();
+        let webhooks_missed: u32 = self.lost.values().sum();
         Line::new("reconciler", at)
             .with("level", if self.errors.is_empty() { "INFO" } else { "ERROR" })
             .with("run", run)
             .with("summary", self.sentence())
             .with("dispatched_by", map(&self.dispatched))
             .with("skipped_by", map(&self.skipped))
-            .with("lost_by", map(&self.lost))
+            .with("webhooks_missed_by", map(&self.lost))
             .with("breaker", self.breaker.as_str())
             .with("partial", self.partial)
             .with_some("observed", self.observed.clone())
@@ -216,7 +216,7 @@ impl Summary {
             .with_some("errors", (!self.errors.is_empty()).then(|| self.errors.clone()))
             .with("store_units", self.store_units)
             .count("due", self.due.into())
-            .count("left", self.left.into())
+            .count("remaining", self.left.into())
             .count("requests", self.requests.into())
             .count("verified", self.verified.into())
             .count("drifted", self.drifted.into())
@@ -231,7 +231,7 @@ impl Summary {
             .count("undelivered", self.undelivered.into())
             .count("adopted", self.adopted.unwrap_or(0).into())
             .count("redelivered", self.redelivered.into())
-            .count("lost", lost.into())
+            .count("webhooks_missed", webhooks_missed.into())
             .count("unreadable", self.unreadable.into())
             .count("github_points", self.github_points)
             .count("store_requests", self.store_requests)
@@ -243,27 +243,27 @@ impl Summary {
     }
 }
 
-/// What was done beyond single pull requests.
+/// Work beyond single pull requests: backlog, post-merge health, status issue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Coordinated {
     pub verified: u32,
-    /// Outages that were seen to begin, and to end.
+    /// Outages that were detected.
     pub outages_begun: u32,
-    /// See `outages_begun`.
+    /// Outages that ended.
     pub outages_ended: u32,
-    /// Issues whose pull request was asked for; a repetition counts.
+    /// Issues whose pull request was requested, including repeats.
     pub asked: u32,
-    /// Issues that were moved, made urgent or closed; a repetition counts.
+    /// Issues that were relabelled or closed, including repeats.
     pub tended: u32,
     pub waiting: u32,
-    /// Status issues that are to say something else.
+    /// Status issues to be updated.
     pub status: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
 
-/// What a sweep wrote down, from its run record.
+/// The summary stored in a sweep's run record.
 pub fn summary_of(run: &Run) -> Option<Summary> {
     serde_json::from_str(run.step("summary")?.output.as_deref()?).ok()
 }
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_survives_its_run_record() {
+    fn summary_roundtrips_through_json() {
         let mut summary = Summary { due: 3, verified: 2, observed: Some("x".to_owned()), ..Summary::default() };
         summary.skip(Skip::Full);
         summary.skip(Skip::Full);
@@ -291,11 +291,11 @@ mod tests {
             summary.list_stale(format!("acme/app#{n}"));
             summary.fail("a stage", &"it broke");
         }
-        assert_eq!((summary.stale.len(), summary.errors.len()), (MOST_LISTED, MOST_LISTED));
+        assert_eq!((summary.stale.len(), summary.errors.len()), (MAX_LISTED, MAX_LISTED));
     }
 
     #[test]
-    fn the_line_counts() {
+    fn line_has_counts_and_gauges() {
         let line = |breaker: &str| -> Value {
             let summary = Summary { due: 7, oldest_due_secs: 61, breaker: breaker.to_owned(), ..Summary::default() };
             serde_json::from_str(&summary.line("sweep-1", Timestamp::UNIX_EPOCH, 5).to_json()).unwrap()

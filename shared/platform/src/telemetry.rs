@@ -1,5 +1,5 @@
-//! What a function says about itself: one line of JSON for each thing it was asked, with the counters CloudWatch reads out
-//! of it (embedded metric format). A line is written whole and flushed before the answer, since a Lambda freezes then.
+//! Structured log with metrics: one JSON line per request, message or sweep, in CloudWatch's embedded metric format. Lines are flushed
+//! before the response, because Lambda then freezes the process.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// Where CloudWatch keeps our metrics.
+/// The default namespace of the metrics in CloudWatch.
 pub const NAMESPACE: &str = "Suture";
 
-/// One line in the making.
+/// A log line that is being built.
 #[derive(Debug, Clone)]
 pub struct Line {
     at: Timestamp,
@@ -31,7 +31,7 @@ impl Line {
         self
     }
 
-    /// Adds a field if there is something to say.
+    /// Adds a field if it has a value.
     #[must_use]
     pub fn with_some(self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
         match value {
@@ -52,14 +52,14 @@ impl Line {
         self.with("ms", ms)
     }
 
-    /// A gauge: how much of something there is.
+    /// Adds a gauge metric.
     #[must_use]
     pub fn gauge(mut self, name: &'static str, unit: &'static str, value: u64) -> Self {
         self.metrics.push((name, unit));
         self.with(name, value)
     }
 
-    /// The line, without its end, with metrics in the usual namespace.
+    /// The line without a newline, with metrics in the default namespace.
     pub fn to_json(&self) -> String {
         self.to_json_in(NAMESPACE)
     }
@@ -88,7 +88,7 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// To standard output, where CloudWatch reads.
+    /// Writes to standard output, which Lambda sends to CloudWatch.
     pub fn stdout() -> Self {
         Self::to(io::stdout())
     }
@@ -101,13 +101,13 @@ impl Log {
         Self { writer: None, namespace: NAMESPACE.to_owned() }
     }
 
-    /// Puts metrics into this namespace: two deployments in one account must not answer for each other.
+    /// Sets the metrics namespace, so that two deployments in one account have separate metrics.
     #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..self }
     }
 
-    /// Writes a line. If that fails there is nobody to tell: the work itself was done.
+    /// Writes a line. A write error is ignored, because the work itself is done.
     pub fn write(&self, line: &Line) {
         let Some(writer) = &self.writer else { return };
         let mut text = line.to_json_in(&self.namespace);
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_what_cloudwatch_reads() {
+    fn line_has_embedded_metric_format() {
         let at = Timestamp::from_millisecond(1_772_442_000_750).unwrap();
         let line =
             Line::new("webhook", at).with("repo", "a/b").with_some("pr", None::<u64>).count("applied", 1).took_ms(7);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_has_a_namespace_of_its_own() {
+    fn namespace_can_be_set_per_deployment() {
         let shared = Shared::default();
         let log = Log::to(shared.clone()).in_namespace("Suture/staging");
         log.write(&Line::new("reconciler", Timestamp::UNIX_EPOCH).gauge("oldest_due_secs", "Seconds", 7));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_line_whatever_it_says() {
+    fn newlines_in_fields_are_escaped() {
         let shared = Shared::default();
         let log = Log::to(shared.clone());
         log.write(&Line::new("webhook", Timestamp::UNIX_EPOCH).with("reason", "a\nb"));

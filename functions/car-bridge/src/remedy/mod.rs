@@ -1,6 +1,5 @@
-//! What each strategy needs done outside, step by step. Each step asks its probe before it does anything that must not be
-//! done twice, and names what it was decided on; what a target refuses for good is told apart from what may pass. Rebuilding,
-//! which has the most ways, is in `rebuild`.
+//! The external calls of each strategy, step by step. A step probes before it does anything that must not be done twice. Permanent
+//! refusals are told from transient errors. `rebuild` has its own module.
 
 mod rebuild;
 
@@ -21,12 +20,12 @@ use platform::lookup;
 use platform::outlets::{Content, Outlets, Parcel};
 use platform::store::Store;
 
-/// Why a remedy ends here.
+/// Why a remedy stops.
 pub(crate) enum Stop {
-    /// It was not done, and is given back.
+    /// Not executed; its budget is refunded.
     Drop(String),
     Fail(String, Failure),
-    /// The message must come back: what is not known cannot be told.
+    /// The result is unknown, so the message must be retried.
     Again(Again),
 }
 
@@ -42,7 +41,7 @@ impl From<platform::store::StoreError> for Stop {
     }
 }
 
-/// The first thing a strategy does.
+/// The name of a strategy's first step.
 pub(crate) fn first_step(strategy: Strategy, policy: &Policy) -> &'static str {
     match strategy {
         Strategy::Rebuild => "build",
@@ -59,99 +58,99 @@ pub(crate) fn first_step(strategy: Strategy, policy: &Policy) -> &'static str {
 }
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub(crate) async fn remedy(&self, hand: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
+    pub(crate) async fn remedy(&self, ctx: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
         match strategy {
-            Strategy::BranchUpdate => self.update_branch(hand).await,
-            Strategy::Rebuild => self.rebuild(hand).await,
-            Strategy::CloseAndReopen => self.close_and_reopen(hand).await,
+            Strategy::BranchUpdate => self.update_branch(ctx).await,
+            Strategy::Rebuild => self.rebuild(ctx).await,
+            Strategy::CloseAndReopen => self.close_and_reopen(ctx).await,
             Strategy::RetriggerPolicyBot
             | Strategy::RetriggerSodCheck
             | Strategy::RetriggerApproverBot
-            | Strategy::RetriggerAutomergeBot => self.wake(hand, strategy).await,
+            | Strategy::RetriggerAutomergeBot => self.wake(ctx, strategy).await,
         }
     }
 
-    /// What a failed call means for the remedy. Limits are told to all, and cost nothing.
+    /// Maps a failed call to the end of the remedy. A rate limit is stored for all functions and costs no budget.
     pub(crate) async fn stopped(&self, error: CallError) -> Stop {
         if let Err(again) = self.note_limit(&error).await {
             return Stop::Again(again);
         }
         match error.until() {
-            Some(until) => Stop::Drop(format!("GitHub wants to be left alone until {until}")),
+            Some(until) => Stop::Drop(format!("GitHub rate limit: paused until {until}")),
             None => Stop::Fail(error.to_string(), error.failure()),
         }
     }
 
-    /// Half done is worse than late: what is begun and may be repeated comes back with its message, and goes on where it was.
+    /// The same for a call between two steps: a transient error retries the message, and the run resumes at this step.
     pub(crate) async fn interrupted(&self, error: CallError) -> Stop {
         if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
     }
 
-    pub(crate) async fn or_stop<T>(&self, answer: Result<T, CallError>) -> Result<T, Stop> {
-        match answer {
-            Ok(answer) => Ok(answer),
+    pub(crate) async fn or_stop<T>(&self, result: Result<T, CallError>) -> Result<T, Stop> {
+        match result {
+            Ok(value) => Ok(value),
             Err(error) => Err(self.stopped(error).await),
         }
     }
 
-    pub(crate) async fn or_interrupt<T>(&self, answer: Result<T, CallError>) -> Result<T, Stop> {
-        match answer {
-            Ok(answer) => Ok(answer),
+    pub(crate) async fn or_interrupt<T>(&self, result: Result<T, CallError>) -> Result<T, Stop> {
+        match result {
+            Ok(value) => Ok(value),
             Err(error) => Err(self.interrupted(error).await),
         }
     }
 
-    async fn update_branch(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
-        let expected = hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone());
-        match self.or_stop(self.world.github.update_branch(hand.pr(), &expected).await).await? {
-            BranchUpdate::Accepted => Ok("the base is being merged into the head".to_owned()),
+    async fn update_branch(&self, ctx: &mut InHand<'_>) -> Result<String, Stop> {
+        let expected = ctx.run.head_sha.clone().unwrap_or_else(|| ctx.record.head_sha.clone());
+        match self.or_stop(self.world.github.update_branch(ctx.pr(), &expected).await).await? {
+            BranchUpdate::Accepted => Ok("merging the base into the head".to_owned()),
             BranchUpdate::NothingToMerge => Err(Stop::Drop("nothing to merge".to_owned())),
             BranchUpdate::Conflict => Err(Stop::Fail("conflict".to_owned(), Failure::Invalid)),
-            // If this was begun before, the head has most likely moved by it: its proof is the new head.
-            BranchUpdate::HeadMoved if hand.run.resume_count > 0 => Ok("the head has moved already".to_owned()),
+            // In a resumed run the head most likely moved because of the earlier attempt; the new head is the proof.
+            BranchUpdate::HeadMoved if ctx.run.resume_count > 0 => Ok("the head has moved already".to_owned()),
             BranchUpdate::HeadMoved => Err(Stop::Drop("the head moved".to_owned())),
         }
     }
 
-    async fn wake(&self, hand: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
+    async fn wake(&self, ctx: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
         let target = Target::of(strategy);
-        let (wake, with) = hand.policy.wake.of(strategy).unwrap_or((Wake::Bus, ""));
+        let (wake, with) = ctx.policy.wake.of(strategy).unwrap_or((Wake::Bus, ""));
         let with = with.to_owned();
         match wake {
             Wake::Bus => {
                 let Some(detail_type) = target.detail_type() else {
-                    return Err(Stop::Fail(format!("{target} has no event on the bus"), Failure::Invalid));
+                    return Err(Stop::Fail(format!("{target} has no bus event"), Failure::Invalid));
                 };
-                self.onto_the_bus(hand, detail_type, "wake").await?;
+                self.onto_the_bus(ctx, detail_type, "wake").await?;
             }
-            Wake::Comment => self.say(hand, "wake", &with).await?,
-            Wake::Label => self.toggle(hand, &with).await?,
-            Wake::Http => self.call(hand, target, &with).await?,
+            Wake::Comment => self.say(ctx, "wake", &with).await?,
+            Wake::Label => self.toggle(ctx, &with).await?,
+            Wake::Http => self.call(ctx, target, &with).await?,
         }
-        Ok(format!("{target} was woken"))
+        Ok(format!("retriggered {target}"))
     }
 
-    /// Off and on again; on is what counts, so that is the probe.
-    async fn toggle(&self, hand: &mut InHand<'_>, label: &str) -> Result<(), Stop> {
+    /// Removes the label and adds it again; adding it triggers the bot.
+    async fn toggle(&self, ctx: &mut InHand<'_>, label: &str) -> Result<(), Stop> {
         let github = &self.world.github;
-        let pr = hand.pr().clone();
-        if hand.done("label").is_none() {
+        let pr = ctx.pr().clone();
+        if ctx.done("label").is_none() {
             self.or_stop(github.remove_label(&pr, label).await).await?;
             let now = self.now();
-            self.checkpoint(hand, step("label", now).done(None, now)).await?;
+            self.checkpoint(ctx, step("label", now).done(None, now)).await?;
         }
         self.or_stop(github.add_labels(&pr, &[label]).await).await.map(drop)
     }
 
-    async fn call(&self, hand: &InHand<'_>, target: Target, address: &str) -> Result<(), Stop> {
-        let detail = serde_json::to_vec(&detail(hand, "wake")).unwrap_or_default();
+    async fn call(&self, ctx: &InHand<'_>, target: Target, address: &str) -> Result<(), Stop> {
+        let detail = serde_json::to_vec(&detail(ctx, "wake")).unwrap_or_default();
         let request =
             Request::builder().method(Method::POST).uri(address).header(header::CONTENT_TYPE, "application/json");
         let request = match request.body(detail.into()) {
             Ok(request) => request,
             Err(error) => return Err(Stop::Fail(format!("{address}: {error}"), Failure::Invalid)),
         };
-        let status = self.or_stop(self.world.http.send(request, CALL_LIMIT).await).await?.status();
+        let status = self.or_stop(self.world.http.send(request, CALL_TIMEOUT).await).await?.status();
         if status.is_success() {
             return Ok(());
         }
@@ -159,100 +158,100 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Err(Stop::Fail(format!("{target} answered {status}"), failure))
     }
 
-    async fn onto_the_bus(&self, hand: &InHand<'_>, detail_type: DetailType, step: &str) -> Result<(), Stop> {
-        let detail = detail(hand, step);
+    async fn onto_the_bus(&self, ctx: &InHand<'_>, detail_type: DetailType, step: &str) -> Result<(), Stop> {
+        let detail = detail(ctx, step);
         let id = detail.effect_id.to_string();
-        info!(run = %hand.run.id, pr = %hand.pr(), effect = %id, asks = %detail_type.name(), "onto the bus");
+        info!(run = %ctx.run.id, pr = %ctx.pr(), effect = %id, detail_type = %detail_type.name(), "publishing bus event");
         let detail = serde_json::to_string(&detail).map_err(|error| Stop::Fail(error.to_string(), Failure::Invalid))?;
         let sent = self.engine.outlets().send_one(Parcel { id, what: Content::Bus { detail_type, detail } }).await;
         sent.map_err(|error| Stop::Fail(error.to_string(), Failure::Unavailable))
     }
 
-    /// Writes a comment, once: it carries a marker, which is looked for first.
-    pub(crate) async fn say(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
-        self.or_stop(self.marked_comment(hand, step, text).await).await
+    /// Posts a comment once, recognised by its hidden marker.
+    pub(crate) async fn say(&self, ctx: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
+        self.or_stop(self.marked_comment(ctx, step, text).await).await
     }
 
-    /// Likewise, as the first of several steps.
-    async fn say_first(&self, hand: &InHand<'_>, text: &str) -> Result<(), Stop> {
-        self.or_interrupt(self.marked_comment(hand, "comment", text).await).await
+    /// The same as the first of several steps.
+    async fn say_first(&self, ctx: &InHand<'_>, text: &str) -> Result<(), Stop> {
+        self.or_interrupt(self.marked_comment(ctx, "comment", text).await).await
     }
 
-    async fn marked_comment(&self, hand: &InHand<'_>, step: &str, text: &str) -> Result<(), CallError> {
-        let marker = format!("suture:{}#{step}", hand.run.id);
-        self.comment_once(hand.pr(), &marker, text, Some(hand.run.created_at)).await.map(drop)
+    async fn marked_comment(&self, ctx: &InHand<'_>, step: &str, text: &str) -> Result<(), CallError> {
+        let marker = format!("suture:{}#{step}", ctx.run.id);
+        self.comment_once(ctx.pr(), &marker, text, Some(ctx.run.created_at)).await.map(drop)
     }
 
-    /// Guard, comment, close, ask: each done once, whatever happens between them.
-    async fn close_and_reopen(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
-        let pr = hand.pr().clone();
-        if hand.done("comment").is_none() {
-            self.guard(hand).await?;
-            self.say_first(hand, comment::CLOSING).await?;
-            self.done(hand, "comment", "close").await?;
+    /// Duplicate guard, comment, close, request: each step is executed once, even after a crash.
+    async fn close_and_reopen(&self, ctx: &mut InHand<'_>) -> Result<String, Stop> {
+        let pr = ctx.pr().clone();
+        if ctx.done("comment").is_none() {
+            self.guard(ctx).await?;
+            self.say_first(ctx, comment::CLOSING).await?;
+            self.done(ctx, "comment", "close").await?;
         }
-        if hand.done("close").is_none() {
+        if ctx.done("close").is_none() {
             self.or_interrupt(self.world.github.close(&pr).await).await?;
-            self.done(hand, "close", "ask").await?;
+            self.done(ctx, "close", "ask").await?;
         }
-        self.ask_codegenie(hand, "ask").await?;
-        Ok("closed, and CodeGenie was asked for a fresh pull request".to_owned())
+        self.ask_codegenie(ctx, "ask").await?;
+        Ok("closed, and requested a replacement from CodeGenie".to_owned())
     }
 
-    /// Another open pull request for the same vulnerability makes closing this one and asking for a third wrong.
-    async fn guard(&self, hand: &InHand<'_>) -> Result<(), Stop> {
-        let Some(id) = &hand.record.vulnerability_id else {
-            return Err(Stop::Fail("no vulnerability id is known".to_owned(), Failure::Invalid));
+    /// With another open pull request for the same vulnerability, a replacement would be a duplicate.
+    async fn guard(&self, ctx: &InHand<'_>) -> Result<(), Stop> {
+        let Some(id) = &ctx.record.vulnerability_id else {
+            return Err(Stop::Fail("the pull request has no vulnerability id".to_owned(), Failure::Invalid));
         };
-        let (repo, base) = (&hand.pr().repo, &hand.record.base_branch);
+        let (repo, base) = (&ctx.pr().repo, &ctx.record.base_branch);
         let known = lookup::vulnerability(self.engine.store(), repo, base, id, self.now()).await?;
         if known.abandoned {
-            return Err(Stop::Drop(format!("{id} was given up by a person")));
+            return Err(Stop::Drop(format!("{id} was abandoned by a user")));
         }
-        if let Some(other) = known.open.iter().find(|number| **number != hand.pr().number) {
+        if let Some(other) = known.open.iter().find(|number| **number != ctx.pr().number) {
             return Err(Stop::Drop(format!("{} (#{other})", comment::DUPLICATE)));
         }
         Ok(())
     }
 
-    pub(crate) async fn ask_codegenie(&self, hand: &InHand<'_>, step: &str) -> Result<(), Stop> {
-        match self.onto_the_bus(hand, DetailType::PullRequestRequested, step).await {
-            // The old one is closed: nothing but asking is left.
+    pub(crate) async fn ask_codegenie(&self, ctx: &InHand<'_>, step: &str) -> Result<(), Stop> {
+        match self.onto_the_bus(ctx, DetailType::PullRequestRequested, step).await {
+            // The old pull request is closed, so the request must be retried until it succeeds.
             Err(Stop::Fail(why, _)) => Err(Stop::Again(Again::Bus(why))),
             done => done,
         }
     }
 
-    /// `/cancel`: says why, and closes.
-    pub(crate) async fn abandon(&self, hand: &mut InHand<'_>) -> Result<String, Stop> {
-        let pr = hand.pr().clone();
-        if hand.done("comment").is_none() {
-            self.say_first(hand, &comment::abandoned(&hand.command.requested_by)).await?;
-            self.done(hand, "comment", "close").await?;
+    /// `/cancel`: comments and closes.
+    pub(crate) async fn abandon(&self, ctx: &mut InHand<'_>) -> Result<String, Stop> {
+        let pr = ctx.pr().clone();
+        if ctx.done("comment").is_none() {
+            self.say_first(ctx, &comment::abandoned(&ctx.command.requested_by)).await?;
+            self.done(ctx, "comment", "close").await?;
         }
         self.or_interrupt(self.world.github.close(&pr).await).await?;
         Ok("closed for good".to_owned())
     }
 
-    /// A step is done and the next begins: one write for both.
-    async fn done(&self, hand: &mut InHand<'_>, step_done: &str, next: &str) -> Result<(), Stop> {
+    /// Marks a step as done and the next one as started.
+    async fn done(&self, ctx: &mut InHand<'_>, step_done: &str, next: &str) -> Result<(), Stop> {
         let now = self.now();
-        self.checkpoint(hand, step(step_done, now).done(None, now)).await?;
-        self.checkpoint(hand, step(next, now)).await?;
+        self.checkpoint(ctx, step(step_done, now).done(None, now)).await?;
+        self.checkpoint(ctx, step(next, now)).await?;
         Ok(())
     }
 }
 
-/// No call without a limit.
-const CALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+/// The timeout of an HTTP retrigger.
+const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-fn detail(hand: &InHand<'_>, step: &str) -> BusDetail {
+fn detail(ctx: &InHand<'_>, step: &str) -> BusDetail {
     BusDetail {
-        repo: hand.pr().repo.clone(),
-        pr_number: hand.pr().number,
-        head_sha: hand.run.head_sha.clone().unwrap_or_else(|| hand.record.head_sha.clone()),
-        vulnerability_id: hand.record.vulnerability_id.clone(),
-        run_id: Some(hand.run.id.clone()),
-        effect_id: EffectId::new(format!("{}#{}#{step}", hand.pr(), hand.run.id)),
+        repo: ctx.pr().repo.clone(),
+        pr_number: ctx.pr().number,
+        head_sha: ctx.run.head_sha.clone().unwrap_or_else(|| ctx.record.head_sha.clone()),
+        vulnerability_id: ctx.record.vulnerability_id.clone(),
+        run_id: Some(ctx.run.id.clone()),
+        effect_id: EffectId::new(format!("{}#{}#{step}", ctx.pr(), ctx.run.id)),
     }
 }

@@ -1,5 +1,5 @@
-//! Issues of the backlog: CodeGenie is asked for their pull requests, and they are moved, made urgent or closed. The issue is read
-//! again before anything is done to it: whatever a person did meanwhile wins, and people's labels are never touched.
+//! Backlog issues: request their pull requests from CodeGenie, relabel and close them. The issue is read before every write, because
+//! a user's change wins; control labels set by users are never touched.
 
 use std::slice::from_ref;
 
@@ -17,108 +17,109 @@ use platform::outlets::{Content, Outlets, Parcel};
 use platform::store::Store;
 
 impl<S: Store, O: Outlets> Bridge<S, O> {
-    /// Why an issue is to be left alone, if it is: nothing is lost by that, since the next look at the backlog decides again.
-    async fn not_ours(&self, issue: &Issue) -> Result<Option<String>, Again> {
+    /// Why an issue must not be changed now, if so. The next backlog pass decides again.
+    async fn skip_reason(&self, issue: &Issue) -> Result<Option<String>, Again> {
         if let Some(by) = guards::paused(self.engine.store(), self.now()).await? {
-            return Ok(Some(format!("{by} has paused Suture")));
+            return Ok(Some(format!("paused by {by}")));
         }
         Ok(if !issue.is_open() {
-            Some("it is closed".to_owned())
+            Some("the issue is closed".to_owned())
         } else if is_held(&issue.labels) {
-            Some("a person holds it".to_owned())
+            Some("held by a label".to_owned())
         } else {
             None
         })
     }
 
-    /// The bus first, then the label: an issue that says `in-progress` was asked for. Asking twice has the same name.
-    pub(crate) async fn ask_for_pull(&self, repo: &RepoName, ask: &PullAsk) -> Result<Handled, Again> {
-        let place = PrId::new(repo.clone(), ask.issue);
-        let nothing = |why: String| Ok(Handled::Nothing(format!("{place}: {why}")));
-        let issue = match self.world.github.issue(repo, ask.issue).await {
+    /// Publishes the request first and sets the label second, so that an issue labelled `in-progress` has been requested. A retry publishes
+    /// the same effect id.
+    pub(crate) async fn ask_for_pull(&self, repo: &RepoName, request: &PullAsk) -> Result<Handled, Again> {
+        let issue_id = PrId::new(repo.clone(), request.issue);
+        let noop = |why: String| Ok(Handled::Nothing(format!("{issue_id}: {why}")));
+        let issue = match self.world.github.issue(repo, request.issue).await {
             Ok(issue) => issue,
-            Err(CallError::Gone { .. }) => return nothing("it is gone".to_owned()),
+            Err(CallError::Gone { .. }) => return noop("the issue does not exist any more".to_owned()),
             Err(error) => return Err(error.into()),
         };
-        if let Some(why) = self.not_ours(&issue).await? {
-            return nothing(why);
+        if let Some(why) = self.skip_reason(&issue).await? {
+            return noop(why);
         }
-        let asked_before = has(&issue.labels, &ask.in_progress);
-        if issue.assigned || !(asked_before || has(&issue.labels, &ask.approved)) {
-            return nothing("a person has taken it".to_owned());
+        let requested_before = has(&issue.labels, &request.in_progress);
+        if issue.assigned || !(requested_before || has(&issue.labels, &request.approved)) {
+            return noop("assigned to or relabelled by a user".to_owned());
         }
         let (store, now) = (self.engine.store(), self.now());
-        let known = lookup::vulnerability(store, repo, &ask.base_branch, &ask.vulnerability, now).await?;
+        let known = lookup::vulnerability(store, repo, &request.base_branch, &request.vulnerability, now).await?;
         if known.abandoned {
-            return nothing(format!("{} was given up by a person", ask.vulnerability));
+            return noop(format!("{} was abandoned by a user", request.vulnerability));
         }
         if let Some(number) = known.open.first() {
-            return nothing(format!("#{number} is open for {}", ask.vulnerability));
+            return noop(format!("#{number} is open for {}", request.vulnerability));
         }
-        let detail = PullRequestAsk::of_issue(repo, ask.issue, &ask.vulnerability, &ask.effect);
+        let detail = PullRequestAsk::of_issue(repo, request.issue, &request.vulnerability, &request.effect);
         let detail = serde_json::to_string(&detail).map_err(|error| Again::Bus(error.to_string()))?;
         let what = Content::Bus { detail_type: DetailType::PullRequestRequested, detail };
-        let sent = self.engine.outlets().send_one(Parcel { id: ask.effect.to_string(), what }).await;
+        let sent = self.engine.outlets().send_one(Parcel { id: request.effect.to_string(), what }).await;
         sent.map_err(|error| Again::Bus(error.to_string()))?;
-        self.relabel(&place, &issue, from_ref(&ask.in_progress), from_ref(&ask.approved)).await?;
-        Ok(Handled::Done(format!("CodeGenie was asked for the pull request of {place}")))
+        self.relabel(&issue_id, &issue, from_ref(&request.in_progress), from_ref(&request.approved)).await?;
+        Ok(Handled::Done(format!("requested a pull request for {issue_id} from CodeGenie")))
     }
 
-    /// Says why, closes its pull request, moves its labels, closes it: each can be repeated.
-    pub(crate) async fn tend(&self, repo: &RepoName, tending: &Tending) -> Result<Handled, Again> {
-        let place = PrId::new(repo.clone(), tending.issue);
-        let nothing = |why: String| Ok(Handled::Nothing(format!("{place}: {why}")));
-        let issue = match self.world.github.issue(repo, tending.issue).await {
+    /// Closes the issue's pull request, comments, closes the issue, changes its labels. Every step can be repeated.
+    pub(crate) async fn tend(&self, repo: &RepoName, update: &Tending) -> Result<Handled, Again> {
+        let issue_id = PrId::new(repo.clone(), update.issue);
+        let noop = |why: String| Ok(Handled::Nothing(format!("{issue_id}: {why}")));
+        let issue = match self.world.github.issue(repo, update.issue).await {
             Ok(issue) => issue,
-            Err(CallError::Gone { .. }) => return nothing("it is gone".to_owned()),
+            Err(CallError::Gone { .. }) => return noop("the issue does not exist any more".to_owned()),
             Err(error) => return Err(error.into()),
         };
-        if let Some(why) = self.not_ours(&issue).await? {
-            return nothing(why);
+        if let Some(why) = self.skip_reason(&issue).await? {
+            return noop(why);
         }
-        if !has(&issue.labels, &tending.expects) {
-            return nothing(format!("it is not `{}` any more", tending.expects));
+        if !has(&issue.labels, &update.expects) {
+            return noop(format!("the issue has lost its label `{}`", update.expects));
         }
-        let marker = format!("suture:{}", tending.key);
-        if let Some((number, text)) = &tending.close_pull {
+        let marker = format!("suture:{}", update.key);
+        if let Some((number, text)) = &update.close_pull {
             let pull = PrId::new(repo.clone(), *number);
             let shown = self.world.github.pull(&pull).await?;
             if is_held(&shown.labels) {
-                return nothing(format!("a person holds #{number}"));
+                return noop(format!("#{number} is held by a label"));
             }
             if shown.open {
-                self.comment_once(&pull, &marker, text, Some(tending.since)).await?;
+                self.comment_once(&pull, &marker, text, Some(update.since)).await?;
                 self.world.github.close(&pull).await?;
             }
         }
-        if let Some(text) = &tending.comment {
-            self.comment_once(&place, &marker, text, Some(tending.since)).await?;
+        if let Some(text) = &update.comment {
+            self.comment_once(&issue_id, &marker, text, Some(update.since)).await?;
         }
-        if let Some(reason) = &tending.close {
+        if let Some(reason) = &update.close {
             let change = IssueChange {
                 state: Some("closed".to_owned()),
                 state_reason: Some(reason.clone()),
                 ..IssueChange::default()
             };
-            // Closed first: without its label a closed issue would be nobody's, an open one would be everybody's.
-            self.world.github.update_issue(repo, tending.issue, &change).await?;
+            // Closed before the labels change: an open issue without its label could be picked up again.
+            self.world.github.update_issue(repo, update.issue, &change).await?;
         }
-        // What it expects goes last: until then the message may come again.
+        // The expected label is removed last, so that a retry before that still finds it.
         let (last, first): (Vec<String>, Vec<String>) =
-            tending.remove.iter().cloned().partition(|label| label.eq_ignore_ascii_case(&tending.expects));
-        self.relabel(&place, &issue, &tending.add, &first).await?;
-        self.relabel(&place, &issue, &[], &last).await?;
-        Ok(Handled::Done(format!("{place} was tended to")))
+            update.remove.iter().cloned().partition(|label| label.eq_ignore_ascii_case(&update.expects));
+        self.relabel(&issue_id, &issue, &update.add, &first).await?;
+        self.relabel(&issue_id, &issue, &[], &last).await?;
+        Ok(Handled::Done(format!("updated {issue_id}")))
     }
 
-    async fn relabel(&self, place: &PrId, issue: &Issue, add: &[String], remove: &[String]) -> Result<(), Again> {
+    async fn relabel(&self, issue_id: &PrId, issue: &Issue, add: &[String], remove: &[String]) -> Result<(), Again> {
         let add: Vec<&str> =
             add.iter().map(String::as_str).filter(|label| !is_peoples(label) && !has(&issue.labels, label)).collect();
         if !add.is_empty() {
-            self.world.github.add_labels(place, &add).await?;
+            self.world.github.add_labels(issue_id, &add).await?;
         }
         for label in remove.iter().filter(|label| !is_peoples(label) && has(&issue.labels, label)) {
-            self.world.github.remove_label(place, label).await?;
+            self.world.github.remove_label(issue_id, label).await?;
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
-//! Issues of our own: the one about an outage, written once, and the status issue, kept up to date by editing. Which number one
-//! got is a row of the table; if that row is not there, GitHub is asked for the hidden key. One process at a time works on one
-//! issue, so that two messages never write two.
+//! Issues that Suture owns: an outage issue, created once, and the status issue, updated in place. A row in the table holds the issue's
+//! number; without it the issue is found on GitHub by its hidden key. A lease per issue prevents duplicates.
 
 use domain::event::cut;
 use domain::id::RepoName;
@@ -17,14 +16,14 @@ use platform::outlets::Outlets;
 use platform::outlets::message::{Chore, OwnIssue};
 use platform::store::Store;
 
-/// The longest text GitHub takes, less the date and the key.
+/// GitHub's limit for a body, less the date and the key.
 const MAX_BODY: usize = 65_000;
 
 fn marker(key: &str) -> String {
     format!("<!-- suture:{key} -->")
 }
 
-/// As it is written: with its date, and its key.
+/// The body as posted, with its date and key.
 fn text(issue: &OwnIssue, as_of: Timestamp) -> String {
     dated_text(&format!("{}\n\n{}", cut(&issue.body, MAX_BODY), marker(&issue.key)), as_of)
 }
@@ -33,7 +32,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     pub(crate) async fn issue_chore(
         &self,
         id: &str,
-        chore: &Chore,
+        task: &Chore,
         repo: &RepoName,
         issue: &OwnIssue,
     ) -> Result<Handled, Again> {
@@ -42,7 +41,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let until = now.saturating_add(AT_WORK).unwrap_or(now);
         let worker = self.worker(id);
         if let Lease::Taken { until, .. } = guards::take_lease(self.engine.store(), &name, &worker, until, now).await? {
-            return self.put_off(id, chore, until, "another worker is writing it, or died over it").await;
+            return self.put_off(id, task, until, "another worker holds the lease").await;
         }
         let done = self.write_issue(repo, issue).await;
         guards::give_lease(self.engine.store(), &name, &worker, self.now()).await?;
@@ -53,7 +52,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let (store, now) = (self.engine.store(), self.now());
         let known = managed_issue::load(store, repo, &issue.key, now).await?;
         let found = match &known {
-            Some(_) if !issue.kept => return Ok(Handled::Nothing(format!("{} is written already", issue.key))),
+            Some(_) if !issue.kept => return Ok(Handled::Nothing(format!("{} already exists", issue.key))),
             Some(known) => self.read_issue(repo, known.number).await?,
             None => None,
         };
@@ -67,7 +66,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 labels.extend(issue.labels.iter().map(String::as_str));
                 let text = text(issue, issue.as_of);
                 let made = self.world.github.create_issue(repo, &issue.title, &text, &labels).await?;
-                let handled = Handled::Done(format!("{repo}#{} says: {}", made.number, issue.title));
+                let handled = Handled::Done(format!("created {repo}#{}: {}", made.number, issue.title));
                 (made, handled)
             }
             Some(found) if issue.kept => {
@@ -75,7 +74,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 (found, handled)
             }
             Some(found) => {
-                let handled = Handled::Nothing(format!("{repo}#{} says so already", found.number));
+                let handled = Handled::Nothing(format!("{repo}#{} is up to date", found.number));
                 (found, handled)
             }
         };
@@ -88,7 +87,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(handled)
     }
 
-    /// An issue that was deleted, or moved away, is not there.
+    /// `None` if the issue was deleted or transferred.
     async fn read_issue(&self, repo: &RepoName, number: u64) -> Result<Option<Issue>, Again> {
         match self.world.github.issue(repo, number).await {
             Ok(issue) => Ok(Some(issue)),
@@ -97,24 +96,24 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    /// The probe: by the key that is hidden in it. Closed ones count, since a person who closes an issue wants no second.
+    /// Finds the issue by its hidden key. Closed issues count, because a user who closes it does not want a second one.
     async fn find_issue(&self, repo: &RepoName, issue: &OwnIssue) -> Result<Option<Issue>, Again> {
         let marker = marker(&issue.key);
         let all = self.world.github.issues_labelled(repo, &issue.label, true).await?;
-        // Of two, the first is the one people know.
+        // Of duplicates, the oldest.
         Ok(all.into_iter().filter(|found| found.body.contains(&marker)).min_by_key(|found| found.number))
     }
 
-    /// Says something else, unless it says so already, or something newer.
+    /// Updates the issue, unless its content is the same or newer.
     async fn edit_issue(&self, repo: &RepoName, found: &Issue, issue: &OwnIssue) -> Result<Handled, Again> {
         let at = date_of(&found.body);
         if at.is_some_and(|at| at > issue.as_of) {
-            return Ok(Handled::Nothing(format!("{repo}#{} says something newer", found.number)));
+            return Ok(Handled::Nothing(format!("{repo}#{} is newer", found.number)));
         }
-        // GitHub gives line ends back as it likes.
+        // GitHub may return CRLF line endings.
         let same = at.is_some_and(|at| found.body.replace("\r\n", "\n").trim() == text(issue, at).trim());
         if same && found.title == issue.title {
-            return Ok(Handled::Nothing(format!("{repo}#{} says so already", found.number)));
+            return Ok(Handled::Nothing(format!("{repo}#{} is up to date", found.number)));
         }
         let change = IssueChange {
             title: Some(issue.title.clone()),
@@ -122,15 +121,15 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             ..IssueChange::default()
         };
         self.world.github.update_issue(repo, found.number, &change).await?;
-        Ok(Handled::Done(format!("{repo}#{} is up to date", found.number)))
+        Ok(Handled::Done(format!("updated {repo}#{}", found.number)))
     }
 
-    /// A repository has room for three pinned issues; one that is not pinned is still an issue.
+    /// Best effort: GitHub allows three pinned issues per repository.
     async fn pin(&self, repo: &RepoName, issue: &Issue) -> Result<(), Again> {
         match self.world.github.pin_issue(repo, issue).await {
             Ok(()) => Ok(()),
             Err(error @ (CallError::Refused { .. } | CallError::Gone { .. } | CallError::Conflict { .. })) => {
-                warn!(%repo, issue = issue.number, %error, "an issue is not pinned");
+                warn!(%repo, issue = issue.number, %error, "cannot pin issue");
                 Ok(())
             }
             Err(error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! `check_run`: what one check says about a commit, and presses of the buttons of Suture's own check run.
+//! `check_run`: the result of one check, and clicks on the buttons of Suture's own check run.
 
 use domain::command::{CommandMessage, CommandSource, MessageVersion};
 use domain::comment::check_run::Button;
@@ -14,43 +14,44 @@ use super::check_suite::time_of_suite;
 use super::payload::{CheckRun, CheckRunEvent};
 use super::{NoFact, Reader, Told, about_commit, report_on_commit, short};
 
-pub(super) fn read(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
     match event.action.text() {
         "created" | "completed" | "" => {}
-        "requested_action" => return pressed(reader, event),
-        "rerequested" => return Err(NoFact::ignored("a check is to run again: its new run reports itself")),
-        other => return Err(NoFact::Ignored(format!("`check_run.{}` reports nothing", domain::event::cut(other, 50)))),
+        "requested_action" => return pressed(ctx, event),
+        "rerequested" => return Err(NoFact::ignored("re-run requested: the new run sends its own events")),
+        other => {
+            return Err(NoFact::Ignored(format!("unhandled action `check_run.{}`", domain::event::cut(other, 50))));
+        }
     }
     let repo = event.repository.name()?;
     let run = event.check_run.needed("check_run")?;
     let app = run.app.0.as_ref().and_then(|app| app.id.0);
-    if reader.own.is_app(app) {
-        return Err(NoFact::ignored("Suture's own check: it does not wait for itself"));
+    if ctx.own.is_app(app) {
+        return Err(NoFact::ignored("Suture's own check run"));
     }
     let head = run.head_sha.sha().ok_or_else(|| NoFact::missing("check_run.head_sha"))?;
-    let policy = reader.policies.for_repo(&repo);
+    let policy = ctx.policies.for_repo(&repo);
     let (what, at) = report_of_run(policy, run, &head)?;
     let about = about_commit(&event.repository, &run.pull_requests, head);
-    Ok(report_on_commit(reader, repo, about, at, what))
+    Ok(report_on_commit(ctx, repo, about, at, what))
 }
 
-/// Somebody pressed a button of Suture's own check run: that is a command, and whether they may give it is found out by the
-/// Car Bridge, as ever. GitHub does not say when it was; it is dated by what they saw, which a redelivery says alike.
-fn pressed(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+/// A click on a button of Suture's own check run is a command; the Car Bridge checks permissions. The payload has no time of the click,
+/// so the command gets the time of the check run, which is the same in a redelivery.
+fn pressed(ctx: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
     let repo = event.repository.name()?;
     let run = event.check_run.needed("check_run")?;
-    if !reader.own.is_app(run.app.0.as_ref().and_then(|app| app.id.0)) {
-        return Err(NoFact::ignored("a button of somebody else's check"));
+    if !ctx.own.is_app(run.app.0.as_ref().and_then(|app| app.id.0)) {
+        return Err(NoFact::ignored("button of another App's check run"));
     }
     let pr = shown_on(run.external_id.text()).filter(|pr| pr.repo == repo);
-    let pr = pr.ok_or_else(|| NoFact::ignored("a button of a check run that belongs to no pull request"))?;
+    let pr = pr.ok_or_else(|| NoFact::ignored("button of a check run without a pull request"))?;
     let identifier = event.requested_action.needed("requested_action")?.identifier.text();
-    let button = Button::named(identifier).ok_or_else(|| {
-        NoFact::Ignored(format!("`{}` is no button that Suture knows", domain::event::cut(identifier, 30)))
-    })?;
+    let button = Button::named(identifier)
+        .ok_or_else(|| NoFact::Ignored(format!("unknown button `{}`", domain::event::cut(identifier, 30))))?;
     let by = event.sender.login();
-    if by.is_empty() || reader.own.is_login(by) {
-        return Err(NoFact::ignored("a button that nobody pressed"));
+    if by.is_empty() || ctx.own.is_login(by) {
+        return Err(NoFact::ignored("action without a sender"));
     }
     let suite = run.check_suite.0.as_ref();
     let at = run.completed_at.0.max(suite.and_then(|suite| suite.updated_at.0)).or(run.started_at.0);
@@ -62,7 +63,7 @@ fn pressed(reader: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFac
         source: CommandSource::CheckRun,
         requested_by: by.to_owned(),
         timestamp: at.ok_or_else(|| NoFact::missing("check_run.completed_at"))?,
-        command_id: CommandId::new(format!("cmd:{}#1", reader.id)),
+        command_id: CommandId::new(format!("cmd:{}#1", ctx.id)),
         run_id: None,
         head_sha: None,
         args: None,
@@ -75,15 +76,14 @@ fn report_of_run(policy: &Policy, run: &CheckRun<'_>, head: &Sha) -> Result<(Hap
     let name =
         Some(run.name.text()).filter(|name| !name.is_empty()).ok_or_else(|| NoFact::missing("check_run.name"))?;
     let (status, conclusion) = (run.status.text(), run.conclusion.text());
-    let verdict = mapping::run_verdict(status, conclusion).ok_or_else(|| {
-        NoFact::Ignored(format!("`{}` is no state of a check that Suture knows", short(status, conclusion)))
-    })?;
+    let verdict = mapping::run_verdict(status, conclusion)
+        .ok_or_else(|| NoFact::Ignored(format!("unknown check run state `{}`", short(status, conclusion))))?;
     let ended_at = || run.completed_at.0.filter(|_| matches!(verdict, Verdict::Passed | Verdict::Failed));
     let suite = run.check_suite.0.as_ref();
     let at = ended_at()
         .or(run.started_at.0)
         .or_else(|| suite.and_then(time_of_suite))
-        .ok_or_else(|| NoFact::ignored("the check names no time: a sweep will ask for it"))?;
+        .ok_or_else(|| NoFact::ignored("the check run has no timestamp: left to the next sweep"))?;
     let output = run.output.0.as_ref();
     let parts = output.map_or([""; 3], |output| [output.title.text(), output.summary.text(), output.text.text()]);
     let text = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");

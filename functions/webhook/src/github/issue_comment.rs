@@ -1,5 +1,5 @@
-//! `issue_comment`: what people ask for. Whether somebody may ask is found out by the Car Bridge; here only those are left
-//! out who certainly may not, and Suture itself.
+//! `issue_comment`: commands in comments. The Car Bridge checks permissions; this module only drops Suture's own comments and authors
+//! who certainly have no write access.
 
 use domain::command::{Asked, CommandMessage, CommandSource, MessageVersion, parse};
 use domain::id::{CommandId, PrId};
@@ -8,24 +8,24 @@ use jiff::Timestamp;
 use super::payload::CommentEvent;
 use super::{NoFact, Reader, Told};
 
-/// How a line of a comment begins that Suture has written; people do not see it.
-const OWN_MARK: &str = "<!-- suture";
+/// Start of the hidden marker line in Suture's own comments.
+const OWN_MARKER: &str = "<!-- suture";
 
-pub(super) fn read(reader: &Reader<'_>, event: &CommentEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &CommentEvent<'_>) -> Result<Told, NoFact> {
     match event.action.text() {
         "created" => {}
-        "edited" => return Err(NoFact::ignored("an edited comment runs nothing: write a new one")),
+        "edited" => return Err(NoFact::ignored("edited comments run no commands: write a new comment")),
         other => {
-            return Err(NoFact::Ignored(format!("`issue_comment.{}` runs nothing", domain::event::cut(other, 50))));
+            return Err(NoFact::Ignored(format!("unhandled action `issue_comment.{}`", domain::event::cut(other, 50))));
         }
     }
     let repo = event.repository.name()?;
     let issue = event.issue.needed("issue")?;
     if issue.pull_request.0.is_none() {
-        return Err(NoFact::ignored("a comment on an issue, not on a pull request"));
+        return Err(NoFact::ignored("comment on an issue, not on a pull request"));
     }
     let comment = event.comment.needed("comment")?;
-    let said = Said {
+    let post = Said {
         pr: PrId::new(repo.clone(), issue.number.needed("issue.number")?),
         by: comment.user.login(),
         association: comment.author_association.text(),
@@ -34,11 +34,11 @@ pub(super) fn read(reader: &Reader<'_>, event: &CommentEvent<'_>) -> Result<Told
         node_id: comment.node_id.0.as_deref(),
         at: comment.created_at.needed("comment.created_at")?,
     };
-    let commands = orders(reader, &said)?;
+    let commands = orders(ctx, &post)?;
     Ok(Told { repo, news: None, commands })
 }
 
-/// Something somebody wrote on a pull request.
+/// A comment or a review on a pull request.
 pub(super) struct Said<'a> {
     pub(super) pr: PrId,
     pub(super) by: &'a str,
@@ -49,21 +49,23 @@ pub(super) struct Said<'a> {
     pub(super) at: Timestamp,
 }
 
-/// The commands in it, in order; or why there are none.
-pub(super) fn orders(reader: &Reader<'_>, said: &Said<'_>) -> Result<Vec<CommandMessage>, NoFact> {
-    let marked = || said.body.lines().any(|line| line.starts_with(OWN_MARK));
-    if reader.own.is_app(said.via_app) || reader.own.is_login(said.by) || marked() {
+/// The commands in the text, in order; or why there are none.
+pub(super) fn orders(ctx: &Reader<'_>, post: &Said<'_>) -> Result<Vec<CommandMessage>, NoFact> {
+    let marked = || post.body.lines().any(|line| line.starts_with(OWN_MARKER));
+    if ctx.own.is_app(post.via_app) || ctx.own.is_login(post.by) || marked() {
         return Err(NoFact::ignored("Suture's own comment"));
     }
-    let asked = parse(said.body);
-    if asked.is_empty() {
-        return Err(NoFact::ignored("a comment without a command"));
+    let parsed = parse(post.body);
+    if parsed.is_empty() {
+        return Err(NoFact::ignored("comment without a command"));
     }
-    if !may_be_heard(said.association) || said.by.is_empty() {
-        let who = domain::event::cut(said.association, 30);
-        return Err(NoFact::Ignored(format!("a command of somebody without a part in the repository (`{who}`)")));
+    if !may_be_heard(post.association) || post.by.is_empty() {
+        let association = domain::event::cut(post.association, 30);
+        return Err(NoFact::Ignored(format!(
+            "command by a user without write access (author association `{association}`)"
+        )));
     }
-    let known = asked.iter().filter_map(|asked| match asked {
+    let known = parsed.iter().filter_map(|parsed| match parsed {
         Asked::Known { command, args } => Some((*command, args)),
         Asked::Unknown { .. } => None,
     });
@@ -71,37 +73,37 @@ pub(super) fn orders(reader: &Reader<'_>, said: &Said<'_>) -> Result<Vec<Command
         .zip(1_u32..)
         .map(|((command, args), n)| CommandMessage {
             v: MessageVersion,
-            pr_number: said.pr.number,
-            repo: said.pr.repo.clone(),
+            pr_number: post.pr.number,
+            repo: post.pr.repo.clone(),
             command,
             source: CommandSource::PrComment,
-            requested_by: said.by.to_owned(),
-            timestamp: said.at,
-            command_id: CommandId::new(format!("cmd:{}#{n}", reader.id)),
+            requested_by: post.by.to_owned(),
+            timestamp: post.at,
+            command_id: CommandId::new(format!("cmd:{}#{n}", ctx.id)),
             run_id: None,
-            // People mean the pull request, not the commit it happened to be at.
+            // A command applies to the pull request, whatever its head is when the command runs.
             head_sha: None,
             args: (!args.is_empty()).then(|| args.clone()),
-            comment: said.node_id.map(str::to_owned),
+            comment: post.node_id.map(str::to_owned),
         })
         .collect();
-    if commands.is_empty() { Err(NoFact::Ignored(unknown_words(&asked))) } else { Ok(commands) }
+    if commands.is_empty() { Err(NoFact::Ignored(unknown_words(&parsed))) } else { Ok(commands) }
 }
 
-/// People who only once sent something, or nothing, cannot have write access. A contributor may be a member of the
-/// organisation who keeps that private, so GitHub is asked.
+/// First-time contributors and strangers cannot have write access. A contributor may be a private member of the organisation, so the
+/// Car Bridge asks GitHub.
 fn may_be_heard(association: &str) -> bool {
     ["OWNER", "MEMBER", "COLLABORATOR", "CONTRIBUTOR"].iter().any(|known| association.eq_ignore_ascii_case(known))
 }
 
-fn unknown_words(asked: &[Asked]) -> String {
-    let words: Vec<String> = asked
+fn unknown_words(parsed: &[Asked]) -> String {
+    let words: Vec<String> = parsed
         .iter()
-        .filter_map(|asked| match asked {
+        .filter_map(|parsed| match parsed {
             Asked::Known { .. } => None,
             Asked::Unknown { word, nearest: Some(nearest) } => Some(format!("`{word}` (`{nearest}`?)")),
             Asked::Unknown { word, nearest: None } => Some(format!("`{word}`")),
         })
         .collect();
-    domain::event::cut(&format!("no command of Suture's: {}", words.join(", ")), 200)
+    domain::event::cut(&format!("unknown command: {}", words.join(", ")), 200)
 }

@@ -1,11 +1,11 @@
-//! `merge_group`: the merge queue's own commits.
+//! `merge_group`: temporary commits of the merge queue; ignored.
 
 use super::NoFact;
 use super::payload::MergeGroupEvent;
 
-/// A merge group is a commit of the queue's own; what becomes of the pull requests in it, they tell themselves.
+/// The pull requests in the group send their own `enqueued`, `dequeued` and `closed` events.
 pub(super) fn read(event: &MergeGroupEvent<'_>) -> NoFact {
     let (action, reason) = (event.action.text(), event.reason.text());
     let what = domain::event::cut(format!("{action} {reason}").trim(), 50);
-    NoFact::Ignored(format!("merge group `{what}`: its pull requests tell when they enter and leave the queue"))
+    NoFact::Ignored(format!("merge group `{what}`: its pull requests send their own events"))
 }

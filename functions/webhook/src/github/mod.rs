@@ -1,6 +1,5 @@
-//! What GitHub tells, translated into facts. Pure: bytes and policies in, a reading out; nothing is asked, stored or
-//! decided. A reading names the pull requests it is about as far as the payload does: a commit status and a check of a fork
-//! carry no number, and are found through the row of their commit by whoever takes the reading in (`ingest`).
+//! Parses GitHub webhooks into facts and commands, one module per event. Pure: bytes and policies in, a parse result out; no I/O and no
+//! decisions. Commit statuses and check runs of forks carry no pull request number; `ingest` finds their pull requests by commit.
 
 mod check_run;
 mod check_suite;
@@ -24,25 +23,25 @@ use jiff::Timestamp;
 use self::lenient::{Many, Part};
 use self::payload::{Listed, Repository};
 
-/// The longest name a delivery may have; GitHub's are 36 characters.
+/// The longest delivery id accepted; GitHub's have 36 characters.
 const MAX_DELIVERY_ID: usize = 100;
 
-/// One webhook, its signature checked already.
+/// A webhook whose signature has been verified.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivery<'a> {
     /// `X-GitHub-Event`.
     pub event: &'a str,
-    /// `X-GitHub-Delivery`; a redelivery keeps it.
+    /// `X-GitHub-Delivery`; the same in a redelivery.
     pub id: &'a str,
     pub body: &'a [u8],
 }
 
-/// Who Suture is on GitHub, so that it does not listen to itself.
+/// Suture's own identity on GitHub, so that it ignores its own comments and check runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Own {
     /// The App's id, if Suture is an App.
     pub app_id: Option<u64>,
-    /// The login it writes under: `<app>[bot]`, or the owner of the token.
+    /// `<app>[bot]`, or the owner of the token.
     pub login: Option<String>,
 }
 
@@ -56,31 +55,30 @@ impl Own {
     }
 }
 
-/// What a webhook says.
+/// The result of parsing a webhook.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
     Told(Box<Told>),
-    /// Somebody has installed us, or given us more repositories: everything is to be looked at.
+    /// The App was installed or got more repositories: reconcile everything.
     Installed {
         id: EventId,
-        /// When, if it says so.
+        /// When, if the payload says so.
         at: Option<Timestamp>,
     },
     Ignored(String),
-    /// It cannot be understood, and why.
     Malformed(String),
 }
 
-/// Something that concerns us, perhaps.
+/// A webhook with a fact, commands, or both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
     pub repo: RepoName,
     pub news: Option<News>,
-    /// What somebody asked for, in their order.
+    /// In the order of the comment.
     pub commands: Vec<CommandMessage>,
 }
 
-/// A fact whose pull requests may still have to be found.
+/// A fact that `ingest` still has to match with pull requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News {
     pub about: About,
@@ -88,18 +86,18 @@ pub struct News {
     pub occurred_at: Timestamp,
     pub actor: Actor,
     pub what: Happened,
-    /// Whether a pull request that nobody has heard of begins with it. Otherwise only known ones hear it.
+    /// Whether the fact may create the record of an unknown pull request.
     pub begins: bool,
 }
 
 impl News {
-    /// The fact, for one of the pull requests it is about.
+    /// The fact for one pull request.
     pub fn fact(&self, pr: PrId) -> Fact {
         Fact { id: self.id.clone(), pr, occurred_at: self.occurred_at, actor: self.actor, what: self.what.clone() }
     }
 }
 
-/// How to find the pull requests something is about.
+/// Selects the pull requests that a fact concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     Numbers(Vec<u64>),
@@ -107,11 +105,11 @@ pub enum About {
     Base(String),
 }
 
-/// Why a payload has no facts for us.
+/// Why a payload yields no fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoFact {
     Ignored(String),
-    /// Something that must be there is not.
+    /// A required field is missing.
     Malformed(String),
 }
 
@@ -121,11 +119,11 @@ impl NoFact {
     }
 
     pub(crate) fn missing(field: &str) -> Self {
-        Self::Malformed(format!("`{field}` is missing or not what it should be"))
+        Self::Malformed(format!("`{field}` is missing or has the wrong type"))
     }
 }
 
-/// What every translation knows.
+/// Context for all parsers.
 pub(crate) struct Reader<'a> {
     pub(crate) id: &'a str,
     pub(crate) policies: &'a Policies,
@@ -140,39 +138,39 @@ impl Reader<'_> {
 
 pub fn read(delivery: &Delivery<'_>, policies: &Policies, own: &Own) -> Reading {
     if !is_delivery_id(delivery.id) {
-        let why = format!("the delivery id must be 1 to {MAX_DELIVERY_ID} letters, digits and `-_.:`");
+        let why = format!("the delivery id must have 1 to {MAX_DELIVERY_ID} characters: letters, digits and `-_.:`");
         return Reading::Malformed(why);
     }
-    let reader = Reader { id: delivery.id, policies, own };
+    let ctx = Reader { id: delivery.id, policies, own };
     if let "installation" | "installation_repositories" | "installation_target" = delivery.event {
         return match parse(delivery.body) {
-            Ok(event) => installation::read(&reader, &event),
+            Ok(event) => installation::read(&ctx, &event),
             Err(NoFact::Ignored(why)) => Reading::Ignored(why),
             Err(NoFact::Malformed(why)) => Reading::Malformed(why),
         };
     }
-    match translate(&reader, delivery) {
+    match translate(&ctx, delivery) {
         Ok(told) => Reading::Told(Box::new(told)),
         Err(NoFact::Ignored(why)) => Reading::Ignored(why),
         Err(NoFact::Malformed(why)) => Reading::Malformed(why),
     }
 }
 
-fn translate(reader: &Reader<'_>, delivery: &Delivery<'_>) -> Result<Told, NoFact> {
+fn translate(ctx: &Reader<'_>, delivery: &Delivery<'_>) -> Result<Told, NoFact> {
     match delivery.event {
-        "pull_request" => pull_request::read(reader, &parse(delivery.body)?),
-        "check_run" => check_run::read(reader, &parse(delivery.body)?),
-        "check_suite" => check_suite::read(reader, &parse(delivery.body)?),
-        "status" => status::read(reader, &parse(delivery.body)?),
-        "pull_request_review" => pull_request_review::read(reader, &parse(delivery.body)?),
-        "issue_comment" => issue_comment::read(reader, &parse(delivery.body)?),
-        "push" => push::read(reader, &parse(delivery.body)?),
+        "pull_request" => pull_request::read(ctx, &parse(delivery.body)?),
+        "check_run" => check_run::read(ctx, &parse(delivery.body)?),
+        "check_suite" => check_suite::read(ctx, &parse(delivery.body)?),
+        "status" => status::read(ctx, &parse(delivery.body)?),
+        "pull_request_review" => pull_request_review::read(ctx, &parse(delivery.body)?),
+        "issue_comment" => issue_comment::read(ctx, &parse(delivery.body)?),
+        "push" => push::read(ctx, &parse(delivery.body)?),
         "merge_group" => Err(merge_group::read(&parse(delivery.body)?)),
         "ping" => Err(ping::read(&parse(delivery.body)?)),
         other => {
-            // Whatever it is, it must be JSON: anything else is a webhook that was set up wrongly, and somebody should know.
+            // Every event is JSON; anything else is a misconfigured webhook, and 400 shows that in GitHub's delivery list.
             parse::<serde::de::IgnoredAny>(delivery.body)?;
-            Err(NoFact::Ignored(format!("Suture does not listen to `{}`", domain::event::cut(other, 50))))
+            Err(NoFact::Ignored(format!("unhandled event `{}`", domain::event::cut(other, 50))))
         }
     }
 }
@@ -181,15 +179,16 @@ fn parse<'de, T: serde::Deserialize<'de>>(body: &'de [u8]) -> Result<T, NoFact> 
     serde_json::from_slice(body).map_err(|error| {
         let form = body.starts_with(b"payload=");
         NoFact::Malformed(if form {
-            "the body is a form: set the webhook's content type to `application/json`".to_owned()
+            "the body is form-encoded: set the webhook's content type to `application/json`".to_owned()
         } else {
-            // Where, but not what: the text of the payload belongs in no log.
-            format!("the body is not JSON as expected: line {}, column {}", error.line(), error.column())
+            // Only the position: payloads must not appear in logs.
+            format!("the body is not the expected JSON: line {}, column {}", error.line(), error.column())
         })
     })
 }
 
-/// By number, if the check names pull requests of this repository: it may name those of others, whose heads are here.
+/// By number if the check lists pull requests of this repository, else by commit. The list may contain pull requests of other
+/// repositories (forks) with the same head.
 fn about_commit(repository: &Part<Repository<'_>>, listed: &Many<Part<Listed>>, head: Sha) -> About {
     let here = repository.0.as_ref().and_then(|repository| repository.id.0);
     let is_here = |pull: &&Listed| {
@@ -202,10 +201,10 @@ fn about_commit(repository: &Part<Repository<'_>>, listed: &Many<Part<Listed>>, 
     if numbers.is_empty() { About::Head(head) } else { About::Numbers(numbers) }
 }
 
-fn report_on_commit(reader: &Reader<'_>, repo: RepoName, about: About, at: Timestamp, what: Happened) -> Told {
+fn report_on_commit(ctx: &Reader<'_>, repo: RepoName, about: About, at: Timestamp, what: Happened) -> Told {
     let by_policy_bot = matches!(what, Happened::Policy { .. });
     let actor = if by_policy_bot { Actor::PolicyBot } else { Actor::GithubWebhook };
-    let news = News { about, id: reader.event_id(), occurred_at: at, actor, what, begins: false };
+    let news = News { about, id: ctx.event_id(), occurred_at: at, actor, what, begins: false };
     Told { repo, news: Some(news), commands: Vec::new() }
 }
 
@@ -213,7 +212,7 @@ fn short(status: &str, conclusion: &str) -> String {
     domain::event::cut(format!("{status} {conclusion}").trim(), 50)
 }
 
-/// It becomes part of a key, so it may hold nothing that separates keys.
+/// The id becomes part of a table key, so it must not contain the key separator `#`.
 pub(crate) fn is_delivery_id(id: &str) -> bool {
     (1..=MAX_DELIVERY_ID).contains(&id.len())
         && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':'))

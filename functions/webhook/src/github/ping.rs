@@ -1,13 +1,13 @@
-//! `ping`: the webhook was set up.
+//! `ping`: the webhook was created.
 
 use super::NoFact;
 use super::payload::PingEvent;
 
-/// What Suture wants to hear of.
+/// The events Suture handles.
 const EVENTS: [&str; 7] =
     ["pull_request", "status", "check_run", "check_suite", "pull_request_review", "issue_comment", "push"];
 
-/// Says whether the webhook is set up well, since that is when somebody looks.
+/// Names missing event subscriptions, because the ping's response is visible on GitHub while the webhook is being set up.
 pub(super) fn read(event: &PingEvent<'_>) -> NoFact {
     let Some(hook) = &event.hook.0 else {
         return NoFact::ignored("connected");
@@ -15,8 +15,8 @@ pub(super) fn read(event: &PingEvent<'_>) -> NoFact {
     let has = |name: &&str| hook.events.0.iter().any(|event| event == name || event == "*");
     let missing: Vec<&str> = EVENTS.into_iter().filter(|name| !has(name)).collect();
     NoFact::Ignored(if missing.is_empty() {
-        "connected, and subscribed to all that Suture listens to".to_owned()
+        "connected, and subscribed to all required events".to_owned()
     } else {
-        format!("connected, but subscribe it to these too: {}", missing.join(", "))
+        format!("connected, but these event subscriptions are missing: {}", missing.join(", "))
     })
 }

@@ -1,4 +1,4 @@
-//! `pull_request`: how pull requests begin, change and end, and what Automerge Bot does with them.
+//! `pull_request`: opened, changed, closed, merged; also merge queue and auto-merge events.
 
 use domain::event::{Actor, Described, Happened};
 use domain::policy::Policy;
@@ -10,16 +10,16 @@ use platform::github::mapping;
 
 use super::{About, News, NoFact, Reader, Told};
 
-/// A description longer than this names its vulnerability further up.
+/// Only this much of the description is searched for the vulnerability id.
 const BODY_BYTES: usize = 16 * 1024;
 
-pub(super) fn read(reader: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<Told, NoFact> {
     let action = event.action.text();
     let repo = event.repository.name()?;
-    let policy = reader.policies.for_repo(&repo);
+    let policy = ctx.policies.for_repo(&repo);
     let pull = event.pull_request.needed("pull_request")?;
     let number = pull.number.needed("pull_request.number")?;
-    let (what, occurred_at) = happened(reader, policy, action, event, pull)?;
+    let (what, occurred_at) = happened(ctx, policy, action, event, pull)?;
     let ours = is_ours(policy, pull);
     let begins = ours
         && matches!(
@@ -28,7 +28,7 @@ pub(super) fn read(reader: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<
         );
     let actor = actor(policy, &what, event, pull);
     let about = About::Numbers(vec![number]);
-    let news = News { about, id: reader.event_id(), occurred_at, actor, what, begins };
+    let news = News { about, id: ctx.event_id(), occurred_at, actor, what, begins };
     Ok(Told { repo, news: Some(news), commands: Vec::new() })
 }
 
@@ -39,7 +39,7 @@ fn is_ours(policy: &Policy, pull: &PullRequest<'_>) -> bool {
 }
 
 fn happened(
-    reader: &Reader<'_>,
+    ctx: &Reader<'_>,
     policy: &Policy,
     action: &str,
     event: &PullRequestEvent<'_>,
@@ -49,17 +49,17 @@ fn happened(
     let updated_at = || pull.updated_at.needed("pull_request.updated_at");
     let described = || describe(policy, pull);
     Ok(match action {
-        // What is said about a closed one must not be taken for the description of an open one.
+        // These facts describe an open pull request, so they are not taken from a closed one.
         "opened" | "reopened" | "synchronize" | "edited" | "labeled" | "unlabeled" | "ready_for_review"
         | "converted_to_draft"
             if !open =>
         {
-            return Err(NoFact::Ignored(format!("`{action}` of a closed pull request")));
+            return Err(NoFact::Ignored(format!("`{action}` on a closed pull request")));
         }
         "opened" => (Happened::Opened(described()?), pull.created_at.0.map_or_else(updated_at, Ok)?),
         "reopened" => (Happened::Reopened(described()?), updated_at()?),
         "synchronize" => {
-            let ours = reader.own.is_login(event.sender.login());
+            let ours = ctx.own.is_login(event.sender.login());
             (Happened::HeadMoved { described: described()?, before: event.before.sha(), ours }, updated_at()?)
         }
         "edited" | "labeled" | "unlabeled" | "ready_for_review" | "converted_to_draft" => {
@@ -80,16 +80,13 @@ fn happened(
             (merge(policy, action, event, pull, at)?, at)
         }
         other => {
-            return Err(NoFact::Ignored(format!(
-                "`pull_request.{}` changes nothing here",
-                domain::event::cut(other, 50)
-            )));
+            return Err(NoFact::Ignored(format!("unhandled action `pull_request.{}`", domain::event::cut(other, 50))));
         }
     })
 }
 
-/// Automerge Bot's attempts show as a place in the merge queue or as GitHub's own auto-merge; that they came to nothing, as
-/// the loss of it, whoever took it away.
+/// Automerge Bot starts a merge by queueing the pull request or enabling auto-merge. Leaving the queue or disabling auto-merge, by
+/// anyone, means that the attempt failed.
 fn merge(
     policy: &Policy,
     action: &str,
@@ -102,10 +99,10 @@ fn merge(
     let failed = matches!(action, "dequeued" | "auto_merge_disabled");
     let reason = event.reason.text();
     if failed && (pull.merged.0 == Some(true) || pull.merged_at.0.is_some() || reason.eq_ignore_ascii_case("merge")) {
-        return Err(NoFact::ignored("it left the queue by being merged, which is told separately"));
+        return Err(NoFact::ignored("left the queue by being merged: GitHub sends a separate event"));
     }
     if !failed && !policy.automerge_bot.is(event.sender.login()) {
-        return Err(NoFact::Ignored(format!("`{action}` by somebody other than Automerge Bot")));
+        return Err(NoFact::Ignored(format!("`{action}` by a sender other than Automerge Bot")));
     }
     let text = match (failed, reason.is_empty()) {
         (false, _) => String::new(),
@@ -115,7 +112,7 @@ fn merge(
     Ok(Happened::Merge { head, report: MergeReport { failed, at, text, renewal: Renewal::None } })
 }
 
-/// Who did it: the bots and CodeGenie are known by their logins.
+/// The actor of the fact: bots and CodeGenie are recognised by login.
 fn actor(policy: &Policy, what: &Happened, event: &PullRequestEvent<'_>, pull: &PullRequest<'_>) -> Actor {
     let merged = matches!(what, Happened::Merged { .. });
     let login = if merged { pull.merged_by.login() } else { event.sender.login() };

@@ -8,11 +8,11 @@ use super::issue_comment::{Said, orders};
 use super::payload::ReviewEvent;
 use super::{About, News, NoFact, Reader, Told};
 
-pub(super) fn read(reader: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told, NoFact> {
     let action = event.action.text();
     if !matches!(action, "submitted" | "dismissed") {
         return Err(NoFact::Ignored(format!(
-            "`pull_request_review.{}` changes nothing here",
+            "unhandled action `pull_request_review.{}`",
             domain::event::cut(action, 50)
         )));
     }
@@ -20,11 +20,11 @@ pub(super) fn read(reader: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told,
     let review = event.review.needed("review")?;
     let pull = event.pull_request.needed("pull_request")?;
     let number = pull.number.needed("pull_request.number")?;
-    let said_at = review.submitted_at.0.or(pull.updated_at.0);
-    let news = approval(reader, event, &repo, number)?;
-    let commands = match (action, said_at) {
+    let submitted_at = review.submitted_at.0.or(pull.updated_at.0);
+    let news = approval(ctx, event, &repo, number)?;
+    let commands = match (action, submitted_at) {
         ("submitted", Some(at)) => {
-            let said = Said {
+            let post = Said {
                 pr: PrId::new(repo.clone(), number),
                 by: review.user.login(),
                 association: review.author_association.text(),
@@ -33,47 +33,42 @@ pub(super) fn read(reader: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told,
                 node_id: review.node_id.0.as_deref(),
                 at,
             };
-            // Without an order in it, a review is only what its state says.
-            orders(reader, &said).unwrap_or_default()
+            // A review without a command still counts by its state.
+            orders(ctx, &post).unwrap_or_default()
         }
         (_, _) => Vec::new(),
     };
     if news.is_none() && commands.is_empty() {
-        return Err(NoFact::ignored("a review that is neither an approver bot's nor holds a command"));
+        return Err(NoFact::ignored("neither an approver bot's review nor a command"));
     }
     Ok(Told { repo, news, commands })
 }
 
-/// An approver bot's word on the commit it looked at.
-fn approval(
-    reader: &Reader<'_>,
-    event: &ReviewEvent<'_>,
-    repo: &RepoName,
-    number: u64,
-) -> Result<Option<News>, NoFact> {
+/// The approver bot's verdict on the reviewed commit.
+fn approval(ctx: &Reader<'_>, event: &ReviewEvent<'_>, repo: &RepoName, number: u64) -> Result<Option<News>, NoFact> {
     let (review, pull) = (event.review.needed("review")?, event.pull_request.needed("pull_request")?);
     let by = review.user.login();
-    if !reader.policies.for_repo(repo).approver_bot.is(by) {
+    if !ctx.policies.for_repo(repo).approver_bot.is(by) {
         return Ok(None);
     }
-    // What asks for changes takes back what was approved; a mere remark does neither.
+    // Requesting changes withdraws an approval; a comment neither grants nor withdraws it.
     let granted = match (event.action.text(), review.state.text().to_ascii_lowercase().as_str()) {
         ("submitted", "approved") => true,
         ("submitted", "changes_requested") | ("dismissed", _) => false,
         (_, _) => return Ok(None),
     };
     let Some(head) = review.commit_id.sha() else {
-        return Err(NoFact::ignored("the review is about a commit that is gone"));
+        return Err(NoFact::ignored("the reviewed commit no longer exists"));
     };
-    // A dismissed review keeps the time it was submitted, so a later approval is always newer than the dismissal of an
-    // earlier one. The log tells when it was dismissed.
+    // A dismissed review keeps its submission time as `at`, so that a later approval is always newer than the dismissal of an earlier
+    // one. `occurred_at` is the time of the dismissal.
     let at = review.submitted_at.0.or(pull.updated_at.0);
     let at = at.ok_or_else(|| NoFact::missing("review.submitted_at"))?;
     let occurred_at = if event.action.text() == "dismissed" { pull.updated_at.0.unwrap_or(at).max(at) } else { at };
     let approval = Approval { by: by.to_ascii_lowercase(), granted, at };
     Ok(Some(News {
         about: About::Numbers(vec![number]),
-        id: reader.event_id(),
+        id: ctx.event_id(),
         occurred_at,
         actor: Actor::ApproverBot,
         what: Happened::Approval { head, approval },

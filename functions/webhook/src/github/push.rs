@@ -1,19 +1,19 @@
-//! `push`: a base branch has moved.
+//! `push`: a base branch moved.
 
 use domain::event::{Actor, Happened};
 
 use super::payload::PushEvent;
 use super::{About, News, NoFact, Reader, Told};
 
-pub(super) fn read(reader: &Reader<'_>, event: &PushEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &Reader<'_>, event: &PushEvent<'_>) -> Result<Told, NoFact> {
     let Some(branch) = event.r#ref.text().strip_prefix("refs/heads/").filter(|branch| !branch.is_empty()) else {
-        return Err(NoFact::ignored("a push, but not to a branch"));
+        return Err(NoFact::ignored("push, but not to a branch"));
     };
     if event.deleted.0 == Some(true) {
-        return Err(NoFact::ignored("a branch was deleted: its pull requests are told about separately"));
+        return Err(NoFact::ignored("branch deleted: its pull requests send their own events"));
     }
     if branch.starts_with("gh-readonly-queue/") {
-        return Err(NoFact::ignored("a branch of the merge queue"));
+        return Err(NoFact::ignored("push to a merge queue branch"));
     }
     let repo = event.repository.name()?;
     let pushed_at = event.repository.0.as_ref().and_then(|repository| repository.pushed_at.0);
@@ -21,7 +21,7 @@ pub(super) fn read(reader: &Reader<'_>, event: &PushEvent<'_>) -> Result<Told, N
     let occurred_at = pushed_at.or_else(committed_at).ok_or_else(|| NoFact::missing("repository.pushed_at"))?;
     let news = News {
         about: About::Base(branch.to_owned()),
-        id: reader.event_id(),
+        id: ctx.event_id(),
         occurred_at,
         actor: Actor::GithubWebhook,
         what: Happened::BaseMoved { base: branch.to_owned() },

@@ -1,4 +1,4 @@
-//! What each event and action comes to, and what the odd ones do.
+//! The result of every event and action, and of malformed payloads.
 
 use domain::command::{Command, CommandSource};
 use domain::event::{Actor, Happened};
@@ -86,7 +86,7 @@ fn pull(action: &str) -> Value {
 }
 
 #[test]
-fn an_opening_tells_everything_and_begins_a_record() {
+fn opened_describes_the_pull_request_and_may_create_a_record() {
     let news = news("pull_request", &pull("opened"));
     assert_eq!((news.about.clone(), news.begins, news.actor), (About::Numbers(vec![42]), true, Actor::Codegenie));
     assert_eq!(news.occurred_at.to_string(), T0);
@@ -99,7 +99,7 @@ fn an_opening_tells_everything_and_begins_a_record() {
 }
 
 #[test]
-fn every_action_that_matters_has_its_fact() {
+fn pull_request_actions_map_to_facts() {
     let edited = ["edited", "labeled", "unlabeled", "ready_for_review", "converted_to_draft"];
     for action in edited {
         let news = news("pull_request", &pull(action));
@@ -110,7 +110,7 @@ fn every_action_that_matters_has_its_fact() {
     for action in ["assigned", "review_requested", "locked", "milestoned", "something_new", ""] {
         assert!(ignored("pull_request", &pull(action)).contains(action), "{action}");
     }
-    // Of a closed one nothing of this is told as if it were open.
+    // The same actions on a closed pull request are ignored.
     for action in edited.into_iter().chain(["opened", "reopened", "synchronize"]) {
         let closed = with(pull(action), &[("pull_request.state", json!("closed"))]);
         assert!(ignored("pull_request", &closed).contains("closed pull request"), "{action}");
@@ -118,7 +118,7 @@ fn every_action_that_matters_has_its_fact() {
 }
 
 #[test]
-fn a_push_to_the_head_is_somebodys_or_our_own() {
+fn synchronize_tells_own_pushes_from_others() {
     let push = with(pull("synchronize"), &[("before", json!("c".repeat(40)))]);
     let Happened::HeadMoved { before, ours, .. } = news("pull_request", &push).what else { panic!() };
     assert_eq!((before.unwrap().as_str(), ours), ("c".repeat(40).as_str(), false));
@@ -127,7 +127,7 @@ fn a_push_to_the_head_is_somebodys_or_our_own() {
 }
 
 #[test]
-fn an_end_is_a_merge_or_a_closing() {
+fn closed_maps_to_merged_or_closed() {
     let at = "2026-03-02T10:00:00Z";
     let closed =
         with(pull("closed"), &[("pull_request.state", json!("closed")), ("pull_request.closed_at", json!(at))]);
@@ -150,15 +150,15 @@ fn an_end_is_a_merge_or_a_closing() {
         assert_eq!(news.what, Happened::Merged { by: Some(login.to_owned()), by_automerge_bot });
         assert_eq!(news.actor, actor);
     }
-    // Nobody any more, and no time but the last change.
-    let ghost = with(closed, &[("pull_request.merged", json!(true)), ("pull_request.closed_at", json!(null))]);
-    let news = news_of(&ghost);
+    // A deleted user, and only `updated_at` is known.
+    let deleted_user = with(closed, &[("pull_request.merged", json!(true)), ("pull_request.closed_at", json!(null))]);
+    let news = news_of(&deleted_user);
     assert_eq!(news.what, Happened::Merged { by: None, by_automerge_bot: false });
     assert_eq!(news.occurred_at.to_string(), T1);
 }
 
 #[test]
-fn somebody_elses_pull_request_begins_nothing() {
+fn unmanaged_pull_request_creates_no_record() {
     let theirs = with(
         pull("opened"),
         &[("pull_request.user", json!({"login": "jane"})), ("pull_request.head.ref", json!("fix"))],
@@ -170,13 +170,13 @@ fn somebody_elses_pull_request_begins_nothing() {
 }
 
 #[test]
-fn automerge_bots_attempts_show_in_the_queue_and_in_auto_merge() {
+fn automerge_bot_attempts_map_to_merge_reports() {
     let by_bot = |action| with(pull(action), &[("sender.login", json!("automerge-bot[bot]"))]);
     for action in ["enqueued", "auto_merge_enabled"] {
         let news = news("pull_request", &by_bot(action));
         assert!(matches!(&news.what, Happened::Merge { report, .. } if !report.failed), "{action}");
         assert_eq!((news.actor, news.begins), (Actor::AutomergeBot, false));
-        assert!(ignored("pull_request", &pull(action)).contains("somebody other"), "{action}");
+        assert!(ignored("pull_request", &pull(action)).contains("other than Automerge Bot"), "{action}");
     }
     let dequeued = with(pull("dequeued"), &[("reason", json!("CI_FAILURE"))]);
     let Happened::Merge { report, .. } = news("pull_request", &dequeued).what else { panic!() };
@@ -193,7 +193,7 @@ fn automerge_bots_attempts_show_in_the_queue_and_in_auto_merge() {
 }
 
 #[test]
-fn what_must_be_there_is_named() {
+fn missing_required_fields_are_named() {
     for (field, expected) in [
         ("pull_request", "`pull_request`"),
         ("pull_request.number", "`pull_request.number`"),
@@ -231,9 +231,9 @@ fn run(status: &str, conclusion: Value) -> Value {
 }
 
 #[test]
-fn a_check_run_reports_and_names_its_pull_request() {
+fn check_run_maps_to_check_report_by_number() {
     let news = news("check_run", &run("completed", json!("failure")));
-    // Number 1 is another repository's: this one is a fork of it.
+    // Number 1 belongs to another repository, of which this one is a fork.
     assert_eq!(news.about, About::Numbers(vec![42]));
     let Happened::Check { head, check } = news.what else { panic!() };
     assert_eq!((head.as_str(), check.name.as_str(), check.verdict), (HEAD, "Jenkins", Verdict::Failed));
@@ -243,7 +243,7 @@ fn a_check_run_reports_and_names_its_pull_request() {
 }
 
 #[test]
-fn a_forks_check_names_only_its_commit() {
+fn check_run_of_fork_is_matched_by_commit() {
     for listed in [json!([]), json!(null), json!([{"number": 1, "base": {"repo": {"id": 6}}}])] {
         let fork = with(run("completed", json!("success")), &[("check_run.pull_requests", listed)]);
         assert_eq!(news("check_run", &fork).about, About::Head(HEAD.parse().unwrap()));
@@ -251,7 +251,7 @@ fn a_forks_check_names_only_its_commit() {
 }
 
 #[test]
-fn a_check_without_some_of_its_times_counts_from_what_it_has() {
+fn check_run_time_falls_back_to_other_timestamps() {
     let at = |changes: &[(&str, Value)]| {
         news("check_run", &with(run("completed", json!("success")), changes)).occurred_at.to_string()
     };
@@ -268,14 +268,14 @@ fn a_check_without_some_of_its_times_counts_from_what_it_has() {
         ],
     );
     assert!(ignored("check_run", &none).contains("no time"));
-    // Equal times are told apart by the domain, by phase.
+    // The domain orders equal times by phase.
     let equal = with(run("completed", json!("success")), &[("check_run.completed_at", json!(T0))]);
     let Happened::Check { check, .. } = news("check_run", &equal).what else { panic!() };
     assert_eq!((check.at, check.verdict), (check.started_at.unwrap(), Verdict::Passed));
 }
 
 #[test]
-fn suture_does_not_wait_for_itself() {
+fn own_check_run_and_suite_are_ignored() {
     let own_run = with(run("in_progress", json!(null)), &[("check_run.app.id", json!(77))]);
     assert!(ignored("check_run", &own_run).contains("own check"));
     let suite = json!({
@@ -286,11 +286,11 @@ fn suture_does_not_wait_for_itself() {
     assert!(ignored("check_suite", &suite).contains("own suite"));
     let theirs = with(suite, &[("check_suite.app.id", json!(3))]);
     assert!(matches!(news("check_suite", &theirs).what, Happened::ChecksRequested { .. }));
-    // A completed suite may be faster than its last run: it counts for nothing.
-    assert!(ignored("check_suite", &with(theirs, &[("action", json!("completed"))])).contains("report themselves"));
+    // A suite's `completed` may arrive before its last run, so it is ignored.
+    assert!(ignored("check_suite", &with(theirs, &[("action", json!("completed"))])).contains("check_run events"));
 }
 
-/// Somebody presses a button of our check run.
+/// A click on a button of Suture's own check run.
 fn press(changes: &[(&str, Value)]) -> Value {
     let base = [
         ("action", json!("requested_action")),
@@ -303,7 +303,7 @@ fn press(changes: &[(&str, Value)]) -> Value {
 }
 
 #[test]
-fn a_button_of_our_own_check_is_a_command() {
+fn button_of_own_check_run_is_a_command() {
     for (button, command) in
         [("rebuild", "/rebuild"), ("hold", "/hold"), ("resume", "/resume"), ("explain", "/explain")]
     {
@@ -317,21 +317,21 @@ fn a_button_of_our_own_check_is_a_command() {
             (command, CommandSource::CheckRun, "danny")
         );
         assert_eq!((asked.pr().to_string(), told.news.is_none()), ("acme/shop#42".to_owned(), true));
-        assert_eq!(asked.timestamp.to_string(), T1, "by what was seen: the same in every redelivery");
+        assert_eq!(asked.timestamp.to_string(), T1, "the time of the check run: the same in every redelivery");
         assert!(asked.command_id.as_str().starts_with("cmd:"), "{}", asked.command_id);
     }
 }
 
 #[test]
-fn any_other_button_is_none_of_ours() {
+fn other_buttons_are_ignored() {
     for (changes, why) in [
-        (("check_run.app.id", json!(3)), "somebody else's check"),
-        (("check_run.external_id", json!("suture:acme/other#42")), "belongs to no pull request"),
-        (("check_run.external_id", json!("job/x#12")), "belongs to no pull request"),
-        (("check_run.external_id", json!(null)), "belongs to no pull request"),
-        (("requested_action.identifier", json!("merge")), "`merge` is no button"),
-        (("sender", json!({"login": "suture[bot]"})), "nobody pressed"),
-        (("sender", json!(null)), "nobody pressed"),
+        (("check_run.app.id", json!(3)), "another App's check run"),
+        (("check_run.external_id", json!("suture:acme/other#42")), "without a pull request"),
+        (("check_run.external_id", json!("job/x#12")), "without a pull request"),
+        (("check_run.external_id", json!(null)), "without a pull request"),
+        (("requested_action.identifier", json!("merge")), "unknown button `merge`"),
+        (("sender", json!({"login": "suture[bot]"})), "without a sender"),
+        (("sender", json!(null)), "without a sender"),
     ] {
         let found = ignored("check_run", &press(&[changes]));
         assert!(found.contains(why), "{found}");
@@ -346,12 +346,12 @@ fn any_other_button_is_none_of_ours() {
 }
 
 #[test]
-fn unknown_words_are_no_verdict() {
+fn unknown_states_and_events_are_ignored() {
     assert!(ignored("check_run", &run("dreaming", json!(null))).contains("dreaming"));
     assert!(ignored("check_run", &run("completed", json!("splendid"))).contains("splendid"));
     assert!(ignored("status", &status("default", "perhaps", "")).contains("perhaps"));
     assert!(
-        ignored("check_run", &with(run("queued", json!(null)), &[("action", json!("rerequested"))])).contains("again")
+        ignored("check_run", &with(run("queued", json!(null)), &[("action", json!("rerequested"))])).contains("re-run")
     );
     assert!(ignored("sponsorship", &json!({})).contains("`sponsorship`"));
 }
@@ -364,7 +364,7 @@ fn status(context: &str, state: &str, description: &str) -> Value {
 }
 
 #[test]
-fn a_status_is_a_check_or_policy_bots() {
+fn status_maps_to_check_or_policy_report() {
     let check = news("status", &status("continuous-integration/jenkins/pr-merge", "error", "Build timed out"));
     assert_eq!((check.about, check.actor), (About::Head(HEAD.parse().unwrap()), Actor::GithubWebhook));
     let Happened::Check { check, .. } = check.what else { panic!() };
@@ -401,7 +401,7 @@ fn review(action: &str, state: &str, login: &str, body: &str) -> Value {
 }
 
 #[test]
-fn an_approver_bots_review_is_an_approval() {
+fn approver_bot_review_maps_to_approval() {
     let approval = |action, state| news("pull_request_review", &review(action, state, "Approver-Bot[bot]", ""));
     for (action, state, granted, occurred_at) in [
         ("submitted", "approved", true, T0),
@@ -422,11 +422,11 @@ fn an_approver_bots_review_is_an_approval() {
     assert!(ignored("pull_request_review", &review("submitted", "approved", "jane", "")).contains("neither"));
     assert!(ignored("pull_request_review", &review("edited", "approved", "approver-bot[bot]", "")).contains("edited"));
     let gone = with(review("submitted", "approved", "approver-bot[bot]", ""), &[("review.commit_id", json!(null))]);
-    assert!(ignored("pull_request_review", &gone).contains("gone"));
+    assert!(ignored("pull_request_review", &gone).contains("no longer exists"));
 }
 
 #[test]
-fn a_review_may_hold_a_command() {
+fn review_text_may_contain_a_command() {
     let asked =
         told("pull_request_review", &review("submitted", "commented", "jane", "Looks stuck.\r\n\r\n/rebuild\r\n"));
     assert_eq!((asked.news, asked.commands.len()), (None, 1));
@@ -446,7 +446,7 @@ fn comment(body: &str) -> Value {
 }
 
 #[test]
-fn a_comment_asks() {
+fn comment_commands_are_parsed_in_order() {
     let told = told("issue_comment", &comment("/hold until Monday\r\n/rebuild\r\n/holdd"));
     let asked: Vec<(&str, Command, Option<&str>)> =
         told.commands.iter().map(|c| (c.command_id.as_str(), c.command, c.args.as_deref())).collect();
@@ -458,7 +458,7 @@ fn a_comment_asks() {
 }
 
 #[test]
-fn not_every_comment_asks() {
+fn comments_without_valid_command_are_ignored() {
     for (changes, why) in [
         (vec![("action", json!("edited"))], "edited"),
         (vec![("action", json!("deleted"))], "deleted"),
@@ -471,13 +471,13 @@ fn not_every_comment_asks() {
         (vec![("comment.body", json!("/rebuid"))], "`/rebuid` (`/rebuild`?)"),
         (vec![("comment.author_association", json!("NONE"))], "`NONE`"),
         (vec![("comment.author_association", json!("FIRST_TIME_CONTRIBUTOR"))], "FIRST_TIME"),
-        (vec![("comment.author_association", json!(null))], "without a part"),
-        (vec![("comment.user", json!(null))], "without a part"),
+        (vec![("comment.author_association", json!(null))], "without write access"),
+        (vec![("comment.user", json!(null))], "without write access"),
     ] {
         let found = ignored("issue_comment", &with(comment("/rebuild"), &changes));
         assert!(found.contains(why), "{changes:?}: {found}");
     }
-    // Somebody else's App may ask, if its user may.
+    // Another App may write a command for its user.
     assert_eq!(
         told("issue_comment", &with(comment("/rebuild"), &[("comment.performed_via_github_app", json!({"id": 3}))]))
             .commands
@@ -487,7 +487,7 @@ fn not_every_comment_asks() {
 }
 
 #[test]
-fn a_push_moves_a_base() {
+fn push_maps_to_base_moved() {
     let push = json!({
         "ref": "refs/heads/release/1.0", "deleted": false, "head_commit": {"timestamp": T1},
         "repository": {"full_name": "acme/shop", "pushed_at": 1_772_442_000}
@@ -508,7 +508,7 @@ fn a_push_moves_a_base() {
 }
 
 #[test]
-fn a_ping_says_what_is_missing() {
+fn ping_names_missing_event_subscriptions() {
     let ping = |events: &[&str]| ignored("ping", &json!({"hook": {"events": events}}));
     assert!(ping(&["*"]).contains("subscribed to all"));
     let some = ping(&["pull_request", "push"]);
@@ -522,7 +522,7 @@ fn a_ping_says_what_is_missing() {
 }
 
 #[test]
-fn an_installation_says_when_everything_is_to_be_looked_at() {
+fn new_installation_requests_full_reconcile() {
     for (event, action) in [
         ("installation", "created"),
         ("installation", "unsuspend"),
@@ -541,7 +541,7 @@ fn an_installation_says_when_everything_is_to_be_looked_at() {
 }
 
 #[test]
-fn what_is_no_json_is_malformed_and_not_repeated() {
+fn invalid_json_is_malformed_and_not_echoed() {
     let read_bytes = |event, body: &[u8]| read(&Delivery { event, id: "d", body }, &Policies::default(), &own());
     for event in ["pull_request", "status", "anything"] {
         for body in [&b""[..], b"{", b"secret-text", b"\xff\xfe", "[".repeat(1000).as_bytes()] {

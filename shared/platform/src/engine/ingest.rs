@@ -1,4 +1,4 @@
-//! Applies a fact from outside, wherever it comes from: a webhook, or the queue where it waited. One way, so that both do the same.
+//! Applies an external fact, from a webhook or from the queue. Both callers use this one function.
 
 use domain::event::Fact;
 use domain::pull_request::Record;
@@ -10,8 +10,8 @@ use super::{Applied, Engine, EngineError};
 use crate::outlets::Outlets;
 use crate::store::Store;
 
-/// Applies a fact, registers the repository of a pull request that begins with it, and links a replacement with what it
-/// replaces. `record` is the record if it has been read, to save a read.
+/// Applies a fact, registers the repository of a new pull request, and links a replacement with the pull request it replaces. `record`
+/// saves a read if the caller has the record already.
 pub async fn apply_fact<S: Store, O: Outlets>(
     engine: &Engine<S, O>,
     repos: &RepoRegistry,

@@ -1,5 +1,5 @@
-//! THE loop: load, decide, commit in one transaction, deliver, forget what was delivered. It is the only one in Suture that
-//! changes a record, for webhooks, sweeps, commands and news alike, and it decides nothing itself.
+//! The apply loop: load the record, decide, commit in one transaction, publish the effects, delete the published ones from the outbox.
+//! All changes of records go through it: webhooks, sweeps, commands and remedy results. The decisions are in `domain::decide`.
 
 pub mod ingest;
 pub mod replacement;
@@ -25,40 +25,39 @@ use crate::outlets::{Outlets, Parcel};
 use crate::rows::{self, RunWrite};
 use crate::store::{MOST_WRITES, OnlyIf, Refused, Store, StoreError, Write};
 
-/// A fact that others keep overtaking is given up on after this long; the caller then puts it onto the queue.
-const CONTEND_FOR: Duration = Duration::from_secs(5);
-/// The longest pause between two tries; the first is a tenth of it.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Delivering may take this long: a Lambda freezes once it has answered, and what is left is in the table.
-const DELIVER_FOR: Duration = Duration::from_secs(2);
+/// Write conflicts are retried for this long; then the caller defers the fact to the queue.
+const RETRY_FOR: Duration = Duration::from_secs(5);
+/// The longest pause between two attempts.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+/// Time limit for publishing. It must end before the response, because Lambda then freezes the process; the rest stays in the outbox.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What became of a fact.
+/// The result of applying a fact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
     pub outcome: Outcome,
     pub reason: String,
-    /// The record after it, if it was written.
+    /// The new record, if it was written.
     pub record: Option<Record>,
     pub events: Vec<Event>,
-    /// Effects that could not be delivered yet; they are in the table, and the sweep will find them.
+    /// Effects that could not be published; they are in the outbox, and the next sweep retries them.
     pub undelivered: usize,
-    /// How often it was decided, 1 if nobody was in the way.
+    /// Number of attempts; 1 without a conflict.
     pub tries: u32,
-    /// How long the runs that it ended had lasted, in milliseconds.
+    /// Durations of the runs that the fact ended, in milliseconds.
     pub ended_ms: Vec<u64>,
 }
 
-/// Why a fact could not be applied. In each case nothing of it is written.
+/// Why a fact could not be applied. Nothing of it is written.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum EngineError {
-    /// Others kept writing the same record: put the fact onto the queue.
-    #[error("{pr} is being written by others all the time: gave up after {tries} tries")]
+    /// The record had write conflicts: defer the fact to the queue.
+    #[error("{pr}: write conflict after {tries} attempts")]
     Contended { pr: PrId, tries: u32 },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The loop, with what it needs.
 #[derive(Debug)]
 pub struct Engine<S, O> {
     store: S,
@@ -66,20 +65,19 @@ pub struct Engine<S, O> {
     policies: Policies,
 }
 
-/// How one try ended.
+/// The result of one attempt.
 enum Try {
     Done(Box<Applied>),
     Again(Known),
 }
 
-/// What is known of the record before it is decided.
+/// What is known of the record before the next attempt.
 enum Known {
     Unread,
     Told(Option<Box<Record>>),
 }
 
 impl<S: Store, O: Outlets> Engine<S, O> {
-    /// An engine on this store and these outlets.
     pub fn new(store: S, outlets: O, policies: Policies) -> Self {
         Self { store, outlets, policies }
     }
@@ -98,20 +96,20 @@ impl<S: Store, O: Outlets> Engine<S, O> {
 
     /// Applies a fact: exactly once, or not at all.
     pub async fn apply(&self, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
-        // Nearly every opening is the first that is heard of a pull request: it is written blindly, and the store says if
-        // there was something already. That saves a read for each pull request's first event.
+        // An `opened` fact is nearly always the first of its pull request, so it is written without a read; if a record exists, the
+        // conditional write fails. That saves one read per pull request.
         let opening = matches!(fact.what, Happened::Opened(_));
         self.contend(fact, if opening { Known::Told(None) } else { Known::Unread }, now).await
     }
 
-    /// Applies a fact to a record that the caller has just read, which saves reading it again: exactly once, or not at all.
+    /// Applies a fact to a record that the caller has just read, which saves a read: exactly once, or not at all.
     pub async fn apply_to(&self, record: Option<Record>, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
         self.contend(fact, Known::Told(record.map(Box::new)), now).await
     }
 
     async fn contend(&self, fact: &Fact, mut known: Known, now: Timestamp) -> Result<Applied, EngineError> {
         let policy = self.policies.for_repo(&fact.pr.repo);
-        let give_up_at = Instant::now() + CONTEND_FOR;
+        let give_up_at = Instant::now() + RETRY_FOR;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -124,8 +122,8 @@ impl<S: Store, O: Outlets> Engine<S, O> {
                 Try::Again(_) if Instant::now() >= give_up_at => {
                     return Err(EngineError::Contended { pr: fact.pr.clone(), tries });
                 }
-                // The first time, what the refusal told is as fresh as can be: decide again at once. After that there are
-                // many, and what was told before a pause is history after it.
+                // After the first conflict, retry immediately with the record from the error. After further conflicts there are
+                // many writers: pause, then reload.
                 Try::Again(record @ Known::Told(_)) if tries == 1 => known = record,
                 Try::Again(_) => {
                     tokio::time::sleep(pause(fact, tries)).await;
@@ -149,13 +147,13 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         let before = record.clone();
         let decision = decide(policy, record, fact, now);
         match self.commit(policy, before.as_ref(), decision, fact, now).await {
-            // Too much for one transaction or one row. What was heard is not lost: the log has it, and GitHub is asked.
+            // Too large for one transaction or one item. The fact is quarantined: logged, and the next sweep asks GitHub.
             Err(EngineError::Store(StoreError::TooLarge(why))) if before.is_some() => {
-                let why = format!("what follows from {} cannot be stored: {why}", fact.id);
-                error!(pr = %fact.pr, event = %fact.id, why, "a fact is set aside");
-                let set_aside = before.clone().map(|record| decide::set_aside(policy, record, fact, &why, now));
-                let set_aside = set_aside.ok_or(EngineError::Store(StoreError::TooLarge(why)))?;
-                self.commit(policy, before.as_ref(), set_aside, fact, now).await
+                let why = format!("the result of {} cannot be stored: {why}", fact.id);
+                error!(pr = %fact.pr, event = %fact.id, why, "fact quarantined");
+                let quarantined = before.clone().map(|record| decide::set_aside(policy, record, fact, &why, now));
+                let quarantined = quarantined.ok_or(EngineError::Store(StoreError::TooLarge(why)))?;
+                self.commit(policy, before.as_ref(), quarantined, fact, now).await
             }
             done => done,
         }
@@ -186,8 +184,8 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         }
     }
 
-    /// A condition did not hold. If it was that of the event, it has been applied before, whatever else is the matter;
-    /// what it left undelivered is delivered first. Otherwise somebody was faster.
+    /// Handles a failed condition. If the event exists, the fact was applied before; its unpublished effects are published first.
+    /// Otherwise another process changed the record: retry.
     async fn refused(
         &self,
         decision: &Decision,
@@ -206,30 +204,30 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         }
         let key = writes[rows::RECORD].key();
         match at(rows::RECORD) {
-            // A run or another row was in the way; the record is as it was, but must be loaded to know.
+            // The conflict was on a run or another row, so the record has to be loaded.
             None => Ok(Try::Again(Known::Unread)),
             Some(Refused { found: None }) => Ok(Try::Again(Known::Told(None))),
             Some(Refused { found: Some(item) }) => Ok(Try::Again(Known::Told(Some(rows::read(key, item)?)))),
         }
     }
 
-    /// The runs a decision changes, as they are to be. A run that cannot be changed that way any more is left alone: the
-    /// record is what counts, and says so.
+    /// Applies a decision's changes to its runs. A run that does not allow the change any more stays as it is; the record is
+    /// authoritative.
     async fn runs(&self, changes: &[RunChange], now: Timestamp) -> Result<Vec<RunWrite>, EngineError> {
         let mut writes: Vec<RunWrite> = Vec::new();
         for change in changes {
             match change {
                 RunChange::Open(run) => writes.push(RunWrite { run: (**run).clone(), loaded: None }),
                 RunChange::Accepted { id, .. } | RunChange::Ended { id, .. } => {
-                    // One decision may change a run twice: accepted, and proven by what had come before. That is one row,
-                    // and a transaction takes each row once.
+                    // One decision may change a run twice (accepted, and proven by an earlier event), but a transaction may write
+                    // each row only once.
                     let known = writes.iter().position(|write| write.run.id == *id).map(|at| writes.remove(at));
                     let RunWrite { run, loaded } = match known {
                         Some(write) => write,
                         None => match self.run(id, now).await? {
                             Some(run) => RunWrite { loaded: Some(run.version), run },
                             None => {
-                                warn!(run = %id, "a run that is to be changed is not there");
+                                warn!(run = %id, "run not found; change skipped");
                                 continue;
                             }
                         },
@@ -238,7 +236,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
                     match changed(run.clone(), change, now) {
                         Ok(run) => writes.push(RunWrite { run, loaded }),
                         Err(error) => {
-                            warn!(run = %id, %error, "a run is left as it is");
+                            warn!(run = %id, %error, "run does not allow the change; left unchanged");
                             if loaded != Some(version) {
                                 writes.push(RunWrite { run, loaded });
                             }
@@ -254,7 +252,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         Ok(lookup::read(&self.store, &rows::run_key(id), now).await?)
     }
 
-    /// What an event left undelivered when it was applied.
+    /// Publishes the remaining effects of an event that was applied before.
     async fn deliver_again(&self, event: &Event, hop_0: &Item, now: Timestamp) -> Result<usize, EngineError> {
         let mut left = Vec::new();
         for id in rows::effects_of(event, hop_0) {
@@ -265,42 +263,44 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         Ok(self.deliver(&event.pr, &left, now).await)
     }
 
-    /// Reads an effect that has not been delivered.
+    /// Reads an effect from the outbox.
     pub async fn undelivered(&self, id: &EffectId, now: Timestamp) -> Result<Option<Effect>, EngineError> {
         Ok(lookup::read(&self.store, &rows::effect_key(id), now).await?)
     }
 
-    /// Delivers an effect that was left behind; one that is not there any more has been delivered. Answers whether it is out.
+    /// Publishes an effect from the outbox; a missing one has been published. Returns whether it is published.
     pub async fn redeliver(&self, id: &EffectId, now: Timestamp) -> Result<bool, EngineError> {
         let Some(effect) = self.undelivered(id, now).await? else { return Ok(true) };
         let pr = rows::pr_of_effect(id);
-        let pr = pr.ok_or_else(|| StoreError::Corrupt(rows::effect_key(id), "it names no pull request".to_owned()))?;
+        let pr = pr.ok_or_else(|| {
+            StoreError::Corrupt(rows::effect_key(id), "the effect id names no pull request".to_owned())
+        })?;
         Ok(self.deliver(&pr, &[effect], now).await == 0)
     }
 
-    /// Delivers, awaited and bounded, and forgets what was delivered. Answers how many are left: they stay in the table,
-    /// where a repeated delivery or the sweep finds them.
+    /// Publishes effects within the time limit and deletes them from the outbox. Returns how many remain in the outbox, for a redelivery
+    /// or the next sweep.
     pub async fn deliver(&self, pr: &PrId, effects: &[Effect], now: Timestamp) -> usize {
         if effects.is_empty() {
             return 0;
         }
-        let parcels: Vec<Parcel> = effects.iter().map(|effect| Parcel::of(pr, effect)).collect();
-        let Ok(answers) = timeout(DELIVER_FOR, self.outlets.send(&parcels)).await else {
-            warn!(%pr, effects = effects.len(), "effects stay in the table: sending them took too long");
+        let messages: Vec<Parcel> = effects.iter().map(|effect| Parcel::of(pr, effect)).collect();
+        let Ok(results) = timeout(PUBLISH_TIMEOUT, self.outlets.send(&messages)).await else {
+            warn!(%pr, effects = effects.len(), "publishing timed out; left in outbox");
             return effects.len();
         };
-        let mut forget = Vec::new();
-        for (effect, answer) in effects.iter().zip(answers) {
-            match answer {
-                Ok(()) => forget.push(Write::Delete { key: rows::effect_key(&effect.id), only_if: OnlyIf::Always }),
-                Err(error) => warn!(%pr, effect = %effect.id, %error, "an effect stays in the table"),
+        let mut deletes = Vec::new();
+        for (effect, result) in effects.iter().zip(results) {
+            match result {
+                Ok(()) => deletes.push(Write::Delete { key: rows::effect_key(&effect.id), only_if: OnlyIf::Always }),
+                Err(error) => warn!(%pr, effect = %effect.id, %error, "delivery failed; left in outbox"),
             }
         }
-        let left = effects.len() - forget.len();
-        for chunk in forget.chunks(MOST_WRITES) {
+        let left = effects.len() - deletes.len();
+        for chunk in deletes.chunks(MOST_WRITES) {
             if let Err(error) = self.store.write(chunk.to_vec(), now).await {
-                // They will be delivered once more; their receivers know them by their ids.
-                warn!(%pr, %error, "delivered effects could not be forgotten");
+                // They will be published again; receivers recognise them by id.
+                warn!(%pr, %error, "cannot delete published effects from outbox");
             }
         }
         left
@@ -313,9 +313,9 @@ fn answer(decision: Decision, runs: &[RunWrite], undelivered: usize) -> Applied 
     Applied { outcome, reason, record, events, undelivered, tries: 1, ended_ms }
 }
 
-/// Full jitter, the same for the same delivery and try: those who met once do not meet again.
+/// Full jitter, deterministic per fact and attempt, so that conflicting writers get different pauses.
 fn pause(fact: &Fact, tries: u32) -> Duration {
-    let longest = LONGEST_PAUSE.as_millis() as u64;
+    let longest = MAX_PAUSE.as_millis() as u64;
     let window = (longest / 10).saturating_mul(1 << tries.min(10)).min(longest);
     Duration::from_millis(seed_of(fact.id.as_str(), tries) % window.max(1))
 }

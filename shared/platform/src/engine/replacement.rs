@@ -1,6 +1,5 @@
-//! A fresh pull request takes the place of one that was closed for it: both are told. Asked when a pull request begins, when one
-//! is closed (the fresh one may have been heard of first), and again when a replacement seems to be missing, so that a crash
-//! in between leaves nothing unlinked.
+//! Links a replacement pull request with the one that was closed for it, on both records. Runs when a pull request is opened, when one is
+//! closed (the replacement may have arrived first), and when a replacement seems to be missing, so that a crash in between is repaired.
 
 use domain::event::{Actor, EventKind, Fact, Happened, Link};
 use domain::id::{EventId, PrId};
@@ -13,7 +12,7 @@ use crate::lookup;
 use crate::outlets::Outlets;
 use crate::store::Store;
 
-/// What was just applied may have brought about a succession, from either side.
+/// Links replacements after a fact was applied, from either side.
 pub async fn follow<S: Store, O: Outlets>(
     engine: &Engine<S, O>,
     applied: &Applied,
@@ -28,21 +27,21 @@ pub async fn follow<S: Store, O: Outlets>(
     Ok(())
 }
 
-/// Looks for the one that has taken this one's place, if it waits for one, and links them. Answers whether there is one.
+/// Finds and links the replacement of a closed pull request that awaits one. Returns whether it exists.
 pub async fn find<S: Store, O: Outlets>(
     engine: &Engine<S, O>,
     old: &Record,
     now: Timestamp,
 ) -> Result<bool, EngineError> {
     let Some(id) = old.vulnerability_id.as_ref().filter(|_| awaits_replacement(old)) else { return Ok(false) };
-    // All of them, not only those that are open: it may have been merged since.
+    // Including closed ones: the replacement may have been merged already.
     let lineage = lookup::vulnerability(engine.store(), &old.id.repo, &old.base_branch, id, now).await?.lineage;
     let Some(fresh) = lineage.into_iter().rfind(|number| *number > old.id.number) else { return Ok(false) };
     let Some(fresh) = engine.load(&PrId::new(old.id.repo.clone(), fresh), now).await? else { return Ok(false) };
     Ok(link(engine, &fresh, now).await?.is_some_and(|replaced| replaced == old.id))
 }
 
-/// Links a pull request that was opened with the one it replaces, if there is one that waits for it. Answers which.
+/// Links a new pull request with the one it replaces, if one awaits a replacement. Returns which.
 pub async fn link<S: Store, O: Outlets>(
     engine: &Engine<S, O>,
     fresh: &Record,
@@ -67,7 +66,7 @@ pub async fn link<S: Store, O: Outlets>(
     Ok(Some(old.id))
 }
 
-/// Closed by close-and-reopen, and nothing has come in its place.
+/// Closed by close-and-reopen, and not yet replaced.
 fn awaits_replacement(record: &Record) -> bool {
     let asked = record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
     asked && record.replaced_by.is_none() && record.state.is_terminal()

@@ -1,4 +1,4 @@
-//! What Jenkins says about its queue and its builds.
+//! Reads Jenkins' queue, builds and logs.
 
 use domain::id::Sha;
 use domain::snapshot::Build;
@@ -10,47 +10,47 @@ use super::names::{BuildRef, Job};
 use super::{CallError, Jenkins};
 use crate::http::TakeAtMost;
 
-/// Builds looked through for one of a commit: what is older does not matter any more.
-const MOST_BUILDS: usize = 30;
+/// Most builds read per job; older ones do not matter.
+const MAX_BUILDS: usize = 30;
 const BUILD_FIELDS: &str = "number,url,building,result,timestamp,duration,\
     actions[lastBuiltRevision[SHA1],parameters[name,value],foundFailureCauses[name,description]]";
 
-/// What stands in the queue.
+/// An item of the build queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueItem {
     pub id: u64,
     pub why: Option<String>,
-    /// Whether somebody took it out of the queue.
+    /// Whether the item was cancelled in the queue.
     pub cancelled: bool,
     pub since: Option<Timestamp>,
     pub build: Option<BuildRef>,
 }
 
-/// How a build stands.
+/// The state of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildState {
     pub build: BuildRef,
     pub building: bool,
-    /// `SUCCESS`, `FAILURE`, `UNSTABLE`, `ABORTED`, `NOT_BUILT`; `None` while at work.
+    /// `SUCCESS`, `FAILURE`, `UNSTABLE`, `ABORTED`, `NOT_BUILT`; `None` while running.
     pub result: Option<String>,
     pub started_at: Timestamp,
-    /// The commits it says it built, and the values of its parameters.
+    /// The built commits, and the values of the parameters.
     pub revisions: Vec<String>,
-    /// What the Build Failure Analyzer found, if it is there.
+    /// Causes found by the Build Failure Analyzer plugin, if it is installed.
     pub failure_causes: Vec<String>,
 }
 
-/// What is looked for.
+/// A search for a build.
 #[derive(Debug, Clone, Copy)]
 pub struct Looking<'a> {
     pub job: &'a Job,
-    /// Of which commit. A job of one pull request says nothing of heads (it builds merges), so there every build since
-    /// then counts: give none.
+    /// Only builds of this commit. `None` for jobs of one pull request: they build merge commits and do not report the head, so every
+    /// build since `since` matches.
     pub commit: Option<&'a Sha>,
     pub since: Timestamp,
 }
 
-/// What was found: the newest.
+/// The newest match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     Queued(QueueItem),
@@ -87,7 +87,7 @@ struct RawBuild {
     actions: Vec<Option<Action>>,
 }
 
-/// Jenkins' actions are of many kinds; of most nothing is left.
+/// The fields used from Jenkins' many kinds of actions.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Action {
@@ -116,7 +116,7 @@ struct Cause {
     description: String,
 }
 
-/// The commits and parameter values among the actions.
+/// The commits and parameter values in the actions.
 fn revisions(actions: &[Option<Action>]) -> Vec<String> {
     let actions = || actions.iter().flatten();
     let built = actions().filter_map(|action| action.last_built_revision.as_ref()?.sha1.clone());
@@ -155,7 +155,7 @@ impl RawBuild {
     }
 }
 
-/// Our clocks and Jenkins' may differ by this much.
+/// Clock skew allowed between Suture and Jenkins.
 pub const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(3);
 
 impl Looking<'_> {
@@ -163,7 +163,7 @@ impl Looking<'_> {
         at >= self.since && self.is_of_commit(revisions)
     }
 
-    /// Whether it is of the commit, or nobody knows commits.
+    /// Whether the build is of the commit; true if the search names no commit.
     pub fn is_of_commit(&self, revisions: &[String]) -> bool {
         let of_commit = |commit: &Sha| revisions.iter().any(|one| one.eq_ignore_ascii_case(commit.as_str()));
         self.commit.is_none_or(of_commit)
@@ -171,14 +171,14 @@ impl Looking<'_> {
 }
 
 impl Jenkins {
-    /// An item of the queue; `None` once Jenkins has forgotten it, about five minutes after its build began.
+    /// A queue item; `None` once Jenkins has dropped it, about five minutes after its build started.
     pub async fn queue_item(&self, id: u64) -> Result<Option<QueueItem>, CallError> {
         let path = format!("/queue/item/{id}/api/json");
         let item = there(self.read_json::<RawItem>(&path).await)?;
         Ok(item.map(|item| item.read(self.base_url())))
     }
 
-    /// The newest queue item or build that fits: asked before a build is started again.
+    /// The newest matching queue item or build, to avoid triggering a second one.
     pub async fn find(&self, looking: &Looking<'_>) -> Result<Option<Found>, CallError> {
         if let Some(item) = self.find_queued(looking).await? {
             return Ok(Some(Found::Queued(item)));
@@ -198,28 +198,28 @@ impl Jenkins {
         let fields = "id,why,cancelled,inQueueSince,task[url],actions[parameters[name,value]]";
         let queue: Queue = self.read_json(&format!("/queue/api/json?tree=items[{fields}]")).await?;
         let base = self.base_url();
-        let fitting = queue.items.into_iter().filter(|item| {
+        let matching = queue.items.into_iter().filter(|item| {
             let url = item.task.as_ref().and_then(|task| task.url.as_deref());
             let of_job = url.and_then(|url| Job::of_url(base, url)).is_some_and(|(job, _)| job == *looking.job);
             of_job && looking.fits(item.in_queue_since.map_or(looking.since, time), &revisions(&item.actions))
         });
-        Ok(fitting.max_by_key(|item| item.id).map(|item| item.read(base)))
+        Ok(matching.max_by_key(|item| item.id).map(|item| item.read(base)))
     }
 
-    /// Whether there is such a job or folder, for us.
+    /// Whether the job or folder exists and is visible to Suture.
     pub async fn knows(&self, job: &Job) -> Result<bool, CallError> {
         let found = there(self.read_json::<serde_json::Value>(&format!("{}/api/json?tree=name", job.path())).await)?;
         Ok(found.is_some())
     }
 
-    /// The newest builds of a job, newest first; none if there is no such job.
+    /// The latest builds of a job, newest first; empty if the job does not exist.
     pub async fn builds(&self, job: &Job) -> Result<Vec<BuildState>, CallError> {
         #[derive(Deserialize)]
         struct Builds {
             #[serde(default)]
             builds: Vec<RawBuild>,
         }
-        let path = format!("{}/api/json?tree=builds[{BUILD_FIELDS}]{{0,{MOST_BUILDS}}}", job.path());
+        let path = format!("{}/api/json?tree=builds[{BUILD_FIELDS}]{{0,{MAX_BUILDS}}}", job.path());
         let path = path.replace('{', "%7B").replace('}', "%7D");
         let found = there(self.read_json::<Builds>(&path).await)?;
         let mut builds: Vec<BuildState> =
@@ -228,7 +228,7 @@ impl Jenkins {
         Ok(builds)
     }
 
-    /// What Jenkins says about the build of a head whose checks have been running for too long (R-DIAG-15).
+    /// The build of a head whose checks have been running for too long (R-DIAG-15).
     pub async fn build_of(&self, looking: &Looking<'_>) -> Build {
         self.look_for_build(looking).await.unwrap_or(Build::Unreachable)
     }
@@ -239,35 +239,35 @@ impl Jenkins {
         }
         let builds = self.builds(looking.job).await?;
         let found = builds.iter().find(|build| looking.fits(build.started_at, &build.revisions));
-        // When the head came is not known exactly where its own webhook was lost; and where an earlier head is still being built,
-        // another build is not ordered either.
-        let at_work = || builds.iter().find(|build| build.building && looking.is_of_commit(&build.revisions));
-        Ok(match found.or_else(at_work) {
+        // Any running build counts too: the time of the head is inexact if its webhook was lost, and no build is triggered while an
+        // earlier head is still being built.
+        let running = || builds.iter().find(|build| build.building && looking.is_of_commit(&build.revisions));
+        Ok(match found.or_else(running) {
             Some(build) if build.building => Build::Building { since: build.started_at },
             Some(_) => Build::Finished,
             None => Build::Gone,
         })
     }
 
-    /// The end of a build's log, at most this many bytes of it, from the beginning of a line.
+    /// The end of a build's log: at most `most` bytes, starting at the beginning of a line.
     pub async fn log_tail(&self, build: &BuildRef, most: usize) -> Result<String, CallError> {
         let at = |start: u64| format!("{}/logText/progressiveText?start={start}", build.path());
-        // Jenkins says how long the log is before it sends it; a start beyond the end would count as the beginning.
+        // A header of the first response has the length of the log. Jenkins treats a start beyond the end as 0.
         let first = self.read(&at(0), Some(TakeAtMost(0))).await?;
         let length = first.headers().get("x-text-size").and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
         let start = length.unwrap_or(0).saturating_sub(u64::try_from(most).unwrap_or(u64::MAX));
         let answer = self.read(&at(start), Some(TakeAtMost(most))).await?;
         let body = answer.body();
         let text = String::from_utf8_lossy(&body[body.len().saturating_sub(most)..]).into_owned();
-        let begins_within_a_line = start > 0;
+        let starts_within_a_line = start > 0;
         match text.split_once('\n') {
-            Some((_, lines)) if begins_within_a_line => Ok(lines.to_owned()),
+            Some((_, lines)) if starts_within_a_line => Ok(lines.to_owned()),
             Some(_) | None => Ok(text),
         }
     }
 }
 
-/// What is not there is no error here.
+/// Maps "not found" to `None`.
 fn there<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

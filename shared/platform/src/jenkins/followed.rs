@@ -1,20 +1,20 @@
-//! What an order has become at Jenkins, as a run remembers it between two looks: a queue item, then a build. Readable, since people
-//! see it in the run.
+//! A triggered build as a run stores it between two polls: first a queue item, then a build number. Readable text, because users see it in
+//! the run's steps.
 
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::SignedDuration;
 
-/// An order is looked at again after so long, until it is a build. Most are proven before.
+/// Poll interval until the queue item has become a build. Usually a webhook arrives first.
 pub const LOOK_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
-/// Where an order stands.
+/// A queue item or a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Followed {
-    /// It waits in the queue, under this number; why, if Jenkins said so.
+    /// The queue item's id, and Jenkins' reason for the wait.
     Item(u64, Option<String>),
-    /// It has become the build of this number.
+    /// The build number.
     Build(u64),
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Followed {
     }
 }
 
-/// It says nothing about Jenkins.
+/// The text is neither a queue item nor a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotFollowed;
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_down_is_read_back() {
+    fn text_roundtrips() {
         let why = Some("Waiting for next available executor on ‘linux’: 3".to_owned());
         for followed in [Followed::Item(17, None), Followed::Item(17, why), Followed::Build(4)] {
             assert_eq!(followed.to_string().parse(), Ok(followed));

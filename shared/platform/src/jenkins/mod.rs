@@ -1,5 +1,5 @@
-//! Jenkins: starting, finding, following and stopping builds, and reading how they ended. With an API token, or with a
-//! password and the crumb that goes with its session. What a build means for a pull request is decided elsewhere.
+//! The Jenkins client: trigger, find, poll and stop builds, read results and logs. Authenticates with an API token, or with a password
+//! and a crumb. The `domain` crate decides what a build means for a pull request.
 
 mod builds;
 mod followed;
@@ -29,12 +29,12 @@ use crate::clock::{Clock, SystemClock};
 use crate::http::{BoxError, CallError, TakeAtMost, Transport, backoff, refusal};
 use crate::secrets::Renewal;
 
-/// How we sign in.
+/// Credentials.
 #[derive(Clone)]
 pub enum Login {
-    /// A user's API token: needs no crumb.
+    /// An API token needs no crumb.
     Token { user: String, token: String },
-    /// A user's password: every write needs a crumb, and the session the crumb was made in.
+    /// With a password every write needs a crumb and the cookie of the crumb's session.
     Password { user: String, password: String },
 }
 
@@ -47,26 +47,26 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// How the client behaves. The defaults are for production.
+/// Settings of the client.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where Jenkins is, with its path if it has one.
+    /// With the context path, if Jenkins has one.
     pub base_url: Uri,
-    /// Longest time one call may take.
+    /// The timeout of one call.
     pub call_limit: Duration,
-    /// How often a read is repeated when it fails for a reason that may pass.
+    /// Retries of a read after a transient error.
     pub repeats: usize,
     pub concurrency: usize,
 }
 
 impl Settings {
-    /// The usual behaviour, for the Jenkins at this address.
+    /// The defaults for production.
     pub fn new(base_url: Uri) -> Self {
         Self { base_url, call_limit: Duration::from_secs(10), repeats: 2, concurrency: 4 }
     }
 }
 
-/// The crumb, the header it goes into, and the session it belongs to.
+/// The crumb, its header name, and the cookie of its session.
 #[derive(Debug, Clone)]
 struct Crumb {
     field: String,
@@ -99,21 +99,21 @@ impl Jenkins {
         Ok(Self::with_service(login, settings, Transport::https()?, Arc::new(SystemClock)))
     }
 
-    /// A client over any transport, in any time.
+    /// With any transport and clock.
     pub fn with_service(login: Login, settings: Settings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
         let slots = Semaphore::new(settings.concurrency.max(1));
         let (login, renewal) = (RwLock::new(Arc::new(login)), RwLock::default());
         Self(Arc::new(Inner { transport, settings, clock, login, renewal, crumb: Mutex::new(None), slots }))
     }
 
-    /// Signs in like this from now on: secrets are read again now and then.
+    /// Replaces the credentials after a rotation.
     pub fn use_login(&self, login: Login) {
         *self.0.login.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(login);
-        // It belongs to the session of whoever signed in before.
+        // The crumb belongs to the session of the old credentials.
         *self.crumb() = None;
     }
 
-    /// Asks there for another login when ours is not accepted.
+    /// Sets where to get new credentials when Jenkins rejects the current ones.
     pub fn renew_with(&self, renewal: Renewal<Login>) {
         *self.0.renewal.write().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
     }
@@ -122,7 +122,7 @@ impl Jenkins {
         Arc::clone(&self.0.login.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there is another login than this by now.
+    /// Refreshes the credentials; true if they differ from `before`.
     async fn renewed_since(&self, before: &Arc<Login>) -> bool {
         let renewal = self.0.renewal.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(renewal) = renewal
@@ -130,7 +130,7 @@ impl Jenkins {
         {
             self.use_login(login);
         }
-        // Another task may have been told before us.
+        // A concurrent task may have refreshed them.
         !Arc::ptr_eq(before, &self.login())
     }
 
@@ -138,12 +138,12 @@ impl Jenkins {
         &self.0.settings.base_url
     }
 
-    /// Reads something. Repeated, after growing pauses, as long as the failure may pass.
+    /// GET with retries and backoff after transient errors.
     async fn read(&self, path: &str, most: Option<TakeAtMost>) -> Result<Response<Bytes>, CallError> {
         let mut pauses = backoff(self.0.settings.repeats);
         loop {
             let answer = self.send(Method::GET, path, None, most).await;
-            let result = answer.and_then(|answer| self.judged(answer, false));
+            let result = answer.and_then(|answer| self.check_status(answer, false));
             let transient = result.as_ref().is_err_and(CallError::is_transient);
             match pauses.next().filter(|_| transient) {
                 Some(pause) => self.0.clock.sleep(pause).await,
@@ -157,29 +157,29 @@ impl Jenkins {
         Ok(serde_json::from_slice(answer.body())?)
     }
 
-    /// Changes something: never repeated, except after a crumb that was not accepted, when nothing was done.
+    /// POST, sent once. The exception is a rejected crumb, because Jenkins then has done nothing.
     async fn write(&self, path: &str, form: Option<String>) -> Result<Response<Bytes>, CallError> {
         let had_crumb = self.crumb().is_some();
         self.ensure_crumb().await?;
         let mut answer = self.send(Method::POST, path, form.clone(), None).await?;
-        if answer.status() == StatusCode::FORBIDDEN && had_crumb && speaks_of_crumb(answer.body()) {
+        if answer.status() == StatusCode::FORBIDDEN && had_crumb && mentions_crumb(answer.body()) {
             *self.crumb() = None;
             self.ensure_crumb().await?;
             answer = self.send(Method::POST, path, form, None).await?;
         }
-        // Jenkins sends browsers on to the page of what they have done.
-        if matches!(answer.status(), StatusCode::FOUND | StatusCode::SEE_OTHER) && !asks_to_sign_in(&answer) {
+        // Jenkins redirects to the page of the result.
+        if matches!(answer.status(), StatusCode::FOUND | StatusCode::SEE_OTHER) && !redirects_to_sign_in(&answer) {
             return Ok(answer);
         }
-        self.judged(answer, true)
+        self.check_status(answer, true)
     }
 
-    fn judged(&self, answer: Response<Bytes>, writes: bool) -> Result<Response<Bytes>, CallError> {
+    fn check_status(&self, answer: Response<Bytes>, writes: bool) -> Result<Response<Bytes>, CallError> {
         if answer.status().is_success() {
             return Ok(answer);
         }
-        if asks_to_sign_in(&answer) {
-            return Err(CallError::Unauthorized { message: "Jenkins asks to sign in".to_owned() });
+        if redirects_to_sign_in(&answer) {
+            return Err(CallError::Unauthorized { message: "Jenkins redirects to its sign-in page".to_owned() });
         }
         Err(refusal(&answer, self.0.clock.now(), writes))
     }
@@ -188,7 +188,7 @@ impl Jenkins {
         self.0.crumb.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets a crumb if our way of signing in needs one and we have none. A Jenkins without crumbs answers 404.
+    /// Gets a crumb if the credentials need one. A Jenkins without crumbs answers 404.
     async fn ensure_crumb(&self) -> Result<(), CallError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -212,7 +212,7 @@ impl Jenkins {
         Ok(())
     }
 
-    /// Sends it, and once more if our login is not accepted and there is another: nothing was done then.
+    /// Sends a request, and again with refreshed credentials if Jenkins rejects the current ones, because then it has done nothing.
     async fn send(
         &self,
         method: Method,
@@ -222,7 +222,7 @@ impl Jenkins {
     ) -> Result<Response<Bytes>, CallError> {
         let login = self.login();
         let answer = self.send_once(method.clone(), path, form.clone(), most).await?;
-        let refused = answer.status() == StatusCode::UNAUTHORIZED || asks_to_sign_in(&answer);
+        let refused = answer.status() == StatusCode::UNAUTHORIZED || redirects_to_sign_in(&answer);
         if refused && self.renewed_since(&login).await {
             return self.send_once(method, path, form, most).await;
         }
@@ -257,10 +257,10 @@ impl Jenkins {
         let request = request
             .body(form.map(Bytes::from).unwrap_or_default())
             .map_err(|error| CallError::Refused { status: 0, message: error.to_string() })?;
-        let closed = || CallError::Unavailable { why: "the client is being closed".into(), may_have_happened: false };
+        let closed = || CallError::Unavailable { why: "the client is shutting down".into(), may_have_happened: false };
         let _slot = self.0.slots.acquire().await.map_err(|_| closed())?;
         let answer = self.0.transport.send(request, self.0.settings.call_limit).await?;
-        debug!(%method, path, status = answer.status().as_u16(), "Jenkins answered");
+        debug!(%method, path, status = answer.status().as_u16(), "Jenkins response");
         Ok(answer)
     }
 
@@ -273,12 +273,12 @@ impl Jenkins {
     }
 }
 
-fn speaks_of_crumb(body: &[u8]) -> bool {
+fn mentions_crumb(body: &[u8]) -> bool {
     String::from_utf8_lossy(body).to_ascii_lowercase().contains("crumb")
 }
 
-/// With some security realms a bad login is not a 401 but the way to the sign-in page.
-fn asks_to_sign_in(answer: &Response<Bytes>) -> bool {
+/// Some security realms answer bad credentials with a redirect to the sign-in page instead of 401.
+fn redirects_to_sign_in(answer: &Response<Bytes>) -> bool {
     let location = answer.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
     answer.status().is_redirection()
         && location.is_some_and(|to| to.contains("/login") || to.contains("/securityRealm/"))

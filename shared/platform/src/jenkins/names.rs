@@ -1,24 +1,24 @@
-//! Where jobs and builds are: `/job/acme/job/shop/job/PR-12/7/`.
+//! Names and paths of jobs and builds, such as `/job/acme/job/shop/job/PR-12/7/`.
 
 use std::fmt;
 
 use http::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// What may stand in a path as it is.
+/// Characters that are not encoded in a path.
 const SAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A job, by the names of the folders it is in and its own.
+/// A job, by its folders' names and its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Job(Vec<String>);
 
 impl Job {
-    /// `acme/shop/PR-12`. Names that hold a slash themselves (branches) are written as Jenkins names such jobs, `fix%2Fx`.
+    /// From `acme/shop/PR-12`. A slash within a name (branches) is written as Jenkins does: `fix%2Fx`.
     pub fn new(path: &str) -> Self {
         Self(path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
-    /// The folder it is in: of a pull request's job, the repository.
+    /// The parent folder; for a pull request's job, the multibranch project.
     pub fn parent(&self) -> Option<Self> {
         let (_, folders) = self.0.split_last()?;
         (!folders.is_empty()).then(|| Self(folders.to_vec()))
@@ -28,7 +28,7 @@ impl Job {
         self.0.iter().map(|name| format!("/job/{}", utf8_percent_encode(name, SAFE))).collect()
     }
 
-    /// The job that this address is of, or below; it must be this Jenkins'.
+    /// The job in a URL of this Jenkins, and the path segments after it.
     pub(super) fn of_url(base: &Uri, url: &str) -> Option<(Self, Vec<String>)> {
         let url: Uri = url.parse().ok()?;
         if url.authority().is_some() && url.authority() != base.authority() {
@@ -85,27 +85,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_found_in_the_links_jenkins_posts() {
+    fn build_is_parsed_from_jenkins_links() {
         let base = Uri::from_static("https://ci.example/jenkins/");
         let build = |url: &str| BuildRef::from_url(&base, url).map(|build| build.to_string());
         let link = "https://ci.example/jenkins/job/acme/job/shop/job/PR-12/7/display/redirect";
         assert_eq!(build(link).as_deref(), Some("acme/shop/PR-12#7"));
         assert_eq!(build("/jenkins/job/acme/job/shop/job/PR-12/7/").as_deref(), Some("acme/shop/PR-12#7"));
         assert_eq!(build("https://ci.example/jenkins/job/a/job/fix%252Fx/3/").as_deref(), Some("a/fix%2Fx#3"));
-        for foreign in [
+        for other in [
             "https://elsewhere.example/jenkins/job/acme/job/PR-12/7/",
             "https://ci.example/job/acme/job/PR-12/7/",
             "https://ci.example/jenkins/job/acme/job/PR-12/",
             "https://ci.example/jenkins/blue/7/",
-            "not an address",
+            "not a URL",
             "",
         ] {
-            assert_eq!(build(foreign), None, "{foreign}");
+            assert_eq!(build(other), None, "{other}");
         }
     }
 
     #[test]
-    fn a_name_is_one_part_of_the_path_whatever_is_in_it() {
+    fn job_names_are_encoded_as_one_path_segment() {
         let job = Job::new("acme/shop/fix%2Fa b");
         assert_eq!(job.path(), "/job/acme/job/shop/job/fix%252Fa%20b");
         assert_eq!(job.parent(), Some(Job::new("acme/shop")));

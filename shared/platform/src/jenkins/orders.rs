@@ -1,4 +1,4 @@
-//! What we ask Jenkins to do. Each is sent once; whether it happened is found out with `find` before it is asked again.
+//! Triggers, replays and stops builds. Every request is sent once; callers search for the build before they retry.
 
 use http::header;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -6,10 +6,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::names::{BuildRef, Job};
 use super::{CallError, Jenkins};
 
-/// Jenkins has taken the order.
+/// An accepted trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queued {
-    /// The queue item to follow, if Jenkins said which.
+    /// The queue item, if Jenkins returned one.
     pub item: Option<u64>,
 }
 
@@ -29,12 +29,12 @@ impl Jenkins {
         self.queue(&format!("{}/replay/rebuild", build.path()), None).await
     }
 
-    /// Has a multibranch project look for branches and pull requests again: recovers a webhook that Jenkins missed.
+    /// Makes a multibranch project scan for branches and pull requests, in case Jenkins missed a webhook.
     pub async fn rescan(&self, project: &Job) -> Result<(), CallError> {
         self.queue(&format!("{}/build?delay=0sec", project.path()), None).await.map(drop)
     }
 
-    /// Stops a build. One that is over stays as it is.
+    /// Stops a build; no effect on a finished one.
     pub async fn stop(&self, build: &BuildRef) -> Result<(), CallError> {
         self.write(&format!("{}/stop", build.path()), None).await.map(drop)
     }

@@ -1,5 +1,5 @@
-//! The ways out on AWS: SQS for the Car Bridge, EventBridge for bots and the reconciler, SNS for people. All three say for
-//! each entry of a batch whether they took it; what is not said to be taken counts as not sent.
+//! The publisher on AWS: SQS for the Car Bridge, EventBridge for bots and the reconciler, SNS for notices. Batch responses have a result
+//! per entry; an entry without a positive result counts as not sent.
 
 use aws_sdk_eventbridge::error::DisplayErrorContext;
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
@@ -8,16 +8,16 @@ use domain::bus::BUS_SOURCE;
 
 use super::{Content, Outlets, Parcel, Undelivered};
 
-/// What SQS and EventBridge take at once.
+/// The batch limit of SQS and EventBridge.
 const BATCH: usize = 10;
-/// The longest delay SQS knows.
-const LONGEST_DELAY: u64 = 900;
+/// SQS' limit for a delay, in seconds.
+const MAX_DELAY_SECS: u64 = 900;
 
 #[derive(Debug, Clone)]
 pub struct Addresses {
     pub queue_url: String,
     pub bus: String,
-    /// The topic for people; without one, notices stay in the table and the log says so.
+    /// The topic for notices; without one they stay in the outbox, and a warning is logged.
     pub topic_arn: Option<String>,
 }
 
@@ -26,7 +26,7 @@ pub struct Addresses {
 pub struct AwsOutlets {
     queue: aws_sdk_sqs::Client,
     bus: aws_sdk_eventbridge::Client,
-    people: aws_sdk_sns::Client,
+    topic: aws_sdk_sns::Client,
     addresses: Addresses,
 }
 
@@ -37,85 +37,85 @@ impl AwsOutlets {
         Self {
             queue: aws_sdk_sqs::Client::new(config),
             bus: aws_sdk_eventbridge::Client::new(config),
-            people: aws_sdk_sns::Client::new(config),
+            topic: aws_sdk_sns::Client::new(config),
             addresses,
         }
     }
 
     async fn onto_the_queue(&self, entries: Vec<(usize, SendMessageBatchRequestEntry)>) -> Answers {
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for chunk in entries.chunks(BATCH) {
             let entries = chunk.iter().map(|(_, entry)| entry.clone()).collect();
             let request = self.queue.send_message_batch().queue_url(&self.addresses.queue_url);
             let sent = request.set_entries(Some(entries)).send().await;
-            answers.extend(chunk.iter().map(|(at, entry)| {
-                let answer = match &sent {
+            results.extend(chunk.iter().map(|(at, entry)| {
+                let result = match &sent {
                     Err(error) => Err(Undelivered(format!("SQS: {}", DisplayErrorContext(error)))),
                     Ok(sent) if sent.successful().iter().any(|taken| taken.id() == entry.id()) => Ok(()),
                     Ok(sent) => {
                         let why = sent.failed().iter().find(|failed| failed.id() == entry.id());
-                        let why = why.map_or("no answer", |failed| failed.message().unwrap_or(failed.code()));
+                        let why = why.map_or("no result", |failed| failed.message().unwrap_or(failed.code()));
                         Err(Undelivered(format!("SQS: {why}")))
                     }
                 };
-                (*at, answer)
+                (*at, result)
             }));
         }
-        answers
+        results
     }
 
     async fn onto_the_bus(&self, entries: Vec<(usize, PutEventsRequestEntry)>) -> Answers {
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for chunk in entries.chunks(BATCH) {
             let events = chunk.iter().map(|(_, entry)| entry.clone()).collect();
             let sent = self.bus.put_events().set_entries(Some(events)).send().await;
-            answers.extend(chunk.iter().enumerate().map(|(n, (at, _))| {
-                let answer = match &sent {
+            results.extend(chunk.iter().enumerate().map(|(n, (at, _))| {
+                let result = match &sent {
                     Err(error) => Err(Undelivered(format!("EventBridge: {}", DisplayErrorContext(error)))),
-                    // Answers come in the order of the entries; one that failed has a code instead of an id.
+                    // Results are in the order of the entries; a failed one has a code instead of an id.
                     Ok(sent) => match sent.entries().get(n) {
                         Some(taken) if taken.event_id().is_some() && taken.error_code().is_none() => Ok(()),
                         Some(failed) => {
                             let why = failed.error_message().or(failed.error_code()).unwrap_or("no reason given");
                             Err(Undelivered(format!("EventBridge: {why}")))
                         }
-                        None => Err(Undelivered("EventBridge: no answer".to_owned())),
+                        None => Err(Undelivered("EventBridge: no result".to_owned())),
                     },
                 };
-                (*at, answer)
+                (*at, result)
             }));
         }
-        answers
+        results
     }
 
     async fn to_people(&self, notice: &domain::comment::Notice) -> Result<(), Undelivered> {
         let Some(topic) = &self.addresses.topic_arn else {
-            return Err(Undelivered("no topic for people is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
+            return Err(Undelivered("no topic for notices is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
         };
-        let request = self.people.publish().topic_arn(topic).subject(&notice.subject).message(&notice.body);
+        let request = self.topic.publish().topic_arn(topic).subject(&notice.subject).message(&notice.body);
         let sent = request.send().await;
         sent.map(|_| ()).map_err(|error| Undelivered(format!("SNS: {}", DisplayErrorContext(error))))
     }
 }
 
 impl Outlets for AwsOutlets {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+    async fn send(&self, outbound: &[Parcel]) -> Vec<Result<(), Undelivered>> {
         let mut messages = Vec::new();
         let mut events = Vec::new();
-        let mut answers: Answers = Vec::new();
-        for (at, parcel) in parcels.iter().enumerate() {
-            match &parcel.what {
+        let mut results: Answers = Vec::new();
+        for (at, item) in outbound.iter().enumerate() {
+            match &item.what {
                 Content::Queue { message, repo, delay } => {
-                    let delay = i32::try_from(delay.as_secs().min(LONGEST_DELAY)).unwrap_or(0);
+                    let delay = i32::try_from(delay.as_secs().min(MAX_DELAY_SECS)).unwrap_or(0);
                     let entry = message.to_json().map_err(|error| Undelivered(error.to_string())).and_then(|body| {
                         let entry = SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(body);
-                        // On a standard queue a group is not an order, only fairness among repositories.
+                        // On a standard queue a message group does not order messages; it makes repositories share the queue fairly.
                         let entry = entry.message_group_id(group(repo.as_str())).delay_seconds(delay);
                         entry.build().map_err(|error| Undelivered(error.to_string()))
                     });
                     match entry {
                         Ok(entry) => messages.push((at, entry)),
-                        Err(error) => answers.push((at, Err(error))),
+                        Err(error) => results.push((at, Err(error))),
                     }
                 }
                 Content::Bus { detail_type, detail } => {
@@ -123,17 +123,17 @@ impl Outlets for AwsOutlets {
                     let entry = entry.source(BUS_SOURCE).detail_type(detail_type.name()).detail(detail);
                     events.push((at, entry.build()));
                 }
-                Content::People(notice) => answers.push((at, self.to_people(notice).await)),
+                Content::People(notice) => results.push((at, self.to_people(notice).await)),
             }
         }
-        answers.extend(self.onto_the_queue(messages).await);
-        answers.extend(self.onto_the_bus(events).await);
-        answers.sort_by_key(|(at, _)| *at);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        results.extend(self.onto_the_queue(messages).await);
+        results.extend(self.onto_the_bus(events).await);
+        results.sort_by_key(|(at, _)| *at);
+        results.into_iter().map(|(_, result)| result).collect()
     }
 }
 
-/// A message group takes letters, digits and punctuation, 128 at most; a repository's name fits but for its length.
+/// A message group id has at most 128 letters, digits and punctuation characters; a repository name fits except for its length.
 fn group(repo: &str) -> String {
     repo.chars().take(128).collect()
 }

@@ -1,5 +1,5 @@
-//! The dead-letter queue: messages nobody could act on. They are looked at without being taken, and sent back to the command
-//! queue when what was wrong is repaired. Sending one back twice does no harm: the Car Bridge knows what it has done.
+//! The dead-letter queue: messages that failed repeatedly. They can be listed without being removed, and redriven to the command queue
+//! once the cause is fixed. Redriving a message twice is harmless, because the Car Bridge recognises duplicates.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use thiserror::Error;
 
 use super::message::Message;
 
-/// How much of a message is shown, in characters.
-const EXCERPT: usize = 300;
+/// Length of an excerpt, in characters.
+const EXCERPT_CHARS: usize = 300;
 
-/// A message nobody could act on.
+/// A message in the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dead {
     pub id: String,
@@ -24,38 +24,38 @@ pub struct Dead {
 }
 
 impl Dead {
-    /// Why it is here, as far as it shows.
+    /// Why the message is here, as far as its content tells.
     pub fn reason(&self) -> String {
         match Message::from_json(&self.body) {
             Err(unreadable) => unreadable.to_string(),
             Ok(_) => {
-                format!("it came back {} times: see the log line of message {}", self.receive_count, self.id)
+                format!("failed {} times: search the Car Bridge's log for message {}", self.receive_count, self.id)
             }
         }
     }
 
     pub fn excerpt(&self) -> String {
-        cut(&self.body, EXCERPT)
+        cut(&self.body, EXCERPT_CHARS)
     }
 }
 
-/// What is in the dead-letter queue.
+/// The content of the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dump {
     pub messages: Vec<Dead>,
     pub approximate_count: u64,
 }
 
-/// It could not be looked at.
+/// The dead-letter queue cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DlqError {
     #[error("no dead-letter queue is configured: set SUTURE_DLQ_URL")]
     None,
-    #[error("the dead-letter queue does not answer: {0}")]
+    #[error("the dead-letter queue is unavailable: {0}")]
     Unavailable(String),
 }
 
-/// Where dead messages are.
+/// The dead-letter queue of this deployment.
 #[derive(Debug, Clone, Default)]
 pub enum Dlq {
     #[default]
@@ -65,7 +65,7 @@ pub enum Dlq {
     Local(Arc<Parked>),
 }
 
-/// Dead messages in this process.
+/// An in-process dead-letter queue.
 pub struct Parked {
     messages: Mutex<Vec<Dead>>,
     back: Box<dyn Fn(String) + Send + Sync>,
@@ -78,7 +78,7 @@ impl fmt::Debug for Parked {
 }
 
 impl Parked {
-    /// None yet; what is sent back goes there.
+    /// Empty; `back` receives the redriven messages.
     pub fn new(back: impl Fn(String) + Send + Sync + 'static) -> Self {
         Self { messages: Mutex::default(), back: Box::new(back) }
     }
@@ -93,7 +93,7 @@ impl Parked {
 }
 
 impl Dlq {
-    /// About how many messages are in it.
+    /// The approximate number of messages.
     pub async fn count(&self) -> Result<u64, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
@@ -103,7 +103,7 @@ impl Dlq {
         }
     }
 
-    /// Looks at some of it, and takes nothing.
+    /// Lists some messages without removing them.
     pub async fn look(&self) -> Result<Dump, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
@@ -117,7 +117,7 @@ impl Dlq {
         }
     }
 
-    /// Sends everything back, as far as there is time, and answers how much that was.
+    /// Moves messages back to the command queue until the time limit. Returns how many.
     pub async fn redrive(&self) -> Result<u64, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
@@ -142,18 +142,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_parked_is_looked_at_and_sent_back() {
+    async fn local_messages_are_listed_and_redriven() {
         let back = Arc::new(Mutex::new(Vec::new()));
         let there = Arc::clone(&back);
         let parked = Arc::new(Parked::new(move |body| there.lock().unwrap().push(body)));
         let dlq = Dlq::Local(Arc::clone(&parked));
         assert_eq!(dlq.look().await.unwrap(), Dump::default());
-        parked.park(dead("m1", r#"{"type":"riddle"}"#));
+        parked.park(dead("m1", r#"{"type":"other"}"#));
         parked.park(dead("m2", r#"{"type":"chore","v":1,"chore":"redeliver","delivery":7}"#));
         let dump = dlq.look().await.unwrap();
         assert_eq!((dump.approximate_count, dlq.count().await.unwrap()), (2, 2));
-        assert!(dump.messages[0].reason().starts_with("`type` is \"riddle\""), "{}", dump.messages[0].reason());
-        assert_eq!(dump.messages[1].reason(), "it came back 5 times: see the log line of message m2");
+        assert!(dump.messages[0].reason().starts_with("`type` is \"other\""), "{}", dump.messages[0].reason());
+        assert_eq!(dump.messages[1].reason(), "failed 5 times: search the Car Bridge's log for message m2");
         assert_eq!(dlq.redrive().await.unwrap(), 2);
         let left = dlq.count().await.unwrap();
         assert_eq!((back.lock().unwrap().len(), left), (2, 0));
@@ -161,6 +161,6 @@ mod tests {
             Dlq::None.look().await.unwrap_err().to_string(),
             "no dead-letter queue is configured: set SUTURE_DLQ_URL"
         );
-        assert_eq!(dead("m", &"x".repeat(999)).excerpt().chars().count(), EXCERPT);
+        assert_eq!(dead("m", &"x".repeat(999)).excerpt().chars().count(), EXCERPT_CHARS);
     }
 }

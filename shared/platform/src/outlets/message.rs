@@ -1,4 +1,4 @@
-//! What is on the command queue: versioned JSON, told apart by `type`. What this build cannot read is not guessed at.
+//! Messages on the command queue: versioned JSON with a `type`. Unknown types and versions are errors, never guessed at.
 
 use domain::command::{Command, CommandMessage, MessageVersion};
 use domain::comment::check_run::CheckText;
@@ -14,105 +14,100 @@ use crate::github::Reaction;
 /// A message for the Car Bridge.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// Somebody, or a sweep, asks for something to be done.
+    /// Requested by a user or a sweep.
     Command(CommandMessage),
-    /// Something that happened, put off because there was too much at once.
+    /// A fact that was deferred because of the rate limit or a write conflict.
     Fact(Box<Fact>),
-    /// Something small to do outside, that no record depends on.
+    /// A small write to GitHub that no record depends on.
     Chore(Chore),
 }
 
-/// Small things to do outside. Doing one twice does no harm.
+/// Small idempotent writes to GitHub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "chore", rename_all = "snake_case")]
 pub enum Chore {
-    /// Ask GitHub to deliver a webhook again that we did not take.
+    /// Ask GitHub to redeliver a failed webhook.
     Redeliver { delivery: u64 },
     /// React to a comment or a review.
     React { repo: RepoName, subject: String, reaction: Reaction },
-    /// Say something on a pull request, once.
+    /// Post a comment on a pull request, once.
     Comment {
         pr: PrId,
-        /// What makes it this comment and not another: hidden in it, and looked for before it is written.
+        /// Hidden in the comment; a comment with the same marker is not posted again.
         marker: String,
         text: String,
-        /// Since when it may be there.
+        /// Earlier comments are not searched for the marker.
         since: Timestamp,
     },
-    /// Show how a commit stands. What is shown already is not posted again, and what is older than that not at all.
+    /// Create or update Suture's check run on a commit, unless it has the same or newer content.
     CheckRun {
         pr: PrId,
         head_sha: Sha,
         text: Box<CheckText>,
-        /// When that was so.
+        /// The time of the content.
         as_of: Timestamp,
     },
-    /// Write an issue of our own, once, or keep it up to date.
-    Issue {
-        repo: RepoName,
-        /// What it is, and how it is found again.
-        issue: Box<OwnIssue>,
-    },
-    /// Ask CodeGenie for the pull request of an issue, and say so on it.
+    /// Create an issue that Suture owns, or update it.
+    Issue { repo: RepoName, issue: Box<OwnIssue> },
+    /// Request the pull request of a backlog issue from CodeGenie, and label the issue.
     AskForPull { repo: RepoName, ask: Box<PullAsk> },
-    /// Move an issue of the backlog, or close it.
+    /// Relabel or close a backlog issue.
     Tend { repo: RepoName, tending: Box<Tending> },
 }
 
-/// An issue of our own.
+/// An issue that Suture owns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnIssue {
-    /// The same in every repetition, and of no other issue: hidden in it, and looked for before it is written.
+    /// Idempotency key, hidden in the body; an issue with the same key is not created again.
     pub key: String,
-    /// The label all of its kind carry.
+    /// The label of all issues of this kind.
     pub label: String,
-    /// Further labels it is given when it is written.
+    /// Further labels, set when the issue is created.
     pub labels: Vec<String>,
     pub title: String,
     pub body: String,
-    /// When that was so.
+    /// The time of the content.
     pub as_of: Timestamp,
-    /// Whether it is changed when something else is to be said; otherwise it is written once.
+    /// Whether the issue is kept up to date; otherwise it is created once.
     pub kept: bool,
-    /// Whether it is pinned when it is written.
+    /// Whether the issue is pinned when it is created.
     pub pin: bool,
 }
 
-/// A pull request that is asked for.
+/// A request to CodeGenie for the pull request of a backlog issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullAsk {
     pub issue: u64,
     pub vulnerability: String,
-    /// The branch it is to be merged into.
     pub base_branch: String,
-    /// The same in every repetition.
+    /// Idempotency key.
     pub effect: EffectId,
-    /// The label of an issue that may be asked for.
+    /// The label of issues whose pull request may be requested.
     pub approved: String,
-    /// The label of one that was.
+    /// The label of issues whose pull request was requested.
     pub in_progress: String,
 }
 
-/// What to do to an issue of the backlog.
+/// A change of a backlog issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tending {
     pub issue: u64,
-    /// The same in every repetition.
+    /// Idempotency key.
     pub key: String,
-    /// The label that it was decided on: without it somebody was faster.
+    /// The issue must still have this label; otherwise a user or another process changed it.
     pub expects: String,
     pub add: Vec<String>,
     pub remove: Vec<String>,
     pub comment: Option<String>,
-    /// Close it, for this reason of GitHub's.
+    /// Close the issue with this GitHub `state_reason`.
     pub close: Option<String>,
-    /// A pull request to close first, and what to say there.
+    /// A pull request to close first, and the comment to post there.
     pub close_pull: Option<(u64, String)>,
     pub since: Timestamp,
 }
 
 impl Chore {
-    /// Whose errand it is: a busy repository must not keep the others waiting. Redeliveries belong to none.
+    /// The repository for fair queueing; redeliveries have none.
     pub fn repo(&self) -> Option<&RepoName> {
         match self {
             Self::Redeliver { .. } => None,
@@ -125,24 +120,22 @@ impl Chore {
     }
 }
 
-/// A message nobody can act on. It ends in the dead-letter queue, with this as the reason.
+/// A message that cannot be decoded. It ends in the dead-letter queue; this is the reason shown there.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unreadable {
     #[error(
         "`type` is {0:?}: this build knows `command`, `fact` and `chore`. Deploy the sender's version, then redrive the dead-letter queue"
     )]
     Unknown(String),
-    /// It is not even JSON.
-    #[error("it is no JSON: {0}. Whoever sent it was not Suture: find out who, and delete it")]
+    #[error("the message is not JSON: {0}. It was not sent by Suture: find its sender, then delete it")]
     NoJson(String),
-    /// It is one of ours, but not well formed.
     #[error("a message of type `{kind}` cannot be read: {why}")]
     Malformed { kind: String, why: String },
 }
 
 #[derive(Serialize, Deserialize)]
 struct Head {
-    // A message without a type is a command: that is all there was in the first place.
+    // A message without a type is a command, as sent by the first version.
     #[serde(rename = "type", default = "command")]
     kind: String,
 }
@@ -186,14 +179,14 @@ fn read<T: DeserializeOwned>(kind: &str, json: &str) -> Result<T, Unreadable> {
 }
 
 impl Message {
-    /// Whether it ends with a request for a fresh pull request.
+    /// Whether the command requests a replacement pull request.
     pub fn asks_for_pull_request(&self) -> bool {
         matches!(self, Self::Command(message) if message.command == Command::CloseAndReopen)
     }
 
-    /// As it goes onto the queue.
+    /// Encodes the message.
     ///
-    /// Fails for a fact that does not travel: one of Suture's own deeds.
+    /// Fails for internal facts, which are never sent over the queue.
     pub fn to_json(&self) -> Result<String, Unreadable> {
         match self {
             Self::Command(command) => write("command", command),
@@ -202,9 +195,7 @@ impl Message {
         }
     }
 
-    /// As it came from the queue.
-    ///
-    /// What cannot be read says why, for whoever looks into the dead-letter queue.
+    /// Decodes a message. The error says what is wrong, for the reader of the dead-letter queue.
     pub fn from_json(json: &str) -> Result<Self, Unreadable> {
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| Unreadable::NoJson(error.to_string()))?;
@@ -229,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn chores_travel_as_versioned_json() {
+    fn tasks_roundtrip_as_versioned_json() {
         let repo: RepoName = "acme/shop".parse().unwrap();
         let text = CheckText {
             mood: Mood::Quiet,
@@ -258,7 +249,7 @@ mod tests {
                     key: "status".to_owned(),
                     label: "suture/status".to_owned(),
                     labels: vec!["ops".to_owned()],
-                    title: "How things stand".to_owned(),
+                    title: "Status".to_owned(),
                     body: "Well.".to_owned(),
                     as_of: at(),
                     kept: true,
@@ -302,17 +293,17 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_act_on_says_why() {
+    fn invalid_messages_name_the_problem() {
         for (body, why) in [
-            ("", "it is no JSON: EOF while parsing"),
-            ("poison", "it is no JSON"),
+            ("", "the message is not JSON: EOF while parsing"),
+            ("poison", "the message is not JSON"),
             ("[1]", "a message of type `unknown` cannot be read"),
-            (r#"{"type":"poem","v":1}"#, "`type` is \"poem\": this build knows"),
+            (r#"{"type":"other","v":1}"#, "`type` is \"other\": this build knows"),
             (
                 r#"{"type":"chore","v":2,"chore":"redeliver","delivery":1}"#,
                 "version 2 is not understood by this build (1)",
             ),
-            (r#"{"type":"chore","v":1,"chore":"sing"}"#, "unknown variant `sing`"),
+            (r#"{"type":"chore","v":1,"chore":"other"}"#, "unknown variant `other`"),
             (r#"{"type":"fact","v":1}"#, "missing field `fact`"),
             (r#"{"type":"command","v":1,"pr_number":1}"#, "a message of type `command` cannot be read: missing field"),
             (r#"{"v":9}"#, "version 9 is not understood"),

@@ -1,5 +1,5 @@
-//! The ways out: what a committed decision asks to be sent, and what waits on the queue. One verb, since a sender that knows
-//! what it sends would have to decide.
+//! Publishing: messages to the command queue, events to the bus, notices to users. The publisher has one method and decides nothing; what
+//! to send is decided by the engine and the functions.
 
 #[cfg(feature = "aws")]
 pub mod aws;
@@ -22,22 +22,21 @@ use self::message::{Chore, Message};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parcel {
-    /// The same in every repetition, so that a receiver can tell one from two.
+    /// Idempotency key for the receiver.
     pub id: String,
     pub what: Content,
 }
 
-/// The three ways out.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
-    /// The command queue, where the Car Bridge reads.
+    /// The command queue, read by the Car Bridge.
     Queue {
         message: Message,
-        /// Whose messages these are: a busy repository must not keep the others waiting.
+        /// The message group: a busy repository must not delay the others.
         repo: RepoName,
         delay: Duration,
     },
-    /// The event bus, where bots and the reconciler listen.
+    /// The event bus, for bots and the reconciler.
     Bus {
         detail_type: DetailType,
         detail: String,
@@ -46,13 +45,13 @@ pub enum Content {
 }
 
 impl Parcel {
-    /// A command for the Car Bridge, to be taken at once.
+    /// A command for the Car Bridge, without delay.
     pub fn command(id: String, command: CommandMessage) -> Self {
         let repo = command.repo.clone();
         Self { id, what: Content::Queue { message: Message::Command(command), repo, delay: Duration::ZERO } }
     }
 
-    /// What an effect asks to be sent.
+    /// The message of an effect.
     pub fn of(pr: &PrId, effect: &Effect) -> Self {
         let what = match &effect.what {
             EffectKind::Command(command) => return Self::command(effect.id.to_string(), command.clone()),
@@ -68,20 +67,20 @@ impl Parcel {
     }
 }
 
-/// It was not sent, or nobody knows. What belongs to a decision stays in the table, and is tried again.
+/// A message was not sent, or the result is unknown. Effects of a decision stay in the outbox and are retried.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("could not be delivered: {0}")]
+#[error("cannot publish: {0}")]
 pub struct Undelivered(pub String);
 
-/// Sends. What was sent may be sent again after a crash: receivers know it by its id.
+/// Sends messages. After a crash a message may be sent again; receivers recognise it by its id.
 pub trait Outlets: Send + Sync {
-    /// Sends some, and answers for each in the same order whether it is on its way.
-    fn send(&self, parcels: &[Parcel]) -> impl Future<Output = Vec<Result<(), Undelivered>>> + Send;
+    /// Sends messages and returns one result per message, in the same order.
+    fn send(&self, messages: &[Parcel]) -> impl Future<Output = Vec<Result<(), Undelivered>>> + Send;
 
-    fn send_one(&self, parcel: Parcel) -> impl Future<Output = Result<(), Undelivered>> + Send {
+    fn send_one(&self, message: Parcel) -> impl Future<Output = Result<(), Undelivered>> + Send {
         async move {
-            let answer = self.send(&[parcel]).await.into_iter().next();
-            answer.unwrap_or_else(|| Err(Undelivered("nobody answered for it".to_owned())))
+            let result = self.send(&[message]).await.into_iter().next();
+            result.unwrap_or_else(|| Err(Undelivered("no result".to_owned())))
         }
     }
 }

@@ -10,16 +10,16 @@ use jiff::Timestamp;
 
 use super::dlq::{Dead, DlqError, Dump};
 
-/// What SQS gives at once.
+/// SQS' limit for one receive call.
 const BATCH: i32 = 10;
-/// How often SQS is asked for more when looking: it gives what it happens to find.
-const LOOKS: usize = 6;
-/// Most messages that are sent back at once; who has more asks again.
-const MOST_MOVED: usize = 500;
-/// How long sending back may take; a function ends after half a minute.
-const MOVE_FOR: Duration = Duration::from_secs(15);
-/// Nobody else gets a message that is being sent back for this long, in seconds.
-const HELD_SECS: i32 = 30;
+/// Most receive calls for a listing; each returns an arbitrary part of the queue.
+const MAX_RECEIVES: usize = 6;
+/// Most messages per redrive; larger queues need several.
+const MAX_REDRIVEN: usize = 500;
+/// Time limit of a redrive; the admin function times out after 30 seconds.
+const REDRIVE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Visibility timeout of messages that are being redriven, in seconds.
+const VISIBILITY_TIMEOUT_SECS: i32 = 30;
 
 /// A dead-letter queue on SQS, and the queue its messages came from.
 #[derive(Debug, Clone)]
@@ -56,9 +56,9 @@ impl SqsDlq {
 
     pub(super) async fn look(&self) -> Result<Dump, DlqError> {
         let mut found: BTreeMap<String, Dead> = BTreeMap::new();
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_RECEIVES {
             let before = found.len();
-            // Nobody is kept from a message that was only looked at.
+            // A visibility timeout of 0 leaves the message available to others.
             let batch = self.receive(0).await?;
             found.extend(batch.into_iter().filter_map(dead).map(|dead| (dead.id.clone(), dead)));
             if found.len() == before {
@@ -72,10 +72,10 @@ impl SqsDlq {
     }
 
     pub(super) async fn redrive(&self) -> Result<u64, DlqError> {
-        let give_up_at = Instant::now() + MOVE_FOR;
+        let give_up_at = Instant::now() + REDRIVE_TIMEOUT;
         let mut moved = 0;
-        while moved < MOST_MOVED && Instant::now() < give_up_at {
-            let batch = self.receive(HELD_SECS).await?;
+        while moved < MAX_REDRIVEN && Instant::now() < give_up_at {
+            let batch = self.receive(VISIBILITY_TIMEOUT_SECS).await?;
             if batch.is_empty() {
                 break;
             }
@@ -84,7 +84,7 @@ impl SqsDlq {
                 let group = message.attributes().and_then(|about| about.get(&About::MessageGroupId)).cloned();
                 let request = self.client.send_message().queue_url(&self.queue).message_body(body);
                 request.set_message_group_id(group).send().await.map_err(unavailable)?;
-                // If this fails, it is sent back twice.
+                // If the delete fails, a later redrive sends the message again.
                 let taken = self.client.delete_message().queue_url(&self.dead).receipt_handle(handle);
                 taken.send().await.map_err(unavailable)?;
                 moved += 1;

@@ -1,6 +1,5 @@
-//! A handful of verbs on two tables: read a row, write some rows all or none, query an index. Everything durable in Suture
-//! is built on these, once, and so holds for every implementation: DynamoDB's, and the one in memory for simulations.
-//! Nothing here knows what a row means; that is in `rows`.
+//! The store interface on two tables: read a row, write rows in a transaction, count, query an index. All persistence is built on it, so
+//! that it works the same on DynamoDB and on the in-memory store of the simulation. The item layout is in `schema`.
 
 pub mod dynamo;
 pub mod memory;
@@ -18,17 +17,17 @@ use thiserror::Error;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// Everything that is current, by key prefix.
+    /// Current data, by key prefix.
     State,
     Events,
 }
 
-/// Where a row is. Rows of the state table have no sort key.
+/// A row's key. Rows of the state table have no sort key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub table: Table,
     pub partition: String,
-    /// Its sort key; empty in the state table.
+    /// Empty in the state table.
     pub sort: String,
 }
 
@@ -51,22 +50,22 @@ impl fmt::Display for Key {
     }
 }
 
-/// When a write may happen.
+/// The condition of a write.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum OnlyIf {
     #[default]
     Always,
-    /// If there is such a row, and its `ttl` has not passed: changing what somebody may have taken away meanwhile.
+    /// The row exists and has not expired.
     Present,
-    /// If there is no such row, or only one whose `ttl` has passed.
+    /// The row does not exist or has expired.
     Absent,
-    /// If there has never been such a row, or the broom has taken it: what makes an event apply once.
+    /// No row exists, not even an expired one; makes an event apply only once.
     NeverSeen,
-    /// If the row is there with this `version`.
+    /// The row has this `version`.
     Version(u64),
-    /// If there is no such row, or its `ttl` has passed, or its `holder` is this one: taking or keeping a lease.
+    /// The row does not exist, has expired, or has this `holder`; acquires or extends a lease.
     FreeFor(String),
-    /// If the row's `holder` is this one: giving a lease back that nobody else has taken meanwhile.
+    /// The row has this `holder`; releases a lease.
     HeldBy(String),
 }
 
@@ -78,12 +77,12 @@ pub enum Write {
         item: Item,
         only_if: OnlyIf,
     },
-    /// Changes some of a row that nobody has loaded; makes it if it is not there and its condition allows that.
+    /// Changes attributes without loading the row; creates it if it does not exist and the condition allows that.
     Change {
         key: Key,
         change: Change,
     },
-    /// Takes a row away; one that is not there is no error.
+    /// Deletes a row; a missing row is no error.
     Delete {
         key: Key,
         only_if: OnlyIf,
@@ -105,28 +104,28 @@ impl Write {
     }
 }
 
-/// A change to a row that can be made without reading it, and is the same whoever makes it first.
+/// A change of a row without reading it; the result does not depend on the order of concurrent writers.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Change {
     pub set: BTreeMap<String, AttributeValue>,
     pub add: BTreeMap<String, i64>,
     /// Members to add to sets of strings.
     pub insert: BTreeMap<String, BTreeSet<String>>,
-    /// Members to take out of sets of strings.
+    /// Members to remove from sets of strings.
     pub take: BTreeMap<String, BTreeSet<String>>,
     pub remove: BTreeSet<String>,
     pub only_if: OnlyIf,
 }
 
-/// The four indexes: three of the state table, one of the log. Each is sparse: a row without its attributes is not in it.
+/// The four indexes: three on the state table, one on the events table. All are sparse: a row without the key attributes is not in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Index {
     Due,
     /// Pull requests of a repository, by state and number.
     ByRepo,
-    /// Runs of a pull request, by when they began.
+    /// Runs of a pull request, by creation time.
     Runs,
-    /// What is worth telling of a day, over all pull requests, in the order of the log.
+    /// Notable events of a day, over all pull requests, in order.
     ByDay,
 }
 
@@ -146,14 +145,14 @@ impl Index {
             Self::Due => ("due", "due", "due_at"),
             Self::ByRepo => ("by_repo", "repo", "state_number"),
             Self::Runs => ("runs", "run_of", "run_at"),
-            // The log's own sort key: an event says when it happened once.
+            // The events table's own sort key, which starts with the time.
             Self::ByDay => ("by_day", "day", EVENTS_SORT),
         }
     }
 
-    /// What an entry carries besides its keys; `None` is everything. As little as a list or a sweep needs to choose: an index
-    /// is written again only when what it carries changes, and most facts change neither state nor date. An event never
-    /// changes, and is small: whoever reads the story of a day reads it from the index alone.
+    /// Projected attributes besides the keys; `None` means all. As few as lists and sweeps need, because DynamoDB rewrites an index entry
+    /// only when a projected attribute changes, and most facts change neither state nor due date. Events are projected whole: they are
+    /// small and never change, and a day is read from the index alone.
     pub fn carries(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Due => Some(&[TTL, "priority"]),
@@ -172,7 +171,7 @@ impl Index {
     }
 }
 
-/// What a query reads: an index, or the log itself.
+/// The source of a query: an index, or the events table itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     Index(Index),
@@ -184,7 +183,7 @@ pub enum From {
 pub struct Query {
     pub from: From,
     pub partition: String,
-    /// Only sort keys that begin with this.
+    /// Only sort keys with this prefix.
     pub prefix: Option<String>,
     /// Only sort keys up to and including this.
     pub up_to: Option<String>,
@@ -197,57 +196,57 @@ pub struct Query {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     pub key: Key,
-    /// Its sort key in what was queried.
+    /// The row's sort key in the queried source.
     pub sort: String,
 }
 
-/// Some rows, and where to go on.
+/// One page of rows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
-    /// The rows; of an index, only what it carries.
+    /// From an index, only with its projected attributes.
     pub rows: Vec<(Key, Item)>,
     /// Set if there may be more.
     pub next: Option<Cursor>,
 }
 
-/// What went wrong, by what the caller can do about it.
+/// Errors by what the caller can do about them.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum StoreError {
-    /// A condition did not hold: somebody else was faster, or it was done before. Reload and decide again.
+    /// A condition failed: a concurrent write, or a duplicate. Reload and decide again.
     #[error("{} of {} conditions did not hold", .0.iter().flatten().count(), .0.len())]
     Refused(Vec<Option<Refused>>),
-    /// Two transactions met. Nothing is known about the rows: reload.
+    /// Conflict with another transaction. The current rows are unknown: reload.
     #[error("another transaction is writing the same rows")]
     Contended,
-    /// Too many requests: wait, then try again.
+    /// Retry after a pause.
     #[error("the table is throttled")]
     Throttled,
-    /// The table cannot be reached, or does not answer: try again later.
+    /// Retry later.
     #[error("the table cannot be reached: {0}")]
     Unavailable(String),
-    /// This row cannot be read. Skip it, count it, and go on with the others.
+    /// The row cannot be decoded. Skip it, count it, and continue with the others.
     #[error("the row {0} cannot be read: {1}")]
     Corrupt(Key, String),
-    /// More than the store takes at once. Nothing was written.
+    /// Above a limit of the store. Nothing was written.
     #[error("{0}")]
     TooLarge(String),
 }
 
-/// A write whose condition did not hold, with the row that was there.
+/// A write whose condition failed, with the existing row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
     pub found: Option<Item>,
 }
 
-/// Most rows one `write` takes: DynamoDB's own limit.
+/// Most rows per `write`: DynamoDB's limit for a transaction.
 pub const MOST_WRITES: usize = 100;
 
-/// What is durable. Times are arguments: a row whose `ttl` has passed is not there, whether or not the broom has come.
+/// The store. Callers pass the time; an expired row counts as missing, even if DynamoDB has not deleted it yet.
 pub trait Store: Send + Sync {
     /// Reads a row, strongly consistent.
     fn get(&self, key: &Key, now: Timestamp) -> impl Future<Output = Result<Option<Item>, StoreError>> + Send;
 
-    /// Reads rows, strongly consistent, in any order; what is not there is left out.
+    /// Reads rows, strongly consistent, in any order; missing rows are left out.
     fn get_many(
         &self,
         keys: &[Key],
@@ -256,7 +255,7 @@ pub trait Store: Send + Sync {
 
     fn write(&self, writes: Vec<Write>, now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Adds to a number and answers the new value; the row is made with this `ttl` if it is not there.
+    /// Adds to a counter and returns the new value; creates the row with this `ttl` if it does not exist.
     fn count(
         &self,
         key: &Key,
@@ -265,14 +264,14 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<i64, StoreError>> + Send;
 
-    /// Reads a page. An index may be a moment behind.
+    /// Reads a page. Indexes are eventually consistent.
     fn query(&self, query: &Query, now: Timestamp) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
     fn spent(&self) -> &Spent;
 }
 
-/// Delegates to what is pointed to.
-macro_rules! pointed_to {
+/// Implements `Store` for a pointer to a store.
+macro_rules! delegate_to {
     ($pointer:ty) => {
         impl<S: Store> Store for $pointer {
             async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
@@ -302,11 +301,10 @@ macro_rules! pointed_to {
     };
 }
 
-// A borrowed store is one, and so is a shared one.
-pointed_to!(&S);
-pointed_to!(Arc<S>);
+delegate_to!(&S);
+delegate_to!(Arc<S>);
 
-/// Requests, items and units, so that tests and benchmarks can say what an operation costs.
+/// Counts requests, items and capacity units, for sweep summaries, tests and benchmarks.
 #[derive(Debug, Default)]
 pub struct Spent {
     requests: AtomicU64,
@@ -316,37 +314,37 @@ pub struct Spent {
     corrupt: AtomicU64,
 }
 
-/// The figures of a moment.
+/// A reading of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spending {
     pub requests: u64,
     pub items_read: u64,
     pub items_written: u64,
-    /// Capacity units, as DynamoDB says them; the store in memory has none.
+    /// Capacity units reported by DynamoDB; 0 in the in-memory store.
     pub units: f64,
-    /// Rows that could not be understood, and were left out.
+    /// Undecodable rows that were skipped.
     pub corrupt: u64,
 }
 
 impl Spent {
-    /// One more request that read or wrote so many rows.
+    /// Counts a request with the rows it read and wrote.
     pub fn request(&self, items_read: usize, items_written: usize) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.items_read.fetch_add(items_read as u64, Ordering::Relaxed);
         self.items_written.fetch_add(items_written as u64, Ordering::Relaxed);
     }
 
-    /// So many more rows were read by a request that is counted already.
+    /// Counts rows read by a request that is already counted.
     pub fn read(&self, items: usize) {
         self.items_read.fetch_add(items as u64, Ordering::Relaxed);
     }
 
-    /// What a request consumed. Capacity comes in halves.
+    /// Counts consumed capacity, which comes in half units.
     pub fn consumed(&self, units: f64) {
         self.half_units.fetch_add((units * 2.0).round() as u64, Ordering::Relaxed);
     }
 
-    /// A row could not be understood, and was left out.
+    /// Counts an undecodable row.
     pub fn corrupt(&self) {
         self.corrupt.fetch_add(1, Ordering::Relaxed);
     }
@@ -362,18 +360,18 @@ impl Spent {
     }
 }
 
-/// The attribute DynamoDB's broom looks at, in seconds since 1970.
+/// The expiry attribute of DynamoDB's TTL, in Unix seconds.
 pub const TTL: &str = "ttl";
-/// The attribute that is the log's sort key.
+/// The sort key attribute of the events table.
 const EVENTS_SORT: &str = "sk";
-/// The attribute `OnlyIf::Version` looks at.
+/// The attribute that `Condition::Version` compares.
 pub const VERSION: &str = "version";
-/// The attribute `OnlyIf::FreeFor` and `OnlyIf::HeldBy` look at.
+/// The attribute that `Condition::FreeFor` and `Condition::HeldBy` compare.
 pub const HOLDER: &str = "holder";
-/// The attribute `Store::count` counts in.
+/// The attribute that `Store::count` increments.
 pub const COUNT: &str = "count";
 
-/// A number as a row stores it.
+/// A number attribute.
 pub fn number(value: impl fmt::Display) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
@@ -401,11 +399,11 @@ pub fn set_of<'a>(item: &'a Item, attribute: &str) -> impl Iterator<Item = &'a s
     members.iter().map(String::as_str)
 }
 
-/// What DynamoDB would refuse too: nothing at all, too much at once, or one row twice.
+/// Rejects what DynamoDB would reject: an empty transaction, too many rows, or one row twice.
 fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
     if writes.is_empty() || writes.len() > MOST_WRITES {
         return Err(StoreError::TooLarge(format!(
-            "{} rows cannot be written at once: 1 to {MOST_WRITES} can",
+            "cannot write {} rows in one transaction: the limit is 1 to {MOST_WRITES}",
             writes.len()
         )));
     }

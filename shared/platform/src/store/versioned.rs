@@ -1,5 +1,4 @@
-//! Changing what others may change too: whoever is first writes, and everybody else reads and decides again. Most of it is one item
-//! that holds one value, with a version.
+//! Optimistic locking: the first writer wins, the others reload and retry. Mostly for items that hold one value with a version.
 
 use std::time::Duration;
 
@@ -11,12 +10,12 @@ use serde::de::DeserializeOwned;
 use super::{Key, OnlyIf, Store, StoreError, TTL, VERSION, Write, number, number_of};
 use crate::rows;
 
-/// How often somebody else may be faster before it is given up.
-const TRIES: u32 = 8;
-/// The first pause between these is up to this long, and each further one up to twice as long.
+/// Attempts before a write conflict becomes an error.
+const MAX_ATTEMPTS: u32 = 8;
+/// Base of the pauses between attempts; each pause is up to twice as long as the one before.
 const PAUSE_MS: u64 = 5;
 
-/// What an item holds, and the version it was read with.
+/// An item's value, and the version it was read with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Versioned<T> {
     pub value: T,
@@ -33,7 +32,7 @@ pub async fn load<S: Store, T: DeserializeOwned>(
     Ok(Some(Versioned { value: rows::take(key, item)?, version }))
 }
 
-/// Writes it, if it is as it was read (`loaded` is `None` if there was none). Answers whether it was.
+/// Writes a value if its version is still `loaded` (`None`: no item). Returns whether it was written.
 pub async fn save<S: Store, T: Serialize>(
     store: &S,
     key: &Key,
@@ -45,7 +44,7 @@ pub async fn save<S: Store, T: Serialize>(
     written(store, vec![replace(key, value, loaded, ttl)?], now).await
 }
 
-/// Reads it, or takes its default if there is none, and writes what it is to be; `None` leaves it as it is.
+/// Loads a value, or its default, and writes the new one with retries; `None` leaves it unchanged.
 pub async fn update<S: Store, T: Default + Serialize + DeserializeOwned, R>(
     store: &S,
     key: &Key,
@@ -65,9 +64,9 @@ pub async fn update<S: Store, T: Default + Serialize + DeserializeOwned, R>(
     }
 }
 
-/// How often somebody else was faster. What others keep from being written is given up after some tries.
+/// Counts write conflicts, and fails after too many.
 pub struct Conflicts {
-    /// Makes the pauses of those who meet differ.
+    /// Makes the pauses of conflicting writers differ.
     seed: String,
     tries: u32,
 }
@@ -77,10 +76,10 @@ impl Conflicts {
         Self { seed: seed.to_string(), tries: 0 }
     }
 
-    /// Waits before the next try: with full jitter, the same for the same seed and try.
+    /// Waits before the next attempt, with full jitter that is deterministic per seed and attempt.
     pub async fn pause(&mut self) -> Result<(), StoreError> {
         self.tries += 1;
-        if self.tries >= TRIES {
+        if self.tries >= MAX_ATTEMPTS {
             return Err(StoreError::Contended);
         }
         let window = PAUSE_MS << self.tries.min(6);
@@ -89,7 +88,7 @@ impl Conflicts {
     }
 }
 
-/// Writes all of it, or nothing if somebody was faster. Answers whether it was written.
+/// Writes all rows, or none on a conflict. Returns whether they were written.
 pub async fn written<S: Store>(store: &S, writes: Vec<Write>, now: Timestamp) -> Result<bool, StoreError> {
     match store.write(writes, now).await {
         Ok(()) => Ok(true),
@@ -98,7 +97,7 @@ pub async fn written<S: Store>(store: &S, writes: Vec<Write>, now: Timestamp) ->
     }
 }
 
-/// Writes one row, unless its condition does not hold. Answers whether it was written.
+/// Writes one row if its condition holds. Returns whether it was written.
 pub async fn write_if<S: Store>(store: &S, write: Write, now: Timestamp) -> Result<bool, StoreError> {
     match store.write(vec![write], now).await {
         Ok(()) => Ok(true),
@@ -107,7 +106,7 @@ pub async fn write_if<S: Store>(store: &S, write: Write, now: Timestamp) -> Resu
     }
 }
 
-/// Writes it, whatever was there.
+/// Writes a value unconditionally.
 pub async fn put<S: Store, T: Serialize>(
     store: &S,
     key: &Key,
@@ -127,7 +126,7 @@ fn replace<T: Serialize>(
     write(key, value, loaded.unwrap_or(0).saturating_add(1), loaded.map_or(OnlyIf::Absent, OnlyIf::Version), ttl)
 }
 
-/// The write of a value with this version.
+/// The write of a value with a version.
 pub fn write<T: Serialize>(
     key: &Key,
     value: &T,

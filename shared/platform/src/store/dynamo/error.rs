@@ -1,4 +1,4 @@
-//! What DynamoDB's errors mean to the caller.
+//! Maps DynamoDB's errors to `StoreError`.
 
 use aws_sdk_dynamodb::error::{BuildError, DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::batch_get_item::BatchGetItemError;
@@ -23,9 +23,9 @@ pub(super) enum Failed {
     Transaction(SdkError<TransactWriteItemsError>),
 }
 
-/// A request that could not even be put together: a mistake of ours, and nothing was sent.
+/// The request could not be built, which is a bug; nothing was sent.
 pub(super) fn malformed(error: BuildError) -> StoreError {
-    StoreError::Unavailable(format!("a request could not be built: {error}"))
+    StoreError::Unavailable(format!("cannot build request: {error}"))
 }
 
 pub(super) fn failed(failed: Failed) -> StoreError {
@@ -60,12 +60,12 @@ fn one_refused(item: Option<&Wire>) -> StoreError {
     StoreError::Refused(vec![Some(refused(item))])
 }
 
-/// The row that was in the way. (Its key is left in it: nobody asks, and it is the same row.)
+/// The existing row. Its key attributes stay in it; callers ignore them.
 fn refused(item: Option<&Wire>) -> Refused {
     Refused { found: item.filter(|item| !item.is_empty()).map(|item| item.clone().into()) }
 }
 
-/// A condition that did not hold says most; then what a later try may overcome.
+/// A failed condition takes precedence over errors that can be retried.
 fn cancelled_for(reasons: &[CancellationReason]) -> StoreError {
     let code = |reason: &CancellationReason| reason.code().unwrap_or("None").to_owned();
     let codes: Vec<String> = reasons.iter().map(code).collect();
@@ -83,7 +83,7 @@ fn cancelled_for(reasons: &[CancellationReason]) -> StoreError {
     }
     let messages: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
     if any("ValidationError") || any("ItemCollectionSizeLimitExceeded") {
-        return StoreError::TooLarge(format!("DynamoDB does not take this: {}", messages.join("; ")));
+        return StoreError::TooLarge(format!("DynamoDB rejects the write: {}", messages.join("; ")));
     }
     StoreError::Unavailable(format!("the transaction was cancelled: {}", codes.join(", ")))
 }
@@ -100,7 +100,7 @@ fn by_code<E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static>(
             | "LimitExceededException",
         ) => StoreError::Throttled,
         Some("ValidationException") if error.message().is_some_and(|message| message.contains("size")) => {
-            StoreError::TooLarge(format!("DynamoDB does not take this: {}", error.message().unwrap_or_default()))
+            StoreError::TooLarge(format!("DynamoDB rejects the write: {}", error.message().unwrap_or_default()))
         }
         Some(_) | None => StoreError::Unavailable(DisplayErrorContext(error).to_string()),
     }

@@ -1,4 +1,4 @@
-//! Conditions and changes in DynamoDB's own words. Every name goes in as a placeholder: many are reserved words.
+//! Condition and update expressions. Every attribute name is a placeholder, because many are reserved words.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::tables;
 use crate::store::{Change, HOLDER, OnlyIf, TTL, Table, VERSION, Write};
 
-/// What goes with a write.
+/// The expressions of one write.
 #[derive(Default)]
 pub(super) struct Expression {
     pub(super) condition: Option<String>,

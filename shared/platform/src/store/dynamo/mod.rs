@@ -1,5 +1,5 @@
-//! The store on DynamoDB. Each verb is one request, but for a batch that DynamoDB cuts short. A condition that does not hold
-//! comes back with the row that was in the way, so that a conflict costs no extra read.
+//! The store on DynamoDB. Each operation is one request, except for batches that DynamoDB returns in parts. A failed condition returns the
+//! existing row, so that a conflict costs no extra read.
 
 mod error;
 mod expression;
@@ -24,11 +24,11 @@ use super::{
     refuse_nonsense,
 };
 
-/// How many rows one BatchGetItem takes.
-const MOST_READS: usize = 100;
-/// How often what a batch left out is asked for again.
-const BATCH_TRIES: u32 = 5;
-/// The first pause before that; it doubles.
+/// DynamoDB's limit for one BatchGetItem.
+const MAX_READS: usize = 100;
+/// Attempts to read the unprocessed keys of a batch.
+const BATCH_ATTEMPTS: u32 = 5;
+/// The first pause between attempts; it doubles.
 const BATCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// The store on two DynamoDB tables.
@@ -51,12 +51,12 @@ impl DynamoStore {
         }
     }
 
-    /// Counts what a request says it consumed.
+    /// Counts the consumed capacity of a request.
     fn consumed<'a>(&self, capacity: impl IntoIterator<Item = &'a ConsumedCapacity>) {
         self.spent.consumed(capacity.into_iter().filter_map(ConsumedCapacity::capacity_units).sum());
     }
 
-    /// One row needs no transaction, which would cost twice as much.
+    /// Writes one row without a transaction, which would cost twice as much.
     async fn write_one(&self, write: Write, now: Timestamp) -> Result<(), StoreError> {
         let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
         let table = self.table(write.key().table);
@@ -111,7 +111,7 @@ impl DynamoStore {
                 part.delete(delete.build().map_err(malformed)?)
             }
             Write::Change { key, .. } => {
-                // In a transaction an update must say something; that a row should be there says nothing.
+                // An update in a transaction needs an expression; removing a missing attribute does nothing.
                 let update = update.unwrap_or_else(|| "REMOVE nothing".to_owned());
                 let change = Update::builder().table_name(table).set_key(Some(wire_key(&key)));
                 let change = change.update_expression(update).set_condition_expression(condition);
@@ -133,7 +133,7 @@ impl DynamoStore {
             }
         }
         let mut found = Vec::new();
-        for attempt in 0..BATCH_TRIES {
+        for attempt in 0..BATCH_ATTEMPTS {
             let request = self.client.batch_get_item().set_request_items(Some(wanted));
             let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
             self.spent.request(0, 0);
@@ -171,7 +171,7 @@ impl Store for DynamoStore {
         distinct.sort_unstable();
         distinct.dedup();
         let mut found = Vec::with_capacity(distinct.len());
-        for keys in distinct.chunks(MOST_READS) {
+        for keys in distinct.chunks(MAX_READS) {
             found.extend(self.batch(keys, now).await?);
         }
         Ok(found)
@@ -194,12 +194,12 @@ impl Store for DynamoStore {
     }
 
     async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
-        // A counter whose time has passed, but which the broom has not taken yet, begins anew; that is rare, since what is
-        // counted by the minute has the minute in its key.
-        let go_on =
+        // An expired counter that DynamoDB has not deleted yet is restarted. That is rare, because counters per minute have the
+        // minute in their key.
+        let increment =
             ("ADD #count :by SET #ttl = if_not_exists(#ttl, :ttl)", "attribute_not_exists(#ttl) OR #ttl > :now");
-        let begin = ("SET #count = :by, #ttl = :ttl", "#ttl <= :now");
-        for (update, condition) in [go_on, begin, go_on] {
+        let restart = ("SET #count = :by, #ttl = :ttl", "#ttl <= :now");
+        for (update, condition) in [increment, restart, increment] {
             self.spent.request(0, 1);
             let request = self.client.update_item().table_name(self.table(key.table)).set_key(Some(wire_key(key)));
             let request = request.update_expression(update).condition_expression(condition);
@@ -214,7 +214,7 @@ impl Store for DynamoStore {
                     self.consumed(&answer.consumed_capacity);
                     let counted: Item = answer.attributes.unwrap_or_default().into();
                     return number_of(&counted, COUNT).ok_or_else(|| {
-                        StoreError::Corrupt(key.clone(), format!("`{COUNT}` is not a number after it was counted up"))
+                        StoreError::Corrupt(key.clone(), format!("`{COUNT}` is not a number after the increment"))
                     });
                 }
                 Err(StoreError::Refused(_)) => {}
@@ -236,7 +236,7 @@ impl Store for DynamoStore {
         let request = request.expression_attribute_names("#partition", partition);
         let mut request = request.expression_attribute_values(":partition", Wire::S(query.partition.clone()));
         let mut condition = "#partition = :partition".to_owned();
-        // DynamoDB takes one condition on the sort key.
+        // DynamoDB allows one condition on the sort key.
         match (&query.prefix, &query.up_to) {
             (Some(prefix), None) => {
                 condition.push_str(" AND begins_with(#sort, :prefix)");
@@ -280,7 +280,7 @@ impl Store for DynamoStore {
     }
 }
 
-/// A row's key as DynamoDB takes it.
+/// A row's key in DynamoDB's format.
 fn wire_key(key: &Key) -> HashMap<String, Wire> {
     match key.table {
         Table::State => HashMap::from([(tables::STATE_KEY.to_owned(), Wire::S(key.partition.clone()))]),
@@ -297,7 +297,7 @@ fn wire_item(key: &Key, item: Item) -> HashMap<String, Wire> {
     wire
 }
 
-/// A row and its key, told apart.
+/// Splits an item into its key and its other attributes.
 fn row(table: Table, wire: HashMap<String, Wire>) -> Option<(Key, Item)> {
     let mut item: Item = wire.into();
     let mut take = |name: &str| match item.inner_mut().remove(name) {

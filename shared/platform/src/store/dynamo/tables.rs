@@ -1,4 +1,4 @@
-//! The shape of the two tables. A deployment gets them from its template; the local default and the tests make them here.
+//! The schema of the two tables. Deployments create them from template.yaml; `infra/local` and the tests create them here.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use super::error::malformed;
 use crate::store::{EVENTS_SORT, Index, StoreError, TTL, Table};
 
 pub const STATE_KEY: &str = "pk";
-/// The partition and the sort key of the log.
+/// The partition and sort key of the events table.
 pub const EVENTS_KEY: (&str, &str) = ("pr", EVENTS_SORT);
 
-/// What the tables are called.
+/// The names of the tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     pub state: String,
     pub events: String,
 }
 
-/// Makes the tables that are not there yet.
+/// Creates the tables that do not exist yet.
 pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
     let (attributes, indexes) = shape(Table::State, &[STATE_KEY]).map_err(malformed)?;
     let state = client.create_table().table_name(&names.state).billing_mode(BillingMode::PayPerRequest);
@@ -41,7 +41,7 @@ pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
         let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(TTL).build().map_err(malformed)?;
         let sent = client.update_time_to_live().table_name(name).time_to_live_specification(ttl).send().await;
         match sent {
-            // It says so, in more than one way, if it is on already.
+            // Returned, with varying messages, if TTL is already enabled.
             Err(error) if error.code() != Some("ValidationException") => return Err(unavailable(&error)),
             Ok(_) | Err(_) => {}
         }
@@ -49,7 +49,7 @@ pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The indexes of a table, and every attribute that is a key of it or of one of them, each once.
+/// The indexes of a table, and the key attributes of the table and its indexes, without duplicates.
 fn shape(table: Table, keys: &[&str]) -> Result<(Vec<AttributeDefinition>, Vec<GlobalSecondaryIndex>), BuildError> {
     let of_table = || Index::ALL.into_iter().filter(|index| index.table() == table);
     let shapes = of_table().map(Index::shape).flat_map(|(_, partition, sort)| [partition, sort]);
@@ -58,7 +58,7 @@ fn shape(table: Table, keys: &[&str]) -> Result<(Vec<AttributeDefinition>, Vec<G
     Ok((attributes, of_table().map(index).collect::<Result<Vec<_>, _>>()?))
 }
 
-/// A table that is there already is as good as a new one.
+/// An existing table is no error.
 fn made<T, E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static>(
     sent: Result<T, SdkError<E>>,
 ) -> Result<(), StoreError> {
