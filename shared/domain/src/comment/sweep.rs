@@ -41,7 +41,7 @@ pub fn superseded(by: &RunId) -> String {
 
 /// The answer to a reconcile request over the daily limit.
 pub fn too_many_requests(whose: &str, limit: u32) -> String {
-    format!("daily limit reached: {limit} reconcile requests for {whose}; the scheduled sweep handles this one")
+    format!("daily limit reached: {limit} requests for {whose}; this one is left to the scheduled sweep")
 }
 
 /// One mail instead of many: the cause of each escalation, without its history.
