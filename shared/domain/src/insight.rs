@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::backoff::seed_of;
+use crate::decide::RunEnd;
 use crate::event::{Actor, Event, EventKind};
 use crate::id::{PrId, RepoName, RunId};
 use crate::policy::{Policies, Policy};
@@ -103,11 +104,12 @@ impl Trace {
 }
 
 fn end_of(event: &Event) -> End {
-    match event.payload.name.as_deref() {
-        Some("completed") if event.is_healed() => End::Helped,
-        Some("completed") => End::FailedAgain,
-        Some("failed") => End::Failed,
-        Some(_) | None => End::Dropped,
+    let name = event.payload.name.as_deref();
+    match RunEnd::ALL.into_iter().find(|end| name == Some(end.name())) {
+        Some(RunEnd::Completed) if event.is_healed() => End::Helped,
+        Some(RunEnd::Completed) => End::FailedAgain,
+        Some(RunEnd::Failed) => End::Failed,
+        Some(RunEnd::Cancelled) | None => End::Dropped,
     }
 }
 
