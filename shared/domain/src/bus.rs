@@ -1,5 +1,4 @@
-//! Who carries out each remedy, and what a request on the event bus looks like. Only names and shapes: the Car Bridge does the
-//! sending.
+//! The target of each remedy, and the format of requests on the event bus. The Car Bridge sends them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +9,7 @@ use crate::state::Strategy;
 pub const BUS_SOURCE: &str = "suture";
 
 named! {
-    /// Who carries out a remedy.
+    /// The system that carries out a remedy.
     pub enum Target {
         Jenkins = "jenkins",
         /// Policy Bot, over the bus.
@@ -28,8 +27,8 @@ named! {
 }
 
 impl Target {
-    /// Who carries out this strategy. For close-and-reopen: who is asked for the fresh pull request, once GitHub has closed the
-    /// old one.
+    /// The target of this strategy. For close-and-reopen: CodeGenie, which opens the new pull request after Suture has
+    /// closed the old one on GitHub.
     pub fn of(strategy: Strategy) -> Self {
         match strategy {
             Strategy::RetriggerPolicyBot => Self::PolicyBot,
@@ -42,7 +41,7 @@ impl Target {
         }
     }
 
-    /// What is put on the bus for it; nothing for those we call directly.
+    /// The event on the bus for this target; `None` for targets that are called directly.
     pub fn detail_type(self) -> Option<DetailType> {
         match self {
             Self::PolicyBot => Some(DetailType::PolicyEvaluationRequested),
@@ -56,52 +55,53 @@ impl Target {
 }
 
 named! {
-    /// What an event on the bus asks for: its `detail-type`. Bots match their rules on these names.
+    /// The `detail-type` of an event on the bus. Bots match their rules on these names.
     pub enum DetailType {
         PolicyEvaluationRequested = "PolicyEvaluationRequested",
-        /// The SOD validator: check.
+        /// To the SOD validator: check again.
         SodCheckRequested = "SodCheckRequested",
-        /// Approver Bot: look, and approve if you may.
+        /// To Approver Bot: review, and approve if allowed.
         ApprovalRequested = "ApprovalRequested",
-        /// Automerge Bot: merge if you may.
+        /// To Automerge Bot: merge if allowed.
         MergeRequested = "MergeRequested",
-        /// CodeGenie: open a fresh pull request for this vulnerability.
+        /// To CodeGenie: open a new pull request for this vulnerability.
         PullRequestRequested = "PullRequestRequested",
-        /// Our own reconciler: look at this pull request now. No command leads here; the engine sends it.
+        /// To Suture's reconciler: visit this pull request now. Sent by the engine, not by a command.
         ReconcileRequested = "ReconcileRequested",
     }
 }
 
-/// The `detail` of an event on the bus. Every key is always there, null if unknown: other people's rules and templates
-/// read it, and a missing key breaks those more easily than a null.
+/// The `detail` of an event on the bus. Every key is always present, null if unknown, because a missing key breaks rules and
+/// templates of other teams more easily than a null.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusDetail {
     pub repo: RepoName,
-    /// Which pull request there; for CodeGenie, the one to be replaced.
+    /// The pull request; for CodeGenie, the one to replace.
     pub pr_number: u64,
-    /// The commit the request was decided on; for another head it is void.
+    /// The commit the request was decided on; it is void for any other head.
     pub head_sha: Sha,
-    /// What the pull request fixes, if it says so.
+    /// The vulnerability that the pull request fixes, if known.
     pub vulnerability_id: Option<String>,
-    /// The run this is a step of.
+    /// The run to which this request belongs.
     pub run_id: Option<RunId>,
-    /// The same in every repetition: the bus delivers at least once, and a bot may drop what it has seen.
+    /// The idempotency key: the bus delivers at least once, and a bot may drop an event with a known key.
     pub effect_id: EffectId,
 }
 
-/// The `detail` of a request to CodeGenie for an issue that has no pull request yet: the same keys, null where there is nothing
-/// to name, and the issue.
+/// The `detail` of a request to CodeGenie for an issue without a pull request: the same keys, null where unknown, plus the
+/// issue number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestAsk {
     pub repo: RepoName,
+    /// Always null: there is no pull request yet.
     pub pr_number: Option<u64>,
-    /// Nor a commit it was decided on.
+    /// Always null: there is no commit yet.
     pub head_sha: Option<Sha>,
-    /// What the pull request is to fix.
+    /// The vulnerability to fix.
     pub vulnerability_id: Option<String>,
-    /// It is no step of a run.
+    /// Always null: the request belongs to no run.
     pub run_id: Option<RunId>,
-    /// The same in every repetition.
+    /// The idempotency key.
     pub effect_id: EffectId,
     pub issue_number: u64,
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_strategy_has_its_target() {
+    fn every_strategy_has_a_target() {
         let line = |strategy: Strategy| {
             let target = Target::of(strategy);
             let event = target.detail_type().map_or_else(String::new, |event| format!(" [{event}]"));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_what_json_shows() {
+    fn names_are_equal_in_json_and_display() {
         for target in Target::ALL {
             assert_eq!(serde_json::to_string(&target).unwrap(), format!("\"{target}\""));
         }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_detail_type_but_the_reconcilers_belongs_to_one_target() {
+    fn each_detail_type_except_reconcile_has_one_target() {
         for detail_type in DetailType::ALL {
             let owners = Target::ALL.into_iter().filter(|t| t.detail_type() == Some(detail_type)).count();
             assert_eq!(owners, usize::from(detail_type != DetailType::ReconcileRequested), "{detail_type}");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detail_shows_all_six_keys_and_comes_back() {
+    fn detail_has_all_six_keys_and_round_trips() {
         let sha = "b".repeat(40);
         let detail = BusDetail {
             repo: "acme/my-app".parse().unwrap(),

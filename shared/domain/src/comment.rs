@@ -1,7 +1,6 @@
-//! Every sentence a person reads: in logs, mails, comments, the dashboard and the API. Pure functions of what is known;
-//! texts that the requirements quote are kept literally. Nothing here decides anything. What sweeps say is in `sweep`,
-//! what the dashboard and the API say in `desk`, what the check run on a head says in `check_run`, what issues say in
-//! `coordination`, what the numbers suggest in `insight`.
+//! Every sentence a person reads: in logs, mails, comments, the dashboard and the API. Pure functions that decide
+//! nothing; texts that the requirements quote are kept literally. One submodule per place: sweeps and their mails, the
+//! dashboard and API texts about one pull request, the check run, issues (`coordination`), and advice from statistics.
 
 pub mod check_run;
 pub mod coordination;
@@ -22,12 +21,12 @@ use crate::pull_request::Record;
 use crate::signals::Check;
 use crate::state::{State, Strategy};
 
-/// What the comment on a pull request says when Suture closes it for a fresh one (R-BRIDGE-10).
+/// The comment on a pull request that Suture closes to have it replaced (R-BRIDGE-10).
 pub const CLOSING: &str = "Closing due to merge conflicts. A new PR will be created automatically.";
-/// What the log says when the guard of close-and-reopen finds another pull request (R-REMEDY-8).
+/// Logged when the duplicate guard of close-and-reopen finds another open pull request (R-REMEDY-8).
 pub const DUPLICATE: &str = "duplicate PR exists";
 
-/// A time as people read it: to the minute, in UTC.
+/// A time to the minute, in UTC: `2026-03-02 09:00 UTC`.
 pub fn time(at: Timestamp) -> String {
     let text = format!("{at:.0}");
     match text.get(..16) {
@@ -50,12 +49,12 @@ pub fn duration(span: SignedDuration) -> String {
     }
 }
 
-/// How long a pull request has been where it is.
+/// How long a pull request has been in its state.
 pub fn waited(state: State, span: SignedDuration) -> String {
     format!("in {state} for {}", duration(span))
 }
 
-/// One red check, with the rule that excuses it or what it said.
+/// One failed check, with its failure text and the transient rule that matched, if one did.
 pub fn failed_check(check: &Check) -> String {
     match &check.failure {
         None => format!("`{}` failed and gave no reason", check.name),
@@ -67,37 +66,37 @@ pub fn failed_check(check: &Check) -> String {
 }
 
 pub fn policy_text(record: &Record) -> String {
-    let said = record.signals.policy.as_ref().map_or("", |report| report.text.as_str());
-    let which = record.substatus.map_or("no reason given", |substatus| substatus.name());
-    if said.is_empty() {
-        format!("Policy Bot rejected it ({which})")
+    let description = record.signals.policy.as_ref().map_or("", |report| report.text.as_str());
+    let substatus = record.substatus.map_or("no reason given", |substatus| substatus.name());
+    if description.is_empty() {
+        format!("Policy Bot rejected it ({substatus})")
     } else {
-        format!("Policy Bot rejected it ({which}): {said}")
+        format!("Policy Bot rejected it ({substatus}): {description}")
     }
 }
 
-/// A change the table does not allow (R-STATE-5).
+/// Logged for a transition that the state table does not allow (R-STATE-5).
 pub fn invalid_transition(pr: &PrId, current: State, new: State, event: EventKind) -> String {
     format!("Invalid transition for PR #{}: {current} → {new} via {event}", pr.number)
 }
 
-/// The record differed from GitHub (R-SWEEP-5).
+/// Logged when the stored state differs from GitHub (R-SWEEP-5).
 pub fn drift(pr: &PrId, old: State, new: State) -> String {
     format!("State drift detected for PR #{}: table={old}, actual={new}", pr.number)
 }
 
-/// What Suture does, as in "Suture will …".
+/// What Suture does for a classification, to follow "Suture will …".
 pub fn action(classification: Classification) -> &'static str {
     match classification {
-        Classification::CloseAndReopen => "close it and ask CodeGenie for a fresh pull request",
+        Classification::CloseAndReopen => "close it and ask CodeGenie for a new pull request",
         Classification::UpdateBranch => "merge the base branch into it",
         Classification::RetryChecks => "run the checks again",
-        Classification::RetriggerPolicyBot => "wake Policy Bot",
-        Classification::RetriggerSodCheck => "ask the SOD validator again",
-        Classification::RetriggerApproverBot => "wake Approver Bot",
-        Classification::RetriggerMerge => "wake Automerge Bot",
-        Classification::NeedsIntervention => "call a person",
-        Classification::NoAction => "leave it alone for now",
+        Classification::RetriggerPolicyBot => "retrigger Policy Bot",
+        Classification::RetriggerSodCheck => "request the separation-of-duties check again",
+        Classification::RetriggerApproverBot => "retrigger Approver Bot",
+        Classification::RetriggerMerge => "retrigger Automerge Bot",
+        Classification::NeedsIntervention => "escalate to a person",
+        Classification::NoAction => "do nothing for now",
     }
 }
 
@@ -109,7 +108,7 @@ pub fn diagnosis(diagnosis: &Diagnosis) -> String {
     }
 }
 
-/// Why a pull request was given up, for its record: the reason first, then the evidence.
+/// Why a pull request was escalated, for its record: the reason that overrode the remedy, or else the evidence.
 pub fn blocked_reason(diagnosis: &Diagnosis) -> String {
     match &diagnosis.overridden {
         Some((_, why)) => why.clone(),
@@ -117,66 +116,70 @@ pub fn blocked_reason(diagnosis: &Diagnosis) -> String {
     }
 }
 
-/// Why automation stopped on a pull request: it was given up, a person holds it, or another one is in the way.
+/// Why automation stopped on a pull request: it was escalated, it is held, or it has to wait.
 pub fn blocked(record: &Record) -> Option<String> {
-    let said = || record.blocked.as_ref().map(|blocked| blocked.reason.clone());
+    let recorded = || record.blocked.as_ref().map(|blocked| blocked.reason.clone());
     if record.state == State::NeedsIntervention {
-        return said().or_else(|| Some("nobody wrote down why".to_owned()));
+        return recorded().or_else(|| Some(NO_REASON.to_owned()));
     }
     if let Some(label) = record.hold_label() {
-        return Some(format!("the label `{label}` holds it"));
+        return Some(format!("held by the label `{label}`"));
     }
     if record.hold {
-        return record.hold_reason.clone().or_else(said).or_else(|| Some("a person holds it".to_owned()));
+        return record.hold_reason.clone().or_else(recorded).or_else(|| Some("held by a person".to_owned()));
     }
-    said()
+    recorded()
 }
 
-/// Why `/cancel` closes a pull request, as a comment on it.
+/// The comment on a pull request that `/cancel` closes.
 pub fn abandoned(by: &str) -> String {
-    format!("Closed by Suture: {by} gave this fix up with `/cancel`. Suture will not ask for another one.")
+    format!(
+        "Closed by Suture: {by} requested `/cancel`. Suture will not request another pull request for this vulnerability."
+    )
 }
 
-/// Where a pull request stands, in a few lines: the answer to `/status`.
+/// The reply to `/status`: state, blockers, running remedy, budgets used, next look.
 pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
     let since = duration(now.duration_since(record.progressed_at));
-    let mut lines = vec![format!("**{}** for {since}, on {}.", record.state, record.head_sha.short())];
+    let mut lines = vec![format!("**{}** for {since}, at commit {}.", record.state, record.head_sha.short())];
     if let Some(reason) = blocked(record) {
         lines.push(format!("Waiting for a person: {}.", reason.trim_end_matches('.')));
     }
-    if record.hold || record.hold_label().is_some() {
-        lines.push("Held: Suture watches, but does nothing. `/resume` lets it go on.".to_owned());
+    if let Some(label) = record.hold_label() {
+        lines.push(format!("Held: Suture takes no action until a person removes the label `{label}`."));
+    } else if record.hold {
+        lines.push("Held: Suture takes no action until `/resume`.".to_owned());
     }
     if let Some(run) = &record.active_run {
-        let stage = if run.accepted { "asked for; its result is awaited" } else { "about to be asked for" };
-        lines.push(format!("Under way: {}, {stage}.", run.strategy));
+        let progress = if run.accepted { "requested, waiting for its result" } else { "not requested yet" };
+        lines.push(format!("Remedy in progress: {} ({progress}).", run.strategy));
     }
-    let tried: Vec<String> = Strategy::ALL
+    let used: Vec<String> = Strategy::ALL
         .into_iter()
         .filter(|strategy| record.retry_counts.of(*strategy) > 0)
         .map(|strategy| format!("{strategy} {} of {}", record.retry_counts.of(strategy), policy.budget(strategy)))
         .collect();
-    if !tried.is_empty() {
-        lines.push(format!("Tried so far: {}.", tried.join(", ")));
+    if !used.is_empty() {
+        lines.push(format!("Budgets used: {}.", used.join(", ")));
     }
     match record.due_at {
-        Some(due_at) if due_at > now => lines.push(format!("Suture looks again at {}.", time(due_at))),
-        Some(_) => lines.push("Suture looks again with its next sweep.".to_owned()),
+        Some(due_at) if due_at > now => lines.push(format!("Suture will look at it again at {}.", time(due_at))),
+        Some(_) => lines.push("Suture will look at it again in the next sweep.".to_owned()),
         None => {}
     }
     lines.join("\n\n")
 }
 
-/// What is wrong and what comes next: the answer to `/explain`.
+/// The reply to `/explain`: diagnosis, evidence and next step.
 pub fn explanation(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
     desk::explanation(record, found, &desk::commands(record, policy, Role::Admin), policy, now)
 }
 
-/// What was tried and what happened, as the sweep found it; oldest first.
+/// Remedies and events for the escalation mail, one line each, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Story {
     pub remedies: Vec<String>,
-    /// The last events, one line each.
+    /// The most recent events.
     pub history: Vec<String>,
 }
 
@@ -184,23 +187,23 @@ pub fn held(by: &str, why: &str) -> String {
     if why.is_empty() { format!("held by {by}") } else { cut(&format!("held by {by}: {why}"), Payload::MAX_TEXT) }
 }
 
-/// What `/resume` answers when a label holds the pull request all the same.
+/// The reply to `/resume` when a label still holds the pull request.
 pub fn still_held(label: &str) -> String {
-    format!("the label `{label}` still holds it: only people remove that")
+    format!("it is still held by the label `{label}`: remove that label, Suture never does")
 }
 
-/// The mail for a vulnerability whose pull request was closed, and no fresh one came (R-REMEDY-9).
+/// The mail for a vulnerability whose pull request was closed and never replaced (R-REMEDY-9).
 pub fn missing_replacement(record: &Record, why: &str) -> Notice {
     let (pr, id) = (&record.id, record.vulnerability_id.as_deref().unwrap_or("unknown"));
     let body = format!(
-        "{id} in {} has no pull request any more.\n\
+        "{id} in {} no longer has a pull request.\n\
          https://github.com/{}/pull/{}\n\n\
          What is wrong\n\
-         \x20 Suture closed #{} because of conflicts and asked CodeGenie for a fresh pull request, twice. None came.\n\
+         \x20 Suture closed #{} because of merge conflicts and asked CodeGenie twice for a new pull request. None was opened.\n\
          \x20 {}.\n\n\
          What you can do\n\
-         \x20 - See whether CodeGenie is at work, and ask it for a pull request for {id}.\n\
-         \x20 - Or reopen #{} and resolve its conflicts: Suture takes over again by itself.\n",
+         \x20 - Check that CodeGenie is running, and ask it for a pull request for {id}.\n\
+         \x20 - Or reopen #{} and resolve its conflicts: Suture then resumes automatically.\n",
         pr.repo,
         pr.repo,
         pr.number,
@@ -211,18 +214,21 @@ pub fn missing_replacement(record: &Record, why: &str) -> Notice {
     Notice { subject: subject(&format!("Suture: no pull request for {id} ({})", pr.repo)), body }
 }
 
-/// A message to people.
+/// A mail to the on-call people, sent through SNS.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Notice {
-    /// Less than 100 ASCII characters: SNS takes no more.
+    /// Less than 100 ASCII characters: the limit of SNS.
     pub subject: String,
     pub body: String,
 }
 
-/// Longest body, in characters; a mail nobody can read helps nobody.
+/// Shown where an escalated pull request has no recorded reason.
+const NO_REASON: &str = "no reason was recorded";
+
+/// Longest mail body, in characters.
 const MAX_BODY: usize = 20_000;
 
-/// The mail of an escalation (R-REMEDY-11): what is wrong and why, what was tried, what a person can do.
+/// The mail of an escalation (R-REMEDY-11): cause, attempts, what a person can do, history.
 pub fn escalation(
     record: &Record,
     found: &Diagnosis,
@@ -233,23 +239,23 @@ pub fn escalation(
 ) -> Notice {
     let pr = &record.id;
     let mut body = String::new();
-    // What Suture saw, and then why it gave up, if that is more than what it saw.
+    // The evidence first, then the reason for the escalation if it says more than the evidence.
     let own_reason = (reason != blocked_reason(found) || found.overridden.is_some()).then_some(reason);
-    let seen = found.evidence.iter().map(String::as_str);
-    let wrong: String = seen.chain(own_reason).map(|line| format!("  {}.\n", line.trim_end_matches('.'))).collect();
+    let evidence = found.evidence.iter().map(String::as_str);
+    let cause: String = evidence.chain(own_reason).map(|line| format!("  {}.\n", line.trim_end_matches('.'))).collect();
     // Writing to a string cannot fail.
     let _ = write!(
         body,
         "{pr} needs a person.\n\
          https://github.com/{}/pull/{}\n\n\
-         What is wrong\n{}  Stuck in {} since {} ({}).\n  Found by rule {}, {}.\n\n\
+         What is wrong\n{}  Stuck in {} since {} ({}).\n  Diagnosed by rule {}, {}.\n\n\
          Repository      {}\n\
          Vulnerability   {}\n\
          Branch          {} -> {}\n\
          Head            {}\n\n",
         pr.repo,
         pr.number,
-        wrong,
+        cause,
         found.state,
         time(record.progressed_at),
         duration(now.duration_since(record.progressed_at)),
@@ -265,17 +271,17 @@ pub fn escalation(
     push_lines(&mut body, &story.remedies, "nothing: no remedy applies");
     if record.lifetime_remedies > 0 {
         let (used, all) = (record.lifetime_remedies, policy.budgets.lifetime);
-        let _ = writeln!(body, "  ({used} of {all} remedies used in this pull request's life)");
+        let _ = writeln!(body, "  ({used} of {all} remedies used for this pull request in total)");
     }
     body.push_str(
         "\nWhat you can do\n\
-         \x20 - Fix the cause and push to the branch: Suture takes over again by itself.\n\
-         \x20 - Comment /resume on the pull request: Suture tries again, with fresh budgets.\n\
-         \x20 - Merge or close the pull request: Suture notices. CodeGenie may open another one.\n\
-         \x20 - Comment /cancel: it is closed, and Suture never asks for another one.\n\
-         Until then Suture only watches.\n",
+         \x20 - Fix the cause and push to the branch: Suture then resumes automatically.\n\
+         \x20 - Comment /resume on the pull request: Suture tries again with its budgets reset.\n\
+         \x20 - Merge or close the pull request yourself. After a close, CodeGenie may open another one.\n\
+         \x20 - Comment /cancel: Suture closes it and never requests another one.\n\
+         Until then Suture takes no action.\n",
     );
-    // The history comes last: it is the longest part, and the one a cut does least harm to.
+    // The history comes last: truncation cuts the end, and the history is what the reader needs least.
     body.push_str("\nWhat happened\n");
     push_lines(&mut body, &story.history, "no events are recorded");
     let headline = format!("Suture: #{} needs a person: {} ({})", pr.number, found.rule.title, pr.repo);
@@ -291,7 +297,7 @@ fn push_lines(body: &mut String, lines: &[String], none: &str) {
     }
 }
 
-/// ASCII, one line, under 100 characters.
+/// Makes a mail subject: ASCII, one line, under 100 characters.
 fn subject(text: &str) -> String {
     let ascii: String =
         text.replace('—', "-").chars().map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' }).collect();
@@ -323,8 +329,8 @@ mod tests {
         }
     }
 
-    /// A pull request whose rebuilds are all spent, half an hour after the last failure.
-    fn given_up() -> (Tale, Diagnosis) {
+    /// A pull request whose rebuild budget is exhausted, half an hour after the last failure.
+    fn exhausted() -> (Tale, Diagnosis) {
         let mut tale = Tale::at(State::ChecksFailed);
         tale.record_mut().progressed_at = start() + minutes(95);
         tale.now = start() + minutes(125);
@@ -339,23 +345,23 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_told_to_the_minute_in_utc() {
-        for (at, told) in [
+    fn time_is_shown_to_the_minute_in_utc() {
+        for (at, expected) in [
             ("2026-03-02T09:00:00Z", "2026-03-02 09:00 UTC"),
             ("2026-03-02T09:00:59.999999999Z", "2026-03-02 09:00 UTC"),
             ("2026-03-02T00:30:00+01:00", "2026-03-01 23:30 UTC"),
             ("1969-12-31T23:59:59Z", "1969-12-31 23:59 UTC"),
         ] {
-            assert_eq!(time(at.parse().unwrap()), told);
+            assert_eq!(time(at.parse().unwrap()), expected);
         }
     }
 
     #[test]
-    fn a_duration_is_told_in_its_two_largest_units() {
+    fn duration_shows_its_two_largest_units() {
         const MIN: i64 = 60;
         const HOUR: i64 = 60 * MIN;
         const DAY: i64 = 24 * HOUR;
-        for (secs, told) in [
+        for (secs, expected) in [
             (-DAY, "0 s"),
             (-1, "0 s"),
             (0, "0 s"),
@@ -377,29 +383,32 @@ mod tests {
             (3 * DAY + 4 * HOUR, "3 d 4 h"),
             (400 * DAY, "400 d"),
         ] {
-            assert_eq!(duration(SignedDuration::from_secs(secs)), told, "{secs} s");
+            assert_eq!(duration(SignedDuration::from_secs(secs)), expected, "{secs} s");
         }
         assert_eq!(duration(SignedDuration::from_millis(59_999)), "59 s");
         assert_eq!(duration(SignedDuration::MIN), "0 s");
     }
 
     #[test]
-    fn waiting_names_the_state() {
+    fn time_in_state_names_the_state() {
         assert_eq!(waited(State::PolicyEvaluating, minutes(125)), "in POLICY_EVALUATING for 2 h 5 min");
     }
 
     #[test]
-    fn a_red_check_is_told_with_the_rule_that_excuses_it() {
+    fn failed_check_names_its_transient_rule() {
         let check = run_of("unit tests", Verdict::Failed, start());
         assert_eq!(failed_check(&check), "`unit tests` failed and gave no reason");
-        let excused = Check { failure: failed_because(Some("timeout"), "timed out after 60 min"), ..check.clone() };
-        assert_eq!(failed_check(&excused), "`unit tests` failed, transient by rule `timeout`: timed out after 60 min");
+        let transient = Check { failure: failed_because(Some("timeout"), "timed out after 60 min"), ..check.clone() };
+        assert_eq!(
+            failed_check(&transient),
+            "`unit tests` failed, transient by rule `timeout`: timed out after 60 min"
+        );
         let real = Check { failure: failed_because(None, "3 tests failed"), ..check };
         assert_eq!(failed_check(&real), "`unit tests` failed: 3 tests failed");
     }
 
     #[test]
-    fn a_rejection_is_told_with_its_class_and_policy_bots_words() {
+    fn policy_rejection_shows_substatus_and_description() {
         let mut tale = Tale::at(State::PolicyFailed);
         assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (SOD_FAILURE)");
         tale.record_mut().signals.policy.as_mut().unwrap().text = "author approved it himself".to_owned();
@@ -427,23 +436,23 @@ mod tests {
 
     #[test]
     fn every_classification_says_what_suture_will_do() {
-        for (classification, said) in [
-            (Classification::CloseAndReopen, "close it and ask CodeGenie for a fresh pull request"),
+        for (classification, expected) in [
+            (Classification::CloseAndReopen, "close it and ask CodeGenie for a new pull request"),
             (Classification::UpdateBranch, "merge the base branch into it"),
             (Classification::RetryChecks, "run the checks again"),
-            (Classification::RetriggerPolicyBot, "wake Policy Bot"),
-            (Classification::RetriggerSodCheck, "ask the SOD validator again"),
-            (Classification::RetriggerApproverBot, "wake Approver Bot"),
-            (Classification::RetriggerMerge, "wake Automerge Bot"),
-            (Classification::NeedsIntervention, "call a person"),
-            (Classification::NoAction, "leave it alone for now"),
+            (Classification::RetriggerPolicyBot, "retrigger Policy Bot"),
+            (Classification::RetriggerSodCheck, "request the separation-of-duties check again"),
+            (Classification::RetriggerApproverBot, "retrigger Approver Bot"),
+            (Classification::RetriggerMerge, "retrigger Automerge Bot"),
+            (Classification::NeedsIntervention, "escalate to a person"),
+            (Classification::NoAction, "do nothing for now"),
         ] {
-            assert_eq!(action(classification), said);
+            assert_eq!(action(classification), expected);
         }
     }
 
     #[test]
-    fn a_diagnosis_is_the_rule_its_evidence_and_what_overrode_it() {
+    fn diagnosis_text_has_rule_evidence_and_override() {
         assert_eq!(diagnosis(&found(&["one"], None)), "Rule 3 (CHECKS FAILED — TRANSIENT): one.");
         assert_eq!(diagnosis(&found(&["one", "two"], None)), "Rule 3 (CHECKS FAILED — TRANSIENT): one; two.");
         assert_eq!(
@@ -453,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_block_is_the_budget_or_else_the_evidence() {
+    fn blocked_reason_is_the_override_or_else_the_evidence() {
         let spent = "Retry budget exhausted for rebuild (3/3)";
         assert_eq!(blocked_reason(&found(&["one", "two"], Some(spent))), spent);
         assert_eq!(blocked_reason(&found(&["one", "two"], None)), "one; two");
@@ -463,8 +472,8 @@ mod tests {
     }
 
     #[test]
-    fn the_mail_says_what_is_wrong_what_was_tried_and_what_to_do() {
-        let (tale, diagnosis) = given_up();
+    fn escalation_mail_has_cause_attempts_and_actions() {
+        let (tale, diagnosis) = exhausted();
         let story = Story {
             remedies: vec![
                 "2026-03-02 09:32 UTC rebuild: the checks failed again".to_owned(),
@@ -486,7 +495,7 @@ mod tests {
           `build` failed, transient by rule `timeout`: timeout.
           Retry budget exhausted for rebuild (3/3).
           Stuck in CHECKS_FAILED since 2026-03-02 10:35 UTC (30 min).
-          Found by rule 3, CHECKS FAILED — TRANSIENT.
+          Diagnosed by rule 3, CHECKS FAILED — TRANSIENT.
 
         Repository      acme/my-app
         Vulnerability   CVE-2026-1234
@@ -497,14 +506,14 @@ mod tests {
           - 2026-03-02 09:32 UTC rebuild: the checks failed again
           - 2026-03-02 10:03 UTC rebuild: the checks failed again
           - 2026-03-02 10:34 UTC rebuild: the checks failed again
-          (3 of 12 remedies used in this pull request's life)
+          (3 of 12 remedies used for this pull request in total)
 
         What you can do
-          - Fix the cause and push to the branch: Suture takes over again by itself.
-          - Comment /resume on the pull request: Suture tries again, with fresh budgets.
-          - Merge or close the pull request: Suture notices. CodeGenie may open another one.
-          - Comment /cancel: it is closed, and Suture never asks for another one.
-        Until then Suture only watches.
+          - Fix the cause and push to the branch: Suture then resumes automatically.
+          - Comment /resume on the pull request: Suture tries again with its budgets reset.
+          - Merge or close the pull request yourself. After a close, CodeGenie may open another one.
+          - Comment /cancel: Suture closes it and never requests another one.
+        Until then Suture takes no action.
 
         What happened
           - 2026-03-02 10:34 UTC CHECKS_STARTED by github-webhook
@@ -513,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mail_says_so_when_nothing_was_tried_or_is_known() {
+    fn escalation_mail_without_attempts_or_events_says_so() {
         let mut tale = Tale::at(State::PolicyFailed);
         tale.record_mut().substatus = Some(Substatus::OtherPolicyFailure);
         tale.record_mut().vulnerability_id = None;
@@ -527,7 +536,7 @@ mod tests {
         What is wrong
           Policy Bot rejected it (OTHER_POLICY_FAILURE).
           Stuck in POLICY_FAILED since 2026-03-02 09:04 UTC (1 d 1 h).
-          Found by rule 7, POLICY FAILED — OTHER.
+          Diagnosed by rule 7, POLICY FAILED — OTHER.
 
         Repository      acme/my-app
         Vulnerability   unknown
@@ -538,11 +547,11 @@ mod tests {
           - nothing: no remedy applies
 
         What you can do
-          - Fix the cause and push to the branch: Suture takes over again by itself.
-          - Comment /resume on the pull request: Suture tries again, with fresh budgets.
-          - Merge or close the pull request: Suture notices. CodeGenie may open another one.
-          - Comment /cancel: it is closed, and Suture never asks for another one.
-        Until then Suture only watches.
+          - Fix the cause and push to the branch: Suture then resumes automatically.
+          - Comment /resume on the pull request: Suture tries again with its budgets reset.
+          - Merge or close the pull request yourself. After a close, CodeGenie may open another one.
+          - Comment /cancel: Suture closes it and never requests another one.
+        Until then Suture takes no action.
 
         What happened
           - no events are recorded
@@ -550,8 +559,8 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_one_line_of_less_than_100_ascii_characters() {
-        let (mut tale, mut diagnosis) = given_up();
+    fn subject_is_one_line_of_less_than_100_ascii_characters() {
+        let (mut tale, mut diagnosis) = exhausted();
         let long = format!("{}/{}#4294967296", "o".repeat(100), "r".repeat(100));
         tale.record_mut().id = long.parse().unwrap();
         let subject = mail(&tale, &diagnosis, &Story::default()).subject;
@@ -567,20 +576,20 @@ mod tests {
     }
 
     #[test]
-    fn a_body_nobody_can_read_is_cut() {
-        let (tale, diagnosis) = given_up();
+    fn mail_body_is_truncated_at_the_limit() {
+        let (tale, diagnosis) = exhausted();
         let line = "ä".repeat(300);
         let many = Story { remedies: vec![line.clone(); 12], history: vec![line; 100] };
         let body = mail(&tale, &diagnosis, &many).body;
         assert_eq!(body.chars().count(), 20_000);
         assert!(body.ends_with('…'));
-        assert!(body.contains("Until then Suture only watches.\n"), "what to do is never what is cut");
+        assert!(body.contains("Until then Suture takes no action.\n"), "the actions are never truncated");
         let few = Story { remedies: vec![], history: vec!["x".to_owned(); 100] };
         assert!(mail(&tale, &diagnosis, &few).body.ends_with("  - x\n"));
     }
 
     #[test]
-    fn a_notice_is_stored_and_read_back() {
+    fn notice_round_trips_through_json() {
         let notice = Notice { subject: "s".to_owned(), body: "b\n".to_owned() };
         let json = serde_json::to_string(&notice).unwrap();
         assert_eq!(json, r#"{"subject":"s","body":"b\n"}"#);

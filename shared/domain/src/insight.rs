@@ -1,12 +1,13 @@
-//! What the log tells about the pipeline and about Suture itself: how long states last and which thresholds that suggests, how
-//! many changes no webhook told of, which remedies and which transient rules help. Pure sums over traces of events; reading them
-//! is the desk's, wording them `comment::insight`'s.
+//! Statistics over the event log: how long states last and which thresholds that suggests, how many webhooks were missed,
+//! which remedies and transient rules help. Pure aggregation; the admin function reads the events, the text module words
+//! the advice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use crate::backoff::seed_of;
+use crate::decide::RunEnd;
 use crate::event::{Actor, Event, EventKind};
 use crate::id::{PrId, RepoName, RunId};
 use crate::policy::{Policies, Policy};
@@ -14,16 +15,16 @@ use crate::pull_request::Record;
 use crate::state::{State, Strategy};
 use crate::transition;
 
-/// A threshold is suggested only from so many stays that ended by themselves.
+/// The least number of stays without intervention from which a threshold is suggested.
 pub const ENOUGH: usize = 20;
-/// What is suggested is the longest ordinary stay and a quarter more.
+/// The suggested threshold is the p99 plus 25 %.
 const MARGIN_PERCENT: u64 = 125;
-/// A rule is flagged from so many identical failures on …
+/// A rule is flagged from this many identical failures …
 const FLAGGED_FROM: u64 = 2;
-/// … if they are at least this share of the retries that are over, in percent.
+/// … if they are at least this share of the finished retries, in percent.
 const FLAGGED_PERCENT: u64 = 50;
 
-/// What insights need of one event.
+/// The parts of an event that the statistics need.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     pub pr: PrId,
@@ -31,17 +32,18 @@ pub struct Trace {
     pub kind: EventKind,
     /// The state left, if the state changed.
     pub from: Option<State>,
-    /// The state reached, if the state changed; an opened pull request is in CREATED.
+    /// The new state, if the state changed; CREATED for an opened pull request.
     pub to: Option<State>,
+    /// Whether a sweep found the event.
     swept: bool,
-    /// The run that was claimed or is over.
+    /// The run that was claimed or has ended.
     run: Option<RunId>,
     end: Option<End>,
-    /// The transient rules that excused what had failed.
+    /// The transient rules that matched the failures.
     rules: Vec<String>,
-    /// What had failed, as a digest.
+    /// A digest of the failures.
     failure: Option<String>,
-    /// What no webhook had told when this happened.
+    /// The events whose webhooks were missing at that time.
     missed: Vec<EventKind>,
 }
 
@@ -49,16 +51,16 @@ pub struct Trace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Helped,
-    /// It was done, and answered by the failure it was to cure.
+    /// It was done, but the same failure came back.
     FailedAgain,
-    /// It could not be done, or its proof never came.
+    /// It could not be done, or the expected event never came.
     Failed,
-    /// It was never done, or something else came in between.
+    /// It was never done, or was overtaken by another event.
     Dropped,
 }
 
 impl Trace {
-    /// What of this event is worth keeping, if anything is.
+    /// The sample of an event; `None` if the statistics do not need it.
     pub fn of(event: &Event) -> Option<Self> {
         let opened = (event.kind == EventKind::PrOpened).then_some(State::Created);
         let to = event.to.or(opened);
@@ -83,8 +85,8 @@ impl Trace {
         })
     }
 
-    /// Whether the pipeline made this change. What Suture or a person brought about, or a sweep found out late, says nothing
-    /// about how long the pipeline takes.
+    /// Whether the pipeline itself made this change. Changes by Suture or a person, and changes that a sweep found late,
+    /// do not show how long the pipeline takes.
     fn by_itself(&self) -> bool {
         !matches!(
             self.kind,
@@ -102,16 +104,17 @@ impl Trace {
 }
 
 fn end_of(event: &Event) -> End {
-    match event.payload.name.as_deref() {
-        Some("completed") if event.is_healed() => End::Helped,
-        Some("completed") => End::FailedAgain,
-        Some("failed") => End::Failed,
-        Some(_) | None => End::Dropped,
+    let name = event.payload.name.as_deref();
+    match RunEnd::ALL.into_iter().find(|end| name == Some(end.name())) {
+        Some(RunEnd::Completed) if event.is_healed() => End::Helped,
+        Some(RunEnd::Completed) => End::FailedAgain,
+        Some(RunEnd::Failed) => End::Failed,
+        Some(RunEnd::Cancelled) | None => End::Dropped,
     }
 }
 
-/// What no webhook had told when this happened: what a drift correction found out (the hops between the two states, a push, or
-/// the end), or what Automerge Bot's merge has overtaken, since it merges nothing that is not approved.
+/// The events whose webhooks were missing: those behind a drift correction (the transitions between the two states, a
+/// push, a close or a merge), or the approval before a merge by Automerge Bot, which merges nothing unapproved.
 fn missed(event: &Event) -> Vec<EventKind> {
     let hops = |to: Option<State>| {
         let walk = event.from.zip(to).and_then(|(from, to)| transition::walk(from, to)).unwrap_or_default();
@@ -123,13 +126,13 @@ fn missed(event: &Event) -> Vec<EventKind> {
     if event.kind != EventKind::StateDriftCorrected {
         return Vec::new();
     }
-    let ends = [EventKind::BranchUpdated, EventKind::PrClosed, EventKind::PrMerged, EventKind::MergeSucceeded];
-    let named = ends.into_iter().find(|kind| event.payload.name.as_deref() == Some(kind.name()));
+    let named_kinds = [EventKind::BranchUpdated, EventKind::PrClosed, EventKind::PrMerged, EventKind::MergeSucceeded];
+    let named = named_kinds.into_iter().find(|kind| event.payload.name.as_deref() == Some(kind.name()));
     named.map_or_else(|| hops(event.to), |kind| vec![kind])
 }
 
-/// What a remedy is claimed, or given up, about: the rules that excuse the red checks, and a digest of what they say. Numbers
-/// differ from one build to the next, so they do not count.
+/// The failure behind a claimed remedy or an escalation: the transient rules that match the failed checks, and a digest of
+/// their texts. Digits are ignored, because they differ from build to build.
 pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<String>) {
     if record.state != State::ChecksFailed {
         return (Vec::new(), None);
@@ -138,9 +141,9 @@ pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<Stri
     for check in record.signals.failed_checks(record.required(policy)) {
         let failure = check.failure.as_ref();
         rules.extend(failure.and_then(|failure| failure.transient_rule.clone()));
-        let said = failure.map(|failure| failure.text.as_str()).unwrap_or_default();
+        let message = failure.map(|failure| failure.text.as_str()).unwrap_or_default();
         text.push_str(&check.name);
-        text.extend(said.chars().filter(|c| !c.is_ascii_digit()));
+        text.extend(message.chars().filter(|c| !c.is_ascii_digit()));
         text.push('\n');
     }
     (rules.into_iter().collect(), Some(format!("{:016x}", seed_of(&text, 0))))
@@ -149,42 +152,41 @@ pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<Stri
 /// How long a state lasts, in one repository or in all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stay {
-    /// Where; nowhere in particular means everywhere.
+    /// The repository; `None` for all of them.
     pub repo: Option<RepoName>,
     pub state: State,
     pub count: usize,
-    /// How often of these without Suture or a person.
+    /// How many of these ended without Suture or a person.
     pub by_itself: usize,
-    /// In the middle, in seconds.
+    /// The median.
     pub p50_secs: u64,
-    /// For all but one in twenty.
     pub p95_secs: u64,
-    /// For all but one in a hundred.
     pub p99_secs: u64,
     pub configured_minutes: u64,
-    /// The threshold that the stays that ended by themselves suggest, if there were enough.
+    /// The threshold suggested by the stays without intervention, if there were enough.
     pub suggested_minutes: Option<u64>,
 }
 
-/// How changes of one kind became known.
+/// How events of one kind became known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
     pub kind: EventKind,
+    /// By a webhook.
     pub told: u64,
-    /// By a sweep, or never, because no webhook had told.
+    /// By a sweep, or never, because the webhook was missing.
     pub missed: u64,
 }
 
-/// What became of remedies.
+/// The outcomes of remedies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     pub claimed: u64,
     pub helped: u64,
-    /// That were answered by the failure they were to cure.
+    /// The same failure came back.
     pub failed_again: u64,
-    /// That could not be done, or were never proven.
+    /// The remedy could not be done, or the expected event never came.
     pub failed: u64,
-    /// That were never done, or overtaken.
+    /// The remedy was never done, or was overtaken.
     pub dropped: u64,
 }
 
@@ -200,53 +202,53 @@ impl Tally {
         }
     }
 
-    /// Those that were done, and are over.
+    /// How many were done and have ended.
     pub fn over(&self) -> u64 {
         self.helped + self.failed_again + self.failed
     }
 
-    /// How many of these helped, in percent; unknown if none is over.
+    /// How many of the finished ones helped, in percent; `None` if none has finished.
     pub fn success_percent(&self) -> Option<f64> {
         percent(self.helped, self.over())
     }
 }
 
-/// What the retries of one transient rule brought.
+/// The outcomes of the retries of one transient rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleRecord {
     pub rule: String,
     pub tally: Tally,
-    /// How many failed again with the same words, numbers aside.
+    /// How many failed again with the same text, digits ignored.
     pub identical: u64,
 }
 
 impl RuleRecord {
-    /// Whether its retries fail identically: then what it excuses is no accident.
+    /// Whether its retries mostly fail identically, so that the failures it matches are not transient.
     pub fn is_flagged(&self) -> bool {
         self.identical >= FLAGGED_FROM && self.identical * 100 >= self.tally.over() * FLAGGED_PERCENT
     }
 }
 
-/// Everything that the log tells.
+/// All statistics.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Insights {
-    /// How long states last: everywhere first, then by repository; only what was seen.
+    /// How long states last: all repositories first, then each; only states with samples.
     pub stays: Vec<Stay>,
-    /// How changes became known, by kind.
+    /// How events became known, by kind.
     pub heard: Vec<Heard>,
-    /// What became of remedies, by strategy.
+    /// Outcomes of remedies, by strategy.
     pub remedies: Vec<(Strategy, Tally)>,
-    /// What the retries of each transient rule brought.
+    /// Outcomes of retries, by transient rule.
     pub rules: Vec<RuleRecord>,
 }
 
-/// `part` of `all` in percent, to one decimal; unknown if there are none.
+/// `part` of `all` in percent, to one decimal; `None` if `all` is 0.
 pub fn percent(part: u64, all: u64) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "counts of events, far below what a float holds exactly")]
     (all > 0).then(|| (part as f64 * 1000.0 / all as f64).round() / 10.0)
 }
 
-/// Sums up traces, given in the order of the log.
+/// Aggregates samples, given in log order.
 pub fn sum_up<'a>(traces: impl IntoIterator<Item = &'a Trace>, policies: &Policies) -> Insights {
     let mut by_pr: BTreeMap<&PrId, Vec<&Trace>> = BTreeMap::new();
     for trace in traces {
@@ -259,10 +261,10 @@ pub fn sum_up<'a>(traces: impl IntoIterator<Item = &'a Trace>, policies: &Polici
         sums.heard(traces);
         sums.remedies(traces);
     }
-    sums.told(policies)
+    sums.into_insights(policies)
 }
 
-/// How long a stay was, and whether it ended by itself.
+/// The seconds of each stay, and whether it ended without intervention.
 type Stays = Vec<(u64, bool)>;
 
 #[derive(Default)]
@@ -274,28 +276,28 @@ struct Sums {
 }
 
 impl Sums {
-    /// From when each state was entered to when it was left, as far as both are known.
+    /// Adds the time between entering and leaving each state, where both are known.
     fn stays(&mut self, repo: &RepoName, traces: &[&Trace]) {
         let mut since: Option<(State, Timestamp, bool)> = None;
         for trace in traces {
-            if let (Some(_), Some((_, _, helped))) = (trace.strategy(), &mut since) {
-                *helped = true;
+            if let (Some(_), Some((_, _, remedied))) = (trace.strategy(), &mut since) {
+                *remedied = true;
             }
             let Some(to) = trace.to else { continue };
-            if let Some((state, at, helped)) = since
+            if let Some((state, at, remedied)) = since
                 && trace.from == Some(state)
                 && state.is_live()
             {
                 let secs = u64::try_from(trace.at.duration_since(at).as_secs()).unwrap_or(0);
-                for place in [None, Some(repo.clone())] {
-                    self.stays.entry((place, state)).or_default().push((secs, trace.by_itself() && !helped));
+                for scope in [None, Some(repo.clone())] {
+                    self.stays.entry((scope, state)).or_default().push((secs, trace.by_itself() && !remedied));
                 }
             }
             since = Some((to, trace.at, false));
         }
     }
 
-    /// A change is told by a webhook, or found out otherwise. What Suture did itself is neither.
+    /// Counts events that came by webhook and events that were missed. Suture's own changes are neither.
     fn heard(&mut self, traces: &[&Trace]) {
         for trace in traces {
             for kind in &trace.missed {
@@ -309,7 +311,7 @@ impl Sums {
         }
     }
 
-    /// Each claim with the end of its run; and, if it failed again, with what the next look at it found.
+    /// Counts each claimed remedy with the end of its run and, if it failed again, compares the next failure.
     fn remedies(&mut self, traces: &[&Trace]) {
         for (n, claim) in traces.iter().enumerate() {
             let Some(strategy) = claim.strategy() else { continue };
@@ -317,9 +319,9 @@ impl Sums {
             let end =
                 later.iter().find(|trace| trace.end.is_some() && trace.run == claim.run).and_then(|trace| trace.end);
             self.remedies.entry(strategy).or_default().note(end);
-            let next_look = later.iter().find(|trace| trace.failure.is_some());
+            let next_failure = later.iter().find(|trace| trace.failure.is_some());
             let identical =
-                end == Some(End::FailedAgain) && next_look.is_some_and(|next| next.failure == claim.failure);
+                end == Some(End::FailedAgain) && next_failure.is_some_and(|next| next.failure == claim.failure);
             for rule in claim.rules.iter().filter(|_| strategy == Strategy::Rebuild) {
                 let (tally, same) = self.rules.entry(rule.clone()).or_default();
                 tally.note(end);
@@ -328,7 +330,7 @@ impl Sums {
         }
     }
 
-    fn told(self, policies: &Policies) -> Insights {
+    fn into_insights(self, policies: &Policies) -> Insights {
         let stay = |((repo, state), stays): ((Option<RepoName>, State), Stays)| {
             let policy = repo.as_ref().map_or(policies.base(), |repo| policies.for_repo(repo));
             stay(repo, state, &stays, policy)
@@ -348,24 +350,24 @@ fn stay(repo: Option<RepoName>, state: State, stays: &Stays, policy: &Policy) ->
     let configured = policy.threshold(state)?;
     let mut all: Vec<u64> = stays.iter().map(|(secs, _)| *secs).collect();
     all.sort_unstable();
-    let mut ordinary: Vec<u64> = stays.iter().filter(|(_, by_itself)| *by_itself).map(|(secs, _)| *secs).collect();
-    ordinary.sort_unstable();
-    let suggested = (ordinary.len() >= ENOUGH).then(|| suggested_minutes(at_percent(&ordinary, 99)));
+    let mut undisturbed: Vec<u64> = stays.iter().filter(|(_, by_itself)| *by_itself).map(|(secs, _)| *secs).collect();
+    undisturbed.sort_unstable();
+    let suggested = (undisturbed.len() >= ENOUGH).then(|| suggested_minutes(percentile(&undisturbed, 99)));
     Some(Stay {
         repo,
         state,
         count: all.len(),
-        by_itself: ordinary.len(),
-        p50_secs: at_percent(&all, 50),
-        p95_secs: at_percent(&all, 95),
-        p99_secs: at_percent(&all, 99),
+        by_itself: undisturbed.len(),
+        p50_secs: percentile(&all, 50),
+        p95_secs: percentile(&all, 95),
+        p99_secs: percentile(&all, 99),
         configured_minutes: u64::try_from(configured.as_secs() / 60).unwrap_or(0),
         suggested_minutes: suggested,
     })
 }
 
-/// The value that this share of all is not greater than (nearest rank); 0 if there are none.
-fn at_percent(sorted: &[u64], percent: usize) -> u64 {
+/// The percentile of sorted values by nearest rank; 0 if there are none.
+fn percentile(sorted: &[u64], percent: usize) -> u64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0)
 }
@@ -388,7 +390,7 @@ mod tests {
         sum_up(&traces, &Policies::default())
     }
 
-    /// The logs of several pull requests, one after the other.
+    /// The logs of several pull requests, concatenated under different numbers.
     fn renumbered(logs: impl IntoIterator<Item = Vec<Event>>) -> Vec<Event> {
         let of = |(number, log): (u64, Vec<Event>)| {
             log.into_iter().map(move |event| Event {
@@ -409,27 +411,27 @@ mod tests {
     }
 
     #[test]
-    fn states_last_from_their_beginning_to_their_end_everywhere_and_by_repository() {
-        let told = insights(&Tale::at(State::Merged).log);
-        let everywhere: Vec<_> = told.stays.iter().filter(|stay| stay.repo.is_none()).collect();
+    fn state_durations_are_measured_overall_and_by_repository() {
+        let stats = insights(&Tale::at(State::Merged).log);
+        let everywhere: Vec<_> = stats.stays.iter().filter(|stay| stay.repo.is_none()).collect();
         let states: Vec<State> = everywhere.iter().map(|stay| stay.state).collect();
         assert_eq!(states.len(), 7, "{states:?}");
         assert!(everywhere.iter().all(|stay| (stay.count, stay.by_itself, stay.p50_secs) == (1, 1, 60)));
-        let here: Vec<_> = told.stays.iter().filter(|stay| stay.repo.is_some()).collect();
+        let here: Vec<_> = stats.stays.iter().filter(|stay| stay.repo.is_some()).collect();
         assert_eq!((here.len(), here[0].repo.as_ref().unwrap().as_str()), (7, "acme/my-app"));
     }
 
     #[test]
-    fn percentiles_are_values_that_were_seen() {
+    fn percentiles_are_measured_values() {
         let hundred: Vec<u64> = (1..=100).collect();
-        assert_eq!([50, 95, 99].map(|percent| at_percent(&hundred, percent)), [50, 95, 99]);
-        assert_eq!([50, 95, 99].map(|percent| at_percent(&[7], percent)), [7, 7, 7]);
-        assert_eq!([50, 95, 99].map(|percent| at_percent(&[1, 9], percent)), [1, 9, 9]);
-        assert_eq!(at_percent(&[], 99), 0);
+        assert_eq!([50, 95, 99].map(|percent| percentile(&hundred, percent)), [50, 95, 99]);
+        assert_eq!([50, 95, 99].map(|percent| percentile(&[7], percent)), [7, 7, 7]);
+        assert_eq!([50, 95, 99].map(|percent| percentile(&[1, 9], percent)), [1, 9, 9]);
+        assert_eq!(percentile(&[], 99), 0);
     }
 
     #[test]
-    fn a_threshold_is_suggested_from_what_ended_by_itself_if_that_is_enough() {
+    fn threshold_is_suggested_from_20_undisturbed_stays() {
         let lasting = |secs: i64| {
             let mut tale = Tale::at(State::ChecksRunning);
             tale.now += jiff::SignedDuration::from_secs(secs);
@@ -439,7 +441,7 @@ mod tests {
         let nineteen = insights(&renumbered((1..20).map(|n| lasting(n * 60))));
         let stay = stay_in(&nineteen, State::ChecksRunning);
         assert_eq!((stay.count, stay.suggested_minutes, stay.configured_minutes), (19, None, 60));
-        // 20 min at p99, and a quarter more; with the minute the story itself takes.
+        // 20 min at p99, plus 25 %; the test itself adds a minute.
         let twenty = insights(&renumbered((1..=20).map(|n| lasting(n * 60 - 60))));
         let stay = stay_in(&twenty, State::ChecksRunning);
         assert_eq!((stay.count, stay.by_itself, stay.p99_secs, stay.suggested_minutes), (20, 20, 1200, Some(25)));
@@ -447,26 +449,27 @@ mod tests {
     }
 
     #[test]
-    fn what_suture_brought_about_says_nothing_about_the_pipeline() {
+    fn stay_ended_by_suture_is_not_counted_as_undisturbed() {
         let mut tale = Tale::at(State::ChecksFailed);
         tale.pass(40);
         tale.sweep(tale.github());
         tale.news(RemedyNews::Accepted);
         tale.pass(5);
         tale.rerun("build", Verdict::Passed, 8);
-        let told = insights(&tale.log);
-        let failed = stay_in(&told, State::ChecksFailed);
+        let stats = insights(&tale.log);
+        let failed = stay_in(&stats, State::ChecksFailed);
         assert_eq!((failed.count, failed.by_itself, failed.p50_secs), (1, 0, 2400));
-        let rebuilt = told.stays.iter().find(|stay| stay.repo.is_none() && stay.state == State::ChecksRunning).unwrap();
-        assert_eq!((rebuilt.count, rebuilt.by_itself), (2, 2), "the build it asked for took its own time");
-        assert_eq!(told.remedies.len(), 1);
-        let (strategy, tally) = told.remedies[0];
+        let rebuilt =
+            stats.stays.iter().find(|stay| stay.repo.is_none() && stay.state == State::ChecksRunning).unwrap();
+        assert_eq!((rebuilt.count, rebuilt.by_itself), (2, 2), "the requested build took its own time");
+        assert_eq!(stats.remedies.len(), 1);
+        let (strategy, tally) = stats.remedies[0];
         assert_eq!((strategy, tally.claimed, tally.helped), (Strategy::Rebuild, 1, 1));
         assert_eq!((tally.success_percent(), Tally::default().success_percent()), (Some(100.0), None));
     }
 
     #[test]
-    fn a_change_is_told_by_a_webhook_or_found_out_by_a_sweep() {
+    fn event_is_counted_as_webhook_or_as_missed() {
         let mut tale = Tale::at(State::ChecksRunning);
         tale.pass(5);
         let mut github = tale.github();
@@ -476,9 +479,9 @@ mod tests {
         assert_eq!(tale.state(), State::PolicyPassed);
         tale.pass(1);
         tale.approve();
-        let told = insights(&tale.log);
+        let stats = insights(&tale.log);
         let of = |kind: EventKind| {
-            let heard = told.heard.iter().find(|heard| heard.kind == kind);
+            let heard = stats.heard.iter().find(|heard| heard.kind == kind);
             heard.map_or((0, 0), |heard| (heard.told, heard.missed))
         };
         assert_eq!(of(EventKind::PrOpened), (1, 0));
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_pushes_and_ends_count_as_what_they_were() {
+    fn missed_pushes_and_merges_count_as_their_kind() {
         let mut tale = Tale::at(State::Approved);
         let mut github = tale.github();
         github.described.head = crate::tests::world::sha('b');
@@ -501,21 +504,24 @@ mod tests {
         merged.life = crate::snapshot::Life::Merged { at: tale.now, by: None, by_automerge_bot: true };
         tale.verify(merged);
         assert_eq!(tale.state(), State::Merged);
-        let told = insights(&tale.log);
-        let missed: Vec<_> = told.heard.iter().filter(|heard| heard.missed > 0).map(|heard| heard.kind).collect();
+        let stats = insights(&tale.log);
+        let missed: Vec<_> = stats.heard.iter().filter(|heard| heard.missed > 0).map(|heard| heard.kind).collect();
         assert_eq!(missed, [EventKind::BranchUpdated, EventKind::MergeSucceeded]);
-        // An approval nobody told of, and then the merge.
+        // A merge after an approval whose webhook was missed.
         let mut tale = Tale::at(State::PolicyPassed);
         tale.tell(crate::event::Happened::Merged { by: None, by_automerge_bot: true });
-        let told = insights(&tale.log);
-        let approval = told.heard.iter().find(|heard| heard.kind == EventKind::ApprovalGranted).unwrap();
+        let stats = insights(&tale.log);
+        let approval = stats.heard.iter().find(|heard| heard.kind == EventKind::ApprovalGranted).unwrap();
         assert_eq!((approval.told, approval.missed), (0, 1));
         let mut by_hand = Tale::at(State::PolicyPassed);
         by_hand.tell(crate::event::Happened::Merged { by: Some("maria".to_owned()), by_automerge_bot: false });
-        assert!(insights(&by_hand.log).heard.iter().all(|heard| heard.missed == 0), "people need no approval");
+        assert!(
+            insights(&by_hand.log).heard.iter().all(|heard| heard.missed == 0),
+            "a person may merge without approval"
+        );
     }
 
-    /// A build that fails by this rule with these words, and is run again as often as there are words.
+    /// The log of a build that fails by the `network` rule with these texts, one retry per text.
     fn retried(words: &[&str]) -> Vec<Event> {
         let mut tale = Tale::at(State::ChecksRunning);
         tale.fail("build", Some("network"), words[0]);
@@ -535,15 +541,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_whose_retries_fail_identically_is_flagged() {
-        let told = insights(&retried(&["reset by 10.0.0.1:443", "reset by 10.0.0.7:443", "reset by 10.0.0.9:443"]));
-        let [rule] = &told.rules[..] else { panic!("{:?}", told.rules) };
+    fn rule_with_identical_retry_failures_is_flagged() {
+        let stats = insights(&retried(&["reset by 10.0.0.1:443", "reset by 10.0.0.7:443", "reset by 10.0.0.9:443"]));
+        let [rule] = &stats.rules[..] else { panic!("{:?}", stats.rules) };
         assert_eq!((rule.rule.as_str(), rule.tally.claimed, rule.tally.failed_again), ("network", 3, 3));
-        assert_eq!((rule.identical, rule.is_flagged()), (3, true), "numbers aside");
+        assert_eq!((rule.identical, rule.is_flagged()), (3, true), "digits are ignored");
         assert_eq!(rule.tally.success_percent(), Some(0.0));
-        let told = insights(&retried(&["reset", "refused", "unreachable"]));
-        // What the third retry said is what was given up about: the same words.
-        assert_eq!((told.rules[0].identical, told.rules[0].is_flagged()), (1, false));
+        let stats = insights(&retried(&["reset", "refused", "unreachable"]));
+        // The escalation after the third retry repeats that retry's text.
+        assert_eq!((stats.rules[0].identical, stats.rules[0].is_flagged()), (1, false));
         let healed = |mut rule: RuleRecord| {
             rule.tally.helped += 4;
             rule.is_flagged()
@@ -554,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_happened_is_nothing_told() {
+    fn empty_log_gives_empty_insights() {
         assert_eq!(insights(&[]), Insights::default());
     }
 }

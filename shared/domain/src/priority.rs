@@ -1,29 +1,28 @@
-//! Which pull request comes first when there is more work than time (R-SWEEP-8). Only the score;
-//! what is due at all, and when, is decided elsewhere.
+//! The priority score of a pull request (R-SWEEP-8), used when there is more work than time. Due dates are decided
+//! elsewhere.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a day of waiting is worth: enough that nothing waits for ever behind newer work.
+/// Points per day of waiting, so that nothing waits for ever behind newer work.
 const POINTS_PER_DAY: i64 = 5;
 
 named! {
-    /// How urgent people say it is, by label.
+    /// The priority that people set with a label.
     #[derive(Default)]
     pub enum Priority {
         /// `suture/priority-p0`: before everything else.
         P0 = "P0",
-        /// `suture/priority-p1`: before the ordinary.
+        /// `suture/priority-p1`: before normal work.
         P1 = "P1",
-        /// `suture/priority-p2`, or no such label: the ordinary.
+        /// `suture/priority-p2`, or no such label: normal.
         #[default]
         P2 = "P2",
     }
 }
 
 impl Priority {
-    /// The priority these labels ask for. Case does not matter to GitHub's labels, so it does not here; of several the
-    /// most urgent wins, since somebody put it there on purpose.
+    /// The priority from these labels, compared without case as on GitHub. Of several labels the most urgent wins.
     pub fn from_labels<L: AsRef<str>>(labels: impl IntoIterator<Item = L>) -> Self {
         labels.into_iter().filter_map(|label| Self::from_label(label.as_ref())).min().unwrap_or_default()
     }
@@ -49,7 +48,7 @@ impl Priority {
     }
 }
 
-/// How large a change is, by changed lines.
+/// The size of a change, by changed lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum SizeTier {
@@ -66,7 +65,7 @@ pub enum SizeTier {
 }
 
 impl SizeTier {
-    /// The tier of a change with this many lines, additions and deletions together.
+    /// The tier for this many changed lines, additions and deletions together.
     pub fn of(lines: u64) -> Self {
         match lines {
             0..10 => Self::Xs,
@@ -77,7 +76,7 @@ impl SizeTier {
         }
     }
 
-    /// The points a change of this size loses: a slight preference for the small.
+    /// The points to subtract: a slight preference for small changes.
     pub fn penalty(self) -> i64 {
         match self {
             Self::Xs => 0,
@@ -89,8 +88,8 @@ impl SizeTier {
     }
 }
 
-/// The higher, the sooner: priority, plus 5 for each *whole* day since `created_at` (so that an order does not change
-/// from minute to minute), less the size. A size nobody knows costs nothing; a creation in the future is no age.
+/// The score; the highest comes first: priority, plus 5 for each *whole* day since `created_at` (so that the order does not
+/// change every minute), minus the size penalty. An unknown size has no penalty; a creation in the future counts as age 0.
 pub fn score(priority: Priority, created_at: Timestamp, now: Timestamp, size: Option<SizeTier>) -> i64 {
     let age_days = (now.duration_since(created_at).as_hours() / 24).max(0);
     priority.points() + age_days * POINTS_PER_DAY - size.map_or(0, SizeTier::penalty)
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_urgent_label_wins_whatever_its_case_and_place() {
+    fn most_urgent_label_wins_in_any_case_and_order() {
         assert_eq!(of_labels(&[]), Priority::P2);
         assert_eq!(of_labels(&["codegenie", "priority-p0", "suture/priority-p3", "xsuture/priority-p0"]), Priority::P2);
         assert_eq!(of_labels(&["suture/priority-p2"]), Priority::P2);
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_change_tier_exactly_at_their_edges() {
+    fn size_tiers_have_exact_limits() {
         let rows =
             [0, 9, 10, 49, 50, 249, 250, 999, 1000, u64::MAX].map(|n| (SizeTier::of(n), SizeTier::of(n).penalty()));
         use SizeTier::{L, M, S, Xl, Xs};
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn age_counts_whole_days_and_the_future_is_no_age() {
+    fn age_counts_whole_days_and_never_below_zero() {
         let created = at("2026-01-01T12:00:00Z");
         let points = |now: &str| score(Priority::P2, created, at(now), None);
         assert_eq!(points("2026-01-01T12:00:00Z"), 10);
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_score_is_priority_plus_age_less_size() {
+    fn score_is_priority_plus_age_minus_size() {
         let (created, now) = (at("2026-01-01T00:00:00Z"), at("2026-01-04T00:00:00Z"));
         assert_eq!(score(Priority::P0, created, now, Some(SizeTier::Xl)), 1011);
         assert_eq!(score(Priority::P1, created, now, Some(SizeTier::M)), 113);

@@ -1,7 +1,6 @@
-//! A reconcile request (R-TRIGGER-1 to R-TRIGGER-9): somebody wants pull requests looked at before the schedule would. There is one request for
-//! each thing that can be asked for, and it is the debounce: of all who ask for the same, the newest by the time of what
-//! happened waits, and stands for the others. It has a date like everything else. Decisions only: counting, slots and rows are
-//! the platform's, and the visit itself is a sweep's.
+//! Reconcile requests (R-TRIGGER-1 to R-TRIGGER-9): a request to visit pull requests before the next scheduled sweep. There
+//! is one row per scope, which debounces: requests for the same scope are coalesced into the newest by event time. The row
+//! has a due date. Decisions only: the platform does counting, slots and storage, and a sweep does the visit.
 
 use std::fmt;
 
@@ -15,10 +14,10 @@ use crate::pull_request::seconds;
 use crate::run::RunTrigger;
 use crate::time::saturating_after;
 
-/// How long a request that nobody waits for any more is remembered: what happened before it is history until then.
-const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+/// How long a finished request is kept, to recognise repeated and older requests.
+const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
-/// What is to be looked at.
+/// Which pull requests to visit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -31,7 +30,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The repository it is about; everything is about none.
+    /// The repository of the scope; `None` for everything.
     pub fn repo(&self) -> Option<&RepoName> {
         match self {
             Self::All => None,
@@ -54,28 +53,28 @@ impl fmt::Display for Scope {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// The name of the run it gets: the same in every repetition.
+    /// The id of its run: the same in every repetition.
     pub run: RunId,
-    /// When what it is about happened, by whoever tells: the newest counts, in whatever order they come.
+    /// The time of the event behind the request, as given by its source: the newest wins, in any order of arrival.
     pub at: Timestamp,
     pub trigger: RunTrigger,
-    /// Who asks, if a person.
+    /// The person who sent the request, if any.
     pub requested_by: Option<String>,
 }
 
-/// The one that waits or is worked on.
+/// A request that waits or runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     pub run: RunId,
     pub at: Timestamp,
     pub trigger: RunTrigger,
-    /// Who asked, if a person.
+    /// The person who sent the request, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
-    /// When the first of those came that it stands for.
+    /// When the first of the coalesced requests came.
     pub first_at: Timestamp,
     pub due_at: Timestamp,
-    /// How many it stands for, itself included.
+    /// How many requests were coalesced into this one, itself included.
     pub stands_for: u32,
     #[serde(default)]
     pub tries: u32,
@@ -84,33 +83,33 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether its run was promised to somebody, and so is there before it begins.
+    /// Whether its run id was returned to an API caller, so that the run exists before the request starts.
     pub fn is_promised(&self) -> bool {
         self.trigger == RunTrigger::AdminApi
     }
 }
 
-/// Somebody is at it.
+/// A request that a worker has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Running {
     asked: Asked,
     holder: String,
-    /// The first moment at which its worker counts as gone.
+    /// When the lease expires: from then on the worker counts as gone.
     until: Timestamp,
 }
 
-/// What was looked at last.
+/// The last request that was completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Evaluated {
     run: RunId,
     at: Timestamp,
 }
 
-/// The request: one for each scope, and one more for dry runs of it.
+/// The row of a scope: one for real runs and one for dry runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     pub scope: Scope,
-    /// Only say what would be done.
+    /// Whether to only report what would be done.
     pub dry_run: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waiting: Option<Asked>,
@@ -118,22 +117,22 @@ pub struct Request {
     running: Option<Running>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     evaluated: Option<Evaluated>,
-    /// How often it has changed; 0 is one that was never written.
+    /// How often the row was changed; 0 if it was never written.
     pub version: u64,
 }
 
-/// What becomes of an ask.
+/// The result of a new request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It waits, and whatever else waited is superseded by it.
+    /// It waits; a request that waited before is superseded by it.
     Queued(Box<Queued>),
-    /// This very one was asked for before; it waits, is under way or over.
+    /// The same request came before; it waits, runs or is finished.
     Known(Standing),
-    /// Something newer waits, is under way or was looked at: that shows what this one would.
+    /// A newer request waits, runs or was completed, and covers this one.
     Superseded { by: RunId },
 }
 
-/// How far the same ask has come.
+/// The state of a known request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     Waiting,
@@ -141,58 +140,58 @@ pub enum Standing {
     Over,
 }
 
-/// An ask that waits now.
+/// A new request that waits now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// The request, as it is to be.
+    /// The new row.
     pub request: Request,
-    /// The one that waited, and does not any more.
+    /// The request that waited before and is replaced.
     pub replaced: Option<Asked>,
-    /// The one that is under way, and is to stop at its next stage boundary.
+    /// The running request, which must stop at its next stage.
     pub cancel: Option<RunId>,
-    /// Whether nothing waited before: only then does it count against the limits of the day.
+    /// Whether no request waited before: only then does it count toward the daily limits.
     pub is_first: bool,
 }
 
-/// Whether it may begin.
+/// Whether a request can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begin {
     Begun {
-        /// The request, as it is to be.
+        /// The new row.
         request: Box<Request>,
         asked: Box<Asked>,
-        /// One whose worker is gone, and which something newer has superseded.
+        /// A request whose worker is gone and which a newer request superseded.
         overtaken: Option<RunId>,
     },
-    /// It was begun as often as it may be.
+    /// All retries are used up.
     GivenUp {
-        /// The request, as it is to be.
+        /// The new row.
         request: Box<Request>,
         asked: Box<Asked>,
     },
     Busy {
         by: String,
-        /// Until when at the latest.
+        /// When the lease of the other worker expires.
         until: Timestamp,
     },
-    /// It waits for quiet, or for its next try.
+    /// It waits for the quiet time, or for its next retry.
     NotYet {
         until: Timestamp,
     },
     Nothing,
 }
 
-/// How a visit ended.
+/// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End<'a> {
-    /// It was looked at, all of it or as much as time allowed.
+    /// Completed, at least as far as time allowed.
     Done,
-    /// Somebody did not want it any more: neither a failure nor a try.
+    /// Cancelled by a person or a newer request; counts as neither a failure nor an attempt.
     Cancelled,
     Failed(&'a str),
 }
 
-/// What follows from that.
+/// What follows from the end of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Then {
     Over,
@@ -203,27 +202,27 @@ pub enum Then {
         at: Timestamp,
     },
     GivenUp,
-    /// Somebody else has taken it over meanwhile.
+    /// Another worker has taken it over.
     Lost,
 }
 
-/// What becomes of a wish to cancel.
+/// The result of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cancel {
     Removed(Box<Request>),
-    /// It is under way, and has to be told.
+    /// It is running: its worker must be told to stop.
     Running,
-    /// It is over, or was never here.
+    /// It is finished, or unknown.
     NotHere,
 }
 
 impl Request {
-    /// One that nobody has asked for yet.
+    /// An empty row.
     pub fn new(scope: Scope, dry_run: bool) -> Self {
         Self { scope, dry_run, waiting: None, running: None, evaluated: None, version: 0 }
     }
 
-    /// What makes two asks the same thing. Who only wants to know does not supersede who wants it done.
+    /// The key of a scope. Dry runs have their own key, so that they never supersede real runs.
     pub fn key_of(scope: &Scope, dry_run: bool) -> String {
         if dry_run { format!("dry:{scope}") } else { scope.to_string() }
     }
@@ -258,7 +257,7 @@ impl Request {
         }
     }
 
-    /// The newest of all that are known, by the time of what happened.
+    /// The newest known request, by event time.
     fn newest(&self) -> Option<(Timestamp, &RunId)> {
         let waiting = self.waiting.as_ref().map(|asked| (asked.at, &asked.run));
         let running = self.running().map(|asked| (asked.at, &asked.run));
@@ -266,7 +265,7 @@ impl Request {
         [waiting, running, evaluated].into_iter().flatten().max_by_key(|(at, _)| *at)
     }
 
-    /// Somebody asks. What machines tell waits until it is quiet, though not for ever; what people ask for does not wait.
+    /// Adds a new request. A request from a webhook waits for a quiet time, up to a limit; a person's request does not.
     pub fn ask(&self, ask: &Ask, settings: &Triggers, now: Timestamp) -> Answer {
         if let Some(standing) = self.standing_of(&ask.run) {
             return Answer::Known(standing);
@@ -280,8 +279,8 @@ impl Request {
         let first_at = replaced.as_ref().map_or(now, |asked| asked.first_at);
         let mut due_at = now;
         if ask.trigger == RunTrigger::Webhook {
-            let patience = saturating_after(first_at, seconds(settings.longest_wait_secs));
-            due_at = saturating_after(now, seconds(settings.quiet_secs)).min(patience);
+            let latest = saturating_after(first_at, seconds(settings.longest_wait_secs));
+            due_at = saturating_after(now, seconds(settings.quiet_secs)).min(latest);
         }
         let waiting = Asked {
             run: ask.run.clone(),
@@ -300,13 +299,14 @@ impl Request {
         Answer::Queued(Box::new(Queued { request, replaced, cancel, is_first }))
     }
 
-    /// Somebody could begin with it. A try counts when it begins, so that one which kills its worker ends too.
+    /// Starts the request that is due. An attempt counts when it starts, so that a request that crashes its worker also
+    /// runs out of retries.
     pub fn begin(&self, holder: &str, until: Timestamp, settings: &Triggers, now: Timestamp) -> Begin {
         let (waiting, overtaken) = match (&self.running, &self.waiting) {
             (Some(running), _) if now < running.until => {
                 return Begin::Busy { by: running.holder.clone(), until: running.until };
             }
-            // Its worker is gone. Something newer takes its place, or it is tried again.
+            // The worker is gone: a newer request replaces it, or it is retried.
             (Some(lost), Some(newer)) => (newer.clone(), Some(lost.asked.run.clone())),
             (Some(lost), None) => (Asked { due_at: now, ..lost.asked.clone() }, None),
             (None, Some(waiting)) => (waiting.clone(), None),
@@ -325,7 +325,7 @@ impl Request {
         Begin::Begun { request: Box::new(request), asked: Box::new(asked), overtaken }
     }
 
-    /// A visit has ended: what follows, and the request as it is to be.
+    /// Ends a request; returns the new row and what follows.
     pub fn end(
         &self,
         run: &RunId,
@@ -356,7 +356,7 @@ impl Request {
         (request, then)
     }
 
-    /// Somebody does not want this run any more.
+    /// Cancels the request with this run id.
     pub fn cancel(&self, run: &RunId) -> Cancel {
         match self.standing_of(run) {
             Some(Standing::Waiting) => Cancel::Removed(Box::new(Self { waiting: None, ..self.clone() }.touched())),
@@ -365,15 +365,15 @@ impl Request {
         }
     }
 
-    /// When somebody has to look at it: what waits at its time, what is under way when its worker counts as gone.
+    /// When the row is due: a running request when its lease expires, a waiting one at its time.
     pub fn due_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref().map(|running| running.until);
         running.or_else(|| self.waiting.as_ref().map(|asked| asked.due_at))
     }
 
-    /// Until when it is remembered, once nobody waits for it.
+    /// When the row expires, once no request waits or runs.
     pub fn ttl(&self, now: Timestamp) -> Option<Timestamp> {
-        (self.running.is_none() && self.waiting.is_none()).then(|| saturating_after(now, REMEMBERED))
+        (self.running.is_none() && self.waiting.is_none()).then(|| saturating_after(now, KEPT_AFTER_END))
     }
 }
 
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_can_be_asked_for_has_its_own_key() {
+    fn each_scope_has_its_own_key() {
         let repo: RepoName = "acme/shop".parse().unwrap();
         let scopes = [
             Scope::All,
@@ -429,23 +429,23 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_by_event_time_wins_in_whatever_order_they_come() {
+    fn newest_request_by_event_time_wins_in_any_order() {
         let first = queued(&base(), &push("b", 20), 21);
         assert!(first.is_first && first.replaced.is_none());
         let older = first.request.ask(&push("a", 10), &SETTINGS(), at(22));
         assert_eq!(older, Answer::Superseded { by: RunId::new("b") });
         let newer = queued(&first.request, &push("c", 30), 31);
         assert_eq!(newer.replaced.as_ref().map(|asked| asked.run.as_str()), Some("b"));
-        assert!(!newer.is_first, "it counts once, however often it is asked for");
+        assert!(!newer.is_first, "coalesced requests count once");
         let waiting = newer.request.waiting().unwrap();
         assert_eq!((waiting.run.as_str(), waiting.stands_for, waiting.first_at), ("c", 2, at(21)));
-        // The same second: the one that came last.
+        // In the same second, the last one to arrive wins.
         assert_eq!(queued(&newer.request, &push("d", 30), 32).request.waiting().unwrap().run.as_str(), "d");
         assert_eq!(newer.request.ask(&push("c", 30), &SETTINGS(), at(33)), Answer::Known(Standing::Waiting));
     }
 
     #[test]
-    fn a_storm_waits_for_quiet_but_not_for_ever() {
+    fn webhook_requests_wait_for_quiet_up_to_the_limit() {
         let settings = SETTINGS();
         let (quiet, longest) = (i64::from(settings.quiet_secs), i64::from(settings.longest_wait_secs));
         let mut request = base();
@@ -454,11 +454,11 @@ mod tests {
             assert_eq!(request.due_at(), Some(at((second + quiet).min(longest))), "{second}");
         }
         let person = Ask { trigger: RunTrigger::AdminApi, ..push("p", 0) };
-        assert_eq!(queued(&base(), &person, 5).request.due_at(), Some(at(5)), "people do not wait");
+        assert_eq!(queued(&base(), &person, 5).request.due_at(), Some(at(5)), "a person's request does not wait");
     }
 
     #[test]
-    fn what_is_under_way_is_cancelled_by_something_newer_and_not_by_something_older() {
+    fn running_request_is_cancelled_by_a_newer_one_only() {
         let (running, asked) = begun(&queued(&base(), &push("a", 10), 10).request, "h", 30);
         assert_eq!((asked.tries, running.due_at()), (1, Some(at(630))));
         assert_eq!(running.ask(&push("z", 5), &SETTINGS(), at(31)), Answer::Superseded { by: RunId::new("a") });
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_looked_at_is_remembered_for_a_day() {
+    fn completed_request_is_kept_for_a_day() {
         let (running, asked) = begun(&queued(&base(), &push("a", 10), 10).request, "h", 30);
         let (done, then) = running.end(&asked.run, End::Done, PAUSES, &SETTINGS(), at(40));
         assert_eq!((then, done.due_at(), done.ttl(at(40))), (Then::Over, None, Some(at(40 + 86_400))));
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_tried_again_three_times_with_growing_pauses() {
+    fn failed_request_is_retried_three_times_with_backoff() {
         let mut request = queued(&base(), &push("a", 0), 0).request;
         let mut now = 10;
         for pause in [30, 60, 120] {
@@ -497,13 +497,13 @@ mod tests {
             (request, now) = (again, now + pause);
         }
         let (running, asked) = begun(&request, "h", now);
-        assert_eq!(asked.tries, 4, "once, and three times again");
+        assert_eq!(asked.tries, 4, "one attempt and three retries");
         let (over, then) = running.end(&asked.run, End::Failed("no"), PAUSES, &SETTINGS(), at(now));
         assert_eq!((then, over.due_at()), (Then::GivenUp, None));
     }
 
     #[test]
-    fn a_worker_that_died_costs_a_try_and_the_last_one_gives_up() {
+    fn crashed_worker_costs_an_attempt_and_the_last_one_gives_up() {
         let mut request = queued(&base(), &push("a", 0), 0).request;
         let mut now = 10;
         for tries in 1..=4 {
@@ -518,12 +518,12 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_over_from_a_dead_worker_takes_the_newest() {
+    fn takeover_from_a_dead_worker_starts_the_newest_request() {
         let (running, _) = begun(&queued(&base(), &push("a", 10), 10).request, "h", 30);
         let newer = queued(&running, &push("b", 31), 32).request;
         let Begin::Begun { asked, overtaken, .. } = newer.begin("i", at(9_999), &SETTINGS(), at(630)) else { panic!() };
         assert_eq!((asked.run.as_str(), asked.tries, overtaken), ("b", 1, Some(RunId::new("a"))));
-        // And the dead one, if it was only slow, changes nothing any more.
+        // If the first worker was only slow, its late report changes nothing.
         let (request, _) = begun(&newer, "i", 630);
         assert_eq!(
             request.end(&RunId::new("a"), End::Done, PAUSES, &SETTINGS(), at(640)),
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelling_removes_what_waits_tells_what_runs_and_leaves_the_rest() {
+    fn cancel_removes_a_waiting_request_and_reports_a_running_one() {
         let waiting = queued(&base(), &push("a", 10), 10).request;
         let Cancel::Removed(request) = waiting.cancel(&RunId::new("a")) else { panic!() };
         assert_eq!((request.due_at(), request.version), (None, 2));
@@ -542,12 +542,12 @@ mod tests {
         let (over, then) = running.end(&asked.run, End::Cancelled, PAUSES, &SETTINGS(), at(31));
         assert_eq!((then, over.due_at()), (Then::Over, None));
         assert_eq!(over.cancel(&asked.run), Cancel::NotHere);
-        // It was no evaluation: what it would have shown may be asked for again, and begins without a try.
+        // A cancelled request does not count as completed: it may be requested again and starts with no attempts.
         assert_eq!(begun(&queued(&over, &push("a", 10), 40).request, "h", 50).1.tries, 1);
     }
 
     #[test]
-    fn it_survives_being_written_down() {
+    fn request_round_trips_through_json() {
         let (running, _) = begun(&queued(&base(), &push("a", 10), 10).request, "h", 30);
         let whole = queued(&running, &push("b", 31), 32).request;
         let json = serde_json::to_string(&whole).unwrap();

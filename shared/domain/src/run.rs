@@ -1,9 +1,9 @@
-//! A run: the durable record of one piece of work, a remedy's attempt or a sweep (R-RUN-1 to R-RUN-9). Here are the
-//! record, how it changes, its leases and its deadlines; the table of states is in `lifecycle`, checkpoints and the
-//! way back after a crash are in `recovery`, what its command said is in `said`, refusals in `error`. Nothing here is stored, sent or waited for.
+//! A run: the durable record of one remedy attempt or one sweep (R-RUN-1 to R-RUN-9). This file has the record, its
+//! changes, its lease and its deadlines. The state table is in `lifecycle`, checkpoints and crash recovery are in
+//! `recovery`; one submodule has the command behind a run, one its errors. Nothing here does I/O.
 //!
-//! Every change adds one to `version` (a call that changes nothing adds nothing). A writer's condition is the version
-//! it *loaded*, since several changes may be written at once.
+//! Every change increments `version`; a call that changes nothing does not. The condition of a write is the version
+//! that was *loaded*, because several changes may be written together.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -22,11 +22,11 @@ pub use lifecycle::{Initiator, RunState, Transition, TransitionContext};
 pub use recovery::{Recovery, ResumePlan, Step, StepOnResume, StepStatus};
 pub use said::Said;
 
-/// A run that nobody has picked up for this long has lost its message.
+/// The message of a run that is still pending after this time counts as lost and is sent again.
 const RESEND_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// A run keeps its newest transitions only: a record has to stay small, and a healthy run has five.
-const MOST_TRANSITIONS: usize = 32;
+/// Only the newest transitions are stored, to keep the record small; a healthy run has five.
+const MAX_TRANSITIONS: usize = 32;
 
 /// What a run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -34,12 +34,12 @@ const MOST_TRANSITIONS: usize = 32;
 pub enum RunKind {
     /// One attempt of one strategy on one pull request.
     Remedy(Strategy),
-    /// A person's `/cancel`: closing the pull request for good.
+    /// A person's `/cancel`: closing the pull request permanently.
     Abandon,
     Sweep,
 }
 
-/// Where the wish for a run came from.
+/// What started a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunTrigger {
@@ -52,22 +52,22 @@ pub enum RunTrigger {
     Webhook,
 }
 
-/// Something that was undone, or could not be, when a run was cancelled.
+/// Something that was undone, or could not be undone, when a run was cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompensationEntry {
     pub at: Timestamp,
     /// What was undone, such as `budget returned`.
     pub what: String,
-    /// What else is worth knowing.
+    /// Further details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// The record. Absent things are not stored.
+/// The record. Empty fields are not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     pub id: RunId,
-    /// The pull request it is about; a sweep is about none.
+    /// The pull request; `None` for a sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pr: Option<PrId>,
     pub kind: RunKind,
@@ -75,77 +75,77 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_sha: Option<Sha>,
     pub trigger: RunTrigger,
-    /// Whose wish it was, if a person's.
+    /// The person who requested the run, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
-    /// What its command said beyond that, so that its message can be made anew.
+    /// The rest of the command behind the run, so that its message can be rebuilt.
     #[serde(default, skip_serializing_if = "Said::is_nothing")]
     pub said: Said,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// The first moment at which its worker counts as gone.
+    /// When the lease expires: from then on the worker counts as gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_holder: Option<String>,
-    /// The first moment at which the expected event counts as missed.
+    /// When the expected event counts as missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_deadline: Option<Timestamp>,
-    /// When to look what has become of it at its target, before the deadline: what will not happen any more is known then.
+    /// When to poll the external target, before the deadline, to notice early that the expected event will not come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_at: Option<Timestamp>,
-    /// The event that proves it, in a few words; kept after it came.
+    /// The event that proves the run, in a few words; kept after the event came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expects: Option<String>,
-    /// Its checkpoints, in the order of their first start.
+    /// The checkpoints, in the order in which the steps first started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// How often it was taken over from a worker that was gone.
+    /// How often the run was resumed after its worker was gone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resume_count: u32,
-    /// The step it was last resumed from.
+    /// The step from which the run was last resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<String>,
     /// What was undone; only cancelled runs have entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compensation: Vec<CompensationEntry>,
-    /// How it ended, in a word or two, such as `conflict`.
+    /// The outcome in a few words, such as `conflict`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    /// How long it took from claim to end.
+    /// The time from claim to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// The key under which it was asked for (R-SWEEP-3, R-API-12).
+    /// The idempotency key of the request (R-SWEEP-3, R-API-12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// The request it belongs to: that has the date by which it is found again, and decides about its end.
+    /// The reconcile request that owns the run. The request has the due date and decides how the run ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
     pub version: u64,
-    /// A sweep that stopped at its deadline; what it missed is still due.
+    /// Whether a sweep stopped at its deadline; what it did not reach is still due.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// Its newest changes of state, oldest first.
+    /// The newest state changes, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transitions: Vec<Transition>,
 }
 
-/// From one moment to another; nothing if a clock went backwards.
+/// The time between two timestamps; 0 if a clock went backwards.
 fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0)
 }
 
 impl Run {
-    /// A claimed attempt of a strategy, decided on this head.
+    /// A pending run of a strategy, decided on this head.
     pub fn remedy(id: RunId, pr: PrId, head: Option<Sha>, does: Strategy, trigger: RunTrigger, now: Timestamp) -> Self {
         Self::on(id, pr, head, RunKind::Remedy(does), trigger, now)
     }
 
-    /// Work of any kind on one pull request.
+    /// A pending run of any kind on one pull request.
     pub fn on(id: RunId, pr: PrId, head: Option<Sha>, kind: RunKind, trigger: RunTrigger, now: Timestamp) -> Self {
         Self { pr: Some(pr), head_sha: head, ..Self::pending(id, kind, trigger, now) }
     }
@@ -188,7 +188,7 @@ impl Run {
     }
 
     fn touch(&mut self, at: Timestamp) {
-        // Clocks of two workers differ a little; the record's own time does not go backwards.
+        // The clocks of two workers may differ, but `updated_at` must not go backwards.
         self.updated_at = self.updated_at.max(at);
         self.version = self.version.saturating_add(1);
     }
@@ -200,10 +200,10 @@ impl Run {
         Ok(())
     }
 
-    /// Moves it to another state. A lease ends when work does, a deadline when the waiting does; the end sets
-    /// `completed_at` and the duration.
+    /// Moves the run to another state. Leaving RUNNING ends the lease, leaving WAITING_EXTERNAL ends the deadline, and a
+    /// terminal state sets `completed_at` and the duration.
     ///
-    /// [`RunError::TerminalState`] if it has ended, [`RunError::InvalidTransition`] if the table does not allow it.
+    /// [`RunError::TerminalState`] if the run has ended, [`RunError::InvalidTransition`] if the table does not allow it.
     pub fn advance(mut self, to: RunState, context: TransitionContext) -> Result<Self, RunError> {
         self.must_be_live()?;
         let from = self.state;
@@ -223,7 +223,7 @@ impl Run {
             self.look_at = None;
             self.duration_ms = Some(millis_between(self.created_at, at));
         }
-        if self.transitions.len() == MOST_TRANSITIONS {
+        if self.transitions.len() == MAX_TRANSITIONS {
             self.transitions.remove(0);
         }
         self.transitions.push(Transition { from, to, context });
@@ -231,7 +231,7 @@ impl Run {
         Ok(self)
     }
 
-    /// Its target has accepted; now only the event can prove it.
+    /// The target has accepted; the run waits for the event that proves it.
     pub fn wait_for(
         self,
         expects: impl Into<String>,
@@ -242,7 +242,7 @@ impl Run {
         Ok(Self { expects: Some(expects.into()), wait_deadline: Some(deadline), ..waiting })
     }
 
-    /// It was asked for once more, and gets more time. Anything but a waiting run stays as it is.
+    /// Extends the deadline after the request was repeated. Changes only a waiting run.
     #[must_use]
     pub fn wait_longer(mut self, deadline: Timestamp, now: Timestamp) -> Self {
         if self.state == RunState::WaitingExternal {
@@ -252,7 +252,7 @@ impl Run {
         self
     }
 
-    /// Somebody is to look at its target at this time, or not any more.
+    /// Sets or clears the time of the next poll of the target.
     #[must_use]
     pub fn look_again(mut self, at: Option<Timestamp>, now: Timestamp) -> Self {
         if !self.state.is_terminal() && self.look_at != at {
@@ -266,7 +266,7 @@ impl Run {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Completed, context)? })
     }
 
-    /// It did not work; the outcome is a word or two, the error is for whoever looks into it.
+    /// Ends the run as failed; `outcome` is a few words, `error` has the details for debugging.
     pub fn fail(
         self,
         outcome: impl Into<String>,
@@ -281,9 +281,9 @@ impl Run {
         Ok(Self { outcome: Some(outcome.into()), ..self.advance(RunState::Cancelled, context)? })
     }
 
-    /// Takes the lease, or prolongs one's own. The state stays: `advance` moves it.
+    /// Acquires or extends the lease of this holder. The state stays; `advance` changes it.
     ///
-    /// [`RunError::Leased`] if somebody else's lease still runs, [`RunError::TerminalState`] if there is nothing to do.
+    /// [`RunError::Leased`] if another holder's lease is valid, [`RunError::TerminalState`] if the run has ended.
     pub fn take_lease(mut self, holder: &str, now: Timestamp, until: Timestamp) -> Result<Self, RunError> {
         self.must_be_live()?;
         self.must_be_free_for(holder, now)?;
@@ -301,7 +301,7 @@ impl Run {
         }
     }
 
-    /// Its message was sent once more: the next look at it is a minute later. Anything but a pending run stays as it is.
+    /// Records that the message was sent again, so that the run is due a minute later. Changes only a pending run.
     #[must_use]
     pub fn resent(mut self, now: Timestamp) -> Self {
         if self.state == RunState::Pending {
@@ -310,11 +310,11 @@ impl Run {
         self
     }
 
-    /// When somebody has to look at it: a pending run a minute after it was last sent, a running one when its lease
-    /// ends, a waiting one at its deadline, or earlier to look at its target (without lease or deadline: at once, so that
-    /// nothing strands). Approvals take as long as people do, ended runs need nobody, and the run of a request is its request's.
+    /// When the run is due: pending, a minute after its message was sent; running, when its lease ends; waiting, at its
+    /// next poll or its deadline. Without a lease or deadline it is due at once, so that no run gets stranded. Runs that
+    /// await approval, ended runs and runs of a reconcile request have no due date.
     pub fn due_at(&self) -> Option<Timestamp> {
-        // The request has the date.
+        // The request has the due date.
         if self.request.is_some() {
             return None;
         }
@@ -326,7 +326,7 @@ impl Run {
         }
     }
 
-    /// When its proof counts as missed.
+    /// When the expected event counts as missed.
     fn deadline(&self) -> Timestamp {
         self.wait_deadline.unwrap_or(self.updated_at)
     }
@@ -335,12 +335,12 @@ impl Run {
         self.due_at().is_some_and(|due_at| now >= due_at)
     }
 
-    /// Its worker is gone: it runs, and its lease has ended.
+    /// Whether the worker is gone: the run is running, but its lease has expired.
     pub fn is_orphaned(&self, now: Timestamp) -> bool {
         self.state == RunState::Running && self.is_due(now)
     }
 
-    /// The event that would have proven it did not come in time.
+    /// Whether the expected event did not come in time.
     pub fn wait_expired(&self, now: Timestamp) -> bool {
         self.state == RunState::WaitingExternal && now >= self.deadline()
     }
@@ -363,7 +363,7 @@ mod tests {
         Run::remedy(RunId::new("r1"), pr, Some(head), Strategy::Rebuild, RunTrigger::Reconciler, at(0))
     }
 
-    /// A run in this state, with a lease until 300 s and a deadline at 900 s where those exist.
+    /// A run in this state; the lease ends at 300 s, the deadline is at 900 s.
     fn in_state(state: RunState) -> Run {
         let running = || {
             fresh().take_lease("bridge-1", at(10), at(300)).unwrap().advance(RunState::Running, by_system(10)).unwrap()
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn all_49_changes_are_either_made_or_refused_as_the_table_says() {
+    fn all_49_transitions_follow_the_table() {
         for from in RunState::ALL {
             for to in RunState::ALL {
                 let run = in_state(from);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_run_absorbs_everything() {
+    fn ended_run_rejects_every_change() {
         for state in [RunState::Completed, RunState::Failed, RunState::Cancelled] {
             let refused = [
                 in_state(state).complete("x", by_system(30)),
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_has_a_time_a_duration_and_a_word() {
+    fn ended_run_has_time_duration_and_outcome() {
         let run = in_state(RunState::WaitingExternal).complete("proven", by_system(75)).unwrap();
         assert_eq!((run.completed_at, run.duration_ms), (Some(at(75)), Some(75_000)));
         assert_eq!((run.outcome.as_deref(), run.error.as_deref()), (Some("proven"), None));
@@ -440,13 +440,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_backwards_does_no_harm() {
+    fn backwards_clock_gives_zero_duration() {
         let run = in_state(RunState::Running).advance(RunState::Completed, by_system(-5)).unwrap();
         assert_eq!((run.updated_at, run.completed_at, run.duration_ms), (at(10), Some(at(-5)), Some(0)));
     }
 
     #[test]
-    fn leases_and_deadlines_end_with_what_they_are_for() {
+    fn lease_and_deadline_end_with_their_state() {
         let running = in_state(RunState::Running);
         assert_eq!((running.lease_until, running.lease_holder.as_deref()), (Some(at(300)), Some("bridge-1")));
         let waiting = in_state(RunState::WaitingExternal);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_transitions_are_kept() {
+    fn only_the_newest_32_transitions_are_kept() {
         let mut run = in_state(RunState::Running);
         for n in 0..40 {
             run = run.advance(RunState::AwaitingApproval, by_system(100 + n)).unwrap();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_at_a_time_until_the_very_edge() {
+    fn lease_excludes_other_workers_until_it_expires() {
         let held = in_state(RunState::Running);
         let refused = held.clone().take_lease("bridge-2", at(299), at(600)).unwrap_err();
         let expected = RunError::Leased { run: RunId::new("r1"), holder: "bridge-1".into(), until: at(300) };
@@ -484,13 +484,13 @@ mod tests {
     }
 
     #[test]
-    fn every_state_says_when_it_needs_attention() {
+    fn due_date_of_every_state() {
         let due = RunState::ALL.map(|state| in_state(state).due_at());
         assert_eq!(due, [Some(at(60)), Some(at(300)), None, Some(at(900)), None, None, None]);
     }
 
     #[test]
-    fn without_a_lease_or_a_deadline_it_is_due_at_once() {
+    fn run_without_lease_or_deadline_is_due_at_once() {
         let running = fresh().advance(RunState::Running, by_system(10)).unwrap();
         assert_eq!((running.due_at(), running.is_orphaned(at(10))), (Some(at(10)), true));
         let waiting = running.advance(RunState::WaitingExternal, by_system(20)).unwrap();
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_orphaned_or_expired_from_the_very_edge_and_only_in_its_state() {
+    fn orphaned_and_expired_begin_exactly_at_their_deadline() {
         for state in RunState::ALL {
             let run = in_state(state);
             assert_eq!(run.is_orphaned(at(300)), state == RunState::Running, "{state}");
@@ -512,14 +512,14 @@ mod tests {
     }
 
     #[test]
-    fn a_resend_moves_the_next_look_of_a_pending_run_only() {
+    fn resend_postpones_the_due_date_of_a_pending_run_only() {
         let resent = fresh().resent(at(60));
         assert_eq!((resent.due_at(), resent.version, resent.created_at), (Some(at(120)), 1, at(0)));
         assert_eq!(in_state(RunState::Running).resent(at(60)), in_state(RunState::Running));
     }
 
     #[test]
-    fn a_fresh_run_is_stored_small_and_read_back() {
+    fn new_run_is_stored_without_empty_fields() {
         let sweep = Run::sweep(RunId::new("sweep-1"), RunTrigger::Schedule, at(0));
         insta::assert_snapshot!(serde_json::to_string(&sweep).unwrap(), @r#"{"id":"sweep-1","kind":"sweep","state":"pending","trigger":"schedule","created_at":"2026-03-01T12:00:00Z","updated_at":"2026-03-01T12:00:00Z","version":0}"#);
         insta::assert_snapshot!(serde_json::to_string(&fresh()).unwrap(), @r#"{"id":"r1","pr":"acme/app#42","kind":{"remedy":"rebuild"},"state":"pending","head_sha":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","trigger":"reconciler","created_at":"2026-03-01T12:00:00Z","updated_at":"2026-03-01T12:00:00Z","version":0}"#);
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_is_read_back_as_it_was() {
+    fn full_run_round_trips_through_json() {
         for state in RunState::ALL {
             let mut run = in_state(state);
             run.steps = vec![Step::started("guard", at(1)).idempotent().done(Some("clear".into()), at(2))];

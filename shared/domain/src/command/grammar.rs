@@ -1,34 +1,34 @@
-//! Reading commands out of a comment. A command is the first word of a line that a reader of the rendered comment sees
-//! as plain text: Markdown is parsed, so what is quoted, code, struck out or hidden in HTML is not an order. Whether a
-//! command is allowed is not asked here.
+//! Parses commands from a comment. A command is the first word of a line that is plain text in the rendered comment:
+//! Markdown is parsed, so text that is quoted, code, struck out or hidden in HTML is not a command. Whether a command is
+//! allowed is decided in `validity`.
 
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
 use super::Command;
 
-/// How many commands one comment may hold; as many unknown words are reported at most.
+/// The most commands, and also the most unknown words, that are read from one comment.
 pub const PER_COMMENT_MAX: usize = 10;
 
-/// How much of a comment is read. GitHub's own limit is 65,536 characters.
+/// The most bytes that are read of a comment. GitHub's own limit is 65,536 characters.
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
 
-/// How much of the text after a command is kept.
+/// The most characters that are kept of the text after a command.
 pub const ARGS_MAX_CHARS: usize = 200;
 
-/// The lengths, after the slash, between which an unknown word is taken for an attempt at a command.
+/// The lengths, without the slash, at which an unknown word counts as an attempted command.
 const WORD_LETTERS: std::ops::RangeInclusive<usize> = 2..=30;
 
-/// What somebody asked for in a comment.
+/// One command, or a word that looks like one, in a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// A command, and what stood after it on its line.
+    /// A command and the text after it on its line.
     Known {
         command: Command,
         /// The rest of the line, trimmed and at most [`ARGS_MAX_CHARS`] long.
         args: String,
     },
-    /// A word that looks like a command and is none. Without a `nearest` it is no attempt at one of ours ("/etc is
-    /// missing"; another bot's `/lgtm`) and deserves no answer.
+    /// A word that looks like a command but is not one. Without a `nearest` it is probably a path or another bot's
+    /// command ("/etc is missing", `/lgtm`) and gets no reply.
     Unknown {
         /// The word as typed: a slash, letters and hyphens.
         word: String,
@@ -36,10 +36,10 @@ pub enum Asked {
     },
 }
 
-/// The commands of a comment, in its order.
+/// The commands of a comment, in order.
 ///
-/// A command given twice counts once, the first time: the second could only be refused or do the same work again, for
-/// both are judged by the same state of the same commit.
+/// A repeated command counts once: both would be decided on the same state of the same commit, so the second could
+/// only be refused or repeat the work.
 pub fn parse(body: &str) -> Vec<Asked> {
     let text = within_limit(body.strip_prefix('\u{feff}').unwrap_or(body));
     let mut all = Vec::new();
@@ -49,7 +49,7 @@ pub fn parse(body: &str) -> Vec<Asked> {
             Asked::Known { .. } => &mut known,
             Asked::Unknown { .. } => &mut unknown,
         };
-        // Counted apart: a pasted list of paths must not crowd out the order below it.
+        // Counted separately: a pasted list of paths must not use up the limit for the commands below it.
         if *count < PER_COMMENT_MAX && !all.iter().any(|earlier| is_same(earlier, &asked)) {
             *count += 1;
             all.push(asked);
@@ -58,15 +58,15 @@ pub fn parse(body: &str) -> Vec<Asked> {
     all
 }
 
-/// The nearest command, if the word is near enough to be a slip: one edit for every four letters of the command, or its
-/// beginning up to a hyphen (`/update`). More would answer `/static` with `/status`.
+/// The nearest command, if the word is similar enough to be a typo: one edit per four letters of the command, or its
+/// beginning up to a hyphen (`/update`). A looser rule would suggest `/status` for `/static`.
 pub(super) fn nearest(word: &str) -> Option<Command> {
     let word = word.to_ascii_lowercase();
     let is_beginning = |name: &str| name.strip_prefix(&word).is_some_and(|rest| rest.starts_with('-'));
     let distance = |name: &str| strsim::damerau_levenshtein(&word, name);
     let is_near = |name: &str| {
         let edits_max = (name.len() - 1) / 4;
-        // Lengths first: they cost nothing, the distance is quadratic, and an API caller's word can be of any length.
+        // Compare the lengths first: the distance is quadratic, and a word from the API can have any length.
         name.len().abs_diff(word.len()) <= edits_max && distance(name) <= edits_max
     };
     let by_beginning = Command::ALL.into_iter().find(|command| is_beginning(command.name()));
@@ -74,7 +74,7 @@ pub(super) fn nearest(word: &str) -> Option<Command> {
     by_beginning.or_else(|| near.min_by_key(|command| distance(command.name())))
 }
 
-/// The body up to the limit, without the word the limit falls into: half of `/cancel-nothing` must not be `/cancel`.
+/// The body up to the limit, without a word that the limit splits: half of `/cancel-nothing` must not read as `/cancel`.
 fn within_limit(body: &str) -> &str {
     if body.len() <= BODY_MAX_BYTES {
         return body;
@@ -83,18 +83,18 @@ fn within_limit(body: &str) -> &str {
     cut.rfind(char::is_whitespace).map_or("", |end| &cut[..end])
 }
 
-/// The source lines that start, after at most three spaces, with text a reader sees as such. Each comes without those
-/// spaces and without its line end.
+/// The source lines that start, after at most three spaces, with visible plain text; without those spaces and without
+/// the line end.
 fn visible_lines(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut hidden_until = 0;
-    // Of GitHub's extensions only strike-through changes what a line's first word means.
+    // Of GitHub's Markdown extensions, only strike-through matters here.
     for (event, range) in Parser::new_ext(text, Options::ENABLE_STRIKETHROUGH).into_offset_iter() {
         match event {
             Event::Start(Tag::BlockQuote(_) | Tag::CodeBlock(_) | Tag::Image { .. } | Tag::Strikethrough) => {
                 hidden_until = range.end.max(hidden_until)
             }
-            // Inline code, HTML and link targets come as events of their own, never as text.
+            // Inline code, HTML and link targets are separate events, never text.
             Event::Text(_) if range.start >= hidden_until => lines.extend(line_from(text, range.start)),
             Event::Text(_)
             | Event::Start(_)
@@ -114,7 +114,7 @@ fn visible_lines(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The line that starts at this offset, if one does: text after a list marker or inside a line starts none.
+/// The line that starts at this offset. `None` for text after a list marker or inside a line.
 fn line_from(text: &str, start: usize) -> Option<&str> {
     let (before, rest) = text.split_at_checked(start)?;
     let above = before.trim_end_matches(' ');
@@ -126,7 +126,7 @@ fn line_from(text: &str, start: usize) -> Option<&str> {
     rest.split(['\n', '\r']).next()
 }
 
-/// What the first word of a line asks for. Nothing may be attached to it: `/rebuild.` and `/usr/bin` ask for nothing.
+/// The command in the first word of a line. The word must match completely: `/rebuild.` and `/usr/bin` are ignored.
 fn read_line(line: &str) -> Option<Asked> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     if let Some(command) = Command::named(word) {
@@ -140,7 +140,7 @@ fn read_line(line: &str) -> Option<Asked> {
     looks_like_one.then(|| Asked::Unknown { word: word.to_owned(), nearest: nearest(word) })
 }
 
-/// Whether both ask for the same thing, whatever follows it.
+/// Whether both are the same command or word, ignoring the arguments.
 fn is_same(one: &Asked, other: &Asked) -> bool {
     match (one, other) {
         (Asked::Known { command: a, .. }, Asked::Known { command: b, .. }) => a == b,
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// `/name` or `/name(args)` for what is known, `?word` or `?word=/nearest` for what is not.
+    /// Renders `/name` or `/name(args)` for commands, `?word` or `?word=/nearest` for unknown words.
     fn read(body: &str) -> String {
         let show = |asked: Asked| match asked {
             Asked::Known { command, args } if args.is_empty() => command.name().to_owned(),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_the_first_word_of_a_line() {
+    fn command_is_the_first_word_of_a_line() {
         check(&[
             ("/rebuild", "/rebuild"),
             ("/rebuild\n", "/rebuild"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_on_the_line_is_kept_as_args() {
+    fn rest_of_the_line_is_kept_as_args() {
         check(&[
             ("/hold until Monday", "/hold(until Monday)"),
             ("/hold\tuntil   Monday  \nnot this", "/hold(until   Monday)"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_be_attached_to_a_command() {
+    fn command_with_attached_characters_is_ignored() {
         check(&[
             ("/rebuild.", ""),
             ("/rebuild,", ""),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_is_not_an_order() {
+    fn quoted_text_is_not_a_command() {
         check(&[
             ("> /hold", ""),
             (">/hold", ""),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_not_an_order() {
+    fn code_is_not_a_command() {
         check(&[
             ("`/rebuild`", ""),
             ("`a\n/rebuild\nb`", ""),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_or_struck_out_is_not_an_order() {
+    fn hidden_or_struck_out_text_is_not_a_command() {
         check(&[
             ("<!--\n/rebuild\n-->", ""),
             ("<!-- x -->\n/rebuild", "/rebuild"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_list_only_a_line_of_its_own_is_an_order() {
+    fn list_item_is_not_a_command_unless_on_its_own_line() {
         check(&[
             ("- /rebuild", ""),
             ("* /rebuild", ""),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_in_any_way() {
+    fn all_line_endings_are_accepted() {
         check(&[
             ("/rebuild\r\n/hold until Monday\r\n", "/rebuild /hold(until Monday)"),
             ("Hi\r\n\r\n/rebuild\r\n", "/rebuild"),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_kept_in_order_and_each_once() {
+    fn several_commands_keep_their_order_without_duplicates() {
         check(&[
             ("/merge\n/update-branch\n/rebuild", "/merge /update-branch /rebuild"),
             ("/hold first\n/rebuild\n/HOLD second", "/hold(first) /rebuild"),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_come_with_the_nearest_command_if_it_is_near() {
+    fn unknown_word_has_the_nearest_command_if_similar() {
         check(&[
             ("/rebuid", "?/rebuid=/rebuild"),
             ("/REBUID now", "?/REBUID=/rebuild"),
@@ -352,8 +352,8 @@ mod tests {
     }
 
     #[test]
-    fn of_several_near_commands_the_nearest_is_meant() {
-        // Three edits from `/recheck-policy`, which the list names first, but two from this one.
+    fn nearest_of_several_similar_commands_is_suggested() {
+        // Three edits from `/recheck-policy`, which comes first in the list, but two from this one.
         assert_eq!(nearest("/recheck-pold"), Some(Command::RecheckSod));
         assert_eq!(nearest("/"), None);
         assert_eq!(nearest(""), None);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_looks_like_a_command_is_reported() {
+    fn only_words_that_look_like_a_command_are_reported() {
         let word = |letters: usize| format!("/{}", "x".repeat(letters));
         assert_eq!(read(&word(1)), "");
         assert_eq!(read(&word(2)), format!("?{}", word(2)));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_holds_ten_commands_and_ten_unknown_words() {
+    fn at_most_ten_commands_and_ten_unknown_words_are_read() {
         let names: Vec<&str> = Command::ALL.into_iter().map(Command::name).collect();
         assert_eq!(read(&names[..10].join("\n")), names[..10].join(" "));
         assert_eq!(read(&names[..11].join("\n")), names[..10].join(" "));
@@ -382,15 +382,15 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_the_limit_is_not_read() {
+    fn text_beyond_the_limit_is_not_read() {
         let fits = format!("{}\n/rebuild", "x".repeat(BODY_MAX_BYTES - 9));
         assert_eq!((fits.len(), read(&fits).as_str()), (BODY_MAX_BYTES, "/rebuild"));
         assert_eq!(BODY_MAX_BYTES, 65_536);
-        // One byte more, and the last word is cut off.
+        // With one byte more, the last word is dropped.
         assert_eq!(read(&format!("x{fits}")), "");
         assert_eq!(read(&format!("{fits}-nothing")), "");
         assert_eq!(read(&format!("/hold\n{fits}-nothing")), "/hold");
-        // A limit inside a character, and one in a body without any space.
+        // A limit inside a character, and a limit in a body without spaces.
         assert_eq!(read(&format!("/hold \n{}", "é".repeat(BODY_MAX_BYTES))), "/hold");
         assert_eq!(read(&"/rebuild".repeat(BODY_MAX_BYTES)), "");
         let megabyte = format!("/rebuild {}\n/hold", "x".repeat(1 << 20));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_markdown_is_read_in_time() {
+    fn hostile_markdown_is_parsed_in_time() {
         for piece in ["*a ", "[", "`a ", "> ", "- ", "![", "<!--", "\n/a", "a\\\n", "[a]:\n/x\n"] {
             let body = format!("/rebuild\n\n{}", piece.repeat(BODY_MAX_BYTES / piece.len()));
             assert_eq!(read(&body), "/rebuild", "{piece:?}");
@@ -409,7 +409,7 @@ mod tests {
         ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
     }
 
-    /// Bodies made of the pieces that matter, for arbitrary strings seldom contain any.
+    /// Bodies made of relevant pieces, because arbitrary strings rarely contain any.
     fn markdown() -> impl Strategy<Value = String> {
         let pieces = proptest::sample::select(vec![
             "/rebuild", "/hold x", "/cancle", "\n", "\n\n", "\r\n", "> ", "- ", "    ", "\t", "```", "~~~", "`",
@@ -422,7 +422,7 @@ mod tests {
         #![proptest_config(config())]
 
         #[test]
-        fn anything_can_be_read_and_reads_the_same_again(body in prop_oneof![any::<String>(), markdown()]) {
+        fn any_body_parses_the_same_twice(body in prop_oneof![any::<String>(), markdown()]) {
             let asked = parse(&body);
             prop_assert_eq!(&asked, &parse(&body));
             for one in asked {
@@ -435,7 +435,7 @@ mod tests {
         }
 
         #[test]
-        fn what_stands_in_a_fence_alone_is_never_asked(
+        fn text_in_a_code_fence_is_never_a_command(
             before in "([a-z ]{0,8}\n){0,3}",
             fence in "`{3,5}|~{3,5}",
             inside in proptest::collection::vec(
@@ -450,7 +450,7 @@ mod tests {
         }
 
         #[test]
-        fn a_paragraph_of_its_own_is_always_heard(before in "([a-zé .,>-]{0,12}\n){0,4}", after in "[a-z \n]{0,20}") {
+        fn command_in_its_own_paragraph_is_always_found(before in "([a-zé .,>-]{0,12}\n){0,4}", after in "[a-z \n]{0,20}") {
             let asked = parse(&format!("{before}\n/rebuild\n\n{after}"));
             prop_assert_eq!(asked, [Asked::Known { command: Command::Rebuild, args: String::new() }]);
         }

@@ -1,5 +1,4 @@
-//! A command as it travels through the queue: versioned JSON (R-CMD-12). Who may put one there and what becomes of it
-//! is decided elsewhere.
+//! The format of a command on the queue: versioned JSON (R-CMD-12). Permissions and execution are decided elsewhere.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,53 +7,53 @@ use thiserror::Error;
 use super::Command;
 use crate::id::{CommandId, PrId, RepoName, RunId, Sha};
 
-/// One command on its way to the Car Bridge.
+/// One command for the Car Bridge.
 ///
-/// Fields this build does not know are ignored: during a deploy a newer sender may already add one, and a command that
-/// was understood yesterday must not end in the dead-letter queue for it. What changes the meaning changes `v`.
+/// Unknown fields are ignored: during a deploy a newer sender may already add one, and such a command must not end in
+/// the dead-letter queue. A change of meaning needs a new `v`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandMessage {
-    /// The version of this format. It stays the first field, so that it is judged before what it describes.
+    /// The version of this format. It stays the first field, so that it is checked before the others are read.
     pub v: MessageVersion,
     pub pr_number: u64,
     pub repo: RepoName,
     pub command: Command,
     pub source: CommandSource,
-    /// Who asked: a GitHub login, the name of an API key, or the reconciler.
+    /// The requester: a GitHub login, the name of an API key, or the reconciler.
     pub requested_by: String,
     pub timestamp: Timestamp,
-    /// What makes it this command and not another: the key against doing it twice.
+    /// The idempotency key of this command.
     pub command_id: CommandId,
-    /// The run that was opened for it.
+    /// The run that was opened for this command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// The commit it was decided on; if the head has moved since, it is dropped.
+    /// The commit the command was decided on; if the head has moved since, the command is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_sha: Option<Sha>,
-    /// What stood after the command, for instance the reason of a hold.
+    /// The text after the command, for example the reason of a hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
-    /// The node id of the comment or review it stood in: the answer's reactions go there.
+    /// The node id of the comment or review with the command: reactions go there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
 }
 
 impl CommandMessage {
-    /// The `args` of a `/rebuild` whose build under way hangs, and is to be stopped first.
+    /// The `args` of a `/rebuild` that must first stop a hanging build.
     pub const STOP_FIRST: &'static str = "stop-first";
 
     pub fn pr(&self) -> PrId {
         PrId::new(self.repo.clone(), self.pr_number)
     }
 
-    /// The run it belongs to: a person's command opens one that bears the command's own id.
+    /// The run of this command. A person's command opens a run with the command's own id.
     pub fn run(&self) -> RunId {
         self.run_id.clone().unwrap_or_else(|| RunId::new(self.command_id.as_str()))
     }
 }
 
 named! {
-    /// Where a command came from.
+    /// The source of a command.
     pub enum CommandSource {
         PrComment = "pr-comment",
         CheckRun = "check-run",
@@ -64,7 +63,7 @@ named! {
 }
 
 impl CommandSource {
-    /// Whether a person asked; a person's command spends no budget and is never blocked by the breaker.
+    /// Whether a person sent the command. Such a command spends no budget, and the breaker never blocks it.
     pub fn is_human(self) -> bool {
         match self {
             Self::PrComment | Self::CheckRun | Self::AdminApi => true,
@@ -73,7 +72,7 @@ impl CommandSource {
     }
 }
 
-/// The one version of [`CommandMessage`] this build writes and understands.
+/// The only version of [`CommandMessage`] that this build writes and reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct MessageVersion;
@@ -82,7 +81,7 @@ impl MessageVersion {
     pub const NUMBER: u64 = 1;
 }
 
-/// A message of another version. It is not guessed at: half understood, a command does harm.
+/// A message of another version. It is rejected, because a half-understood command could do harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "command message version {0} is not understood by this build ({number}): deploy the Car Bridge in the sender's version, \
@@ -129,7 +128,7 @@ mod tests {
     const BARE: &str = r#"{"v":1,"pr_number":42,"repo":"acme/my-app","command":"/rebuild","source":"pr-comment","requested_by":"danny","timestamp":"2026-03-01T10:00:00.5Z","command_id":"cmd:72d3#0"}"#;
 
     #[test]
-    fn a_message_is_this_json_and_comes_back() {
+    fn message_round_trips_through_this_json() {
         assert_eq!(serde_json::to_string(&message()).unwrap(), BARE);
         assert_eq!(serde_json::from_str::<CommandMessage>(BARE).unwrap(), message());
         let full = CommandMessage {
@@ -146,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_senders_extra_field_is_ignored() {
+    fn unknown_field_is_ignored() {
         let json = BARE.replace("\"v\":1,", "\"v\":1,\"mood\":{\"x\":[1]},");
         assert_eq!(serde_json::from_str::<CommandMessage>(&json).unwrap(), message());
     }
 
     #[test]
-    fn another_version_is_refused_before_anything_else_is_read() {
+    fn other_version_is_rejected_before_other_fields_are_read() {
         for (v, command) in [(0, "/rebuild"), (2, "/rebuild"), (2, "/not-yet-invented")] {
             let json = BARE.replace("\"v\":1", &format!("\"v\":{v}")).replace("/rebuild", command);
             let error = serde_json::from_str::<CommandMessage>(&json).unwrap_err().to_string();
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_message_is_refused() {
+    fn malformed_message_is_rejected() {
         for (from, to) in [
             ("acme/my-app", "my-app"),
             ("/rebuild", "/rebuid"),
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_spelled_alike_everywhere_and_two_are_human() {
+    fn sources_have_one_name_everywhere_and_three_are_human() {
         let sources =
             [CommandSource::PrComment, CommandSource::CheckRun, CommandSource::AdminApi, CommandSource::Reconciler];
         assert_eq!(sources.map(CommandSource::name), ["pr-comment", "check-run", "admin-api", "reconciler"]);

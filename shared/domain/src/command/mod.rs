@@ -1,6 +1,6 @@
-//! The commands a person (or the reconciler) can give, all from one list: name, help, validity, permission, strategy.
-//! Reading them out of a comment is in `grammar`, whether one may be given here and now in `validity`, how one travels
-//! through the queue in `message`. Where a command goes is in `route`, what it does in `remedy`: neither is here.
+//! The commands that people and the reconciler can send, in one list: name, help, valid states, permission, strategy.
+//! `grammar` parses comments, `validity` decides whether a command is allowed now, `message` is the queue format. The
+//! target of a command is in `bus`, its effect in `remedy`.
 
 mod grammar;
 mod message;
@@ -21,7 +21,7 @@ use validity::ValidIn::{AnyOpen, Only};
 use validity::When::{IdleIn, In};
 use validity::{Needs, ValidIn};
 
-/// All there is to know about one command.
+/// The properties of one command.
 struct Spec {
     name: &'static str,
     help: &'static str,
@@ -31,8 +31,8 @@ struct Spec {
     strategy: Option<Strategy>,
 }
 
-/// Makes the enum, `ALL` and the specs from the list below: a command that lacks a line of its entry does not compile,
-/// and none can be missing from `ALL`.
+/// Generates the enum, `ALL` and the specs from the list below, so that an incomplete entry does not compile and no
+/// command can be missing from `ALL`.
 macro_rules! commands {
     ($($variant:ident {
         name: $name:literal,
@@ -42,7 +42,7 @@ macro_rules! commands {
         destructive: $destructive:literal,
         strategy: $strategy:expr,
     })*) => {
-        /// What can be asked of Suture on a pull request (R-CMD-1).
+        /// A command on a pull request (R-CMD-1).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "&'static str")]
         pub enum Command {
@@ -52,7 +52,7 @@ macro_rules! commands {
         impl Command {
             const COUNT: usize = [$(Self::$variant),*].len();
 
-            /// All commands, in the order in which help lists them.
+            /// All commands, in help order.
             pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),*];
 
             fn spec(self) -> Spec {
@@ -95,7 +95,7 @@ commands! {
     }
     RecheckSod {
         name: "/recheck-sod",
-        help: "Asks for the separation-of-duties check alone again.",
+        help: "Requests only the separation-of-duties check again.",
         valid_in: Only(&[In(State::PolicyFailed)]),
         needs: Write,
         destructive: false,
@@ -103,7 +103,7 @@ commands! {
     }
     RecheckApproval {
         name: "/recheck-approval",
-        help: "Asks Approver Bot to look again.",
+        help: "Asks Approver Bot to review again.",
         valid_in: Only(&[In(State::PolicyPassed)]),
         needs: Write,
         destructive: false,
@@ -119,7 +119,7 @@ commands! {
     }
     UpdateBranch {
         name: "/update-branch",
-        help: "Merges the base branch into this one.",
+        help: "Merges the base branch into this branch.",
         valid_in: AnyOpen,
         needs: Write,
         destructive: false,
@@ -127,7 +127,7 @@ commands! {
     }
     CloseAndReopen {
         name: "/close-and-reopen",
-        help: "Closes this pull request and asks CodeGenie for a fresh one.",
+        help: "Closes this pull request and asks CodeGenie for a new one.",
         valid_in: AnyOpen,
         needs: Maintain,
         destructive: true,
@@ -135,7 +135,7 @@ commands! {
     }
     Cancel {
         name: "/cancel",
-        help: "Closes this pull request for good: its vulnerability is not picked up again.",
+        help: "Closes this pull request permanently: Suture never requests another one for its vulnerability.",
         valid_in: AnyOpen,
         needs: Maintain,
         destructive: true,
@@ -143,7 +143,7 @@ commands! {
     }
     Status {
         name: "/status",
-        help: "Answers where this pull request stands.",
+        help: "Replies with the state of this pull request.",
         valid_in: AnyOpen,
         needs: Write,
         destructive: false,
@@ -151,7 +151,7 @@ commands! {
     }
     Explain {
         name: "/explain",
-        help: "Answers why it stands there, on what evidence, and what happens next.",
+        help: "Replies with the diagnosis, its evidence and the next step.",
         valid_in: AnyOpen,
         needs: Write,
         destructive: false,
@@ -159,7 +159,7 @@ commands! {
     }
     Hold {
         name: "/hold",
-        help: "Keeps Suture from acting on this pull request until `/resume`.",
+        help: "Stops Suture from acting on this pull request until `/resume`.",
         valid_in: AnyOpen,
         needs: Write,
         destructive: false,
@@ -167,7 +167,7 @@ commands! {
     }
     Resume {
         name: "/resume",
-        help: "Ends a `/hold`, or takes an escalated pull request back with fresh budgets.",
+        help: "Ends a `/hold`, or lets Suture try an escalated pull request again with its budgets reset.",
         valid_in: AnyOpen,
         needs: Write,
         destructive: false,
@@ -175,7 +175,7 @@ commands! {
     }
     Approve {
         name: "/approve",
-        help: "Lets a remedy that awaits approval go ahead.",
+        help: "Approves a remedy that is waiting for approval.",
         valid_in: AnyOpen,
         needs: Maintain,
         destructive: false,
@@ -189,22 +189,22 @@ impl Command {
         self.spec().name
     }
 
-    /// One line that says what it does.
+    /// One line about the effect of the command.
     pub fn help(self) -> &'static str {
         self.spec().help
     }
 
-    /// The remedy it asks for, if it asks for one.
+    /// The remedy that the command requests, if any.
     pub fn strategy(self) -> Option<Strategy> {
         self.spec().strategy
     }
 
-    /// Whether it takes something away, so that a page should ask "are you sure?" first.
+    /// Whether the command closes the pull request, so that the dashboard asks for confirmation.
     pub fn is_destructive(self) -> bool {
         self.spec().destructive
     }
 
-    /// The command by which the reconciler asks for this remedy: its remedies go the way a person's do.
+    /// The command with which the reconciler requests this remedy; it takes the same path as a person's command.
     pub fn for_strategy(strategy: Strategy) -> Self {
         match strategy {
             Strategy::Rebuild => Self::Rebuild,
@@ -217,16 +217,16 @@ impl Command {
         }
     }
 
-    /// Reads a bare name, as in the admin API's `{"command": "/rebuild"}`. Comments go through [`parse`].
+    /// Parses a bare name, as in the admin API's `{"command": "/rebuild"}`. Comments go through [`parse`].
     ///
-    /// [`UnknownCommand`] if there is no such command; it names the nearest one and all of them.
+    /// Fails with [`UnknownCommand`], which names the nearest command and lists all of them.
     pub fn parse_name(text: &str) -> Result<Self, UnknownCommand> {
         let word = text.trim();
         Self::named(word)
-            .ok_or_else(|| UnknownCommand { word: presentable(word), nearest: grammar::nearest(word).map(Self::name) })
+            .ok_or_else(|| UnknownCommand { word: sanitized(word), nearest: grammar::nearest(word).map(Self::name) })
     }
 
-    /// The command with exactly this name, in any case.
+    /// The command with this name, ignoring case.
     fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|command| command.name().eq_ignore_ascii_case(word))
     }
@@ -252,13 +252,13 @@ impl From<Command> for &'static str {
     }
 }
 
-/// A word that is no command. It carries the whole list, for whoever typed it has no help at hand.
+/// A word that is not a command. The message lists all commands, because the sender has no help at hand.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{word}` is not a command{}. The commands are: {}.", self.hint(), code_list(&Command::ALL))]
 pub struct UnknownCommand {
-    /// What was typed, cut short and made harmless.
+    /// The word as typed, shortened and sanitized.
     pub word: String,
-    /// The name of the command that was probably meant.
+    /// The name of the most similar command.
     pub nearest: Option<&'static str>,
 }
 
@@ -268,13 +268,13 @@ impl UnknownCommand {
     }
 }
 
-/// How much of an unknown word an error repeats.
+/// How many characters of an unknown word an error repeats.
 const ECHO_MAX_CHARS: usize = 40;
 
-/// Strange input is shown short, on one line, and cannot leave the backticks it is shown in.
-fn presentable(word: &str) -> String {
-    let harmless = |c: char| if c.is_control() || c == '`' { '?' } else { c };
-    word.chars().take(ECHO_MAX_CHARS).map(harmless).collect()
+/// Shortens input for an error message and replaces control characters and backticks.
+fn sanitized(word: &str) -> String {
+    let replaced = |c: char| if c.is_control() || c == '`' { '?' } else { c };
+    word.chars().take(ECHO_MAX_CHARS).map(replaced).collect()
 }
 
 /// `` `/a`, `/b` ``
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_says_this_of_each_command() {
+    fn command_list_matches_this_table() {
         let rendered: String = Command::ALL
             .into_iter()
             .map(|c| {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_strategy_has_its_command_and_comes_back_from_it() {
+    fn every_strategy_has_exactly_one_command() {
         for strategy in Strategy::ALL {
             assert_eq!(Command::for_strategy(strategy).strategy(), Some(strategy));
         }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_are_what_json_and_displays_show() {
+    fn names_are_unique_and_equal_in_json_and_display() {
         let names: std::collections::BTreeSet<&str> = Command::ALL.into_iter().map(Command::name).collect();
         assert_eq!(names.len(), Command::ALL.len());
         for command in Command::ALL {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_trimmed_and_in_any_case() {
+    fn name_is_parsed_trimmed_and_ignoring_case() {
         for text in ["/close-and-reopen", " /Close-And-Reopen\n", "\t/CLOSE-AND-REOPEN"] {
             assert_eq!(Command::parse_name(text), Ok(Command::CloseAndReopen), "{text:?}");
         }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
+    fn unknown_name_error_has_the_nearest_command_and_the_list() {
         insta::assert_snapshot!(Command::parse_name("/Rebuid").unwrap_err(), @"`/Rebuid` is not a command (did you mean `/rebuild`?). The commands are: `/rebuild`, `/recheck-policy`, `/recheck-sod`, `/recheck-approval`, `/merge`, `/update-branch`, `/close-and-reopen`, `/cancel`, `/status`, `/explain`, `/hold`, `/resume`, `/approve`.");
         insta::assert_snapshot!(Command::parse_name("dance").unwrap_err(), @"`dance` is not a command. The commands are: `/rebuild`, `/recheck-policy`, `/recheck-sod`, `/recheck-approval`, `/merge`, `/update-branch`, `/close-and-reopen`, `/cancel`, `/status`, `/explain`, `/hold`, `/resume`, `/approve`.");
         assert_eq!(Command::parse_name("rebuild").unwrap_err().nearest, Some("/rebuild"));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_repeated_short_and_harmless() {
+    fn unknown_name_is_repeated_shortened_and_sanitized() {
         let error = Command::parse_name(&"é".repeat(41)).unwrap_err();
         assert_eq!(error.word, "é".repeat(40));
         assert_eq!(Command::parse_name("a`b\nc\u{7}d").unwrap_err().word, "a?b?c?d");

@@ -1,6 +1,5 @@
-//! May this command be given, here, now, by this person? The matrix of R-CMD-3 as a function: what each command needs is in the list
-//! (`command`), what that means is here. Whether a run awaits approval, a rate limit is spent or the installation only
-//! observes is asked elsewhere.
+//! Whether a command is allowed in this state for this requester: the matrix of R-CMD-3 as a function. The requirements
+//! of each command are in the list in `command`. Pending approvals, rate limits and observe mode are checked elsewhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,19 +11,19 @@ use crate::policy::Policy;
 use crate::pull_request::Record;
 use crate::state::State;
 
-/// In which states a command makes sense.
+/// The states in which a command is valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ValidIn {
-    /// Whatever the state, as long as the pull request is open.
+    /// Any state of an open pull request.
     AnyOpen,
     Only(&'static [When]),
 }
 
-/// One state in which a command makes sense.
+/// One state in which a command is valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum When {
     In(State),
-    /// In this state, unless a check is really queued or running: starting a second build would help nobody.
+    /// In this state, unless a check is queued or running: a second build would be useless.
     IdleIn(State),
 }
 
@@ -64,11 +63,11 @@ impl fmt::Display for ValidIn {
     }
 }
 
-/// What a command needs of whoever gives it. Two levels, each with a name on GitHub and one in the API.
+/// The permission a command needs. Two levels, each with a name on GitHub and one in the API.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Needs {
     Write,
-    /// For what closes a pull request or lets a held-back remedy go.
+    /// For commands that close a pull request or approve a remedy.
     Maintain,
 }
 
@@ -89,31 +88,31 @@ impl Needs {
 }
 
 named! {
-    /// What somebody may do in a repository, weakest first, as GitHub calls it.
+    /// The permission of a user on a repository, weakest first, in GitHub's words.
     pub enum Permission {
         Read = "read",
-        /// Sort issues and pull requests.
+        /// Manage issues and pull requests, without write access.
         Triage = "triage",
         Write = "write",
-        /// Run it, short of the dangerous settings.
+        /// Manage the repository, except for dangerous settings.
         Maintain = "maintain",
         Admin = "admin",
     }
 }
 
 impl Permission {
-    /// What GitHub's collaborator answer means: the `role_name`, which alone tells maintain from write, or, where that
-    /// is an organisation's own invention, the `permission` it is based on. `none` and what we do not know give nothing.
+    /// Reads GitHub's collaborator response: the `role_name`, which alone distinguishes maintain from write, or for a
+    /// custom role of an organisation the `permission` it is based on. `none` and unknown values give no permission.
     pub fn from_github(role_name: &str, permission: &str) -> Option<Self> {
         match role_name {
-            // Not a custom role: the base level must not speak for it.
+            // `none` is not a custom role, so `permission` must not override it.
             "none" => None,
             _ => role_name.parse().or_else(|_| permission.parse()).ok(),
         }
     }
 }
 
-/// Not a level of GitHub's.
+/// A word that is not a GitHub permission.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not a permission: expected read, triage, write, maintain or admin")]
 pub struct BadPermission(pub String);
@@ -128,11 +127,11 @@ impl FromStr for Permission {
 }
 
 named! {
-    /// What the key of an API caller allows, weakest first; each includes the ones before it.
+    /// The role of an API key, weakest first; each includes the ones before it.
     pub enum Role {
         Viewer = "viewer",
         Operator = "operator",
-        /// Give every command, and stop and start Suture.
+        /// Send every command, pause and unpause Suture.
         Admin = "admin",
     }
 }
@@ -150,25 +149,25 @@ impl FromStr for Role {
     }
 }
 
-/// Who gives a command, as far as that decides whether it may be given.
+/// The requester of a command, as far as it matters for permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requester {
-    /// Somebody on GitHub, with this permission in the repository, or none.
+    /// A GitHub user with this permission on the repository, or none.
     GitHub(Option<Permission>),
-    /// An API caller whose key has this role.
+    /// An API caller with a key of this role.
     Api(Role),
-    /// Our own reconciler: it applies remedies, and nothing but remedies.
+    /// Suture's reconciler, which sends only commands with a remedy.
     Reconciler,
 }
 
-/// What has to be known of a pull request to say which commands make sense.
+/// The facts about a pull request that decide which commands are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
     pub state: State,
-    /// The state the head's signals imply; it counts where the state is NEEDS_INTERVENTION, which says nothing about
-    /// where in the pipeline the pull request is.
+    /// The state that the head's signals imply; used in NEEDS_INTERVENTION, which does not tell how far the pull
+    /// request got in the pipeline.
     pub implied: State,
-    /// Whether any check of this head is really queued or running; CHECKS_RUNNING may have outlived its build.
+    /// Whether a check of this head is queued or running; CHECKS_RUNNING may outlast its build.
     pub checks_running: bool,
 }
 
@@ -186,64 +185,64 @@ impl Situation {
         if self.state == State::NeedsIntervention { self.implied } else { self.state }
     }
 
-    /// The commands that make sense now, in the order of the list; for the buttons of a page.
+    /// The commands that are valid now, in list order.
     pub fn valid_now(&self) -> Vec<Command> {
         Command::ALL.into_iter().filter(|command| command.is_valid_in(self).is_ok()).collect()
     }
 
-    /// The state as a refusal names it.
-    fn standing(&self) -> String {
+    /// The state as shown in a refusal.
+    fn described_state(&self) -> String {
         match self.effective() == self.state {
             true => self.state.to_string(),
-            false => format!("{} (its checks and reviews say {})", self.state, self.implied),
+            false => format!("{} (its checks and reviews imply {})", self.state, self.implied),
         }
     }
 
-    /// What a refusal offers instead: what moves the pipeline. A refusal talks nobody into closing a pull request.
-    fn would_work(&self) -> String {
-        let moves = |command: &Command| command.strategy().is_some() && !command.is_destructive();
-        code_list(&self.valid_now().into_iter().filter(moves).collect::<Vec<_>>())
+    /// The commands that a refusal offers instead: those with a remedy, except destructive ones.
+    fn alternatives(&self) -> String {
+        let is_offered = |command: &Command| command.strategy().is_some() && !command.is_destructive();
+        code_list(&self.valid_now().into_iter().filter(is_offered).collect::<Vec<_>>())
     }
 }
 
-/// Why a command is not carried out; its sentence is what the person reads.
+/// Why a command is refused; the person reads its message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    #[error("`{command}` needs an open pull request, and this one is merged: nothing is left to do.")]
+    #[error("`{command}` needs an open pull request, but this one is merged.")]
     Merged { command: Command },
-    #[error("`{command}` needs an open pull request, and this one is closed: reopen it first.")]
+    #[error("`{command}` needs an open pull request, but this one is closed. Reopen it first.")]
     Closed { command: Command },
-    /// The command makes no sense in this state.
+    /// The command is not valid in this state.
     #[error(
-        "`{command}` needs {}, and this pull request is {}. What would work now: {}.",
-        .command.spec().valid_in, .situation.standing(), .situation.would_work()
+        "`{command}` is valid in {}, but this pull request is in {}. Valid now: {}.",
+        .command.spec().valid_in, .situation.described_state(), .situation.alternatives()
     )]
     WrongState { command: Command, situation: Situation },
-    /// The command would start what is already under way.
+    /// The command would start checks that are already running.
     #[error(
-        "`{command}` has to wait: checks of this commit are still queued or running. What would work now: {}.",
-        .situation.would_work()
+        "`{command}` is not possible while checks of this commit are queued or running. Valid now: {}.",
+        .situation.alternatives()
     )]
     StillRunning { command: Command, situation: Situation },
-    /// Whoever asked may not.
+    /// The requester lacks the permission.
     #[error("`{command}` needs {}.", needs_and_has(*.command, *.requester))]
     NotPermitted { command: Command, requester: Requester },
 }
 
-/// The end of "`/cancel` needs …": in the words of the place the person asked from.
+/// Completes "`/cancel` needs …", in the terms of GitHub or of the API.
 fn needs_and_has(command: Command, requester: Requester) -> String {
     match requester {
         Requester::GitHub(has) => {
             let has = has.map_or("none", Permission::name);
             format!(
-                "{} permission on this repository, and yours is {has}: ask somebody who has it",
+                "{} permission on this repository, but yours is {has}: ask someone who has it",
                 command.permission()
             )
         }
         Requester::Api(role) => {
-            format!("a key with the role {}, and yours is {role}: ask somebody who has one", command.role())
+            format!("an API key with the role {}, but yours is {role}: ask someone who has one", command.role())
         }
-        Requester::Reconciler => "a person: the reconciler applies remedies only".to_owned(),
+        Requester::Reconciler => "a person: the reconciler may only apply remedies".to_owned(),
     }
 }
 
@@ -265,9 +264,9 @@ impl Command {
         if allowed { Ok(()) } else { Err(Refusal::NotPermitted { command: self, requester }) }
     }
 
-    /// Whether it makes sense there (R-CMD-3).
+    /// Whether the command is valid in this situation (R-CMD-3).
     ///
-    /// The [`Refusal`] says why not, and what would work instead.
+    /// The [`Refusal`] gives the reason and the alternatives.
     pub fn is_valid_in(self, situation: &Situation) -> Result<(), Refusal> {
         let (command, situation) = (self, *situation);
         let state = situation.effective();
@@ -296,13 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_validity_matrix() {
-        // One line per command, with the states it is valid in; where a state is not named, it is refused.
+    fn validity_matrix() {
+        // One line per command with the states it is valid in.
         let mut rendered = String::new();
         for command in Command::ALL {
             rendered += command.name();
             for state in State::ALL {
-                // NEEDS_INTERVENTION has a test of its own: here its signals imply nothing.
+                // NEEDS_INTERVENTION has its own test: here its signals imply nothing.
                 let idle = Situation { state, implied: State::NeedsIntervention, checks_running: false };
                 let busy = Situation { checks_running: true, ..idle };
                 rendered += &match (command.is_valid_in(&idle).is_ok(), command.is_valid_in(&busy).is_ok()) {
@@ -343,7 +342,7 @@ mod tests {
                         command.is_valid_in(&there).is_ok(),
                         "{command} {implied}"
                     );
-                    // Anywhere else what the signals imply does not matter.
+                    // In any other state the implied state does not matter.
                     let created = Situation { state: State::Created, implied, checks_running };
                     assert_eq!(
                         command.is_valid_in(&created).is_ok(),
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buttons_of_a_page_are_what_is_valid() {
+    fn valid_now_lists_valid_commands() {
         let names = |situation: Situation| code_list(&situation.valid_now());
         insta::assert_snapshot!(names(at(State::ChecksFailed)), @"`/rebuild`, `/update-branch`, `/close-and-reopen`, `/cancel`, `/status`, `/explain`, `/hold`, `/resume`, `/approve`");
         insta::assert_snapshot!(names(at(State::Merging)), @"`/merge`, `/update-branch`, `/close-and-reopen`, `/cancel`, `/status`, `/explain`, `/hold`, `/resume`, `/approve`");
@@ -365,21 +364,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_happened_and_what_would_work() {
+    fn refusal_has_reason_and_alternatives() {
         let refused = |command: Command, situation: Situation| command.is_valid_in(&situation).unwrap_err().to_string();
-        insta::assert_snapshot!(refused(Command::Merge, at(State::ChecksFailed)), @"`/merge` needs APPROVED or MERGING, and this pull request is CHECKS_FAILED. What would work now: `/rebuild`, `/update-branch`.");
-        insta::assert_snapshot!(refused(Command::Rebuild, at(State::PolicyFailed)), @"`/rebuild` needs CREATED, CHECKS_FAILED or CHECKS_RUNNING with nothing running, and this pull request is POLICY_FAILED. What would work now: `/recheck-policy`, `/recheck-sod`, `/update-branch`.");
-        insta::assert_snapshot!(refused(Command::RecheckSod, at(State::Approved)), @"`/recheck-sod` needs POLICY_FAILED, and this pull request is APPROVED. What would work now: `/merge`, `/update-branch`.");
+        insta::assert_snapshot!(refused(Command::Merge, at(State::ChecksFailed)), @"`/merge` is valid in APPROVED or MERGING, but this pull request is in CHECKS_FAILED. Valid now: `/rebuild`, `/update-branch`.");
+        insta::assert_snapshot!(refused(Command::Rebuild, at(State::PolicyFailed)), @"`/rebuild` is valid in CREATED, CHECKS_FAILED or CHECKS_RUNNING with nothing running, but this pull request is in POLICY_FAILED. Valid now: `/recheck-policy`, `/recheck-sod`, `/update-branch`.");
+        insta::assert_snapshot!(refused(Command::RecheckSod, at(State::Approved)), @"`/recheck-sod` is valid in POLICY_FAILED, but this pull request is in APPROVED. Valid now: `/merge`, `/update-branch`.");
         let busy = Situation { checks_running: true, ..at(State::ChecksRunning) };
-        insta::assert_snapshot!(refused(Command::Rebuild, busy), @"`/rebuild` has to wait: checks of this commit are still queued or running. What would work now: `/update-branch`.");
+        insta::assert_snapshot!(refused(Command::Rebuild, busy), @"`/rebuild` is not possible while checks of this commit are queued or running. Valid now: `/update-branch`.");
         let stuck = Situation { implied: State::ChecksFailed, ..at(State::NeedsIntervention) };
-        insta::assert_snapshot!(refused(Command::Merge, stuck), @"`/merge` needs APPROVED or MERGING, and this pull request is NEEDS_INTERVENTION (its checks and reviews say CHECKS_FAILED). What would work now: `/rebuild`, `/update-branch`.");
-        insta::assert_snapshot!(refused(Command::Merge, at(State::Merged)), @"`/merge` needs an open pull request, and this one is merged: nothing is left to do.");
-        insta::assert_snapshot!(refused(Command::Status, at(State::Closed)), @"`/status` needs an open pull request, and this one is closed: reopen it first.");
+        insta::assert_snapshot!(refused(Command::Merge, stuck), @"`/merge` is valid in APPROVED or MERGING, but this pull request is in NEEDS_INTERVENTION (its checks and reviews imply CHECKS_FAILED). Valid now: `/rebuild`, `/update-branch`.");
+        insta::assert_snapshot!(refused(Command::Merge, at(State::Merged)), @"`/merge` needs an open pull request, but this one is merged.");
+        insta::assert_snapshot!(refused(Command::Status, at(State::Closed)), @"`/status` needs an open pull request, but this one is closed. Reopen it first.");
     }
 
     #[test]
-    fn every_refusal_in_an_open_state_offers_something() {
+    fn every_refusal_in_an_open_state_offers_alternatives() {
         for command in Command::ALL {
             for state in State::ALL {
                 if let Err(refusal @ (Refusal::WrongState { .. } | Refusal::StillRunning { .. })) =
@@ -415,16 +414,16 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_is_told_what_it_takes() {
+    fn refusal_for_missing_permission_names_the_needed_one() {
         let refused = |command: Command, requester: Requester| command.allows(requester).unwrap_err().to_string();
-        insta::assert_snapshot!(refused(Command::Rebuild, Requester::GitHub(None)), @"`/rebuild` needs write permission on this repository, and yours is none: ask somebody who has it.");
-        insta::assert_snapshot!(refused(Command::Cancel, Requester::GitHub(Some(Permission::Write))), @"`/cancel` needs maintain permission on this repository, and yours is write: ask somebody who has it.");
-        insta::assert_snapshot!(refused(Command::Approve, Requester::Api(Role::Operator)), @"`/approve` needs a key with the role admin, and yours is operator: ask somebody who has one.");
-        insta::assert_snapshot!(refused(Command::Hold, Requester::Reconciler), @"`/hold` needs a person: the reconciler applies remedies only.");
+        insta::assert_snapshot!(refused(Command::Rebuild, Requester::GitHub(None)), @"`/rebuild` needs write permission on this repository, but yours is none: ask someone who has it.");
+        insta::assert_snapshot!(refused(Command::Cancel, Requester::GitHub(Some(Permission::Write))), @"`/cancel` needs maintain permission on this repository, but yours is write: ask someone who has it.");
+        insta::assert_snapshot!(refused(Command::Approve, Requester::Api(Role::Operator)), @"`/approve` needs an API key with the role admin, but yours is operator: ask someone who has one.");
+        insta::assert_snapshot!(refused(Command::Hold, Requester::Reconciler), @"`/hold` needs a person: the reconciler may only apply remedies.");
     }
 
     #[test]
-    fn levels_are_read_as_they_are_written_and_ordered() {
+    fn levels_round_trip_and_are_ordered() {
         assert!(Permission::ALL.is_sorted());
         assert!(Role::ALL.is_sorted());
         for permission in Permission::ALL {
@@ -442,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn githubs_answer_is_read_by_role_then_by_its_base() {
+    fn github_permission_is_read_from_role_name_then_from_permission() {
         for (role_name, permission, expected) in [
             ("maintain", "write", Some(Permission::Maintain)),
             ("triage", "read", Some(Permission::Triage)),

@@ -1,6 +1,5 @@
-//! What the check run on a head says: where the pull request stands, why, by what evidence, what comes next and when, what is
-//! left of its budgets, and its buttons. What it says is a function of the record alone but for the times, so that "something
-//! new to say" can be told from a digest.
+//! The text and buttons of Suture's check run on a head commit: state, cause, evidence, next step, remaining budgets.
+//! Apart from the times, the text is a function of the record alone, so that a digest tells whether it has changed.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,32 +14,34 @@ use crate::pull_request::{Record, Shown};
 use crate::state::{State, Strategy};
 
 pub const NAME: &str = "suture";
-/// Longest headline, in characters.
+/// Longest title, in characters.
 const MAX_TITLE: usize = 120;
-/// Red checks that are named. More would only make it change more often.
+/// Failed checks that are named. Naming more would only change the check run more often.
 const MAX_CHECKS: usize = 3;
 
-/// What a check run shows.
+/// The content of a check run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckText {
     pub mood: Mood,
     pub title: String,
     pub summary: String,
-    /// What people can ask for with one click.
+    /// Commands that people can send with one click.
     pub buttons: Vec<Button>,
 }
 
-/// How it looks. It never stands in the way of a merge while Suture is at it, and nothing ever has to wait for it.
+/// The conclusion of the check run. It never blocks a merge: it is neutral unless a person is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mood {
-    /// Grey: it says something and blocks nothing.
+    /// Neutral: shown in grey, blocks nothing.
     Quiet,
+    /// Action required: the pull request needs a person.
     Person,
+    /// Success: the pull request is merged.
     Done,
 }
 
-/// What people can ask for with one click.
+/// A button of the check run; each sends one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Button {
@@ -48,7 +49,7 @@ pub enum Button {
     Rebuild,
     /// `/hold`.
     Hold,
-    /// `/resume`, in the place of `/hold` where that was said.
+    /// `/resume`; replaces `/hold` while the pull request is held or escalated.
     Resume,
     /// `/explain`.
     Explain,
@@ -57,7 +58,7 @@ pub enum Button {
 impl Button {
     const ALL: [Self; 4] = [Self::Rebuild, Self::Hold, Self::Resume, Self::Explain];
 
-    /// What GitHub calls it when it is pressed; at most 20 characters.
+    /// The identifier that GitHub sends when the button is pressed; at most 20 characters.
     pub fn identifier(self) -> &'static str {
         match self {
             Self::Rebuild => "rebuild",
@@ -71,7 +72,7 @@ impl Button {
         Self::ALL.into_iter().find(|button| button.identifier() == identifier)
     }
 
-    /// What stands on it; at most 20 characters.
+    /// The label on the button; at most 20 characters.
     pub fn label(self) -> &'static str {
         match self {
             Self::Rebuild => "Run checks again",
@@ -81,13 +82,13 @@ impl Button {
         }
     }
 
-    /// What it does; at most 40 characters.
+    /// What the button does; at most 40 characters.
     pub fn description(self) -> &'static str {
         match self {
-            Self::Rebuild => "Suture runs this head's checks again",
-            Self::Hold => "Suture only watches until you resume it",
-            Self::Resume => "Suture goes on with this pull request",
-            Self::Explain => "Suture says here what it knows",
+            Self::Rebuild => "Run the checks of this commit again",
+            Self::Hold => "Stop remedies until you press Resume",
+            Self::Resume => "Let Suture act on this pull request",
+            Self::Explain => "Show the diagnosis and the next step",
         }
     }
 
@@ -101,42 +102,42 @@ impl Button {
     }
 }
 
-/// What became of a button somebody pressed.
+/// The result of a pressed button: accepted, accepted with a remark, or refused.
 pub fn answer(by: &str, command: Command, answer: Result<Option<&str>, &str>) -> String {
     match answer {
         Ok(None) => format!("{by} asked for `{command}`."),
-        Ok(Some(but)) => format!("{by} asked for `{command}`, but {}.", but.trim_end_matches('.')),
-        Err(why) => format!("{by} asked for `{command}`, and Suture refused: {}.", why.trim_end_matches('.')),
+        Ok(Some(remark)) => format!("{by} asked for `{command}`, but {}.", remark.trim_end_matches('.')),
+        Err(reason) => format!("{by} asked for `{command}`, but Suture refused: {}.", reason.trim_end_matches('.')),
     }
 }
 
-/// What somebody asked for was not done, or did not help.
+/// A remedy that a person requested was dropped, failed or did not help.
 pub fn came_to_nothing(strategy: Strategy, why: &str) -> String {
     desk::sentence(&format!("Suture was asked to {}: {why}", desk::doing(strategy)))
 }
 
-/// A digest of all a check run says but the times.
+/// A digest of the whole check run without the times; the check run is published again when it changes.
 pub fn digest(record: &Record, shown: &Shown, policy: &Policy) -> u64 {
-    let said = parts(record, shown, policy);
+    let text = parts(record, shown, policy);
     let explained = if shown.explained { "explained" } else { "" };
     let buttons: String = buttons(record).into_iter().map(Button::identifier).collect();
-    seed_of(&format!("{}\n{}\n{}\n{explained}\n{buttons}", said.stands, said.rest, said.next), 0)
+    seed_of(&format!("{}\n{}\n{}\n{explained}\n{buttons}", text.state, text.details, text.next), 0)
 }
 
 pub fn text(record: &Record, shown: &Shown, policy: &Policy, now: Timestamp) -> CheckText {
-    let said = parts(record, shown, policy);
+    let parts = parts(record, shown, policy);
     let since = time(record.progressed_at);
-    let next = match said.unless {
-        Some(unless) => format!("{} {}{unless}.", said.next, desk::when(record, now)),
-        None => said.next,
+    let next = match parts.unless {
+        Some(unless) => format!("{} {}{unless}.", parts.next, desk::when(record, now)),
+        None => parts.next,
     };
-    let mut summary = format!("{} since {since}.\n\n{}\n\n**Next:** {next}", said.stands, said.rest);
+    let mut summary = format!("{} since {since}.\n\n{}\n\n**Next:** {next}", parts.state, parts.details);
     if shown.explained {
         let found = classify(&Case { record, live: None, vulnerability: None, policy, now });
         let commands = desk::commands(record, policy, Role::Operator);
         summary = format!("{summary}\n\n---\n\n{}", desk::explanation(record, &found, &commands, policy, now));
     }
-    summary = format!("{summary}\n\n*As of {}. Changed only when there is something new to say.*", time(now));
+    summary = format!("{summary}\n\n*As of {}. Updated only when something changes.*", time(now));
     CheckText { mood: mood(record), title: title(record), summary, buttons: buttons(record) }
 }
 
@@ -158,53 +159,56 @@ fn buttons(record: &Record) -> Vec<Button> {
     vec![Button::Rebuild, if resumes { Button::Resume } else { Button::Hold }, Button::Explain]
 }
 
-/// What it says, without the times.
+/// The parts of the summary, without the times.
 struct Parts {
-    stands: String,
-    /// Cause, evidence, what somebody asked for, budgets.
-    rest: String,
-    /// What comes next. If it is a matter of time, the time belongs behind it, and then what might change it.
+    state: String,
+    /// Cause, evidence, last command, budgets.
+    details: String,
+    /// The next step. If `unless` is set, the time of the next visit follows, and then `unless`.
     next: String,
+    /// What could change the next step; empty if nothing.
     unless: Option<&'static str>,
 }
 
 fn parts(record: &Record, shown: &Shown, policy: &Policy) -> Parts {
-    let detail = record.substatus.map(|substatus| format!(" ({})", substatus.name())).unwrap_or_default();
-    let stands = format!("**{}**{detail}, on {},", record.state, record.head_sha.short());
+    let substatus = record.substatus.map(|substatus| format!(" ({})", substatus.name())).unwrap_or_default();
+    let state = format!("**{}**{substatus}, at commit {},", record.state, record.head_sha.short());
     let mut lines = vec![format!("**Cause:** {}", cause(record, policy))];
-    let evidence = shown.because.clone().map_or_else(|| facts(record, policy), |because| vec![because]);
+    let evidence = shown.because.clone().map_or_else(|| signal_evidence(record, policy), |because| vec![because]);
     if !evidence.is_empty() {
         let list: Vec<String> = evidence.iter().map(|line| format!("- {}", desk::sentence(line))).collect();
         lines.push(format!("**Evidence:**\n{}", list.join("\n")));
     }
-    lines.extend(shown.asked.iter().map(|asked| format!("**Asked:** {asked}")));
+    lines.extend(shown.asked.iter().map(|result| format!("**Last command:** {result}")));
     if !record.state.is_terminal() {
         lines.push(format!("**Budgets left:** {}", budgets(record, policy)));
     }
     let (next, unless) = next(record, policy);
-    Parts { stands, rest: lines.join("\n\n"), next, unless }
+    Parts { state, details: lines.join("\n\n"), next, unless }
 }
 
 fn title(record: &Record) -> String {
     let text = if record.state == State::NeedsIntervention {
         "A person is needed".to_owned()
     } else {
-        let waits = desk::stopped(record).unwrap_or_else(|| waits(record.state).to_owned());
+        let status = desk::stopped(record).unwrap_or_else(|| state_summary(record.state).to_owned());
         match &record.active_run {
-            Some(run) if record.is_actionable() => format!("{waits}; Suture is at it: {}", desk::doing(run.strategy)),
-            Some(_) | None => waits,
+            Some(run) if record.is_actionable() => {
+                format!("{status}; remedy in progress: {}", desk::doing(run.strategy))
+            }
+            Some(_) | None => status,
         }
     };
     cut(text.trim_end_matches('.'), MAX_TITLE)
 }
 
-/// What a state waits for, in the fewest words.
-fn waits(state: State) -> &'static str {
+/// What a state means, in the fewest words.
+fn state_summary(state: State) -> &'static str {
     match state {
         State::Created => "No check has started yet",
         State::ChecksRunning => "Checks are running",
         State::ChecksFailed => "Checks failed",
-        State::ChecksPassed => "Checks are green, waiting for Policy Bot",
+        State::ChecksPassed => "Checks passed, waiting for Policy Bot",
         State::PolicyEvaluating => "Policy Bot is evaluating",
         State::PolicyFailed => "Policy Bot rejected it",
         State::PolicyPassed => "Waiting for Approver Bot",
@@ -214,35 +218,35 @@ fn waits(state: State) -> &'static str {
     }
 }
 
-/// Why it is where it is. The dashboard names the checks that are at work; here that would be a change for each of them.
+/// Why the pull request is in its state. Unlike the dashboard it does not name running checks: each would be an update.
 fn cause(record: &Record, policy: &Policy) -> String {
     if let Some(stopped) = desk::stopped(record) {
         return stopped;
     }
     if matches!(record.state, State::ChecksRunning | State::ChecksFailed) {
-        return format!("{}.", waits(record.state));
+        return format!("{}.", state_summary(record.state));
     }
     desk::sentence(&desk::waits_for(record, policy))
 }
 
-/// What is known about the head that explains its state.
-fn facts(record: &Record, policy: &Policy) -> Vec<String> {
-    let red = || record.signals.failed_checks(record.required(policy));
+/// What the signals of the head say about its state.
+fn signal_evidence(record: &Record, policy: &Policy) -> Vec<String> {
+    let failed = || record.signals.failed_checks(record.required(policy));
     let mut lines: Vec<String> = Vec::new();
     if record.state == State::ChecksFailed {
-        lines.extend(red().take(MAX_CHECKS).map(failed_check));
-        if red().nth(MAX_CHECKS).is_some() {
-            lines.push("and other checks".to_owned());
+        lines.extend(failed().take(MAX_CHECKS).map(failed_check));
+        if failed().nth(MAX_CHECKS).is_some() {
+            lines.push("other checks failed too".to_owned());
         }
     } else if matches!(record.state, State::PolicyPassed | State::Approved | State::Merging) {
-        lines.push("the checks are green and the policies are met".to_owned());
+        lines.push("the checks passed and the policies are met".to_owned());
         let approved = record.signals.approvals.iter().filter(|approval| approval.granted);
         lines.extend(approved.map(|approval| format!("approved by {}", approval.by)).take(MAX_CHECKS));
     }
     lines
 }
 
-/// What is left of each budget, and of all remedies. Close-and-reopen is counted on the vulnerability, not here.
+/// What is left of each budget and of the lifetime cap. Close-and-reopen is counted per vulnerability, not here.
 fn budgets(record: &Record, policy: &Policy) -> String {
     let left = |strategy: Strategy| {
         let all = policy.budget(strategy);
@@ -251,21 +255,21 @@ fn budgets(record: &Record, policy: &Policy) -> String {
     let all = policy.budgets.lifetime;
     let counted = |strategy: &Strategy| *strategy != Strategy::CloseAndReopen;
     let each: Vec<String> = Strategy::ALL.into_iter().filter(counted).map(left).collect();
-    format!("{}; in all {} of {all} remedies.", each.join(", "), all.saturating_sub(record.lifetime_remedies))
+    format!("{}; in total {} of {all} remedies.", each.join(", "), all.saturating_sub(record.lifetime_remedies))
 }
 
-/// What Suture does next, and what might change it. The classifier is asked as of the time when it will be; GitHub and Jenkins
-/// are not asked.
+/// The next step, and what could change it. Classifies as of the time when the record becomes stale, from the record
+/// alone, without GitHub or Jenkins.
 fn next(record: &Record, policy: &Policy) -> (String, Option<&'static str>) {
-    if let Some(waits) = desk::waits_for_others(record) {
-        return (waits, None);
+    if let Some(step) = desk::waits_for_others(record) {
+        return (step, None);
     }
     let due = record.stale_at(policy).unwrap_or(record.progressed_at);
     let found = classify(&Case { record, live: None, vulnerability: None, policy, now: due });
     if found.classification == Classification::NoAction {
-        return ("Suture looks again".to_owned(), Some(""));
+        return ("Suture will look at it again".to_owned(), Some(""));
     }
     let does = action(found.classification);
-    let unless = ", unless GitHub or Jenkins shows something else then";
-    (format!("If nothing happens before, Suture will {does}"), Some(unless))
+    let unless = ", unless GitHub or Jenkins shows a different state by then";
+    (format!("If nothing changes, Suture will {does}"), Some(unless))
 }

@@ -1,5 +1,5 @@
-//! What issues and pull requests are told by what a sweep does beyond single ones: the status issue, the issue about an outage,
-//! the backlog's comments.
+//! Texts of cross-repository coordination: the status issue, the outage issue, comments on backlog issues and on merged
+//! pull requests.
 
 use std::fmt::Write as _;
 
@@ -11,108 +11,109 @@ use crate::coordination::sentinel::Outage;
 use crate::coordination::status::{Issues, Lane, Numbers, Repo, Today, Waiting};
 use crate::event::cut;
 
-/// Longest issue, in characters; GitHub takes 65,536.
+/// Longest issue body, in characters; GitHub's limit is 65,536.
 const MAX_ISSUE: usize = 60_000;
-/// Longest text of somebody else in an issue.
-const MAX_SAID: usize = 300;
+/// Longest quoted text from outside in an issue, in characters.
+const MAX_QUOTE: usize = 300;
 /// Pull requests and repositories that the status issue lists.
-const MOST_LISTED: usize = 20;
-const MOST_REPOS: usize = 200;
+const MAX_LISTED: usize = 20;
+const MAX_REPOS: usize = 200;
 
-/// What the log says about a merge after which all was well.
+/// Log text for a merge whose health checks passed.
 pub fn verified_event(watched_minutes: u32) -> String {
     format!("healthy for {watched_minutes} min after the merge")
 }
 
-/// The same, on the pull request (R-COORD-2).
+/// The same as a comment on the pull request (R-COORD-2).
 pub fn verified_comment(watched_minutes: u32) -> String {
     format!("✅ post-merge verified: {}.", verified_event(watched_minutes))
 }
 
-/// The title of the issue about an outage.
+/// The title of an outage issue.
 pub fn outage_title(outage: &Outage) -> String {
     format!("P0: down since {} after a merge", time(outage.since))
 }
 
-/// The issue about an outage: what was seen, which merges may be why, what to do.
+/// The body of an outage issue: the failing check, the merges that may have caused it, what to do.
 pub fn outage_body(outage: &Outage) -> String {
     let mut body = format!(
-        "Suture asks the configured health addresses after each merge. Since {} one of them is not well:\n\n> {}\n\n### Likely merges\n\n",
+        "Suture requests the configured health URLs after each merge. At least one has been failing since {}:\n\n> {}\n\n### Likely merges\n\n",
         time(outage.since),
         inert(&outage.what),
     );
     if outage.suspects.is_empty() {
-        body.push_str("None was being watched when it began.\n");
+        body.push_str("No merge was being watched when the outage began.\n");
     }
     for (n, merge) in outage.suspects.iter().enumerate() {
-        let likely = if n == 0 { ", the newest and so the likeliest" } else { "" };
+        let likely = if n == 0 { ", newest and most likely" } else { "" };
         // Writing to a string cannot fail.
         let _ = writeln!(body, "- {} (merged {}{likely})", merge.pr, time(merge.at));
     }
     body.push_str(
         "\n### What to do\n\n\
-         - Look at the address yourself first; Suture only knows that it did not answer 200.\n\
+         - Request the URL yourself first: Suture only knows that it did not return 200.\n\
          - If a merge above is the cause, revert it on GitHub.\n\
-         - Suture goes on asking, says here when it is well again, and leaves closing this issue to you.\n",
+         - Suture keeps checking and comments here once the URL is healthy again. It does not close this issue; please do.\n",
     );
     cut(&body, MAX_ISSUE)
 }
 
-/// Below that issue, when it is over.
+/// The comment on the outage issue when the outage is over.
 pub fn outage_over(outage: &Outage, over_at: Timestamp) -> String {
     let lasted = super::duration(over_at.duration_since(outage.since));
-    format!("Well again since {}; it lasted about {lasted}. Close this issue when you know why.", time(over_at))
+    let since = time(over_at);
+    format!("Healthy again since {since}; the outage lasted about {lasted}. Close this issue once you know the cause.")
 }
 
 pub fn rejected(hours: u32) -> String {
     format!(
-        "Nobody approved this within {hours} h, so it is closed. Reopen it and label it as approved if it should be done; \
-         with `source/human` it is never closed for its age."
+        "Closed because it was not approved within {hours} h. If it should be done, reopen it and add the `approved` label. \
+         Suture never closes an issue labelled `source/human` for its age."
     )
 }
 
-/// Why an issue is closed as done.
+/// The comment on an issue that is closed because its pull request was merged.
 pub fn done(number: u64) -> String {
     format!("#{number} is merged.")
 }
 
 pub fn requeued(why: Why) -> String {
     match why {
-        Why::NoPull => "CodeGenie was asked and has not opened a pull request in time. It is asked again.".to_owned(),
-        Why::PullClosed(number) => format!("#{number} was closed without a merge. CodeGenie is asked again."),
-        Why::NotApproved(_) | Why::AskedEnough(_) => "CodeGenie is asked again.".to_owned(),
+        Why::NoPull => "CodeGenie did not open a pull request in time. Suture will ask it again.".to_owned(),
+        Why::PullClosed(number) => format!("#{number} was closed without a merge. Suture will ask CodeGenie again."),
+        Why::NotApproved(_) | Why::AskedEnough(_) => "Suture will ask CodeGenie again.".to_owned(),
     }
 }
 
-/// Why a person should look at an issue.
+/// The comment on an issue that needs a person.
 pub fn urgent(why: Why) -> String {
     match why {
-        Why::NotApproved(number) => format!("#{number} waits for its approval for too long: a person should look."),
+        Why::NotApproved(number) => format!("#{number} has waited too long for approval. A person should look at it."),
         Why::AskedEnough(requests) => format!(
-            "CodeGenie was asked {requests} times and no pull request was merged. Suture asks no more: a person should look. \
-             Once its label has been off for a while, it begins anew."
+            "CodeGenie was asked {requests} times, but no pull request was merged. Suture stops asking; a person should \
+             look at it. To start over, remove the pipeline label, wait a while and add it again."
         ),
-        Why::NoPull => "No pull request came in time: a person should look.".to_owned(),
-        Why::PullClosed(number) => format!("#{number} was closed: a person should look."),
+        Why::NoPull => "No pull request was opened in time. A person should look at it.".to_owned(),
+        Why::PullClosed(number) => format!("#{number} was closed. A person should look at it."),
     }
 }
 
-/// What a pull request is told that is given up for its issue.
+/// The comment on a pull request that is closed because its failed review was never fixed.
 pub fn given_up(issue: u64, hours: u32) -> String {
     format!(
-        "Its review failed and nobody fixed it within {hours} h. Closing it; CodeGenie is asked again for #{issue}."
+        "Closing this pull request: its review failed and was not fixed within {hours} h. Suture will ask CodeGenie for a \
+         new one for #{issue}."
     )
 }
 
 pub fn status_title(of: &str) -> String {
-    format!("Suture: how things stand in {of}")
+    format!("Suture status: {of}")
 }
 
-/// The status issue. Times are absolute, so that it changes only when something has changed.
+/// The body of the status issue. Times are absolute, so that the body changes only when the facts do.
 pub fn status_body(numbers: &Numbers) -> String {
     let mut body = String::from(
-        "Suture keeps this issue up to date by editing it; the same numbers are at `GET /api/overview`. \
-         Nothing written into it stays.\n\n",
+        "Suture keeps this issue up to date and overwrites manual edits. The same numbers are at `GET /api/overview`.\n\n",
     );
     headlines(&mut body, numbers);
     body.push_str("\n| state | pull requests | stale |\n|---|---:|---:|\n");
@@ -133,26 +134,30 @@ pub fn status_body(numbers: &Numbers) -> String {
     if !numbers.needs_person.is_empty() {
         body.push_str("\n### Waiting for a person\n\n");
     }
-    for Waiting { pr, since, why } in numbers.needs_person.iter().take(MOST_LISTED) {
-        // GitHub makes a link of the pull request by itself.
+    for Waiting { pr, since, why } in numbers.needs_person.iter().take(MAX_LISTED) {
+        // GitHub turns the reference into a link.
         let _ = writeln!(body, "- {pr} since {}: {}", time(*since), inert(why));
     }
-    more(&mut body, numbers.needs_person.len(), MOST_LISTED);
-    body.push_str("\n| repository | open | with a person | stale |\n|---|---:|---:|---:|\n");
-    for Repo { repo, open, needs_person, stale } in numbers.repos.iter().take(MOST_REPOS) {
+    more(&mut body, numbers.needs_person.len(), MAX_LISTED);
+    body.push_str("\n| repository | open | needs a person | stale |\n|---|---:|---:|---:|\n");
+    for Repo { repo, open, needs_person, stale } in numbers.repos.iter().take(MAX_REPOS) {
         let _ = writeln!(body, "| {repo} | {open} | {needs_person} | {stale} |");
     }
-    more(&mut body, numbers.repos.len(), MOST_REPOS);
+    more(&mut body, numbers.repos.len(), MAX_REPOS);
     cut(&body, MAX_ISSUE)
 }
 
 fn headlines(body: &mut String, numbers: &Numbers) {
     if let Some(by) = &numbers.paused {
-        let _ = writeln!(body, "- **Paused** by {}: nothing is done until somebody lets it go on.", inert(by));
+        let _ = writeln!(body, "- **Paused** by {}: no remedies start until Suture is unpaused.", inert(by));
     }
     match numbers.breaker.as_str() {
-        "open" | "half_open" => body.push_str("- **The circuit breaker is open**: remedies mostly failed, and wait.\n"),
-        "closed" => body.push_str("- The circuit breaker is closed: remedies work.\n"),
+        "open" | "half_open" => {
+            body.push_str(
+                "- **The circuit breaker is open**: too many remedies failed, so none start until it closes.\n",
+            );
+        }
+        "closed" => body.push_str("- The circuit breaker is closed: remedies run normally.\n"),
         _ => {}
     }
     for (since, what) in &numbers.outages {
@@ -166,10 +171,10 @@ fn more(body: &mut String, all: usize, shown: usize) {
     }
 }
 
-/// What somebody else said, in one line that mentions nobody, links nothing and closes no comment of ours.
+/// Makes outside text safe to quote: one line, without mentions, links, HTML or table separators.
 fn inert(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    cut(&line, MAX_SAID).replace('@', "@\u{200b}").replace('#', "#\u{200b}").replace('<', "&lt;").replace('|', "\\|")
+    cut(&line, MAX_QUOTE).replace('@', "@\u{200b}").replace('#', "#\u{200b}").replace('<', "&lt;").replace('|', "\\|")
 }
 
 #[cfg(test)]
@@ -196,18 +201,19 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_names_the_likely_merges_the_newest_first() {
+    fn outage_issue_lists_likely_merges_newest_first() {
         let (title, body) = (outage_title(&outage()), outage_body(&outage()));
         assert_eq!(title, "P0: down since 2026-03-02 09:00 UTC after a merge");
-        let first = body.find(&format!("- {} (merged 2026-03-02 08:58 UTC, the newest", pr())).unwrap();
+        let first = body.find(&format!("- {} (merged 2026-03-02 08:58 UTC, newest and most likely", pr())).unwrap();
         assert!(first < body.find("- acme/other#7 (merged 2026-03-02 08:51 UTC)").unwrap(), "{body}");
         assert!(!body.contains("@maria") && !body.contains("<!--"), "{body}");
         let over = outage_over(&outage(), start() + minutes(20));
-        assert!(over.starts_with("Well again since 2026-03-02 09:20 UTC; it lasted about 20 min."), "{over}");
+        let expected = "Healthy again since 2026-03-02 09:20 UTC; the outage lasted about 20 min.";
+        assert!(over.starts_with(expected), "{over}");
     }
 
     #[test]
-    fn the_status_shows_the_numbers_and_stays_within_an_issue() {
+    fn status_issue_shows_counts_within_the_size_limit() {
         let mut numbers = Numbers {
             states: vec![Lane { state: State::Approved, count: 7, stale: 2 }],
             repos: vec![Repo { repo: "acme/shop".parse().unwrap(), open: 7, needs_person: 1, stale: 2 }],

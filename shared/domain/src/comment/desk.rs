@@ -1,9 +1,9 @@
-//! What the dashboard and the API say about one pull request: why it is where it is, what comes next, what a person could
-//! do, and what happened. One sentence each; mails and comments on pull requests use the same ones.
+//! What the dashboard and the API say about one pull request: why it waits, the next step, what a person can do, and
+//! what happened. One sentence each; mails and comments on pull requests use the same sentences.
 
 use jiff::Timestamp;
 
-use super::{action, diagnosis, duration, failed_check, policy_text, status, time};
+use super::{NO_REASON, action, diagnosis, duration, failed_check, policy_text, status, time};
 use crate::command::{Command, Role};
 use crate::decide;
 use crate::diagnosis::{Case, Classification, Diagnosis, classify};
@@ -25,7 +25,7 @@ pub(super) fn sentence(text: &str) -> String {
     format!("{}.", cut(&capital, MAX_SENTENCE))
 }
 
-/// What a pull request waits for, or what is wrong with it.
+/// Why a pull request waits, or what is wrong with it; names the threshold if it is stale.
 pub fn why(record: &Record, policy: &Policy, now: Timestamp) -> String {
     if let Some(stopped) = stopped(record) {
         return stopped;
@@ -33,25 +33,25 @@ pub fn why(record: &Record, policy: &Policy, now: Timestamp) -> String {
     let waits = waits_for(record, policy);
     let stale = record.is_stale(policy, now);
     match policy.threshold(record.state).filter(|_| stale) {
-        Some(normal) => {
+        Some(threshold) => {
             let waited = duration(now.duration_since(record.progressed_at));
-            sentence(&format!("{waits}; that has taken {waited}, and {} is normal", duration(normal)))
+            sentence(&format!("{waits}; in this state for {waited} (threshold {})", duration(threshold)))
         }
         None => sentence(&waits),
     }
 }
 
-/// Why Suture does nothing about it: it is over, a person has it or holds it, or it is a draft.
+/// Why Suture takes no action: the pull request is finished, escalated, held or a draft.
 pub(super) fn stopped(record: &Record) -> Option<String> {
-    if let Some(over) = over(record) {
-        return Some(over);
+    if let Some(result) = final_result(record) {
+        return Some(result);
     }
     let reason = record.blocked.as_ref().map(|blocked| blocked.reason.as_str());
     if record.state == State::NeedsIntervention {
-        return Some(sentence(&format!("Suture gave up: {}", reason.unwrap_or("nobody wrote down why"))));
+        return Some(sentence(&format!("Suture gave up: {}", reason.unwrap_or(NO_REASON))));
     }
     if let Some(label) = record.hold_label() {
-        return Some(format!("The label `{label}` holds it."));
+        return Some(format!("Held by the label `{label}`."));
     }
     if record.hold {
         return super::blocked(record).map(|why| sentence(&why));
@@ -59,15 +59,15 @@ pub(super) fn stopped(record: &Record) -> Option<String> {
     record.draft.then(|| "It is a draft.".to_owned())
 }
 
-/// How it ended, if it did.
-fn over(record: &Record) -> Option<String> {
+/// How a merged or closed pull request ended.
+fn final_result(record: &Record) -> Option<String> {
     let text = match (record.state, record.substatus) {
         (State::Merged, _) => "It is merged.".to_owned(),
-        (State::Closed, Some(Substatus::Abandoned)) => "It was closed for good with `/cancel`.".to_owned(),
+        (State::Closed, Some(Substatus::Abandoned)) => "It was closed permanently with `/cancel`.".to_owned(),
         (State::Closed, _) => match record.replaced_by {
-            Some(number) => format!("It was closed, and #{number} takes its place."),
+            Some(number) => format!("It was closed and replaced by #{number}."),
             None if record.substatus == Some(Substatus::Replaced) => {
-                "It was closed because of conflicts, and a fresh pull request was asked for.".to_owned()
+                "It was closed because of merge conflicts; a new pull request was requested.".to_owned()
             }
             None => "It was closed without a merge.".to_owned(),
         },
@@ -76,42 +76,42 @@ fn over(record: &Record) -> Option<String> {
     Some(text)
 }
 
-/// What a live pull request waits for, without a full stop.
+/// What an open pull request waits for, without a full stop.
 pub(super) fn waits_for(record: &Record, policy: &Policy) -> String {
     let signals = &record.signals;
     match record.state {
         State::Created => "no check has started yet".to_owned(),
         State::ChecksRunning => {
-            let at_work = |verdict: Verdict| matches!(verdict, Verdict::Queued | Verdict::Running);
+            let is_running = |verdict: Verdict| matches!(verdict, Verdict::Queued | Verdict::Running);
             let running: Vec<String> = signals
                 .checks
                 .iter()
-                .filter(|check| at_work(check.verdict))
+                .filter(|check| is_running(check.verdict))
                 .map(|check| format!("`{}`", check.name))
                 .collect();
             match running.as_slice() {
-                [] => "checks are under way, but none says that it is at work".to_owned(),
-                names => format!("checks are running: {}", some_of(names)),
+                [] => "checks have not finished, but none is reported as queued or running".to_owned(),
+                names => format!("checks are running: {}", first_few(names)),
             }
         }
         State::ChecksFailed => {
             let failed: Vec<String> = signals.failed_checks(record.required(policy)).map(failed_check).collect();
-            if failed.is_empty() { "a required check failed".to_owned() } else { some_of(&failed) }
+            if failed.is_empty() { "a required check failed".to_owned() } else { first_few(&failed) }
         }
-        State::ChecksPassed => "the checks are green, and Policy Bot has said nothing yet".to_owned(),
+        State::ChecksPassed => "the checks passed, but Policy Bot has not reported yet".to_owned(),
         State::PolicyEvaluating => "Policy Bot is evaluating".to_owned(),
         State::PolicyFailed => policy_text(record),
-        State::PolicyPassed => "the policies are met, and Approver Bot has not approved yet".to_owned(),
+        State::PolicyPassed => "the policies are met, but Approver Bot has not approved it yet".to_owned(),
         State::Approved => match signals.merge.as_ref().filter(|report| report.failed) {
-            Some(report) => format!("it is approved, and the merge failed: {}", report.text),
-            None => "it is approved, and Automerge Bot has not merged it yet".to_owned(),
+            Some(report) => format!("it is approved, but the merge failed: {}", report.text),
+            None => "it is approved, but Automerge Bot has not merged it yet".to_owned(),
         },
         State::Merging => "Automerge Bot is merging it".to_owned(),
         State::Merged | State::Closed | State::NeedsIntervention => String::new(),
     }
 }
 
-fn some_of(texts: &[String]) -> String {
+fn first_few(texts: &[String]) -> String {
     let shown = texts.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
     match texts.len().saturating_sub(MAX_NAMES) {
         0 => shown,
@@ -119,47 +119,48 @@ fn some_of(texts: &[String]) -> String {
     }
 }
 
-/// What Suture does next, and when. The classifier is asked without GitHub, so what GitHub shows may change it.
+/// What Suture does next, and when. Classifies from the record alone, so the next visit may find something else.
 pub fn next(record: &Record, policy: &Policy, now: Timestamp) -> String {
     let case = Case { record, live: None, vulnerability: None, policy, now };
     next_by(record, &classify(&case), policy, now)
 }
 
-/// The same, by a diagnosis that was made.
+/// Like [`next`], for a diagnosis that has already been made.
 pub fn next_by(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
-    if let Some(waits) = waits_for_others(record) {
-        return waits;
+    if let Some(step) = waits_for_others(record) {
+        return step;
     }
     let when = when(record, now);
     if let Some(suspect) = &record.suspect {
-        return sentence(&format!("Suture asks GitHub {when}, because {}", suspect.why));
+        return sentence(&format!("Suture will verify it with GitHub {when}, because {}", suspect.why));
     }
     let does = action(found.classification);
     match (record.is_stale(policy, now), found.classification, policy.mode) {
-        (false, ..) => format!("If nothing happens before, Suture looks again {when}."),
-        (true, Classification::NoAction, _) => format!("Suture looks again {when}."),
-        (true, _, Mode::Act) => format!("Suture will {does} {when}, unless GitHub shows something else."),
-        (true, _, Mode::Observe) => format!("Suture would {does}, but only observes here."),
+        (false, ..) => format!("If nothing changes, Suture will look at it again {when}."),
+        (true, Classification::NoAction, _) => format!("Suture will look at it again {when}."),
+        (true, _, Mode::Act) => format!("Suture will {does} {when}, unless GitHub shows a different state by then."),
+        (true, _, Mode::Observe) => format!("Suture would {does}, but this repository is in observe mode."),
     }
 }
 
-/// What comes next if that is not a matter of time: it is over, a person has it, or a remedy is under way.
+/// The next step if Suture itself has none to take: the pull request is finished, escalated, held or a draft, or a
+/// remedy is in progress.
 pub(super) fn waits_for_others(record: &Record) -> Option<String> {
     let text = if record.state.is_terminal() {
-        "Suture is done with it."
+        "Suture has nothing more to do."
     } else if record.state == State::NeedsIntervention {
-        "Suture only watches until a person pushes, merges, closes or says `/resume`."
+        "Suture takes no action until a person pushes, merges it, closes it or sends `/resume`."
     } else if record.hold_label().is_some() {
-        "Suture only watches until a person removes the label."
+        "Suture takes no action until a person removes the label."
     } else if record.hold {
-        "Suture only watches until somebody says `/resume`."
+        "Suture takes no action until a person sends `/resume`."
     } else if record.draft {
-        "Suture only watches while it is a draft."
+        "Suture takes no action while it is a draft."
     } else {
         let run = record.active_run.as_ref()?;
         let (what, expects) = (doing(run.strategy), remedy::of(run.strategy).expects);
         return Some(if run.accepted {
-            format!("Suture has asked to {what}, and waits for {expects}.")
+            format!("Remedy requested: {what}. Suture waits for {expects}.")
         } else {
             format!("Suture is about to {what}.")
         });
@@ -167,25 +168,25 @@ pub(super) fn waits_for_others(record: &Record) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// When Suture looks at it next, as in "Suture looks again …".
+/// When Suture visits the pull request next, to follow "Suture will look at it again …".
 pub(super) fn when(record: &Record, now: Timestamp) -> String {
     match record.due_at {
         Some(at) if at > now => format!("at {}", time(at)),
-        Some(_) | None => "with the next sweep".to_owned(),
+        Some(_) | None => "in the next sweep".to_owned(),
     }
 }
 
-/// What a strategy does, as in "Suture is about to …".
+/// What a strategy does, to follow "Suture is about to …".
 pub fn doing(strategy: Strategy) -> &'static str {
     let does = Classification::ALL.into_iter().find(|does| does.strategy() == Some(strategy));
     does.map_or("", action)
 }
 
-/// The commands that somebody with this role could give now, in the order of the list. `/status` and `/explain` are
-/// answered where one reads this.
+/// The commands that are valid now and allowed for this role, in list order. `/status` and `/explain` are left out:
+/// the dashboard and the API already show their answer.
 pub fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<Command> {
-    let asks = |command: &Command| !matches!(command, Command::Status | Command::Explain);
-    let makes_sense = |command: &Command| match command {
+    let changes_something = |command: &Command| !matches!(command, Command::Status | Command::Explain);
+    let is_useful = |command: &Command| match command {
         Command::Resume => record.is_held() || record.state == State::NeedsIntervention,
         Command::Hold => !record.hold,
         Command::Approve => record.active_run.as_ref().is_some_and(|run| !run.accepted),
@@ -202,33 +203,33 @@ pub fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<Command> {
     };
     Command::ALL
         .into_iter()
-        .filter(|command| asks(command) && makes_sense(command) && role >= command.role())
+        .filter(|command| changes_something(command) && is_useful(command) && role >= command.role())
         .filter(|command| decide::is_possible(*command, record, policy).is_ok())
         .collect()
 }
 
-/// What a person could do, one sentence each: first what only people can, then the commands.
+/// What a person can do, one sentence each: first the steps on GitHub, then the commands.
 pub fn you_can(record: &Record, commands: &[Command]) -> Vec<String> {
     let mut lines = Vec::new();
     if record.state == State::Closed {
-        lines.push("Reopen it on GitHub: Suture takes it up again.".to_owned());
+        lines.push("Reopen it on GitHub: Suture then manages it again.".to_owned());
     } else if record.state == State::NeedsIntervention {
-        lines.push("Fix the cause and push to the branch: Suture takes over again by itself.".to_owned());
-        lines.push("Merge or close it: Suture notices.".to_owned());
+        lines.push("Fix the cause and push to the branch: Suture then resumes automatically.".to_owned());
+        lines.push("Merge or close it yourself.".to_owned());
     }
     if let Some(label) = record.hold_label() {
-        lines.push(format!("Remove the label `{label}`: Suture goes on."));
+        lines.push(format!("Remove the label `{label}`: Suture then resumes."));
     }
     lines.extend(commands.iter().map(|command| format!("`{command}`: {}", command.help())));
     lines
 }
 
-/// The rule in one sentence, and what GitHub knew that the record did not: the evidence of an explanation.
+/// Evidence line of an explanation: GitHub shows another state than the record.
 pub fn corrected(from: State, to: State) -> String {
-    format!("GitHub shows {to}, and the record still says {from}")
+    format!("GitHub shows {to}, but the record says {from}")
 }
 
-/// Everything an explanation says, as markdown: where it stands, what is wrong, what comes next, what one could do.
+/// The whole explanation as Markdown: status, cause, diagnosis, next step, what a person can do.
 pub fn explanation(
     record: &Record,
     found: &Diagnosis,
@@ -248,30 +249,33 @@ pub fn explanation(
     parts.join("\n\n")
 }
 
-/// One line of what happened lately, if it is worth one: remedies and their ends, escalations, drift, commands, ends.
+/// One activity line for an event, if it is notable: remedies and their results, escalations, drift corrections,
+/// commands, merges, closes.
 pub fn activity(event: &Event) -> Option<String> {
-    let said = event.payload.text.trim().trim_end_matches('.');
-    let by = event.payload.by.as_deref().unwrap_or("somebody");
+    let details = event.payload.text.trim().trim_end_matches('.');
+    let by = event.payload.by.as_deref().unwrap_or("a person");
     let name = event.payload.name.as_deref().unwrap_or("a command");
     if let Some(strategy) = event.kind.claims() {
-        return Some(sentence(&format!("Suture set out to {}: {said}", doing(strategy))));
+        return Some(sentence(&format!("Suture started a remedy ({}): {details}", doing(strategy))));
     }
     let text = match event.kind {
-        EventKind::RemediationEnded if event.is_healed() => format!("A remedy worked: {said}"),
-        EventKind::RemediationEnded => format!("A remedy ended: {said}"),
-        EventKind::EscalatedNeedsIntervention => format!("Suture called a person: {said}"),
-        EventKind::CommandReceived if said.starts_with("refused") => format!("{by} asked for `{name}`, {said}"),
+        EventKind::RemediationEnded if event.is_healed() => format!("A remedy worked: {details}"),
+        EventKind::RemediationEnded => format!("A remedy ended: {details}"),
+        EventKind::EscalatedNeedsIntervention => format!("Suture escalated it to a person: {details}"),
+        EventKind::CommandReceived if details.starts_with("refused") => format!("{by} asked for `{name}`, {details}"),
         EventKind::CommandReceived => format!("{by} asked for `{name}`"),
-        EventKind::StateDriftCorrected => format!("GitHub knew more: {said}"),
+        EventKind::StateDriftCorrected => format!("Suture corrected the state from GitHub: {details}"),
         EventKind::MergeSucceeded => "Automerge Bot merged it".to_owned(),
         EventKind::PrMerged => match &event.payload.by {
             Some(by) => format!("{by} merged it"),
             None => "It was merged".to_owned(),
         },
         EventKind::PrClosed => "It was closed without a merge".to_owned(),
-        EventKind::WouldRemedy | EventKind::WouldEscalate => format!("Suture {said}"),
-        EventKind::PostMergeVerified => format!("All is well after the merge: {said}"),
-        EventKind::Anomaly => format!("Something could not be recorded: {said}"),
+        EventKind::WouldRemedy | EventKind::WouldEscalate => format!("Suture {details}"),
+        EventKind::PostMergeVerified => format!("Post-merge health check passed: {details}"),
+        EventKind::Anomaly => {
+            format!("An event could not be applied: {}", event.payload.anomaly.as_deref().unwrap_or(details))
+        }
         EventKind::PrOpened
         | EventKind::PrReopened
         | EventKind::PrEdited
@@ -308,8 +312,8 @@ mod tests {
     use crate::pull_request::{Blocked, Until};
     use crate::tests::world::{Tale, minutes, start};
 
-    /// `why` and `next`, a moment after it got there and long after.
-    fn told(state: State) -> String {
+    /// `why` and `next`, right after the state was entered and a day later.
+    fn why_and_next(state: State) -> String {
         let mut tale = Tale::at(state);
         if state == State::NeedsIntervention {
             let reason = "Retry budget exhausted for rebuild (3/3)".to_owned();
@@ -328,12 +332,12 @@ mod tests {
 
     #[test]
     fn every_state_says_why_and_what_next() {
-        let all: String = State::ALL.into_iter().map(told).collect();
+        let all: String = State::ALL.into_iter().map(why_and_next).collect();
         insta::assert_snapshot!(all);
     }
 
     #[test]
-    fn held_drafts_and_observed_ones_say_so() {
+    fn held_draft_and_observed_pull_requests_say_so() {
         let mut tale = Tale::at(State::ChecksFailed);
         tale.now = start() + minutes(600);
         let say = |tale: &Tale| {
@@ -341,19 +345,19 @@ mod tests {
         };
         let mut held = tale.clone();
         held.record_mut().hold = true;
-        assert_eq!(say(&held), "A person holds it. Suture only watches until somebody says `/resume`.");
+        assert_eq!(say(&held), "Held by a person. Suture takes no action until a person sends `/resume`.");
         held.record_mut().labels.push("suture/hold".to_owned());
         assert_eq!(
             say(&held),
-            "The label `suture/hold` holds it. Suture only watches until a person removes the label."
+            "Held by the label `suture/hold`. Suture takes no action until a person removes the label."
         );
         let mut draft = tale.clone();
         draft.record_mut().draft = true;
-        assert_eq!(say(&draft), "It is a draft. Suture only watches while it is a draft.");
+        assert_eq!(say(&draft), "It is a draft. Suture takes no action while it is a draft.");
         let mut observed = tale.clone();
         observed.policy = Policies::default().base().clone();
         assert!(
-            say(&observed).ends_with("Suture would run the checks again, but only observes here."),
+            say(&observed).ends_with("Suture would run the checks again, but this repository is in observe mode."),
             "{}",
             say(&observed)
         );
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn buttons_are_for_what_makes_sense_now_and_may_be_done() {
+    fn commands_are_valid_now_and_allowed_for_the_role() {
         let tale = Tale::at(State::ChecksFailed);
         let of = |role: Role| commands(tale.record(), &tale.policy, role);
         assert_eq!(of(Role::Viewer), []);
@@ -378,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_says_everything_once() {
+    fn explanation_has_every_part_once() {
         let mut tale = Tale::at(State::ChecksFailed);
         tale.now = start() + minutes(120);
         let found = tale.diagnose(None);
@@ -388,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_told_in_sentences_and_the_rest_is_left_out() {
+    fn activity_lists_notable_events_only() {
         let mut tale = Tale::at(State::ChecksFailed);
         tale.pass(35);
         tale.sweep(tale.github());

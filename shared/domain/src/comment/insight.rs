@@ -1,51 +1,54 @@
-//! What the numbers suggest, in sentences.
+//! Advice derived from statistics: thresholds to change and transient rules to narrow.
 
 use super::duration;
 use crate::insight::{ENOUGH, RuleRecord, Stay};
 use jiff::SignedDuration;
 
-pub const FORMULA: &str = "A suggested threshold is the p99 of the stays that ended without Suture or a person, plus a quarter, \
-                           in whole minutes and at least 1; it takes 20 such stays.";
+pub const FORMULA: &str = "The suggested threshold is the 99th percentile (p99) of the time in the state, counting only stays \
+                           that ended without Suture or a person, plus 25 %, in whole minutes and at least 1. It needs 20 \
+                           such stays.";
 
-pub const FLAG: &str = "A rule is flagged when at least 2 of its retries, and at least half of those that are over, failed again \
-                        with the same words, numbers aside.";
+pub const FLAG: &str = "A rule is flagged when at least 2 of its retries, and at least half of the finished ones, failed again \
+                        with the same text, digits ignored.";
 
-/// What to do about a state's threshold.
+/// Advice about the threshold of a state.
 pub fn advice(stay: &Stay) -> String {
     let (state, has) = (stay.state, stay.configured_minutes);
-    let knob = format!("`thresholds_minutes.{}`", state.name().to_ascii_lowercase());
+    let setting = format!("`thresholds_minutes.{}`", state.name().to_ascii_lowercase());
     let Some(suggested) = stay.suggested_minutes else {
-        let seen = stay.by_itself;
-        return format!("{state} was left by itself {seen} times: {ENOUGH} are needed to suggest a threshold.");
+        let count = stay.by_itself;
+        return format!(
+            "{state} ended {count} times without Suture or a person; {ENOUGH} are needed to suggest a threshold."
+        );
     };
     let p99 = duration(SignedDuration::from_secs(i64::try_from(stay.p99_secs).unwrap_or(i64::MAX)));
     if suggested > has {
         return format!(
-            "Raise {knob} from {has} to {suggested}: it is stale before it has had its ordinary time (p99 {p99})."
+            "Raise {setting} from {has} to {suggested}: pull requests become stale within their normal time (p99 {p99})."
         );
     }
     if suggested * 2 <= has {
         return format!(
-            "{knob} could come down from {has} to {suggested}: what takes longer than that is stuck already."
+            "Lower {setting} from {has} to {suggested}: a pull request that takes longer is already stuck."
         );
     }
-    format!("{knob} = {has} fits what was seen.")
+    format!("{setting} = {has} matches the measured times.")
 }
 
-/// What to do about a transient rule, if anything.
+/// Advice about a transient rule, if it is flagged.
 pub fn rule_advice(rule: &RuleRecord) -> Option<String> {
     let (name, same, over) = (&rule.rule, rule.identical, rule.tally.over());
     rule.is_flagged().then(|| {
         format!(
-            "{same} of {over} retries by rule `{name}` failed again with the same words: what it matches is no accident. \
+            "{same} of {over} retries by rule `{name}` failed again with the same text, so these failures are not transient. \
              Narrow its patterns, or set `transient.{name}.enabled = false`."
         )
     })
 }
 
 pub fn partial(days: usize, most: u32) -> String {
-    let what = if days == 1 { "one day".to_owned() } else { format!("{days} days") };
-    format!("Of {what} only the first {most} events of each part were read: the numbers are of those.")
+    let period = if days == 1 { "one day".to_owned() } else { format!("{days} days") };
+    format!("For {period}, only the first {most} events of each partition were read, so the numbers are incomplete.")
 }
 
 #[cfg(test)]
@@ -69,31 +72,31 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_the_knob_and_what_to_set_it_to() {
-        let told = |suggested| advice(&stay(30, suggested));
+    fn advice_names_the_setting_and_the_value() {
+        let text = |suggested| advice(&stay(30, suggested));
         assert_eq!(
-            told(Some(84)),
-            "Raise `thresholds_minutes.checks_running` from 60 to 84: it is stale before it has had its ordinary time (p99 1 h 6 min)."
+            text(Some(84)),
+            "Raise `thresholds_minutes.checks_running` from 60 to 84: pull requests become stale within their normal time (p99 1 h 6 min)."
         );
-        assert!(told(Some(30)).starts_with("`thresholds_minutes.checks_running` could come down from 60 to 30"));
+        assert!(text(Some(30)).starts_with("Lower `thresholds_minutes.checks_running` from 60 to 30: "));
         for fits in [31, 60] {
-            assert_eq!(told(Some(fits)), "`thresholds_minutes.checks_running` = 60 fits what was seen.");
+            assert_eq!(text(Some(fits)), "`thresholds_minutes.checks_running` = 60 matches the measured times.");
         }
-        let few = "CHECKS_RUNNING was left by itself 3 times: 20 are needed to suggest a threshold.";
+        let few = "CHECKS_RUNNING ended 3 times without Suture or a person; 20 are needed to suggest a threshold.";
         assert_eq!(advice(&stay(3, None)), few);
     }
 
     #[test]
-    fn a_flagged_rule_is_told_with_its_numbers_and_others_are_not() {
+    fn only_flagged_rules_get_advice() {
         let rule = |identical| RuleRecord {
             rule: "network".to_owned(),
             tally: Tally { claimed: 4, failed_again: 4, ..Tally::default() },
             identical,
         };
-        let told = rule_advice(&rule(3)).unwrap();
-        assert!(told.starts_with("3 of 4 retries by rule `network` failed again with the same words"), "{told}");
-        assert!(told.ends_with("`transient.network.enabled = false`."), "{told}");
+        let text = rule_advice(&rule(3)).unwrap();
+        assert!(text.starts_with("3 of 4 retries by rule `network` failed again with the same text"), "{text}");
+        assert!(text.ends_with("`transient.network.enabled = false`."), "{text}");
         assert_eq!(rule_advice(&rule(1)), None);
-        assert!(partial(1, 5).starts_with("Of one day only") && partial(3, 5).starts_with("Of 3 days only"));
+        assert!(partial(1, 5).starts_with("For one day, only") && partial(3, 5).starts_with("For 3 days, only"));
     }
 }

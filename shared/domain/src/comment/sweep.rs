@@ -1,5 +1,5 @@
-//! What sweeps say to people: what was tried and what happened, for the mail about one pull request; one mail instead of
-//! many; the breaker; and what would have been done, where Suture only watches.
+//! Texts of sweeps: the history lines of an escalation mail, the digest of several escalations, the circuit breaker mail,
+//! and the observe-mode report.
 
 use std::fmt::Write as _;
 
@@ -10,74 +10,72 @@ use crate::event::{Event, cut};
 use crate::id::RunId;
 use crate::run::{Run, RunKind};
 
-/// Longest line of a mail's history, in characters.
+/// Longest history line of a mail, in characters.
 const MAX_LINE: usize = 240;
 
-/// One remedy that was tried: when, what, for whom, and how it ended. Sweeps are nobody's remedy.
+/// One remedy: start time, strategy, requester and outcome. Sweeps have no such line.
 pub fn remedy_line(run: &Run) -> Option<String> {
     let what = match run.kind {
         RunKind::Remedy(strategy) => strategy.to_string(),
-        RunKind::Abandon => "closing it for good".to_owned(),
+        RunKind::Abandon => "close permanently".to_owned(),
         RunKind::Sweep => return None,
     };
-    let whom = run.requested_by.as_deref().map(|who| format!(" for {who}")).unwrap_or_default();
-    let ended = run.outcome.as_deref().unwrap_or_else(|| run.state.name());
+    let requester = run.requested_by.as_deref().map(|by| format!(" requested by {by}")).unwrap_or_default();
+    let outcome = run.outcome.as_deref().unwrap_or_else(|| run.state.name());
     let took = run.completed_at.map(|at| format!(", after {}", duration(at.duration_since(run.created_at))));
-    let line = format!("{}: {what}{whom}: {ended}{}", time(run.created_at), took.unwrap_or_default());
+    let line = format!("{}: {what}{requester}: {outcome}{}", time(run.created_at), took.unwrap_or_default());
     Some(cut(&line, MAX_LINE))
 }
 
 pub fn event_line(event: &Event) -> String {
     let change = event.from.zip(event.to).map(|(from, to)| format!(" ({from} to {to})")).unwrap_or_default();
-    let said = event.payload.text.trim();
-    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-    cut(&format!("{} {}{change}{said}", time(event.occurred_at), event.kind), MAX_LINE)
+    let text = event.payload.text.trim();
+    let details = if text.is_empty() { String::new() } else { format!(": {text}") };
+    cut(&format!("{} {}{change}{details}", time(event.occurred_at), event.kind), MAX_LINE)
 }
 
-/// A request that something newer has taken the place of.
+/// The outcome of a reconcile request that a newer one replaced.
 pub fn superseded(by: &RunId) -> String {
     format!("superseded by `{by}`")
 }
 
-/// More requests than a day has room for.
+/// The answer to a reconcile request over the daily limit.
 pub fn too_many_requests(whose: &str, limit: u32) -> String {
-    format!(
-        "{limit} requests for {whose} were taken today: this one is left to the schedule, which looks at what is due every minute"
-    )
+    format!("daily limit reached: {limit} requests for {whose}; this one is left to the scheduled sweep")
 }
 
-/// One mail instead of many: what is wrong with each, without its history.
+/// One mail instead of many: the cause of each escalation, without its history.
 pub fn digest(notices: &[&Notice]) -> Notice {
     let count = notices.len();
-    let mut body = format!("{count} pull requests need a person. So many at once often have one cause.\n\n");
+    let mut body = format!("{count} pull requests need a person. So many at once often share one cause.\n\n");
     for notice in notices {
-        // A mail begins with what it is about and what is wrong with it; what follows is for one pull request alone.
-        let told: Vec<&str> = notice.body.split("\n\n").take(2).collect();
+        // The first two paragraphs of an escalation mail name the pull request and the cause.
+        let paragraphs: Vec<&str> = notice.body.split("\n\n").take(2).collect();
         // Writing to a string cannot fail.
-        let _ = writeln!(body, "{}\n", cut(&told.join("\n"), MAX_BODY / 40));
+        let _ = writeln!(body, "{}\n", cut(&paragraphs.join("\n"), MAX_BODY / 40));
     }
     body.push_str(
         "What you can do\n\
-         \x20 - Look for what they have in common first: Jenkins, a policy, the base branch.\n\
-         \x20 - Comment /explain on one of them for what was tried, /resume to let Suture try again.\n\
-         \x20 - Push, merge or close: Suture notices.\n\
-         Until then Suture only watches them.\n",
+         \x20 - First look for a common cause: Jenkins, a policy, the base branch.\n\
+         \x20 - Comment /explain on one of them to see the diagnosis, or /resume to let Suture try again.\n\
+         \x20 - Or push a fix, merge or close each yourself.\n\
+         Until then Suture takes no action on them.\n",
     );
     Notice { subject: subject(&format!("Suture: {count} pull requests need a person")), body: cut(&body, MAX_BODY) }
 }
 
-/// The breaker has tripped (R-BREAKER-3, whose sentence stands first).
+/// The mail when the circuit breaker trips; its first line is required by R-BREAKER-3.
 pub fn breaker_tripped(failure_rate_percent: u32, since: Timestamp, cooldown_until: Timestamp) -> Notice {
     let body = format!(
         "Circuit breaker tripped — {failure_rate_percent}% failure rate\n\n\
          What is wrong\n\
-         \x20 Since {} more remedies fail than work. Something they all need is probably down: Jenkins, GitHub, a bot.\n\
-         \x20 Suture goes on watching, but starts nothing.\n\n\
+         \x20 Too many remedies have failed since {}. Something they all need is probably down: Jenkins, GitHub or a bot.\n\
+         \x20 Suture keeps recording events but starts no remedies.\n\n\
          What happens next\n\
-         \x20 At {} Suture lets one remedy through. If it works, Suture goes on; if not, it waits again.\n\n\
+         \x20 At {} Suture starts one remedy as a probe. If it works, the breaker closes; if not, it stays open longer.\n\n\
          What you can do\n\
-         \x20 - Repair what is down. Nothing is lost meanwhile.\n\
-         \x20 - If it is repaired, reset the breaker: POST /api/circuit-breaker/reset.\n",
+         \x20 - Repair what is down. No event is lost in the meantime.\n\
+         \x20 - Once it is repaired, you can reset the breaker: POST /api/circuit-breaker/reset.\n",
         time(since),
         time(cooldown_until),
     );
@@ -85,7 +83,7 @@ pub fn breaker_tripped(failure_rate_percent: u32, since: Timestamp, cooldown_unt
     Notice { subject: subject(&headline), body }
 }
 
-/// What would have been done, where Suture only watches.
+/// The observe-mode report: what Suture would have done.
 pub fn observed(remedied: usize, escalated: usize, since: Timestamp) -> String {
     format!("would have healed {remedied}, escalated {escalated} since {}", time(since))
 }
@@ -100,7 +98,7 @@ mod tests {
     use crate::tests::world::{minutes, pr, sha, start};
 
     #[test]
-    fn a_remedy_is_told_with_its_end() {
+    fn remedy_line_shows_the_outcome() {
         let by = |at| TransitionContext::new(Initiator::System, at);
         let run =
             Run::remedy(RunId::new("r"), pr(), Some(sha('a')), Strategy::Rebuild, RunTrigger::Reconciler, start());
@@ -109,13 +107,13 @@ mod tests {
         let run = run.advance(RunState::Running, by(start())).unwrap();
         let mut run = run.complete("the checks failed again", by(at)).unwrap();
         run.requested_by = Some("danny".to_owned());
-        let line = "2026-03-02 09:00 UTC: rebuild for danny: the checks failed again, after 12 min";
+        let line = "2026-03-02 09:00 UTC: rebuild requested by danny: the checks failed again, after 12 min";
         assert_eq!(remedy_line(&run).unwrap(), line);
         assert_eq!(remedy_line(&Run::sweep(RunId::new("s"), RunTrigger::Schedule, start())), None);
     }
 
     #[test]
-    fn an_event_is_one_line() {
+    fn event_line_is_one_line() {
         let mut event = Event {
             pr: pr(),
             occurred_at: start(),
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_says_what_is_wrong_with_each_and_stays_readable() {
+    fn digest_lists_each_cause_within_the_size_limit() {
         let one = |n: u32| Notice {
             subject: format!("Suture: #{n} needs a person"),
             body: format!(

@@ -1,7 +1,7 @@
-//! Issues that become pull requests (R-COORD-5 to R-COORD-9). An issue's labels say which stage it is in: `discovered` waits for
-//! a person, `approved` for room, `in-progress` for CodeGenie's pull request, `pr-open` for its end. What lies around for too
-//! long is rejected, asked for again, or made urgent. People's labels are obeyed and never touched, and whatever people do to an
-//! issue wins: each step says which stage it was decided on.
+//! Issues that become pull requests (R-COORD-5 to R-COORD-9). The labels of an issue give its stage: `discovered` waits for a
+//! person, `approved` for capacity, `in-progress` for CodeGenie's pull request, `pr-open` for the end of that pull request.
+//! An issue that stays too long is closed, requested again or marked urgent. Suture obeys control labels and never changes
+//! them. A person's change always wins: each step names the stage it was decided on.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use crate::priority::{self, Priority};
 use crate::time::saturating_after;
 
 named! {
-    /// Where an issue is, the furthest last.
+    /// The stage of an issue, in order.
     pub enum Stage {
-        /// Found by somebody or something; nobody has said yes.
+        /// Found, but not approved yet.
         Discovered = "discovered",
         Approved = "approved",
         InProgress = "in-progress",
@@ -33,32 +33,32 @@ impl Stage {
         format!("{}{}", settings.label_prefix, self.name())
     }
 
-    /// The furthest stage that these labels name: a person who approves an issue need not take `discovered` off.
+    /// The furthest stage among these labels: a person who approves an issue need not remove `discovered`.
     pub fn of(labels: &[String], settings: &Backlog) -> Option<Self> {
         Self::ALL.into_iter().rev().find(|stage| has(labels, &stage.label(settings)))
     }
 }
 
-/// How an issue's last pull request ended, or that it has not.
+/// The latest pull request of an issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pull {
-    /// There is none that we know of.
+    /// None is known.
     None,
     Open {
         number: u64,
         approved: bool,
-        /// Whether a person holds it, it is a draft, or a remedy is under way: then it is not to be closed.
+        /// Whether it is held, a draft or has a remedy in progress: then Suture must not close it.
         taken: bool,
     },
     Merged {
         number: u64,
         at: Timestamp,
     },
-    /// It was closed without a merge.
+    /// Closed without a merge.
     Closed(u64),
 }
 
-/// An open issue with a label of the pipeline, as it was just read.
+/// An open issue with a pipeline label, as just read from GitHub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
     pub repo: RepoName,
@@ -67,7 +67,7 @@ pub struct Issue {
     pub assigned: bool,
     pub created_at: Timestamp,
     pub vulnerability: Option<String>,
-    /// Whether a person gave that vulnerability up with `/cancel`.
+    /// Whether a person abandoned the vulnerability with `/cancel`.
     pub abandoned: bool,
     pub pull: Pull,
 }
@@ -78,86 +78,90 @@ impl Issue {
     }
 }
 
-/// What is remembered about an issue.
+/// What is stored about an issue between sweeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// The stage it was last seen in.
+    /// The last seen stage.
     pub stage: Stage,
     pub since: Timestamp,
     #[serde(default)]
     pub requests: u32,
-    /// When it was asked for the pull request that is awaited now.
+    /// When CodeGenie was last asked for the pull request that is expected now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
-    /// When it was last listed: what is not listed any more is forgotten after a while.
+    /// When the issue was last listed; an issue that is no longer listed is forgotten later.
     pub seen_at: Timestamp,
 }
 
-/// All that is remembered, by `owner/name#number`.
+/// The stored issues, by `owner/name#number`.
 pub type Memory = BTreeMap<String, Remembered>;
 
-/// Issues that are remembered at most: they share one row.
+/// The most issues that are stored: they share one row.
 pub const MOST_REMEMBERED: usize = 2_000;
-/// An issue that was not listed for this long is forgotten.
+/// An issue that was not listed for this time is forgotten.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
-/// What to do about an issue.
+/// An action on an issue, with the stage it was decided on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub repo: RepoName,
     pub number: u64,
-    /// The stage it was decided on: if the issue is not there any more, somebody was faster.
+    /// The stage the step was decided on: if the issue has left it, the step is dropped.
     pub from: Stage,
-    /// Since when it was there, which makes the step the same however often it is taken.
+    /// When the issue entered that stage; part of the step's idempotency key.
     pub since: Timestamp,
     pub what: What,
 }
 
-/// What there is to do.
+/// An action on an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// Ask CodeGenie for a pull request, for the nth time.
+    /// Ask CodeGenie for a pull request.
     Ask {
         vulnerability: String,
-        /// Which request it is, from 1.
+        /// The number of the request, from 1.
         request: u32,
     },
+    /// Its pull request is open.
     Opened(u64),
-    /// Approved again: nobody opened a pull request, or it was closed.
+    /// Approve it again: no pull request was opened, or it was closed.
     Requeue(Why),
-    /// Close a pull request that nobody fixes, and approve the issue again.
+    /// Close a pull request whose failed review was not fixed, and approve the issue again.
     GiveUp(u64),
-    /// Nobody has said yes for too long: close it.
+    /// Close it: it was not approved in time.
     Reject,
-    /// Its pull request was merged: close it.
+    /// Close it: its pull request was merged.
     Done(u64),
+    /// Mark it urgent.
     Urge(Why),
 }
 
-/// Why something is asked for again, or urgent.
+/// Why an issue is requested again or urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     NoPull,
     PullClosed(u64),
     /// Its pull request was not approved in time.
     NotApproved(u64),
-    /// CodeGenie was asked as often as it may be.
+    /// CodeGenie was asked the maximum number of times.
     AskedEnough(u32),
 }
 
-/// What may be done at all.
+/// Which actions are allowed in this sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct May {
+    /// Ask CodeGenie for pull requests.
     pub ask: bool,
+    /// Close late issues and mark issues urgent.
     pub tidy: bool,
 }
 
-/// The label of an issue that a person should look at.
+/// The label of an issue that needs a person.
 pub fn urgent_label(settings: &Backlog) -> String {
     format!("{}urgent", settings.label_prefix)
 }
 
-/// What follows from a look at the backlog.
+/// The steps of one sweep over the backlog, and the memory for the next.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
@@ -165,8 +169,8 @@ pub struct Plan {
     pub waiting: u32,
 }
 
-/// Looks at all issues of all repositories. `settings` is asked for each repository's own; issues of repositories that could not
-/// be listed now are not among `issues`, and what is remembered of them still counts as under way.
+/// Plans the steps for the issues of all repositories. `settings` returns those of each repository. Issues of repositories
+/// that could not be listed are missing from `issues`; the stored ones still count as work in progress.
 pub fn plan<'s>(
     issues: &[Issue],
     memory: Memory,
@@ -176,31 +180,31 @@ pub fn plan<'s>(
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan { memory, ..Plan::default() };
-    let mut wishes: Vec<(i64, &Issue, String)> = Vec::new();
+    let mut requests: Vec<(i64, &Issue, String)> = Vec::new();
     for issue in issues {
         let own = settings(&issue.repo);
         let Some(stage) = Stage::of(&issue.labels, own) else { continue };
-        let known = plan.notice(issue, stage, own.every_minutes, now);
+        let known = plan.remember(issue, stage, own.every_minutes, now);
         match step(issue, &known, own, now) {
             Next::Nothing => {}
-            Next::Wish(vulnerability) => {
+            Next::Request(vulnerability) => {
                 let score = priority::score(Priority::from_labels(&issue.labels), issue.created_at, now, None);
-                wishes.push((score, issue, vulnerability));
+                requests.push((score, issue, vulnerability));
             }
             Next::Do(What::Reject | What::Urge(_)) if !may.tidy => {}
             Next::Do(what) => plan.push(issue, &known, what),
         }
     }
     plan.memory.retain(|_, known| saturating_after(known.seen_at, FORGOTTEN_AFTER) > now);
-    plan.grant(wishes, wip_limit, may, now);
+    plan.add_requests(requests, wip_limit, may, now);
     plan
 }
 
-/// What an issue is ready for.
+/// What to do with an issue.
 enum Next {
     Nothing,
-    /// To be asked for, if there is room.
-    Wish(String),
+    /// Request its pull request, if the work-in-progress limit allows.
+    Request(String),
     Do(What),
 }
 
@@ -210,10 +214,10 @@ fn step(issue: &Issue, known: &Remembered, settings: &Backlog, now: Timestamp) -
     }
     let late = |hours: u32| now >= saturating_after(known.since, SignedDuration::from_hours(hours.into()));
     let urge = |why| {
-        let said = has(&issue.labels, &urgent_label(settings));
-        if said { Next::Nothing } else { Next::Do(What::Urge(why)) }
+        let is_urgent = has(&issue.labels, &urgent_label(settings));
+        if is_urgent { Next::Nothing } else { Next::Do(What::Urge(why)) }
     };
-    // A pull request that came and was merged between two looks.
+    // The pull request was opened and merged between two sweeps.
     let asked_at = known.asked_at.or((known.stage == Stage::InProgress).then_some(known.since));
     if let (Pull::Merged { number, at }, Some(asked_at)) = (issue.pull, asked_at)
         && at >= asked_at
@@ -222,19 +226,19 @@ fn step(issue: &Issue, known: &Remembered, settings: &Backlog, now: Timestamp) -
     }
     match (known.stage, issue.pull) {
         (Stage::Discovered, _) => {
-            let somebodys = issue.assigned || has(&issue.labels, LABEL_HUMAN);
-            if late(settings.discovered_hours) && !somebodys { Next::Do(What::Reject) } else { Next::Nothing }
+            let has_owner = issue.assigned || has(&issue.labels, LABEL_HUMAN);
+            if late(settings.discovered_hours) && !has_owner { Next::Do(What::Reject) } else { Next::Nothing }
         }
         (Stage::Approved | Stage::InProgress, Pull::Open { number, .. }) => Next::Do(What::Opened(number)),
         (Stage::Approved, Pull::None | Pull::Closed(_) | Pull::Merged { .. }) => match &issue.vulnerability {
             Some(_) if issue.abandoned || issue.assigned => Next::Nothing,
-            // Without an id nobody could tell whether its pull request is there: asking might never end.
+            // Without an id its pull request could not be recognised, and the requests would never end.
             None => Next::Nothing,
-            // What was asked for already is only repeated, under the same name.
+            // A pending request is only repeated, with the same idempotency key.
             Some(_) if known.asked_at.is_none() && known.requests >= settings.max_requests => {
                 urge(Why::AskedEnough(known.requests))
             }
-            Some(id) => Next::Wish(id.clone()),
+            Some(id) => Next::Request(id.clone()),
         },
         (Stage::InProgress, Pull::None | Pull::Closed(_) | Pull::Merged { .. }) => {
             if late(settings.in_progress_hours) {
@@ -259,22 +263,22 @@ fn step(issue: &Issue, known: &Remembered, settings: &Backlog, now: Timestamp) -
                 Next::Nothing
             }
         }
-        // A person has put the label there, or we have not heard of the pull request yet.
+        // A person added the label, or the pull request is not known yet.
         (Stage::PrOpen | Stage::ReviewFailed, Pull::None) => Next::Nothing,
     }
 }
 
 impl Plan {
-    /// Remembers an issue as it is now, and answers what is known about it then.
-    fn notice(&mut self, issue: &Issue, stage: Stage, every_minutes: u32, now: Timestamp) -> Remembered {
+    /// Stores an issue as it is now, and returns what is stored.
+    fn remember(&mut self, issue: &Issue, stage: Stage, every_minutes: u32, now: Timestamp) -> Remembered {
         let unseen_for = SignedDuration::from_mins(2 * i64::from(every_minutes) + 5);
         let fresh = Remembered { stage, since: now, requests: 0, asked_at: None, seen_at: now };
-        // One that was closed, or without its label, meanwhile begins anew: a person brought it back.
+        // An issue that was closed or unlabelled in the meantime starts over: a person brought it back.
         let known = self.memory.get(&issue.key()).filter(|known| saturating_after(known.seen_at, unseen_for) > now);
         let known = match known {
             None => fresh,
             Some(known) if known.stage == stage => Remembered { seen_at: now, ..known.clone() },
-            // CodeGenie has had its time since it was asked, not since the label was seen.
+            // The time for CodeGenie counts from the request, not from when the label was seen.
             Some(known) if stage == Stage::InProgress => {
                 Remembered { since: known.asked_at.unwrap_or(now), requests: known.requests, ..fresh }
             }
@@ -291,33 +295,33 @@ impl Plan {
         self.steps.push(Step { repo, number, from: known.stage, since: known.since, what });
     }
 
-    /// Asks for as many as there is room for: the highest score first, then the oldest. What was asked for and does not show
-    /// yet is repeated, and counts as under way.
-    fn grant(&mut self, mut wishes: Vec<(i64, &Issue, String)>, wip_limit: u32, may: May, now: Timestamp) {
-        let under_way = |known: &&Remembered| {
+    /// Adds as many requests as the limit allows: the highest score first, then the oldest. A request that does not show on
+    /// GitHub yet is repeated, and counts as work in progress.
+    fn add_requests(&mut self, mut requests: Vec<(i64, &Issue, String)>, wip_limit: u32, may: May, now: Timestamp) {
+        let in_progress = |known: &&Remembered| {
             known.stage == Stage::InProgress || (known.stage == Stage::Approved && known.asked_at.is_some())
         };
-        let mut room =
-            wip_limit.saturating_sub(u32::try_from(self.memory.values().filter(under_way).count()).unwrap_or(u32::MAX));
-        wishes.sort_by_key(|(score, issue, _)| (Reverse(*score), issue.created_at, issue.key()));
-        let mut granted: Vec<&str> = Vec::new();
-        for (_, issue, vulnerability) in &wishes {
-            // Who is not remembered could be asked for without end.
+        let mut capacity = wip_limit
+            .saturating_sub(u32::try_from(self.memory.values().filter(in_progress).count()).unwrap_or(u32::MAX));
+        requests.sort_by_key(|(score, issue, _)| (Reverse(*score), issue.created_at, issue.key()));
+        let mut requested: Vec<&str> = Vec::new();
+        for (_, issue, vulnerability) in &requests {
+            // An issue that is not stored could be requested without end.
             let Some(known) = self.memory.get_mut(&issue.key()) else { continue };
-            let again = known.asked_at.is_some();
+            let is_repeat = known.asked_at.is_some();
             // Two issues about one vulnerability become one pull request.
-            let doubled = granted.contains(&vulnerability.as_str());
-            if !may.ask || doubled || (room == 0 && !again) {
+            let is_duplicate = requested.contains(&vulnerability.as_str());
+            if !may.ask || is_duplicate || (capacity == 0 && !is_repeat) {
                 self.waiting += 1;
                 continue;
             }
-            if !again {
-                room -= 1;
+            if !is_repeat {
+                capacity -= 1;
                 known.requests += 1;
                 known.asked_at = Some(now);
             }
             let known = known.clone();
-            granted.push(vulnerability);
+            requested.push(vulnerability);
             let (vulnerability, request) = (vulnerability.clone(), known.requests);
             self.push(issue, &known, What::Ask { vulnerability, request });
         }
@@ -355,13 +359,13 @@ mod tests {
 
     const ALL: May = May { ask: true, tidy: true };
 
-    /// Looks once an hour or less often.
-    fn seldom() -> Backlog {
+    /// Settings that list the issues once a day.
+    fn daily() -> Backlog {
         Backlog { every_minutes: 1_440, ..Backlog::default() }
     }
 
     fn planned(issues: &[Issue], memory: Memory, wip_limit: u32, now: Timestamp) -> Plan {
-        let settings = seldom();
+        let settings = daily();
         plan(issues, memory, |_| &settings, wip_limit, ALL, now)
     }
 
@@ -374,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_furthest_label_is_the_stage() {
+    fn furthest_label_is_the_stage() {
         let settings = Backlog::default();
         let of = |labels: &[&str]| Stage::of(&issue(1, labels).labels, &settings);
         assert_eq!(of(&["bug"]), None);
@@ -384,20 +388,20 @@ mod tests {
     }
 
     #[test]
-    fn approved_issues_are_asked_for_up_to_the_limit_by_priority_then_age() {
+    fn approved_issues_are_requested_up_to_the_limit_by_priority_then_age() {
         let mut issues: Vec<Issue> = (1..=4).map(|number| issue(number, &["pipeline/approved"])).collect();
         issues[1].created_at = hour(-5);
         issues[3].labels.push("suture/priority-p0".to_owned());
         let first = planned(&issues, Memory::new(), 2, hour(0));
         assert_eq!((whats(&first), first.waiting), (vec![ask(4, 1), ask(2, 1)], 2));
-        // As long as GitHub shows no change, the same is asked for again, and nothing more.
+        // While GitHub shows no change, the same requests are repeated and none is added.
         let again = planned(&issues, first.memory.clone(), 2, hour(0));
         assert_eq!(again.steps, first.steps);
-        // One is in progress now: the room is still taken.
+        // One is in progress now: it still uses capacity.
         issues[3].labels[0] = "pipeline/in-progress".to_owned();
         let then = planned(&issues, again.memory, 2, hour(1));
         assert_eq!(whats(&then), [ask(2, 1)]);
-        // Its pull request is open: there is room again.
+        // Its pull request is open: capacity is free again.
         issues[3].labels[0] = "pipeline/pr-open".to_owned();
         issues[3].pull = open(9);
         let last = planned(&issues, then.memory, 2, hour(1));
@@ -405,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_somebodys_or_has_no_id_is_not_asked_for() {
+    fn owned_held_or_unidentified_issue_is_not_requested() {
         let approved = |number| issue(number, &["pipeline/approved"]);
         let issues = [
             Issue { assigned: true, ..approved(1) },
@@ -416,13 +420,13 @@ mod tests {
             Issue { pull: open(77), ..approved(6) },
         ];
         assert_eq!(whats(&planned(&issues, Memory::new(), 10, hour(0))), [(6, What::Opened(77))]);
-        // Two issues about one vulnerability are one pull request.
+        // Two issues about one vulnerability get one pull request.
         let twins = [approved(7), Issue { vulnerability: approved(7).vulnerability, ..approved(8) }];
         assert_eq!(whats(&planned(&twins, Memory::new(), 10, hour(0))), [ask(7, 1)]);
     }
 
     #[test]
-    fn an_issue_without_a_pull_request_is_asked_for_again_after_two_hours_and_not_for_ever() {
+    fn issue_without_pull_request_is_requested_again_up_to_three_times() {
         let mut one = [issue(1, &["pipeline/approved"])];
         let (mut memory, mut now) = (Memory::new(), 0);
         for request in 1..=3 {
@@ -443,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_approves_for_a_day_is_rejected_unless_it_is_somebodys() {
+    fn unapproved_issue_without_owner_is_closed_after_a_day() {
         let issues = [
             Issue { created_at: hour(-500), ..issue(1, &["pipeline/discovered"]) },
             issue(2, &["pipeline/discovered", "source/human"]),
@@ -451,19 +455,19 @@ mod tests {
             issue(4, &["pipeline/discovered", "suture/hold"]),
         ];
         let first = planned(&issues, Memory::new(), 10, hour(0));
-        assert_eq!(whats(&first), [], "who labels an old issue gets a day, too");
+        assert_eq!(whats(&first), [], "the day counts from the label, not from the creation");
         assert_eq!(whats(&planned(&issues, first.memory.clone(), 10, hour(23))), []);
-        let settings = seldom();
-        let spare = May { ask: true, tidy: false };
-        let scarce = plan(&issues, first.memory.clone(), |_| &settings, 10, spare, hour(24));
-        assert_eq!(whats(&scarce), []);
+        let settings = daily();
+        let no_tidying = May { ask: true, tidy: false };
+        let untidied = plan(&issues, first.memory.clone(), |_| &settings, 10, no_tidying, hour(24));
+        assert_eq!(whats(&untidied), []);
         let late = planned(&issues, first.memory, 10, hour(24));
         assert_eq!(whats(&late), [(1, What::Reject)]);
         assert_eq!((late.steps[0].from, late.steps[0].since), (Stage::Discovered, hour(0)));
     }
 
     #[test]
-    fn what_a_person_brings_back_begins_anew() {
+    fn reopened_issue_starts_over() {
         let settings = Backlog::default();
         let one = [issue(1, &["pipeline/discovered"])];
         let look = |memory, minute: i64| {
@@ -481,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_request_that_ends_ends_its_issue_or_brings_it_back() {
+    fn merged_pull_request_closes_its_issue_and_closed_one_requeues_it() {
         let with = |number, pull| Issue { pull, ..issue(number, &["pipeline/pr-open"]) };
         let approved = Pull::Open { number: 14, approved: true, taken: false };
         let issues = [with(1, merged(11, -5)), with(2, Pull::Closed(12)), with(3, open(13)), with(4, approved)];
@@ -493,10 +497,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_request_that_came_and_went_between_two_looks_ends_its_issue() {
+    fn pull_request_merged_between_two_sweeps_closes_its_issue() {
         let mut one = [Issue { pull: merged(9, -1), ..issue(1, &["pipeline/approved"]) }];
         let asked = planned(&one, Memory::new(), 10, hour(0));
-        assert_eq!(whats(&asked), [ask(1, 1)], "what was merged before it was approved is another story");
+        assert_eq!(whats(&asked), [ask(1, 1)], "a merge before the approval does not count");
         one[0].pull = merged(10, 1);
         assert_eq!(whats(&planned(&one, asked.memory.clone(), 10, hour(1))), [(1, What::Done(10))]);
         one[0].labels = vec!["pipeline/in-progress".to_owned()];
@@ -504,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_review_nobody_fixes_gives_the_pull_request_up_unless_it_is_taken() {
+    fn unfixed_failed_review_closes_the_pull_request_unless_taken() {
         let failed = |number, taken| Issue {
             pull: Pull::Open { number: number + 10, approved: false, taken },
             ..issue(number, &["pipeline/pr-open", "pipeline/review-failed"])
@@ -516,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_for_when_it_may_not_be_and_what_could_not_be_listed_still_counts() {
+    fn forbidden_requests_wait_and_unlisted_issues_still_count() {
         let settings = Backlog::default();
         let one = [issue(1, &["pipeline/approved"])];
         let none = plan(&one, Memory::new(), |_| &settings, 10, May { ask: false, tidy: true }, hour(0));
@@ -529,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_who_is_not_remembered_is_not_asked_for() {
+    fn memory_is_bounded_and_unstored_issues_are_not_requested() {
         let many: Vec<Issue> =
             (1..=u64::try_from(MOST_REMEMBERED).unwrap() + 5).map(|n| issue(n, &["pipeline/approved"])).collect();
         let plan = planned(&many, Memory::new(), 1_000_000, hour(0));

@@ -1,6 +1,6 @@
-//! What a sweep decides beyond single pull requests (R-COORD-2 to R-COORD-9): whether what was merged has broken something (`sentinel`), which
-//! issues become pull requests (`backlog`), and what the status issue shows (`status`). Pure: what was read goes in, steps
-//! come out, and what has to be remembered until the next look.
+//! Decisions of a sweep across pull requests (R-COORD-2 to R-COORD-9): health checks after merges, the backlog of issues that
+//! become pull requests, and the content of the status issue. Pure functions: observations go in, steps and the memory for
+//! the next sweep come out.
 
 pub mod backlog;
 pub mod sentinel;
@@ -9,21 +9,21 @@ pub mod status;
 use crate::priority::Priority;
 use crate::pull_request::{LABEL_HOLD, LABEL_IGNORE};
 
-/// The label by which people say that an issue is theirs: it is never rejected for its age.
+/// The label of an issue written by a person: Suture never closes it for its age.
 pub const LABEL_HUMAN: &str = "source/human";
 
-/// Whether a label is one by which people tell Suture what to do. Suture neither puts such a label anywhere nor takes it off.
+/// Whether a label is one with which people control Suture. Suture neither adds nor removes such a label.
 pub fn is_peoples(label: &str) -> bool {
     let mut all = [LABEL_HOLD, LABEL_IGNORE, LABEL_HUMAN].into_iter().chain(Priority::ALL.map(Priority::label));
     all.any(|known| label.trim().eq_ignore_ascii_case(known))
 }
 
-/// Whether people have told Suture to leave something with these labels alone.
+/// Whether these labels tell Suture to take no action.
 pub fn is_held<L: AsRef<str>>(labels: &[L]) -> bool {
     has(labels, LABEL_HOLD) || has(labels, LABEL_IGNORE)
 }
 
-/// Whether a label is among these; GitHub compares them without case.
+/// Whether the label is present, compared without case as on GitHub.
 pub fn has<L: AsRef<str>>(labels: &[L], label: &str) -> bool {
     labels.iter().any(|own| own.as_ref().eq_ignore_ascii_case(label))
 }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peoples_labels_are_known_whatever_their_case() {
+    fn control_labels_match_without_case() {
         for label in ["suture/hold", "SUTURE/Ignore", "suture/priority-p0", "suture/priority-P2", "source/human"] {
             assert!(is_peoples(label), "{label}");
         }

@@ -1,6 +1,6 @@
-//! After a merge, is everything still up? What is watched together gets one look per sweep for as long as a merge is fresh, or as
-//! something is wrong. So many bad looks in a row are an outage, with one name, one list of likely merges and one issue; as many
-//! good ones end it. A merge whose watch ends well is verified.
+//! Health checks after merges. Each sweep checks every target while a merge is being watched or a check fails. A number of
+//! failed checks in a row is an outage, with one key, one list of likely merges and one issue; as many passed checks end it.
+//! A merge is verified when its watch time ends without an outage.
 
 use std::collections::BTreeMap;
 
@@ -11,71 +11,72 @@ use crate::id::{PrId, RepoName};
 use crate::policy::Sentinel;
 use crate::time::saturating_after;
 
-/// Two looks nearer than this count as one: a doubled sweep has seen the same moment twice.
-const SAME_LOOK: SignedDuration = SignedDuration::from_secs(30);
-/// Merges older than this are not judged any more; which of the younger ones were, is remembered.
+/// The least time between two checks: two sweeps at the same time must not count twice.
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
+/// Merges older than this are ignored; the decisions about newer ones are stored.
 pub const LOOK_BACK: SignedDuration = SignedDuration::from_hours(24);
-/// Merges that are remembered at most, and that an issue names at most.
-const MOST_JUDGED: usize = 1_000;
-const MOST_SUSPECTS: usize = 20;
-/// An issue that is not there yet is asked for again after this long.
-const ASK_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// The most merges that are stored, and that an issue names.
+const MAX_JUDGED: usize = 1_000;
+const MAX_SUSPECTS: usize = 20;
+/// The request for a missing issue is repeated after this time.
+const RETRY_ISSUE_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
-/// A merge that may have broken something.
+/// A merge that may have caused an outage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Merge {
     pub at: Timestamp,
     pub pr: PrId,
 }
 
-/// What one look at everything that is watched together has shown.
+/// The result of one check of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
+    /// Every URL returned 200.
     Well,
-    /// At least one did not; which, and what it said.
+    /// At least one URL failed: which, and how.
     Sick(String),
 }
 
-/// What is remembered between two looks.
+/// What is stored about a target between two checks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watch {
     pub looked_at: Option<Timestamp>,
-    /// Bad looks in a row, and when the first of them was.
+    /// Failed checks in a row.
     pub sick_in_a_row: u32,
-    /// See `sick_in_a_row`.
+    /// When the first of them was.
     pub sick_since: Option<Timestamp>,
-    /// Good looks in a row since the last bad one.
+    /// Passed checks in a row since the last failed one.
     pub well_in_a_row: u32,
-    /// The outage that goes on, or the last one.
+    /// The ongoing outage, or the last one.
     pub outage: Option<Outage>,
-    /// Merges that are judged, with their times.
+    /// Merges that are verified or suspected of an outage, with their times.
     pub judged: BTreeMap<String, Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outage {
-    /// The same for as long as it lasts, and of no other.
+    /// Unique per outage.
     pub key: String,
-    /// When it was first seen.
+    /// The time of the first failed check.
     pub since: Timestamp,
     pub what: String,
     pub issue_repo: RepoName,
     /// The merges that may have caused it, the newest first.
     pub suspects: Vec<Merge>,
-    /// When its issue was last asked for.
+    /// When the issue was last requested.
     pub asked_at: Option<Timestamp>,
     pub over_at: Option<Timestamp>,
 }
 
 impl Outage {
-    /// Whether its issue is to be asked for now, since it is not there.
+    /// Whether to request the issue now, because it does not exist yet.
     pub fn wants_issue(&self, now: Timestamp) -> bool {
-        self.asked_at.is_none_or(|at| now >= saturating_after(at, ASK_AGAIN))
+        self.asked_at.is_none_or(|at| now >= saturating_after(at, RETRY_ISSUE_AFTER))
     }
 }
 
-/// What follows from a look.
+/// The decision after a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     pub watch: Watch,
@@ -88,20 +89,20 @@ fn watch_for(settings: &Sentinel) -> SignedDuration {
     SignedDuration::from_mins(settings.watch_minutes.into())
 }
 
-/// When the watch after a merge ends.
+/// When the watch time of a merge ends.
 pub fn watched_until(merge: &Merge, settings: &Sentinel) -> Timestamp {
     saturating_after(merge.at, watch_for(settings))
 }
 
 impl Watch {
-    /// Whether there is anything to look for: a merge that is not judged yet, or something that was not well.
+    /// Whether a check is needed: a merge is not judged yet, or the last check failed, or an outage is ongoing.
     pub fn wants_look(&self, merges: &[Merge], now: Timestamp) -> bool {
-        let again = self.looked_at.is_none_or(|at| now >= saturating_after(at, SAME_LOOK));
-        let worried = self.sick_in_a_row > 0 || self.goes_on().is_some();
-        again && (worried || merges.iter().any(|merge| self.is_open(merge, now)))
+        let interval_over = self.looked_at.is_none_or(|at| now >= saturating_after(at, MIN_INTERVAL));
+        let failing = self.sick_in_a_row > 0 || self.goes_on().is_some();
+        interval_over && (failing || merges.iter().any(|merge| self.is_open(merge, now)))
     }
 
-    /// The outage that goes on, if one does.
+    /// The ongoing outage, if any.
     pub fn goes_on(&self) -> Option<&Outage> {
         self.outage.as_ref().filter(|outage| outage.over_at.is_none())
     }
@@ -110,7 +111,7 @@ impl Watch {
         saturating_after(merge.at, LOOK_BACK) > now && !self.judged.contains_key(&merge.pr.to_string())
     }
 
-    /// Takes one look into account. `name` is that of what is watched together.
+    /// Applies the result of one check. `name` is the name of the target.
     pub fn look(mut self, name: &str, look: &Look, merges: &[Merge], settings: &Sentinel, now: Timestamp) -> Looked {
         self.looked_at = Some(now);
         self.judged.retain(|_, at| saturating_after(*at, LOOK_BACK) > now);
@@ -135,11 +136,11 @@ impl Watch {
         Looked { watch: self, verified, begun, ended }
     }
 
-    /// An outage begins, with the merges that were being watched when it was first seen. They are judged by that.
+    /// Begins an outage. The merges that were being watched at its first failed check become suspects, and so are judged.
     fn begin(&mut self, name: &str, what: &str, since: Timestamp, merges: &[Merge], settings: &Sentinel) -> bool {
-        let fresh = |merge: &&Merge| merge.at <= since && watched_until(merge, settings) >= since;
-        let mut suspects: Vec<Merge> = merges.iter().filter(fresh).cloned().collect();
-        // Merges whose webhook came late may all be older than their watch, and one of them still is why we look.
+        let watched = |merge: &&Merge| merge.at <= since && watched_until(merge, settings) >= since;
+        let mut suspects: Vec<Merge> = merges.iter().filter(watched).cloned().collect();
+        // Merges whose webhooks came late may all be past their watch time, but one of them is the reason for the check.
         if suspects.is_empty() {
             suspects = merges.iter().filter(|merge| self.is_open(merge, since)).cloned().collect();
         }
@@ -152,7 +153,7 @@ impl Watch {
         for merge in &suspects {
             self.remember(merge);
         }
-        suspects.truncate(MOST_SUSPECTS);
+        suspects.truncate(MAX_SUSPECTS);
         let (key, what) = (format!("outage-{name}-{}", since.as_second()), what.to_owned());
         self.outage = Some(Outage { key, since, what, issue_repo, suspects, asked_at: None, over_at: None });
         true
@@ -169,7 +170,8 @@ impl Watch {
         }
     }
 
-    /// Merges whose watch is over while all is well. An early 200 may be the old version's answer, so none is judged before.
+    /// Verifies merges whose watch time is over, if there is no outage. Not earlier: an early 200 may come from the old
+    /// version.
     fn judge(&mut self, merges: &[Merge], settings: &Sentinel, now: Timestamp) -> Vec<Merge> {
         if self.goes_on().is_some() {
             return Vec::new();
@@ -184,7 +186,7 @@ impl Watch {
 
     fn remember(&mut self, merge: &Merge) {
         self.judged.insert(merge.pr.to_string(), merge.at);
-        while self.judged.len() > MOST_JUDGED {
+        while self.judged.len() > MAX_JUDGED {
             let Some(oldest) = self.judged.iter().min_by_key(|(_, at)| **at).map(|(pr, _)| pr.clone()) else { break };
             self.judged.remove(&oldest);
         }
@@ -211,7 +213,7 @@ mod tests {
         merges.iter().map(|merge| merge.pr.number).collect()
     }
 
-    /// Looks once a minute, as a sweep would; answers what each look led to.
+    /// Applies one check per minute, as sweeps would; returns the decisions.
     fn looks(watch: &mut Watch, merges: &[Merge], from: i64, looks: &[Look]) -> Vec<Looked> {
         let settings = Sentinel::default();
         let mut all = Vec::new();
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_is_verified_once_when_its_watch_ends_well() {
+    fn merge_is_verified_once_at_the_end_of_its_watch() {
         let (mut watch, merges) = (Watch::default(), [merge(1, 0), merge(2, 10)]);
         assert!(watch.wants_look(&merges, minute(1)));
         let early = looks(&mut watch, &merges, 1, &vec![Look::Well; 29]);
@@ -234,24 +236,24 @@ mod tests {
         assert_eq!(at_the_end.iter().map(|looked| numbers(&looked.verified)).collect::<Vec<_>>(), [vec![1], vec![]]);
         assert!(watch.wants_look(&merges, minute(33)));
         assert_eq!(numbers(&looks(&mut watch, &merges, 40, &[Look::Well])[0].verified), [2]);
-        assert!(!watch.wants_look(&merges, minute(60)), "there is nothing left to look for");
+        assert!(!watch.wants_look(&merges, minute(60)), "every merge is judged");
     }
 
     #[test]
-    fn one_bad_look_is_no_outage_and_two_are_one() {
+    fn outage_begins_after_two_failed_checks_in_a_row() {
         let (mut watch, merges) = (Watch::default(), [merge(1, -40), merge(2, 0), merge(3, 2), merge(4, 9)]);
         let looked = looks(&mut watch, &merges, 3, &[Look::Well, sick(), Look::Well, sick(), sick(), sick()]);
         let begun: Vec<bool> = looked.iter().map(|looked| looked.begun).collect();
         assert_eq!(begun, [false, false, false, false, true, false]);
         let outage = watch.goes_on().unwrap();
         assert_eq!((outage.since, outage.key.as_str()), (minute(6), "outage-shop-1772000360"));
-        assert_eq!(numbers(&outage.suspects), [3, 2], "the newest first; not what was merged long before or after");
+        assert_eq!(numbers(&outage.suspects), [3, 2], "newest first, without merges long before or after");
         assert_eq!(outage.issue_repo.as_str(), "acme/shop");
-        assert!(watch.wants_look(&[], minute(500)), "it is watched until it is over");
+        assert!(watch.wants_look(&[], minute(500)), "an outage is checked until it is over");
     }
 
     #[test]
-    fn two_good_looks_end_it_and_the_next_one_has_another_name() {
+    fn outage_ends_after_two_passed_checks_and_the_next_has_another_key() {
         let (mut watch, merges) = (Watch::default(), [merge(1, 0)]);
         looks(&mut watch, &merges, 1, &[sick(), sick()]);
         let first = watch.goes_on().unwrap().key.clone();
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_moment_is_not_seen_twice() {
+    fn checks_within_30_seconds_count_once() {
         let merges = [merge(1, 0)];
         let watch = Watch::default().look("shop", &sick(), &merges, &Sentinel::default(), minute(1)).watch;
         assert!(!watch.wants_look(&merges, minute(1) + SignedDuration::from_secs(29)));
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issue_is_asked_for_until_it_is_there_but_not_every_minute() {
+    fn missing_issue_is_requested_again_after_five_minutes() {
         let (mut watch, merges) = (Watch::default(), [merge(1, 0)]);
         looks(&mut watch, &merges, 1, &[sick(), sick()]);
         let mut outage = watch.outage.unwrap();
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_merged_long_ago_or_found_late_is_judged_within_a_day() {
+    fn late_merge_is_judged_within_a_day() {
         let mut watch = Watch::default();
         let late = [merge(1, -300), merge(2, -24 * 60)];
         assert_eq!(numbers(&looks(&mut watch, &late, 0, &[Look::Well])[0].verified), [1]);
@@ -293,24 +295,24 @@ mod tests {
         let settings = Sentinel { failures_in_a_row: 1, ..Sentinel::default() };
         let found = [merge(3, -300)];
         let looked = Watch::default().look("shop", &sick(), &found, &settings, minute(0));
-        assert_eq!(numbers(&looked.watch.outage.unwrap().suspects), [3], "it is why we look");
+        assert_eq!(numbers(&looked.watch.outage.unwrap().suspects), [3], "it is the reason for the check");
     }
 
     #[test]
-    fn the_issue_is_written_where_the_settings_say() {
+    fn issue_repo_comes_from_the_settings_or_the_suspect() {
         let settings = Sentinel { issue_repo: "acme/ops".to_owned(), failures_in_a_row: 1, ..Sentinel::default() };
         let looked = Watch::default().look("shop", &sick(), &[], &settings, minute(0));
         assert_eq!(looked.watch.outage.unwrap().issue_repo.as_str(), "acme/ops");
-        let nowhere = Sentinel { failures_in_a_row: 1, ..Sentinel::default() };
-        let looked = Watch::default().look("shop", &sick(), &[], &nowhere, minute(0));
-        assert!(!looked.begun && looked.watch.outage.is_none(), "there is no merge, and so no place");
+        let without_repo = Sentinel { failures_in_a_row: 1, ..Sentinel::default() };
+        let looked = Watch::default().look("shop", &sick(), &[], &without_repo, minute(0));
+        assert!(!looked.begun && looked.watch.outage.is_none(), "without a merge there is no repository for the issue");
     }
 
     #[test]
     fn memory_is_bounded() {
         let merges: Vec<Merge> = (0..1_500).map(|n| merge(n + 1, -i64::try_from(n).unwrap() / 10 - 31)).collect();
         let watch = Watch::default().look("shop", &Look::Well, &merges, &Sentinel::default(), minute(0)).watch;
-        assert_eq!(watch.judged.len(), MOST_JUDGED);
+        assert_eq!(watch.judged.len(), MAX_JUDGED);
         let later = watch.look("shop", &Look::Well, &[], &Sentinel::default(), minute(24 * 60)).watch;
         assert!(later.judged.is_empty());
     }

@@ -1,4 +1,4 @@
-//! What the status issue shows: numbers only. The same ones are at `/api/overview`; how they are worded is in `comment`.
+//! The numbers of the status issue. `/api/overview` returns the same numbers; the text module words them.
 
 use jiff::Timestamp;
 
@@ -6,7 +6,7 @@ use crate::event::{Event, EventKind};
 use crate::id::{PrId, RepoName};
 use crate::state::State;
 
-/// One state's pull requests.
+/// The pull requests in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
     pub state: State,
@@ -18,20 +18,20 @@ pub struct Lane {
 pub struct Repo {
     pub repo: RepoName,
     pub open: u64,
-    /// Of these, with a person.
+    /// How many of these need a person.
     pub needs_person: u64,
     pub stale: u64,
 }
 
-/// What happened on a day; the names are those of `/api/overview`.
+/// Counts of one day, with the names of `/api/overview`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Today {
     pub opened: u32,
     pub merged: u32,
-    /// Remedies that were proven by the event they expected.
+    /// Remedies that worked.
     pub healed: u32,
     pub remedies: u32,
-    /// Pull requests that were handed to a person.
+    /// Pull requests that were escalated to a person.
     pub escalated: u32,
 }
 
@@ -76,15 +76,15 @@ pub struct Issues {
 pub struct Numbers {
     pub states: Vec<Lane>,
     pub repos: Vec<Repo>,
-    /// What a person has, the longest waiting first.
+    /// Pull requests that need a person, the longest waiting first.
     pub needs_person: Vec<Waiting>,
-    /// What happened today, in UTC.
+    /// The counts of today, in UTC.
     pub today: Today,
     /// `closed`, `open` or `half_open`.
     pub breaker: String,
     pub paused: Option<String>,
-    /// The backlog, if it is looked after.
+    /// The backlog, if it is enabled.
     pub backlog: Option<Issues>,
-    /// Outages that go on: since when, and what was seen.
+    /// Ongoing outages: since when, and what failed.
     pub outages: Vec<(Timestamp, String)>,
 }

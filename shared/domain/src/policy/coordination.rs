@@ -1,50 +1,50 @@
-//! The tables for what a sweep does beyond single pull requests (R-COORD-1 to R-COORD-9): what is under way at a time, the sentinel, the
-//! status issue, the backlog. What writes to GitHub is off until it is configured.
+//! The tables for coordination across pull requests (R-COORD-1 to R-COORD-9): work-in-progress limits, post-merge health
+//! checks, the status issue, the backlog. Everything that writes to GitHub is off until it is configured.
 
 use serde::{Deserialize, Serialize};
 
 use super::sections::{table, texts};
 
 table! {
-    /// What goes first, and how much is under way at a time.
+    /// Limits on work in progress across repositories.
     Coordination {
-        /// Issues of the backlog that CodeGenie may be at work on at a time, over all repositories.
+        /// Backlog issues that CodeGenie may work on at the same time, over all repositories.
         wip_limit: u32 = 10,
-        /// Approved pull requests that are taken to their merge in one sweep, whatever `limits.remedies_in_flight` says: what
-        /// is nearly done makes room by being merged.
+        /// Approved pull requests that one sweep may push to their merge even when `limits.remedies_in_flight` is reached:
+        /// merging them frees capacity.
         merge_batch: u32 = 50,
     }
 }
 
 table! {
-    /// After a merge, is everything still up?
+    /// Health checks after merges.
     Sentinel {
-        /// What is asked after a merge, as `https://…`; each must answer 200 itself, redirects are not followed. Empty: off.
+        /// URLs requested after a merge, as `https://…`; each must return 200, redirects are not followed. Empty: off.
         urls: Vec<String> = Vec::new(),
-        /// Where the issue about an outage is written, as `owner/name`. Empty: where the likeliest merge was.
+        /// The repository of the outage issue, as `owner/name`. Empty: the repository of the most likely merge.
         issue_repo: String = String::new(),
-        /// How long after a merge they are asked, by every sweep.
+        /// How long after a merge every sweep requests them.
         watch_minutes: u32 = 30,
-        /// So many sweeps in a row in which one of them is not well are an outage; as many that are well end it.
+        /// An outage begins after this many sweeps in a row with a failed check, and ends after as many without.
         failures_in_a_row: u32 = 2,
-        /// How long an answer is waited for.
+        /// The timeout of one request.
         timeout_secs: u32 = 5,
-        /// Whether a pull request is told that all was well after its merge.
+        /// Whether to comment on a pull request when the checks after its merge passed.
         comment: bool = false,
-        /// Labels of the issue, besides `suture/sentinel`.
+        /// Labels of the outage issue, besides `suture/sentinel`.
         labels: Vec<String> = texts(&["P0"]),
     }
 }
 
 table! {
-    /// One issue that shows how things stand.
+    /// An issue that shows the current status.
     Status {
-        /// Where it is kept, as `owner/name`. It shows all repositories of that owner; given for one repository under `repos`,
-        /// that repository alone. Empty: off.
+        /// The repository of the issue, as `owner/name`. It covers all repositories of that owner; if set for one
+        /// repository under `repos`, only that one. Empty: off.
         repo: String = String::new(),
-        /// It is changed at most this often, and only when something else is to be said.
+        /// The least time between two updates; it is updated only when its content changes.
         every_minutes: u32 = 5,
-        /// Whether it is pinned when it is written.
+        /// Whether to pin the issue when it is created.
         pin: bool = true,
     }
 }
@@ -52,23 +52,23 @@ table! {
 table! {
     /// Issues that become pull requests: `discovered`, `approved`, `in-progress`, `pr-open`.
     Backlog {
-        /// Whether CodeGenie is asked for pull requests of approved issues, and issues that lie around are tended to.
+        /// Whether Suture asks CodeGenie for pull requests for approved issues, and follows up on issues that are late.
         enabled: bool = false,
-        /// What the labels of the pipeline begin with.
+        /// The prefix of the pipeline labels.
         label_prefix: String = "pipeline/".to_owned(),
-        /// The branch that CodeGenie opens its pull requests against.
+        /// The base branch of CodeGenie's pull requests.
         base_branch: String = "main".to_owned(),
         /// How often the issues are listed.
         every_minutes: u32 = 5,
-        /// A discovered issue that nobody approves is rejected after this long.
+        /// A discovered issue that is not approved within this time is closed.
         discovered_hours: u32 = 24,
-        /// Without a pull request for this long, an issue in progress is approved again, and so asked for again.
+        /// An issue in progress without a pull request after this time is approved again, so that it is requested again.
         in_progress_hours: u32 = 2,
-        /// A pull request without approval for this long makes its issue urgent.
+        /// A pull request that is not approved within this time makes its issue urgent.
         pr_open_hours: u32 = 4,
-        /// A failed review without a fix for this long closes the pull request, and the issue is approved again.
+        /// A pull request whose failed review is not fixed within this time is closed, and its issue is approved again.
         review_failed_hours: u32 = 4,
-        /// CodeGenie is asked so often for one issue; then it is a person's.
+        /// How often CodeGenie is asked for one issue before a person has to look at it.
         max_requests: u32 = 3,
     }
 }

@@ -1,6 +1,5 @@
-//! From the text of a `suture.toml` to policies, or to the list of everything that is wrong with it. A person fixing a
-//! file wants all problems at once and the line of each, so every value is tried on its own before all are read
-//! together. What a value of the right kind may not be is in `validate`.
+//! Parses `suture.toml` into policies, or into the list of all its problems with their lines. To report all problems at
+//! once, every value is parsed on its own before the whole file is. Range checks are in `validate`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +15,10 @@ use super::{Policies, Policy};
 use crate::id::RepoName;
 use crate::transient::TransientRule;
 
-/// One thing that is wrong with a file.
+/// One problem of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The line it is on, counted from 1, where there is one: a field left out has none.
+    /// The line, counted from 1; `None` for a field that is not in the file.
     pub line: Option<usize>,
     /// The path of the field: `backoff.base_secs`, `repos."owner/name".mode`. Empty when the file is not TOML.
     pub field: String,
@@ -36,10 +35,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a file.
+/// All problems of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyError {
-    /// In the order of the file; what has no line comes last.
+    /// In file order; problems without a line come last.
     pub problems: Vec<Problem>,
 }
 
@@ -61,10 +60,10 @@ pub(super) fn parse(text: &str) -> Result<Policies, PolicyError> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader { text, lines: BTreeMap::new(), problems: Vec::new() };
     if !errors.is_empty() {
-        // Half a document would only be complained about for what is missing from it.
+        // Stop here: half a document would only cause follow-up problems.
         for error in errors {
             let line = error.span().map(|span| reader.line_at(span.start));
-            let message = format!("this is not TOML: {}", error.message().replace('\n', ", "));
+            let message = format!("invalid TOML: {}", error.message().replace('\n', ", "));
             reader.problems.push(Problem { line, field: String::new(), message });
         }
         return Err(reader.into_error());
@@ -73,8 +72,8 @@ pub(super) fn parse(text: &str) -> Result<Policies, PolicyError> {
     if reader.problems.is_empty() { Ok(policies) } else { Err(reader.into_error()) }
 }
 
-/// The fields of a policy with their defaults, as TOML would write them: what is known, and of which kind each is.
-/// `*` stands for any name.
+/// The known fields of a policy with their defaults as TOML values, which also give the type of each. `*` stands for any
+/// name.
 #[expect(clippy::expect_used, reason = "the defaults are constants, and every test of this file writes them down")]
 static SHAPE: LazyLock<Table> = LazyLock::new(|| {
     let mut shape = Table::try_from(Policy::default()).expect("the defaults can be written as TOML");
@@ -85,10 +84,10 @@ static SHAPE: LazyLock<Table> = LazyLock::new(|| {
     shape
 });
 
-/// The key of the overrides, the only one that is no part of a policy.
+/// The key of the overrides, the only top-level key that is not part of a policy.
 const REPOS: &str = "repos";
 
-/// Where a value stands: in which part of the file (`""`, or `repos."owner/name"`), and where in the policy there.
+/// The location of a value: the part of the file (`""` or `repos."owner/name"`) and the keys within that policy.
 #[derive(Clone, Copy)]
 struct Place<'p> {
     part: &'p str,
@@ -108,7 +107,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// A key as it is written in TOML, in quotes if it needs them.
+/// A key as written in TOML, quoted if necessary.
 pub(super) fn quoted(key: &str) -> String {
     let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     if bare { key.to_owned() } else { format!("{key:?}") }
@@ -116,7 +115,7 @@ pub(super) fn quoted(key: &str) -> String {
 
 struct Reader<'t> {
     text: &'t str,
-    /// Which line each field is on, by its path.
+    /// The line of each field, by path.
     lines: BTreeMap<String, usize>,
     problems: Vec<Problem>,
 }
@@ -131,7 +130,7 @@ impl Reader<'_> {
         1 + self.text.bytes().take(offset).filter(|&b| b == b'\n').count()
     }
 
-    /// `rest` follows the field's path, so that every sentence begins with it.
+    /// Adds a problem; the message is the field's path followed by `rest`.
     fn problem(&mut self, field: &str, rest: &str) {
         let line = self.lines.get(field).copied();
         self.problems.push(Problem { line, field: field.to_owned(), message: format!("{field}{rest}") });
@@ -146,7 +145,7 @@ impl Reader<'_> {
             let (key, part) = (name.get_ref(), format!("{REPOS}.{}", quoted(name.get_ref())));
             self.lines.insert(part.clone(), self.line_at(name.span().start));
             if let Err(bad) = key.parse::<RepoName>() {
-                self.problem(&part, &format!(" cannot be: {bad}"));
+                self.problem(&part, &format!(" is invalid: {bad}"));
                 continue;
             }
             let Some(table) = value.get_ref().as_table() else {
@@ -158,14 +157,14 @@ impl Reader<'_> {
             merge(&mut merged, own);
             let (policy, _) = self.policy(merged, &part, &base_findings);
             if repos.insert(key.to_ascii_lowercase(), policy).is_some() {
-                self.problem(&part, " is there twice: GitHub compares the names of repositories without case");
+                self.problem(&part, " is defined twice: GitHub compares repository names without case");
             }
         }
         Policies { base: base_policy, repos }
     }
 
-    /// Reads what was found to be readable, and says what must not be said. What a repository only inherits has been
-    /// said of the base.
+    /// Deserializes the values that could be parsed, and validates them. Problems that a repository inherits from the
+    /// base are not repeated.
     fn policy(&mut self, table: Table, part: &str, inherited: &[(String, String)]) -> (Policy, Vec<(String, String)>) {
         let policy = Policy::deserialize(table).unwrap_or_else(|error| {
             self.problem(part, &format!(" cannot be read: {}", error.message()));
@@ -174,7 +173,7 @@ impl Reader<'_> {
         let findings = validate(&policy);
         for (field, sentence) in findings.iter().filter(|finding| !inherited.contains(finding)) {
             let field = if part.is_empty() { field.clone() } else { format!("{part}.{field}") };
-            // A value that could not be read was replaced by its default, of which nothing needs to be said.
+            // An unreadable value was replaced by its default and is already reported.
             if !self.problems.iter().any(|problem| problem.field == field) {
                 self.problem(&field, &format!(" {sentence}"));
             }
@@ -182,7 +181,7 @@ impl Reader<'_> {
         (policy, findings)
     }
 
-    /// The fields of one table that can be read; the others become problems.
+    /// The fields of one table that can be parsed; the others become problems.
     fn fields(&mut self, table: &DeTable<'_>, shape: &Table, place: Place<'_>) -> Table {
         let mut read = Table::new();
         for (key, value) in table {
@@ -217,7 +216,7 @@ impl Reader<'_> {
         read
     }
 
-    /// A list, every element of which is tried: three bad patterns are three problems.
+    /// A list. Every element is parsed on its own, so that three bad patterns are three problems.
     fn list(&mut self, value: &Spanned<DeValue<'_>>, place: Place<'_>) -> Option<Value> {
         let field = place.to_string();
         let DeValue::Array(elements) = value.get_ref() else {
@@ -244,7 +243,7 @@ impl Reader<'_> {
                     .map(|()| element)
                     .map_err(|reason| format!(": {reason}"))
             });
-            // A bad element leaves a dash, so that what is said of those after it has the right number.
+            // A dash replaces a bad element, so that later problems name the right index.
             read.push(element.unwrap_or_else(|problem| {
                 self.problem(&format!("{field}[{n}]"), &problem);
                 Value::from("-")
@@ -254,7 +253,7 @@ impl Reader<'_> {
         accepted(place.keys, read.clone()).is_ok().then_some(read)
     }
 
-    /// Anything that is neither a table nor a list.
+    /// A value that is neither a table nor a list.
     fn leaf(&mut self, value: &Spanned<DeValue<'_>>, example: &Value, place: Place<'_>) -> Option<Value> {
         let field = place.to_string();
         let found = value.get_ref().type_str();
@@ -283,7 +282,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a policy that says nothing but this one value can be read.
+/// Whether a policy with only this value can be deserialized.
 fn accepted(keys: &[&str], value: Value) -> Result<(), String> {
     let alone = keys.iter().rfold(value, |value, &key| Value::Table(Table::from_iter([(key.to_owned(), value)])));
     match Policy::deserialize(alone.into_deserializer()) {
@@ -292,7 +291,7 @@ fn accepted(keys: &[&str], value: Value) -> Result<(), String> {
     }
 }
 
-/// Lays the values of one table over those of another: tables are merged, anything else, lists too, is replaced.
+/// Overrides the values of one table with those of another: tables are merged, all other values and lists are replaced.
 fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
@@ -304,7 +303,7 @@ fn merge(under: &mut Table, over: Table) {
     }
 }
 
-/// The names TOML gives its kinds, as they stand in a sentence.
+/// The name of a TOML type in a sentence.
 fn kind(type_str: &str) -> &'static str {
     match type_str {
         "string" => "a string",
@@ -317,7 +316,7 @@ fn kind(type_str: &str) -> &'static str {
     }
 }
 
-/// What to say about a field nobody knows: most are only misspelt.
+/// The message for an unknown field: suggests a similar field, or lists the known ones.
 fn unknown(name: &str, shape: &Table, top_level: bool) -> String {
     let names = || shape.keys().map(String::as_str).chain(top_level.then_some(REPOS));
     let nearest = names().map(|known| (strsim::damerau_levenshtein(name, known), known)).min();
@@ -327,7 +326,7 @@ fn unknown(name: &str, shape: &Table, top_level: bool) -> String {
         }
         Some(_) | None => {
             let list: Vec<String> = names().map(|known| format!("`{known}`")).collect();
-            format!(" is not a known field: known here are {}", list.join(", "))
+            format!(" is not a known field: expected one of {}", list.join(", "))
         }
     }
 }
@@ -343,14 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_all_defaults() {
+    fn empty_file_has_all_defaults() {
         for text in ["", "# only a comment", "[budgets]", "[repos]"] {
             assert_eq!(Policies::parse(text).unwrap(), Policies::default(), "{text}");
         }
     }
 
     #[test]
-    fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+    fn all_problems_are_reported_in_file_order() {
         let text = r#"mode = "acting"
 ours.authors = ["ok", 5, ""]
 ours.vulnerability_patterns = [
@@ -389,10 +388,10 @@ mode = "act"
         insta::assert_snapshot!(problems(text), @r#"
         line 1: mode: unknown variant `acting`, expected `observe` or `act`
         line 2: ours.authors[1] must be a string, not a whole number
-        line 2: ours.authors[2] must not be empty: nobody has an empty login
+        line 2: ours.authors[2] must not be empty: a login cannot be empty
         line 5: ours.vulnerability_patterns[1]: `a(b` is not a regular expression: unclosed group
         line 6: ours.vulnerability_patterns[2]: `.*` matches every text
-        line 9: thresholds_minutes.created must be at least 1 (it is 0): a pull request would be stale the moment it is opened
+        line 9: thresholds_minutes.created must be at least 1 (it is 0): a pull request would be stale as soon as it is opened
         line 10: thresholds_minutes.creatd is not a known field: did you mean `created`?
         line 11: thresholds_minutes.merging must be a whole number, not a string
         line 12: thresholds_minutes.approved must be a number from 0 to 4294967295 (it is -1)
@@ -400,27 +399,27 @@ mode = "act"
         line 15: checks.behind: unknown variant `never`, expected `strict` or `always`
         line 17: policy.approval_required[0]: unknown variant `rebild`, expected one of `rebuild`, `branch_update`, `retrigger_policy_bot`, `retrigger_approver_bot`, `retrigger_automerge_bot`, `retrigger_sod_check`, `close_and_reopen`
         line 18: policy.extended_rules must be true or false, not a whole number
-        line 20: backoff.base_secs must not be greater than backoff.max_secs (it is 700, the other is 600)
-        line 22: breaker.failure_threshold must be greater than 0 and at most 1 (it is NaN): it is a share of all remedies
-        line 23: transient.mine needs conclusions or patterns: without them it would match nothing
+        line 20: backoff.base_secs must not be greater than backoff.max_secs (it is 700, backoff.max_secs is 600)
+        line 22: breaker.failure_threshold must be greater than 0 and at most 1 (it is NaN): it is the share of remedies that failed
+        line 23: transient.mine needs conclusions or patterns: without them it matches nothing
         line 26: transient.other.pattern is not a known field: did you mean `patterns`?
-        line 27: transient.other.conclusions[0] must not be empty: no check concludes with nothing
-        line 29: repos."acme/app".budgets.lifetime must be at least 3 (it is 2): budgets.rebuild alone allows 3, so the rest of it could never be used
+        line 27: transient.other.conclusions[0] must not be empty: a conclusion cannot be empty
+        line 29: repos."acme/app".budgets.lifetime must be at least 3 (it is 2): budgets.rebuild alone allows 3, and could never be used up
         line 30: repos."acme/app".sweep must be a table, not a whole number
-        line 31: repos."acme/app".repos is not a known field: known here are `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `coordination`, `limits`, `mode`, `never_transient`, `ours`, `policy`, `policy_bot`, `rebuild`, `retention`, `sentinel`, `status`, `sweep`, `thresholds_minutes`, `transient`, `triggers`, `wake`
-        line 32: repos.app cannot be: `app` is not a repository: expected `owner/name`
+        line 31: repos."acme/app".repos is not a known field: expected one of `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `coordination`, `limits`, `mode`, `never_transient`, `ours`, `policy`, `policy_bot`, `rebuild`, `retention`, `sentinel`, `status`, `sweep`, `thresholds_minutes`, `transient`, `triggers`, `wake`
+        line 32: repos.app is invalid: `app` is not a repository: expected `owner/name`
         "#);
     }
 
     #[test]
-    fn what_is_not_toml_says_where() {
+    fn invalid_toml_error_has_the_line() {
         for (text, expected) in [
-            ("mode = \"act\"\n[ours\nauthors = []\n", "line 2: this is not TOML: unclosed table, expected `]`"),
-            ("mode = \"act\"\nmode = \"act\"\n", "line 2: this is not TOML: duplicate key"),
+            ("mode = \"act\"\n[ours\nauthors = []\n", "line 2: invalid TOML: unclosed table, expected `]`"),
+            ("mode = \"act\"\nmode = \"act\"\n", "line 2: invalid TOML: duplicate key"),
             (
                 "\nmode =\n[ours\n",
-                "line 2: this is not TOML: string values must be quoted, expected literal string\n\
-                 line 3: this is not TOML: unclosed table, expected `]`",
+                "line 2: invalid TOML: string values must be quoted, expected literal string\n\
+                 line 3: invalid TOML: unclosed table, expected `]`",
             ),
         ] {
             assert_eq!(problems(text), expected);
@@ -430,7 +429,7 @@ mode = "act"
     }
 
     #[test]
-    fn a_misspelt_field_is_told_its_neighbour_and_a_stranger_all_names() {
+    fn unknown_field_error_suggests_a_similar_field_or_lists_all() {
         for (text, expected) in [
             ("modes = 1", "line 1: modes is not a known field: did you mean `mode`?"),
             ("[repo]", "line 1: repo is not a known field: did you mean `repos`?"),
@@ -441,26 +440,26 @@ mode = "act"
             ("backoff.base_sec = 1", "line 1: backoff.base_sec is not a known field: did you mean `base_secs`?"),
             (
                 "\n\n[backoff]\nrepos = 1",
-                "line 4: backoff.repos is not a known field: known here are `base_secs`, `cooldown_secs`, `max_secs`",
+                "line 4: backoff.repos is not a known field: expected one of `base_secs`, `cooldown_secs`, `max_secs`",
             ),
             (
                 "[transient.x]\npattern = []\nenabled = false",
                 "line 2: transient.x.pattern is not a known field: did you mean `patterns`?",
             ),
-            ("\"a b\" = 1", "line 1: \"a b\" is not a known field: known here are `approver_bot`"),
+            ("\"a b\" = 1", "line 1: \"a b\" is not a known field: expected one of `approver_bot`"),
         ] {
             let problems = problems(text);
             assert!(problems.starts_with(expected), "{text}: {problems}");
             assert_eq!(problems.lines().count(), 1, "{problems}");
         }
         assert!(problems("zzz = 1").ends_with("`transient`, `triggers`, `wake`, `repos`"));
-        // The nearest counts as meant only up to a quarter of its length, and one more.
+        // A field is suggested only up to a distance of one plus a quarter of its length.
         assert!(problems("mo = 1").contains("did you mean `mode`?"));
-        assert!(problems("made_x = 1").contains("known here are"));
+        assert!(problems("made_x = 1").contains("expected one of"));
     }
 
     #[test]
-    fn kinds_are_named_in_words() {
+    fn type_errors_name_the_types() {
         for (text, expected) in [
             ("mode = 1", "mode must be a string, not a whole number"),
             ("mode = []", "mode must be a string, not a list"),
@@ -494,45 +493,45 @@ mode = "act"
     }
 
     #[test]
-    fn a_repository_is_named_by_owner_and_name_once() {
+    fn repository_key_is_owner_and_name_and_unique() {
         assert_eq!(
             problems("[repos.app]"),
-            "line 1: repos.app cannot be: `app` is not a repository: expected `owner/name`"
+            "line 1: repos.app is invalid: `app` is not a repository: expected `owner/name`"
         );
         assert_eq!(
             problems("[repos.\"a/b\"]\n[repos.\"A/b\"]"),
-            "line 1: repos.\"a/b\" is there twice: GitHub compares the names of repositories without case"
+            "line 1: repos.\"a/b\" is defined twice: GitHub compares repository names without case"
         );
     }
 
     #[test]
-    fn a_repository_is_not_blamed_for_what_it_inherits() {
+    fn inherited_problem_is_reported_once() {
         let text = "sweep.max_prs = 0\n[repos.\"a/b\"]\nmode = \"act\"\n[repos.\"a/c\"]\nsweep.concurrency = 0";
         let error = Policies::parse(text).unwrap_err();
         let fields: Vec<&str> = error.problems.iter().map(|problem| problem.field.as_str()).collect();
         assert_eq!(fields, ["sweep.max_prs", "repos.\"a/c\".sweep.concurrency"]);
         assert_eq!(error.problems[1].line, Some(5));
-        // Each half is fine by itself; only the repository that joins them is wrong.
+        // Each value alone is valid; only their combination in the repository is not.
         assert_eq!(
             problems("backoff.max_secs = 100\n[repos.\"a/b\".backoff]\nbase_secs = 101"),
-            "line 3: repos.\"a/b\".backoff.base_secs must not be greater than backoff.max_secs (it is 101, the other is 100)"
+            "line 3: repos.\"a/b\".backoff.base_secs must not be greater than backoff.max_secs (it is 101, backoff.max_secs is 100)"
         );
     }
 
     #[test]
-    fn a_field_that_is_not_there_has_no_line_and_comes_last() {
+    fn problem_of_an_absent_field_has_no_line_and_comes_last() {
         let error = Policies::parse("backoff.max_secs = 20\nmode = \"x\"").unwrap_err();
         let lines: Vec<Option<usize>> = error.problems.iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [Some(2), None]);
         assert_eq!(
             error.to_string(),
             "line 2: mode: unknown variant `x`, expected `observe` or `act`\n\
-             backoff.base_secs must not be greater than backoff.max_secs (it is 30, the other is 20)"
+             backoff.base_secs must not be greater than backoff.max_secs (it is 30, backoff.max_secs is 20)"
         );
     }
 
     #[test]
-    fn a_value_that_could_not_be_read_is_complained_about_once() {
+    fn unreadable_value_is_reported_once() {
         assert_eq!(
             problems("[backoff]\nbase_secs = 'x'\nmax_secs = 20"),
             "line 2: backoff.base_secs must be a whole number, not a string"
@@ -543,12 +542,12 @@ mode = "act"
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn no_text_makes_it_panic(text in "[a-z\\[\\]\"'=.{}, \n0-9\\PC]{0,60}") {
+        fn parse_never_panics(text in "[a-z\\[\\]\"'=.{}, \n0-9\\PC]{0,60}") {
             let _ = Policies::parse(&text);
         }
 
         #[test]
-        fn any_legal_numbers_are_read_back(created in 1_u32..=43_200, rebuild in 0_u32..=12, share in 0.01_f64..=1.0) {
+        fn valid_numbers_are_parsed(created in 1_u32..=43_200, rebuild in 0_u32..=12, share in 0.01_f64..=1.0) {
             let text = format!("thresholds_minutes.created = {created}\nbudgets.rebuild = {rebuild}\nbreaker.failure_threshold = {share:?}");
             let policies = Policies::parse(&text).unwrap();
             let policy = policies.base();

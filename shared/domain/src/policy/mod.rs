@@ -1,6 +1,5 @@
-//! Every number, name and pattern that can be tuned, typed, with its default. This file knows what a policy is and
-//! which repository has which; the tables are in `sections`, reading a file is in `load`, what is refused in `validate`.
-//! Where the file comes from is not known here.
+//! The typed settings of `suture.toml` with their defaults, and the overrides per repository. The tables are in
+//! `sections`, parsing is in `load`, range checks are in `validate`. Nothing here reads a file.
 
 mod coordination;
 mod load;
@@ -28,14 +27,14 @@ use crate::id::RepoName;
 use crate::state::{State, Strategy};
 use crate::transient::{NeverTransientRules, TransientRules};
 
-/// Everything tunable, for one repository. `suture.toml` is this, plus `[repos."owner/name"]`.
+/// All settings for one repository. `suture.toml` holds one, plus overrides in `[repos."owner/name"]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// `observe`: only say what would be done; `act`: do it.
+    /// `observe`: only log what would be done; `act`: do it.
     pub mode: Mode,
-    /// Which pull requests are ours.
+    /// Which pull requests Suture manages.
     pub ours: Ours,
     /// Continuous integration.
     pub checks: Checks,
@@ -47,44 +46,44 @@ pub struct Policy {
     pub automerge_bot: AutomergeBot,
     /// How checks are run again.
     pub rebuild: Rebuild,
-    /// The check run that says how a pull request stands.
+    /// Suture's own check run, which shows the status of a pull request.
     pub check_run: LivingCheck,
-    /// How the bots are woken.
+    /// How the bots are retriggered.
     pub wake: WakeUp,
     /// Which rules apply.
     pub policy: Rules,
     /// When a pull request is stale, by state.
     pub thresholds_minutes: Thresholds,
-    /// How often each remedy may be tried.
+    /// How often each remedy may run.
     pub budgets: Budgets,
     /// How long to wait between attempts.
     pub backoff: Backoff,
     /// The circuit breaker.
     pub breaker: Breaker,
-    /// Limits on everything.
+    /// Rate, concurrency and size limits.
     pub limits: Limits,
-    /// The reconciler's regular pass.
+    /// The reconciler's scheduled sweep.
     pub sweep: Sweep,
-    /// Requests to look at pull requests before the schedule would.
+    /// Reconcile requests, which run before the next scheduled sweep.
     pub triggers: Triggers,
-    /// How long things are kept.
+    /// How long data is kept.
     pub retention: Retention,
-    /// What goes first, and how much is under way at a time.
+    /// Limits on work in progress across repositories.
     pub coordination: Coordination,
-    /// After a merge, is everything still up?
+    /// Health checks after merges.
     pub sentinel: Sentinel,
-    /// One issue that shows how things stand.
+    /// An issue that shows the current status.
     pub status: Status,
     /// Issues that become pull requests.
     pub backlog: Backlog,
-    /// Failures that are never worth a retry, by name; asked before `transient`.
+    /// Failures that are never retried, by name; matched before `transient`.
     pub never_transient: NeverTransientRules,
-    /// Failures that are worth a retry, by name.
+    /// Failures that are retried, by name.
     pub transient: TransientRules,
 }
 
 impl Policy {
-    /// How long a pull request may stay in a state; `None` where nothing is waited for.
+    /// How long a pull request may stay in a state; `None` for MERGED, CLOSED and NEEDS_INTERVENTION.
     pub fn threshold(&self, state: State) -> Option<SignedDuration> {
         let minutes = &self.thresholds_minutes;
         let minutes = match state {
@@ -102,7 +101,7 @@ impl Policy {
         Some(SignedDuration::from_mins(i64::from(minutes)))
     }
 
-    /// How often a strategy may be tried automatically; 0 means never.
+    /// How often a strategy may run automatically; 0 means never.
     pub fn budget(&self, strategy: Strategy) -> u32 {
         match strategy {
             Strategy::Rebuild => self.budgets.rebuild,
@@ -115,44 +114,44 @@ impl Policy {
         }
     }
 
-    /// Whether this is the name of Suture's own check run, which it must never wait for.
+    /// Whether this is Suture's own check run, which Suture must never wait for.
     pub fn is_own_check(&self, name: &str) -> bool {
         self.check_run.enabled && name == crate::comment::check_run::NAME
     }
 
-    /// Whether a status context is Policy Bot's, and so a policy signal and never a check.
+    /// Whether a status context belongs to Policy Bot. It is then a policy signal, never a check.
     pub fn is_policy_context(&self, context: &str) -> bool {
         self.policy_bot.is_context(context)
     }
 }
 
-/// The policy of every repository: one base, and what single repositories override.
+/// The policies of all repositories: one base policy and the overrides of single repositories.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Policies {
     base: Policy,
-    /// By lower-case name: GitHub compares them without case.
+    /// By lower-case name, because GitHub compares names without case.
     repos: BTreeMap<String, Policy>,
 }
 
 impl Policies {
-    /// Reads the text of a `suture.toml`.
+    /// Parses the text of a `suture.toml`.
     ///
-    /// The error lists everything that is wrong with it, not only the first.
+    /// The error lists every problem, not only the first.
     pub fn parse(toml_text: &str) -> Result<Self, PolicyError> {
         load::parse(toml_text)
     }
 
-    /// The policy of a repository, which is the base unless the file overrides some of it.
+    /// The policy of a repository: its own if it has overrides, else the base policy.
     pub fn for_repo(&self, repo: &RepoName) -> &Policy {
         self.repos.get(&repo.as_str().to_ascii_lowercase()).unwrap_or(&self.base)
     }
 
-    /// The policy of every repository that has none of its own.
+    /// The policy of every repository without overrides.
     pub fn base(&self) -> &Policy {
         &self.base
     }
 
-    /// The repositories that have a policy of their own, in lower case, with it.
+    /// The repositories with overrides, in lower case, and their policies.
     pub fn overrides(&self) -> impl Iterator<Item = (&str, &Policy)> {
         self.repos.iter().map(|(name, policy)| (name.as_str(), policy))
     }
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn default_thresholds_and_three_states_without_one() {
+    fn default_thresholds() {
         let policy = Policy::default();
         let minutes: Vec<Option<i64>> =
             State::ALL.map(|state| policy.threshold(state).map(|threshold| threshold.as_secs() / 60)).into();
@@ -243,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_file_says_the_defaults() {
+    fn sample_file_has_the_defaults() {
         let sample = Policies::parse(include_str!("../../../../suture.toml")).unwrap();
         assert_eq!(sample, Policies::default());
     }
 
     #[test]
-    fn the_override_shown_in_the_sample_works() {
+    fn sample_override_is_valid() {
         let sample = include_str!("../../../../suture.toml");
         let (_, example) = sample.split_once("# [repos.").unwrap();
         let policies = Policies::parse(&format!("[repos.{}", example.replace("# ", ""))).unwrap();
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_overrides_field_by_field_and_lists_as_a_whole() {
+    fn override_merges_tables_and_replaces_lists() {
         let policies = Policies::parse(
             r#"
             mode = "act"
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_bots_context_is_not_a_check() {
+    fn policy_bot_context_is_not_a_check() {
         let policy = Policy::default();
         for context in ["policy-bot", "policy-bot: main", "policy-bot/main", "policy-bot main"] {
             assert!(policy.is_policy_context(context), "{context}");

@@ -1,5 +1,5 @@
-//! A regular expression that came from a person: compiled when it is read, so that a bad one is a problem of the file
-//! and never of the pull request it would have met. What the patterns mean lives with the tables that hold them.
+//! Regular expressions from `suture.toml`. They are compiled when the file is parsed, so that an invalid one is a problem
+//! of the file and not of a pull request later.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,40 +9,40 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-/// Above this many bytes of compiled program a pattern is refused: `\w{1000}{1000}` would take all memory.
+/// The largest compiled pattern, in bytes: `\w{1000}{1000}` would exhaust the memory.
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 
-/// A pattern matched as it is written; `(?i)` in front ignores case.
+/// A case-sensitive pattern; `(?i)` in front ignores case.
 pub type Pattern = Expression<false>;
 
-/// A pattern that ignores case unless it says `(?-i)`: log lines change their spelling more often than their words.
+/// A pattern that ignores case unless it starts with `(?-i)`; for log lines, whose case varies.
 pub type TextPattern = Expression<true>;
 
-/// A compiled regular expression. Equal when written the same; cheap to clone.
+/// A compiled regular expression. Two are equal if their texts are equal; cheap to clone.
 #[derive(Clone)]
 pub struct Expression<const IGNORE_CASE: bool>(Arc<Source>);
 
-/// The built-in patterns are many and most are never asked in one process, so they compile on their first use.
+/// Built-in patterns compile on first use, because most of them are never used in one process.
 struct Source {
     text: String,
     compiled: OnceLock<Regex>,
 }
 
-/// A pattern that cannot be used, with the reason on one line.
+/// Why a pattern is invalid, on one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadPattern {
     #[error("`{text}` is not a regular expression: {reason}")]
     Syntax { text: String, reason: String },
-    /// It matches the empty text, and so any.
+    /// It matches the empty text, and so every text.
     #[error("`{0}` matches every text")]
     MatchesEverything(String),
 }
 
 impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
-    /// Compiles what a person wrote.
+    /// Compiles a pattern from the file.
     ///
-    /// Fails when it is not a regular expression, one that would need too much memory, or one that matches every text: a rule
-    /// that is always true is a mistake, and here it would retry every failure.
+    /// Fails if it is not a regular expression, needs too much memory, or matches every text: such a rule is a mistake
+    /// and would retry every failure.
     pub fn new(text: &str) -> Result<Self, BadPattern> {
         let regex = compile(text, IGNORE_CASE)?;
         if regex.is_match("") {
@@ -51,7 +51,7 @@ impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
         Ok(Self(Arc::new(Source { text: text.to_owned(), compiled: OnceLock::from(regex) })))
     }
 
-    /// A built-in pattern, compiled when it is first asked.
+    /// A built-in pattern, compiled on first use.
     pub fn known(text: &'static str) -> Self {
         Self(Arc::new(Source { text: text.to_owned(), compiled: OnceLock::new() }))
     }
@@ -60,12 +60,12 @@ impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
         &self.0.text
     }
 
-    /// Whether it matches anywhere in the text.
+    /// Whether the pattern matches anywhere in the text.
     pub fn is_match(&self, text: &str) -> bool {
         self.regex().is_match(text)
     }
 
-    /// The first place in the text that matches.
+    /// The first match in the text.
     pub fn find<'t>(&self, text: &'t str) -> Option<&'t str> {
         self.regex().find(text).map(|found| found.as_str())
     }
@@ -84,10 +84,10 @@ fn compile(text: &str, ignore_case: bool) -> Result<Regex, BadPattern> {
         .map_err(|error| BadPattern::Syntax { text: text.to_owned(), reason: one_line(&error) })
 }
 
-/// The regex crate draws a picture over several lines and ends with `error: <reason>`; only the reason fits a list.
+/// The reason of a regex error: the last line, after `error: `. The lines before it only point at the pattern.
 fn one_line(error: &regex::Error) -> String {
-    let picture = error.to_string();
-    let last = picture.lines().last().unwrap_or_default();
+    let message = error.to_string();
+    let last = message.lines().last().unwrap_or_default();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
@@ -129,7 +129,7 @@ impl<const IGNORE_CASE: bool> schemars::JsonSchema for Expression<IGNORE_CASE> {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        // No `format`: editors would hold it against JavaScript's grammar, which knows no `(?i)`.
+        // No `format: regex`: editors would apply JavaScript's grammar, which has no `(?i)`.
         schemars::json_schema!({ "type": "string" })
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_matches_as_written_and_a_text_pattern_ignores_case() {
+    fn pattern_is_case_sensitive_and_text_pattern_is_not() {
         let pattern = Pattern::new(r"a\d").unwrap();
         assert!(pattern.is_match("xa1") && !pattern.is_match("xA1"));
         assert_eq!((pattern.find("xa1a2"), pattern.find("A1"), pattern.as_str()), (Some("a1"), None, r"a\d"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pattern_is_one_line() {
+    fn invalid_pattern_error_is_one_line() {
         let message = |text: &str| Pattern::new(text).unwrap_err().to_string();
         assert_eq!(message("a(b"), "`a(b` is not a regular expression: unclosed group");
         assert_eq!(message(r"\w{1000}{1000}"), {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_written_as_text_and_equal_by_text() {
+    fn patterns_serialize_as_text_and_compare_by_text() {
         let pattern: Pattern = serde_json::from_str(r#""a+""#).unwrap();
         assert_eq!(pattern, Pattern::known("a+"));
         assert_ne!(pattern, Pattern::known("a"));

@@ -1,4 +1,4 @@
-//! The JSON schema of `suture.toml`, for editors: made from the same types that read the file, so it cannot lag behind.
+//! The JSON schema of `suture.toml` for editors, generated from the types that parse the file.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::Policy;
 
-/// What a whole file may say: a policy, and policies by repository.
+/// The settings of Suture, with overrides per repository.
 #[derive(JsonSchema)]
 #[schemars(rename = "suture.toml", deny_unknown_fields)]
 #[expect(dead_code, reason = "only its shape is used")]
 struct File {
     #[schemars(flatten)]
     base: Policy,
-    /// Overrides for single repositories, by `owner/name`: tables are merged with those above, lists are replaced.
+    /// Overrides for single repositories, by `owner/name`: tables are merged with the base settings, lists are replaced.
     #[schemars(default)]
     repos: BTreeMap<String, Policy>,
 }
@@ -26,7 +26,7 @@ pub fn schema() -> Schema {
     schema
 }
 
-/// Every field shows its own default; whole tables of them only repeat that, at four times the length.
+/// Removes the defaults of whole tables, because every field already has its own.
 fn drop_table_defaults(schema: &mut Schema) {
     if schema.get("default").is_some_and(|default| default.is_object()) {
         schema.remove("default");
@@ -44,18 +44,18 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test of a file in the repository")]
-    fn the_schema_in_the_repository_is_current() {
+    fn committed_schema_is_current() {
         let current = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
         let committed = std::fs::read_to_string(PATH).unwrap_or_default();
         if current != committed {
-            // Not over the file itself: a test that mends what it checks would pass the second time.
+            // Not over the file itself: otherwise the test would pass the second time.
             std::fs::write(format!("{PATH}.new"), current).unwrap();
             panic!("docs/suture.schema.json is out of date: review docs/suture.schema.json.new and move it there");
         }
     }
 
     #[test]
-    fn unknown_fields_are_refused_and_only_fields_show_defaults() {
+    fn schema_rejects_unknown_fields_and_has_field_defaults_only() {
         let schema = serde_json::to_value(schema()).unwrap();
         let policy = &schema["$defs"]["Policy"];
         for table in [&schema, policy, &schema["$defs"]["Budgets"], &schema["$defs"]["TransientRule"]] {
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(schema["properties"]["repos"]["additionalProperties"]["$ref"], "#/$defs/Policy");
     }
 
-    /// The fields that a schema knows and none of these tables of the sample shows.
+    /// The fields of a schema that none of these tables of the sample has.
     fn missing(root: &Value, schema: &Value, samples: &[&toml::Table], path: &str) -> Vec<String> {
         let schema = match schema["$ref"].as_str() {
             Some(name) => &root["$defs"][name.trim_start_matches("#/$defs/")],
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_shows_every_field() {
+    fn sample_has_every_field() {
         let root = serde_json::to_value(schema()).unwrap();
         let sample: toml::Table = include_str!("../../../../suture.toml").parse().unwrap();
         assert_eq!(missing(&root, &root, &[&sample], ""), Vec::<String>::new());

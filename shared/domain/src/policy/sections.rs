@@ -1,5 +1,5 @@
-//! The tables of `suture.toml`, one struct each, every field with its default and what it is for: these sentences are
-//! also what editors show from the schema. What a number may be is in `validate`; the failure rules are in `transient`.
+//! The tables of `suture.toml`, one struct each, every field with its default. The doc comments also appear in the JSON
+//! schema, so editors show them. Allowed ranges are in `validate`; the failure rules are in `transient`.
 
 use std::sync::LazyLock;
 
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use super::pattern::Pattern;
 use crate::state::{Strategy, Substatus};
 
-/// Whether Suture acts, or only says what it would do.
+/// Whether Suture acts, or only logs what it would do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Watch, diagnose and log what would be done; touch nothing.
+    /// Diagnose and log what would be done; change nothing.
     #[default]
     Observe,
     /// Apply remedies and escalate.
     Act,
 }
 
-/// When a branch that lacks commits of its base counts as behind.
+/// When a branch that lacks commits of its base branch counts as behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -41,33 +41,33 @@ pub enum RebuildVia {
     /// A new build of the pull request's Jenkins job.
     #[default]
     Jenkins,
-    /// The last build of that job once more, of the same revision.
+    /// A replay of the last build of that job, of the same revision.
     Replay,
-    /// Jenkins looks for branches and pull requests again: for webhooks that Jenkins missed.
+    /// A new scan for branches and pull requests: for webhooks that Jenkins missed.
     Rescan,
-    /// A comment that Jenkins listens to.
+    /// A comment that Jenkins reacts to.
     Comment,
-    /// GitHub runs failed jobs and check suites again.
+    /// A rerun of failed jobs and check suites on GitHub.
     GitHub,
 }
 
-/// How a bot is woken.
+/// How a bot is retriggered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Wake {
-    /// An event on the bus.
+    /// An event on the event bus.
     #[default]
     Bus,
-    /// A label that is taken off and put on again.
+    /// A label that is removed and added again.
     Label,
     /// A comment.
     Comment,
-    /// An HTTP call.
+    /// An HTTP request.
     Http,
 }
 
-/// Derives what every table of the file has in common, and writes its defaults next to nothing else.
+/// Defines one table of the file: a struct with a default for every field that rejects unknown fields.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)+ }) => {
         $(#[$doc])*
@@ -89,16 +89,16 @@ macro_rules! table {
 pub(super) use table;
 
 table! {
-    /// Which pull requests are ours: any one of author, branch and label is enough.
+    /// Which pull requests Suture manages: a match of author, branch or label is enough.
     Ours {
-        /// Logins that open our pull requests, compared without case; apps end in `[bot]`.
+        /// Logins of the authors, compared without case; apps end in `[bot]`.
         authors: Vec<String> = texts(&["codegenie[bot]"]),
-        /// How our head branches begin.
+        /// Prefixes of the head branches.
         branch_prefixes: Vec<String> = texts(&["codegenie/"]),
-        /// Labels that make a pull request ours, compared without case.
+        /// Labels, compared without case.
         labels: Vec<String> = texts(&["codegenie"]),
-        /// How a vulnerability id looks in a title, a branch or a body; the first match counts. CVE and GHSA ids are
-        /// brought to their official spelling first, so `cve-2024-1234` in a branch is found too.
+        /// Patterns of a vulnerability id in a title, a branch or a body; the first match counts. CVE and GHSA ids are
+        /// normalised to their official spelling first, so `cve-2024-1234` in a branch is found too.
         vulnerability_patterns: Vec<Pattern> = VULNERABILITIES.clone(),
     }
 }
@@ -106,8 +106,8 @@ table! {
 table! {
     /// Continuous integration.
     Checks {
-        /// The checks and statuses that must be green. Empty: ask GitHub for them; if it cannot be asked, every check
-        /// seen on the head.
+        /// The checks and statuses that must pass. Empty: those that GitHub requires; if GitHub does not tell, every
+        /// check on the head commit.
         required: Vec<String> = Vec::new(),
         /// `strict`: a branch is behind only where its base requires up-to-date branches; `always`: everywhere.
         behind: Behind = Behind::Strict,
@@ -115,21 +115,21 @@ table! {
 }
 
 table! {
-    /// Policy Bot, which reports through a commit status.
+    /// Policy Bot, which reports with a commit status.
     PolicyBot {
-        /// How its status context begins; `policy-bot` means `policy-bot` and `policy-bot: main`.
+        /// The prefix of its status context; `policy-bot` matches `policy-bot` and `policy-bot: main`.
         context_prefix: String = "policy-bot".to_owned(),
-        /// Descriptions that say separation of duties failed. That is worth one retry, but only if it failed alone.
+        /// Descriptions of a failed separation-of-duties (SOD) policy. It is retried, but only if no other policy failed.
         sod_patterns: Vec<Pattern> = SOD.clone(),
-        /// Descriptions that say the build policy failed; wins over separation of duties.
+        /// Descriptions of a failed build policy; takes precedence over separation of duties.
         build_patterns: Vec<Pattern> = BUILD.clone(),
-        /// Descriptions that say branch protection failed; wins over separation of duties.
+        /// Descriptions of failed branch protection; takes precedence over separation of duties.
         branch_protection_patterns: Vec<Pattern> = BRANCH_PROTECTION.clone(),
     }
 }
 
 table! {
-    /// Approver Bot, which reports through a review.
+    /// Approver Bot, which reports with a review.
     ApproverBot {
         /// Its logins, compared without case.
         logins: Vec<String> = texts(&["approver-bot[bot]"]),
@@ -151,45 +151,45 @@ table! {
         via: RebuildVia = RebuildVia::Jenkins,
         /// The Jenkins job of a pull request; `{owner}`, `{repo}`, `{number}` and `{branch}` are filled in.
         job: String = "{owner}/{repo}/PR-{number}".to_owned(),
-        /// The job's parameter for the commit; empty if the job builds this pull request and nothing else.
+        /// The job parameter for the commit; empty if the job builds only this pull request.
         sha_parameter: String = String::new(),
-        /// What to write for `via = "comment"`.
+        /// The comment for `via = "comment"`.
         comment: String = "retest this please".to_owned(),
     }
 }
 
 table! {
-    /// The living check run: one of Suture's own on each head, which says how the pull request stands. For GitHub Apps.
+    /// Suture's own check run on each head commit, which shows the status of the pull request. Needs a GitHub App.
     LivingCheck {
-        /// Whether there is one. Only where Suture acts: in observe mode it touches nothing.
+        /// Whether to publish it. Only in act mode: in observe mode Suture changes nothing.
         enabled: bool = false,
     }
 }
 
 table! {
-    /// How the bots are woken; each by an event on the bus, unless said otherwise.
+    /// How the bots are retriggered; by default with an event on the bus.
     WakeUp {
         /// Policy Bot.
         policy_bot: Wake = Wake::Bus,
-        /// The label, the comment or the address for it.
+        /// The label, the comment or the URL for it.
         policy_bot_with: String = String::new(),
         /// The separation-of-duties validator.
         sod_validator: Wake = Wake::Bus,
-        /// The label, the comment or the address for it.
+        /// The label, the comment or the URL for it.
         sod_validator_with: String = String::new(),
         /// Approver Bot.
         approver_bot: Wake = Wake::Bus,
-        /// The label, the comment or the address for it.
+        /// The label, the comment or the URL for it.
         approver_bot_with: String = String::new(),
         /// Automerge Bot.
         automerge_bot: Wake = Wake::Bus,
-        /// The label, the comment or the address for it.
+        /// The label, the comment or the URL for it.
         automerge_bot_with: String = String::new(),
     }
 }
 
 impl WakeUp {
-    /// How this strategy's bot is woken, and with what; nothing for strategies that wake nobody.
+    /// How the bot of this strategy is retriggered, and with what; `None` for strategies without a bot.
     pub fn of(&self, strategy: Strategy) -> Option<(Wake, &str)> {
         match strategy {
             Strategy::RetriggerPolicyBot => Some((self.policy_bot, &self.policy_bot_with)),
@@ -204,9 +204,9 @@ impl WakeUp {
 table! {
     /// Which rules apply.
     Rules {
-        /// Also heal pull requests whose checks never started, never ended, or whose merge hangs.
+        /// Also remedy pull requests whose checks never started or never finished, or whose merge hangs.
         extended_rules: bool = true,
-        /// Strategies that wait for a person's approval before they are carried out; suggested: `close_and_reopen`.
+        /// Strategies that need a person's approval before they run; suggested: `close_and_reopen`.
         approval_required: Vec<Strategy> = Vec::new(),
     }
 }
@@ -214,21 +214,21 @@ table! {
 table! {
     /// How many minutes a pull request may stay in a state before it is stale.
     Thresholds {
-        /// CREATED: checks should start almost at once.
+        /// CREATED: checks should start almost immediately.
         created: u32 = 5,
         /// CHECKS_RUNNING: builds are slow, but not this slow.
         checks_running: u32 = 60,
-        /// CHECKS_FAILED: somebody may be at it already.
+        /// CHECKS_FAILED: time for a person to fix it first.
         checks_failed: u32 = 30,
-        /// CHECKS_PASSED: Policy Bot should have begun.
+        /// CHECKS_PASSED: Policy Bot should have started.
         checks_passed: u32 = 30,
-        /// POLICY_EVALUATING: Policy Bot should have answered.
+        /// POLICY_EVALUATING: Policy Bot should have reported.
         policy_evaluating: u32 = 30,
-        /// POLICY_FAILED: separation of duties may settle by itself.
+        /// POLICY_FAILED: a separation-of-duties failure may resolve without action.
         policy_failed: u32 = 15,
         /// POLICY_PASSED: Approver Bot should have approved.
         policy_passed: u32 = 15,
-        /// APPROVED: Automerge Bot should have begun.
+        /// APPROVED: Automerge Bot should have started.
         approved: u32 = 10,
         /// MERGING: a merge is quick.
         merging: u32 = 5,
@@ -236,23 +236,23 @@ table! {
 }
 
 table! {
-    /// How often each remedy may be tried automatically before a person is called; 0 means never.
+    /// How often each remedy may run automatically before the pull request is escalated to a person; 0 means never.
     Budgets {
         /// Run the checks again.
         rebuild: u32 = 3,
         /// Merge the base branch into the head.
         branch_update: u32 = 2,
-        /// Wake Policy Bot.
+        /// Retrigger Policy Bot.
         retrigger_policy_bot: u32 = 2,
-        /// Wake Approver Bot.
+        /// Retrigger Approver Bot.
         retrigger_approver_bot: u32 = 2,
-        /// Wake Automerge Bot.
+        /// Retrigger Automerge Bot.
         retrigger_automerge_bot: u32 = 2,
-        /// Ask the separation-of-duties validator again; its failures are usually real.
+        /// Request the separation-of-duties check again; its failures are usually real.
         retrigger_sod_check: u32 = 1,
-        /// Close and ask for a fresh pull request; counted on the vulnerability, never reset.
+        /// Close the pull request and request a new one; counted per vulnerability, never reset.
         close_and_reopen: u32 = 1,
-        /// All remedies of one pull request together, whatever the other budgets say: ends every loop.
+        /// All remedies of one pull request together, even if the other budgets reset: ends every loop.
         lifetime: u32 = 12,
     }
 }
@@ -260,9 +260,9 @@ table! {
 table! {
     /// How long to wait between attempts.
     Backoff {
-        /// The first wait; each further one doubles.
+        /// The first wait; each next one is twice as long.
         base_secs: u32 = 30,
-        /// No wait is longer.
+        /// The longest wait.
         max_secs: u32 = 600,
         /// The least time between two automatic remedies of one pull request.
         cooldown_secs: u32 = 900,
@@ -270,79 +270,79 @@ table! {
 }
 
 table! {
-    /// The circuit breaker: stops all remedies when too many of them fail.
+    /// The circuit breaker: stops all automatic remedies when too many of them fail.
     Breaker {
-        /// How far back remedies are counted.
+        /// The period over which remedies are counted.
         window_minutes: u32 = 15,
-        /// Opens above this share of failures, from 0 (excluded) to 1.
+        /// The breaker opens above this share of failures, greater than 0 and at most 1.
         failure_threshold: f64 = 0.5,
-        /// Opens only above this many remedies in the window: two of three prove nothing.
+        /// The breaker opens only above this many remedies in the window: two failures of three prove little.
         minimum_actions: u32 = 5,
-        /// How long it stays open before one remedy is let through as a probe.
+        /// How long the breaker stays open before one remedy runs as a probe.
         cooldown_minutes: u32 = 10,
     }
 }
 
 table! {
-    /// A limit on everything that others could make unbounded.
+    /// Rate, concurrency and size limits.
     Limits {
-        /// Webhooks of one repository handled at once per minute; more are queued, never dropped.
+        /// Webhooks of one repository per minute that are handled immediately; more are queued, never dropped.
         webhooks_per_minute_per_repo: u32 = 30,
-        /// Builds that Suture has running in one repository at a time.
+        /// Builds started by Suture that may run in one repository at the same time.
         rebuilds_in_flight_per_repo: u32 = 2,
-        /// Commands of one person on one pull request per hour.
+        /// Commands per person and pull request per hour.
         commands_per_person_per_hour: u32 = 20,
-        /// Checks and statuses remembered per head; a record must fit into one DynamoDB item.
+        /// Checks and statuses stored per head commit; a record must fit into one DynamoDB item.
         checks_per_head: u32 = 250,
-        /// Remedies under way at a time, over all repositories.
+        /// Remedies in progress at the same time, over all repositories.
         remedies_in_flight: u32 = 10,
-        /// Requests of one API key per minute.
+        /// Requests per API key per minute.
         api_requests_per_minute_per_key: u32 = 600,
     }
 }
 
 table! {
-    /// The reconciler's regular pass over what is due.
+    /// The reconciler's scheduled sweep over pull requests that are due.
     Sweep {
-        /// How often; the deployed schedule must agree.
+        /// The interval; the deployed schedule must match.
         every_minutes: u32 = 1,
-        /// Pull requests worked on at the same time.
+        /// Pull requests processed at the same time.
         concurrency: u32 = 8,
-        /// Pull requests per sweep; the rest is still due at the next.
+        /// Pull requests per sweep; the rest stays due for the next one.
         max_prs: u32 = 500,
-        /// Every how many sweeps the open pull requests on GitHub are listed, to find those never heard of.
+        /// Every how many sweeps GitHub's open pull requests are listed, to find those whose webhook was lost.
         inventory_every: u32 = 12,
     }
 }
 
 table! {
-    /// Requests to look at pull requests before the schedule would: one, those of a base branch, or everything.
+    /// Reconcile requests, which run before the next scheduled sweep: one pull request, a base branch, or everything.
     Triggers {
-        /// What webhooks ask for waits until nothing newer has come for this long; what people ask for does not wait.
+        /// A request from a webhook starts once no newer one has come for this long; a person's request starts at once.
         quiet_secs: u32 = 10,
-        /// But it waits no longer than this, however often it is asked for.
+        /// The longest time that a request from a webhook waits.
         longest_wait_secs: u32 = 120,
-        /// Requests taken for one repository per day (UTC), those that stand for one another counted once; more are left to the schedule.
+        /// Requests per repository and day (UTC), coalesced ones counted once; more are left to the scheduled sweep.
         per_repo_per_day: u32 = 100,
-        /// Requests taken for all repositories of one owner per day; everything is not counted.
+        /// Requests per repository owner and day (UTC); requests for everything are not counted.
         per_org_per_day: u32 = 1000,
-        /// Requests worked on at the same time, over all repositories; of one repository it is one.
+        /// Requests processed at the same time, over all repositories; at most one per repository.
         at_once: u32 = 5,
-        /// How often a request that went wrong is tried again.
+        /// How often a failed request is retried.
         retries: u32 = 3,
-        /// After this long a request ends with what it has: the rest is still due.
+        /// The time limit of a request; unfinished pull requests stay due.
         timeout_minutes: u32 = 10,
-        /// Pull requests visited by one request, the highest in rank first; the others are named and left to the schedule.
+        /// Pull requests per request, highest priority first; the others are left to the scheduled sweep.
         max_prs: u32 = 50,
     }
 }
 
 table! {
-    /// How long things are kept.
+    /// How long data is kept.
     Retention {
         /// Records of merged and closed pull requests.
         terminal_hours: u32 = 24,
-        /// The event log; at least 3, since GitHub redelivers webhooks for 3 days and the log tells duplicates.
+        /// The event log; at least 3, because GitHub redelivers webhooks for 3 days and the log detects duplicates.
         events_days: u32 = 90,
         /// Records of remedies and sweeps.
         runs_days: u32 = 30,
@@ -353,24 +353,23 @@ pub(super) fn texts(items: &[&str]) -> Vec<String> {
     items.iter().map(|&item| item.to_owned()).collect()
 }
 
-/// GitHub compares logins and labels without case; both are ASCII where it matters.
+/// Compares logins and labels without case, as GitHub does; ASCII is enough for both.
 fn contains(list: &[String], item: &str) -> bool {
     list.iter().any(|entry| entry.eq_ignore_ascii_case(item))
 }
 
 impl Ours {
-    /// Whether a pull request is ours, by any of its author, its head branch and its labels.
+    /// Whether Suture manages a pull request, by its author, its head branch or one of its labels.
     pub fn matches(&self, author: &str, branch: &str, labels: &[String]) -> bool {
         contains(&self.authors, author)
             || self.branch_prefixes.iter().any(|prefix| branch.starts_with(prefix.as_str()))
             || labels.iter().any(|label| contains(&self.labels, label))
     }
 
-    /// The vulnerability that a pull request is about: the first of the texts (title, branch, body) that names one.
+    /// The vulnerability id of a pull request, from the first of the texts (title, branch, body) that has one.
     ///
-    /// One vulnerability must have one spelling, since it is a key: `CVE-2024-1234` is upper case, `GHSA-xxxx-xxxx-xxxx`
-    /// is lower case after its prefix, both wherever and however they are written. Any other id is kept as found: only
-    /// those two are known to ignore case.
+    /// The id is a key, so it needs one spelling: `CVE-2024-1234` becomes upper case, `GHSA-xxxx-xxxx-xxxx` lower case
+    /// after its prefix. Other ids are kept as found, because only those two are known to ignore case.
     pub fn vulnerability_id(&self, texts: &[&str]) -> Option<String> {
         texts.iter().find_map(|text| {
             let text = OFFICIAL_ID.replace_all(text, official_spelling);
@@ -391,7 +390,7 @@ fn official_spelling(found: &Captures<'_>) -> String {
 }
 
 impl PolicyBot {
-    /// What a failing description means. Separation of duties is worth a retry only if nothing else failed with it.
+    /// The substatus for the description of a failed policy. SOD_FAILURE only if no other policy failed with it.
     pub fn failure(&self, description: &str) -> Substatus {
         let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.is_match(description));
         if any(&self.build_patterns) {
@@ -428,17 +427,17 @@ impl AutomergeBot {
     }
 }
 
-/// The two kinds of id whose spelling is settled by those who issue them.
+/// The two kinds of vulnerability id with an official spelling.
 #[expect(clippy::expect_used, reason = "a constant, compiled by the tests")]
 static OFFICIAL_ID: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)CVE-[0-9]{4}-[0-9]{4,}|GHSA((?:-[0-9a-z]{4}){3})").expect("a constant pattern compiles")
 });
 
-// One list each, so that every policy shares the same compiled patterns.
+// Static, so that every policy shares the same compiled patterns.
 static VULNERABILITIES: LazyLock<Vec<Pattern>> =
     LazyLock::new(|| known(&[r"CVE-\d{4}-\d{4,}", r"GHSA(-[0-9a-z]{4}){3}", r"VULN-[A-Za-z0-9]+"]));
 static SOD: LazyLock<Vec<Pattern>> = LazyLock::new(|| known(&[r"(?i)separation of duties", r"(?i)\bsod\b"]));
-// "separation of duties failed, build passed" must stay SOD: the word alone is not enough, it must be said to fail.
+// "separation of duties failed, build passed" must stay SOD, so a pattern needs "build" together with a failure word.
 static BUILD: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     known(&[
         r"(?i)\bbuilds?([ _-]polic(y|ies))?\b[^,;.]*\b(fail[a-z]*|not|unmet|missing|broken|red)\b",
@@ -480,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn any_one_of_author_branch_and_label_makes_it_ours() {
+    fn author_branch_or_label_makes_a_pull_request_managed() {
         let ours = Ours::default();
         let labels = |label: &str| vec!["bug".to_owned(), label.to_owned()];
         assert!(ours.matches("CodeGenie[bot]", "x", &[]));
@@ -491,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vulnerability_has_one_spelling() {
+    fn vulnerability_id_has_one_spelling() {
         let ours = Ours::default();
         let id = |texts: &[&str]| ours.vulnerability_id(texts);
         assert_eq!(id(&["Fix lodash", "codegenie/cve-2024-12345-lodash"]).as_deref(), Some("CVE-2024-12345"));
@@ -507,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn separation_of_duties_counts_only_when_it_failed_alone() {
+    fn sod_failure_only_if_no_other_policy_failed() {
         let bot = PolicyBot::default();
         for (description, expected) in [
             ("Separation of duties violated", Substatus::SodFailure),
@@ -532,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn bots_are_known_by_login_without_case() {
+    fn bot_logins_match_without_case() {
         let approver = ApproverBot::default();
         assert!(approver.is("Approver-Bot[bot]") && !approver.is("approver-bot") && !approver.is("automerge-bot[bot]"));
         let automerge = AutomergeBot::default();
@@ -543,7 +542,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_id_found_is_found_again_in_itself(text in "\\PC{0,40}(cve|CVE|Ghsa|VULN)-[0-9a-zA-Z-]{0,20}\\PC{0,10}") {
+        fn vulnerability_id_is_found_in_itself(text in "\\PC{0,40}(cve|CVE|Ghsa|VULN)-[0-9a-zA-Z-]{0,20}\\PC{0,10}") {
             let ours = Ours::default();
             if let Some(id) = ours.vulnerability_id(&[&text]) {
                 prop_assert_eq!(ours.vulnerability_id(&[&id]), Some(id));

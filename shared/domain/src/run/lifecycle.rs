@@ -1,29 +1,29 @@
-//! The seven states of a run, which may follow which (R-RUN-1), and what is written down about each change
-//! (R-RUN-2). The record that goes through them is in `run`.
+//! The seven states of a run, the allowed transitions (R-RUN-1), and what is recorded about each transition (R-RUN-2).
+//! The record itself is in `run`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 named! {
-    /// Where a run stands.
+    /// The state of a run.
     pub enum RunState {
-        /// Claimed; nobody works on it yet.
+        /// Claimed; no worker has started it.
         Pending = "pending",
         Running = "running",
-        /// A person has to agree first.
+        /// A person has to approve it first.
         AwaitingApproval = "awaiting_approval",
-        /// Accepted by its target; waits for the event that proves it.
+        /// Accepted by its target; waits for the expected event.
         WaitingExternal = "waiting_external",
         Completed = "completed",
-        /// It did not work. Terminal.
+        /// Terminal: it did not work.
         Failed = "failed",
-        /// Not wanted any more. Terminal.
+        /// Terminal: it is no longer wanted.
         Cancelled = "cancelled",
     }
 }
 
 impl RunState {
-    /// Completed, failed and cancelled: nothing follows.
+    /// Whether no transition leaves the state: completed, failed and cancelled.
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Cancelled => true,
@@ -31,7 +31,7 @@ impl RunState {
         }
     }
 
-    /// The table: which state may follow which.
+    /// The transition table.
     pub fn may_become(self, next: Self) -> bool {
         match self {
             Self::Pending => match next {
@@ -51,7 +51,7 @@ impl RunState {
         }
     }
 
-    /// The states that may follow, as a person reads them: "running, failed or cancelled".
+    /// The possible next states in words: "running, failed or cancelled".
     pub fn next_names(self) -> String {
         let names: Vec<&str> = Self::ALL.into_iter().filter(|next| self.may_become(*next)).map(Self::name).collect();
         match names.split_last() {
@@ -62,7 +62,7 @@ impl RunState {
     }
 }
 
-/// What kind of cause moved a run.
+/// The kind of cause of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Initiator {
@@ -75,12 +75,12 @@ pub enum Initiator {
     Approval,
 }
 
-/// Who moved a run, when and why.
+/// The cause, the time and the reason of a transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransitionContext {
     pub initiator: Initiator,
     pub at: Timestamp,
-    /// Who, if it was somebody.
+    /// The person or key, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,7 +88,7 @@ pub struct TransitionContext {
 }
 
 impl TransitionContext {
-    /// A change with this cause at this time, nothing more known about it.
+    /// A context with only a cause and a time.
     pub fn new(initiator: Initiator, at: Timestamp) -> Self {
         Self { initiator, at, by: None, reason: None }
     }
@@ -104,7 +104,7 @@ impl TransitionContext {
     }
 }
 
-/// One change of state, as kept in the run.
+/// One state change, as stored in the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
     pub from: RunState,
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_table_allows_exactly_these_changes() {
+    fn table_allows_exactly_these_transitions() {
         let table: Vec<String> =
             RunState::ALL.into_iter().map(|state| format!("{state} -> {}", state.next_names())).collect();
         assert_eq!(
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn terminal_states_are_those_nothing_follows() {
+    fn terminal_states_have_no_next_state() {
         for state in RunState::ALL {
             assert_eq!(state.is_terminal(), !RunState::ALL.into_iter().any(|next| state.may_become(next)), "{state}");
         }
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_same_in_displays_and_in_json() {
+    fn names_are_equal_in_json_and_display() {
         for state in RunState::ALL {
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{state}\""));
         }
     }
 
     #[test]
-    fn a_context_stores_only_what_is_known() {
+    fn context_omits_empty_fields() {
         let at: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
         let bare = TransitionContext::new(Initiator::Timeout, at);
         let json = serde_json::to_string(&bare).unwrap();

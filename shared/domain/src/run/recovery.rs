@@ -1,18 +1,18 @@
-//! What to do with a run that somebody left behind: its checkpoints, the resume tree (R-RUN-6) and the recovery
-//! of each state (R-RUN-3, R-RUN-4, R-RUN-7). Decisions only; who asks is the sweep, who resumes is the Car Bridge.
+//! Recovery of orphaned runs: checkpoints, the resume decision (R-RUN-6) and the recovery action of each state (R-RUN-3,
+//! R-RUN-4, R-RUN-7). Decisions only: the sweep calls them, the Car Bridge resumes.
 //!
-//! A step is checkpointed twice: as pending *before* it touches anything outside, and as done or failed after.
+//! A step is checkpointed twice: as pending *before* its external effect, and as done or failed afterwards.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Run, RunError, RunState, millis_between};
 
-/// How far a step got, in the order of its life.
+/// The progress of a step, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepStatus {
-    /// Started; whether it happened is not known.
+    /// Started; whether its effect happened is unknown.
     Pending,
     Failed,
     Done,
@@ -21,27 +21,27 @@ pub enum StepStatus {
 /// One checkpoint of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Its name, unique within the run.
+    /// Unique within the run.
     pub name: String,
     pub status: StepStatus,
-    /// Once done, a resumed run may skip it and use its output.
+    /// A resumed run may skip the step once it is done, and use its output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumable: bool,
-    /// Doing it again does no harm, because it asks its probe first or changes nothing.
+    /// The step may be repeated, because it probes first or changes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idempotent: bool,
-    /// What it produced, small: the number of a pull request, an id.
+    /// A small result: the number of a pull request, an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     pub at: Timestamp,
-    /// How long the step took, once it has ended.
+    /// How long the step took; set when it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
 }
 
-/// What a resumed run does about one step.
+/// What a resumed run does with one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepOnResume {
     Skip,
@@ -50,7 +50,7 @@ pub enum StepOnResume {
 }
 
 impl Step {
-    /// A step about to be taken, neither resumable nor idempotent until said so.
+    /// A step that is about to run; neither resumable nor idempotent unless marked so.
     pub fn started(name: impl Into<String>, at: Timestamp) -> Self {
         Self {
             name: name.into(),
@@ -64,7 +64,7 @@ impl Step {
         }
     }
 
-    /// Once done, it may be skipped.
+    /// Marks the step as skippable once it is done.
     #[must_use]
     pub fn resumable(self) -> Self {
         Self { resumable: true, ..self }
@@ -87,7 +87,7 @@ impl Step {
         Self { status: StepStatus::Failed, output: None, error: Some(error.into()), at, duration_ms, ..self }
     }
 
-    /// The resume tree. A step nobody knows to be done has no output to use, so being resumable does not help it.
+    /// The resume decision. Only a done step has an output, so `resumable` does not matter for the others.
     pub fn on_resume(&self) -> StepOnResume {
         match (self.status, self.resumable, self.idempotent) {
             (StepStatus::Done, true, true | false) => StepOnResume::Skip,
@@ -98,8 +98,8 @@ impl Step {
         }
     }
 
-    /// Whether `newer` says more than this does. A zombie's late checkpoint does not, and a step that will be skipped
-    /// is never taken back.
+    /// Whether `newer` replaces this checkpoint. A late checkpoint of a former worker does not, and a step that can be
+    /// skipped is never reset.
     fn yields_to(&self, newer: &Self) -> bool {
         match self.on_resume() {
             StepOnResume::Skip => false,
@@ -108,29 +108,29 @@ impl Step {
     }
 }
 
-/// Where a run that was left behind goes on. Numbers are indexes into its steps.
+/// Where an orphaned run resumes. Numbers are indexes into its steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResumePlan {
-    /// Everything checkpointed is done: go on with the step of this number, which is the first without a checkpoint.
+    /// All checkpointed steps are done: continue with this step, the first without a checkpoint.
     SkipTo(usize),
-    /// Do the step of this number again; each later one follows its own [`Step::on_resume`].
+    /// Repeat this step; each later one follows its own [`Step::on_resume`].
     Replay(usize),
-    /// Going on is not safe.
+    /// Resuming is not safe.
     Cannot { step: String, why: String },
 }
 
-/// What to do with a run that is due.
+/// The recovery action for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovery {
-    /// Nothing: somebody works on it, it waits for its time or for a person, or it has ended.
+    /// Do nothing: a worker has it, it is not due, it waits for a person, or it has ended.
     Leave,
-    /// Its message seems to be lost: send it again.
+    /// The message seems to be lost: send it again.
     Resend,
-    /// Its worker is gone: go on like this.
+    /// The worker is gone: resume with this plan.
     Resume(ResumePlan),
-    /// It waits, and somebody should look what has become of it at its target.
+    /// The run is waiting: poll the external target.
     Look,
-    /// It cannot go on: fail it with this error.
+    /// The run cannot continue: fail it with this error.
     Fail(RunError),
 }
 
@@ -139,8 +139,8 @@ impl Run {
         self.steps.iter().find(|step| step.name == name)
     }
 
-    /// Writes a checkpoint down. One that is already known, or older than what is known, changes nothing, not even the
-    /// version: a redelivered message checkpoints the same steps once more.
+    /// Records a checkpoint. A known or older one changes nothing, not even the version, because a redelivered message
+    /// records the same steps again.
     pub fn checkpoint(mut self, step: Step) -> Result<Self, RunError> {
         self.must_be_live()?;
         let at = step.at;
@@ -153,21 +153,23 @@ impl Run {
         Ok(self)
     }
 
-    /// Where it would go on. One step that can neither be skipped nor repeated stops the whole run, before any other
-    /// step is repeated for nothing.
+    /// Where the run would resume. A step that can neither be skipped nor repeated stops the whole run before any other
+    /// step is repeated.
     pub fn resume_plan(&self) -> ResumePlan {
         let mut replay_from = None;
         for (index, step) in self.steps.iter().enumerate() {
             match step.on_resume() {
                 StepOnResume::Skip => {}
                 StepOnResume::Replay => replay_from = replay_from.or(Some(index)),
-                StepOnResume::Stop => return ResumePlan::Cannot { step: step.name.clone(), why: why_not(step) },
+                StepOnResume::Stop => {
+                    return ResumePlan::Cannot { step: step.name.clone(), why: not_resumable_reason(step) };
+                }
             }
         }
         replay_from.map_or(ResumePlan::SkipTo(self.steps.len()), ResumePlan::Replay)
     }
 
-    /// The plan, if there is one to follow. Without any checkpoint nobody knows what was done (R-RUN-7).
+    /// The resume plan, or why there is none. Without a checkpoint it is unknown what was done (R-RUN-7).
     fn usable_plan(&self) -> Result<ResumePlan, RunError> {
         if self.steps.is_empty() {
             let since = self.lease_until.unwrap_or(self.updated_at);
@@ -179,7 +181,7 @@ impl Run {
         }
     }
 
-    /// What to do with it now.
+    /// The recovery action at this time.
     pub fn recover(&self, now: Timestamp) -> Recovery {
         if !self.is_due(now) {
             return Recovery::Leave;
@@ -199,10 +201,10 @@ impl Run {
         }
     }
 
-    /// Takes over a run that was left behind: the lease, one more on `resume_count`, and where to go on.
+    /// Takes over an orphaned run: acquires the lease, increments `resume_count` and returns the resume plan.
     ///
-    /// [`RunError::TerminalState`] if it has ended, [`RunError::Leased`] if somebody else still works on it,
-    /// [`RunError::Orphaned`] or [`RunError::ResumeFailed`] if it cannot go on: the caller then fails it.
+    /// [`RunError::TerminalState`] if the run has ended, [`RunError::Leased`] if another worker has it,
+    /// [`RunError::Orphaned`] or [`RunError::ResumeFailed`] if it cannot be resumed: the caller then fails it.
     pub fn resume(self, holder: &str, now: Timestamp, until: Timestamp) -> Result<(Self, ResumePlan), RunError> {
         self.must_be_live()?;
         if self.state != RunState::Running {
@@ -222,12 +224,12 @@ impl Run {
     }
 }
 
-fn why_not(step: &Step) -> String {
+fn not_resumable_reason(step: &Step) -> String {
     let name = &step.name;
     match step.status {
-        StepStatus::Pending => format!("step `{name}` was started, may have happened, and must not happen twice"),
+        StepStatus::Pending => format!("step `{name}` was started, may have taken effect, and must not be repeated"),
         StepStatus::Failed => format!("step `{name}` failed and must not be repeated"),
-        StepStatus::Done => format!("step `{name}` is done, but neither its output can be reused nor it repeated"),
+        StepStatus::Done => format!("step `{name}` is done and can be neither skipped nor repeated"),
     }
 }
 #[cfg(test)]
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_run_is_looked_at_before_its_deadline_and_ended_at_it() {
+    fn waiting_run_is_polled_before_its_deadline_and_fails_at_it() {
         let waiting = running(vec![]).wait_for("CHECKS_STARTED", at(900), by_system(20)).unwrap();
         assert_eq!((waiting.due_at(), waiting.recover(at(500))), (Some(at(900)), Recovery::Leave));
         let looked = waiting.look_again(Some(at(200)), at(21));
@@ -284,11 +286,11 @@ mod tests {
         assert_eq!(again.clone().look_again(None, at(23)).due_at(), Some(at(900)));
         let over = again.complete("done", by_system(24)).unwrap();
         assert_eq!((over.look_at, over.due_at()), (None, None));
-        assert_eq!(over.clone().look_again(Some(at(1)), at(25)), over, "what is over is over");
+        assert_eq!(over.clone().look_again(Some(at(1)), at(25)), over, "an ended run does not change");
     }
 
     #[test]
-    fn the_resume_tree_row_by_row() {
+    fn resume_decision_of_every_step_status() {
         let tree = |resumable: bool, idempotent: bool| {
             let step = Step { resumable, idempotent, ..Step::started("x", at(1)) };
             [step.clone(), step.clone().failed("e", at(2)), step.done(None, at(2))].map(|step| step.on_resume())
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_tells_how_it_went() {
+    fn step_records_status_output_and_duration() {
         let started = Step::started("close", at(1));
         assert_eq!((started.status, started.resumable, started.idempotent), (StepStatus::Pending, false, false));
         assert_eq!(started.duration_ms, None);
@@ -320,36 +322,36 @@ mod tests {
     }
 
     #[test]
-    fn plans_skip_what_is_done_repeat_what_may_be_and_stop_at_the_rest() {
+    fn plan_skips_done_steps_repeats_idempotent_ones_and_stops_at_others() {
         let plan = |steps: Vec<Step>| running(steps).resume_plan();
         assert_eq!(plan(vec![]), ResumePlan::SkipTo(0));
         assert_eq!(plan(vec![skippable("guard"), skippable("comment")]), ResumePlan::SkipTo(2));
         assert_eq!(plan(vec![skippable("guard"), repeatable("comment")]), ResumePlan::Replay(1));
         let two = vec![repeatable("guard"), skippable("comment"), repeatable("close")];
         assert_eq!(plan(two), ResumePlan::Replay(0));
-        // The step in the way is found before anything is repeated.
+        // The step that cannot be resumed is found before anything is repeated.
         assert_eq!(
             plan(vec![skippable("guard"), repeatable("comment"), dangerous("close")]),
             ResumePlan::Cannot {
                 step: "close".into(),
-                why: "step `close` was started, may have happened, and must not happen twice".into()
+                why: "step `close` was started, may have taken effect, and must not be repeated".into()
             }
         );
     }
 
     #[test]
-    fn a_plan_that_cannot_says_why() {
+    fn impossible_plan_has_a_reason() {
         let why = |step: Step| match running(vec![step]).resume_plan() {
             ResumePlan::Cannot { why, .. } => why,
             plan @ (ResumePlan::SkipTo(_) | ResumePlan::Replay(_)) => panic!("{plan:?}"),
         };
         assert_eq!(why(dangerous("close").failed("e", at(14))), "step `close` failed and must not be repeated");
         let done = Step::started("close", at(1)).done(None, at(2));
-        assert_eq!(why(done), "step `close` is done, but neither its output can be reused nor it repeated");
+        assert_eq!(why(done), "step `close` is done and can be neither skipped nor repeated");
     }
 
     #[test]
-    fn each_state_recovers_from_exactly_its_deadline_on() {
+    fn each_state_recovers_exactly_at_its_deadline() {
         assert_eq!(pending().recover(at(59)), Recovery::Leave);
         assert_eq!(pending().recover(at(60)), Recovery::Resend);
 
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_takes_over_and_the_run_remembers() {
+    fn resume_is_recorded_in_the_run() {
         let run = running(vec![skippable("guard"), repeatable("comment")]);
         let version = run.version;
         let (resumed, plan) = run.resume("bridge-2", at(300), at(600)).unwrap();
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_over_what_is_held_cannot_go_on_or_does_not_run() {
+    fn leased_unresumable_or_pending_run_is_not_resumed() {
         let code = |run: Run, now: i64| run.resume("bridge-2", at(now), at(600)).unwrap_err().code();
         assert_eq!(code(running(vec![skippable("guard")]), 299), "RUN_LEASED");
         assert_eq!(code(running(vec![dangerous("close")]), 299), "RUN_LEASED", "its worker may still finish it");
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_twice_is_a_checkpoint_once() {
+    fn repeated_checkpoint_changes_nothing() {
         let once = running(vec![]).checkpoint(repeatable("comment")).unwrap();
         assert_eq!((once.version, once.updated_at), (running(vec![]).version + 1, at(13)));
         assert_eq!(once.step("comment"), Some(&repeatable("comment")));
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_will_be_skipped_is_never_taken_back_and_others_may_start_again() {
+    fn skippable_step_is_never_reset_but_others_may_restart() {
         let run = running(vec![skippable("guard"), repeatable("comment").done(None, at(14))]);
         let restarted = Step { at: at(50), ..Step::started("guard", at(50)).resumable() };
         assert_eq!(run.clone().checkpoint(restarted).unwrap(), run);

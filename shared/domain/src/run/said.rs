@@ -1,5 +1,5 @@
-//! What the command that opened a run said, and the message that says it again. A message may be lost with its worker; whoever
-//! sends it once more must not say less than the first time.
+//! The command behind a run, and the message rebuilt from it. If a message is lost with its worker, it is sent again with
+//! the same content.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,32 +8,32 @@ use super::{Run, RunKind, RunTrigger};
 use crate::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use crate::id::CommandId;
 
-/// What a command said beyond what its run says anyway. Most of Suture's own say nothing more.
+/// The parts of a command that its run does not store elsewhere. Empty for most of Suture's own commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Said {
-    /// Its id, if that is not the run's: by it a person's command is known when it is told again.
+    /// The command id, if it differs from the run id; identifies a person's command when it is sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_id: Option<CommandId>,
-    /// When it was said, if that was not when the run was opened: the time is part of what makes it the same.
+    /// When the command was sent, if not when the run was opened; the time is part of the event's identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
-    /// The comment it stood in: reactions go there.
+    /// The node id of the comment with the command: reactions go there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
 }
 
 impl Said {
-    /// Nothing more than the run itself says.
+    /// Whether there is nothing to store.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl Run {
-    /// The message by which the Car Bridge was asked to carry it out, made anew; nothing for a sweep.
+    /// Rebuilds the message that asks the Car Bridge to execute this run; `None` for a sweep.
     pub fn message(&self) -> Option<CommandMessage> {
         let command = match self.kind {
             RunKind::Remedy(strategy) => Command::for_strategy(strategy),
@@ -47,7 +47,7 @@ impl Run {
             RunTrigger::Reconciler | RunTrigger::Schedule | RunTrigger::Webhook => CommandSource::Reconciler,
         };
         let pr = self.pr.clone()?;
-        let said = self.said.clone();
+        let context = self.said.clone();
         Some(CommandMessage {
             v: MessageVersion,
             pr_number: pr.number,
@@ -55,13 +55,13 @@ impl Run {
             command,
             source,
             requested_by: self.requested_by.clone().unwrap_or_else(|| "suture".to_owned()),
-            timestamp: said.at.unwrap_or(self.created_at),
-            command_id: said.command_id.unwrap_or_else(|| CommandId::new(self.id.as_str())),
+            timestamp: context.at.unwrap_or(self.created_at),
+            command_id: context.command_id.unwrap_or_else(|| CommandId::new(self.id.as_str())),
             run_id: Some(self.id.clone()),
-            // People mean the pull request, not the commit it happened to be at.
+            // A person's command applies to the pull request, whatever its current head.
             head_sha: self.head_sha.clone().filter(|_| !source.is_human()),
-            args: said.args,
-            comment: said.comment,
+            args: context.args,
+            comment: context.comment,
         })
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_remembers_what_its_command_said() {
+    fn run_rebuilds_the_message_of_its_command() {
         let mut run = Run::on(RunId::new("r1"), pr(), None, RunKind::Abandon, RunTrigger::PrComment, at(9));
         run.requested_by = Some("danny".to_owned());
         run.said = Said {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn sutures_own_runs_are_known_by_their_name_and_store_nothing_more() {
+    fn own_run_stores_no_command_context() {
         let head = "a".repeat(40).parse().unwrap();
         let run = Run::remedy(RunId::new("r1"), pr(), Some(head), Strategy::Rebuild, RunTrigger::Reconciler, at(0));
         assert!(!serde_json::to_string(&run).unwrap().contains("said"));
