@@ -9,7 +9,7 @@ use domain::backoff::Failure;
 use http::Response;
 use jiff::SignedDuration;
 use platform::clock::SystemClock;
-use platform::github::{Credentials, GitHub, Rate, Settings};
+use platform::github::{Credentials, GitHub, Rate, Reaction, Settings};
 use platform::http::{CallError, Transport};
 use tests::{pr, start};
 use tokio::io::AsyncReadExt;
@@ -74,8 +74,11 @@ async fn nothing_is_asked_before_a_limit_is_over() {
     made.clock.move_by(40);
     assert_eq!(made.github.not_before(), None);
     assert!(made.github.pull(&pr(1)).await.is_ok());
-    // What another function was told holds here too.
-    made.github.hold_until(until + SignedDuration::from_secs(5));
+    // What another function was told holds here too, and is never shortened.
+    let longer = until + SignedDuration::from_secs(5);
+    made.github.hold_until(longer);
+    made.github.hold_until(until + SignedDuration::from_secs(1));
+    assert_eq!(made.github.not_before(), Some(longer));
     assert!(made.github.pull(&pr(1)).await.is_err());
     assert_eq!(made.record.count(), 2);
 }
@@ -90,26 +93,59 @@ async fn writes_are_a_second_apart_and_reads_are_not() {
     assert_eq!(made.record.take_pauses(), secs(&[1, 1]));
 }
 
+/// Says `PULL` with an ETag, or that it has not changed, and what is left of the rate limit.
+fn tagged(request: &http::Request<Bytes>) -> Response<Bytes> {
+    let known = request.headers().get("if-none-match").is_some_and(|tag| tag == "\"v1\"");
+    let mut answer = if known { says(304, "") } else { says(200, PULL) };
+    let remaining = if known { "4999" } else { "4990" };
+    let resource = match request.uri().path() {
+        "/graphql" => "graphql",
+        "/repos/acme/shop/pulls/7" => "search",
+        _ => "core",
+    };
+    let rate = [("limit", "5000"), ("remaining", remaining), ("reset", "1772442060"), ("resource", resource)];
+    for (name, value) in rate {
+        let name: http::HeaderName = format!("x-ratelimit-{name}").parse().unwrap();
+        answer.headers_mut().insert(name, value.parse().unwrap());
+    }
+    answer.headers_mut().insert("etag", "\"v1\"".parse().unwrap());
+    answer
+}
+
 #[tokio::test]
 async fn what_has_not_changed_is_not_sent_again() {
-    let made = made(&token(), |request| {
-        let known = request.headers().get("if-none-match").is_some_and(|tag| tag == "\"v1\"");
-        let mut answer = if known { says(304, "") } else { says(200, PULL) };
-        answer.headers_mut().insert("etag", "\"v1\"".parse().unwrap());
-        for (name, value) in [("limit", "5000"), ("remaining", "4990"), ("reset", "1772442060"), ("resource", "core")] {
-            let name: http::HeaderName = format!("x-ratelimit-{name}").parse().unwrap();
-            answer.headers_mut().insert(name, value.parse().unwrap());
-        }
-        Ok(answer)
-    });
+    let made = made(&token(), |request| Ok(tagged(&request)));
+    let resets_at = jiff::Timestamp::from_second(1_772_442_060).unwrap();
     let first = made.github.pull(&pr(1)).await.unwrap();
+    assert_eq!(made.github.rates().rest, Some(Rate { limit: 5000, remaining: 4990, resets_at }));
     assert_eq!(made.github.pull(&pr(1)).await.unwrap(), first);
     assert!(made.record.last().headers.contains_key("if-none-match"));
-    let other = made.github.pull(&pr(2)).await.unwrap();
+    assert_eq!(made.github.rates().rest, Some(Rate { limit: 5000, remaining: 4999, resets_at }));
+    let other = made.github.pull(&pr(7)).await.unwrap();
     assert!(!made.record.last().headers.contains_key("if-none-match"), "{other:?}");
-    let resets_at = jiff::Timestamp::from_second(1_772_442_060).unwrap();
-    assert_eq!(made.github.rates().rest, Some(Rate { limit: 5000, remaining: 4990, resets_at }));
-    assert_eq!(made.github.rates().graphql, None);
+    let remaining = || (made.github.rates().rest, made.github.rates().graphql.map(|rate| rate.remaining));
+    assert_eq!(remaining(), (Some(Rate { limit: 5000, remaining: 4999, resets_at }), None), "search has its own limit");
+    assert!(made.github.react(&pr(1).repo, "IC_1", Reaction::Eyes).await.is_err(), "neither data nor errors");
+    assert_eq!(remaining(), (Some(Rate { limit: 5000, remaining: 4999, resets_at }), Some(4990)));
+    made.github.close(&pr(1)).await.unwrap();
+    assert!(!made.record.last().headers.contains_key("if-none-match"), "a write is never conditional");
+}
+
+#[tokio::test]
+async fn only_small_responses_with_an_etag_are_cached() {
+    for (length, etag, cached) in [(64 << 10, true, true), ((64 << 10) + 1, true, false), (400, false, false)] {
+        let made = made(&token(), move |request| {
+            let mut answer = tagged(&request).map(|_| Bytes::from(format!("{PULL:<length$}")));
+            if !etag {
+                answer.headers_mut().remove("etag");
+            }
+            Ok(answer)
+        });
+        made.github.pull(&pr(1)).await.unwrap();
+        // The second is sent with the tag of the first, if that was cached; whatever is answered.
+        let _ = made.github.pull(&pr(1)).await;
+        assert_eq!(made.record.last().headers.contains_key("if-none-match"), cached, "{length} {etag}");
+    }
 }
 
 #[tokio::test]
@@ -177,6 +213,30 @@ async fn an_app_gets_one_token_per_installation_and_renews_it_in_time() {
 }
 
 #[tokio::test]
+async fn the_apps_jwt_is_signed_once_in_eight_minutes() {
+    let made = made(&app(), |_| {
+        let mut answer = says(200, "[]");
+        answer.headers_mut().insert("etag", "\"none\"".parse().unwrap());
+        Ok(answer)
+    });
+    let shown = async || {
+        made.github.installations().await.unwrap();
+        let headers = made.record.last().headers;
+        (headers["authorization"].to_str().unwrap().to_owned(), headers.contains_key("if-none-match"))
+    };
+    let (first, _) = shown().await;
+    assert!(first.starts_with("Bearer ey"), "{first}");
+    // Signed in another second of the machine's clock, a JWT is another.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(shown().await, (first.clone(), true), "and what it read is read conditionally");
+    made.clock.move_by(7 * 60);
+    assert_eq!(shown().await.0, first);
+    made.clock.move_by(2 * 60);
+    let (renewed, conditional) = shown().await;
+    assert!(renewed != first && !conditional, "{renewed}");
+}
+
+#[tokio::test]
 async fn several_who_are_refused_with_the_same_token_all_get_the_next() {
     let made = made(&app(), gives_tokens());
     made.github.pull(&pr(1)).await.unwrap();
@@ -237,7 +297,8 @@ async fn many_at_once_ask_for_one_token_and_stay_below_the_cap() {
 fn a_key_that_is_none_is_refused_with_a_sentence() {
     let error = Credentials::app(1, "-----BEGIN nonsense").unwrap_err();
     assert!(error.to_string().starts_with("the App's private key is not an RSA key in PEM form"), "{error}");
-    assert_eq!(format!("{:?} {:?}", app(), token()), "App(4711, …) Token(…)", "no secret is printed");
+    let printed = format!("{:?} {:?}", app(), token());
+    assert_eq!(printed, "App(AppAuth { app_id: AppId(4711), .. }) Token(SecretBox<str>([REDACTED]))");
 }
 
 /// A client that talks to this address for real.
@@ -248,7 +309,7 @@ fn real(port: u16) -> GitHub {
         repeats: 0,
         ..Settings::default()
     };
-    GitHub::connect(&token(), settings).unwrap()
+    GitHub::with_service(&token(), settings, Transport::https().unwrap(), Arc::new(SystemClock))
 }
 
 #[tokio::test]

@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
 use domain::command::Role;
 use domain::id::RepoName;
+use platform::hash;
 use thiserror::Error;
 
 /// The prefix of a key, so that a leaked key can be recognised.
@@ -115,14 +115,7 @@ impl Keys {
             return None;
         }
         let shown = digest(&SHA256, key.as_bytes());
-        let mut found = None;
-        // Compares with every entry, so that the time does not show which one matched.
-        for entry in &self.0 {
-            if verify_slices_are_equal(&entry.hash, shown.as_ref()).is_ok() {
-                found = Some(entry.caller.clone());
-            }
-        }
-        found
+        hash::matching(self.0.iter().map(|entry| (entry.hash, &entry.caller)), shown.as_ref()).cloned()
     }
 }
 
@@ -137,7 +130,7 @@ fn read_entry(place: usize, text: &str) -> Result<Entry, BadKeys> {
         return Err(BadKeys::Entry(place));
     }
     let role: Role = role.trim().parse().map_err(|error| BadKeys::Role(place, format!("{error}")))?;
-    let hash = unhex(hash.trim()).ok_or(BadKeys::Hash(place))?;
+    let hash = hash::unhex(hash.trim()).ok_or(BadKeys::Hash(place))?;
     let repo = |name: &str| name.trim().parse::<RepoName>().map_err(|error| BadKeys::Repo(place, error.to_string()));
     let repos: Option<Vec<RepoName>> = repos.map(|repos| repos.split(',').map(repo).collect()).transpose()?;
     Ok(Entry { caller: Caller { name: name.to_owned(), role, repos }, hash })
@@ -149,19 +142,6 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.chars().all(plain)
 }
 
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let digit = |at: usize| char::from(pair[at]).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        *byte = digit(0)? << 4 | digit(1)?;
-    }
-    Some(bytes)
-}
-
 /// Random bytes in hexadecimal.
 ///
 /// # Errors
@@ -169,7 +149,7 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 pub fn random_hex(bytes: usize) -> Result<String, BadKeys> {
     let mut random = vec![0; bytes];
     rand::fill(&mut random).map_err(|_| BadKeys::Random)?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash::hex(&random))
 }
 
 /// Creates a key: the key itself, which is shown once, and the entry for `SUTURE_ADMIN_KEYS`.
@@ -181,7 +161,7 @@ pub fn new_key(name: &str, role: Role) -> Result<(String, String), BadKeys> {
         return Err(BadKeys::Entry(1));
     }
     let key = format!("{PREFIX}{}", random_hex(RANDOM_BYTES)?);
-    let entry = format!("{name}:{role}:{}", platform::hash::hash(key.as_bytes()));
+    let entry = format!("{name}:{role}:{}", hash::hash(key.as_bytes()));
     Ok((key, entry))
 }
 

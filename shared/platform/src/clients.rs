@@ -6,8 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::error;
 
+use crate::clock::SystemClock;
 use crate::env::{self, ConfigError, Environment};
 use crate::github::{self, Credentials, GitHub};
+use crate::http::Transport;
 use crate::jenkins::{self, Jenkins, Login};
 use crate::secrets::{Renewal, Vault};
 
@@ -28,11 +30,11 @@ impl Clients {
     }
 
     fn connect_with(vault: &Arc<Vault>, settings: github::Settings) -> Result<Self, ConfigError> {
-        let (github, jenkins) = (github_with(&**vault, settings)?, jenkins(&**vault)?);
+        let (mut github, mut jenkins) = (github_with(&**vault, settings)?, jenkins(&**vault)?);
         let credentials = Renewal::new(vault, Timestamp::now, |vault| usable(credentials(vault)));
         let login = Renewal::new(vault, Timestamp::now, |vault| usable(login(vault)));
         github.renew_with(credentials.clone());
-        if let Some(jenkins) = &jenkins {
+        if let Some(jenkins) = &mut jenkins {
             jenkins.renew_with(login.clone());
         }
         Ok(Self { github, jenkins, credentials, login })
@@ -89,16 +91,16 @@ fn github_with(environment: &impl Environment, mut settings: github::Settings) -
     if let Some(url) = environment.get("SUTURE_GITHUB_API_URL") {
         settings.base_url = env::url("SUTURE_GITHUB_API_URL", &url)?;
     }
-    let connected = GitHub::connect(&credentials, settings);
-    connected.map_err(|error| ConfigError::invalid("SUTURE_GITHUB_API_URL", error))
+    let https = Transport::https().map_err(|error| ConfigError::invalid("SUTURE_GITHUB_API_URL", error))?;
+    Ok(GitHub::with_service(&credentials, settings, https, Arc::new(SystemClock)))
 }
 
 /// The Jenkins client, if `SUTURE_JENKINS_URL` is set.
 pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, ConfigError> {
     let Some(url) = environment.get("SUTURE_JENKINS_URL") else { return Ok(None) };
     let settings = jenkins::Settings::new(env::url("SUTURE_JENKINS_URL", &url)?);
-    let connected = Jenkins::connect(login(environment)?, settings);
-    connected.map(Some).map_err(|error| ConfigError::invalid("SUTURE_JENKINS_URL", error))
+    let https = Transport::https().map_err(|error| ConfigError::invalid("SUTURE_JENKINS_URL", error))?;
+    Ok(Some(Jenkins::with_service(login(environment)?, settings, https, Arc::new(SystemClock))))
 }
 
 pub fn login(environment: &impl Environment) -> Result<Login, ConfigError> {

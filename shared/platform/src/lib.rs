@@ -6,6 +6,7 @@ pub mod api_gateway;
 #[cfg(feature = "aws")]
 pub mod aws;
 pub mod breaker;
+pub mod call_error;
 pub mod clients;
 pub mod clock;
 pub mod engine;

@@ -16,8 +16,6 @@ use crate::http::CallError;
 
 /// Where the App is installed.
 pub(super) const INSTALLATIONS: &str = "/app/installations?per_page=100";
-/// Installations and repositories are read this far, 100 to a page.
-pub(super) const MOST_PAGES: usize = 50;
 /// Deliveries are read this far, 100 to a page: a busy App has thousands an hour.
 const MOST_DELIVERY_PAGES: usize = 200;
 
@@ -118,7 +116,7 @@ struct RawRepository {
 impl GitHub {
     /// Where the App is installed, without those it is suspended for.
     pub async fn installations(&self) -> Result<Vec<Installation>, CallError> {
-        let all: Vec<RawInstallation> = self.read_all(Identity::Own, INSTALLATIONS, MOST_PAGES).await?;
+        let all: Vec<RawInstallation> = self.read_all(Identity::Own, INSTALLATIONS).await?;
         Ok(all.into_iter().filter_map(Installation::active).collect())
     }
 
@@ -126,7 +124,7 @@ impl GitHub {
     pub async fn repositories(&self, owner: &str) -> Result<Vec<RepoName>, CallError> {
         let path = if self.is_app() { "/installation/repositories" } else { "/user/repos" };
         let path = format!("{path}?per_page=100");
-        let all: Vec<RawRepository> = self.read_all(Identity::Installation(owner), &path, MOST_PAGES).await?;
+        let all: Vec<RawRepository> = self.read_all(Identity::Installation(owner), &path).await?;
         let names = all.into_iter().filter(|repo| !repo.archived).filter_map(|repo| repo.full_name.parse().ok());
         Ok(names.filter(|name: &RepoName| name.owner().eq_ignore_ascii_case(owner)).collect())
     }

@@ -1,14 +1,16 @@
-//! Who we are to GitHub: somebody's token, or an App with a token per installation. Octocrab signs for the App and fetches the
-//! tokens; they are kept here and not in octocrab, whose cache reads the machine's clock (in the simulation's time each request
-//! would fetch a token), and which after a 401 fetches a token for each of several requests that were refused at once.
+//! Who we are to GitHub: somebody's token, or an App with a JWT of its own and a token per installation. Octocrab signs the JWT
+//! and fetches the tokens. They are kept here and not in octocrab, which signs for each request, whose cache reads the machine's
+//! clock (in the simulation's time each request would fetch a token), and which after a 401 fetches a token for each of several
+//! requests that were refused at once.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 
-use ::http::{HeaderValue, Request, header};
+use domain::time::saturating_after;
+use http::{HeaderValue, Request, header};
 use jiff::{SignedDuration, Timestamp};
 use octocrab::auth::AppAuth;
+use octocrab::models::apps::CreateInstallationAccessToken;
 use octocrab::models::{AppId, InstallationId};
 use octocrab::secrecy::SecretString;
 use octocrab::service::middleware::base_uri::BaseUriLayer;
@@ -17,29 +19,22 @@ use octocrab::{AuthState, EncodingKey, OctoBody, Octocrab, OctocrabBuilder};
 use thiserror::Error;
 use tokio::sync::Mutex;
 
-use super::app::{INSTALLATIONS, Installation, MOST_PAGES};
+use super::app::{INSTALLATIONS, Installation};
 use super::client::{all_pages, call_error};
 use super::limits::Limiter;
 use crate::http::CallError;
 
+/// Octocrab's JWTs are valid for nine minutes.
+const JWT_LIFE: SignedDuration = SignedDuration::from_mins(8);
 /// GitHub's installation tokens live for an hour.
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(50);
 
 /// What we show GitHub.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub enum Credentials {
     Token(SecretString),
     /// An App's id and private key.
     App(AppAuth),
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Token(_) => f.write_str("Token(…)"),
-            Self::App(app) => write!(f, "App({}, …)", app.app_id),
-        }
-    }
 }
 
 /// The App's private key cannot be used.
@@ -48,7 +43,6 @@ impl std::fmt::Debug for Credentials {
 pub struct BadKey(String);
 
 impl Credentials {
-    #[must_use]
     pub fn token(token: &str) -> Self {
         Self::Token(SecretString::from(token.trim().to_owned()))
     }
@@ -73,42 +67,44 @@ pub(super) enum Identity<'a> {
     Installation(&'a str),
 }
 
-#[derive(Debug)]
-struct Entry {
-    id: InstallationId,
-    /// Octocrab with its token, and when that is renewed.
-    token: Option<(Arc<Octocrab>, Timestamp)>,
+/// Octocrab with a token, and when that is renewed.
+type Expiring = (Arc<Octocrab>, Timestamp);
+
+#[derive(Debug, Default)]
+struct Tokens {
+    app: Option<Expiring>,
+    /// By owner, in lower case.
+    installations: BTreeMap<String, (InstallationId, Option<Expiring>)>,
 }
 
-/// Octocrab with one set of credentials.
+/// One set of credentials in use.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) app_id: Option<u64>,
-    own: Arc<Octocrab>,
+    pub(super) app: Option<AppAuth>,
+    /// Octocrab with somebody's token, or for an App without one.
+    base: Arc<Octocrab>,
     limiter: Arc<Limiter>,
-    /// By owner, in lower case. Locked while a token is fetched, so that it is fetched once.
-    installations: Mutex<BTreeMap<String, Entry>>,
+    /// Locked while a token is fetched, so that it is fetched once.
+    tokens: Mutex<Tokens>,
 }
 
 impl Session {
     pub(super) fn new(credentials: &Credentials, limiter: &Arc<Limiter>) -> Self {
-        let (auth, app_id) = match credentials.clone() {
+        let (auth, app) = match credentials.clone() {
             Credentials::Token(token) => (AuthState::AccessToken { token }, None),
-            Credentials::App(app) => (AuthState::App(app.clone()), Some(app.app_id.0)),
+            Credentials::App(app) => (AuthState::None, Some(app)),
         };
-        let service = {
-            let limiter = Arc::clone(limiter);
-            tower::service_fn(move |request: Request<OctoBody>| Arc::clone(&limiter).call(request))
-        };
+        let limiter = Arc::clone(limiter);
         let headers = [(header::ACCEPT, "application/vnd.github+json"), (header::USER_AGENT, "suture")];
         let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
-        let Ok(own) = OctocrabBuilder::new_empty()
-            .with_service(service)
+        let below = Arc::clone(&limiter);
+        let Ok(base) = OctocrabBuilder::new_empty()
+            .with_service(tower::service_fn(move |request: Request<OctoBody>| Arc::clone(&below).call(request)))
             .with_layer(&ExtraHeadersLayer::new(Arc::new(headers.to_vec())))
             .with_layer(&BaseUriLayer::new(limiter.settings.base_url.clone()))
             .with_auth(auth)
             .build();
-        Self { app_id, own: Arc::new(own), limiter: Arc::clone(limiter), installations: Mutex::default() }
+        Self { app, base: Arc::new(base), limiter, tokens: Mutex::default() }
     }
 
     /// Calls octocrab as this identity, and again with a new token when GitHub refused the installation's: a 401 did nothing over
@@ -117,48 +113,56 @@ impl Session {
     where
         C: Future<Output = octocrab::Result<R>>,
     {
-        let owner = match who {
-            Identity::Installation(owner) if self.app_id.is_some() => owner.to_ascii_lowercase(),
-            Identity::Installation(_) | Identity::Own => return call(Arc::clone(&self.own)).await.map_err(call_error),
-        };
-        let github = self.installation(&owner, None).await?;
-        match call(Arc::clone(&github)).await.map_err(call_error) {
-            Err(CallError::Unauthorized { .. }) => {
-                call(self.installation(&owner, Some(&github)).await?).await.map_err(call_error)
-            }
-            result => result,
+        let github = self.octocrab(who, None).await?;
+        let result = call(Arc::clone(&github)).await.map_err(call_error);
+        if self.app.is_some() && who != Identity::Own && matches!(result, Err(CallError::Unauthorized { .. })) {
+            return call(self.octocrab(who, Some(&github)).await?).await.map_err(call_error);
         }
+        result
     }
 
-    /// Octocrab with a token of this owner's installation, but not the one that GitHub refused. Of several requests that were
-    /// refused with one token, the first fetches the next for all of them.
-    async fn installation(&self, owner: &str, refused: Option<&Arc<Octocrab>>) -> Result<Arc<Octocrab>, CallError> {
-        let mut installations = self.installations.lock().await;
-        if !installations.contains_key(owner) {
-            let all = all_pages(&self.own, INSTALLATIONS, MOST_PAGES).await.map_err(call_error)?;
+    /// Octocrab as this identity, but not with the installation's token that GitHub refused. Of several requests that were refused
+    /// with one token, the first fetches the next for all of them.
+    async fn octocrab(&self, who: Identity<'_>, refused: Option<&Arc<Octocrab>>) -> Result<Arc<Octocrab>, CallError> {
+        let Some(app) = &self.app else { return Ok(Arc::clone(&self.base)) };
+        let Tokens { app: jwt, installations } = &mut *self.tokens.lock().await;
+        let now = self.limiter.clock.now();
+        let own = match jwt {
+            Some((github, renew_at)) if *renew_at > now => github,
+            Some(_) | None => &mut jwt.insert(self.with_token(app.generate_bearer_token(), JWT_LIFE)?).0,
+        };
+        let Identity::Installation(owner) = who else { return Ok(Arc::clone(own)) };
+        let owner = owner.to_ascii_lowercase();
+        if !installations.contains_key(&owner) {
+            let all = all_pages(own, INSTALLATIONS).await.map_err(call_error)?;
             for Installation { id, owner } in all.into_iter().filter_map(Installation::active) {
-                let entry = Entry { id: InstallationId(id), token: None };
-                installations.entry(owner.to_ascii_lowercase()).or_insert(entry);
+                installations.entry(owner.to_ascii_lowercase()).or_insert((InstallationId(id), None));
             }
         }
         let missing = || CallError::Gone { message: format!("the App is not installed for `{owner}`") };
-        let entry = installations.get_mut(owner).ok_or_else(missing)?;
-        let now = self.limiter.clock.now();
-        if let Some((github, renew_at)) = &entry.token
+        let (id, token) = installations.get_mut(&owner).ok_or_else(missing)?;
+        if let Some((github, renew_at)) = token
             && *renew_at > now
-            && !refused.is_some_and(|refused| Arc::ptr_eq(refused, github))
+            && refused.is_none_or(|refused| !Arc::ptr_eq(refused, github))
         {
             return Ok(Arc::clone(github));
         }
-        let fetched =
-            self.own.installation_and_token(entry.id).await.and_then(|(_, token)| self.own.user_access_token(token));
-        let fetched = fetched.map(Arc::new).map_err(call_error);
-        if let Ok(github) = &fetched {
-            entry.token = Some((Arc::clone(github), now.saturating_add(TOKEN_LIFE).unwrap_or(Timestamp::MAX)));
-        } else if matches!(fetched, Err(CallError::Gone { .. })) {
-            // Uninstalled, and perhaps installed again under another id.
-            installations.remove(owner);
+        let request = CreateInstallationAccessToken::default();
+        let fetched = own.apps().create_installation_access_token(*id, &request).await.map(|fetched| fetched.token);
+        match self.with_token(fetched, TOKEN_LIFE) {
+            Ok(fetched) => Ok(Arc::clone(&token.insert(fetched).0)),
+            Err(error) => {
+                // Uninstalled, and perhaps installed again under another id.
+                if matches!(error, CallError::Gone { .. }) {
+                    installations.remove(&owner);
+                }
+                Err(error)
+            }
         }
-        fetched
+    }
+
+    fn with_token(&self, token: octocrab::Result<String>, life: SignedDuration) -> Result<Expiring, CallError> {
+        let github = token.and_then(|token| self.base.user_access_token(token)).map_err(call_error)?;
+        Ok((Arc::new(github), saturating_after(self.limiter.clock.now(), life)))
     }
 }

@@ -14,7 +14,7 @@ use crate::http::CallError;
 
 /// GitHub refuses longer texts.
 const MAX_TEXT: usize = 65_535;
-/// Check runs and workflow runs of one commit are read this far, 100 to a page.
+/// Check runs of one commit are read this far, 100 to a page.
 const MOST_PAGES: usize = 10;
 
 /// Where a check run of ours stands.
@@ -281,7 +281,7 @@ impl GitHub {
     /// The workflow runs of a commit, newest first.
     pub async fn workflow_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<WorkflowRun>, CallError> {
         let path = repo_path(repo, &format!("actions/runs?head_sha={head}&per_page=100"));
-        self.read_all(owner(repo), &path, MOST_PAGES).await
+        self.read_all(owner(repo), &path).await
     }
 
     /// Runs the failed jobs of a workflow run again.

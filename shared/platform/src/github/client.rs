@@ -2,8 +2,7 @@
 //! where they send and need no more than we do. Most of its models require fields that we do not read and that GitHub
 //! Enterprise or an old payload may lack, so the modules beside this one have small types of their own.
 
-use std::future::Future;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,13 +13,16 @@ use octocrab::{FromResponse, Octocrab, Page};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use super::auth::{Credentials, Identity, Session};
 use super::limits::{Limiter, Rates};
-use crate::clock::{Clock, SystemClock};
-use crate::http::{BoxError, CallError, Transport, sources, with_sources};
+use crate::clock::Clock;
+use crate::http::{CallError, Transport, with_sources};
 use crate::secrets::Renewal;
 
+/// Lists are read this far, 100 to a page.
+const MAX_PAGES: usize = 50;
 /// What needs no `%XX` in a path or query.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -53,25 +55,16 @@ impl Default for Settings {
 /// The client. Cheap to clone; all clones share tokens and rate limits.
 #[derive(Debug, Clone)]
 pub struct GitHub {
-    limiter: Arc<Limiter>,
-    session: Arc<RwLock<Arc<Session>>>,
-    renewal: Arc<RwLock<Option<Renewal<Credentials>>>>,
+    pub(super) limiter: Arc<Limiter>,
+    session: watch::Sender<Arc<Session>>,
+    renewal: Option<Renewal<Credentials>>,
 }
 
 /// A response as octocrab has it.
 pub(super) type Reply = Response<BoxBody<Bytes, octocrab::Error>>;
 
 impl GitHub {
-    /// A client over real HTTPS. Must be called where Tokio runs.
-    ///
-    /// # Errors
-    /// When the machine has no root certificates.
-    pub fn connect(credentials: &Credentials, settings: Settings) -> Result<Self, BoxError> {
-        Ok(Self::with_service(credentials, settings, Transport::https()?, Arc::new(SystemClock)))
-    }
-
     /// A client over any transport, in any time. Must be called where Tokio runs.
-    #[must_use]
     pub fn with_service(
         credentials: &Credentials,
         settings: Settings,
@@ -79,51 +72,35 @@ impl GitHub {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let limiter = Arc::new(Limiter::new(settings, transport, clock));
-        let session = Arc::new(RwLock::new(Arc::new(Session::new(credentials, &limiter))));
-        Self { limiter, session, renewal: Arc::default() }
+        let session = watch::Sender::new(Arc::new(Session::new(credentials, &limiter)));
+        Self { limiter, session, renewal: None }
     }
 
     /// Uses these credentials from now on.
     pub fn use_credentials(&self, credentials: &Credentials) {
-        let session = Arc::new(Session::new(credentials, &self.limiter));
-        *self.session.write().unwrap_or_else(PoisonError::into_inner) = session;
+        self.session.send_replace(Arc::new(Session::new(credentials, &self.limiter)));
     }
 
-    /// Asks there for other credentials when GitHub refuses ours.
-    pub fn renew_with(&self, renewal: Renewal<Credentials>) {
-        *self.renewal.write().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
+    /// This client, and its clones, ask there for other credentials when GitHub refuses ours.
+    pub fn renew_with(&mut self, renewal: Renewal<Credentials>) {
+        self.renewal = Some(renewal);
     }
 
     pub(super) fn session(&self) -> Arc<Session> {
-        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Whether there are other credentials than this session's by now.
-    async fn has_renewed(&self, session: &Arc<Session>) -> bool {
-        let renewal = self.renewal.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(renewal) = renewal
-            && let Some(credentials) = renewal.doubt().await
-        {
-            self.use_credentials(&credentials);
-        }
-        // Another task may have renewed them before us.
-        !Arc::ptr_eq(session, &self.session())
+        Arc::clone(&self.session.borrow())
     }
 
     /// Whether we are an App; a person's token cannot see webhook deliveries, nor installations.
-    #[must_use]
     pub fn is_app(&self) -> bool {
-        self.session().app_id.is_some()
+        self.session().app.is_some()
     }
 
     /// GitHub's last word on its hourly rate limits.
-    #[must_use]
     pub fn rates(&self) -> Rates {
-        self.limiter.rates()
+        self.limiter.state().rates
     }
 
     /// The time before which nothing may be asked, if there is one: for the row all functions share.
-    #[must_use]
     pub fn not_before(&self) -> Option<Timestamp> {
         self.limiter.not_before()
     }
@@ -133,14 +110,6 @@ impl GitHub {
         self.limiter.hold(until);
     }
 
-    pub(super) fn clock(&self) -> &dyn Clock {
-        &*self.limiter.clock
-    }
-
-    pub(super) fn settings(&self) -> &Settings {
-        &self.limiter.settings
-    }
-
     /// Calls octocrab as this identity, and again when that was refused and there are other credentials by now.
     pub(super) async fn call<R, C>(&self, who: Identity<'_>, call: impl Fn(Arc<Octocrab>) -> C) -> Result<R, CallError>
     where
@@ -148,24 +117,29 @@ impl GitHub {
     {
         let session = self.session();
         let result = session.call(who, &call).await;
-        if matches!(result, Err(CallError::Unauthorized { .. })) && self.has_renewed(&session).await {
-            return self.session().call(who, &call).await;
+        if !matches!(result, Err(CallError::Unauthorized { .. })) {
+            return result;
         }
-        result
+        if let Some(renewal) = &self.renewal
+            && let Some(credentials) = renewal.doubt().await
+        {
+            self.use_credentials(&credentials);
+        }
+        // Another task may have renewed them before us.
+        let renewed = self.session();
+        if Arc::ptr_eq(&session, &renewed) { result } else { renewed.call(who, &call).await }
     }
 
     pub(super) async fn read<R: FromResponse>(&self, who: Identity<'_>, path: &str) -> Result<R, CallError> {
         self.call(who, |github| async move { github.get(path, None::<&()>).await }).await
     }
 
-    /// Reads all pages, at most this many.
     pub(super) async fn read_all<T: DeserializeOwned>(
         &self,
         who: Identity<'_>,
         path: &str,
-        pages: usize,
     ) -> Result<Vec<T>, CallError> {
-        self.call(who, |github| async move { all_pages(&github, path, pages).await }).await
+        self.call(who, |github| async move { all_pages(&github, path).await }).await
     }
 
     /// Changes something. Never repeated: the caller has a probe.
@@ -184,15 +158,10 @@ impl GitHub {
     }
 }
 
-pub(super) async fn all_pages<T: DeserializeOwned>(
-    github: &Octocrab,
-    path: &str,
-    pages: usize,
-) -> octocrab::Result<Vec<T>> {
-    let mut all = Vec::new();
-    let mut next = Some(path.to_owned());
-    for _ in 0..pages {
-        let Some(path) = next.take() else { break };
+pub(super) async fn all_pages<T: DeserializeOwned>(github: &Octocrab, path: &str) -> octocrab::Result<Vec<T>> {
+    let (mut all, mut next) = (Vec::new(), Some(path.to_owned()));
+    for _ in 0..MAX_PAGES {
+        let Some(path) = next else { break };
         let page: Page<T> = github.get(path, None::<&()>).await?;
         next = next_page(&page);
         all.extend(page);
@@ -213,17 +182,15 @@ pub(super) async fn body<R: FromResponse>(reply: Reply) -> Result<R, CallError> 
 /// What an error of octocrab means: usually it only carries one of our own service's.
 pub(super) fn call_error(error: octocrab::Error) -> CallError {
     use octocrab::Error::{Http, JWT, Service, Uri, UriParse};
-    if let Some(error) = sources(&error).find_map(|source| source.downcast_ref::<CallError>()) {
-        return error.clone();
-    }
     let why = with_sources(&error);
-    if matches!(error, JWT { .. }) {
+    if let Service { source, .. } = error {
+        // Anything else is octocrab's queue, closed: nothing was sent.
+        let closed = CallError::Unavailable { why, may_have_happened: false };
+        source.downcast().map_or(closed, |error| *error)
+    } else if matches!(error, JWT { .. }) {
         CallError::Unauthorized { message: format!("the App's key cannot sign: {why}") }
     } else if matches!(error, Http { .. } | Uri { .. } | UriParse { .. }) {
         CallError::Refused { status: 0, message: why }
-    } else if matches!(error, Service { .. }) {
-        // Octocrab's queue is closed: nothing was sent.
-        CallError::Unavailable { why, may_have_happened: false }
     } else {
         CallError::Unreadable { why }
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::auth::Identity;
 use super::client::{GitHub, body};
-use super::limits::Kind;
+use super::limits::Query;
 use crate::http::CallError;
 
 /// Pull requests with everything a snapshot needs.
@@ -85,7 +85,7 @@ impl GitHub {
     ) -> Result<Graph<T>, CallError> {
         let question = Question { query: document, variables };
         let reply = self.call(who, |github| {
-            let builder = Request::builder().method(Method::POST).uri("/graphql").extension(Kind::Query { repeat });
+            let builder = Request::builder().method(Method::POST).uri("/graphql").extension(Query { repeat });
             let request = github.build_request(builder, Some(&question));
             async move { github.execute(request?).await }
         });
@@ -111,8 +111,8 @@ impl GitHub {
 
     fn judge<T>(&self, graph: Graph<T>, writes: bool) -> Result<Graph<T>, CallError> {
         if graph.errors.iter().any(|error| error.kind.as_deref() == Some("RATE_LIMITED")) {
-            let soon = self.clock().now().saturating_add(jiff::SignedDuration::from_mins(1));
-            let reset = self.rates().graphql.map(|rate| rate.resets_at).filter(|at| *at > self.clock().now());
+            let soon = self.limiter.clock.now().saturating_add(jiff::SignedDuration::from_mins(1));
+            let reset = self.rates().graphql.map(|rate| rate.resets_at).filter(|at| *at > self.limiter.clock.now());
             let until = reset.or(soon.ok()).unwrap_or(jiff::Timestamp::MAX);
             self.hold_until(until);
             return Err(CallError::RateLimited { until });

@@ -10,9 +10,6 @@ use super::graphql::PIN_ISSUE;
 use super::pulls::{issue_path, owner, repo_path};
 use crate::http::CallError;
 
-/// Issues of one label are read this far, 100 to a page.
-const MOST_PAGES: usize = 10;
-
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
 pub struct Issue {
@@ -116,7 +113,7 @@ impl GitHub {
     ) -> Result<Vec<Issue>, CallError> {
         let state = if closed_too { "all" } else { "open" };
         let path = repo_path(repo, &format!("issues?state={state}&labels={}&per_page=100", part(label)));
-        let mut issues: Vec<Issue> = self.read_all(owner(repo), &path, MOST_PAGES).await?;
+        let mut issues: Vec<Issue> = self.read_all(owner(repo), &path).await?;
         issues.retain(|issue| !issue.is_pull);
         Ok(issues)
     }

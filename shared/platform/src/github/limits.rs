@@ -15,8 +15,9 @@ use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::client::Settings;
+use crate::call_error::{CallError, refusal};
 use crate::clock::Clock;
-use crate::http::{BoxError, CallError, Transport, backoff, refusal};
+use crate::http::{BoxError, Transport, backoff};
 
 /// A renamed repository redirects to its new address, a transferred one perhaps twice.
 const MAX_REDIRECTS: usize = 2;
@@ -45,28 +46,15 @@ pub struct Rates {
     pub graphql: Option<Rate>,
 }
 
-/// What a request does: an extension of the request, where its method and path do not say it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Reads, or fetches an installation token, which changes nothing either.
-    Read,
-    /// A GraphQL query: a POST that reads.
-    Query {
-        repeat: bool,
-    },
-    Write,
-}
-
-impl Kind {
-    fn of(request: &Request<Bytes>) -> Self {
-        let reads = request.method().is_safe() || request.uri().path().ends_with("/access_tokens");
-        request.extensions().get().copied().unwrap_or(if reads { Self::Read } else { Self::Write })
-    }
+/// An extension of a request: a GraphQL query, a POST that reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Query {
+    pub(super) repeat: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    rates: Rates,
+pub(super) struct State {
+    pub(super) rates: Rates,
     not_before: Option<Timestamp>,
     next_write: Option<Timestamp>,
     /// Responses that have an ETag, by URL and token.
@@ -89,13 +77,9 @@ impl Limiter {
         Self { settings, clock, transport, slots, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // A panic here left plain values behind; the worst is one request too many.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn rates(&self) -> Rates {
-        self.state().rates
     }
 
     /// Sends nothing before this time.
@@ -117,103 +101,84 @@ impl Limiter {
     pub(super) async fn call(self: Arc<Self>, request: Request<OctoBody>) -> Result<Response<Full<Bytes>>, BoxError> {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, body.collect().await?.to_bytes());
-        let kind = Kind::of(&request);
-        let repeats = match kind {
-            Kind::Read | Kind::Query { repeat: true } => self.settings.repeats,
-            Kind::Write | Kind::Query { repeat: false } => 0,
-        };
+        let query = request.extensions().get::<Query>();
+        // Fetching an installation token changes nothing either.
+        let reads = query.is_some() || request.method().is_safe() || request.uri().path().ends_with("/access_tokens");
+        let repeats = if reads && query.is_none_or(|query| query.repeat) { self.settings.repeats } else { 0 };
+        let limit = query.map_or(self.settings.call_limit, |_| QUERY_LIMIT);
+        if !reads {
+            self.check_hold()?;
+            let pause = self.state().pause_before_write(self.clock.now());
+            if !pause.is_zero() {
+                self.clock.sleep(pause).await;
+            }
+        }
         let mut pauses = backoff(repeats);
         loop {
-            let result = self.send(&request, kind).await;
-            let transient = result.as_ref().is_err_and(CallError::is_transient);
-            match pauses.next().filter(|_| transient) {
-                Some(pause) => self.clock.sleep(pause).await,
-                None => return Ok(result?.map(Full::new)),
+            let mut result = self.send(request.clone(), limit).await;
+            if let Err(CallError::Unavailable { may_have_happened, .. }) = &mut result {
+                *may_have_happened &= !reads;
+                if let Some(pause) = pauses.next() {
+                    self.clock.sleep(pause).await;
+                    continue;
+                }
             }
+            return Ok(result?.map(Full::new));
         }
     }
 
     /// Sends a request once, when that is allowed, and follows redirects.
-    async fn send(&self, request: &Request<Bytes>, kind: Kind) -> Result<Response<Bytes>, CallError> {
+    async fn send(&self, mut request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, CallError> {
         self.check_hold()?;
-        if kind == Kind::Write {
-            self.wait_to_write().await?;
-        }
-        let closed = |_| CallError::Unavailable { why: "client closed".into(), may_have_happened: false };
-        let _slot = self.slots.acquire().await.map_err(closed)?;
-        let mut request = request.clone();
-        let mut response = self.exchange(&request, kind).await?;
+        let _slot = self.slots.acquire().await;
+        let mut response = self.exchange(&request, limit).await?;
         for _ in 0..MAX_REDIRECTS {
             let Some(uri) = redirect(&response, request.uri()) else { break };
             *request.uri_mut() = uri;
-            response = self.exchange(&request, kind).await?;
+            response = self.exchange(&request, limit).await?;
         }
         if response.status().is_success() {
             return Ok(response);
         }
-        let error = refusal(&response, self.clock.now(), kind == Kind::Write);
+        let error = refusal(&response, self.clock.now(), !request.method().is_safe());
         if let Some(until) = error.until() {
             self.hold(until);
         }
         Err(error)
     }
 
-    async fn wait_to_write(&self) -> Result<(), CallError> {
-        let now = self.clock.now();
-        let at = {
-            let mut state = self.state();
-            let at = state.next_write.map_or(now, |next| next.max(now));
-            state.next_write = at.checked_add(WRITES_APART).ok();
-            at
-        };
-        if at > now {
-            self.clock.sleep(at.duration_since(now).unsigned_abs()).await;
-        }
-        self.check_hold()
-    }
-
     /// One request and its response; for a response that has not changed, the one from the cache.
-    async fn exchange(&self, request: &Request<Bytes>, kind: Kind) -> Result<Response<Bytes>, CallError> {
-        let mut request = request.clone();
-        let method = request.method().clone();
+    async fn exchange(&self, request: &Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, CallError> {
+        let (mut request, method) = (request.clone(), request.method().clone());
         let key = (request.uri().clone(), request.headers().get(header::AUTHORIZATION).cloned());
         let cached = self.state().cache.get(&key).filter(|_| method == Method::GET).cloned();
         if let Some(etag) = cached.as_ref().and_then(|cached| cached.headers().get(header::ETAG)) {
             request.headers_mut().insert(header::IF_NONE_MATCH, etag.clone());
         }
-        let limit = match kind {
-            Kind::Query { .. } => QUERY_LIMIT,
-            Kind::Read | Kind::Write => self.settings.call_limit,
-        };
-        let response = self.transport.send(request, limit).await.map_err(|mut error| {
-            // Not every POST writes.
-            if let CallError::Unavailable { may_have_happened, .. } = &mut error {
-                *may_have_happened &= kind == Kind::Write;
-            }
-            error
-        })?;
+        let response = self.transport.send(request, limit).await?;
         debug!(%method, path = key.0.path(), status = response.status().as_u16(), "GitHub answered");
         let mut state = self.state();
         state.note_rate(response.headers());
-        match cached.filter(|_| response.status() == StatusCode::NOT_MODIFIED) {
-            Some(cached) => return Ok(cached),
-            None if method == Method::GET && response.status() == StatusCode::OK => state.cache(key, &response),
-            None => {}
+        if method == Method::GET && response.status() == StatusCode::OK {
+            state.cache(key, &response);
         }
-        Ok(response)
+        Ok(cached.filter(|_| response.status() == StatusCode::NOT_MODIFIED).unwrap_or(response))
     }
 }
 
 impl State {
+    fn pause_before_write(&mut self, now: Timestamp) -> Duration {
+        let at = self.next_write.unwrap_or(now).max(now);
+        self.next_write = at.checked_add(WRITES_APART).ok();
+        at.duration_since(now).unsigned_abs()
+    }
+
     fn note_rate(&mut self, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name)?.to_str().ok();
         let number = |name: &str| text(name)?.parse::<u32>().ok();
         let resets_at = text("x-ratelimit-reset").and_then(|secs| Timestamp::from_second(secs.parse().ok()?).ok());
-        let (Some(limit), Some(remaining), Some(resets_at)) =
-            (number("x-ratelimit-limit"), number("x-ratelimit-remaining"), resets_at)
-        else {
-            return;
-        };
+        let rates = (number("x-ratelimit-limit"), number("x-ratelimit-remaining"), resets_at);
+        let (Some(limit), Some(remaining), Some(resets_at)) = rates else { return };
         let rate = Some(Rate { limit, remaining, resets_at });
         match text("x-ratelimit-resource") {
             Some("graphql") => self.rates.graphql = rate,
@@ -223,10 +188,9 @@ impl State {
         }
     }
 
-    /// Keeps a small response with an ETag. An App's JWT is another with each request, so what it read is not found again.
+    /// Keeps a small response with an ETag.
     fn cache(&mut self, key: (Uri, Option<HeaderValue>), response: &Response<Bytes>) {
-        let jwt = key.1.as_ref().is_some_and(|token| token.as_bytes().starts_with(b"Bearer ey"));
-        if jwt || response.body().len() > MAX_CACHED_BYTES || !response.headers().contains_key(header::ETAG) {
+        if response.body().len() > MAX_CACHED_BYTES || !response.headers().contains_key(header::ETAG) {
             return;
         }
         if self.cache.len() >= MAX_CACHED {
@@ -243,53 +207,4 @@ fn redirect(response: &Response<Bytes>, from: &Uri) -> Option<Uri> {
     let mut parts = from.clone().into_parts();
     parts.path_and_query = location.into_parts().path_and_query;
     Uri::from_parts(parts).ok().filter(|to| to != from)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rest_and_graphql_have_a_rate_limit_each() {
-        let mut state = State::default();
-        for (resource, remaining) in [("core", "4999"), ("graphql", "7"), ("search", "1")] {
-            let values = [("limit", "5000"), ("reset", "1800000000"), ("remaining", remaining), ("resource", resource)];
-            let header =
-                |(name, value): (&str, &str)| (format!("x-ratelimit-{name}").parse().unwrap(), value.parse().unwrap());
-            state.note_rate(&values.into_iter().map(header).collect());
-        }
-        let resets_at = Timestamp::from_second(1_800_000_000).unwrap();
-        let rate = |remaining| Some(Rate { limit: 5000, remaining, resets_at });
-        assert_eq!(state.rates, Rates { rest: rate(4999), graphql: rate(7) });
-    }
-
-    #[test]
-    fn a_hold_is_never_shortened() {
-        let transport =
-            Transport::with_service(tower::service_fn(|_| async { Ok::<_, BoxError>(Response::new(Bytes::new())) }));
-        let limiter = Limiter::new(Settings::default(), transport, Arc::new(crate::clock::SystemClock));
-        let at = |secs: i64| Timestamp::now() + jiff::SignedDuration::from_secs(secs);
-        let (near, far) = (at(1_000), at(2_000));
-        assert_eq!(limiter.not_before(), None);
-        limiter.hold(far);
-        limiter.hold(near);
-        assert_eq!(limiter.not_before(), Some(far));
-    }
-
-    #[test]
-    fn only_small_responses_with_an_etag_are_cached() {
-        let mut state = State::default();
-        let key = |path: &'static str| (Uri::from_static(path), None);
-        let response = |etag: Option<&'static str>, bytes: usize| {
-            let mut response = Response::new(Bytes::from(vec![b' '; bytes]));
-            if let Some(etag) = etag {
-                response.headers_mut().insert(header::ETAG, HeaderValue::from_static(etag));
-            }
-            response
-        };
-        state.cache(key("/small"), &response(Some("tag"), MAX_CACHED_BYTES));
-        state.cache(key("/large"), &response(Some("tag"), MAX_CACHED_BYTES + 1));
-        state.cache(key("/untagged"), &response(None, 2));
-        assert_eq!(state.cache.keys().map(|(url, _)| url.path()).collect::<Vec<_>>(), ["/small"]);
-    }
 }

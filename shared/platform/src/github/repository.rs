@@ -11,9 +11,6 @@ use super::graphql::{Graph, comparisons};
 use super::pulls::{owner, repo_path};
 use crate::http::CallError;
 
-/// Rules of one branch are read this far, 100 to a page.
-const MOST_PAGES: usize = 10;
-
 /// What a base branch requires of a head.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Required {
@@ -131,7 +128,7 @@ impl GitHub {
         let protection = repo_path(repo, &format!("branches/{branch}/protection/required_status_checks"));
         let protection: Option<Protection> = tolerated(self.read(owner(repo), &protection).await)?;
         let rules = repo_path(repo, &format!("rules/branches/{branch}?per_page=100"));
-        let rules: Option<Vec<Rule>> = tolerated(self.read_all(owner(repo), &rules, MOST_PAGES).await)?;
+        let rules: Option<Vec<Rule>> = tolerated(self.read_all(owner(repo), &rules).await)?;
         let known = protection.is_some() || rules.is_some();
         let mut contexts = BTreeSet::new();
         let mut strict = false;

@@ -25,8 +25,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-use crate::clock::{Clock, SystemClock};
-use crate::http::{BoxError, CallError, TakeAtMost, Transport, backoff, refusal};
+use crate::call_error::{CallError, refusal};
+use crate::clock::Clock;
+use crate::http::{TakeAtMost, Transport, backoff};
 use crate::secrets::Renewal;
 
 /// Credentials.
@@ -79,53 +80,50 @@ struct Inner {
     settings: Settings,
     clock: Arc<dyn Clock>,
     login: RwLock<Arc<Login>>,
-    renewal: RwLock<Option<Renewal<Login>>>,
     crumb: Mutex<Option<Crumb>>,
     slots: Semaphore,
 }
 
 /// The client. Cheap to clone.
 #[derive(Clone)]
-pub struct Jenkins(Arc<Inner>);
+pub struct Jenkins {
+    inner: Arc<Inner>,
+    renewal: Option<Renewal<Login>>,
+}
 
 impl std::fmt::Debug for Jenkins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Jenkins").field("settings", &self.0.settings).finish_non_exhaustive()
+        f.debug_struct("Jenkins").field("settings", &self.inner.settings).finish_non_exhaustive()
     }
 }
 
 impl Jenkins {
-    pub fn connect(login: Login, settings: Settings) -> Result<Self, BoxError> {
-        Ok(Self::with_service(login, settings, Transport::https()?, Arc::new(SystemClock)))
-    }
-
     /// With any transport and clock.
     pub fn with_service(login: Login, settings: Settings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
         let slots = Semaphore::new(settings.concurrency.max(1));
-        let (login, renewal) = (RwLock::new(Arc::new(login)), RwLock::default());
-        Self(Arc::new(Inner { transport, settings, clock, login, renewal, crumb: Mutex::new(None), slots }))
+        let (login, crumb) = (RwLock::new(Arc::new(login)), Mutex::new(None));
+        Self { inner: Arc::new(Inner { transport, settings, clock, login, crumb, slots }), renewal: None }
     }
 
     /// Replaces the credentials after a rotation.
     pub fn use_login(&self, login: Login) {
-        *self.0.login.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(login);
+        *self.inner.login.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(login);
         // The crumb belongs to the session of the old credentials.
         *self.crumb() = None;
     }
 
-    /// Sets where to get new credentials when Jenkins rejects the current ones.
-    pub fn renew_with(&self, renewal: Renewal<Login>) {
-        *self.0.renewal.write().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
+    /// Sets where this client and its clones get new credentials when Jenkins rejects the current ones.
+    pub fn renew_with(&mut self, renewal: Renewal<Login>) {
+        self.renewal = Some(renewal);
     }
 
     fn login(&self) -> Arc<Login> {
-        Arc::clone(&self.0.login.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.inner.login.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Refreshes the credentials; true if they differ from `before`.
     async fn renewed_since(&self, before: &Arc<Login>) -> bool {
-        let renewal = self.0.renewal.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(renewal) = renewal
+        if let Some(renewal) = &self.renewal
             && let Some(login) = renewal.doubt().await
         {
             self.use_login(login);
@@ -135,18 +133,18 @@ impl Jenkins {
     }
 
     pub fn base_url(&self) -> &Uri {
-        &self.0.settings.base_url
+        &self.inner.settings.base_url
     }
 
     /// GET with retries and backoff after transient errors.
     async fn read(&self, path: &str, most: Option<TakeAtMost>) -> Result<Response<Bytes>, CallError> {
-        let mut pauses = backoff(self.0.settings.repeats);
+        let mut pauses = backoff(self.inner.settings.repeats);
         loop {
             let answer = self.send(Method::GET, path, None, most).await;
             let result = answer.and_then(|answer| self.check_status(answer, false));
             let transient = result.as_ref().is_err_and(CallError::is_transient);
             match pauses.next().filter(|_| transient) {
-                Some(pause) => self.0.clock.sleep(pause).await,
+                Some(pause) => self.inner.clock.sleep(pause).await,
                 None => return result,
             }
         }
@@ -181,11 +179,11 @@ impl Jenkins {
         if redirects_to_sign_in(&answer) {
             return Err(CallError::Unauthorized { message: "Jenkins redirects to its sign-in page".to_owned() });
         }
-        Err(refusal(&answer, self.0.clock.now(), writes))
+        Err(refusal(&answer, self.inner.clock.now(), writes))
     }
 
     fn crumb(&self) -> MutexGuard<'_, Option<Crumb>> {
-        self.0.crumb.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.crumb.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gets a crumb if the credentials need one. A Jenkins without crumbs answers 404.
@@ -236,7 +234,7 @@ impl Jenkins {
         form: Option<String>,
         most: Option<TakeAtMost>,
     ) -> Result<Response<Bytes>, CallError> {
-        let base = self.0.settings.base_url.to_string();
+        let base = self.inner.settings.base_url.to_string();
         let mut request = Request::builder()
             .method(method.clone())
             .uri(format!("{}{path}", base.trim_end_matches('/')))
@@ -257,9 +255,8 @@ impl Jenkins {
         let request = request
             .body(form.map(Bytes::from).unwrap_or_default())
             .map_err(|error| CallError::Refused { status: 0, message: error.to_string() })?;
-        let closed = || CallError::Unavailable { why: "the client is shutting down".into(), may_have_happened: false };
-        let _slot = self.0.slots.acquire().await.map_err(|_| closed())?;
-        let answer = self.0.transport.send(request, self.0.settings.call_limit).await?;
+        let _slot = self.inner.slots.acquire().await;
+        let answer = self.inner.transport.send(request, self.inner.settings.call_limit).await?;
         debug!(%method, path, status = answer.status().as_u16(), "Jenkins response");
         Ok(answer)
     }

@@ -104,7 +104,7 @@ impl GitHub {
         join_all(prs.iter().zip(&mut readings).map(|((pr, _), reading)| self.read_further(pr, reading))).await;
         self.settle_mergeability(prs, &mut readings).await;
         self.compare(prs, &mut readings, policies).await;
-        let own_app = self.session().app_id;
+        let own_app = self.session().app.as_ref().map(|app| app.app_id.0);
         prs.iter()
             .zip(readings)
             .map(|((pr, _), reading)| {
@@ -145,7 +145,7 @@ impl GitHub {
     async fn read_at_once(&self, batch: &[Wanted<'_>]) -> Result<Vec<Read>, CallError> {
         let Some(first) = batch.first() else { return Ok(Vec::new()) };
         let who = Identity::Installation(first.pr.repo.owner());
-        let read_at = self.clock().now();
+        let read_at = self.limiter.clock.now();
         let ids = Ids { ids: batch.iter().map(|wanted| wanted.node_id).collect() };
         let graph: Graph<Nodes> = self.query(who, PULL_REQUESTS, ids, false).await?;
         let nodes = graph.data.map(|data| data.nodes).unwrap_or_default();
@@ -218,7 +218,7 @@ impl GitHub {
     /// GitHub works out whether a head can be merged when it is first asked: asks again, after 5, 10 and 15 seconds. What is
     /// unknown then stays unknown.
     async fn settle_mergeability(&self, prs: &[(PrId, String)], readings: &mut [Read]) {
-        for pause in self.settings().mergeable_pauses.clone() {
+        for pause in self.limiter.settings.mergeable_pauses.clone() {
             let unknown: Vec<usize> = (0..readings.len())
                 .filter(|&place| {
                     let reading = readings[place].as_ref().ok().filter(|reading| reading.is_open());
@@ -228,7 +228,7 @@ impl GitHub {
             if unknown.is_empty() {
                 return;
             }
-            self.clock().sleep(pause).await;
+            self.limiter.clock.sleep(pause).await;
             for batch in by_owner(unknown, MOST_NODES, |place| prs[*place].0.repo.owner()) {
                 let who = Identity::Installation(prs[batch[0]].0.repo.owner());
                 let ids = Ids { ids: batch.iter().map(|place| prs[*place].1.as_str()).collect() };
