@@ -3,9 +3,10 @@
 //! commits its answer in one transaction. Suture's own deeds are facts too, so there is one place that changes a record.
 //!
 //! `life` opens, moves and ends pull requests; `reports` notes what checks and bots say; `verify` compares with GitHub;
-//! `act` claims remedies, follows them, escalates and obeys people; `show` keeps the check run on the head true.
+//! `act` claims remedies, follows them and escalates; `command` obeys people; `show` keeps the check run on the head true.
 
 mod act;
+mod command;
 mod life;
 mod reports;
 mod show;
@@ -28,7 +29,7 @@ use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 use crate::transition::{self, Hop};
 
-pub use act::is_possible;
+pub use command::is_possible;
 
 /// Clocks of others may differ from ours by this much.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
@@ -179,7 +180,7 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
         Happened::PostMergeVerified { watched_minutes } => life::post_merge_verified(draft, *watched_minutes),
         Happened::Diagnosed(diagnosed) => act::diagnosed(draft, diagnosed),
         Happened::Remedy { run, news } => act::remedy_news(draft, run, news),
-        Happened::Commanded(commanded) => act::commanded(draft, commanded),
+        Happened::Commanded(commanded) => command::commanded(draft, commanded),
     }
 }
 
