@@ -1,11 +1,11 @@
-//! What Suture does, as decisions: a remedy is claimed before anything is done, followed until its proof comes, and given
-//! back if it was never done (R-REMEDY-1, R-BUDGET-8); what nothing helps is handed to a person.
+//! Remediation: turns a diagnosis into a claim or an escalation, and handles updates of the active run. A remedy is claimed
+//! before it is executed (R-REMEDY-1), and its budget is refunded if it was never executed (R-BUDGET-8).
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use crate::comment;
-use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, VulnerabilityNews, nothing, verify};
+use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, VulnerabilityNews, no_change, verify};
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{Diagnosed, EventKind, Payload, RemedyNews, cut};
 use crate::id::{CommandId, RunId};
@@ -17,24 +17,24 @@ use crate::run::{Run, RunTrigger};
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 
-/// How long a pull request waits for another one of the same vulnerability before a person is called (R-REMEDY-8).
-const GUARD_WAIT: SignedDuration = SignedDuration::from_hours(24);
+/// How long a pull request waits for another open one of the same vulnerability before it escalates (R-REMEDY-8).
+const DUPLICATE_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
 pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
     let diagnosis = &found.diagnosis;
     if draft.record.state != diagnosis.state || draft.record.head_sha != diagnosis.head_sha {
-        return nothing(Outcome::Superseded, "the pull request has moved on since it was diagnosed");
+        return no_change(Outcome::Superseded, "state or head changed since the diagnosis");
     }
     if !draft.record.is_actionable() {
-        return draft.finish(Outcome::Applied, "held, a draft, or with a person: only watched");
+        return draft.finish(Outcome::Applied, "no action: on hold, a draft, or escalated");
     }
     if draft.record.active_run.is_some() {
-        return postpone(draft, "a remedy is under way");
+        return postpone(draft, "a remedy is in progress");
     }
-    // Whom a definitive refusal did not convince, a second one will not (R-REMEDY-6).
+    // Repeating a strategy that was refused permanently would only be refused again (R-REMEDY-6).
     let refused =
         draft.record.refused.as_ref().filter(|refused| Some(refused.strategy) == diagnosis.classification.strategy());
-    if let Some(why) = refused.map(|refused| format!("{} was refused for good: {}", refused.strategy, refused.why)) {
+    if let Some(why) = refused.map(|refused| format!("{} was refused permanently: {}", refused.strategy, refused.why)) {
         return escalate(draft, found, why);
     }
     match diagnosis.classification.strategy() {
@@ -48,7 +48,7 @@ pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
     }
 }
 
-/// Nothing to do now. What is overdue all the same comes back after the longest pause, not at once.
+/// Takes no action. A record that is stale is due again after the longest backoff, not at once.
 fn postpone(mut draft: Draft<'_>, why: &str) -> Decision {
     draft.record.unanswered = 0;
     if draft.record.is_stale(draft.policy, draft.now) {
@@ -57,21 +57,18 @@ fn postpone(mut draft: Draft<'_>, why: &str) -> Decision {
     draft.finish(Outcome::Applied, format!("no action: {why}"))
 }
 
-/// Close-and-reopen is destructive, so its guard comes before its claim (R-REMEDY-8).
+/// Close-and-reopen is destructive, so the vulnerability is checked for another open pull request before the claim
+/// (R-REMEDY-8).
 fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
     if draft.record.vulnerability_id.is_none() {
-        return escalate(
-            draft,
-            found,
-            "no vulnerability id is known, so no fresh pull request can be asked for".to_owned(),
-        );
+        return escalate(draft, found, "no vulnerability id is known, so no replacement can be requested".to_owned());
     }
     let row = found.vulnerability.clone().unwrap_or_default();
     if row.abandoned {
         return escalate(
             draft,
             found,
-            "a person has given this vulnerability up, so no fresh pull request is asked for".to_owned(),
+            "a person abandoned this vulnerability, so no replacement is requested".to_owned(),
         );
     }
     let Some(other) = row.open.iter().copied().find(|number| *number != draft.record.id.number) else {
@@ -80,13 +77,17 @@ fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
     let reason = format!("{}: #{other}", comment::DUPLICATE);
     let waiting_since =
         draft.record.blocked.as_ref().filter(|blocked| blocked.reason == reason).map(|blocked| blocked.at);
-    if waiting_since.is_some_and(|since| draft.now >= saturating_after(since, GUARD_WAIT)) {
-        return escalate(draft, found, format!("{reason} has been open for a day, and this one still has conflicts"));
+    if waiting_since.is_some_and(|since| draft.now >= saturating_after(since, DUPLICATE_WAIT)) {
+        return escalate(
+            draft,
+            found,
+            format!("{reason} has been open for 24 hours, and this one still has conflicts"),
+        );
     }
     let since = waiting_since.unwrap_or(draft.now);
     let state = draft.record.state;
     draft.record.blocked = Some(Blocked { reason: reason.clone(), state, until: Until::Mergeable, at: since });
-    draft.record.not_before = Some(saturating_after(since, GUARD_WAIT));
+    draft.record.not_before = Some(saturating_after(since, DUPLICATE_WAIT));
     draft.finish(Outcome::Applied, format!("no action: {reason}"))
 }
 
@@ -100,7 +101,7 @@ fn act(draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
     }
 }
 
-/// One transaction: the run, the budget, the event, the effect. Nothing is done yet, and no state changes.
+/// Writes run, budget, event and effect in one transaction. The remedy is not executed yet, and the state does not change.
 fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
     let now = draft.now;
     let fixed = remedy::of(strategy);
@@ -110,7 +111,7 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     let previous = record.last_remediation_at.replace(now).zip(record.remediation_action.replace(strategy));
     record.not_before = None;
     record.unanswered = 0;
-    begin(&mut draft, strategy, &found.run, previous, false);
+    start_remedy(&mut draft, strategy, &found.run, previous, false);
     let record = &draft.record;
     let mut run = Run::remedy(
         found.run.clone(),
@@ -133,19 +134,19 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
         ..Payload::text(&comment::diagnosis(&found.diagnosis))
     };
     if strategy == Strategy::CloseAndReopen {
-        draft.vulnerability(VulnerabilityNews::CountReopen);
+        draft.change_vulnerability(VulnerabilityNews::CountReopen);
     }
     draft.log(fixed.event, None, payload);
-    draft.because = Some(comment::diagnosis(&found.diagnosis));
+    draft.diagnosis_text = Some(comment::diagnosis(&found.diagnosis));
     draft.runs.push(RunChange::Open(Box::new(run)));
     if let Some(message) = message {
-        draft.effect(EffectKind::Command(message));
+        draft.add_effect(EffectKind::Command(message));
     }
     draft.finish(Outcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
 }
 
-/// What the Car Bridge is asked once more on behalf of a run that nobody has in hand.
-fn message(record: &Record, command: Command, run: &RunId, now: Timestamp) -> CommandMessage {
+/// The command that repeats the request of a run on the queue.
+fn repeat_message(record: &Record, command: Command, run: &RunId, now: Timestamp) -> CommandMessage {
     CommandMessage {
         v: MessageVersion,
         pr_number: record.id.number,
@@ -162,8 +163,8 @@ fn message(record: &Record, command: Command, run: &RunId, now: Timestamp) -> Co
     }
 }
 
-/// Marks what the remedy is to renew, and remembers that it is under way.
-pub(super) fn begin(
+/// Marks the reports that the remedy is expected to renew, and sets the active run.
+pub(super) fn start_remedy(
     draft: &mut Draft<'_>,
     strategy: Strategy,
     run: &RunId,
@@ -187,11 +188,11 @@ pub(super) fn begin(
     });
 }
 
-/// NEEDS_INTERVENTION, with a mail that says everything a person needs.
+/// Moves to NEEDS_INTERVENTION and sends the escalation mail.
 fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision {
     let diagnosis = &found.diagnosis;
     if draft.policy.mode == Mode::Observe {
-        return would(draft, EventKind::WouldEscalate, diagnosis, &format!("would call a person: {reason}"));
+        return would(draft, EventKind::WouldEscalate, diagnosis, &format!("would escalate: {reason}"));
     }
     let notice = comment::escalation(&draft.record, diagnosis, &reason, &found.story, draft.policy, draft.now);
     let from = draft.record.state;
@@ -207,19 +208,19 @@ fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision
     draft.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
     let now = draft.now;
     draft.enter(State::NeedsIntervention, substatus, now);
-    // Green checks do not resolve a conflict: what the base is in the way of, only GitHub's own word takes back.
+    // Green checks do not resolve a conflict or a branch that is behind: only GitHub's merge status does.
     let until = if matches!(diagnosis.rule.number, "1" | "2") { Until::Mergeable } else { Until::Progress };
     draft.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, until, at: now });
-    draft.because = Some(comment::diagnosis(diagnosis));
-    draft.effect(EffectKind::Notice(notice));
+    draft.diagnosis_text = Some(comment::diagnosis(diagnosis));
+    draft.add_effect(EffectKind::Notice(notice));
     draft.finish(Outcome::Applied, format!("escalated: {reason}"))
 }
 
-/// Observe mode: says what would be done, once for each change of mind, and does nothing (R-OBSERVE-1).
+/// Observe mode: logs the decision when it differs from the last one, and takes no action (R-OBSERVE-1).
 fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
     let text = format!("{what}. {}", comment::diagnosis(diagnosis));
     let decision = format!("{kind} {} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
-    let wait = draft.policy.threshold(draft.record.state).unwrap_or(GUARD_WAIT);
+    let wait = draft.policy.threshold(draft.record.state).unwrap_or(DUPLICATE_WAIT);
     draft.record.not_before = Some(saturating_after(draft.now, wait));
     if draft.record.would.as_deref() != Some(decision.as_str()) {
         let payload = Payload { name: Some(diagnosis.rule.title.to_owned()), ..Payload::text(&text) };
@@ -231,10 +232,10 @@ fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &st
 
 pub(super) fn remedy_news(mut draft: Draft<'_>, run: &RunId, news: &RemedyNews) -> Decision {
     let Some(active) = draft.record.active_run.clone().filter(|active| active.id == *run) else {
-        return nothing(Outcome::Ignored, format!("run {run} is not under way any more"));
+        return no_change(Outcome::Ignored, format!("run {run} is not active any more"));
     };
     match news {
-        RemedyNews::Accepted if active.accepted => nothing(Outcome::Duplicate, "accepted already"),
+        RemedyNews::Accepted if active.accepted => no_change(Outcome::Duplicate, "already accepted"),
         RemedyNews::Accepted => {
             draft.record.dropped = None;
             accepted(draft, &active)
@@ -253,33 +254,34 @@ pub(super) fn remedy_news(mut draft: Draft<'_>, run: &RunId, news: &RemedyNews) 
             ended(draft, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
         }
         RemedyNews::Overdue if active.strategy == Strategy::CloseAndReopen && !active.asked_twice => {
-            ask_once_more(draft, &active)
+            request_again(draft, &active)
         }
         RemedyNews::Overdue => {
-            let why = format!("failed: {} did not come in time", remedy::of(active.strategy).expects);
+            let why = format!("failed: {} did not arrive in time", remedy::of(active.strategy).expects);
             ended(draft, &active, RunEnd::Failed, &why, |_| {})
         }
     }
 }
 
-/// CodeGenie has not opened a fresh pull request in time: it is asked once more, and then a person is (R-REMEDY-9).
-fn ask_once_more(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
+/// Repeats the request when CodeGenie has not opened the replacement in time. After the second deadline a person is
+/// notified (R-REMEDY-9).
+fn request_again(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     if let Some(run) = &mut draft.record.active_run {
         run.asked_twice = true;
     }
     let fixed = remedy::of(active.strategy);
     let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
     draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
-    let again = message(&draft.record, Command::for_strategy(active.strategy), &active.id, draft.now);
-    draft.effect(EffectKind::Command(again));
+    let again = repeat_message(&draft.record, Command::for_strategy(active.strategy), &active.id, draft.now);
+    draft.add_effect(EffectKind::Command(again));
     let payload =
-        Payload { run: Some(active.id.clone()), ..Payload::text("asked once more: no fresh pull request came") };
+        Payload { run: Some(active.id.clone()), ..Payload::text("requested again: no replacement was opened in time") };
     draft.log(EventKind::RemediationAccepted, None, payload);
-    draft.finish(Outcome::Applied, "CodeGenie is asked once more")
+    draft.finish(Outcome::Applied, "replacement requested again from CodeGenie")
 }
 
-/// The target took it. The post-action state is written if everything is as it was claimed; a report that has come in the
-/// meantime stands, and may be the proof already.
+/// The target accepted the request. The post-action state is written if state and head are as claimed. A report that
+/// arrived since the claim is kept, and may already prove the remedy.
 fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     if let Some(run) = &mut draft.record.active_run {
         run.accepted = true;
@@ -287,8 +289,8 @@ fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     let fixed = remedy::of(active.strategy);
     let from = draft.record.state;
     let mut change = None;
-    let gone = draft.record.head_sha != active.head_sha && active.strategy != Strategy::BranchUpdate;
-    if gone {
+    let head_changed = draft.record.head_sha != active.head_sha && active.strategy != Strategy::BranchUpdate;
+    if head_changed {
         let why = format!("the head moved to {}", draft.record.head_sha.short());
         return ended(draft, active, RunEnd::Cancelled, &why, |_| {});
     }
@@ -305,12 +307,13 @@ fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
     draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
     let payload = Payload { run: Some(active.id.clone()), ..Payload::text(&format!("awaiting {}", fixed.expects)) };
     draft.log(EventKind::RemediationAccepted, change, payload);
-    draft.prove();
+    draft.complete_if_proven();
     draft.finish(Outcome::Applied, format!("{} was accepted", active.strategy))
 }
 
-/// It is over without a proof. If its post-action state was ours, it goes back to what is really known: our own assumption
-/// is withdrawn, so the table does not apply, and the clock does not start again.
+/// Ends a run that was not proven. If the record is in the post-action state that Suture assumed, it returns to the state
+/// its signals imply. This only withdraws Suture's own assumption, so the transition table does not apply, and staleness
+/// still counts from the same time.
 fn ended(
     mut draft: Draft<'_>,
     active: &ActiveRun,
@@ -331,20 +334,20 @@ fn ended(
     let payload = Payload { run: Some(active.id.clone()), name, ..Payload::text(why) };
     draft.log(EventKind::RemediationEnded, change, payload);
     if active.human {
-        draft.asked = Some(comment::check_run::came_to_nothing(active.strategy, why));
+        draft.command_result = Some(comment::check_run::came_to_nothing(active.strategy, why));
     }
     remember(&mut draft.record);
     if !draft.record.state.is_terminal() {
         draft.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), draft.now);
     } else if end == RunEnd::Failed && active.strategy == Strategy::CloseAndReopen {
-        // The old one is closed and no fresh one came: nobody but a person can see to this vulnerability now.
-        draft.effect(EffectKind::Notice(comment::missing_replacement(&draft.record, why)));
+        // The pull request is closed and has no replacement, so a person has to take care of the vulnerability.
+        draft.add_effect(EffectKind::Notice(comment::missing_replacement(&draft.record, why)));
     }
     draft.finish(Outcome::Applied, format!("{} {why}", active.strategy))
 }
 
 impl Draft<'_> {
-    /// CLOSED after `/cancel` is ABANDONED, in the middle of close-and-reopen REPLACED; anything else has no detail.
+    /// The substatus of CLOSED: ABANDONED after `/cancel`, REPLACED during close-and-reopen, none otherwise.
     pub(super) fn closing_substatus(&self, to: State) -> Option<Substatus> {
         let replacing = self.record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
         if to != State::Closed {
@@ -356,7 +359,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What a remedy that was never done has cost comes back, if Suture had claimed it.
+    /// Undoes the claim of a remedy that was never executed: budget, lifetime count and the time of the last remedy.
     pub(super) fn give_back(&mut self) {
         let Some(active) = self.record.active_run.clone().filter(|run| !run.accepted) else { return };
         match active.previous_asked {
@@ -371,7 +374,7 @@ impl Draft<'_> {
         self.record.last_remediation_at = active.previous.map(|(at, _)| at);
         self.record.remediation_action = active.previous.map(|(_, strategy)| strategy);
         if active.strategy == Strategy::CloseAndReopen {
-            self.vulnerability(VulnerabilityNews::GiveBackReopen);
+            self.change_vulnerability(VulnerabilityNews::GiveBackReopen);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Commands of people: a command is permitted and applied, and opens a run if it acts, or it is refused with a reason.
+//! Commands of people: checks whether a command is possible now, applies it to the record, and opens its run. A refusal is
+//! logged too, and says what is wrong.
 
 use crate::command::{Command, CommandSource, Situation};
 use crate::comment;
-use crate::decide::act::begin;
+use crate::decide::act::start_remedy;
 use crate::decide::{Decision, Draft, Outcome, RunChange, RunEnd};
 use crate::event::{Commanded, EventKind, Payload};
 use crate::id::CommandId;
@@ -13,16 +14,16 @@ use crate::run::{Run, RunKind, RunTrigger, Said};
 use crate::state::State;
 use crate::transition;
 
-pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
-    let command = asked.command;
-    if let Err(why) = may(&draft, asked) {
+pub(super) fn command_requested(mut draft: Draft<'_>, request: &Commanded) -> Decision {
+    let command = request.command;
+    if let Err(why) = permit(&draft, request) {
         let payload = Payload {
-            by: Some(asked.by.clone()),
+            by: Some(request.by.clone()),
             name: Some(command.name().to_owned()),
             ..Payload::text(&format!("refused: {why}"))
         };
         draft.log(EventKind::CommandReceived, None, payload);
-        draft.answer_button(asked, Err(&why));
+        draft.answer_button(request, Err(&why));
         return draft.finish(Outcome::Refused, why);
     }
     let from = draft.record.state;
@@ -41,7 +42,7 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
         Command::Hold => {
             draft.record.hold = true;
             let state = draft.record.state;
-            let reason = comment::held(&asked.by, &asked.args);
+            let reason = comment::held(&request.by, &request.args);
             draft.record.hold_reason = Some(reason.clone());
             draft.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
         }
@@ -49,7 +50,7 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
             draft.record.hold = false;
             draft.record.hold_reason = None;
             draft.record.blocked = None;
-            draft.record.doubt(format!("resumed by {}", asked.by), now);
+            draft.record.doubt(format!("resumed by {}", request.by), now);
         }
         Command::Rebuild
         | Command::RecheckPolicy
@@ -57,79 +58,78 @@ pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
         | Command::RecheckApproval
         | Command::Merge
         | Command::UpdateBranch
-        | Command::CloseAndReopen => open_human_run(&mut draft, asked),
+        | Command::CloseAndReopen => open_human_run(&mut draft, request),
         Command::Cancel => {
-            // Whoever sees the closing first, GitHub's webhook, the sweep or the Car Bridge, will know why.
-            draft.record.abandoning = Some(asked.run.clone());
-            let run = open_run(&draft, asked, RunKind::Abandon);
+            // The closing is first reported by the webhook, the sweep or the Car Bridge; each finds the reason here.
+            draft.record.abandoning = Some(request.run.clone());
+            let run = open_run(&draft, request, RunKind::Abandon);
             draft.runs.push(RunChange::Open(Box::new(run)));
         }
         Command::Status | Command::Explain | Command::Approve => {}
     }
     let to = draft.record.state;
     let payload = Payload {
-        by: Some(asked.by.clone()),
+        by: Some(request.by.clone()),
         name: Some(command.name().to_owned()),
-        run: (!draft.runs.is_empty()).then(|| asked.run.clone()),
+        run: (!draft.runs.is_empty()).then(|| request.run.clone()),
         ..Payload::text("accepted")
     };
     draft.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
     let still = draft.record.hold_label().filter(|_| command == Command::Resume).map(comment::still_held);
-    draft.answer_button(asked, Ok(still.as_deref()));
-    let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", asked.by));
+    draft.answer_button(request, Ok(still.as_deref()));
+    let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", request.by));
     draft.finish(Outcome::Applied, reason)
 }
 
-/// Whether the person may, and whether it makes sense now.
-fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
-    asked.permission.clone()?;
-    // A webhook that was lost is delivered again, perhaps after what the same person has said since.
-    let holds = matches!(asked.command, Command::Hold | Command::Resume);
-    if holds && draft.record.hold_said_at.is_some_and(|later| draft.fact.occurred_at < later) {
+/// Whether the person has permission, and whether the command is possible now.
+fn permit(draft: &Draft<'_>, request: &Commanded) -> Result<(), String> {
+    request.permission.clone()?;
+    // A lost webhook may be redelivered after a newer `/hold` or `/resume` was applied.
+    let changes_hold = matches!(request.command, Command::Hold | Command::Resume);
+    if changes_hold && draft.record.hold_said_at.is_some_and(|later| draft.fact.occurred_at < later) {
         return Err(format!(
-            "`{}` came late: what was said after it stands. Say it again if it is still meant",
-            asked.command
+            "`{}` is older than the last `/hold` or `/resume`, so it was ignored. Repeat it if it still applies",
+            request.command
         ));
     }
-    is_possible(asked.command, &draft.record, draft.policy)
+    is_possible(request.command, &draft.record, draft.policy)
 }
 
-/// Whether a command makes sense for a pull request as it is, whoever gives it. It is asked again when it is carried out.
+/// Whether the state of a pull request allows a command. Checked when the command is submitted and again when it is executed.
 ///
-/// The error is the sentence for whoever gave it.
+/// The error is the sentence that the requester reads.
 pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result<(), String> {
-    let acts = command.strategy().is_some() || command == Command::Cancel;
-    if acts && policy.mode == Mode::Observe {
-        return Err("observe mode: Suture only watches here. Set `mode = \"act\"` to let it act".to_owned());
+    let writes = command.strategy().is_some() || command == Command::Cancel;
+    if writes && policy.mode == Mode::Observe {
+        return Err("observe mode: Suture takes no action here. Set `mode = \"act\"` to allow it".to_owned());
     }
     command.is_valid_in(&Situation::of(record, policy)).map_err(|refusal| refusal.to_string())?;
     if command == Command::CloseAndReopen && record.vulnerability_id.is_none() {
         return Err(
-            "no vulnerability id is known here, so no fresh pull request could be asked for: name it in the text"
-                .to_owned(),
+            "no vulnerability id is known, so no replacement can be requested: add the id to the title".to_owned()
         );
     }
-    let under_way = record.active_run.as_ref().map(|run| run.strategy);
+    let running = record.active_run.as_ref().map(|run| run.strategy);
     let cancelling = command == Command::Cancel && record.abandoning.is_some();
-    if cancelling || (under_way.is_some() && under_way == command.strategy()) {
-        return Err(format!("`{command}` is under way already: see `/status` for how it goes"));
+    if cancelling || (running.is_some() && running == command.strategy()) {
+        return Err(format!("`{command}` is already in progress: see `/status`"));
     }
     Ok(())
 }
 
-/// A person's command opens a run too, but spends no budget (R-BUDGET-9). What Suture was doing gives way.
-fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
-    let Some(strategy) = asked.command.strategy() else { return };
+/// A person's command opens a run too, but spends no budget (R-BUDGET-9). It cancels the remedy that was active.
+fn open_human_run(draft: &mut Draft<'_>, request: &Commanded) {
+    let Some(strategy) = request.command.strategy() else { return };
     draft.give_back();
-    draft.end_run(RunEnd::Cancelled, format!("overtaken by `{}` of {}", asked.command, asked.by));
-    begin(draft, strategy, &asked.run, None, true);
-    let mut run = open_run(draft, asked, RunKind::Remedy(strategy));
+    draft.end_run(RunEnd::Cancelled, format!("replaced by `{}` of {}", request.command, request.by));
+    start_remedy(draft, strategy, &request.run, None, true);
+    let mut run = open_run(draft, request, RunKind::Remedy(strategy));
     run.expects = Some(remedy::of(strategy).expects.to_owned());
     draft.runs.push(RunChange::Open(Box::new(run)));
 }
 
-fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
-    let trigger = match asked.source {
+fn open_run(draft: &Draft<'_>, request: &Commanded, kind: RunKind) -> Run {
+    let trigger = match request.source {
         CommandSource::PrComment => RunTrigger::PrComment,
         CommandSource::CheckRun => RunTrigger::CheckRun,
         CommandSource::AdminApi => RunTrigger::AdminApi,
@@ -137,13 +137,13 @@ fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
     };
     let record = &draft.record;
     let mut run =
-        Run::on(asked.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, draft.now);
-    run.requested_by = Some(asked.by.clone());
+        Run::on(request.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, draft.now);
+    run.requested_by = Some(request.by.clone());
     run.said = Said {
         command_id: Some(CommandId::new(draft.fact.id.as_str())),
         at: Some(draft.fact.occurred_at),
-        args: (!asked.args.is_empty()).then(|| asked.args.clone()),
-        comment: asked.comment.clone(),
+        args: (!request.args.is_empty()).then(|| request.args.clone()),
+        comment: request.comment.clone(),
     };
     run
 }
