@@ -105,10 +105,10 @@ impl Trigger {
             Self::MergeBegins => "Automerge Bot initiates merge",
             Self::MergeConfirmed => "GitHub confirms merge",
             Self::BranchUpdated => "branch updated (new commits reset checks)",
-            Self::PrClosed => "pull request closed (for reopen, or by a person)",
+            Self::PrClosed => "pull request closed (by close-and-reopen or a person)",
             Self::PrReopened => "a person reopens the pull request",
-            Self::Escalated => "nothing automatic is left to try",
-            Self::HandedBack => "a person hands it back before checks have started",
+            Self::Escalated => "no automatic remedy is left",
+            Self::HandedBack => "a person's command before checks have started",
         }
     }
 }

@@ -109,7 +109,7 @@ fn correct(mut draft: Draft<'_>, moved: bool, noted: Noted, live: &Live) -> Deci
     draft.update_substatus(implied);
     draft.complete_if_proven();
     let news = match noted {
-        Noted::Changed => "verified, with new reports",
+        Noted::Changed => "verified, with changes",
         Noted::Unchanged => "verified",
         Noted::Full => "verified, but the head has more checks than `limits.checks_per_head` allows",
     };
