@@ -1,5 +1,5 @@
-//! Exponential backoff, and which failures may be retried (R-STALE-2, R-REMEDY-6). Jitter is a function of a seed, so a replay
-//! waits exactly as long as the original. The number of attempts is in `budget`.
+//! Exponential backoff, and which failures may be retried (R-STALE-2, R-REMEDY-6). Jitter is a function of a seed, so a
+//! replay waits exactly as long as the original. The number of attempts is in `budget`.
 
 use jiff::SignedDuration;
 
@@ -81,7 +81,8 @@ impl Failure {
         Self::Forbidden,
     ];
 
-    /// Whether the cause may go away by itself. A permanent refusal is never retried, because the response would be the same.
+    /// Whether the cause may go away by itself. A permanent refusal is never retried, because the response would be the
+    /// same.
     pub fn may_retry(self) -> bool {
         match self {
             Self::Unreachable | Self::TimedOut | Self::Unavailable | Self::Throttled | Self::Contended => true,

@@ -1,7 +1,7 @@
-//! The circuit breaker (R-BREAKER-1 to R-BREAKER-8): stops automatic remedies while most of them fail, and lets one pass as a
-//! probe after a cooldown. Everything here is a function of the stored breaker and of `now`; the conditional write of the
-//! store ensures that there is exactly one probe. People's commands are neither counted nor blocked: callers do not check
-//! the breaker for them.
+//! The circuit breaker (R-BREAKER-1 to R-BREAKER-8): stops automatic remedies while most of them fail, and lets one
+//! pass as a probe after a cooldown. Everything here is a function of the stored breaker and of `now`; the conditional
+//! write of the store ensures that there is exactly one probe. People's commands are neither counted nor blocked:
+//! callers do not check the breaker for them.
 
 use std::collections::BTreeSet;
 
@@ -68,8 +68,8 @@ impl BreakerState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
     pub state: BreakerState,
-    /// When a probe or a person last closed it. Only minutes that begin at or after this count: the cooldown is shorter than
-    /// the window, so older failures would trip it again at once. (The rest of that minute is not counted.)
+    /// When a probe or a person last closed it. Only minutes that begin at or after this count: the cooldown is shorter
+    /// than the window, so older failures would trip it again at once. (The rest of that minute is not counted.)
     pub window_starts_at: Timestamp,
     /// Total number of trips. A failed probe is not another trip.
     pub trips: u64,
@@ -166,8 +166,8 @@ pub enum ProbeOutcome {
 }
 
 impl Breaker {
-    /// The breaker at this time: HALF_OPEN with an expired lease is OPEN with its cooldown elapsed. All other functions use
-    /// this view, so the expiry is never written.
+    /// The breaker at this time: HALF_OPEN with an expired lease is OPEN with its cooldown elapsed. All other functions
+    /// use this view, so the expiry is never written.
     pub fn as_of(&self, now: Timestamp) -> Self {
         match &self.state {
             BreakerState::HalfOpen { lease_until, since, failure_rate_percent, .. } if now >= *lease_until => {
@@ -198,8 +198,8 @@ impl Breaker {
             .collect()
     }
 
-    /// Counts the outcomes within the window. A run counts once, and as failed if it ever failed: a remedy that was accepted
-    /// and then missed its deadline did not help.
+    /// Counts the outcomes within the window. A run counts once, and as failed if it ever failed: a remedy that was
+    /// accepted and then missed its deadline did not help.
     pub fn tally(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Tally {
         let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for minute in minutes.iter().filter(|minute| self.counts(minute.at, now, settings)) {
@@ -209,8 +209,8 @@ impl Breaker {
         Tally::new(succeeded.difference(&failed).count(), failed.len())
     }
 
-    /// Trips a closed breaker if there are more actions than the minimum and the failure rate is above the threshold; both
-    /// strictly (R-BREAKER-1).
+    /// Trips a closed breaker if there are more actions than the minimum and the failure rate is above the threshold;
+    /// both strictly (R-BREAKER-1).
     pub fn evaluate(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Option<Change> {
         match self.state {
             BreakerState::Closed => {}
@@ -226,8 +226,8 @@ impl Breaker {
         Some(Change { breaker, log: format!("circuit breaker tripped: {failure_rate}% failure rate") })
     }
 
-    /// Whether this run's remedy may be dispatched now. A redelivery of the probe itself is allowed: otherwise the breaker
-    /// would wait for an outcome that cannot arrive.
+    /// Whether this run's remedy may be dispatched now. A redelivery of the probe itself is allowed: otherwise the
+    /// breaker would wait for an outcome that cannot arrive.
     pub fn may_dispatch(&self, run: &RunId, now: Timestamp, settings: &BreakerSettings) -> Permit {
         match self.as_of(now).state {
             BreakerState::Closed => Permit::Allowed,
@@ -244,7 +244,8 @@ impl Breaker {
         }
     }
 
-    /// The breaker after a run ended; `None` if nothing changes, because the run is not the probe or its lease has expired.
+    /// The breaker after a run ended; `None` if nothing changes, because the run is not the probe or its lease has
+    /// expired.
     pub fn probe_ended(
         &self,
         run: &RunId,

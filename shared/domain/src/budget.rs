@@ -84,8 +84,8 @@ impl RetryCounts {
         }
     }
 
-    /// Resets the budgets that this state proves (R-BUDGET-2). Call it only for states reached by real events: with Suture's
-    /// own post-action states, no budget would ever be exhausted.
+    /// Resets the budgets that this state proves (R-BUDGET-2). Call it only for states reached by real events: with
+    /// Suture's own post-action states, no budget would ever be exhausted.
     pub fn reached(&mut self, state: State, substatus: Option<Substatus>) {
         for strategy in Strategy::ALL {
             if is_reset_by(strategy, state, substatus) {
@@ -106,8 +106,8 @@ impl RetryCounts {
 fn is_reset_by(strategy: Strategy, state: State, substatus: Option<Substatus>) -> bool {
     match strategy {
         Strategy::Rebuild => state == State::ChecksPassed,
-        // Not CHECKS_RUNNING: every branch update leads there, so the budget would never be exhausted. Green checks show
-        // that the update worked; if the branch is behind again later, the base has new commits.
+        // Not CHECKS_RUNNING: every branch update leads there, so the budget would never be exhausted. Green checks
+        // show that the update worked; if the branch is behind again later, the base has new commits.
         Strategy::BranchUpdate => matches!(state, State::ChecksPassed | State::Merging | State::Merged),
         Strategy::RetriggerPolicyBot => matches!(state, State::PolicyPassed | State::PolicyFailed),
         Strategy::RetriggerApproverBot => state == State::Approved,
@@ -143,9 +143,9 @@ impl fmt::Display for Exhausted {
     }
 }
 
-/// Whether one more attempt is allowed. Only this strategy and the lifetime cap are checked: the exhausted budget of another
-/// strategy does not matter (R-BUDGET-7). `on_vulnerability` is the count of close-and-reopen on the vulnerability, over all
-/// its pull requests.
+/// Whether one more attempt is allowed. Only this strategy and the lifetime cap are checked: the exhausted budget of
+/// another strategy does not matter (R-BUDGET-7). `on_vulnerability` is the count of close-and-reopen on the
+/// vulnerability, over all its pull requests.
 pub fn check(
     policy: &Policy,
     strategy: Strategy,

@@ -1,6 +1,6 @@
-//! The classifier (R-DIAG-1, R-DIAG-2): finds out why a pull request is stuck, and which remedy applies. An ordered list of
-//! rules with fixed numbers; the first match decides, and every result has its evidence. Stateless and deterministic. The
-//! remedies are in `remedy`.
+//! The classifier (R-DIAG-1, R-DIAG-2): finds out why a pull request is stuck, and which remedy applies. An ordered
+//! list of rules with fixed numbers; the first match decides, and every result has its evidence. Stateless and
+//! deterministic. The remedies are in `remedy`.
 
 use jiff::Timestamp;
 
@@ -139,8 +139,8 @@ const RULES: [Rule; 15] = [
     standard("11", "FALLTHROUGH", fallthrough),
 ];
 
-/// Dropped remedies in a row before an escalation. Drops cost no budget, so without this limit they could repeat for ever when
-/// reconciler and Car Bridge see different things.
+/// Dropped remedies in a row before an escalation. Drops cost no budget, so without this limit they could repeat for
+/// ever when reconciler and Car Bridge see different things.
 const MAX_DROPS: u32 = 24;
 
 /// Applies the first rule that matches, then checks the budget (R-DIAG-2, R-DIAG-21).
@@ -1011,8 +1011,8 @@ mod tests {
         assert_eq!(diagnosed(&waiting), TOO_EARLY);
     }
 
-    /// Found by the simulation: the sweep knew no build of the head, but the Car Bridge found a running one, so the rebuild was
-    /// claimed and dropped every ten minutes for six days.
+    /// Found by the simulation: the sweep knew no build of the head, but the Car Bridge found a running one, so the
+    /// rebuild was claimed and dropped every ten minutes for six days.
     #[test]
     fn remedy_dropped_24_times_escalates() {
         for strategy in Strategy::ALL {

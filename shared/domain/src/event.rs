@@ -1,5 +1,5 @@
-//! Facts that come in (from outside and from Suture's own actions), and the events that the log keeps. `decide` turns a fact
-//! into a decision.
+//! Facts that come in (from outside and from Suture's own actions), and the events that the log keeps. `decide` turns a
+//! fact into a decision.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,8 @@ pub struct Fact {
     pub what: Happened,
 }
 
-/// The kinds of facts. Those from outside are serialised, because they can be deferred to the queue. Suture's own actions are
-/// decided where they happen, so they are not.
+/// The kinds of facts. Those from outside are serialised, because they can be deferred to the queue. Suture's own
+/// actions are decided where they happen, so they are not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Happened {
@@ -110,8 +110,8 @@ pub enum Happened {
     Commanded(Box<Commanded>),
 }
 
-/// The details of an *open* pull request that every `pull_request` event has, as of the event's time. They must not be used
-/// for events of closed ones (a label, for example), because they would reopen the record.
+/// The details of an *open* pull request that every `pull_request` event has, as of the event's time. They must not be
+/// used for events of closed ones (a label, for example), because they would reopen the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
     /// GitHub's node id, for GraphQL.

@@ -1,5 +1,5 @@
-//! Typed ids of repositories, pull requests, commits, events, runs, effects and commands. All other code uses these types, so
-//! `owner/repo#42` has the same spelling in table keys, logs and errors.
+//! Typed ids of repositories, pull requests, commits, events, runs, effects and commands. All other code uses these
+//! types, so `owner/repo#42` has the same spelling in table keys, logs and errors.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! The rules of Suture: (policy, record, fact, now) → decision.
 //!
-//! This crate is pure and synchronous: no clock, network, environment, async or randomness; time and policy are arguments.
-//! I/O is in `platform`, which commits and delivers what this crate decides.
+//! This crate is pure and synchronous: no clock, network, environment, async or randomness; time and policy are
+//! arguments. I/O is in `platform`, which commits and delivers what this crate decides.
 
 #[macro_use]
 mod named;

@@ -1,5 +1,5 @@
-//! The record of one pull request (R-EVENT-1), when it is stale and when it is due, and the row of its vulnerability. `decide`
-//! changes the record.
+//! The record of one pull request (R-EVENT-1), when it is stale and when it is due, and the row of its vulnerability.
+//! `decide` changes the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,7 +177,8 @@ pub struct Shown {
     pub head: Sha,
     /// A digest of its content without the times. It is updated only if this changes.
     pub digest: u64,
-    /// Its version. Each is later than the one before, whatever the clocks say, so that an older text never replaces a newer.
+    /// Its version. Each is later than the one before, whatever the clocks say, so that an older text never replaces a
+    /// newer.
     pub at: Timestamp,
     /// The diagnosis behind the remedy or the escalation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,7 +242,8 @@ pub const LABEL_IGNORE: &str = "suture/ignore";
 /// Limits of `past_heads` and of unannounced heads.
 const MAX_PAST_HEADS: usize = 10;
 const MAX_UNANNOUNCED_HEADS: usize = 3;
-/// How often pull requests on hold, drafts and escalated ones are compared with GitHub, so that a missed merge is found.
+/// How often pull requests on hold, drafts and escalated ones are compared with GitHub, so that a missed merge is
+/// found.
 const VERIFY_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
 impl Record {
@@ -280,8 +282,8 @@ impl Record {
         priority::score(Priority::from_labels(&self.labels), self.created_at, now, self.size.map(SizeTier::of))
     }
 
-    /// When it has been in its state for too long (R-STALE-1, R-STALE-2). After a remedy it gets the threshold again plus the
-    /// backoff, and at least the cooldown. `None` if it is terminal or escalated.
+    /// When it has been in its state for too long (R-STALE-1, R-STALE-2). After a remedy it gets the threshold again
+    /// plus the backoff, and at least the cooldown. `None` if it is terminal or escalated.
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
         // The first drop has no backoff, because its cause may be gone already.
@@ -347,8 +349,8 @@ impl Record {
         }
     }
 
-    /// The signals that a report on this commit belongs to: those of the head, or of an unannounced commit. `None` if the
-    /// commit is a former head.
+    /// The signals that a report on this commit belongs to: those of the head, or of an unannounced commit. `None` if
+    /// the commit is a former head.
     pub(crate) fn signals_of(&mut self, sha: &Sha) -> Option<&mut Signals> {
         if *sha == self.head_sha {
             return Some(&mut self.signals);

@@ -1,5 +1,5 @@
-//! The seven strategies as data (R-REMEDY-2 to R-REMEDY-4): the event that logs the claim, the state it leads to, what proves
-//! that it worked, and how long that may take. The Car Bridge executes them; `decide` claims and ends them.
+//! The seven strategies as data (R-REMEDY-2 to R-REMEDY-4): the event that logs the claim, the state it leads to, what
+//! proves that it worked, and how long that may take. The Car Bridge executes them; `decide` claims and ends them.
 
 use jiff::SignedDuration;
 
@@ -13,8 +13,8 @@ use crate::state::{State, Strategy};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remedy {
     pub event: EventKind,
-    /// The state after the target accepted. `None` if the state does not change (retriggering Approver Bot) or a fact of its
-    /// own changes it (closing).
+    /// The state after the target accepted. `None` if the state does not change (retriggering Approver Bot) or a fact
+    /// of its own changes it (closing).
     pub post_action: Option<State>,
     /// Description of the event that proves it.
     pub expects: &'static str,
@@ -79,14 +79,14 @@ pub const REJECTED_AGAIN: &str = "Policy Bot rejected it again";
 /// Outcome of a retrigger of Automerge Bot whose merge failed.
 pub const NOT_MERGED: &str = "Automerge Bot tried to merge, and could not";
 
-/// Whether a remedy with this outcome fixed the problem. A remedy that is answered by the same failure is completed, but did
-/// not help.
+/// Whether a remedy with this outcome fixed the problem. A remedy that is answered by the same failure is completed,
+/// but did not help.
 pub fn helped(outcome: &str) -> bool {
     ![FAILED_AGAIN, REJECTED_AGAIN, NOT_MERGED].contains(&outcome)
 }
 
-/// The outcome of the active run, if the record proves it. Read from the record, not from the current fact, so that it does
-/// not matter whether a webhook or the sweep brought the report.
+/// The outcome of the active run, if the record proves it. Read from the record, not from the current fact, so that it
+/// does not matter whether a webhook or the sweep brought the report.
 pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
     let run = record.active_run.as_ref()?;
     if run.head_sha != record.head_sha {

@@ -1,5 +1,5 @@
-//! A pull request as GitHub's API shows it, in domain types. It has the same signals as webhooks and goes through the same
-//! derivation (R-SIGNAL-1). `platform` reads it over GraphQL.
+//! A pull request as GitHub's API shows it, in domain types. It has the same signals as webhooks and goes through the
+//! same derivation (R-SIGNAL-1). `platform` reads it over GraphQL.
 
 use jiff::Timestamp;
 

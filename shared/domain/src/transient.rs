@@ -1,6 +1,6 @@
-//! Classifies a failed check as transient (a retry may help) or persistent, by two lists of named rules. Never-transient rules
-//! come first, then transient ones; the first match decides, and its name is stored and shown. A failure that no rule
-//! matches is persistent.
+//! Classifies a failed check as transient (a retry may help) or persistent, by two lists of named rules.
+//! Never-transient rules come first, then transient ones; the first match decides, and its name is stored and shown. A
+//! failure that no rule matches is persistent.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -31,8 +31,8 @@ impl Default for TransientRule {
 }
 
 impl TransientRule {
-    /// Whether the rule has no criterion besides the check's name. Such a rule matches nothing, because it would classify
-    /// every failure of a check alike.
+    /// Whether the rule has no criterion besides the check's name. Such a rule matches nothing, because it would
+    /// classify every failure of a check alike.
     pub fn is_empty(&self) -> bool {
         self.conclusions.is_empty() && self.patterns.is_empty()
     }

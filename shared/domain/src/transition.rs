@@ -1,5 +1,5 @@
-//! The transition table (R-STATE-3): which trigger leads from which state to which. `docs/state-machine.md` is rendered from
-//! it. The derivation of the implied state is in `signals`; `decide` fires the triggers.
+//! The transition table (R-STATE-3): which trigger leads from which state to which. `docs/state-machine.md` is rendered
+//! from it. The derivation of the implied state is in `signals`; `decide` fires the triggers.
 
 use std::fmt;
 
@@ -55,8 +55,8 @@ impl Trigger {
         Self::HandedBack,
     ];
 
-    /// The triggers that signals of one head can fire. The others need a fact of their own (a push, a close, an escalation),
-    /// so `walk` never uses them.
+    /// The triggers that signals of one head can fire. The others need a fact of their own (a push, a close, an
+    /// escalation), so `walk` never uses them.
     const OF_SIGNALS: [Self; 10] = [
         Self::ChecksBegin,
         Self::ChecksSucceed,
@@ -121,8 +121,8 @@ impl fmt::Display for Trigger {
 
 /// The state that `trigger` leads to from `state`; `None` if the table does not allow it (R-STATE-3).
 ///
-/// A merge applies from every state that is not terminal (R-STATE-6). NEEDS_INTERVENTION allows almost every trigger, so that
-/// a fact that disproves its cause, or a person's command, leads out of it (R-STATE-9).
+/// A merge applies from every state that is not terminal (R-STATE-6). NEEDS_INTERVENTION allows almost every trigger,
+/// so that a fact that disproves its cause, or a person's command, leads out of it (R-STATE-9).
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
 pub fn next(state: State, trigger: Trigger) -> Option<State> {
@@ -250,8 +250,8 @@ pub struct Hop {
     pub state: State,
 }
 
-/// The shortest path of legal hops from the current state to the implied one. Empty if both are the same; `None` if the table
-/// has no path, which is an anomaly.
+/// The shortest path of legal hops from the current state to the implied one. Empty if both are the same; `None` if the
+/// table has no path, which is an anomaly.
 pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
     if from == to {
         return Some(Vec::new());
@@ -284,7 +284,8 @@ pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
     if hops.is_empty() { None } else { Some(hops) }
 }
 
-/// The single hop from NEEDS_INTERVENTION to the implied state. Its trigger is the one that normally leads to that state.
+/// The single hop from NEEDS_INTERVENTION to the implied state. Its trigger is the one that normally leads to that
+/// state.
 pub fn out_of_intervention(to: State) -> Option<Hop> {
     let trigger = match to {
         State::Created => Trigger::HandedBack,

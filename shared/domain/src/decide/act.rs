@@ -1,5 +1,5 @@
-//! Remediation: turns a diagnosis into a claim or an escalation, and handles updates of the active run. A remedy is claimed
-//! before it is executed (R-REMEDY-1), and its budget is refunded if it was never executed (R-BUDGET-8).
+//! Remediation: turns a diagnosis into a claim or an escalation, and handles updates of the active run. A remedy is
+//! claimed before it is executed (R-REMEDY-1), and its budget is refunded if it was never executed (R-BUDGET-8).
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,99 +20,100 @@ use crate::time::saturating_after;
 /// How long a pull request waits for another open one of the same vulnerability before it escalates (R-REMEDY-8).
 const DUPLICATE_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
-pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
+pub(super) fn diagnosed(builder: Draft<'_>, found: &Diagnosed) -> Decision {
     let diagnosis = &found.diagnosis;
-    if draft.record.state != diagnosis.state || draft.record.head_sha != diagnosis.head_sha {
+    if builder.record.state != diagnosis.state || builder.record.head_sha != diagnosis.head_sha {
         return no_change(Outcome::Superseded, "state or head changed since the diagnosis");
     }
-    if !draft.record.is_actionable() {
-        return draft.finish(Outcome::Applied, "no action: on hold, a draft, or escalated");
+    if !builder.record.is_actionable() {
+        return builder.finish(Outcome::Applied, "no action: on hold, a draft, or escalated");
     }
-    if draft.record.active_run.is_some() {
-        return postpone(draft, "a remedy is in progress");
+    if builder.record.active_run.is_some() {
+        return postpone(builder, "a remedy is in progress");
     }
     // Repeating a strategy that was refused permanently would only be refused again (R-REMEDY-6).
     let refused =
-        draft.record.refused.as_ref().filter(|refused| Some(refused.strategy) == diagnosis.classification.strategy());
+        builder.record.refused.as_ref().filter(|refused| Some(refused.strategy) == diagnosis.classification.strategy());
     if let Some(why) = refused.map(|refused| format!("{} was refused permanently: {}", refused.strategy, refused.why)) {
-        return escalate(draft, found, why);
+        return escalate(builder, found, why);
     }
     match diagnosis.classification.strategy() {
-        Some(Strategy::CloseAndReopen) => guarded(draft, found),
-        Some(strategy) => act(draft, found, strategy),
+        Some(Strategy::CloseAndReopen) => guarded(builder, found),
+        Some(strategy) => act(builder, found, strategy),
         None if diagnosis.classification == Classification::NeedsIntervention => {
-            escalate(draft, found, comment::blocked_reason(diagnosis))
+            escalate(builder, found, comment::blocked_reason(diagnosis))
         }
-        None if diagnosis.inconclusive => verify::unanswered(draft, &diagnosis.evidence.join("; ")),
-        None => postpone(draft, &diagnosis.evidence.join("; ")),
+        None if diagnosis.inconclusive => verify::unanswered(builder, &diagnosis.evidence.join("; ")),
+        None => postpone(builder, &diagnosis.evidence.join("; ")),
     }
 }
 
 /// Takes no action. A record that is stale is due again after the longest backoff, not at once.
-fn postpone(mut draft: Draft<'_>, why: &str) -> Decision {
-    draft.record.unanswered = 0;
-    if draft.record.is_stale(draft.policy, draft.now) {
-        draft.record.not_before = Some(saturating_after(draft.now, seconds(draft.policy.backoff.max_secs)));
+fn postpone(mut builder: Draft<'_>, why: &str) -> Decision {
+    builder.record.unanswered = 0;
+    if builder.record.is_stale(builder.policy, builder.now) {
+        builder.record.not_before = Some(saturating_after(builder.now, seconds(builder.policy.backoff.max_secs)));
     }
-    draft.finish(Outcome::Applied, format!("no action: {why}"))
+    builder.finish(Outcome::Applied, format!("no action: {why}"))
 }
 
 /// Close-and-reopen is destructive, so the vulnerability is checked for another open pull request before the claim
 /// (R-REMEDY-8).
-fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
-    if draft.record.vulnerability_id.is_none() {
-        return escalate(draft, found, "no vulnerability id is known, so no replacement can be requested".to_owned());
+fn guarded(mut builder: Draft<'_>, found: &Diagnosed) -> Decision {
+    if builder.record.vulnerability_id.is_none() {
+        return escalate(builder, found, "no vulnerability id is known, so no replacement can be requested".to_owned());
     }
     let row = found.vulnerability.clone().unwrap_or_default();
     if row.abandoned {
         return escalate(
-            draft,
+            builder,
             found,
             "a person abandoned this vulnerability, so no replacement is requested".to_owned(),
         );
     }
-    let Some(other) = row.open.iter().copied().find(|number| *number != draft.record.id.number) else {
-        return act(draft, found, Strategy::CloseAndReopen);
+    let Some(other) = row.open.iter().copied().find(|number| *number != builder.record.id.number) else {
+        return act(builder, found, Strategy::CloseAndReopen);
     };
     let reason = format!("{}: #{other}", comment::DUPLICATE);
     let waiting_since =
-        draft.record.blocked.as_ref().filter(|blocked| blocked.reason == reason).map(|blocked| blocked.at);
-    if waiting_since.is_some_and(|since| draft.now >= saturating_after(since, DUPLICATE_WAIT)) {
+        builder.record.blocked.as_ref().filter(|blocked| blocked.reason == reason).map(|blocked| blocked.at);
+    if waiting_since.is_some_and(|since| builder.now >= saturating_after(since, DUPLICATE_WAIT)) {
         return escalate(
-            draft,
+            builder,
             found,
             format!("{reason} has been open for 24 hours, and this one still has conflicts"),
         );
     }
-    let since = waiting_since.unwrap_or(draft.now);
-    let state = draft.record.state;
-    draft.record.blocked = Some(Blocked { reason: reason.clone(), state, until: Until::Mergeable, at: since });
-    draft.record.not_before = Some(saturating_after(since, DUPLICATE_WAIT));
-    draft.finish(Outcome::Applied, format!("no action: {reason}"))
+    let since = waiting_since.unwrap_or(builder.now);
+    let state = builder.record.state;
+    builder.record.blocked = Some(Blocked { reason: reason.clone(), state, until: Until::Mergeable, at: since });
+    builder.record.not_before = Some(saturating_after(since, DUPLICATE_WAIT));
+    builder.finish(Outcome::Applied, format!("no action: {reason}"))
 }
 
-fn act(draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
-    match draft.policy.mode {
-        Mode::Act => claim(draft, found, strategy),
+fn act(builder: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
+    match builder.policy.mode {
+        Mode::Act => claim(builder, found, strategy),
         Mode::Observe => {
             let text = format!("would {}", comment::action(found.diagnosis.classification));
-            would(draft, EventKind::WouldRemedy, &found.diagnosis, &text)
+            would(builder, EventKind::WouldRemedy, &found.diagnosis, &text)
         }
     }
 }
 
-/// Writes run, budget, event and effect in one transaction. The remedy is not executed yet, and the state does not change.
-fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
-    let now = draft.now;
+/// Writes run, budget, event and effect in one transaction. The remedy is not executed yet, and the state does not
+/// change.
+fn claim(mut builder: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
+    let now = builder.now;
     let fixed = remedy::of(strategy);
-    let record = &mut draft.record;
+    let record = &mut builder.record;
     record.retry_counts.count(strategy);
     record.lifetime_remedies = record.lifetime_remedies.saturating_add(1);
     let previous = record.last_remediation_at.replace(now).zip(record.remediation_action.replace(strategy));
     record.not_before = None;
     record.unanswered = 0;
-    start_remedy(&mut draft, strategy, &found.run, previous, false);
-    let record = &draft.record;
+    start_remedy(&mut builder, strategy, &found.run, previous, false);
+    let record = &builder.record;
     let mut run = Run::remedy(
         found.run.clone(),
         record.id.clone(),
@@ -124,7 +125,7 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     run.expects = Some(fixed.expects.to_owned());
     run.said.args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
     let message = run.message();
-    let (rules, failure) = insight::failure_of(record, draft.policy);
+    let (rules, failure) = insight::failure_of(record, builder.policy);
     let payload = Payload {
         head: Some(record.head_sha.clone()),
         name: Some(found.diagnosis.rule.title.to_owned()),
@@ -134,15 +135,15 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
         ..Payload::text(&comment::diagnosis(&found.diagnosis))
     };
     if strategy == Strategy::CloseAndReopen {
-        draft.change_vulnerability(VulnerabilityNews::CountReopen);
+        builder.change_vulnerability(VulnerabilityNews::CountReopen);
     }
-    draft.log(fixed.event, None, payload);
-    draft.diagnosis_text = Some(comment::diagnosis(&found.diagnosis));
-    draft.runs.push(RunChange::Open(Box::new(run)));
+    builder.log(fixed.event, None, payload);
+    builder.diagnosis_text = Some(comment::diagnosis(&found.diagnosis));
+    builder.runs.push(RunChange::Open(Box::new(run)));
     if let Some(message) = message {
-        draft.add_effect(EffectKind::Command(message));
+        builder.add_effect(EffectKind::Command(message));
     }
-    draft.finish(Outcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
+    builder.finish(Outcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
 }
 
 /// The command that repeats the request of a run on the queue.
@@ -165,21 +166,21 @@ fn repeat_message(record: &Record, command: Command, run: &RunId, now: Timestamp
 
 /// Marks the reports that the remedy is expected to renew, and sets the active run.
 pub(super) fn start_remedy(
-    draft: &mut Draft<'_>,
+    builder: &mut Draft<'_>,
     strategy: Strategy,
     run: &RunId,
     previous: Option<(Timestamp, Strategy)>,
     human: bool,
 ) {
-    let required = draft.record.required(draft.policy).to_vec();
-    let record = &mut draft.record;
+    let required = builder.record.required(builder.policy).to_vec();
+    let record = &mut builder.record;
     record.signals.claim(strategy, &required);
-    let previous_asked = record.last_asked.insert(strategy, draft.now);
+    let previous_asked = record.last_asked.insert(strategy, builder.now);
     record.active_run = Some(ActiveRun {
         id: run.clone(),
         strategy,
         head_sha: record.head_sha.clone(),
-        since: draft.now,
+        since: builder.now,
         accepted: false,
         human,
         previous,
@@ -189,161 +190,161 @@ pub(super) fn start_remedy(
 }
 
 /// Moves to NEEDS_INTERVENTION and sends the escalation mail.
-fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision {
+fn escalate(mut builder: Draft<'_>, found: &Diagnosed, reason: String) -> Decision {
     let diagnosis = &found.diagnosis;
-    if draft.policy.mode == Mode::Observe {
-        return would(draft, EventKind::WouldEscalate, diagnosis, &format!("would escalate: {reason}"));
+    if builder.policy.mode == Mode::Observe {
+        return would(builder, EventKind::WouldEscalate, diagnosis, &format!("would escalate: {reason}"));
     }
-    let notice = comment::escalation(&draft.record, diagnosis, &reason, &found.story, draft.policy, draft.now);
-    let from = draft.record.state;
-    let substatus = draft.record.substatus;
-    let (rules, failure) = insight::failure_of(&draft.record, draft.policy);
+    let notice = comment::escalation(&builder.record, diagnosis, &reason, &found.story, builder.policy, builder.now);
+    let from = builder.record.state;
+    let substatus = builder.record.substatus;
+    let (rules, failure) = insight::failure_of(&builder.record, builder.policy);
     let payload = Payload {
-        head: Some(draft.record.head_sha.clone()),
+        head: Some(builder.record.head_sha.clone()),
         name: Some(diagnosis.rule.title.to_owned()),
         rules,
         failure,
         ..Payload::text(&reason)
     };
-    draft.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
-    let now = draft.now;
-    draft.enter(State::NeedsIntervention, substatus, now);
+    builder.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
+    let now = builder.now;
+    builder.enter(State::NeedsIntervention, substatus, now);
     // Green checks do not resolve a conflict or a branch that is behind: only GitHub's merge status does.
     let until = if matches!(diagnosis.rule.number, "1" | "2") { Until::Mergeable } else { Until::Progress };
-    draft.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, until, at: now });
-    draft.diagnosis_text = Some(comment::diagnosis(diagnosis));
-    draft.add_effect(EffectKind::Notice(notice));
-    draft.finish(Outcome::Applied, format!("escalated: {reason}"))
+    builder.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, until, at: now });
+    builder.diagnosis_text = Some(comment::diagnosis(diagnosis));
+    builder.add_effect(EffectKind::Notice(notice));
+    builder.finish(Outcome::Applied, format!("escalated: {reason}"))
 }
 
 /// Observe mode: logs the decision when it differs from the last one, and takes no action (R-OBSERVE-1).
-fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
+fn would(mut builder: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
     let text = format!("{what}. {}", comment::diagnosis(diagnosis));
     let decision = format!("{kind} {} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
-    let wait = draft.policy.threshold(draft.record.state).unwrap_or(DUPLICATE_WAIT);
-    draft.record.not_before = Some(saturating_after(draft.now, wait));
-    if draft.record.would.as_deref() != Some(decision.as_str()) {
+    let wait = builder.policy.threshold(builder.record.state).unwrap_or(DUPLICATE_WAIT);
+    builder.record.not_before = Some(saturating_after(builder.now, wait));
+    if builder.record.would.as_deref() != Some(decision.as_str()) {
         let payload = Payload { name: Some(diagnosis.rule.title.to_owned()), ..Payload::text(&text) };
-        draft.log(kind, None, payload);
-        draft.record.would = Some(decision);
+        builder.log(kind, None, payload);
+        builder.record.would = Some(decision);
     }
-    draft.finish(Outcome::Applied, text)
+    builder.finish(Outcome::Applied, text)
 }
 
-pub(super) fn remedy_news(mut draft: Draft<'_>, run: &RunId, news: &RemedyNews) -> Decision {
-    let Some(active) = draft.record.active_run.clone().filter(|active| active.id == *run) else {
+pub(super) fn remedy_news(mut builder: Draft<'_>, run: &RunId, news: &RemedyNews) -> Decision {
+    let Some(active) = builder.record.active_run.clone().filter(|active| active.id == *run) else {
         return no_change(Outcome::Ignored, format!("run {run} is not active any more"));
     };
     match news {
         RemedyNews::Accepted if active.accepted => no_change(Outcome::Duplicate, "already accepted"),
         RemedyNews::Accepted => {
-            draft.record.dropped = None;
-            accepted(draft, &active)
+            builder.record.dropped = None;
+            accepted(builder, &active)
         }
         RemedyNews::Dropped { why } => {
-            draft.give_back();
-            let now = draft.now;
-            let drops = draft.record.dropped.take().map_or(0, |drops| drops.count);
-            ended(draft, &active, RunEnd::Cancelled, &format!("dropped: {why}"), |record| {
+            builder.give_back();
+            let now = builder.now;
+            let drops = builder.record.dropped.take().map_or(0, |drops| drops.count);
+            ended(builder, &active, RunEnd::Cancelled, &format!("dropped: {why}"), |record| {
                 record.dropped = Some(Dropped { count: drops.saturating_add(1), at: now });
             })
         }
         RemedyNews::Failed { error, failure } => {
             let refused = RefusedForGood { strategy: active.strategy, why: cut(error, Payload::MAX_TEXT) };
             let refused = (!failure.may_retry()).then_some(refused);
-            ended(draft, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
+            ended(builder, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
         }
         RemedyNews::Overdue if active.strategy == Strategy::CloseAndReopen && !active.asked_twice => {
-            request_again(draft, &active)
+            request_again(builder, &active)
         }
         RemedyNews::Overdue => {
             let why = format!("failed: {} did not arrive in time", remedy::of(active.strategy).expects);
-            ended(draft, &active, RunEnd::Failed, &why, |_| {})
+            ended(builder, &active, RunEnd::Failed, &why, |_| {})
         }
     }
 }
 
 /// Repeats the request when CodeGenie has not opened the replacement in time. After the second deadline a person is
 /// notified (R-REMEDY-9).
-fn request_again(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
-    if let Some(run) = &mut draft.record.active_run {
+fn request_again(mut builder: Draft<'_>, active: &ActiveRun) -> Decision {
+    if let Some(run) = &mut builder.record.active_run {
         run.asked_twice = true;
     }
     let fixed = remedy::of(active.strategy);
-    let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
-    draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
-    let again = repeat_message(&draft.record, Command::for_strategy(active.strategy), &active.id, draft.now);
-    draft.add_effect(EffectKind::Command(again));
+    let deadline = saturating_after(builder.now, remedy::wait(active.strategy, builder.policy));
+    builder.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
+    let again = repeat_message(&builder.record, Command::for_strategy(active.strategy), &active.id, builder.now);
+    builder.add_effect(EffectKind::Command(again));
     let payload =
         Payload { run: Some(active.id.clone()), ..Payload::text("requested again: no replacement was opened in time") };
-    draft.log(EventKind::RemediationAccepted, None, payload);
-    draft.finish(Outcome::Applied, "replacement requested again from CodeGenie")
+    builder.log(EventKind::RemediationAccepted, None, payload);
+    builder.finish(Outcome::Applied, "replacement requested again from CodeGenie")
 }
 
 /// The target accepted the request. The post-action state is written if state and head are as claimed. A report that
 /// arrived since the claim is kept, and may already prove the remedy.
-fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
-    if let Some(run) = &mut draft.record.active_run {
+fn accepted(mut builder: Draft<'_>, active: &ActiveRun) -> Decision {
+    if let Some(run) = &mut builder.record.active_run {
         run.accepted = true;
     }
     let fixed = remedy::of(active.strategy);
-    let from = draft.record.state;
+    let from = builder.record.state;
     let mut change = None;
-    let head_changed = draft.record.head_sha != active.head_sha && active.strategy != Strategy::BranchUpdate;
+    let head_changed = builder.record.head_sha != active.head_sha && active.strategy != Strategy::BranchUpdate;
     if head_changed {
-        let why = format!("the head moved to {}", draft.record.head_sha.short());
-        return ended(draft, active, RunEnd::Cancelled, &why, |_| {});
+        let why = format!("the head moved to {}", builder.record.head_sha.short());
+        return ended(builder, active, RunEnd::Cancelled, &why, |_| {});
     }
-    if draft.record.head_sha == active.head_sha && from.is_live() {
-        draft.record.signals.promise(active.strategy);
-        let implied = draft.record.implied(draft.policy);
+    if builder.record.head_sha == active.head_sha && from.is_live() {
+        builder.record.signals.promise(active.strategy);
+        let implied = builder.record.implied(builder.policy);
         if Some(implied.state) == fixed.post_action && implied.state != from {
             change = Some((from, implied.state));
-            let now = draft.now;
-            draft.enter(implied.state, implied.substatus, now);
+            let now = builder.now;
+            builder.enter(implied.state, implied.substatus, now);
         }
     }
-    let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
-    draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
+    let deadline = saturating_after(builder.now, remedy::wait(active.strategy, builder.policy));
+    builder.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
     let payload = Payload { run: Some(active.id.clone()), ..Payload::text(&format!("awaiting {}", fixed.expects)) };
-    draft.log(EventKind::RemediationAccepted, change, payload);
-    draft.complete_if_proven();
-    draft.finish(Outcome::Applied, format!("{} was accepted", active.strategy))
+    builder.log(EventKind::RemediationAccepted, change, payload);
+    builder.complete_if_proven();
+    builder.finish(Outcome::Applied, format!("{} was accepted", active.strategy))
 }
 
-/// Ends a run that was not proven. If the record is in the post-action state that Suture assumed, it returns to the state
-/// its signals imply. This only withdraws Suture's own assumption, so the transition table does not apply, and staleness
-/// still counts from the same time.
+/// Ends a run that was not proven. If the record is in the post-action state that Suture assumed, it returns to the
+/// state its signals imply. This only withdraws Suture's own assumption, so the transition table does not apply, and
+/// staleness still counts from the same time.
 fn ended(
-    mut draft: Draft<'_>,
+    mut builder: Draft<'_>,
     active: &ActiveRun,
     end: RunEnd,
     why: &str,
     remember: impl FnOnce(&mut Record),
 ) -> Decision {
-    draft.end_run(end, why);
-    let from = draft.record.state;
+    builder.end_run(end, why);
+    let from = builder.record.state;
     let assumed = active.accepted && Some(from) == remedy::of(active.strategy).post_action;
-    let implied = draft.record.implied(draft.policy);
+    let implied = builder.record.implied(builder.policy);
     let change = (assumed && implied.state != from).then_some((from, implied.state));
     if change.is_some() {
-        let progressed_at = draft.record.progressed_at;
-        draft.enter(implied.state, implied.substatus, progressed_at);
+        let progressed_at = builder.record.progressed_at;
+        builder.enter(implied.state, implied.substatus, progressed_at);
     }
     let name = Some(end.name().to_owned());
     let payload = Payload { run: Some(active.id.clone()), name, ..Payload::text(why) };
-    draft.log(EventKind::RemediationEnded, change, payload);
+    builder.log(EventKind::RemediationEnded, change, payload);
     if active.human {
-        draft.command_result = Some(comment::check_run::came_to_nothing(active.strategy, why));
+        builder.command_result = Some(comment::check_run::came_to_nothing(active.strategy, why));
     }
-    remember(&mut draft.record);
-    if !draft.record.state.is_terminal() {
-        draft.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), draft.now);
+    remember(&mut builder.record);
+    if !builder.record.state.is_terminal() {
+        builder.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), builder.now);
     } else if end == RunEnd::Failed && active.strategy == Strategy::CloseAndReopen {
         // The pull request is closed and has no replacement, so a person has to take care of the vulnerability.
-        draft.add_effect(EffectKind::Notice(comment::missing_replacement(&draft.record, why)));
+        builder.add_effect(EffectKind::Notice(comment::missing_replacement(&builder.record, why)));
     }
-    draft.finish(Outcome::Applied, format!("{} {why}", active.strategy))
+    builder.finish(Outcome::Applied, format!("{} {why}", active.strategy))
 }
 
 impl Draft<'_> {

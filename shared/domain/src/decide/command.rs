@@ -1,5 +1,5 @@
-//! Commands of people: checks whether a command is possible now, applies it to the record, and opens its run. A refusal is
-//! logged too, and says what is wrong.
+//! Commands of people: checks whether a command is possible now, applies it to the record, and opens its run. A refusal
+//! is logged too, and says what is wrong.
 
 use crate::command::{Command, CommandSource, Situation};
 use crate::comment;
@@ -14,43 +14,43 @@ use crate::run::{Run, RunKind, RunTrigger, Said};
 use crate::state::State;
 use crate::transition;
 
-pub(super) fn command_requested(mut draft: Draft<'_>, request: &Commanded) -> Decision {
+pub(super) fn command_requested(mut builder: Draft<'_>, request: &Commanded) -> Decision {
     let command = request.command;
-    if let Err(why) = permit(&draft, request) {
+    if let Err(why) = permit(&builder, request) {
         let payload = Payload {
             by: Some(request.by.clone()),
             name: Some(command.name().to_owned()),
             ..Payload::text(&format!("refused: {why}"))
         };
-        draft.log(EventKind::CommandReceived, None, payload);
-        draft.answer_button(request, Err(&why));
-        return draft.finish(Outcome::Refused, why);
+        builder.log(EventKind::CommandReceived, None, payload);
+        builder.answer_button(request, Err(&why));
+        return builder.finish(Outcome::Refused, why);
     }
-    let from = draft.record.state;
-    let now = draft.now;
+    let from = builder.record.state;
+    let now = builder.now;
     let takes_over = command.strategy().is_some() || command == Command::Resume;
     if takes_over && from == State::NeedsIntervention {
-        let implied = draft.record.implied(draft.policy);
+        let implied = builder.record.implied(builder.policy);
         if let Some(hop) = transition::out_of_intervention(implied.state) {
-            draft.enter(hop.state, implied.substatus, now);
+            builder.enter(hop.state, implied.substatus, now);
         }
     }
     if matches!(command, Command::Hold | Command::Resume) {
-        draft.record.hold_said_at = Some(draft.fact.occurred_at);
+        builder.record.hold_said_at = Some(builder.fact.occurred_at);
     }
     match command {
         Command::Hold => {
-            draft.record.hold = true;
-            let state = draft.record.state;
+            builder.record.hold = true;
+            let state = builder.record.state;
             let reason = comment::held(&request.by, &request.args);
-            draft.record.hold_reason = Some(reason.clone());
-            draft.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
+            builder.record.hold_reason = Some(reason.clone());
+            builder.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
         }
         Command::Resume => {
-            draft.record.hold = false;
-            draft.record.hold_reason = None;
-            draft.record.blocked = None;
-            draft.record.doubt(format!("resumed by {}", request.by), now);
+            builder.record.hold = false;
+            builder.record.hold_reason = None;
+            builder.record.blocked = None;
+            builder.record.doubt(format!("resumed by {}", request.by), now);
         }
         Command::Rebuild
         | Command::RecheckPolicy
@@ -58,44 +58,45 @@ pub(super) fn command_requested(mut draft: Draft<'_>, request: &Commanded) -> De
         | Command::RecheckApproval
         | Command::Merge
         | Command::UpdateBranch
-        | Command::CloseAndReopen => open_human_run(&mut draft, request),
+        | Command::CloseAndReopen => open_human_run(&mut builder, request),
         Command::Cancel => {
             // The closing is first reported by the webhook, the sweep or the Car Bridge; each finds the reason here.
-            draft.record.abandoning = Some(request.run.clone());
-            let run = open_run(&draft, request, RunKind::Abandon);
-            draft.runs.push(RunChange::Open(Box::new(run)));
+            builder.record.abandoning = Some(request.run.clone());
+            let run = open_run(&builder, request, RunKind::Abandon);
+            builder.runs.push(RunChange::Open(Box::new(run)));
         }
         Command::Status | Command::Explain | Command::Approve => {}
     }
-    let to = draft.record.state;
+    let to = builder.record.state;
     let payload = Payload {
         by: Some(request.by.clone()),
         name: Some(command.name().to_owned()),
-        run: (!draft.runs.is_empty()).then(|| request.run.clone()),
+        run: (!builder.runs.is_empty()).then(|| request.run.clone()),
         ..Payload::text("accepted")
     };
-    draft.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
-    let still = draft.record.hold_label().filter(|_| command == Command::Resume).map(comment::still_held);
-    draft.answer_button(request, Ok(still.as_deref()));
+    builder.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
+    let still = builder.record.hold_label().filter(|_| command == Command::Resume).map(comment::still_held);
+    builder.answer_button(request, Ok(still.as_deref()));
     let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", request.by));
-    draft.finish(Outcome::Applied, reason)
+    builder.finish(Outcome::Applied, reason)
 }
 
 /// Whether the person has permission, and whether the command is possible now.
-fn permit(draft: &Draft<'_>, request: &Commanded) -> Result<(), String> {
+fn permit(builder: &Draft<'_>, request: &Commanded) -> Result<(), String> {
     request.permission.clone()?;
     // A lost webhook may be redelivered after a newer `/hold` or `/resume` was applied.
     let changes_hold = matches!(request.command, Command::Hold | Command::Resume);
-    if changes_hold && draft.record.hold_said_at.is_some_and(|later| draft.fact.occurred_at < later) {
+    if changes_hold && builder.record.hold_said_at.is_some_and(|later| builder.fact.occurred_at < later) {
         return Err(format!(
             "`{}` is older than the last `/hold` or `/resume`, so it was ignored. Repeat it if it still applies",
             request.command
         ));
     }
-    is_possible(request.command, &draft.record, draft.policy)
+    is_possible(request.command, &builder.record, builder.policy)
 }
 
-/// Whether the state of a pull request allows a command. Checked when the command is submitted and again when it is executed.
+/// Whether the state of a pull request allows a command. Checked when the command is submitted and again when it is
+/// executed.
 ///
 /// The error is the sentence that the requester reads.
 pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result<(), String> {
@@ -118,30 +119,30 @@ pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result
 }
 
 /// A person's command opens a run too, but spends no budget (R-BUDGET-9). It cancels the remedy that was active.
-fn open_human_run(draft: &mut Draft<'_>, request: &Commanded) {
+fn open_human_run(builder: &mut Draft<'_>, request: &Commanded) {
     let Some(strategy) = request.command.strategy() else { return };
-    draft.give_back();
-    draft.end_run(RunEnd::Cancelled, format!("replaced by `{}` of {}", request.command, request.by));
-    start_remedy(draft, strategy, &request.run, None, true);
-    let mut run = open_run(draft, request, RunKind::Remedy(strategy));
+    builder.give_back();
+    builder.end_run(RunEnd::Cancelled, format!("replaced by `{}` of {}", request.command, request.by));
+    start_remedy(builder, strategy, &request.run, None, true);
+    let mut run = open_run(builder, request, RunKind::Remedy(strategy));
     run.expects = Some(remedy::of(strategy).expects.to_owned());
-    draft.runs.push(RunChange::Open(Box::new(run)));
+    builder.runs.push(RunChange::Open(Box::new(run)));
 }
 
-fn open_run(draft: &Draft<'_>, request: &Commanded, kind: RunKind) -> Run {
+fn open_run(builder: &Draft<'_>, request: &Commanded, kind: RunKind) -> Run {
     let trigger = match request.source {
         CommandSource::PrComment => RunTrigger::PrComment,
         CommandSource::CheckRun => RunTrigger::CheckRun,
         CommandSource::AdminApi => RunTrigger::AdminApi,
         CommandSource::Reconciler => RunTrigger::Reconciler,
     };
-    let record = &draft.record;
+    let record = &builder.record;
     let mut run =
-        Run::on(request.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, draft.now);
+        Run::on(request.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, builder.now);
     run.requested_by = Some(request.by.clone());
     run.said = Said {
-        command_id: Some(CommandId::new(draft.fact.id.as_str())),
-        at: Some(draft.fact.occurred_at),
+        command_id: Some(CommandId::new(builder.fact.id.as_str())),
+        at: Some(builder.fact.occurred_at),
         args: (!request.args.is_empty()).then(|| request.args.clone()),
         comment: request.comment.clone(),
     };

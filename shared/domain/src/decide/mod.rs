@@ -1,10 +1,10 @@
-//! The decision function: takes policy, record, one fact and the time, and returns the new record, the events to append, the
-//! effects to deliver, and the reason. It is pure; the engine commits the decision in one transaction. Suture's own actions
-//! are facts too, so this is the only place that changes a record.
+//! The decision function: takes policy, record, one fact and the time, and returns the new record, the events to
+//! append, the effects to deliver, and the reason. It is pure; the engine commits the decision in one transaction.
+//! Suture's own actions are facts too, so this is the only place that changes a record.
 //!
-//! `lifecycle` creates, moves and ends records; `reports` stores what checks and bots report; `verify` compares with GitHub;
-//! `remediation` claims remedies, handles their updates and escalates; `command` applies people's commands; `check_run`
-//! updates the check run on the head.
+//! `lifecycle` creates, moves and ends records; `reports` stores what checks and bots report; `verify` compares with
+//! GitHub; `remediation` claims remedies, handles their updates and escalates; `command` applies people's commands;
+//! `check_run` updates the check run on the head.
 
 mod act;
 mod command;
@@ -157,46 +157,46 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
         return no_change(Outcome::Ignored, format!("{} is already {}", record.id, record.state));
     }
     let was_closed = record.state == State::Closed;
-    let draft = Draft::new(policy, record, fact, now);
+    let builder = Draft::new(policy, record, fact, now);
     match &fact.what {
-        Happened::Reopened(described) => life::reopened(draft, described),
+        Happened::Reopened(described) => life::reopened(builder, described),
         Happened::Opened(described) | Happened::Edited(described) | Happened::HeadMoved { described, .. }
             if was_closed =>
         {
-            life::reopened(draft, described)
+            life::reopened(builder, described)
         }
-        Happened::Opened(described) | Happened::Edited(described) => life::edited(draft, described),
-        Happened::HeadMoved { described, before, ours } => life::head_moved(draft, described, before.as_ref(), *ours),
-        Happened::Closed { by, why } => life::closed(draft, by.as_deref(), *why),
-        Happened::Merged { by, by_automerge_bot } => life::merged(draft, by.as_deref(), *by_automerge_bot),
-        Happened::BaseMoved { base } => life::base_moved(draft, base),
-        Happened::ChecksRequested { head } => reports::checks_requested(draft, head),
-        Happened::Check { head, check } => reports::check(draft, head, check),
-        Happened::Policy { head, report } => reports::policy(draft, head, report),
-        Happened::Approval { head, approval } => reports::approval(draft, head, approval),
-        Happened::Merge { head, report } => reports::merge(draft, head, report),
-        Happened::Verified(snapshot) => verify::verified(draft, snapshot),
-        Happened::Skipped { why, until } => verify::skipped(draft, why, *until),
-        Happened::Linked(link) => life::linked(draft, *link),
-        Happened::PostMergeVerified { watched_minutes } => life::post_merge_verified(draft, *watched_minutes),
-        Happened::Diagnosed(diagnosed) => act::diagnosed(draft, diagnosed),
-        Happened::Remedy { run, news } => act::remedy_news(draft, run, news),
-        Happened::Commanded(request) => command::command_requested(draft, request),
+        Happened::Opened(described) | Happened::Edited(described) => life::edited(builder, described),
+        Happened::HeadMoved { described, before, ours } => life::head_moved(builder, described, before.as_ref(), *ours),
+        Happened::Closed { by, why } => life::closed(builder, by.as_deref(), *why),
+        Happened::Merged { by, by_automerge_bot } => life::merged(builder, by.as_deref(), *by_automerge_bot),
+        Happened::BaseMoved { base } => life::base_moved(builder, base),
+        Happened::ChecksRequested { head } => reports::checks_requested(builder, head),
+        Happened::Check { head, check } => reports::check(builder, head, check),
+        Happened::Policy { head, report } => reports::policy(builder, head, report),
+        Happened::Approval { head, approval } => reports::approval(builder, head, approval),
+        Happened::Merge { head, report } => reports::merge(builder, head, report),
+        Happened::Verified(snapshot) => verify::verified(builder, snapshot),
+        Happened::Skipped { why, until } => verify::skipped(builder, why, *until),
+        Happened::Linked(link) => life::linked(builder, *link),
+        Happened::PostMergeVerified { watched_minutes } => life::post_merge_verified(builder, *watched_minutes),
+        Happened::Diagnosed(diagnosed) => act::diagnosed(builder, diagnosed),
+        Happened::Remedy { run, news } => act::remedy_news(builder, run, news),
+        Happened::Commanded(request) => command::command_requested(builder, request),
     }
 }
 
-/// Replaces a decision that is too large for one transaction: logs an anomaly with the reason, and makes the pull request due
-/// for verification. Nothing of the original decision is kept.
+/// Replaces a decision that is too large for one transaction: logs an anomaly with the reason, and makes the pull
+/// request due for verification. Nothing of the original decision is kept.
 pub fn set_aside(policy: &Policy, record: Record, fact: &Fact, why: &str, now: Timestamp) -> Decision {
-    let mut draft = Draft::new(policy, record, fact, now);
-    draft.log(EventKind::Anomaly, None, Payload { anomaly: Some(why.to_owned()), ..Payload::default() });
-    draft.record.doubt(why, now);
-    draft.finish(Outcome::Anomaly, why)
+    let mut builder = Draft::new(policy, record, fact, now);
+    builder.log(EventKind::Anomaly, None, Payload { anomaly: Some(why.to_owned()), ..Payload::default() });
+    builder.record.doubt(why, now);
+    builder.finish(Outcome::Anomaly, why)
 }
 
-/// Whether a fact applies to a merged or closed pull request: a reopening (shown by any event of an open pull request that is
-/// newer than the closing), an update of its last remedy, the result of the health checks after its merge, or a command,
-/// which gets a reply.
+/// Whether a fact applies to a merged or closed pull request: a reopening (shown by any event of an open pull request
+/// that is newer than the closing), an update of its last remedy, the result of the health checks after its merge, or a
+/// command, which gets a reply.
 fn applies_to_terminal(record: &Record, fact: &Fact) -> bool {
     match fact.what {
         Happened::Reopened(_) | Happened::Remedy { .. } | Happened::Linked(_) | Happened::Commanded(_) => true,
@@ -293,8 +293,8 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// The time of a report, or now if it is too far in the future: a wrong clock must not make one report newer than all
-    /// later ones.
+    /// The time of a report, or now if it is too far in the future: a wrong clock must not make one report newer than
+    /// all later ones.
     fn limit_skew(&self, at: Timestamp) -> Timestamp {
         if at > saturating_after(self.now, CLOCK_SKEW) { self.now } else { at }
     }
@@ -334,8 +334,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Moves to the state that the changed signals imply and logs each hop, or logs an anomaly if no legal path leads there.
-    /// `own` and `payload` are the log entry of the fact itself.
+    /// Moves to the state that the changed signals imply and logs each hop, or logs an anomaly if no legal path leads
+    /// there. `own` and `payload` are the log entry of the fact itself.
     fn apply_signals(mut self, own: EventKind, payload: Payload) -> Decision {
         let implied = self.record.implied(self.policy);
         let from = self.record.state;
@@ -395,8 +395,8 @@ impl<'a> Draft<'a> {
         hop.into_iter().collect()
     }
 
-    /// A change that the transition table does not allow: it is logged, the state stays, and verification is due at once
-    /// (R-STATE-5).
+    /// A change that the transition table does not allow: it is logged, the state stays, and verification is due at
+    /// once (R-STATE-5).
     fn anomaly(mut self, own: EventKind, implied: State, mut payload: Payload) -> Decision {
         let why = comment::invalid_transition(&self.record.id, self.record.state, implied, own);
         payload.anomaly = Some(why.clone());

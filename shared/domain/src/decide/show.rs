@@ -1,5 +1,5 @@
-//! The check run on the head, which shows the state of the pull request. It is an effect like any other: decided with the
-//! record, delivered after the commit, and sent only if its content changed; changed times alone do not count.
+//! The check run on the head, which shows the state of the pull request. It is an effect like any other: decided with
+//! the record, delivered after the commit, and sent only if its content changed; changed times alone do not count.
 
 use jiff::SignedDuration;
 

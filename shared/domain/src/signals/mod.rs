@@ -1,6 +1,6 @@
-//! The signals of one head commit, and the function that derives the state they imply (R-SIGNAL-1 to R-SIGNAL-4). Webhooks
-//! and GitHub snapshots fill the same signals, so there is one derivation. It does not depend on the current state; the path
-//! from the current state to the implied one is in `transition`.
+//! The signals of one head commit, and the function that derives the state they imply (R-SIGNAL-1 to R-SIGNAL-4).
+//! Webhooks and GitHub snapshots fill the same signals, so there is one derivation. It does not depend on the current
+//! state; the path from the current state to the implied one is in `transition`.
 
 mod report;
 
@@ -32,8 +32,8 @@ pub struct Signals {
     /// Automerge Bot's newest report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeReport>,
-    /// What the target of a remedy accepted to renew and has not reported yet. It does not replace the old report, it only
-    /// says that a new one is expected.
+    /// What the target of a remedy accepted to renew and has not reported yet. It does not replace the old report, it
+    /// only says that a new one is expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Asked>,
 }
@@ -197,9 +197,9 @@ impl Signals {
         }
     }
 
-    /// Stores all reports of a snapshot. The newest report wins; within one second the snapshot overrules webhooks. Reports
-    /// older than `not_before` are ignored: while a remedy runs, a report from before its start corrects nothing
-    /// (R-SWEEP-6). Required checks are stored regardless of the limit.
+    /// Stores all reports of a snapshot. The newest report wins; within one second the snapshot overrules webhooks.
+    /// Reports older than `not_before` are ignored: while a remedy runs, a report from before its start corrects
+    /// nothing (R-SWEEP-6). Required checks are stored regardless of the limit.
     pub fn note_all(
         &mut self,
         other: &Self,
@@ -226,8 +226,8 @@ impl Signals {
         if noted.contains(&Noted::Full) { Noted::Full } else { Noted::changed(noted.contains(&Noted::Changed)) }
     }
 
-    /// The combined status of the required checks. If the list is empty, GitHub could not be read or names no required check:
-    /// then every check seen on the head is required, and there must be at least one.
+    /// The combined status of the required checks. If the list is empty, GitHub could not be read or names no required
+    /// check: then every check seen on the head is required, and there must be at least one.
     pub fn checks(&self, required: &[String]) -> Checks {
         let mut persistent = false;
         let mut failed = false;
@@ -264,8 +264,8 @@ impl Signals {
         }
     }
 
-    /// Derives the state: the furthest one whose requirements all hold (R-SIGNAL-1). A policy pass or approval that arrives
-    /// before the checks are green is kept, and counts as soon as they are.
+    /// Derives the state: the furthest one whose requirements all hold (R-SIGNAL-1). A policy pass or approval that
+    /// arrives before the checks are green is kept, and counts as soon as they are.
     pub fn implied(&self, required: &[String]) -> Implied {
         if self.asked == Some(Asked::Branch) {
             return Implied::plain(State::ChecksRunning);
@@ -336,14 +336,14 @@ impl Signals {
         self.checks.iter().filter(|check| is_required(check, required) && check.verdict == Verdict::Failed)
     }
 
-    /// Marks the reports that a claimed remedy is expected to renew. Of the checks only required ones are marked: a failed
-    /// check that is not required might never report again.
+    /// Marks the reports that a claimed remedy is expected to renew. Of the checks only required ones are marked: a
+    /// failed check that is not required might never report again.
     pub fn claim(&mut self, strategy: Strategy, required: &[String]) {
         self.mark(strategy, Renewal::Claimed, required);
     }
 
-    /// The target accepted: the marked reports are expected to be renewed. Reports that arrived since the claim have no mark
-    /// and still count.
+    /// The target accepted: the marked reports are expected to be renewed. Reports that arrived since the claim have no
+    /// mark and still count.
     pub fn promise(&mut self, strategy: Strategy) {
         match strategy {
             Strategy::Rebuild => {

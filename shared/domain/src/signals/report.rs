@@ -1,5 +1,5 @@
-//! Reports of checks and bots on a commit, and which of two reports of one source is newer (R-SIGNAL-3). Times are stored as
-//! numbers, because a record has a dozen of them and should fit into one kilobyte.
+//! Reports of checks and bots on a commit, and which of two reports of one source is newer (R-SIGNAL-3). Times are
+//! stored as numbers, because a record has a dozen of them and should fit into one kilobyte.
 
 use jiff::Timestamp;
 use jiff::fmt::serde::timestamp::microsecond;
@@ -74,8 +74,8 @@ pub struct Check {
     pub renewal: Renewal,
 }
 
-/// A mark on a report that a remedy is expected to renew. A new report has no mark, so the answer to a remedy is recognised
-/// without comparing clocks.
+/// A mark on a report that a remedy is expected to renew. A new report has no mark, so the answer to a remedy is
+/// recognised without comparing clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Renewal {
@@ -104,10 +104,11 @@ pub struct Failure {
 }
 
 impl Check {
-    /// The sort key by which the newer of two reports wins. GitHub's times have one-second resolution, so more than the time
-    /// is needed: (id, time, phase) for check runs, (created_at, phase) for statuses. A running check counts from its start,
-    /// so that its result is always newer, and a later start is newer than an older result. The other parts make the order
-    /// total, so that the order of arrival does not matter; of two contradicting reports the failed one wins.
+    /// The sort key by which the newer of two reports wins. GitHub's times have one-second resolution, so more than the
+    /// time is needed: (id, time, phase) for check runs, (created_at, phase) for statuses. A running check counts from
+    /// its start, so that its result is always newer, and a later start is newer than an older result. The other parts
+    /// make the order total, so that the order of arrival does not matter; of two contradicting reports the failed one
+    /// wins.
     pub(super) fn order(&self) -> ((u64, Timestamp, u8), Timestamp, Verdict, Option<&str>, &str) {
         let text = self.failure.as_ref().map_or("", |failure| failure.text.as_str());
         // A failure with a matching rule wins over one without.

@@ -1,5 +1,5 @@
-//! Scenarios from the first fact to the last (R-FLOW-1, R-FLOW-2, R-STATE, R-SIGNAL): facts in any order, new heads, merges
-//! and closes, drift, holds.
+//! Scenarios from the first fact to the last (R-FLOW-1, R-FLOW-2, R-STATE, R-SIGNAL): facts in any order, new heads,
+//! merges and closes, drift, holds.
 
 use super::world::{Tale, described, minutes, policy_says, run_of, sha, start, status_of};
 use crate::command::Command;

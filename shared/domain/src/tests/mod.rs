@@ -1,4 +1,5 @@
-//! Tests of more than one module: the transition table, scenarios, and properties. Unit tests are beside the code they test.
+//! Tests of more than one module: the transition table, scenarios, and properties. Unit tests are beside the code they
+//! test.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it is about, not everything it is not about")]
 

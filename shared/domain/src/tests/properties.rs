@@ -1,5 +1,5 @@
-//! Property tests: `decide` never panics, is deterministic and increments versions; the order and the number of deliveries do
-//! not matter; a GitHub snapshot leads to the same state as the facts.
+//! Property tests: `decide` never panics, is deterministic and increments versions; the order and the number of
+//! deliveries do not matter; a GitHub snapshot leads to the same state as the facts.
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;

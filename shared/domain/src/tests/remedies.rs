@@ -1,5 +1,5 @@
-//! Remedies from claim to end (R-REMEDY, R-BUDGET, R-OBSERVE, R-CMD): claimed, proven, dropped, failed, refunded, escalated;
-//! and the budgets end every loop.
+//! Remedies from claim to end (R-REMEDY, R-BUDGET, R-OBSERVE, R-CMD): claimed, proven, dropped, failed, refunded,
+//! escalated; and the budgets end every loop.
 
 use jiff::SignedDuration;
 
@@ -738,8 +738,8 @@ fn loops_of_remedies_end_at_their_budgets() {
     assert_eq!((claims, why.as_str()), (2, "Retry budget exhausted for retrigger_automerge_bot (2/2)"));
 }
 
-/// A branch that is always behind, whose checks have this result after each update. Returns the number of updates and the
-/// reason of the escalation.
+/// A branch that is always behind, whose checks have this result after each update. Returns the number of updates and
+/// the reason of the escalation.
 fn always_behind(checks: Verdict) -> (usize, String) {
     let mut tale = Tale::at(State::Approved);
     for (n, head) in "bcdef0123456789".chars().enumerate() {
