@@ -1,7 +1,7 @@
-//! The circuit breaker (R-BREAKER-1 to R-BREAKER-8): stops automatic remedies while they mostly fail, and lets one
-//! through to find out whether the trouble is over. Everything here is a function of what is stored and of `now`; the
-//! store's conditional write makes "exactly one probe" true between processes. Commands of people are neither counted
-//! nor blocked: for those, callers do not ask.
+//! The circuit breaker (R-BREAKER-1 to R-BREAKER-8): stops automatic remedies while most of them fail, and lets one
+//! pass as a probe after a cooldown. Everything here is a function of the stored breaker and of `now`; the conditional
+//! write of the store ensures that there is exactly one probe. People's commands are neither counted nor blocked:
+//! callers do not check the breaker for them.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::RunId;
 
-/// What a sweep logs when the breaker keeps it from acting.
+/// Log message of a sweep that the breaker stops.
 pub const SKIPPED_LOG: &str = "circuit breaker open, skipping remediation";
 
-/// No window is longer than a day: each of its minutes is a read.
-const LONGEST_WINDOW_MINUTES: u32 = 24 * 60;
+/// Longest window. Each of its minutes is one read.
+const MAX_WINDOW_MINUTES: u32 = 24 * 60;
 
-/// When to trip, and for how long: the numbers of the policy.
+/// Window, threshold and cooldown, from the policy.
 pub use crate::policy::Breaker as BreakerSettings;
 
 impl BreakerSettings {
     fn window(&self) -> SignedDuration {
-        SignedDuration::from_mins(i64::from(self.window_minutes.min(LONGEST_WINDOW_MINUTES)))
+        SignedDuration::from_mins(i64::from(self.window_minutes.min(MAX_WINDOW_MINUTES)))
     }
 
     fn after_cooldown(&self, now: Timestamp) -> Timestamp {
@@ -29,24 +29,24 @@ impl BreakerSettings {
     }
 }
 
-/// Whether remedies may pass.
+/// Whether remedies may be dispatched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BreakerState {
     Closed,
-    /// No remedy passes until the cooldown is over; then the first one becomes the probe.
+    /// No remedy is dispatched until the cooldown is over; then the first one becomes the probe.
     Open {
-        /// When it tripped; failed probes do not move this.
+        /// When it tripped; failed probes do not change this.
         since: Timestamp,
-        /// The first moment at which a probe may pass.
+        /// From when a probe may be dispatched.
         cooldown_until: Timestamp,
-        /// The rate it tripped at, for people.
+        /// The failure rate at which it tripped, for display.
         failure_rate_percent: u32,
     },
-    /// One remedy is under way, to see whether the trouble is over; no other passes.
+    /// One remedy, the probe, is running to test whether remedies work again; no other is dispatched.
     HalfOpen {
         probe: RunId,
-        /// The first moment at which the probe counts as lost.
+        /// From when the probe counts as lost.
         lease_until: Timestamp,
         since: Timestamp,
         failure_rate_percent: u32,
@@ -54,7 +54,7 @@ pub enum BreakerState {
 }
 
 impl BreakerState {
-    /// As summaries and the API name it.
+    /// The name in summaries and in the API.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -68,45 +68,44 @@ impl BreakerState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
     pub state: BreakerState,
-    /// When it last became CLOSED by a probe or by a person. Only minutes that begin at or after this count: the
-    /// cooldown is shorter than the window, and the old failures would trip it again at once. (What happens in the rest
-    /// of that very minute counts for nothing.)
+    /// When a probe or a person last closed it. Only minutes that begin at or after this count: the cooldown is shorter
+    /// than the window, so older failures would trip it again at once. (The rest of that minute is not counted.)
     pub window_starts_at: Timestamp,
-    /// How often it has tripped, ever. A failed probe is not another trip.
+    /// Total number of trips. A failed probe is not another trip.
     pub trips: u64,
 }
 
 impl Default for Breaker {
-    /// The breaker before anything was stored: closed, and everything counts.
+    /// The breaker before anything was stored: closed, with no cleared window.
     fn default() -> Self {
         Self { state: BreakerState::Closed, window_starts_at: Timestamp::UNIX_EPOCH, trips: 0 }
     }
 }
 
-/// The outcomes of one minute. They are sets of run ids, so counting the same outcome twice changes nothing.
+/// The outcomes of one minute, as sets of run ids, so that repeated counting is idempotent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Minute {
-    /// The beginning of the minute, see [`minute_of`].
+    /// Start of the minute, see [`minute_of`].
     pub at: Timestamp,
-    /// Runs whose remedy was accepted by its target.
+    /// Runs whose target accepted the remedy.
     pub succeeded: BTreeSet<RunId>,
     /// Runs that could not be dispatched, or missed their deadline.
     pub failed: BTreeSet<RunId>,
 }
 
-/// The beginning of the minute in which something happened.
+/// The start of the minute that contains `at`.
 pub fn minute_of(at: Timestamp) -> Timestamp {
     let second = at.as_second();
     Timestamp::from_second(second - second.rem_euclid(60)).unwrap_or(at)
 }
 
-/// How many remedies ended how within the window.
+/// Successes and failures within the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tally {
     /// Runs that succeeded and did not fail later.
     pub succeeded: u32,
     pub failed: u32,
-    /// The share of failures, 0 to 1; 0 if nothing happened.
+    /// The share of failures, 0 to 1; 0 if the window is empty.
     pub rate: f64,
 }
 
@@ -123,7 +122,7 @@ impl Tally {
         self.succeeded.saturating_add(self.failed)
     }
 
-    /// The rate as people read it, rounded to the nearest percent.
+    /// The failure rate, rounded to the nearest percent.
     pub fn rate_percent(&self) -> u32 {
         let total = u64::from(self.total());
         let percent = (u64::from(self.failed) * 100 + total / 2).checked_div(total).unwrap_or(0);
@@ -135,10 +134,10 @@ impl Tally {
     }
 }
 
-/// The breaker has tripped: what to store and what to log.
+/// The breaker tripped: the new breaker and the log message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The breaker to store, if it is still as it was read.
+    /// The breaker to store, on condition that it is unchanged since it was read.
     pub breaker: Breaker,
     pub log: String,
 }
@@ -147,10 +146,10 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permit {
     Allowed,
-    /// Go ahead as the one probe, once this breaker is stored in place of the one that was read.
+    /// Allowed as the only probe, once this breaker is stored in place of the one that was read.
     Probe(Breaker),
     Refused {
-        /// When it is worth asking again.
+        /// From when it may be allowed.
         until: Timestamp,
     },
 }
@@ -158,17 +157,17 @@ pub enum Permit {
 /// How the probe ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeOutcome {
-    /// Its target accepted it.
+    /// The target accepted it.
     Accepted,
     /// It could not be dispatched, or missed its deadline.
     Failed,
-    /// It was dropped before it could show anything (the head moved, a guard, a person).
+    /// Dropped without a result (the head moved, a guard, a person).
     Cancelled,
 }
 
 impl Breaker {
-    /// The breaker as it is at this moment: a probe whose lease has run out is OPEN with its cooldown elapsed. Every
-    /// other function looks through this one, so nobody has to write that change down.
+    /// The breaker at this time: HALF_OPEN with an expired lease is OPEN with its cooldown elapsed. All other functions
+    /// use this view, so the expiry is never written.
     pub fn as_of(&self, now: Timestamp) -> Self {
         match &self.state {
             BreakerState::HalfOpen { lease_until, since, failure_rate_percent, .. } if now >= *lease_until => {
@@ -183,24 +182,24 @@ impl Breaker {
         Self { state, ..self.clone() }
     }
 
-    /// Whether a minute that begins then lies in the window: no older than the window is long, not cleared, and begun.
+    /// Whether a minute is in the window: not too old, not cleared, and not in the future.
     fn counts(&self, minute: Timestamp, now: Timestamp, settings: &BreakerSettings) -> bool {
         let oldest = now.checked_sub(settings.window()).unwrap_or(Timestamp::MIN);
         minute >= oldest && minute >= self.window_starts_at && minute <= now
     }
 
-    /// The beginnings of the minutes that count now, oldest first: what the store has to read.
+    /// The starts of the minutes in the window, oldest first: these have to be read from the store.
     pub fn counted_minutes(&self, now: Timestamp, settings: &BreakerSettings) -> Vec<Timestamp> {
         let newest = minute_of(now);
-        (0..=i64::from(settings.window_minutes.min(LONGEST_WINDOW_MINUTES)))
+        (0..=i64::from(settings.window_minutes.min(MAX_WINDOW_MINUTES)))
             .rev()
             .filter_map(|back| newest.checked_sub(SignedDuration::from_mins(back)).ok())
             .filter(|minute| self.counts(*minute, now, settings))
             .collect()
     }
 
-    /// The outcomes within the window; minutes outside of it are ignored. A run counts once, however often it was
-    /// counted, and as failed if it ever failed: one that was accepted and then missed its deadline did not help.
+    /// Counts the outcomes within the window. A run counts once, and as failed if it ever failed: a remedy that was
+    /// accepted and then missed its deadline did not help.
     pub fn tally(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Tally {
         let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for minute in minutes.iter().filter(|minute| self.counts(minute.at, now, settings)) {
@@ -210,7 +209,8 @@ impl Breaker {
         Tally::new(succeeded.difference(&failed).count(), failed.len())
     }
 
-    /// Trips a closed breaker if more than the threshold of more than the minimum failed; both strictly (R-BREAKER-1).
+    /// Trips a closed breaker if there are more actions than the minimum and the failure rate is above the threshold;
+    /// both strictly (R-BREAKER-1).
     pub fn evaluate(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Option<Change> {
         match self.state {
             BreakerState::Closed => {}
@@ -226,8 +226,8 @@ impl Breaker {
         Some(Change { breaker, log: format!("circuit breaker tripped: {failure_rate}% failure rate") })
     }
 
-    /// Whether this run's remedy may be dispatched now. A redelivery of the probe itself is allowed: refusing it would
-    /// leave the breaker waiting for an outcome that cannot come.
+    /// Whether this run's remedy may be dispatched now. A redelivery of the probe itself is allowed: otherwise the
+    /// breaker would wait for an outcome that cannot arrive.
     pub fn may_dispatch(&self, run: &RunId, now: Timestamp, settings: &BreakerSettings) -> Permit {
         match self.as_of(now).state {
             BreakerState::Closed => Permit::Allowed,
@@ -244,8 +244,8 @@ impl Breaker {
         }
     }
 
-    /// What the end of a run's remedy makes of the breaker; `None` if it changes nothing, because the run is not the
-    /// probe or its lease has run out.
+    /// The breaker after a run ended; `None` if nothing changes, because the run is not the probe or its lease has
+    /// expired.
     pub fn probe_ended(
         &self,
         run: &RunId,
@@ -263,7 +263,7 @@ impl Breaker {
         }
     }
 
-    /// CLOSED with an empty window, whatever it was: a person says that the trouble is over.
+    /// Closes it with an empty window, from any state. People can do this by command.
     pub fn reset(&self, now: Timestamp) -> Self {
         Self { state: BreakerState::Closed, window_starts_at: now, trips: self.trips }
     }
@@ -317,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_15_minutes_half_of_more_than_5_and_10_minutes() {
+    fn default_settings_are_15_minutes_50_percent_5_actions_10_minutes() {
         assert_eq!(BreakerSettings::default(), SETTINGS);
         assert_eq!(serde_json::from_str::<BreakerSettings>("{}").unwrap(), SETTINGS);
         assert!(serde_json::from_str::<BreakerSettings>("{\"window\":1}").is_err());
     }
 
     #[test]
-    fn it_trips_only_above_half_of_more_than_five() {
+    fn breaker_trips_above_half_of_more_than_five_actions() {
         let trips = |succeeded: u32, failed: u32| {
             let minutes = [minute(0, 0..succeeded, 100..100 + failed)];
             Breaker::default().evaluate(&minutes, at(30), &SETTINGS).is_some()
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn tripping_says_what_to_store_to_log_and_to_tell() {
+    fn evaluate_returns_the_tripped_breaker_and_the_log_message() {
         let minutes = [minute(0, 0..2, 10..14)];
         let change = Breaker::default().evaluate(&minutes, at(30), &SETTINGS).unwrap();
         assert_eq!(change.log, "circuit breaker tripped: 67% failure rate");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_counts_once_and_as_failed_if_it_ever_failed() {
+    fn run_counts_once_and_as_failed_if_it_ever_failed() {
         let minutes = [minute(0, 1..4, 0..0), minute(1, 2..5, 3..5), minute(2, 0..0, 3..4)];
         let tally = Breaker::default().tally(&minutes, mins(3), &SETTINGS);
         assert_eq!(tally, Tally { succeeded: 2, failed: 2, rate: 0.5 });
@@ -363,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_window_has_no_rate() {
+    fn empty_window_has_rate_zero() {
         let tally = Breaker::default().tally(&[], mins(3), &SETTINGS);
         assert_eq!(tally, Tally { succeeded: 0, failed: 0, rate: 0.0 });
         assert_eq!((tally.total(), tally.rate_percent()), (0, 0));
     }
 
     #[test]
-    fn percents_are_rounded_to_the_nearest() {
+    fn rate_percent_is_rounded_to_the_nearest() {
         let percent = |succeeded, failed| Tally::new(succeeded, failed).rate_percent();
         assert_eq!((percent(1, 2), percent(2, 1), percent(0, 7), percent(1, 1)), (67, 33, 100, 50));
         assert_eq!((percent(7, 1), percent(199, 1)), (13, 1), "halves go up");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn minutes_outside_the_window_do_not_count() {
+    fn minutes_outside_the_window_are_ignored() {
         let minutes = [minute(0, 0..0, 0..6)];
         let failed = |breaker: &Breaker, now| breaker.tally(&minutes, now, &SETTINGS).failed;
         let breaker = Breaker::default();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_reads_exactly_the_minutes_that_count() {
+    fn counted_minutes_are_exactly_those_in_the_window() {
         let listed = |breaker: Breaker, now| {
             let minutes = breaker.counted_minutes(now, &SETTINGS);
             (minutes.len(), minutes.first().copied(), minutes.last().copied())
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_begins_at_its_zeroth_second() {
+    fn minute_of_rounds_down_to_the_minute() {
         assert_eq!(minute_of(at(0)), at(0));
         assert_eq!(minute_of(at(59) + SignedDuration::from_millis(999)), at(0));
         assert_eq!(minute_of(at(60)), at(60));
@@ -415,12 +415,12 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_breaker_lets_everything_pass() {
+    fn closed_breaker_allows_every_dispatch() {
         assert_eq!(Breaker::default().may_dispatch(&run(1), mins(0), &SETTINGS), Permit::Allowed);
     }
 
     #[test]
-    fn after_the_cooldown_the_first_remedy_becomes_the_one_probe() {
+    fn first_remedy_after_the_cooldown_becomes_the_only_probe() {
         let breaker = open(0, 10);
         let refused = Permit::Refused { until: mins(10) };
         assert_eq!(breaker.may_dispatch(&run(1), at(599), &SETTINGS), refused);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_whose_lease_ran_out_makes_room_for_the_next() {
+    fn expired_probe_is_replaced_by_the_next_remedy() {
         let probing = half_open(1, 20);
         assert_eq!(probing.as_of(at(20 * 60 - 1)), probing);
         assert_eq!(probing.as_of(mins(20)), open(0, 20));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probes_end_decides() {
+    fn probe_outcome_decides_the_next_state() {
         let probing = half_open(1, 20);
         let ended = |outcome| probing.probe_ended(&run(1), outcome, mins(12), &SETTINGS);
         assert_eq!(ended(ProbeOutcome::Accepted), Some(closed(mins(12))));
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_any_other_run_changes_nothing() {
+    fn end_of_another_run_changes_nothing() {
         for outcome in [ProbeOutcome::Accepted, ProbeOutcome::Failed, ProbeOutcome::Cancelled] {
             for breaker in [Breaker::default(), open(0, 10), half_open(2, 20)] {
                 assert_eq!(breaker.probe_ended(&run(1), outcome, mins(12), &SETTINGS), None);
@@ -462,14 +462,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_closes_it_from_any_state_and_forgets_the_window() {
+    fn reset_closes_from_any_state_and_clears_the_window() {
         for breaker in [closed(mins(1)), open(0, 10), half_open(2, 20)] {
             assert_eq!(breaker.reset(mins(12)), closed(mins(12)));
         }
     }
 
     #[test]
-    fn it_is_stored_and_read_back() {
+    fn breaker_survives_a_json_round_trip() {
         for breaker in [Breaker::default(), open(0, 10), half_open(2, 20)] {
             let json = serde_json::to_string(&breaker).unwrap();
             assert_eq!(serde_json::from_str::<Breaker>(&json).unwrap(), breaker);
@@ -478,21 +478,21 @@ mod tests {
     }
 
     #[test]
-    fn no_time_overflows() {
+    fn extreme_times_do_not_overflow() {
         let endless = BreakerSettings { window_minutes: u32::MAX, cooldown_minutes: u32::MAX, ..SETTINGS };
         assert_eq!(endless.after_cooldown(Timestamp::MAX), Timestamp::MAX);
         assert_eq!(Breaker::default().tally(&[minute(0, 0..1, 0..0)], Timestamp::MIN, &endless).total(), 0);
         assert!(Breaker::default().counted_minutes(Timestamp::MIN, &endless).is_empty());
     }
 
-    /// The breaker as a person would explain it: all outcomes ever, the moment of the last clearing, and who probes.
+    /// A simple model of the breaker: all outcomes ever, the time of the last reset, and the probe.
     #[derive(Debug, Default)]
     struct Naive {
         outcomes: Vec<(i64, u32, bool)>,
         cleared: i64,
         /// While not closed: the first second at which a probe may start.
-        shut_until: Option<i64>,
-        /// Who probes, and the first second at which it is lost.
+        open_until: Option<i64>,
+        /// The probe's run, and the first second at which it is lost.
         probe: Option<(u32, i64)>,
     }
 
@@ -514,12 +514,12 @@ mod tests {
 
         fn expire(&mut self, now: i64) {
             if let Some((_, lost)) = self.probe.filter(|(_, lost)| *lost <= now) {
-                (self.probe, self.shut_until) = (None, Some(lost));
+                (self.probe, self.open_until) = (None, Some(lost));
             }
         }
 
         fn clear(&mut self, now: i64) {
-            (self.cleared, self.shut_until, self.probe) = (now, None, None);
+            (self.cleared, self.open_until, self.probe) = (now, None, None);
         }
     }
 
@@ -539,24 +539,24 @@ mod tests {
             4 => prop_oneof![0..90_i64, 200..700_i64].prop_map(Act::Wait),
             10 => (0..20_u32, prop::bool::weighted(0.4)).prop_map(|(run, ok)| Act::Ended(run, ok)),
             4 => (0..20_u32).prop_map(Act::Dispatch),
-            // `None` means whoever probes: a random run hardly ever is.
+            // `None` means the current probe, which a random run would rarely be.
             3 => (prop::option::weighted(0.3, 0..20_u32), outcome).prop_map(|(run, end)| Act::ProbeEnded(run, end)),
             1 => Just(Act::Reset),
         ]
     }
 
-    /// Both breakers side by side.
+    /// The breaker and its model, driven by the same actions.
     #[derive(Default)]
     struct Pair {
         breaker: Breaker,
         minutes: BTreeMap<Timestamp, Minute>,
-        naive: Naive,
+        model: Naive,
         now: i64,
     }
 
     impl Pair {
         fn step(&mut self, act: Act) {
-            self.naive.expire(self.now);
+            self.model.expire(self.now);
             match act {
                 Act::Wait(secs) => self.now += secs,
                 Act::Ended(n, ok) => self.ended(n, ok),
@@ -564,7 +564,7 @@ mod tests {
                 Act::ProbeEnded(n, outcome) => self.probe_ended(n, outcome),
                 Act::Reset => {
                     self.breaker = self.breaker.reset(at(self.now));
-                    self.naive.clear(self.now);
+                    self.model.clear(self.now);
                 }
             }
         }
@@ -578,11 +578,11 @@ mod tests {
             } else {
                 minute.failed.insert(run(n))
             };
-            self.naive.outcomes.push((self.now, n, ok));
+            self.model.outcomes.push((self.now, n, ok));
 
             let minutes: Vec<Minute> = self.minutes.values().cloned().collect();
             let tally = self.breaker.tally(&minutes, at(self.now), &SETTINGS);
-            let (good, bad) = self.naive.counts(self.now);
+            let (good, bad) = self.model.counts(self.now);
             assert_eq!((tally.succeeded, tally.failed), (good, bad));
             let read: Vec<Minute> = self
                 .breaker
@@ -592,17 +592,17 @@ mod tests {
                 .collect();
             assert_eq!(self.breaker.tally(&read, at(self.now), &SETTINGS), tally);
 
-            let trips = self.naive.shut_until.is_none() && self.naive.probe.is_none() && bad > good && good + bad > 5;
+            let trips = self.model.open_until.is_none() && self.model.probe.is_none() && bad > good && good + bad > 5;
             let change = self.breaker.evaluate(&minutes, at(self.now), &SETTINGS);
             assert_eq!(change.is_some(), trips);
             if let Some(change) = change {
                 self.breaker = change.breaker;
-                self.naive.shut_until = Some(self.now + 600);
+                self.model.open_until = Some(self.now + 600);
             }
         }
 
         fn dispatch(&mut self, n: u32) {
-            let expected = match (self.naive.probe, self.naive.shut_until) {
+            let expected = match (self.model.probe, self.model.open_until) {
                 (Some((probe, _)), _) if probe == n => "allowed",
                 (Some(_), _) => "refused",
                 (None, Some(until)) if self.now < until => "refused",
@@ -613,7 +613,7 @@ mod tests {
                 Permit::Allowed => "allowed",
                 Permit::Probe(breaker) => {
                     self.breaker = breaker;
-                    (self.naive.probe, self.naive.shut_until) = (Some((n, self.now + 600)), None);
+                    (self.model.probe, self.model.open_until) = (Some((n, self.now + 600)), None);
                     "probe"
                 }
                 Permit::Refused { until } => {
@@ -625,17 +625,17 @@ mod tests {
         }
 
         fn probe_ended(&mut self, n: Option<u32>, outcome: ProbeOutcome) {
-            let probing = self.naive.probe.map(|(probe, _)| probe);
+            let probing = self.model.probe.map(|(probe, _)| probe);
             let n = n.or(probing).unwrap_or(0);
             let change = self.breaker.probe_ended(&run(n), outcome, at(self.now), &SETTINGS);
             assert_eq!(change.is_some(), probing == Some(n));
             let Some(change) = change else { return };
             self.breaker = change;
-            self.naive.probe = None;
+            self.model.probe = None;
             match outcome {
-                ProbeOutcome::Accepted => self.naive.clear(self.now),
-                ProbeOutcome::Failed => self.naive.shut_until = Some(self.now + 600),
-                ProbeOutcome::Cancelled => self.naive.shut_until = Some(self.now),
+                ProbeOutcome::Accepted => self.model.clear(self.now),
+                ProbeOutcome::Failed => self.model.open_until = Some(self.now + 600),
+                ProbeOutcome::Cancelled => self.model.open_until = Some(self.now),
             }
         }
     }
@@ -643,7 +643,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
-        fn it_does_what_a_naive_model_does(acts in prop::collection::vec(act(), 1..120)) {
+        fn breaker_agrees_with_a_simple_model(acts in prop::collection::vec(act(), 1..120)) {
             let mut pair = Pair::default();
             for act in acts {
                 pair.step(act);

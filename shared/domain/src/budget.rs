@@ -1,5 +1,5 @@
-//! Retry budgets (R-BUDGET-1 to R-BUDGET-9): how often each strategy was tried, when a count starts over, and when enough
-//! is enough. The maxima are in `policy`; who escalates is in `decide`.
+//! Retry budgets (R-BUDGET-1 to R-BUDGET-9): how often each strategy was tried, when a count resets, and when it is
+//! exhausted. The maxima are in `policy`; `decide` escalates.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::policy::Policy;
 use crate::state::{State, Strategy, Substatus};
 
-/// Most counts are zero most of the time, and every event writes the record.
+/// Zero counts are not stored: most counts are zero, and every event writes the record.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(crate) fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// How often each strategy was tried since its count last started over.
+/// How often each strategy was tried since its last reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryCounts {
@@ -29,10 +29,10 @@ pub struct RetryCounts {
     pub retrigger_approver_bot: u32,
     #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_automerge_bot: u32,
-    /// SOD validator asked again.
+    /// SOD validator run again.
     #[serde(skip_serializing_if = "is_zero")]
     pub retrigger_sod_check: u32,
-    /// Closed and asked for afresh; the vulnerability counts it too, across pull requests.
+    /// Closed and replaced; also counted on the vulnerability, across pull requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub close_and_reopen: u32,
 }
@@ -71,21 +71,21 @@ impl RetryCounts {
         *count = count.saturating_add(1);
     }
 
-    /// An attempt that was never made is given back.
+    /// Refunds an attempt that was never executed.
     pub fn give_back(&mut self, strategy: Strategy) {
         let count = self.of_mut(strategy);
         *count = count.saturating_sub(1);
     }
 
-    /// The count starts over, except close-and-reopen's, which never does.
+    /// Resets one count; that of close-and-reopen never resets.
     pub fn reset(&mut self, strategy: Strategy) {
         if strategy != Strategy::CloseAndReopen {
             *self.of_mut(strategy) = 0;
         }
     }
 
-    /// A real event has brought the pull request to this state: what it proves starts over (R-BUDGET-2).
-    /// Suture's own post-action states must not be reported here, or no budget would ever bind.
+    /// Resets the budgets that this state proves (R-BUDGET-2). Call it only for states reached by real events: with
+    /// Suture's own post-action states, no budget would ever be exhausted.
     pub fn reached(&mut self, state: State, substatus: Option<Substatus>) {
         for strategy in Strategy::ALL {
             if is_reset_by(strategy, state, substatus) {
@@ -94,7 +94,7 @@ impl RetryCounts {
         }
     }
 
-    /// A person takes over, or a new generation begins: everything starts over except close-and-reopen.
+    /// Resets all counts except close-and-reopen: a person took over, or a new generation begins.
     pub fn reset_all(&mut self) {
         for strategy in Strategy::ALL {
             self.reset(strategy);
@@ -102,19 +102,18 @@ impl RetryCounts {
     }
 }
 
-/// The reset mapping (R-BUDGET-2): reaching the state through a real event means
-/// that the strategy has done its work.
+/// The reset mapping (R-BUDGET-2): reaching the state by a real event means that the strategy worked.
 fn is_reset_by(strategy: Strategy, state: State, substatus: Option<Substatus>) -> bool {
     match strategy {
         Strategy::Rebuild => state == State::ChecksPassed,
-        // Not CHECKS_RUNNING, which is what every branch update leads to: the budget would never bind. Green
-        // checks show that the update was good; behind again after that, the base has moved, and that is nobody's fault.
+        // Not CHECKS_RUNNING: every branch update leads there, so the budget would never be exhausted. Green checks
+        // show that the update worked; if the branch is behind again later, the base has new commits.
         Strategy::BranchUpdate => matches!(state, State::ChecksPassed | State::Merging | State::Merged),
         Strategy::RetriggerPolicyBot => matches!(state, State::PolicyPassed | State::PolicyFailed),
         Strategy::RetriggerApproverBot => state == State::Approved,
         // Not MERGING, which is this strategy's own post-action state (R-BUDGET-3).
         Strategy::RetriggerAutomergeBot => state == State::Merged,
-        // The same SOD failure again is no progress.
+        // The same SOD failure again is not progress.
         Strategy::RetriggerSodCheck => {
             state == State::PolicyPassed
                 || (state == State::PolicyFailed && substatus.is_some_and(|s| s != Substatus::SodFailure))
@@ -123,10 +122,10 @@ fn is_reset_by(strategy: Strategy, state: State, substatus: Option<Substatus>) -
     }
 }
 
-/// What the cap on all strategies together is called.
+/// Name of the cap on all strategies together.
 const LIFETIME: &str = "lifetime";
 
-/// A budget that is used up. The text is fixed (R-DIAG-21).
+/// An exhausted budget. The text is fixed (R-DIAG-21).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exhausted {
     /// The strategy, or `lifetime`.
@@ -138,15 +137,15 @@ pub struct Exhausted {
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.max == 0 && self.what != LIFETIME {
-            return write!(f, "{} is never done automatically here: its retry budget is 0", self.what);
+            return write!(f, "{} is disabled: its retry budget is 0", self.what);
         }
         write!(f, "Retry budget exhausted for {} ({}/{})", self.what, self.count, self.max)
     }
 }
 
-/// Whether one more attempt is allowed. Only the strategy at hand and the lifetime cap are asked: a spent budget of
-/// another strategy is no reason to give up on this one (R-BUDGET-7). `on_vulnerability` is what the vulnerability's own row
-/// has counted for close-and-reopen, over all its pull requests.
+/// Whether one more attempt is allowed. Only this strategy and the lifetime cap are checked: the exhausted budget of
+/// another strategy does not matter (R-BUDGET-7). `on_vulnerability` is the count of close-and-reopen on the
+/// vulnerability, over all its pull requests.
 pub fn check(
     policy: &Policy,
     strategy: Strategy,
@@ -154,8 +153,8 @@ pub fn check(
     lifetime: u32,
     on_vulnerability: u32,
 ) -> Result<(), Exhausted> {
-    let elsewhere = if strategy == Strategy::CloseAndReopen { on_vulnerability } else { 0 };
-    let count = counts.of(strategy).max(elsewhere);
+    let shared = if strategy == Strategy::CloseAndReopen { on_vulnerability } else { 0 };
+    let count = counts.of(strategy).max(shared);
     let max = policy.budget(strategy);
     if count >= max {
         return Err(Exhausted { what: strategy.name(), count, max });
@@ -219,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn counts_stop_at_both_ends() {
+    fn counts_saturate() {
         for strategy in Strategy::ALL {
             let mut none = RetryCounts::default();
             none.give_back(strategy);
-            assert_eq!(none, RetryCounts::default(), "nothing is owed for {strategy}");
+            assert_eq!(none, RetryCounts::default(), "no refund below zero for {strategy}");
             let mut full = with(strategy, u32::MAX);
             full.count(strategy);
             assert_eq!(full.of(strategy), u32::MAX);
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_touches_one_count_and_never_close_and_reopens() {
+    fn reset_changes_one_count_and_never_close_and_reopen() {
         for (n, strategy) in Strategy::ALL.into_iter().enumerate() {
             let mut expected = [1, 2, 3, 4, 5, 6, 7];
             if strategy != Strategy::CloseAndReopen {
@@ -272,7 +271,7 @@ mod tests {
             }
         }
         for substatus in POLICY_SUBSTATUSES {
-            // The same SOD failure again is no progress, and neither is a failure nobody can name.
+            // Neither the same SOD failure nor an unknown failure is progress.
             let resets: &[Strategy] = match substatus {
                 None | Some(Substatus::SodFailure) => &[RetriggerPolicyBot],
                 Some(_) => &[RetriggerPolicyBot, RetriggerSodCheck],
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn each_budget_binds_at_its_maximum_and_not_one_before() {
+    fn budget_is_exhausted_at_its_maximum() {
         let policy = Policy::default();
         for (strategy, max, sentence) in [
             (Strategy::Rebuild, 3, "Retry budget exhausted for rebuild (3/3)"),
@@ -308,14 +307,14 @@ mod tests {
             let exhausted = check(&policy, strategy, &with(strategy, max), 0, 0).unwrap_err();
             assert_eq!(exhausted, Exhausted { what: strategy.name(), count: max, max });
             assert_eq!(exhausted.to_string(), sentence);
-            // A budget that was lowered after it was spent is spent all the more.
+            // A budget that was lowered below its count stays exhausted.
             let over = check(&policy, strategy, &with(strategy, max + 5), 0, 0).unwrap_err();
             assert_eq!((over.count, over.max), (max + 5, max));
         }
     }
 
     #[test]
-    fn only_the_strategy_at_hand_and_the_lifetime_are_asked() {
+    fn only_the_checked_strategy_and_the_lifetime_cap_count() {
         let policy = Policy::default();
         for strategy in Strategy::ALL {
             let mut counts = RetryCounts::default();
@@ -326,7 +325,7 @@ mod tests {
             let exhausted = check(&policy, strategy, &counts, 12, 0).unwrap_err();
             assert_eq!(exhausted.to_string(), "Retry budget exhausted for lifetime (12/12)", "{strategy}");
         }
-        // Of both, the strategy's own says more.
+        // If both are exhausted, the strategy's own is reported.
         let both = check(&policy, Strategy::Rebuild, &with(Strategy::Rebuild, 3), 13, 0).unwrap_err();
         assert_eq!(both.to_string(), "Retry budget exhausted for rebuild (3/3)");
         let beyond = check(&policy, Strategy::Rebuild, &RetryCounts::default(), 13, 0).unwrap_err();
@@ -334,31 +333,31 @@ mod tests {
     }
 
     #[test]
-    fn close_and_reopen_is_counted_on_the_vulnerability_too() {
+    fn close_and_reopen_is_also_counted_on_the_vulnerability() {
         let policy = Policy::default();
         let none = RetryCounts::default();
         let exhausted = check(&policy, Strategy::CloseAndReopen, &none, 0, 1).unwrap_err();
         assert_eq!(exhausted.to_string(), "Retry budget exhausted for close_and_reopen (1/1)");
-        // The larger count is the true one.
-        let mine = check(&policy, Strategy::CloseAndReopen, &with(Strategy::CloseAndReopen, 3), 0, 2).unwrap_err();
-        let its = check(&policy, Strategy::CloseAndReopen, &with(Strategy::CloseAndReopen, 2), 0, 4).unwrap_err();
-        assert_eq!((mine.count, its.count), (3, 4));
+        // The larger count wins.
+        let on_record = check(&policy, Strategy::CloseAndReopen, &with(Strategy::CloseAndReopen, 3), 0, 2).unwrap_err();
+        let on_row = check(&policy, Strategy::CloseAndReopen, &with(Strategy::CloseAndReopen, 2), 0, 4).unwrap_err();
+        assert_eq!((on_record.count, on_row.count), (3, 4));
         for strategy in Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::CloseAndReopen) {
             assert_eq!(check(&policy, strategy, &none, 0, 9), Ok(()), "{strategy} has nothing to do with it");
         }
     }
 
     #[test]
-    fn a_budget_of_zero_forbids() {
+    fn zero_budget_disables_the_strategy() {
         let mut policy = Policy::default();
         policy.budgets.close_and_reopen = 0;
         let none = RetryCounts::default();
-        let forbidden = check(&policy, Strategy::CloseAndReopen, &none, 0, 0).unwrap_err();
-        assert_eq!(forbidden.to_string(), "close_and_reopen is never done automatically here: its retry budget is 0");
+        let disabled = check(&policy, Strategy::CloseAndReopen, &none, 0, 0).unwrap_err();
+        assert_eq!(disabled.to_string(), "close_and_reopen is disabled: its retry budget is 0");
         assert_eq!(check(&policy, Strategy::Rebuild, &none, 0, 0), Ok(()));
         policy.budgets.lifetime = 0;
-        let forbidden = check(&policy, Strategy::Rebuild, &none, 0, 0).unwrap_err();
-        assert_eq!(forbidden.to_string(), "Retry budget exhausted for lifetime (0/0)");
+        let disabled = check(&policy, Strategy::Rebuild, &none, 0, 0).unwrap_err();
+        assert_eq!(disabled.to_string(), "Retry budget exhausted for lifetime (0/0)");
     }
 
     #[test]

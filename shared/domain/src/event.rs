@@ -1,5 +1,5 @@
-//! What happened: the facts that come in (from outside, and Suture's own deeds), and the events the log keeps of them.
-//! What follows from a fact is decided in `decide`.
+//! Facts that come in (from outside and from Suture's own actions), and the events that the log keeps. `decide` turns a
+//! fact into a decision.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,48 +14,48 @@ use crate::signals::{Approval, Check, MergeReport, PolicyReport};
 use crate::snapshot::Snapshot;
 use crate::state::{State, Strategy};
 
-/// One thing that happened to one pull request. Its id is what makes it apply once.
+/// Something that happened to a pull request. Its id ensures that it is applied only once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fact {
     /// The delivery id, the command id, or run id + step.
     pub id: EventId,
     pub pr: PrId,
-    /// When, by the payload: never the clock of whoever received it.
+    /// Time of the payload, never the clock of the receiver.
     pub occurred_at: Timestamp,
     pub actor: Actor,
     pub what: Happened,
 }
 
-/// Everything `decide` listens to. What was heard outside can wait on the queue; Suture's own deeds are decided where they are
-/// done, and never travel.
+/// The kinds of facts. Those from outside are serialised, because they can be deferred to the queue. Suture's own
+/// actions are decided where they happen, so they are not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Happened {
-    /// The pull request was opened (or found open by the inventory).
+    /// Opened, or found open by the inventory.
     Opened(Described),
-    /// A closed pull request was opened again.
+    /// A closed pull request was reopened.
     Reopened(Described),
     HeadMoved {
         /// The pull request as it is now.
         described: Described,
-        /// The head it had before, if the payload says.
+        /// The previous head, if the payload has it.
         before: Option<Sha>,
-        /// Whether Suture itself pushed (its update-branch merge commit).
+        /// Whether Suture pushed it (the merge commit of a branch update).
         ours: bool,
     },
     Edited(Described),
     /// Closed without a merge.
     Closed {
         by: Option<String>,
-        /// Why, if Suture did it.
+        /// Why, if Suture closed it.
         why: Option<ClosedBecause>,
     },
     Merged {
         by: Option<String>,
-        /// Whether that was the automerge bot.
+        /// Whether Automerge Bot merged it.
         by_automerge_bot: bool,
     },
-    /// Check runs were asked for on this commit (`check_suite.requested`); none has a name yet.
+    /// GitHub requested check runs on this commit (`check_suite.requested`); their names are not known yet.
     ChecksRequested {
         head: Sha,
     },
@@ -70,34 +70,33 @@ pub enum Happened {
     /// An approver bot approved, or its approval was dismissed.
     Approval {
         head: Sha,
-        /// Whose, and which way.
         approval: Approval,
     },
     Merge {
         head: Sha,
         report: MergeReport,
     },
-    /// The base branch got new commits: the pull request may be behind or in conflict now.
+    /// The base branch has new commits: the pull request may be behind or in conflict now.
     BaseMoved {
         base: String,
     },
-    /// GitHub was asked and this is the whole answer.
+    /// The sweep read this snapshot from GitHub.
     #[serde(skip)]
     Verified(Box<Snapshot>),
-    /// The sweep could not find out, or may not act; it comes back later.
+    /// The sweep could not read GitHub, or may not act now; the pull request is due again later.
     #[serde(skip)]
     Skipped {
         why: String,
-        /// When, if that is known (the breaker's cooldown, GitHub's limit); otherwise after a growing pause.
+        /// When, if known (the breaker's cooldown, GitHub's rate limit); otherwise after a growing backoff.
         until: Option<Timestamp>,
     },
-    /// For so long after its merge all was well.
+    /// The health checks after its merge passed.
     #[serde(skip)]
     PostMergeVerified {
-        /// How long it was watched.
+        /// How long the checks ran.
         watched_minutes: u32,
     },
-    /// Close-and-reopen has brought about another pull request.
+    /// Close-and-reopen led to another pull request.
     #[serde(skip)]
     Linked(Link),
     #[serde(skip)]
@@ -111,8 +110,8 @@ pub enum Happened {
     Commanded(Box<Commanded>),
 }
 
-/// An *open* pull request as GitHub describes it in every `pull_request` event: complete, as of the event's time. What is
-/// said about a closed one (a label, say) must not be told this way.
+/// The details of an *open* pull request that every `pull_request` event has, as of the event's time. They must not be
+/// used for events of closed ones (a label, for example), because they would reopen the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
     /// GitHub's node id, for GraphQL.
@@ -120,15 +119,15 @@ pub struct Described {
     pub branch: String,
     pub base_branch: String,
     pub head: Sha,
-    /// Labels that mean something to Suture.
+    /// Labels that Suture uses.
     pub labels: Vec<String>,
     pub draft: bool,
-    /// The vulnerability it fixes, if its text names one.
+    /// The vulnerability that it fixes, if its title, branch or text has an id.
     pub vulnerability_id: Option<String>,
     pub created_at: Timestamp,
     /// Changed lines, if known.
     pub size: Option<u64>,
-    /// The contexts its base requires, if whoever tells this knows them; otherwise GitHub is asked.
+    /// The contexts that the base requires; `None` if unknown, then they are read from GitHub.
     pub required_checks: Option<Vec<String>>,
 }
 
@@ -136,70 +135,70 @@ pub struct Described {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClosedBecause {
-    /// A person said `/cancel`.
+    /// By a person's `/cancel`.
     Abandoned,
     Replaced,
 }
 
-/// How two pull requests for one vulnerability belong together.
+/// How two pull requests for one vulnerability are related.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// The other one takes this one's place.
+    /// The other one replaces this one.
     ReplacedBy(u64),
-    /// This one takes the other one's place.
+    /// This one replaces the other one.
     Replaces(u64),
 }
 
-/// A diagnosis on its way to becoming a claim, an escalation, or nothing.
+/// A diagnosis, from which `decide` claims a remedy, escalates, or takes no action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diagnosed {
     pub diagnosis: Diagnosis,
-    /// The id the remedy's run will have, if there is one.
+    /// The id for the remedy's run, if one is claimed.
     pub run: RunId,
-    /// The vulnerability's row, if the pull request names one (for the duplicate guard and the budget that never resets).
+    /// The row of the vulnerability, if it is known (for the duplicate guard and the budget that never resets).
     pub vulnerability: Option<crate::pull_request::Vulnerability>,
-    /// What was tried and what happened, for the notice to a person.
+    /// History for the escalation mail.
     pub story: crate::comment::Story,
 }
 
-/// What became of a remedy.
+/// Progress of a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemedyNews {
-    /// The target took it; now its effect must show.
+    /// The target accepted the request; the expected event must follow.
     Accepted,
-    /// It was never done: the head moved, a guard said no, there was nothing to do, the breaker opened.
+    /// Never executed: the head moved, a guard refused it, there was nothing to do, or the breaker opened.
     Dropped { why: String },
-    /// It was tried and did not work.
+    /// Executed without success.
     Failed {
         error: String,
-        /// Whether it may be tried again: a definitive refusal may not.
+        /// Decides whether it may be retried.
         failure: Failure,
     },
-    /// Its proof has not come by the deadline.
+    /// The expected event did not arrive by the deadline.
     Overdue,
 }
 
-/// A command of a person, with what the shell found out about them.
+/// A command of a person, with the permission that the caller looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commanded {
     pub command: Command,
     pub source: CommandSource,
     pub by: String,
-    /// Whether they may; the sentence says why not.
+    /// Whether the person may give the command; the error says why not.
     pub permission: Result<(), String>,
-    /// The id its run will have, if it needs one.
+    /// The id for its run, if it opens one.
     pub run: RunId,
-    /// What else they said, such as a reason.
+    /// The text after the command, such as a reason.
     pub args: String,
-    /// The comment it stood in, if it stood in one.
+    /// The comment that has the command, if it came by a comment.
     pub comment: Option<String>,
 }
 
-/// Who caused it: the `source` of an event (R-EVENT-2).
+/// The `source` of an event (R-EVENT-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Actor {
-    /// A webhook of no particular actor: a person, or GitHub itself.
+    /// A webhook without a specific actor: a person, or GitHub itself.
     GithubWebhook,
     Codegenie,
     Jenkins,
@@ -207,7 +206,7 @@ pub enum Actor {
     ApproverBot,
     AutomergeBot,
     Reconciler,
-    /// The Car Bridge, working on the command queue.
+    /// The Car Bridge, which works on the command queue.
     CommandQueue,
     AdminApi,
 }
@@ -218,17 +217,17 @@ named! {
         PrOpened = "PR_OPENED",
         /// Closed without a merge.
         PrClosed = "PR_CLOSED",
-        /// Merged by anybody but the automerge bot.
+        /// Merged by anybody but Automerge Bot.
         PrMerged = "PR_MERGED",
-        /// Opened again: a new generation.
+        /// Reopened: a new generation.
         PrReopened = "PR_REOPENED",
         PrEdited = "PR_EDITED",
         BranchUpdated = "BRANCH_UPDATED",
         BaseMoved = "BASE_MOVED",
-        /// It takes another one's place, or the other way round.
+        /// It replaces another pull request, or is replaced by one.
         PrLinked = "PR_LINKED",
         ChecksStarted = "CHECKS_STARTED",
-        /// One of several checks reported; the state did not change.
+        /// A check reported, and the state did not change.
         CheckReported = "CHECK_REPORTED",
         /// All required checks are green.
         ChecksPassed = "CHECKS_PASSED",
@@ -237,7 +236,7 @@ named! {
         PolicyPassed = "POLICY_PASSED",
         PolicyFailed = "POLICY_FAILED",
         ApprovalGranted = "APPROVAL_GRANTED",
-        /// An approval was taken back.
+        /// An approval was dismissed.
         ApprovalDismissed = "APPROVAL_DISMISSED",
         MergeAttempted = "MERGE_ATTEMPTED",
         MergeSucceeded = "MERGE_SUCCEEDED",
@@ -245,34 +244,34 @@ named! {
         RemediationBranchUpdate = "REMEDIATION_BRANCH_UPDATE",
         RemediationRebuild = "REMEDIATION_REBUILD",
         RemediationRetriggerPolicy = "REMEDIATION_RETRIGGER_POLICY",
-        /// Claimed: ask the SOD validator again.
+        /// Claimed: run the SOD validator again.
         RemediationRetriggerSod = "REMEDIATION_RETRIGGER_SOD",
         RemediationRetriggerApprover = "REMEDIATION_RETRIGGER_APPROVER",
         RemediationRetriggerMerge = "REMEDIATION_RETRIGGER_MERGE",
-        /// Claimed: close, and ask for a fresh one.
+        /// Claimed: close, and request a replacement.
         RemediationCloseAndReopen = "REMEDIATION_CLOSE_AND_REOPEN",
         RemediationAccepted = "REMEDIATION_ACCEPTED",
-        /// A remedy is over: proven, dropped or failed.
+        /// A remedy ended: proven, dropped or failed.
         RemediationEnded = "REMEDIATION_ENDED",
         EscalatedNeedsIntervention = "ESCALATED_NEEDS_INTERVENTION",
-        /// A person asked for something; the payload says whether it was granted.
+        /// A person gave a command; the payload says whether it was accepted.
         CommandReceived = "COMMAND_RECEIVED",
-        /// The record was wrong and GitHub right.
+        /// The record differed from GitHub and was corrected.
         StateDriftCorrected = "STATE_DRIFT_CORRECTED",
-        /// Observe mode: this would have been done.
+        /// Observe mode: a remedy would have been claimed.
         WouldRemedy = "WOULD_REMEDY",
-        /// Observe mode: a person would have been called.
+        /// Observe mode: it would have been escalated.
         WouldEscalate = "WOULD_ESCALATE",
-        /// All was well for a while after its merge.
+        /// The health checks after its merge passed.
         PostMergeVerified = "POST_MERGE_VERIFIED",
-        /// Something was heard that could not be recorded with its consequences; the payload says why.
+        /// A decision was too large to store; the payload says why.
         Anomaly = "ANOMALY",
     }
 }
 
 impl EventKind {
-    /// Whether it tells a part of the story even where the state stays: what people want to read the next morning. What
-    /// only fills in the picture (one check of many, an edited label) is left to the log of its pull request.
+    /// Whether it belongs into the daily activity even if the state did not change. Minor events (one check of many, an
+    /// edited label) are only in the log of their pull request.
     pub fn is_notable(self) -> bool {
         match self {
             Self::PrOpened
@@ -314,26 +313,26 @@ impl EventKind {
         }
     }
 
-    /// The strategy whose claim it is, if it is one.
+    /// The strategy that this event claims, if it is a claim.
     pub fn claims(self) -> Option<Strategy> {
         Strategy::ALL.into_iter().find(|strategy| remedy::of(*strategy).event == self)
     }
 }
 
-/// One row of the log. Written once, never changed.
+/// One entry of the event log. Written once, never changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     pub pr: PrId,
     pub occurred_at: Timestamp,
     pub id: EventId,
-    /// 0 for the fact itself; 1, 2, … for the further hops it led to.
+    /// 0 for the fact itself; 1, 2, … for further hops.
     pub hop: u8,
     pub kind: EventKind,
     pub source: Actor,
-    /// The state left, if the state changed.
+    /// The old state, if it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<State>,
-    /// The state reached, if the state changed.
+    /// The new state, if it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<State>,
     /// A small extract, never the raw webhook.
@@ -348,12 +347,12 @@ impl Event {
         format!("{:.3}#{}#{}", self.occurred_at, self.id, self.hop)
     }
 
-    /// Whether the story of its day has it: it changed the state, or is notable all the same.
+    /// Whether the daily activity lists it: it changed the state, or its kind is notable.
     pub fn is_of_the_day(&self) -> bool {
         self.to.is_some() || self.kind.is_notable()
     }
 
-    /// Whether it is the end of a remedy that helped: proven by the event it expected, and not by the failure it was to cure.
+    /// Whether it is the end of a remedy that helped: the expected event arrived, and was not the same failure again.
     pub fn is_healed(&self) -> bool {
         self.kind == EventKind::RemediationEnded
             && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
@@ -361,11 +360,11 @@ impl Event {
     }
 }
 
-/// What an event says beyond its kind. Every text is cut to `Payload::MAX_TEXT` characters.
+/// Details of an event. Every text has at most `Payload::MAX_TEXT` characters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Payload {
-    /// One or two sentences: the reason, the failure text, what was missed.
+    /// One or two sentences: the reason, the failure text, the missed events.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -377,13 +376,13 @@ pub struct Payload {
     pub by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// Why this event did not change the state although it should have (R-STATE-5).
+    /// Why this event did not change the state (R-STATE-5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anomaly: Option<String>,
-    /// The transient rules that excused the red checks when a remedy was claimed, or a person called.
+    /// The transient rules that matched the failed checks when a remedy was claimed or escalated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
-    /// A digest of what the red checks said then, numbers aside: the same once more is no accident.
+    /// A digest of the failure texts at that time, without numbers, to recognise the same failure again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -392,13 +391,13 @@ impl Payload {
     /// Longest text kept, in characters.
     pub const MAX_TEXT: usize = 300;
 
-    /// A payload of one text, cut to size.
+    /// A payload that has only a text, truncated to `MAX_TEXT`.
     pub fn text(text: &str) -> Self {
         Self { text: cut(text, Self::MAX_TEXT), ..Self::default() }
     }
 }
 
-/// The first `max` characters, with an ellipsis if something is missing.
+/// The first `max` characters; an ellipsis replaces the rest.
 pub fn cut(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         None => text.to_owned(),
@@ -429,7 +428,7 @@ mod tests {
         }
     }
 
-    /// The names serde knows for an enum, as it lists them when it is given another one.
+    /// The variant names that serde lists in its error for an unknown one.
     fn names_in_json<T: DeserializeOwned + Debug>() -> Vec<String> {
         let error = serde_json::from_str::<T>("\"nobody\"").unwrap_err().to_string();
         let (_, names) = error.split_once("expected one of ").unwrap();
@@ -437,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_to_its_first_characters_with_an_ellipsis() {
+    fn cut_keeps_the_first_characters_and_adds_an_ellipsis() {
         for (text, max, expected) in [
             ("", 0, ""),
             ("", 1, ""),
@@ -447,7 +446,7 @@ mod tests {
             ("abcdefgh", 3, "ab…"),
             ("ab", 1, "…"),
             ("a", 1, "a"),
-            // Characters are counted, not bytes, and none is cut in two.
+            // Characters are counted, not bytes.
             ("äöü", 3, "äöü"),
             ("äöüß", 3, "äö…"),
             ("🦀🦀🦀", 2, "🦀…"),
@@ -455,12 +454,12 @@ mod tests {
         ] {
             assert_eq!(cut(text, max), expected, "{text:?} to {max}");
         }
-        // There is no room for nothing: what is missing is always shown.
+        // The ellipsis is always shown, even if the limit is zero.
         assert_eq!(cut("a", 0), "…");
     }
 
     #[test]
-    fn a_payloads_text_has_at_most_300_characters() {
+    fn payload_text_has_at_most_300_characters() {
         assert_eq!(Payload::text("timeout"), Payload { text: "timeout".to_owned(), ..Payload::default() });
         let fits = "ä".repeat(300);
         assert_eq!(Payload::text(&fits).text, fits);
@@ -470,12 +469,12 @@ mod tests {
     }
 
     #[test]
-    fn the_sort_key_has_exactly_three_decimals_so_that_text_sorts_as_time() {
+    fn sort_key_has_exactly_three_decimals() {
         for (at, expected) in [
             ("2026-03-02T09:01:00Z", "2026-03-02T09:01:00.000Z#72d3162e#0"),
             ("2026-03-02T09:01:00.5Z", "2026-03-02T09:01:00.500Z#72d3162e#0"),
             ("2026-03-02T09:01:00.123Z", "2026-03-02T09:01:00.123Z#72d3162e#0"),
-            // What is smaller than a millisecond is dropped, never rounded up into the future.
+            // Fractions of a millisecond are dropped, never rounded up.
             ("2026-03-02T09:01:00.1239Z", "2026-03-02T09:01:00.123Z#72d3162e#0"),
             ("2026-03-02T09:01:59.999999999Z", "2026-03-02T09:01:59.999Z#72d3162e#0"),
             ("2026-03-02T10:01:00+01:00", "2026-03-02T09:01:00.000Z#72d3162e#0"),
@@ -489,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_has_one_name_in_the_log_in_json_and_in_displays() {
+    fn event_kind_has_the_same_name_in_json_and_display() {
         let required = [
             "PR_OPENED",
             "PR_CLOSED",
@@ -546,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_says_nothing_more_is_small() {
+    fn minimal_event_has_no_optional_fields() {
         let event = event("2026-03-02T09:01:00Z");
         let json = serde_json::to_string(&event).unwrap();
         assert_eq!(
@@ -557,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_says_everything_is_read_back_as_it_was() {
+    fn full_event_survives_a_json_round_trip() {
         let full = Event {
             hop: 2,
             kind: EventKind::ChecksFailed,
@@ -578,7 +577,7 @@ mod tests {
         };
         let json = serde_json::to_string(&full).unwrap();
         assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), full);
-        // Rows written before a payload existed are still readable.
+        // Entries without payload are readable.
         let bare = json.replace(&serde_json::to_string(&full.payload).unwrap(), "{}");
         assert_eq!(serde_json::from_str::<Event>(&bare).unwrap().payload, Payload::default());
     }

@@ -1,5 +1,5 @@
-//! Typed names of things: repositories, pull requests, commits, events, runs. No name is built from a bare string
-//! anywhere else, so `owner/repo#42` means the same in a table key, a log line and an error.
+//! Typed ids of repositories, pull requests, commits, events, runs, effects and commands. All other code uses these
+//! types, so `owner/repo#42` has the same spelling in table keys, logs and errors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A name that is not one. The message says what was expected, since a person may have typed it.
+/// An invalid id. The message says what was expected, since a person may have typed it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadId {
     /// Not `owner/name`.
@@ -21,29 +21,26 @@ pub enum BadId {
     Sha(String),
 }
 
-/// `owner/name`. GitHub compares these without case; the spelling GitHub sent is kept.
+/// `owner/name`. GitHub ignores case; the spelling that GitHub sent is kept.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RepoName(String);
 
 impl RepoName {
-    /// The part before the slash.
     pub fn owner(&self) -> &str {
         self.0.split_once('/').map_or("", |(owner, _)| owner)
     }
 
-    /// The part after the slash.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or("", |(_, name)| name)
     }
 
-    /// The whole, `owner/name`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// GitHub's own alphabet for owners and repositories; `#` and `/` must stay out, they separate keys.
+/// The characters that GitHub allows in owners and repositories. `#` and `/` are separators in keys.
 fn is_name_part(part: &str) -> bool {
     !part.is_empty()
         && part.len() <= 100
@@ -92,7 +89,6 @@ pub struct PrId {
 }
 
 impl PrId {
-    /// The pull request with this number in this repository.
     pub fn new(repo: RepoName, number: u64) -> Self {
         Self { repo, number }
     }
@@ -105,7 +101,7 @@ impl FromStr for PrId {
         let bad = || BadId::Pr(text.to_owned());
         let (repo, number) = text.split_once('#').ok_or_else(bad)?;
         let repo: RepoName = repo.parse().map_err(|_| bad())?;
-        // `u64::from_str` would take "+42"; one pull request must have one spelling.
+        // `u64::from_str` accepts "+42", but a pull request must have one spelling.
         if !number.bytes().all(|b| b.is_ascii_digit()) || number.starts_with('0') {
             return Err(bad());
         }
@@ -134,7 +130,7 @@ impl fmt::Display for PrId {
     }
 }
 
-/// A full commit SHA, lower case. Short ones are refused: a fact must belong to exactly one commit.
+/// A full commit SHA in lower case. Short ones are rejected, because a fact must belong to exactly one commit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Sha(String);
@@ -144,7 +140,7 @@ impl Sha {
         &self.0
     }
 
-    /// The first seven digits, as people read them.
+    /// The first seven digits, for display.
     pub fn short(&self) -> &str {
         self.0.get(..7).unwrap_or(&self.0)
     }
@@ -182,7 +178,7 @@ impl fmt::Display for Sha {
     }
 }
 
-/// A name somebody else made up for us: an opaque string, compared and stored, never taken apart.
+/// Declares an id that is an opaque string: compared and stored, never parsed.
 macro_rules! opaque {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -209,11 +205,11 @@ macro_rules! opaque {
 }
 
 opaque! {
-    /// What makes an event unique: the delivery id of a webhook, the id of a command, run id + step of a sweep.
+    /// Idempotency key of an event: the delivery id of a webhook, the id of a command, or run id + step of a sweep.
     EventId
 }
 opaque! {
-    /// A run: one attempt of one remedy, or one sweep.
+    /// One attempt of a remedy, or one sweep.
     RunId
 }
 opaque! {
@@ -221,7 +217,7 @@ opaque! {
     EffectId
 }
 opaque! {
-    /// A command as queued: `cmd:<delivery>#<n>` for comments, chosen by the caller elsewhere.
+    /// A queued command: `cmd:<delivery>#<n>` for comments, chosen by the caller otherwise.
     CommandId
 }
 
@@ -230,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_request_has_one_spelling() {
+    fn pull_request_id_has_one_spelling() {
         let pr: PrId = "acme/my.app-1#42".parse().unwrap();
         assert_eq!((pr.repo.owner(), pr.repo.name(), pr.number), ("acme", "my.app-1", 42));
         assert_eq!(pr.to_string(), "acme/my.app-1#42");
@@ -259,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_is_owner_and_name() {
+    fn repository_name_is_owner_and_name() {
         assert!("acme/app".parse::<RepoName>().is_ok());
         assert!(format!("{}/app", "o".repeat(100)).parse::<RepoName>().is_ok());
         for bad in [
@@ -277,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_whole_and_lower_case() {
+    fn sha_is_complete_and_lower_case() {
         let sha: Sha = "ABCDEF0123456789abcdef0123456789abcdef01".parse().unwrap();
         assert_eq!(sha.as_str(), "abcdef0123456789abcdef0123456789abcdef01");
         assert_eq!((sha.short(), sha.to_string().len()), ("abcdef0", 40));
@@ -288,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn opaque_names_are_kept_as_they_are() {
+    fn opaque_ids_are_kept_unchanged() {
         assert_eq!(EventId::new("72d3162e-cc78").as_str(), "72d3162e-cc78");
         assert_eq!(RunId::new("run-1").to_string(), "run-1");
         assert_eq!(serde_json::to_string(&CommandId::new("cmd:a#1")).unwrap(), "\"cmd:a#1\"");

@@ -1,7 +1,7 @@
-//! Suture's pure core: (record, fact, now) → decision.
+//! The rules of Suture: (policy, record, fact, now) → decision.
 //!
-//! Nothing in this crate knows a clock, a network, an environment or randomness, and nothing in it waits: time and policy
-//! are arguments. Whatever has to wait, read or send lives in the platform; what this crate decides, the platform does.
+//! This crate is pure and synchronous: no clock, network, environment, async or randomness; time and policy are
+//! arguments. I/O is in `platform`, which commits and delivers what this crate decides.
 
 #[macro_use]
 mod named;

@@ -1,6 +1,6 @@
-//! Enums whose variants have a name that tables, logs and the API rely on.
+//! Enums whose variant names are fixed, because tables, logs and the API use them.
 
-/// Declares such an enum. The name stands beside its variant, once: serde, `Display` and `name` all use it.
+/// Declares such an enum. Each name is written once, beside its variant; serde, `Display` and `name` all use it.
 #[macro_export]
 macro_rules! named {
     ($(#[$meta:meta])* pub enum $enum:ident { $($(#[$about:meta])* $variant:ident = $name:literal,)+ }) => {
@@ -11,7 +11,7 @@ macro_rules! named {
         }
 
         impl $enum {
-            /// All of them, in the order in which they are declared.
+            /// All variants, in the order of their declaration.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
             pub const fn name(self) -> &'static str {

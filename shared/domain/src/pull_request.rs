@@ -1,5 +1,5 @@
-//! The record of one pull request (R-EVENT-1), the row of its vulnerability, and when it wants attention.
-//! How the record changes is in `decide`.
+//! The record of one pull request (R-EVENT-1), when it is stale and when it is due, and the row of its vulnerability.
+//! `decide` changes the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,37 +33,37 @@ pub struct Record {
     pub head_sha: Sha,
     pub head_at: Timestamp,
     pub signals: Signals,
-    /// Signals of commits that were reported before the push that brings them (see `heads`).
+    /// Signals of commits that were reported before their push event arrived.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub early: Vec<EarlyHead>,
-    /// Former heads, newest last: what is said about them changes nothing any more.
+    /// Former heads, newest last. Reports on them change nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_heads: Vec<Sha>,
-    /// The required contexts as GitHub last gave them, without Policy Bot's own.
+    /// The required contexts as GitHub last returned them, without Policy Bot's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_checks: Vec<String>,
 
     pub created_at: Timestamp,
-    /// When the last fact happened that said something new.
+    /// Time of the last fact that had something new.
     pub last_event_at: Timestamp,
-    /// When the state last changed, by the fact's own time: staleness counts from here.
+    /// When the state last changed, by the time of the fact. Staleness counts from here.
     pub progressed_at: Timestamp,
-    /// When it was last opened, closed or merged; older such facts are history.
+    /// When it was last opened, closed or merged; older facts of that kind are ignored.
     pub lifecycle_at: Timestamp,
-    /// As of when labels, draft and base are known.
+    /// Time of the last update of labels, draft and base.
     pub described_at: Timestamp,
-    /// When GitHub last confirmed all of this.
+    /// When the record was last compared with GitHub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_at: Option<Timestamp>,
 
     #[serde(default, skip_serializing_if = "RetryCounts::is_empty")]
     pub retry_counts: RetryCounts,
-    /// Remedies in this life, whatever the strategy.
+    /// Remedies of all strategies in this generation.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lifetime_remedies: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last_asked: BTreeMap<Strategy, Timestamp>,
-    /// When Suture last did something about it.
+    /// When the last remedy was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_remediation_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,126 +71,127 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_run: Option<ActiveRun>,
 
-    /// Labels that mean something to Suture.
+    /// Labels that Suture uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Held by `/hold`. (Hold labels are in `labels`, and only people remove them.)
+    /// On hold by `/hold`. (Hold labels are in `labels`, and only people remove them.)
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
-    /// When a person last said `/hold` or `/resume`: a command that was under way for longer than a later one changes nothing.
+    /// Time of the last `/hold` or `/resume`. An older one that is delivered late is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_said_at: Option<Timestamp>,
-    /// Who holds it by `/hold`, and why. What happens to it meanwhile does not change that.
+    /// Who set the hold by `/hold`, and why. State changes do not clear it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_reason: Option<String>,
-    /// A draft is watched, never remedied.
+    /// Drafts are verified, never remedied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Blocked>,
-    /// What observe mode last said it would do.
+    /// The last decision that observe mode logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would: Option<String>,
-    /// What the check run on the head last showed, if there is one.
+    /// The last published check run, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<Shown>,
 
-    /// Lives of this pull request: 1, and one more for each time it was reopened.
+    /// 1, and one more for each time it was reopened.
     pub generation: u32,
-    /// The pull request it takes the place of.
+    /// The pull request that this one replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<u64>,
-    /// The pull request that takes its place.
+    /// The pull request that replaces this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_by: Option<u64>,
 
-    /// Something does not add up: GitHub is to be asked at once.
+    /// Why the record may be wrong: it is due for verification at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect: Option<Suspect>,
-    /// Remedies in a row that were never done.
+    /// Remedies in a row that were claimed and never executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<Dropped>,
-    /// A strategy whose target has refused for good: it is not tried again in this state.
+    /// A strategy that its target refused permanently: it is not tried again in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedForGood>,
-    /// The run by which a person's `/cancel` closes it.
+    /// The run of a person's `/cancel`, which closes the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abandoning: Option<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reopened_at: Option<Timestamp>,
-    /// Not to be looked at before this.
+    /// Not due before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// Visits in a row on which GitHub could not be read.
+    /// Consecutive visits in which GitHub could not be read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skips: u32,
-    /// Visits in a row on which Jenkins could not be asked.
+    /// Consecutive visits in which Jenkins could not be reached.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unanswered: u32,
 
-    /// Rises by one with each write.
+    /// Incremented by each write, for optimistic locking.
     pub version: u64,
-    /// When it wants attention next; never for terminal states.
+    /// When it is due next; `None` for terminal states only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
-    /// When the table may forget it; only on terminal states.
+    /// When the item expires; only for terminal states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
 }
 
-/// Signals of a commit that is not the head yet.
+/// Signals of a commit whose push event has not arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyHead {
     pub sha: Sha,
     pub signals: Signals,
 }
 
-/// The remedy under way, as far as deciding needs it; the rest is in its run.
+/// The active remedy, as far as `decide` needs it; the rest is in its run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveRun {
     pub id: RunId,
     pub strategy: Strategy,
     pub head_sha: Sha,
     pub since: Timestamp,
-    /// Whether its target has accepted.
+    /// Whether the target accepted the request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accepted: bool,
-    /// Whether a person asked for it: then it has spent no budget, and there is none to give back.
+    /// Whether a person commanded it: then it spent no budget, and none is refunded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub human: bool,
-    /// The last remedy before it, to be restored if it is never done.
+    /// The remedy before this one, restored if this one is never executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<(Timestamp, Strategy)>,
-    /// When this strategy was asked for before it, likewise.
+    /// The previous request of this strategy, restored likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_asked: Option<Timestamp>,
-    /// Whether it has been asked for once more, because its proof did not come in time.
+    /// Whether the request was repeated, because the proof did not arrive in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked_twice: bool,
 }
 
-/// What the check run on the head last showed.
+/// The last published check run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
     pub head: Sha,
-    /// A digest of all it said but the times: as long as this stays, it is left alone.
+    /// A digest of its content without the times. It is updated only if this changes.
     pub digest: u64,
-    /// As of when. Each is later than the one before, whoever's clock decided it: the older of two never replaces the newer.
+    /// Its version. Each is later than the one before, whatever the clocks say, so that an older text never replaces a
+    /// newer.
     pub at: Timestamp,
-    /// The diagnosis behind what is being done, or was given up.
+    /// The diagnosis behind the remedy or the escalation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// What somebody asked for by a button, and what became of it.
+    /// The command of the last button, and its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
-    /// Whether it explains itself in full, because somebody asked for that.
+    /// Whether it has the full explanation, because a person asked for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub explained: bool,
 }
 
-/// Remedies that were claimed and never done.
+/// Remedies that were claimed and never executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
     /// How many in a row.
@@ -198,18 +199,18 @@ pub struct Dropped {
     pub at: Timestamp,
 }
 
-/// A refusal that trying again does not change.
+/// A refusal that a retry would not change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedForGood {
     pub strategy: Strategy,
     pub why: String,
 }
 
-/// Why automation stopped, and where.
+/// Why automation stopped, and in which state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
     pub reason: String,
-    /// The state it was given up in.
+    /// The state before the escalation or the hold.
     pub state: State,
     #[serde(default)]
     pub until: Until,
@@ -220,32 +221,33 @@ pub struct Blocked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
-    /// Signals of this head that imply a later state than the one it was given up in.
+    /// Signals of this head that imply a later state than the one it escalated in.
     #[default]
     Progress,
-    /// Only GitHub's own word that the head can be merged and is up to date.
+    /// Only GitHub's merge status: the head can be merged and is up to date.
     Mergeable,
 }
 
-/// A doubt about the record.
+/// Why the record has to be compared with GitHub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
     pub why: String,
     pub since: Timestamp,
 }
 
-/// The label by which people hold a pull request.
+/// The label that puts a pull request on hold.
 pub const LABEL_HOLD: &str = "suture/hold";
-/// The label by which people tell Suture to stay away for good.
+/// The label that makes Suture ignore a pull request permanently.
 pub const LABEL_IGNORE: &str = "suture/ignore";
-/// Former heads remembered, and early heads kept.
+/// Limits of `past_heads` and of unannounced heads.
 const MAX_PAST_HEADS: usize = 10;
-const MAX_EARLY_HEADS: usize = 3;
-/// Held, draft and escalated pull requests are compared with GitHub this often, so that a missed merge strands none.
+const MAX_UNANNOUNCED_HEADS: usize = 3;
+/// How often pull requests on hold, drafts and escalated ones are compared with GitHub, so that a missed merge is
+/// found.
 const VERIFY_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
 impl Record {
-    /// The required contexts: the configuration's, else GitHub's. Empty: every check seen.
+    /// The required contexts: those of the configuration, else GitHub's. Empty means every check seen.
     pub fn required<'a>(&'a self, policy: &'a Policy) -> &'a [String] {
         if policy.checks.required.is_empty() { &self.required_checks } else { &policy.checks.required }
     }
@@ -254,37 +256,37 @@ impl Record {
         self.signals.implied(self.required(policy))
     }
 
-    /// Whether a person holds it, by command or label.
+    /// Whether it is on hold, by command or label.
     pub fn is_held(&self) -> bool {
         self.hold || self.hold_label().is_some()
     }
 
-    /// The label by which a person holds it.
+    /// The label that holds it.
     pub fn hold_label(&self) -> Option<&str> {
         let holds = |label: &&String| [LABEL_HOLD, LABEL_IGNORE].iter().any(|hold| label.eq_ignore_ascii_case(hold));
         self.labels.iter().find(holds).map(String::as_str)
     }
 
-    /// Whether Suture may do something about it: open, not handed to a person, not held, not a draft.
+    /// Whether Suture may act: open, not escalated, not on hold, not a draft.
     pub fn is_actionable(&self) -> bool {
         self.state.is_live() && !self.is_held() && !self.draft
     }
 
-    /// Whether nothing but its merge is left: such ones go first (R-COORD-1).
+    /// Whether only the merge is left: such pull requests go first (R-COORD-1).
     pub fn is_merge_ready(&self) -> bool {
         self.is_actionable() && matches!(self.state, State::Approved | State::Merging)
     }
 
-    /// Its place in the queue (R-SWEEP-8).
+    /// Its priority in a sweep (R-SWEEP-8).
     pub fn priority_score(&self, now: Timestamp) -> i64 {
         priority::score(Priority::from_labels(&self.labels), self.created_at, now, self.size.map(SizeTier::of))
     }
 
-    /// When it has been in its state for too long (R-STALE-1, R-STALE-2). After a remedy it gets its normal time again, a
-    /// growing pause, and never less than the cool-down. `None`: never, it is terminal or a person has it.
+    /// When it has been in its state for too long (R-STALE-1, R-STALE-2). After a remedy it gets the threshold again
+    /// plus the backoff, and at least the cooldown. `None` if it is terminal or escalated.
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
-        // The first drop costs no pause, since what was in the way may be gone at once.
+        // The first drop has no backoff, because its cause may be gone already.
         let by_drops = self
             .dropped
             .as_ref()
@@ -303,7 +305,7 @@ impl Record {
         self.is_actionable() && self.stale_at(policy).is_some_and(|at| now >= at)
     }
 
-    /// When it wants attention next. Every record that is not terminal has such a date: nothing is forgotten.
+    /// When it is due next. Every record that is not terminal has a due date.
     pub fn attention_at(&self, policy: &Policy) -> Option<Timestamp> {
         if self.state.is_terminal() {
             return None;
@@ -317,7 +319,7 @@ impl Record {
         Some(self.not_before.map_or(at, |earliest| at.max(earliest)))
     }
 
-    /// Makes it due at once. The first doubt is kept: it is the one to explain.
+    /// Makes it due for verification at once. The first reason is kept, because it explains the others.
     pub fn doubt(&mut self, why: impl Into<String>, since: Timestamp) {
         if self.suspect.is_none() {
             self.suspect = Some(Suspect { why: why.into(), since });
@@ -325,19 +327,19 @@ impl Record {
         self.not_before = None;
     }
 
-    /// Moves to another head. The old one is history; what was already said about the new one counts now.
+    /// Moves to another head. Reports that arrived before the push of the new head count now.
     pub(crate) fn move_head(&mut self, head: Sha, at: Timestamp) {
         self.past_heads.retain(|past| *past != head);
         let early = self.early.iter().position(|early| early.sha == head).map(|at| self.early.remove(at));
         let old = std::mem::replace(&mut self.head_sha, head);
-        self.forget_head(old);
+        self.add_past_head(old);
         self.signals = early.map_or_else(Signals::default, |early| early.signals);
         self.head_at = at;
         self.last_asked.clear();
     }
 
-    /// Remembers that a commit is no longer the head, or never will be.
-    pub(crate) fn forget_head(&mut self, sha: Sha) {
+    /// Adds a commit to the past heads: it is not the head any more, or never will be.
+    pub(crate) fn add_past_head(&mut self, sha: Sha) {
         self.early.retain(|early| early.sha != sha);
         if sha != self.head_sha && !self.past_heads.contains(&sha) {
             self.past_heads.push(sha);
@@ -347,8 +349,8 @@ impl Record {
         }
     }
 
-    /// The signals to note a report on: the head's, or those of a commit that may yet become the head. `None` if the
-    /// commit is history.
+    /// The signals that a report on this commit belongs to: those of the head, or of an unannounced commit. `None` if
+    /// the commit is a former head.
     pub(crate) fn signals_of(&mut self, sha: &Sha) -> Option<&mut Signals> {
         if *sha == self.head_sha {
             return Some(&mut self.signals);
@@ -357,7 +359,7 @@ impl Record {
             return None;
         }
         let at = self.early.iter().position(|early| early.sha == *sha).unwrap_or_else(|| {
-            if self.early.len() >= MAX_EARLY_HEADS {
+            if self.early.len() >= MAX_UNANNOUNCED_HEADS {
                 self.early.remove(0);
             }
             self.early.push(EarlyHead { sha: sha.clone(), signals: Signals::default() });
@@ -375,16 +377,16 @@ pub fn pauses(policy: &Policy) -> Schedule {
     Schedule { base_secs: policy.backoff.base_secs.into(), max_secs: policy.backoff.max_secs.into() }
 }
 
-/// One vulnerability on one base branch: the duplicate guard, and the budget that never resets.
+/// One vulnerability on one base branch, for the duplicate guard and the budget that never resets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Vulnerability {
-    /// The open pull requests for it: one, if all is well.
+    /// The open pull requests for it; normally one.
     pub open: BTreeSet<u64>,
-    /// How often it was closed and asked for afresh.
+    /// How often a pull request for it was closed and replaced.
     pub close_and_reopen: u32,
     pub lineage: BTreeSet<u64>,
-    /// A person cancelled it: never adopted or asked for again.
+    /// A person cancelled it: no pull request is adopted or requested for it again.
     pub abandoned: bool,
 }
 
@@ -410,7 +412,7 @@ mod tests {
         (State::Merging, 5),
     ];
 
-    /// A record that came to this state at the start of the story.
+    /// A record that entered this state at `start()`.
     fn record_in(state: State) -> Record {
         let mut record = Tale::at(State::Created).record().clone();
         record.state = state;
@@ -418,7 +420,7 @@ mod tests {
         record
     }
 
-    /// The same, remedied for the nth time ten minutes later.
+    /// The same, with `attempts` remedies, the last of them ten minutes later.
     fn remedied(state: State, strategy: Strategy, attempts: u32) -> Record {
         let mut record = record_in(state);
         record.last_remediation_at = Some(start() + minutes(10));
@@ -429,13 +431,13 @@ mod tests {
         record
     }
 
-    /// How long after the remedy it is stale.
+    /// How long after the remedy it becomes stale.
     fn stale_after_remedy(record: &Record) -> SignedDuration {
         record.stale_at(&acting()).unwrap().duration_since(record.last_remediation_at.unwrap())
     }
 
     #[test]
-    fn a_state_lasts_as_long_as_its_threshold() {
+    fn state_is_stale_after_its_threshold() {
         for (state, threshold) in THRESHOLDS {
             assert_eq!(record_in(state).stale_at(&acting()), Some(start() + minutes(threshold)), "{state}");
         }
@@ -448,12 +450,12 @@ mod tests {
     }
 
     #[test]
-    fn after_a_remedy_there_is_the_normal_time_and_a_growing_pause() {
-        for (attempts, pause_secs) in [(0, 0), (1, 30), (2, 60), (3, 120), (4, 240), (5, 480), (6, 600), (7, 600)] {
+    fn stale_at_adds_threshold_and_backoff_after_a_remedy() {
+        for (attempts, backoff_secs) in [(0, 0), (1, 30), (2, 60), (3, 120), (4, 240), (5, 480), (6, 600), (7, 600)] {
             let record = remedied(State::ChecksFailed, Strategy::Rebuild, attempts);
-            assert_eq!(stale_after_remedy(&record), minutes(30) + SECOND * pause_secs, "{attempts} attempts");
+            assert_eq!(stale_after_remedy(&record), minutes(30) + SECOND * backoff_secs, "{attempts} attempts");
         }
-        // The pause is that of the remedy, not of another one.
+        // The backoff depends on the count of this strategy only.
         let mut record = remedied(State::ChecksFailed, Strategy::Rebuild, 1);
         record.retry_counts.branch_update = 2;
         assert_eq!(stale_after_remedy(&record), minutes(30) + SECOND * 30);
@@ -462,12 +464,12 @@ mod tests {
     }
 
     #[test]
-    fn the_cool_down_binds_where_the_normal_time_is_shorter() {
+    fn cooldown_applies_where_the_threshold_is_shorter() {
         let merging = remedied(State::Merging, Strategy::RetriggerAutomergeBot, 1);
         assert_eq!(stale_after_remedy(&merging), SECOND * 900);
         let running = remedied(State::ChecksRunning, Strategy::Rebuild, 1);
         assert_eq!(stale_after_remedy(&running), minutes(60) + SECOND * 30);
-        // 15 minutes of POLICY_PASSED and the pause are more than the cool-down, but the cool-down alone is not.
+        // The threshold of POLICY_PASSED plus the backoff is longer than the cooldown.
         let passed = remedied(State::PolicyPassed, Strategy::RetriggerApproverBot, 1);
         assert_eq!(stale_after_remedy(&passed), SECOND * 930);
         let mut policy = acting();
@@ -476,14 +478,14 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_after_the_remedy_starts_its_own_clock() {
+    fn state_change_after_a_remedy_restarts_the_threshold() {
         let mut record = remedied(State::ChecksFailed, Strategy::Rebuild, 3);
         let remedied_at = record.last_remediation_at.unwrap();
         record.progressed_at = remedied_at + minutes(2);
-        assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32)), "its normal time and the pause");
+        assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32)), "threshold and backoff");
         record.progressed_at = remedied_at + minutes(2) + SECOND;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32) + SECOND), "the later of the two");
-        // A budget that has started over has no pause, but the cool-down holds.
+        // A budget that was reset has no backoff, but the cooldown still applies.
         record.state = State::Merging;
         record.retry_counts.rebuild = 0;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 900));
@@ -492,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_stale_from_its_threshold_on() {
+    fn pull_request_is_stale_from_its_threshold_on() {
         for (state, threshold) in THRESHOLDS {
             let record = record_in(state);
             let at = start() + minutes(threshold);
@@ -506,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_or_a_draft_is_never_stale() {
+    fn pull_request_on_hold_or_draft_is_never_stale() {
         let changes: [fn(&mut Record); 4] = [
             |record| record.hold = true,
             |record| record.labels.push(LABEL_HOLD.to_owned()),
@@ -521,8 +523,8 @@ mod tests {
             assert!(!record.is_actionable(), "change {n}");
             assert_eq!(record.is_held(), n < 3, "a draft is not held");
             assert!(!record.is_stale(&acting(), Timestamp::MAX));
-            assert_eq!(record.stale_at(&acting()), Some(start() + minutes(10)), "the clock runs on");
-            // It is compared with GitHub once a day.
+            assert_eq!(record.stale_at(&acting()), Some(start() + minutes(10)), "the threshold still counts");
+            // It is verified once a day.
             assert_eq!(record.attention_at(&acting()), Some(start() + DAY));
         }
         for state in [State::Merged, State::Closed, State::NeedsIntervention] {
@@ -532,48 +534,48 @@ mod tests {
     }
 
     #[test]
-    fn it_wants_attention_when_it_is_stale_and_not_before_it_may_have_it() {
+    fn due_date_is_the_later_of_stale_at_and_not_before() {
         let mut record = record_in(State::Approved);
         assert_eq!(record.attention_at(&acting()), Some(start() + minutes(10)));
         record.not_before = Some(start() + minutes(9));
         assert_eq!(record.attention_at(&acting()), Some(start() + minutes(10)));
         record.not_before = Some(start() + minutes(11));
         assert_eq!(record.attention_at(&acting()), Some(start() + minutes(11)));
-        // Having been verified changes nothing about its own clock.
+        // A verification does not change the threshold.
         record.verified_at = Some(start() + minutes(50));
         assert_eq!(record.attention_at(&acting()), Some(start() + minutes(11)));
     }
 
     #[test]
-    fn a_doubt_makes_it_due_at_once() {
+    fn verification_request_makes_it_due_at_once() {
         let mut record = record_in(State::ChecksRunning);
-        let doubted_at = start() + minutes(7);
+        let requested_at = start() + minutes(7);
         record.not_before = Some(start() + minutes(50));
-        record.doubt("the first", doubted_at);
+        record.doubt("the first", requested_at);
         assert_eq!(record.not_before, None);
-        assert_eq!(record.attention_at(&acting()), Some(doubted_at));
-        // The first doubt is kept, and a second one makes it due at once again.
+        assert_eq!(record.attention_at(&acting()), Some(requested_at));
+        // The first reason is kept, and a second one makes it due at once again.
         record.not_before = Some(start() + minutes(50));
-        record.doubt("the second".to_owned(), doubted_at + minutes(1));
-        assert_eq!(record.suspect, Some(Suspect { why: "the first".to_owned(), since: doubted_at }));
+        record.doubt("the second".to_owned(), requested_at + minutes(1));
+        assert_eq!(record.suspect, Some(Suspect { why: "the first".to_owned(), since: requested_at }));
         assert_eq!(record.not_before, None);
-        // A visit that could not find out comes back later.
-        record.not_before = Some(doubted_at + minutes(5));
-        assert_eq!(record.attention_at(&acting()), Some(doubted_at + minutes(5)));
-        record.not_before = Some(doubted_at - minutes(5));
-        assert_eq!(record.attention_at(&acting()), Some(doubted_at));
-        // Held or not, and even if a person has it.
+        // A visit that was skipped is repeated later.
+        record.not_before = Some(requested_at + minutes(5));
+        assert_eq!(record.attention_at(&acting()), Some(requested_at + minutes(5)));
+        record.not_before = Some(requested_at - minutes(5));
+        assert_eq!(record.attention_at(&acting()), Some(requested_at));
+        // Also on hold and after an escalation.
         record.not_before = None;
         record.hold = true;
-        assert_eq!(record.attention_at(&acting()), Some(doubted_at));
+        assert_eq!(record.attention_at(&acting()), Some(requested_at));
         record.state = State::NeedsIntervention;
-        assert_eq!(record.attention_at(&acting()), Some(doubted_at));
+        assert_eq!(record.attention_at(&acting()), Some(requested_at));
         record.state = State::Merged;
         assert_eq!(record.attention_at(&acting()), None);
     }
 
     #[test]
-    fn an_escalated_one_is_compared_with_github_once_a_day() {
+    fn escalated_pull_request_is_verified_once_a_day() {
         let mut record = record_in(State::NeedsIntervention);
         assert_eq!(record.attention_at(&acting()), Some(start() + DAY));
         record.verified_at = Some(start() - minutes(1));
@@ -589,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn its_place_in_the_queue_comes_from_labels_age_and_size() {
+    fn priority_score_depends_on_labels_age_and_size() {
         let mut record = record_in(State::ChecksFailed);
         record.size = Some(12);
         assert_eq!(record.priority_score(start()), 9);
@@ -605,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_says_what_is_required_and_else_github() {
+    fn required_checks_come_from_configuration_else_from_github() {
         let mut record = record_in(State::ChecksRunning);
         let mut policy = acting();
         assert!(record.required(&policy).is_empty());
@@ -613,20 +615,20 @@ mod tests {
         assert_eq!(record.required(&policy), ["build"]);
         policy.checks.required = vec!["jenkins".to_owned(), "scan".to_owned()];
         assert_eq!(record.required(&policy), ["jenkins", "scan"]);
-        // And that decides what the signals mean.
+        // The derivation uses this list.
         record.signals.note_check(&run_of("build", Verdict::Passed, start()), 9);
         assert_eq!(record.implied(&policy).state, State::ChecksRunning);
         assert_eq!(record.implied(&acting()).state, State::ChecksPassed);
     }
 
     #[test]
-    fn moving_back_to_an_old_head_forgets_that_it_was_one() {
+    fn moving_back_to_a_past_head_removes_it_from_past_heads() {
         let mut record = record_in(State::ChecksRunning);
         record.signals.note_requested(start());
         record.move_head(sha('b'), start() + minutes(1));
         assert_eq!((&record.head_sha, record.head_at), (&sha('b'), start() + minutes(1)));
         assert_eq!((record.past_heads.as_slice(), &record.signals), ([sha('a')].as_slice(), &Signals::default()));
-        assert!(record.signals_of(&sha('a')).is_none(), "what is said about the old head is history");
+        assert!(record.signals_of(&sha('a')).is_none(), "reports on a former head are not stored");
         record.move_head(sha('a'), start() + minutes(2));
         assert_eq!(record.past_heads, [sha('b')]);
         record.signals_of(&sha('a')).unwrap().note_requested(start());
@@ -634,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_report_is_kept_for_its_head_and_dropped_with_it() {
+    fn report_on_unannounced_head_is_kept_until_the_push() {
         let mut record = record_in(State::ChecksRunning);
         record.signals_of(&sha('b')).unwrap().note_requested(start());
         record.signals_of(&sha('c')).unwrap().note_requested(start() + minutes(1));
@@ -642,21 +644,21 @@ mod tests {
         let early: Vec<_> =
             record.early.iter().map(|early| (&early.sha, early.signals.requested_at.unwrap())).collect();
         assert_eq!(early, [(&sha('b'), start() + minutes(2)), (&sha('c'), start() + minutes(1))]);
-        record.forget_head(sha('c'));
-        record.forget_head(sha('c'));
+        record.add_past_head(sha('c'));
+        record.add_past_head(sha('c'));
         assert_eq!((record.early.len(), record.past_heads.as_slice()), (1, [sha('c')].as_slice()));
         record.move_head(sha('b'), start() + minutes(3));
         assert_eq!(record.signals.requested_at, Some(start() + minutes(2)));
         assert!(record.early.is_empty());
-        record.forget_head(sha('b'));
-        assert!(!record.past_heads.contains(&sha('b')), "the head is not history");
+        record.add_past_head(sha('b'));
+        assert!(!record.past_heads.contains(&sha('b')), "the head is not a past head");
     }
 
     #[test]
-    fn ten_old_heads_are_remembered_and_three_early_ones() {
+    fn ten_past_heads_and_three_unannounced_heads_are_kept() {
         let mut record = record_in(State::ChecksRunning);
         for letter in "0123456789b".chars() {
-            record.forget_head(sha(letter));
+            record.add_past_head(sha(letter));
         }
         assert_eq!((record.past_heads.len(), &record.past_heads[0], &record.past_heads[9]), (10, &sha('1'), &sha('b')));
         for letter in ['c', 'd', 'e', 'f'] {
@@ -667,10 +669,10 @@ mod tests {
     }
 
     #[test]
-    fn no_time_overflows() {
+    fn seconds_and_backoff_do_not_overflow() {
         assert_eq!(seconds(u32::MAX).as_secs(), 4_294_967_295);
-        let pauses = pauses(Policies::default().base());
-        assert_eq!((pauses.base_secs, pauses.max_secs), (30, 600));
+        let schedule = pauses(Policies::default().base());
+        assert_eq!((schedule.base_secs, schedule.max_secs), (30, 600));
     }
 
     fn assert_read_back(record: &Record) {
@@ -679,14 +681,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_back_as_it_was_written() {
+    fn record_survives_a_json_round_trip() {
         let mut tale = Tale::at(State::ChecksFailed);
         tale.pass(30);
         tale.sweep(tale.github());
         let mut record = tale.record().clone();
         assert!(record.active_run.is_some() && record.due_at.is_some());
         assert_read_back(&record);
-        // And with everything set that is usually left out.
+        // Also with every field set that is usually empty.
         let at = start() + SECOND;
         record.early.push(EarlyHead { sha: sha('e'), signals: record.signals.clone() });
         record.past_heads.push(sha('f'));
@@ -706,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_yesterday_without_the_newer_fields_is_readable() {
+    fn record_without_newer_fields_is_readable() {
         let record = record_in(State::Created);
         let mut counted = record.clone();
         counted.retry_counts.rebuild = 1;
@@ -719,11 +721,11 @@ mod tests {
     }
 
     #[test]
-    fn a_typical_record_is_small() {
+    fn typical_record_is_smaller_than_one_kilobyte() {
         let tale = Tale::at(State::Approved);
         let json = serde_json::to_string(tale.record()).unwrap();
         assert!(json.len() < 1_000, "{} bytes: {json}", json.len());
-        // What is not so is not said.
+        // Fields with default values are not stored.
         for absent in [
             "retry_counts",
             "lifetime_remedies",
@@ -744,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vulnerability_is_read_back_and_missing_fields_say_no() {
+    fn vulnerability_survives_a_json_round_trip_and_missing_fields_default() {
         let row = Vulnerability { open: [42].into(), close_and_reopen: 1, lineage: [41, 42].into(), abandoned: true };
         let json = serde_json::to_string(&row).unwrap();
         assert_eq!(serde_json::from_str::<Vulnerability>(&json).unwrap(), row);

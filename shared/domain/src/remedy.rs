@@ -1,5 +1,5 @@
-//! The seven strategies (R-REMEDY-2 to R-REMEDY-4) as data: the command each becomes, the state it leads to, what proves that it worked and
-//! how long that may take. Doing them is the Car Bridge's work; claiming and ending them is decided in `decide`.
+//! The seven strategies as data (R-REMEDY-2 to R-REMEDY-4): the event that logs the claim, the state it leads to, what
+//! proves that it worked, and how long that may take. The Car Bridge executes them; `decide` claims and ends them.
 
 use jiff::SignedDuration;
 
@@ -9,13 +9,14 @@ use crate::pull_request::Record;
 use crate::signals::{Checks, PolicyVerdict};
 use crate::state::{State, Strategy};
 
-/// What is fixed about a strategy.
+/// The fixed properties of a strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remedy {
     pub event: EventKind,
-    /// The state once its target has accepted; `None` if it stays (waking the approver) or is a fact of its own (closing).
+    /// The state after the target accepted. `None` if the state does not change (retriggering Approver Bot) or a fact
+    /// of its own changes it (closing).
     pub post_action: Option<State>,
-    /// The event that proves it, in words.
+    /// Description of the event that proves it.
     pub expects: &'static str,
 }
 
@@ -54,12 +55,12 @@ pub fn of(strategy: Strategy) -> Remedy {
         Strategy::CloseAndReopen => Remedy {
             event: EventKind::RemediationCloseAndReopen,
             post_action: None,
-            expects: "a fresh pull request for the same vulnerability",
+            expects: "a new pull request for the same vulnerability",
         },
     }
 }
 
-/// How long the proof may take once the target has accepted: the normal time of whoever is to give it.
+/// How long the proof may take after the target accepted: the threshold of the state in which the proof is due.
 pub fn wait(strategy: Strategy, policy: &Policy) -> SignedDuration {
     let state = match strategy {
         Strategy::Rebuild | Strategy::CloseAndReopen => State::ChecksRunning,
@@ -71,21 +72,21 @@ pub fn wait(strategy: Strategy, policy: &Policy) -> SignedDuration {
     policy.threshold(state).unwrap_or(SignedDuration::ZERO)
 }
 
-/// How a rebuild ends that was done and changed nothing.
+/// Outcome of a rebuild whose checks failed again.
 pub const FAILED_AGAIN: &str = "the checks failed again";
-/// How it ends when Policy Bot was woken, and said no.
+/// Outcome of a retrigger of Policy Bot that was rejected again.
 pub const REJECTED_AGAIN: &str = "Policy Bot rejected it again";
-/// How it ends when Automerge Bot was woken, and could not merge.
+/// Outcome of a retrigger of Automerge Bot whose merge failed.
 pub const NOT_MERGED: &str = "Automerge Bot tried to merge, and could not";
 
-/// Whether a remedy that ended this way has helped. One that was answered by the failure it was to cure is over, and proven to
-/// have been done, but nothing is healed by it.
+/// Whether a remedy with this outcome fixed the problem. A remedy that is answered by the same failure is completed,
+/// but did not help.
 pub fn helped(outcome: &str) -> bool {
     ![FAILED_AGAIN, REJECTED_AGAIN, NOT_MERGED].contains(&outcome)
 }
 
-/// Whether what is known now proves the remedy under way, and how it ended. Read from the record, not from the fact at
-/// hand, so it is the same whether a webhook or the sweep brought the news.
+/// The outcome of the active run, if the record proves it. Read from the record, not from the current fact, so that it
+/// does not matter whether a webhook or the sweep brought the report.
 pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
     let run = record.active_run.as_ref()?;
     if run.head_sha != record.head_sha {
@@ -105,7 +106,7 @@ pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
             Some(report) if matches!(report.verdict, PolicyVerdict::Failed(_)) => REJECTED_AGAIN.to_owned(),
             Some(_) | None => "Policy Bot answered".to_owned(),
         },
-        Strategy::RetriggerApproverBot => "the approval came".to_owned(),
+        Strategy::RetriggerApproverBot => "the approval arrived".to_owned(),
         Strategy::RetriggerAutomergeBot => match &record.signals.merge {
             Some(report) if report.failed => NOT_MERGED.to_owned(),
             Some(_) | None => "Automerge Bot tried to merge".to_owned(),
@@ -124,8 +125,8 @@ mod tests {
     use crate::state::Substatus;
     use crate::tests::world::{Tale, acting, approved, merging, minutes, policy_says, run_of, sha};
 
-    /// A pull request in some state whose remedy was claimed and accepted.
-    fn under_way(state: State, strategy: Strategy) -> Tale {
+    /// A pull request in this state whose remedy was claimed and accepted.
+    fn with_accepted_run(state: State, strategy: Strategy) -> Tale {
         let mut tale = Tale::at(state);
         let (head_sha, since) = (tale.head.clone(), tale.now);
         let record = tale.record_mut();
@@ -150,13 +151,13 @@ mod tests {
         proof(tale.record(), &tale.policy)
     }
 
-    /// Notes the report of a check without deciding on it: `decide` would end the run.
+    /// Stores a check report without `decide`, which would end the run.
     fn note(tale: &mut Tale, check: &Check) {
         tale.record_mut().signals.note_check(check, 250);
     }
 
     #[test]
-    fn each_strategy_is_one_event_one_command_and_one_state() {
+    fn each_strategy_has_its_event_command_and_post_action_state() {
         let table = [
             (Strategy::Rebuild, EventKind::RemediationRebuild, Command::Rebuild, Some(State::ChecksRunning)),
             (
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proof_may_take_as_long_as_whoever_gives_it() {
+    fn proof_deadline_is_the_threshold_of_the_expected_state() {
         let waits = Strategy::ALL.map(|strategy| wait(strategy, &acting()));
         assert_eq!(waits, [60, 5, 30, 15, 10, 30, 60].map(minutes));
         let mut policy = acting();
@@ -207,17 +208,17 @@ mod tests {
     }
 
     #[test]
-    fn without_a_remedy_nothing_is_proven() {
+    fn proof_is_none_without_an_active_run() {
         for state in [State::ChecksPassed, State::PolicyPassed, State::Approved, State::Merging] {
             assert_eq!(proof_of(&Tale::at(state)), None, "{state}");
         }
     }
 
     #[test]
-    fn a_rebuild_is_proven_by_the_new_result_of_every_check_it_was_to_renew() {
+    fn rebuild_is_proven_by_new_results_of_all_marked_checks() {
         for (verdict, outcome) in [(Verdict::Passed, "the checks passed"), (Verdict::Failed, "the checks failed again")]
         {
-            let mut tale = under_way(State::ChecksFailed, Strategy::Rebuild);
+            let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
             assert_eq!(proof_of(&tale), None, "the old result proves nothing");
             let again = Check { id: Some(8), ..run_of("build", Verdict::Running, tale.now) };
             note(&mut tale, &again);
@@ -228,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rebuild_with_two_red_checks_waits_for_both() {
-        let mut tale = under_way(State::ChecksFailed, Strategy::Rebuild);
+    fn rebuild_with_two_failed_checks_waits_for_both() {
+        let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
         let lint = run_of("lint", Verdict::Failed, tale.now);
         note(&mut tale, &lint);
         tale.record_mut().signals.claim(Strategy::Rebuild, &[]);
@@ -241,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rebuild_is_judged_by_the_required_checks() {
-        let mut tale = under_way(State::ChecksFailed, Strategy::Rebuild);
+    fn rebuild_outcome_depends_on_required_checks_only() {
+        let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
         let green = Check { id: Some(8), ..run_of("build", Verdict::Passed, tale.now) };
         note(&mut tale, &green);
         tale.record_mut().required_checks = vec!["build".to_owned(), "scan".to_owned()];
@@ -251,17 +252,17 @@ mod tests {
         assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"));
         let red = run_of("coverage", Verdict::Failed, tale.now);
         note(&mut tale, &red);
-        assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"), "nobody requires it");
+        assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"), "not a required check");
     }
 
     #[test]
-    fn waking_policy_bot_is_proven_by_a_new_result() {
+    fn policy_retrigger_is_proven_by_a_new_result() {
         for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
             for (verdict, outcome) in [
                 (PolicyVerdict::Passed, "Policy Bot answered"),
                 (PolicyVerdict::Failed(Substatus::SodFailure), "Policy Bot rejected it again"),
             ] {
-                let mut tale = under_way(State::PolicyFailed, strategy);
+                let mut tale = with_accepted_run(State::PolicyFailed, strategy);
                 assert_eq!(proof_of(&tale), None, "the old result proves nothing");
                 let started = policy_says(PolicyVerdict::Evaluating, tale.now);
                 tale.record_mut().signals.note_policy(&started);
@@ -275,34 +276,34 @@ mod tests {
     }
 
     #[test]
-    fn waking_approver_bot_is_proven_by_an_approval() {
-        let mut tale = under_way(State::PolicyPassed, Strategy::RetriggerApproverBot);
+    fn approver_retrigger_is_proven_by_an_approval() {
+        let mut tale = with_accepted_run(State::PolicyPassed, Strategy::RetriggerApproverBot);
         assert_eq!(proof_of(&tale), None);
         let approval = approved(tale.now);
         tale.record_mut().signals.note_approval(&approval);
-        assert_eq!(proof_of(&tale).as_deref(), Some("the approval came"));
+        assert_eq!(proof_of(&tale).as_deref(), Some("the approval arrived"));
     }
 
     #[test]
-    fn waking_automerge_bot_is_proven_by_an_attempt_even_a_failed_one() {
+    fn automerge_retrigger_is_proven_by_any_merge_attempt() {
         for (failed, outcome) in
             [(false, "Automerge Bot tried to merge"), (true, "Automerge Bot tried to merge, and could not")]
         {
-            let mut tale = under_way(State::Approved, Strategy::RetriggerAutomergeBot);
+            let mut tale = with_accepted_run(State::Approved, Strategy::RetriggerAutomergeBot);
             assert_eq!(proof_of(&tale), None);
             let report = MergeReport { failed, ..merging(tale.now) };
             tale.record_mut().signals.note_merge(&report);
             assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
             assert_eq!(helped(outcome), !failed);
         }
-        // The attempt that was under way when the bot was woken is not the answer.
-        assert_eq!(proof_of(&under_way(State::Merging, Strategy::RetriggerAutomergeBot)), None);
+        // An attempt from before the retrigger proves nothing.
+        assert_eq!(proof_of(&with_accepted_run(State::Merging, Strategy::RetriggerAutomergeBot)), None);
     }
 
     #[test]
-    fn a_new_head_proves_a_branch_update_and_nothing_else() {
+    fn new_head_proves_a_branch_update_only() {
         for strategy in Strategy::ALL {
-            let mut tale = under_way(State::Merging, strategy);
+            let mut tale = with_accepted_run(State::Merging, strategy);
             tale.record_mut().signals.unmark();
             tale.record_mut().head_sha = sha('b');
             let expected = (strategy == Strategy::BranchUpdate).then_some("the head moved to bbbbbbb");
@@ -311,9 +312,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_on_the_same_head_proves_a_branch_update_or_a_replacement() {
+    fn branch_update_and_replacement_are_not_proven_on_the_same_head() {
         for strategy in [Strategy::BranchUpdate, Strategy::CloseAndReopen] {
-            let mut tale = under_way(State::Merging, strategy);
+            let mut tale = with_accepted_run(State::Merging, strategy);
             tale.record_mut().signals.unmark();
             assert_eq!(proof_of(&tale), None, "{strategy}");
         }

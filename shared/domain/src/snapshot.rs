@@ -1,12 +1,12 @@
-//! A pull request as GitHub shows it when asked, in Suture's words. It yields the same signals as webhooks do and goes
-//! through the same derivation (R-SIGNAL-1). Reading it from GraphQL is the platform's work.
+//! A pull request as GitHub's API shows it, in domain types. It has the same signals as webhooks and goes through the
+//! same derivation (R-SIGNAL-1). `platform` reads it over GraphQL.
 
 use jiff::Timestamp;
 
 use crate::event::Described;
 use crate::signals::Signals;
 
-/// GitHub's whole answer about one pull request.
+/// GitHub's current view of one pull request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     pub read_at: Timestamp,
@@ -14,13 +14,13 @@ pub struct Snapshot {
     pub life: Life,
     /// Checks, policy, approvals and merge of the head.
     pub signals: Signals,
-    /// The required contexts, without Policy Bot's own; `None` if GitHub would not say.
+    /// The required contexts, without Policy Bot's; `None` if GitHub did not return them.
     pub required_checks: Option<Vec<String>>,
-    /// Whether it can be merged, and whether its base has moved on.
+    /// Merge status, lag behind the base, and the Jenkins build.
     pub live: Live,
 }
 
-/// Open, closed or merged, as GitHub sees it.
+/// Open, closed or merged, as GitHub reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Life {
     Open,
@@ -35,19 +35,19 @@ pub enum Life {
     },
 }
 
-/// What only the living GitHub and Jenkins know; never stored.
+/// What GitHub and Jenkins say at the time of the read; never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live {
     pub mergeable: Mergeable,
-    /// Commits the head is behind its base, by comparison; `None` if not compared.
+    /// Number of commits the head is behind its base; `None` if not compared.
     pub behind_by: Option<u32>,
-    /// Whether the base demands that heads are up to date.
+    /// Whether the base branch requires heads to be up to date.
     pub strict: bool,
-    /// What Jenkins says about this head's build; asked only when checks have been running for too long.
+    /// The Jenkins build of this head; read only when checks have been running for too long.
     pub build: Option<Build>,
 }
 
-/// GitHub computes this lazily: unknown is asked again, and is never a conflict (R-CLIENT-6).
+/// GitHub computes this lazily: `Unknown` is read again, and never counts as a conflict (R-CLIENT-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mergeable {
     #[default]
@@ -56,13 +56,13 @@ pub enum Mergeable {
     Conflicting,
 }
 
-/// What Jenkins says about a build.
+/// The state of a Jenkins build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
     Gone,
-    /// It has finished, and GitHub was never told.
+    /// Finished, but its result never reached GitHub.
     Finished,
-    /// It is at work, since this time.
+    /// Still running.
     Building {
         since: Timestamp,
     },

@@ -1,8 +1,8 @@
-//! The twelve states of a pull request, their substatuses, and the seven strategies. Only names and what is true of a
-//! name alone; how one state leads to another is in `transition`.
+//! The twelve states of a pull request, their substatuses, and the seven strategies. The legal transitions are in
+//! `transition`.
 
 named! {
-    /// Where a pull request stands (R-STATE-1).
+    /// The state of a pull request (R-STATE-1).
     pub enum State {
         Created = "CREATED",
         ChecksRunning = "CHECKS_RUNNING",
@@ -11,63 +11,67 @@ named! {
         /// All required checks are green.
         ChecksPassed = "CHECKS_PASSED",
         PolicyEvaluating = "POLICY_EVALUATING",
-        /// Policy Bot said no; the substatus says which policy.
+        /// Policy Bot rejected it; the substatus says which policy failed.
         PolicyFailed = "POLICY_FAILED",
         PolicyPassed = "POLICY_PASSED",
         Approved = "APPROVED",
         Merging = "MERGING",
         /// Merged. Terminal.
         Merged = "MERGED",
-        /// Closed without a merge. Terminal, until somebody reopens it.
+        /// Closed without a merge. Terminal, unless it is reopened.
         Closed = "CLOSED",
-        /// Automation is at its end; a person is needed.
+        /// Escalated: no automatic remedy is left, a person has to act.
         NeedsIntervention = "NEEDS_INTERVENTION",
     }
 }
 
 impl State {
-    /// MERGED and CLOSED: the record is on its way out.
+    /// MERGED or CLOSED: the record has no due date and expires.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Merged | Self::Closed)
     }
 
-    /// Neither terminal nor handed to a person: Suture may act.
+    /// Neither terminal nor escalated: Suture may act.
     pub fn is_live(self) -> bool {
         !self.is_terminal() && self != Self::NeedsIntervention
     }
 }
 
 named! {
-    /// The detail of a state that has one.
+    /// Why a check or a policy failed, or why the pull request was closed.
     pub enum Substatus {
-        /// CHECKS_FAILED: infrastructure, worth a retry.
+        /// CHECKS_FAILED by infrastructure: a retry may help.
         Transient = "TRANSIENT",
         Persistent = "PERSISTENT",
-        /// POLICY_FAILED: separation of duties, and nothing else.
+        /// POLICY_FAILED, and separation of duties is the only failed policy.
         SodFailure = "SOD_FAILURE",
         BuildFailure = "BUILD_FAILURE",
         BranchProtectionFailure = "BRANCH_PROTECTION_FAILURE",
         OtherPolicyFailure = "OTHER_POLICY_FAILURE",
-        /// CLOSED: a person cancelled it; never asked for again.
+        /// CLOSED by `/cancel`; no replacement is ever requested.
         Abandoned = "ABANDONED",
-        /// CLOSED: a fresh pull request takes its place.
+        /// CLOSED by close-and-reopen; a new pull request replaces it.
         Replaced = "REPLACED",
     }
 }
 
 named! {
-    /// What Suture can do about a stuck pull request; each has a budget of its own.
+    /// The remedies for a stuck pull request. Each has its own budget.
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum Strategy {
+        /// Run the checks again.
         Rebuild = "rebuild",
         /// Merge the base branch into the head.
         BranchUpdate = "branch_update",
+        /// Trigger Policy Bot again.
         RetriggerPolicyBot = "retrigger_policy_bot",
+        /// Trigger Approver Bot again.
         RetriggerApproverBot = "retrigger_approver_bot",
+        /// Trigger Automerge Bot again.
         RetriggerAutomergeBot = "retrigger_automerge_bot",
-        /// Ask the SOD validator again.
+        /// Run the SOD validator again.
         RetriggerSodCheck = "retrigger_sod_check",
-        /// Close, and ask CodeGenie for a fresh pull request.
+        /// Close, and request a replacement from CodeGenie.
         CloseAndReopen = "close_and_reopen",
     }
 }
@@ -77,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_the_same_in_displays_and_in_json() {
+    fn names_are_the_same_in_display_and_json() {
         for state in State::ALL {
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{state}\""));
         }

@@ -1,6 +1,6 @@
-//! Is a failed check worth a retry? Two lists of named rules say so: the first that matches decides, and its name is
-//! stored and shown. Never-transient rules are asked first; what no rule matches is persistent. Which check failed, and
-//! what is done about it, is decided elsewhere.
+//! Classifies a failed check as transient (a retry may help) or persistent, by two lists of named rules.
+//! Never-transient rules come first, then transient ones; the first match decides, and its name is stored and shown. A
+//! failure that no rule matches is persistent.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -31,13 +31,14 @@ impl Default for TransientRule {
 }
 
 impl TransientRule {
-    /// Whether nothing but the check's name could ever decide: such a rule would call every failure of a check the same.
+    /// Whether the rule has no criterion besides the check's name. Such a rule matches nothing, because it would
+    /// classify every failure of a check alike.
     pub fn is_empty(&self) -> bool {
         self.conclusions.is_empty() && self.patterns.is_empty()
     }
 
     fn matches(&self, failure: &FailureSignals<'_>) -> bool {
-        let (head, tail) = examined(failure.text);
+        let (head, tail) = head_and_tail(failure.text);
         self.enabled
             && !self.is_empty()
             && (self.conclusions.is_empty()
@@ -48,7 +49,7 @@ impl TransientRule {
     }
 }
 
-/// What a file says about a rule: only what it names is changed.
+/// Changes to a rule by the configuration file; fields that are not given stay.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RuleChange {
@@ -68,7 +69,7 @@ impl RuleChange {
     }
 }
 
-/// A list of rules by name. An entry of the file adds a rule, or changes the built-in one of that name.
+/// A list of rules by name. An entry of the configuration file adds a rule, or changes the built-in one of that name.
 macro_rules! rules {
     ($(#[$doc:meta])* $name:ident = $built_in:ident) => {
         $(#[$doc])*
@@ -113,15 +114,15 @@ macro_rules! rules {
 }
 
 rules! {
-    /// Failures of machines: worth a retry.
+    /// Infrastructure failures: a retry may help.
     TransientRules = TRANSIENT
 }
 rules! {
-    /// Failures of the change itself, or wanted by somebody: never worth a retry, whatever else the text says.
+    /// Failures of the change itself, or intended by a person: never retried, whatever else the text contains.
     NeverTransientRules = NEVER
 }
 
-/// What is known about one failed check.
+/// The inputs of the classification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailureSignals<'a> {
     /// The conclusion of the check run, or the state of the status.
@@ -132,21 +133,21 @@ pub struct FailureSignals<'a> {
     pub text: &'a str,
 }
 
-/// The verdict, with the rule that led to it.
+/// The classification, with the rule that matched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "class", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailureClass {
     Transient {
         rule: String,
     },
-    /// A real failure: a retry would fail again.
+    /// A retry would fail again.
     Persistent {
-        /// The never-transient rule that matched; `None` when no rule at all did.
+        /// The never-transient rule that matched; `None` if no rule matched.
         rule: Option<String>,
     },
 }
 
-/// Classifies one failure. The same signals under the same policy always give the same answer.
+/// Classifies one failure. Deterministic for the same inputs and policy.
 pub fn classify(policy: &Policy, failure: &FailureSignals<'_>) -> FailureClass {
     if let Some(rule) = policy.never_transient.first_match(failure) {
         return FailureClass::Persistent { rule: Some(rule.to_owned()) };
@@ -157,13 +158,13 @@ pub fn classify(policy: &Policy, failure: &FailureSignals<'_>) -> FailureClass {
     }
 }
 
-/// Of a long text only this much of its beginning is examined…
+/// Of a long text, this much of its beginning is searched.
 const HEAD_BYTES: usize = 4 * 1024;
-/// …and this much of its end, where builds say what went wrong.
+/// Of a long text, this much of its end is searched; builds report errors there.
 const TAIL_BYTES: usize = 64 * 1024;
 
-/// The parts of a text that are examined; the second is empty when the first is the whole.
-fn examined(text: &str) -> (&str, &str) {
+/// The parts of a text that are searched; the second is empty if the first is the whole text.
+fn head_and_tail(text: &str) -> (&str, &str) {
     if text.len() <= HEAD_BYTES + TAIL_BYTES {
         return (text, "");
     }
@@ -184,7 +185,7 @@ fn built_in(rules: &[BuiltIn]) -> BTreeMap<String, TransientRule> {
     rules.iter().map(rule).collect()
 }
 
-/// The words of Jenkins, its plugins and the usual tools, collected in the project's notes on how they really behave.
+/// Error messages of Jenkins, its plugins and common tools.
 static TRANSIENT: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
     built_in(&[
         (
@@ -224,7 +225,7 @@ static TRANSIENT: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
                 r"No route to host",
             ],
         ),
-        // A 5xx alone may be what a test is about; beside the name of a registry it is not.
+        // A 5xx alone may be the subject of a test, so the name of a registry must be on the same line.
         (
             "registry-5xx",
             &[],
@@ -240,7 +241,7 @@ static TRANSIENT: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
     ])
 });
 
-/// What must never be retried, however much the text also speaks of time-outs.
+/// Failures that are never retried, even if the text also mentions a timeout.
 static NEVER: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
     built_in(&[
         ("aborted-by-user", &[], &[r"\baborted by\b", r"\bcancell?ed by (user\b|@)"]),
@@ -270,8 +271,8 @@ static NEVER: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
                 r"There (are|were) test failures",
                 r"\bAssertionError\b",
                 r"\b[1-9][0-9]* tests? failed\b",
-                // "attempt 1 failed: connection reset" is no count of tests: a count stands at the start of a line
-                // or after punctuation.
+                // "attempt 1 failed: connection reset" is not a count of tests: a count is at the start of a line or
+                // after punctuation.
                 r"(?m)(^|[:;,=(]) *[1-9][0-9]* failed\b",
                 r"\btest result: FAILED\b",
                 r"(?m)^ *--- FAIL: ",
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_fail_are_recognised_by_their_words() {
+    fn infrastructure_failures_are_transient() {
         for (text, rule) in [
             ("java.io.IOException: channel is already closed", "agent-lost"),
             ("java.nio.channels.ClosedChannelException", "agent-lost"),
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_transient_wins_over_every_time_out() {
+    fn never_transient_rules_win_over_timeouts() {
         for (text, rule) in [
             ("Aborted by Jane Doe", "aborted-by-user"),
             ("The run was canceled by @jane", "aborted-by-user"),
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_recognises_is_persistent() {
+    fn unmatched_failures_are_persistent() {
         for text in [
             "",
             "This commit cannot be built",
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn some_conclusions_need_no_words() {
+    fn timed_out_and_startup_failure_are_transient_without_text() {
         let of = |conclusion| classify(&Policy::default(), &FailureSignals { conclusion, source: "ci", text: "" });
         assert_eq!(of("timed_out"), transient("timed-out"));
         assert_eq!(of("TIMED_OUT"), transient("timed-out"));
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn every_criterion_given_must_match() {
+    fn every_given_criterion_must_match() {
         let policies = Policies::parse(
             "[transient.a-rule]\nconclusions = ['failure', 'error']\nsources = ['^ci/']\npatterns = ['flux', '(?-i)Drive']",
         )
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_asked_in_the_order_of_their_names_and_can_be_switched_off() {
+    fn rules_apply_in_name_order_and_can_be_disabled() {
         let of = |file: &str, text| {
             let policies = Policies::parse(file).unwrap();
             classify(policies.base(), &FailureSignals { conclusion: "error", source: "ci", text })
@@ -445,29 +446,29 @@ mod tests {
         assert_eq!(of("transient.network.patterns = ['reset']", text), transient("timeout"));
         assert_eq!(of("never_transient.mine.patterns = ['refused']", text), persistent("mine"));
         assert_eq!(of("never_transient.test-failure.enabled = false", "timeout: 3 tests failed"), transient("timeout"));
-        // Only what an entry names is changed: here the patterns stay, and now the check's name must match too.
+        // An entry changes only the fields it gives: here the patterns stay, and now the check's name must match too.
         assert_eq!(of("transient.network.sources = ['^ci$']", text), transient("network"));
         assert_eq!(of("transient.network.sources = ['^jenkins$']", text), transient("timeout"));
         assert_eq!(of("transient.network.conclusions = ['failure']", text), transient("timeout"));
     }
 
     #[test]
-    fn a_rule_that_asks_nothing_matches_nothing() {
+    fn rule_without_criteria_matches_nothing() {
         let rule = TransientRule { sources: vec![TextPattern::known("ci")], ..TransientRule::default() };
         assert!(rule.is_empty());
         assert!(!rule.matches(&FailureSignals { conclusion: "error", source: "ci", text: "" }));
     }
 
     #[test]
-    fn of_a_long_text_the_beginning_and_the_end_are_examined() {
+    fn beginning_and_end_of_a_long_text_are_searched() {
         let whole = "é".repeat(34 * 1024);
         assert_eq!(whole.len(), 68 * 1024);
-        assert_eq!(examined(&whole), (whole.as_str(), ""));
+        assert_eq!(head_and_tail(&whole), (whole.as_str(), ""));
         let longer = format!("a{whole}");
-        let (head, tail) = examined(&longer);
+        let (head, tail) = head_and_tail(&longer);
         assert_eq!((head.len(), tail.len()), (4 * 1024 - 1, 64 * 1024));
         let odd = format!("{whole}a");
-        let (head, tail) = examined(&odd);
+        let (head, tail) = head_and_tail(&odd);
         assert_eq!((head.len(), tail.len()), (4 * 1024, 64 * 1024 - 1));
 
         let filler = "x ".repeat(40 * 1024);
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_stored_with_its_rule() {
+    fn classification_is_stored_with_its_rule() {
         let json = serde_json::to_string(&transient("disk")).unwrap();
         assert_eq!(json, r#"{"class":"TRANSIENT","rule":"disk"}"#);
         assert_eq!(serde_json::from_str::<FailureClass>(&json).unwrap(), transient("disk"));
@@ -488,9 +489,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn no_text_makes_it_panic(unit in "\\PC{1,3}", times in 0_usize..30_000) {
+        fn head_and_tail_accept_any_text(unit in "\\PC{1,3}", times in 0_usize..30_000) {
             let text = unit.repeat(times);
-            let (head, tail) = examined(&text);
+            let (head, tail) = head_and_tail(&text);
             prop_assert!(text.starts_with(head) && text.ends_with(tail));
             prop_assert!(head.len() + tail.len() <= 68 * 1024);
         }

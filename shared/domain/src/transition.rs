@@ -1,12 +1,12 @@
-//! THE state table (R-STATE-3), and nothing else: which trigger leads from which state to which. `docs/state-machine.md`
-//! is rendered from it. What a head's signals imply is in `signals`; who may pull a trigger is in `decide`.
+//! The transition table (R-STATE-3): which trigger leads from which state to which. `docs/state-machine.md` is rendered
+//! from it. The derivation of the implied state is in `signals`; `decide` fires the triggers.
 
 use std::fmt;
 
 use crate::event::EventKind;
 use crate::state::State;
 
-/// What makes a pull request change its state.
+/// The causes of a state change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     ChecksBegin,
@@ -23,19 +23,19 @@ pub enum Trigger {
     ApprovalSubmitted,
     MergeBegins,
     MergeConfirmed,
-    /// New commits on the head, by whomever: checks start again.
+    /// A push by anybody: checks start again.
     BranchUpdated,
-    /// The pull request was closed: by the close-and-reopen remedy, or by a person.
+    /// Closed by the close-and-reopen remedy or by a person.
     PrClosed,
     /// A person reopened a closed pull request.
     PrReopened,
     Escalated,
-    /// A person hands an escalated pull request back before its checks have started.
+    /// A person's command returns an escalated pull request to CREATED, because no check has started.
     HandedBack,
 }
 
 impl Trigger {
-    /// All triggers, in the order of a life.
+    /// All triggers, in the order of the pipeline.
     pub const ALL: [Self; 16] = [
         Self::ChecksBegin,
         Self::ChecksSucceed,
@@ -55,8 +55,8 @@ impl Trigger {
         Self::HandedBack,
     ];
 
-    /// The triggers that signals of one and the same head can pull. The others need a fact of their own (a push, a close,
-    /// an escalation), so a walk never invents one of them.
+    /// The triggers that signals of one head can fire. The others need a fact of their own (a push, a close, an
+    /// escalation), so `walk` never uses them.
     const OF_SIGNALS: [Self; 10] = [
         Self::ChecksBegin,
         Self::ChecksSucceed,
@@ -70,7 +70,7 @@ impl Trigger {
         Self::MergeBegins,
     ];
 
-    /// The event the log shows for a hop by this trigger.
+    /// The event that is logged for a hop by this trigger.
     pub fn event(self) -> EventKind {
         match self {
             Self::ChecksBegin | Self::Rebuilt => EventKind::ChecksStarted,
@@ -90,7 +90,7 @@ impl Trigger {
         }
     }
 
-    /// The trigger in words, for the rendered table.
+    /// Description for the rendered table.
     pub fn words(self) -> &'static str {
         match self {
             Self::ChecksBegin => "CI checks begin",
@@ -105,10 +105,10 @@ impl Trigger {
             Self::MergeBegins => "Automerge Bot initiates merge",
             Self::MergeConfirmed => "GitHub confirms merge",
             Self::BranchUpdated => "branch updated (new commits reset checks)",
-            Self::PrClosed => "pull request closed (for reopen, or by a person)",
+            Self::PrClosed => "pull request closed (by close-and-reopen or a person)",
             Self::PrReopened => "a person reopens the pull request",
-            Self::Escalated => "nothing automatic is left to try",
-            Self::HandedBack => "a person hands it back before checks have started",
+            Self::Escalated => "no automatic remedy is left",
+            Self::HandedBack => "a person's command before checks have started",
         }
     }
 }
@@ -119,10 +119,10 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// Where `trigger` leads from `state`; `None` if the table does not allow it there (R-STATE-3).
+/// The state that `trigger` leads to from `state`; `None` if the table does not allow it (R-STATE-3).
 ///
-/// GitHub's `merged` applies from every state that is not terminal (R-STATE-6), and
-/// NEEDS_INTERVENTION listens, so that a fact that disproves its cause or a person leads out of it (R-STATE-9).
+/// A merge applies from every state that is not terminal (R-STATE-6). NEEDS_INTERVENTION allows almost every trigger,
+/// so that a fact that disproves its cause, or a person's command, leads out of it (R-STATE-9).
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
 pub fn next(state: State, trigger: Trigger) -> Option<State> {
@@ -243,31 +243,31 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
     }
 }
 
-/// One step of a walk: `state` is where it arrives.
+/// One transition of a path: the trigger and the state it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hop {
     pub trigger: Trigger,
     pub state: State,
 }
 
-/// The shortest way of legal hops from one state to the one the signals imply. Empty if it is already there, `None` if
-/// the table knows no way: an anomaly.
+/// The shortest path of legal hops from the current state to the implied one. Empty if both are the same; `None` if the
+/// table has no path, which is an anomaly.
 pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
     if from == to {
         return Some(Vec::new());
     }
-    // Breadth first over at most twelve states; `came` remembers the hop by which each was first reached.
-    let mut came: [Option<(State, Hop)>; State::ALL.len()] = [None; State::ALL.len()];
+    // Breadth-first search over at most twelve states; `reached_by` has the hop by which each was first reached.
+    let mut reached_by: [Option<(State, Hop)>; State::ALL.len()] = [None; State::ALL.len()];
     let mut frontier = vec![from];
-    while !frontier.is_empty() && came[to as usize].is_none() {
+    while !frontier.is_empty() && reached_by[to as usize].is_none() {
         let mut reached = Vec::new();
         for state in frontier {
             for trigger in Trigger::OF_SIGNALS {
                 if let Some(there) = next(state, trigger)
                     && there != from
-                    && came[there as usize].is_none()
+                    && reached_by[there as usize].is_none()
                 {
-                    came[there as usize] = Some((state, Hop { trigger, state: there }));
+                    reached_by[there as usize] = Some((state, Hop { trigger, state: there }));
                     reached.push(there);
                 }
             }
@@ -276,7 +276,7 @@ pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
     }
     let mut hops = Vec::new();
     let mut at = to;
-    while let Some((before, hop)) = came[at as usize] {
+    while let Some((before, hop)) = reached_by[at as usize] {
         hops.push(hop);
         at = before;
     }
@@ -284,7 +284,8 @@ pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
     if hops.is_empty() { None } else { Some(hops) }
 }
 
-/// The one hop by which NEEDS_INTERVENTION goes to an implied state; the log names it after the fact that was missing.
+/// The single hop from NEEDS_INTERVENTION to the implied state. Its trigger is the one that normally leads to that
+/// state.
 pub fn out_of_intervention(to: State) -> Option<Hop> {
     let trigger = match to {
         State::Created => Trigger::HandedBack,

@@ -1,118 +1,119 @@
-//! What Suture does, as decisions: a remedy is claimed before anything is done, followed until its proof comes, and given
-//! back if it was never done (R-REMEDY-1, R-BUDGET-8); what nothing helps is handed to a person; people's commands are obeyed or refused.
+//! Remediation: turns a diagnosis into a claim or an escalation, and handles updates of the active run. A remedy is
+//! claimed before it is executed (R-REMEDY-1), and its budget is refunded if it was never executed (R-BUDGET-8).
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::command::{Command, CommandMessage, CommandSource, MessageVersion, Situation};
+use crate::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use crate::comment;
-use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, VulnerabilityNews, nothing, verify};
+use crate::decide::{Decision, Draft, EffectKind, Outcome, RunChange, RunEnd, VulnerabilityNews, no_change, verify};
 use crate::diagnosis::{Classification, Diagnosis};
-use crate::event::{Commanded, Diagnosed, EventKind, Payload, RemedyNews, cut};
+use crate::event::{Diagnosed, EventKind, Payload, RemedyNews, cut};
 use crate::id::{CommandId, RunId};
 use crate::insight;
-use crate::policy::{Mode, Policy};
+use crate::policy::Mode;
 use crate::pull_request::{ActiveRun, Blocked, Dropped, Record, RefusedForGood, Until, seconds};
 use crate::remedy;
-use crate::run::{Run, RunKind, RunTrigger, Said};
+use crate::run::{Run, RunTrigger};
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
-use crate::transition;
 
-/// How long a pull request waits for another one of the same vulnerability before a person is called (R-REMEDY-8).
-const GUARD_WAIT: SignedDuration = SignedDuration::from_hours(24);
+/// How long a pull request waits for another open one of the same vulnerability before it escalates (R-REMEDY-8).
+const DUPLICATE_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
-pub(super) fn diagnosed(draft: Draft<'_>, found: &Diagnosed) -> Decision {
+pub(super) fn diagnosed(builder: Draft<'_>, found: &Diagnosed) -> Decision {
     let diagnosis = &found.diagnosis;
-    if draft.record.state != diagnosis.state || draft.record.head_sha != diagnosis.head_sha {
-        return nothing(Outcome::Superseded, "the pull request has moved on since it was diagnosed");
+    if builder.record.state != diagnosis.state || builder.record.head_sha != diagnosis.head_sha {
+        return no_change(Outcome::Superseded, "state or head changed since the diagnosis");
     }
-    if !draft.record.is_actionable() {
-        return draft.finish(Outcome::Applied, "held, a draft, or with a person: only watched");
+    if !builder.record.is_actionable() {
+        return builder.finish(Outcome::Applied, "no action: on hold, a draft, or escalated");
     }
-    if draft.record.active_run.is_some() {
-        return postpone(draft, "a remedy is under way");
+    if builder.record.active_run.is_some() {
+        return postpone(builder, "a remedy is in progress");
     }
-    // Whom a definitive refusal did not convince, a second one will not (R-REMEDY-6).
+    // Repeating a strategy that was refused permanently would only be refused again (R-REMEDY-6).
     let refused =
-        draft.record.refused.as_ref().filter(|refused| Some(refused.strategy) == diagnosis.classification.strategy());
-    if let Some(why) = refused.map(|refused| format!("{} was refused for good: {}", refused.strategy, refused.why)) {
-        return escalate(draft, found, why);
+        builder.record.refused.as_ref().filter(|refused| Some(refused.strategy) == diagnosis.classification.strategy());
+    if let Some(why) = refused.map(|refused| format!("{} was refused permanently: {}", refused.strategy, refused.why)) {
+        return escalate(builder, found, why);
     }
     match diagnosis.classification.strategy() {
-        Some(Strategy::CloseAndReopen) => guarded(draft, found),
-        Some(strategy) => act(draft, found, strategy),
+        Some(Strategy::CloseAndReopen) => guarded(builder, found),
+        Some(strategy) => act(builder, found, strategy),
         None if diagnosis.classification == Classification::NeedsIntervention => {
-            escalate(draft, found, comment::blocked_reason(diagnosis))
+            escalate(builder, found, comment::blocked_reason(diagnosis))
         }
-        None if diagnosis.inconclusive => verify::unanswered(draft, &diagnosis.evidence.join("; ")),
-        None => postpone(draft, &diagnosis.evidence.join("; ")),
+        None if diagnosis.inconclusive => verify::unanswered(builder, &diagnosis.evidence.join("; ")),
+        None => postpone(builder, &diagnosis.evidence.join("; ")),
     }
 }
 
-/// Nothing to do now. What is overdue all the same comes back after the longest pause, not at once.
-fn postpone(mut draft: Draft<'_>, why: &str) -> Decision {
-    draft.record.unanswered = 0;
-    if draft.record.is_stale(draft.policy, draft.now) {
-        draft.record.not_before = Some(saturating_after(draft.now, seconds(draft.policy.backoff.max_secs)));
+/// Takes no action. A record that is stale is due again after the longest backoff, not at once.
+fn postpone(mut builder: Draft<'_>, why: &str) -> Decision {
+    builder.record.unanswered = 0;
+    if builder.record.is_stale(builder.policy, builder.now) {
+        builder.record.not_before = Some(saturating_after(builder.now, seconds(builder.policy.backoff.max_secs)));
     }
-    draft.finish(Outcome::Applied, format!("no action: {why}"))
+    builder.finish(Outcome::Applied, format!("no action: {why}"))
 }
 
-/// Close-and-reopen is destructive, so its guard comes before its claim (R-REMEDY-8).
-fn guarded(mut draft: Draft<'_>, found: &Diagnosed) -> Decision {
-    if draft.record.vulnerability_id.is_none() {
-        return escalate(
-            draft,
-            found,
-            "no vulnerability id is known, so no fresh pull request can be asked for".to_owned(),
-        );
+/// Close-and-reopen is destructive, so the vulnerability is checked for another open pull request before the claim
+/// (R-REMEDY-8).
+fn guarded(mut builder: Draft<'_>, found: &Diagnosed) -> Decision {
+    if builder.record.vulnerability_id.is_none() {
+        return escalate(builder, found, "no vulnerability id is known, so no replacement can be requested".to_owned());
     }
     let row = found.vulnerability.clone().unwrap_or_default();
     if row.abandoned {
         return escalate(
-            draft,
+            builder,
             found,
-            "a person has given this vulnerability up, so no fresh pull request is asked for".to_owned(),
+            "a person abandoned this vulnerability, so no replacement is requested".to_owned(),
         );
     }
-    let Some(other) = row.open.iter().copied().find(|number| *number != draft.record.id.number) else {
-        return act(draft, found, Strategy::CloseAndReopen);
+    let Some(other) = row.open.iter().copied().find(|number| *number != builder.record.id.number) else {
+        return act(builder, found, Strategy::CloseAndReopen);
     };
     let reason = format!("{}: #{other}", comment::DUPLICATE);
     let waiting_since =
-        draft.record.blocked.as_ref().filter(|blocked| blocked.reason == reason).map(|blocked| blocked.at);
-    if waiting_since.is_some_and(|since| draft.now >= saturating_after(since, GUARD_WAIT)) {
-        return escalate(draft, found, format!("{reason} has been open for a day, and this one still has conflicts"));
+        builder.record.blocked.as_ref().filter(|blocked| blocked.reason == reason).map(|blocked| blocked.at);
+    if waiting_since.is_some_and(|since| builder.now >= saturating_after(since, DUPLICATE_WAIT)) {
+        return escalate(
+            builder,
+            found,
+            format!("{reason} has been open for 24 hours, and this one still has conflicts"),
+        );
     }
-    let since = waiting_since.unwrap_or(draft.now);
-    let state = draft.record.state;
-    draft.record.blocked = Some(Blocked { reason: reason.clone(), state, until: Until::Mergeable, at: since });
-    draft.record.not_before = Some(saturating_after(since, GUARD_WAIT));
-    draft.finish(Outcome::Applied, format!("no action: {reason}"))
+    let since = waiting_since.unwrap_or(builder.now);
+    let state = builder.record.state;
+    builder.record.blocked = Some(Blocked { reason: reason.clone(), state, until: Until::Mergeable, at: since });
+    builder.record.not_before = Some(saturating_after(since, DUPLICATE_WAIT));
+    builder.finish(Outcome::Applied, format!("no action: {reason}"))
 }
 
-fn act(draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
-    match draft.policy.mode {
-        Mode::Act => claim(draft, found, strategy),
+fn act(builder: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
+    match builder.policy.mode {
+        Mode::Act => claim(builder, found, strategy),
         Mode::Observe => {
             let text = format!("would {}", comment::action(found.diagnosis.classification));
-            would(draft, EventKind::WouldRemedy, &found.diagnosis, &text)
+            would(builder, EventKind::WouldRemedy, &found.diagnosis, &text)
         }
     }
 }
 
-/// One transaction: the run, the budget, the event, the effect. Nothing is done yet, and no state changes.
-fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
-    let now = draft.now;
+/// Writes run, budget, event and effect in one transaction. The remedy is not executed yet, and the state does not
+/// change.
+fn claim(mut builder: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decision {
+    let now = builder.now;
     let fixed = remedy::of(strategy);
-    let record = &mut draft.record;
+    let record = &mut builder.record;
     record.retry_counts.count(strategy);
     record.lifetime_remedies = record.lifetime_remedies.saturating_add(1);
     let previous = record.last_remediation_at.replace(now).zip(record.remediation_action.replace(strategy));
     record.not_before = None;
     record.unanswered = 0;
-    begin(&mut draft, strategy, &found.run, previous, false);
-    let record = &draft.record;
+    start_remedy(&mut builder, strategy, &found.run, previous, false);
+    let record = &builder.record;
     let mut run = Run::remedy(
         found.run.clone(),
         record.id.clone(),
@@ -124,7 +125,7 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
     run.expects = Some(fixed.expects.to_owned());
     run.said.args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
     let message = run.message();
-    let (rules, failure) = insight::failure_of(record, draft.policy);
+    let (rules, failure) = insight::failure_of(record, builder.policy);
     let payload = Payload {
         head: Some(record.head_sha.clone()),
         name: Some(found.diagnosis.rule.title.to_owned()),
@@ -134,19 +135,19 @@ fn claim(mut draft: Draft<'_>, found: &Diagnosed, strategy: Strategy) -> Decisio
         ..Payload::text(&comment::diagnosis(&found.diagnosis))
     };
     if strategy == Strategy::CloseAndReopen {
-        draft.vulnerability(VulnerabilityNews::CountReopen);
+        builder.change_vulnerability(VulnerabilityNews::CountReopen);
     }
-    draft.log(fixed.event, None, payload);
-    draft.because = Some(comment::diagnosis(&found.diagnosis));
-    draft.runs.push(RunChange::Open(Box::new(run)));
+    builder.log(fixed.event, None, payload);
+    builder.diagnosis_text = Some(comment::diagnosis(&found.diagnosis));
+    builder.runs.push(RunChange::Open(Box::new(run)));
     if let Some(message) = message {
-        draft.effect(EffectKind::Command(message));
+        builder.add_effect(EffectKind::Command(message));
     }
-    draft.finish(Outcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
+    builder.finish(Outcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
 }
 
-/// What the Car Bridge is asked once more on behalf of a run that nobody has in hand.
-fn message(record: &Record, command: Command, run: &RunId, now: Timestamp) -> CommandMessage {
+/// The command that repeats the request of a run on the queue.
+fn repeat_message(record: &Record, command: Command, run: &RunId, now: Timestamp) -> CommandMessage {
     CommandMessage {
         v: MessageVersion,
         pr_number: record.id.number,
@@ -163,17 +164,23 @@ fn message(record: &Record, command: Command, run: &RunId, now: Timestamp) -> Co
     }
 }
 
-/// Marks what the remedy is to renew, and remembers that it is under way.
-fn begin(draft: &mut Draft<'_>, strategy: Strategy, run: &RunId, previous: Option<(Timestamp, Strategy)>, human: bool) {
-    let required = draft.record.required(draft.policy).to_vec();
-    let record = &mut draft.record;
+/// Marks the reports that the remedy is expected to renew, and sets the active run.
+pub(super) fn start_remedy(
+    builder: &mut Draft<'_>,
+    strategy: Strategy,
+    run: &RunId,
+    previous: Option<(Timestamp, Strategy)>,
+    human: bool,
+) {
+    let required = builder.record.required(builder.policy).to_vec();
+    let record = &mut builder.record;
     record.signals.claim(strategy, &required);
-    let previous_asked = record.last_asked.insert(strategy, draft.now);
+    let previous_asked = record.last_asked.insert(strategy, builder.now);
     record.active_run = Some(ActiveRun {
         id: run.clone(),
         strategy,
         head_sha: record.head_sha.clone(),
-        since: draft.now,
+        since: builder.now,
         accepted: false,
         human,
         previous,
@@ -182,299 +189,166 @@ fn begin(draft: &mut Draft<'_>, strategy: Strategy, run: &RunId, previous: Optio
     });
 }
 
-/// NEEDS_INTERVENTION, with a mail that says everything a person needs.
-fn escalate(mut draft: Draft<'_>, found: &Diagnosed, reason: String) -> Decision {
+/// Moves to NEEDS_INTERVENTION and sends the escalation mail.
+fn escalate(mut builder: Draft<'_>, found: &Diagnosed, reason: String) -> Decision {
     let diagnosis = &found.diagnosis;
-    if draft.policy.mode == Mode::Observe {
-        return would(draft, EventKind::WouldEscalate, diagnosis, &format!("would call a person: {reason}"));
+    if builder.policy.mode == Mode::Observe {
+        return would(builder, EventKind::WouldEscalate, diagnosis, &format!("would escalate: {reason}"));
     }
-    let notice = comment::escalation(&draft.record, diagnosis, &reason, &found.story, draft.policy, draft.now);
-    let from = draft.record.state;
-    let substatus = draft.record.substatus;
-    let (rules, failure) = insight::failure_of(&draft.record, draft.policy);
+    let notice = comment::escalation(&builder.record, diagnosis, &reason, &found.story, builder.policy, builder.now);
+    let from = builder.record.state;
+    let substatus = builder.record.substatus;
+    let (rules, failure) = insight::failure_of(&builder.record, builder.policy);
     let payload = Payload {
-        head: Some(draft.record.head_sha.clone()),
+        head: Some(builder.record.head_sha.clone()),
         name: Some(diagnosis.rule.title.to_owned()),
         rules,
         failure,
         ..Payload::text(&reason)
     };
-    draft.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
-    let now = draft.now;
-    draft.enter(State::NeedsIntervention, substatus, now);
-    // Green checks do not resolve a conflict: what the base is in the way of, only GitHub's own word takes back.
+    builder.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
+    let now = builder.now;
+    builder.enter(State::NeedsIntervention, substatus, now);
+    // Green checks do not resolve a conflict or a branch that is behind: only GitHub's merge status does.
     let until = if matches!(diagnosis.rule.number, "1" | "2") { Until::Mergeable } else { Until::Progress };
-    draft.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, until, at: now });
-    draft.because = Some(comment::diagnosis(diagnosis));
-    draft.effect(EffectKind::Notice(notice));
-    draft.finish(Outcome::Applied, format!("escalated: {reason}"))
+    builder.record.blocked = Some(Blocked { reason: cut(&reason, Payload::MAX_TEXT), state: from, until, at: now });
+    builder.diagnosis_text = Some(comment::diagnosis(diagnosis));
+    builder.add_effect(EffectKind::Notice(notice));
+    builder.finish(Outcome::Applied, format!("escalated: {reason}"))
 }
 
-/// Observe mode: says what would be done, once for each change of mind, and does nothing (R-OBSERVE-1).
-fn would(mut draft: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
+/// Observe mode: logs the decision when it differs from the last one, and takes no action (R-OBSERVE-1).
+fn would(mut builder: Draft<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
     let text = format!("{what}. {}", comment::diagnosis(diagnosis));
     let decision = format!("{kind} {} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
-    let wait = draft.policy.threshold(draft.record.state).unwrap_or(GUARD_WAIT);
-    draft.record.not_before = Some(saturating_after(draft.now, wait));
-    if draft.record.would.as_deref() != Some(decision.as_str()) {
+    let wait = builder.policy.threshold(builder.record.state).unwrap_or(DUPLICATE_WAIT);
+    builder.record.not_before = Some(saturating_after(builder.now, wait));
+    if builder.record.would.as_deref() != Some(decision.as_str()) {
         let payload = Payload { name: Some(diagnosis.rule.title.to_owned()), ..Payload::text(&text) };
-        draft.log(kind, None, payload);
-        draft.record.would = Some(decision);
+        builder.log(kind, None, payload);
+        builder.record.would = Some(decision);
     }
-    draft.finish(Outcome::Applied, text)
+    builder.finish(Outcome::Applied, text)
 }
 
-pub(super) fn remedy_news(mut draft: Draft<'_>, run: &RunId, news: &RemedyNews) -> Decision {
-    let Some(active) = draft.record.active_run.clone().filter(|active| active.id == *run) else {
-        return nothing(Outcome::Ignored, format!("run {run} is not under way any more"));
+pub(super) fn remedy_news(mut builder: Draft<'_>, run: &RunId, news: &RemedyNews) -> Decision {
+    let Some(active) = builder.record.active_run.clone().filter(|active| active.id == *run) else {
+        return no_change(Outcome::Ignored, format!("run {run} is not active any more"));
     };
     match news {
-        RemedyNews::Accepted if active.accepted => nothing(Outcome::Duplicate, "accepted already"),
+        RemedyNews::Accepted if active.accepted => no_change(Outcome::Duplicate, "already accepted"),
         RemedyNews::Accepted => {
-            draft.record.dropped = None;
-            accepted(draft, &active)
+            builder.record.dropped = None;
+            accepted(builder, &active)
         }
         RemedyNews::Dropped { why } => {
-            draft.give_back();
-            let now = draft.now;
-            let drops = draft.record.dropped.take().map_or(0, |drops| drops.count);
-            ended(draft, &active, RunEnd::Cancelled, &format!("dropped: {why}"), |record| {
+            builder.give_back();
+            let now = builder.now;
+            let drops = builder.record.dropped.take().map_or(0, |drops| drops.count);
+            ended(builder, &active, RunEnd::Cancelled, &format!("dropped: {why}"), |record| {
                 record.dropped = Some(Dropped { count: drops.saturating_add(1), at: now });
             })
         }
         RemedyNews::Failed { error, failure } => {
             let refused = RefusedForGood { strategy: active.strategy, why: cut(error, Payload::MAX_TEXT) };
             let refused = (!failure.may_retry()).then_some(refused);
-            ended(draft, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
+            ended(builder, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
         }
         RemedyNews::Overdue if active.strategy == Strategy::CloseAndReopen && !active.asked_twice => {
-            ask_once_more(draft, &active)
+            request_again(builder, &active)
         }
         RemedyNews::Overdue => {
-            let why = format!("failed: {} did not come in time", remedy::of(active.strategy).expects);
-            ended(draft, &active, RunEnd::Failed, &why, |_| {})
+            let why = format!("failed: {} did not arrive in time", remedy::of(active.strategy).expects);
+            ended(builder, &active, RunEnd::Failed, &why, |_| {})
         }
     }
 }
 
-/// CodeGenie has not opened a fresh pull request in time: it is asked once more, and then a person is (R-REMEDY-9).
-fn ask_once_more(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
-    if let Some(run) = &mut draft.record.active_run {
+/// Repeats the request when CodeGenie has not opened the replacement in time. After the second deadline a person is
+/// notified (R-REMEDY-9).
+fn request_again(mut builder: Draft<'_>, active: &ActiveRun) -> Decision {
+    if let Some(run) = &mut builder.record.active_run {
         run.asked_twice = true;
     }
     let fixed = remedy::of(active.strategy);
-    let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
-    draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
-    let again = message(&draft.record, Command::for_strategy(active.strategy), &active.id, draft.now);
-    draft.effect(EffectKind::Command(again));
+    let deadline = saturating_after(builder.now, remedy::wait(active.strategy, builder.policy));
+    builder.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
+    let again = repeat_message(&builder.record, Command::for_strategy(active.strategy), &active.id, builder.now);
+    builder.add_effect(EffectKind::Command(again));
     let payload =
-        Payload { run: Some(active.id.clone()), ..Payload::text("asked once more: no fresh pull request came") };
-    draft.log(EventKind::RemediationAccepted, None, payload);
-    draft.finish(Outcome::Applied, "CodeGenie is asked once more")
+        Payload { run: Some(active.id.clone()), ..Payload::text("requested again: no replacement was opened in time") };
+    builder.log(EventKind::RemediationAccepted, None, payload);
+    builder.finish(Outcome::Applied, "replacement requested again from CodeGenie")
 }
 
-/// The target took it. The post-action state is written if everything is as it was claimed; a report that has come in the
-/// meantime stands, and may be the proof already.
-fn accepted(mut draft: Draft<'_>, active: &ActiveRun) -> Decision {
-    if let Some(run) = &mut draft.record.active_run {
+/// The target accepted the request. The post-action state is written if state and head are as claimed. A report that
+/// arrived since the claim is kept, and may already prove the remedy.
+fn accepted(mut builder: Draft<'_>, active: &ActiveRun) -> Decision {
+    if let Some(run) = &mut builder.record.active_run {
         run.accepted = true;
     }
     let fixed = remedy::of(active.strategy);
-    let from = draft.record.state;
+    let from = builder.record.state;
     let mut change = None;
-    let gone = draft.record.head_sha != active.head_sha && active.strategy != Strategy::BranchUpdate;
-    if gone {
-        let why = format!("the head moved to {}", draft.record.head_sha.short());
-        return ended(draft, active, RunEnd::Cancelled, &why, |_| {});
+    let head_changed = builder.record.head_sha != active.head_sha && active.strategy != Strategy::BranchUpdate;
+    if head_changed {
+        let why = format!("the head moved to {}", builder.record.head_sha.short());
+        return ended(builder, active, RunEnd::Cancelled, &why, |_| {});
     }
-    if draft.record.head_sha == active.head_sha && from.is_live() {
-        draft.record.signals.promise(active.strategy);
-        let implied = draft.record.implied(draft.policy);
+    if builder.record.head_sha == active.head_sha && from.is_live() {
+        builder.record.signals.promise(active.strategy);
+        let implied = builder.record.implied(builder.policy);
         if Some(implied.state) == fixed.post_action && implied.state != from {
             change = Some((from, implied.state));
-            let now = draft.now;
-            draft.enter(implied.state, implied.substatus, now);
+            let now = builder.now;
+            builder.enter(implied.state, implied.substatus, now);
         }
     }
-    let deadline = saturating_after(draft.now, remedy::wait(active.strategy, draft.policy));
-    draft.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
+    let deadline = saturating_after(builder.now, remedy::wait(active.strategy, builder.policy));
+    builder.runs.push(RunChange::Accepted { id: active.id.clone(), expects: fixed.expects, deadline });
     let payload = Payload { run: Some(active.id.clone()), ..Payload::text(&format!("awaiting {}", fixed.expects)) };
-    draft.log(EventKind::RemediationAccepted, change, payload);
-    draft.prove();
-    draft.finish(Outcome::Applied, format!("{} was accepted", active.strategy))
+    builder.log(EventKind::RemediationAccepted, change, payload);
+    builder.complete_if_proven();
+    builder.finish(Outcome::Applied, format!("{} was accepted", active.strategy))
 }
 
-/// It is over without a proof. If its post-action state was ours, it goes back to what is really known: our own assumption
-/// is withdrawn, so the table does not apply, and the clock does not start again.
+/// Ends a run that was not proven. If the record is in the post-action state that Suture assumed, it returns to the
+/// state its signals imply. This only withdraws Suture's own assumption, so the transition table does not apply, and
+/// staleness still counts from the same time.
 fn ended(
-    mut draft: Draft<'_>,
+    mut builder: Draft<'_>,
     active: &ActiveRun,
     end: RunEnd,
     why: &str,
     remember: impl FnOnce(&mut Record),
 ) -> Decision {
-    draft.end_run(end, why);
-    let from = draft.record.state;
+    builder.end_run(end, why);
+    let from = builder.record.state;
     let assumed = active.accepted && Some(from) == remedy::of(active.strategy).post_action;
-    let implied = draft.record.implied(draft.policy);
+    let implied = builder.record.implied(builder.policy);
     let change = (assumed && implied.state != from).then_some((from, implied.state));
     if change.is_some() {
-        let progressed_at = draft.record.progressed_at;
-        draft.enter(implied.state, implied.substatus, progressed_at);
+        let progressed_at = builder.record.progressed_at;
+        builder.enter(implied.state, implied.substatus, progressed_at);
     }
     let name = Some(end.name().to_owned());
     let payload = Payload { run: Some(active.id.clone()), name, ..Payload::text(why) };
-    draft.log(EventKind::RemediationEnded, change, payload);
+    builder.log(EventKind::RemediationEnded, change, payload);
     if active.human {
-        draft.asked = Some(comment::check_run::came_to_nothing(active.strategy, why));
+        builder.command_result = Some(comment::check_run::came_to_nothing(active.strategy, why));
     }
-    remember(&mut draft.record);
-    if !draft.record.state.is_terminal() {
-        draft.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), draft.now);
+    remember(&mut builder.record);
+    if !builder.record.state.is_terminal() {
+        builder.record.doubt(format!("{} {}", active.strategy, cut(why, 100)), builder.now);
     } else if end == RunEnd::Failed && active.strategy == Strategy::CloseAndReopen {
-        // The old one is closed and no fresh one came: nobody but a person can see to this vulnerability now.
-        draft.effect(EffectKind::Notice(comment::missing_replacement(&draft.record, why)));
+        // The pull request is closed and has no replacement, so a person has to take care of the vulnerability.
+        builder.add_effect(EffectKind::Notice(comment::missing_replacement(&builder.record, why)));
     }
-    draft.finish(Outcome::Applied, format!("{} {why}", active.strategy))
-}
-
-pub(super) fn commanded(mut draft: Draft<'_>, asked: &Commanded) -> Decision {
-    let command = asked.command;
-    if let Err(why) = may(&draft, asked) {
-        let payload = Payload {
-            by: Some(asked.by.clone()),
-            name: Some(command.name().to_owned()),
-            ..Payload::text(&format!("refused: {why}"))
-        };
-        draft.log(EventKind::CommandReceived, None, payload);
-        draft.answer_button(asked, Err(&why));
-        return draft.finish(Outcome::Refused, why);
-    }
-    let from = draft.record.state;
-    let now = draft.now;
-    let takes_over = command.strategy().is_some() || command == Command::Resume;
-    if takes_over && from == State::NeedsIntervention {
-        let implied = draft.record.implied(draft.policy);
-        if let Some(hop) = transition::out_of_intervention(implied.state) {
-            draft.enter(hop.state, implied.substatus, now);
-        }
-    }
-    if matches!(command, Command::Hold | Command::Resume) {
-        draft.record.hold_said_at = Some(draft.fact.occurred_at);
-    }
-    match command {
-        Command::Hold => {
-            draft.record.hold = true;
-            let state = draft.record.state;
-            let reason = comment::held(&asked.by, &asked.args);
-            draft.record.hold_reason = Some(reason.clone());
-            draft.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
-        }
-        Command::Resume => {
-            draft.record.hold = false;
-            draft.record.hold_reason = None;
-            draft.record.blocked = None;
-            draft.record.doubt(format!("resumed by {}", asked.by), now);
-        }
-        Command::Rebuild
-        | Command::RecheckPolicy
-        | Command::RecheckSod
-        | Command::RecheckApproval
-        | Command::Merge
-        | Command::UpdateBranch
-        | Command::CloseAndReopen => open_human_run(&mut draft, asked),
-        Command::Cancel => {
-            // Whoever sees the closing first, GitHub's webhook, the sweep or the Car Bridge, will know why.
-            draft.record.abandoning = Some(asked.run.clone());
-            let run = open_run(&draft, asked, RunKind::Abandon);
-            draft.runs.push(RunChange::Open(Box::new(run)));
-        }
-        Command::Status | Command::Explain | Command::Approve => {}
-    }
-    let to = draft.record.state;
-    let payload = Payload {
-        by: Some(asked.by.clone()),
-        name: Some(command.name().to_owned()),
-        run: (!draft.runs.is_empty()).then(|| asked.run.clone()),
-        ..Payload::text("accepted")
-    };
-    draft.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
-    let still = draft.record.hold_label().filter(|_| command == Command::Resume).map(comment::still_held);
-    draft.answer_button(asked, Ok(still.as_deref()));
-    let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", asked.by));
-    draft.finish(Outcome::Applied, reason)
-}
-
-/// Whether the person may, and whether it makes sense now.
-fn may(draft: &Draft<'_>, asked: &Commanded) -> Result<(), String> {
-    asked.permission.clone()?;
-    // A webhook that was lost is delivered again, perhaps after what the same person has said since.
-    let holds = matches!(asked.command, Command::Hold | Command::Resume);
-    if holds && draft.record.hold_said_at.is_some_and(|later| draft.fact.occurred_at < later) {
-        return Err(format!(
-            "`{}` came late: what was said after it stands. Say it again if it is still meant",
-            asked.command
-        ));
-    }
-    is_possible(asked.command, &draft.record, draft.policy)
-}
-
-/// Whether a command makes sense for a pull request as it is, whoever gives it. It is asked again when it is carried out.
-///
-/// The error is the sentence for whoever gave it.
-pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result<(), String> {
-    let acts = command.strategy().is_some() || command == Command::Cancel;
-    if acts && policy.mode == Mode::Observe {
-        return Err("observe mode: Suture only watches here. Set `mode = \"act\"` to let it act".to_owned());
-    }
-    command.is_valid_in(&Situation::of(record, policy)).map_err(|refusal| refusal.to_string())?;
-    if command == Command::CloseAndReopen && record.vulnerability_id.is_none() {
-        return Err(
-            "no vulnerability id is known here, so no fresh pull request could be asked for: name it in the text"
-                .to_owned(),
-        );
-    }
-    let under_way = record.active_run.as_ref().map(|run| run.strategy);
-    let cancelling = command == Command::Cancel && record.abandoning.is_some();
-    if cancelling || (under_way.is_some() && under_way == command.strategy()) {
-        return Err(format!("`{command}` is under way already: see `/status` for how it goes"));
-    }
-    Ok(())
-}
-
-/// A person's command opens a run too, but spends no budget (R-BUDGET-9). What Suture was doing gives way.
-fn open_human_run(draft: &mut Draft<'_>, asked: &Commanded) {
-    let Some(strategy) = asked.command.strategy() else { return };
-    draft.give_back();
-    draft.end_run(RunEnd::Cancelled, format!("overtaken by `{}` of {}", asked.command, asked.by));
-    begin(draft, strategy, &asked.run, None, true);
-    let mut run = open_run(draft, asked, RunKind::Remedy(strategy));
-    run.expects = Some(remedy::of(strategy).expects.to_owned());
-    draft.runs.push(RunChange::Open(Box::new(run)));
-}
-
-fn open_run(draft: &Draft<'_>, asked: &Commanded, kind: RunKind) -> Run {
-    let trigger = match asked.source {
-        CommandSource::PrComment => RunTrigger::PrComment,
-        CommandSource::CheckRun => RunTrigger::CheckRun,
-        CommandSource::AdminApi => RunTrigger::AdminApi,
-        CommandSource::Reconciler => RunTrigger::Reconciler,
-    };
-    let record = &draft.record;
-    let mut run =
-        Run::on(asked.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, draft.now);
-    run.requested_by = Some(asked.by.clone());
-    run.said = Said {
-        command_id: Some(CommandId::new(draft.fact.id.as_str())),
-        at: Some(draft.fact.occurred_at),
-        args: (!asked.args.is_empty()).then(|| asked.args.clone()),
-        comment: asked.comment.clone(),
-    };
-    run
+    builder.finish(Outcome::Applied, format!("{} {why}", active.strategy))
 }
 
 impl Draft<'_> {
-    /// CLOSED after `/cancel` is ABANDONED, in the middle of close-and-reopen REPLACED; anything else has no detail.
+    /// The substatus of CLOSED: ABANDONED after `/cancel`, REPLACED during close-and-reopen, none otherwise.
     pub(super) fn closing_substatus(&self, to: State) -> Option<Substatus> {
         let replacing = self.record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
         if to != State::Closed {
@@ -486,7 +360,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What a remedy that was never done has cost comes back, if Suture had claimed it.
+    /// Undoes the claim of a remedy that was never executed: budget, lifetime count and the time of the last remedy.
     pub(super) fn give_back(&mut self) {
         let Some(active) = self.record.active_run.clone().filter(|run| !run.accepted) else { return };
         match active.previous_asked {
@@ -501,7 +375,7 @@ impl Draft<'_> {
         self.record.last_remediation_at = active.previous.map(|(at, _)| at);
         self.record.remediation_action = active.previous.map(|(_, strategy)| strategy);
         if active.strategy == Strategy::CloseAndReopen {
-            self.vulnerability(VulnerabilityNews::GiveBackReopen);
+            self.change_vulnerability(VulnerabilityNews::GiveBackReopen);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! How pull requests begin, get new heads, change their description, and end. GitHub's terminal facts win over whatever the
-//! record says (R-STATE-6).
+//! Lifecycle of a pull request: opened, edited, head moved, base moved, closed, merged, reopened, replaced. A merge or
+//! a close that GitHub reports wins over any state of the record (R-STATE-6).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::budget::RetryCounts;
 use crate::comment;
 use crate::decide::{
-    Decision, Draft, HeadChange, Outcome, RunChange, RunEnd, VulnerabilityChange, VulnerabilityNews, nothing,
+    Decision, Draft, HeadChange, Outcome, RunChange, RunEnd, VulnerabilityChange, VulnerabilityNews, no_change,
 };
 use crate::event::{ClosedBecause, Described, EventKind, Fact, Happened, Link, Payload};
 use crate::id::Sha;
@@ -18,13 +18,14 @@ use crate::signals::Signals;
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 
-/// A pull request without a record. Every `pull_request` event of ours carries the whole of it, so any of them can begin
-/// the record; but only `opened` tells that nothing was missed. Everything else is late, or not ours.
+/// The first fact about a pull request. Each `pull_request` event has all details, so any of them can create the
+/// record, but only `opened` shows that no event was missed. Other facts are late, or about a pull request that Suture
+/// does not manage.
 pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decision {
     match &fact.what {
-        Happened::Opened(described) => begin(policy, fact, described, now, None),
+        Happened::Opened(described) => create_record(policy, fact, described, now, None),
         Happened::Reopened(described) | Happened::Edited(described) | Happened::HeadMoved { described, .. } => {
-            begin(policy, fact, described, now, Some("first seen through an event that is not its opening"))
+            create_record(policy, fact, described, now, Some("first seen by an event other than `opened`"))
         }
         Happened::Closed { .. }
         | Happened::Merged { .. }
@@ -40,11 +41,18 @@ pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decisi
         | Happened::Linked(_)
         | Happened::Diagnosed(_)
         | Happened::Remedy { .. }
-        | Happened::Commanded(_) => nothing(Outcome::Ignored, format!("{} is not known here", fact.pr)),
+        | Happened::Commanded(_) => no_change(Outcome::Ignored, format!("{} has no record", fact.pr)),
     }
 }
 
-fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, doubt: Option<&str>) -> Decision {
+/// `missed` says why events may have been missed before this one.
+fn create_record(
+    policy: &Policy,
+    fact: &Fact,
+    described: &Described,
+    now: Timestamp,
+    missed: Option<&str>,
+) -> Decision {
     let at = fact.occurred_at.min(now);
     let record = Record {
         id: fact.pr.clone(),
@@ -59,7 +67,7 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         signals: Signals::default(),
         early: Vec::new(),
         past_heads: Vec::new(),
-        required_checks: required(policy, described.required_checks.as_deref().unwrap_or_default()),
+        required_checks: required_contexts(policy, described.required_checks.as_deref().unwrap_or_default()),
         created_at: described.created_at,
         last_event_at: at,
         progressed_at: at,
@@ -96,52 +104,52 @@ fn begin(policy: &Policy, fact: &Fact, described: &Described, now: Timestamp, do
         due_at: None,
         ttl: None,
     };
-    let mut draft = Draft::new(policy, record, fact, now);
-    if let Some(why) = doubt {
-        draft.record.doubt(why, now);
+    let mut builder = Draft::new(policy, record, fact, now);
+    if let Some(why) = missed {
+        builder.record.doubt(why, now);
     } else if described.required_checks.is_none() && policy.checks.required.is_empty() {
-        // Without the list the first green job of a matrix would look like all of them.
-        draft.record.doubt("the checks its base requires are not known yet", now);
+        // Without the list, the first green job of a matrix would look like all required checks.
+        builder.record.doubt("the required checks of the base are not known yet", now);
     }
-    draft.heads.push(HeadChange::Current(described.head.clone()));
-    draft.vulnerability(VulnerabilityNews::Opened);
+    builder.heads.push(HeadChange::Current(described.head.clone()));
+    builder.change_vulnerability(VulnerabilityNews::Opened);
     let payload = Payload {
         head: Some(described.head.clone()),
         name: described.vulnerability_id.clone(),
-        ..Payload::text(doubt.unwrap_or_default())
+        ..Payload::text(missed.unwrap_or_default())
     };
-    draft.log(EventKind::PrOpened, None, payload);
-    let reason = format!("{} is new", draft.record.id);
-    draft.finish(Outcome::Applied, reason)
+    builder.log(EventKind::PrOpened, None, payload);
+    let reason = format!("{} created", builder.record.id);
+    builder.finish(Outcome::Applied, reason)
 }
 
-/// All was well after the merge: the log says so. One that is not merged cannot have been watched.
-pub(super) fn post_merge_verified(mut draft: Draft<'_>, watched_minutes: u32) -> Decision {
-    if draft.record.state != State::Merged {
-        return nothing(Outcome::Ignored, format!("{} is not merged", draft.record.id));
+/// Logs that the health checks after the merge passed.
+pub(super) fn post_merge_verified(mut builder: Draft<'_>, watched_minutes: u32) -> Decision {
+    if builder.record.state != State::Merged {
+        return no_change(Outcome::Ignored, format!("{} is not merged", builder.record.id));
     }
     let text = comment::coordination::verified_event(watched_minutes);
-    draft.log(EventKind::PostMergeVerified, None, Payload::text(&text));
-    draft.finish(Outcome::Applied, text)
+    builder.log(EventKind::PostMergeVerified, None, Payload::text(&text));
+    builder.finish(Outcome::Applied, text)
 }
 
-/// Required contexts, without Policy Bot's own, which is a policy and never a check (R-SIGNAL-10), and without Suture's own, which
-/// says what Suture waits for.
-pub(super) fn required(policy: &Policy, contexts: &[String]) -> Vec<String> {
+/// Required contexts, without Policy Bot's, which is a policy and never a check (R-SIGNAL-10), and without Suture's own
+/// check run, which would wait for itself.
+pub(super) fn required_contexts(policy: &Policy, contexts: &[String]) -> Vec<String> {
     let others = |name: &&String| !policy.is_policy_context(name) && !policy.is_own_check(name);
     contexts.iter().filter(others).cloned().collect()
 }
 
-/// Labels, draft, branches and the like, as of the fact's time. Answers what changed, in words.
-pub(super) fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> Option<String> {
-    let record = &mut draft.record;
-    // Two events within one second cannot be told apart by time; the larger label set counts, until GitHub is asked.
+/// Updates labels, draft, branches and the like as of `as_of`. Returns a text that lists the changes.
+pub(super) fn apply_details(builder: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> Option<String> {
+    let record = &mut builder.record;
+    // Two events within one second have the same time; the larger label set wins until the next verification.
     let known = (record.described_at, record.labels.len(), &record.labels, record.draft);
     if (as_of, described.labels.len(), &described.labels, described.draft) <= known {
         return None;
     }
     let was_actionable = record.is_actionable();
-    let was_for = (record.base_branch.clone(), record.vulnerability_id.clone());
+    let old_vulnerability = (record.base_branch.clone(), record.vulnerability_id.clone());
     record.described_at = as_of;
     let mut changes = Vec::new();
     if record.labels != described.labels {
@@ -156,144 +164,145 @@ pub(super) fn describe(draft: &mut Draft<'_>, described: &Described, as_of: Time
         changes.push(format!("base: {} → {}", record.base_branch, described.base_branch));
         record.base_branch.clone_from(&described.base_branch);
         record.required_checks = Vec::new();
-        record.doubt("the base branch was changed", draft.now);
+        record.doubt("the base branch changed", builder.now);
     }
     if described.vulnerability_id.is_some() && record.vulnerability_id != described.vulnerability_id {
         changes.push(format!("vulnerability: {}", described.vulnerability_id.as_deref().unwrap_or_default()));
         record.vulnerability_id.clone_from(&described.vulnerability_id);
     }
     if let Some(contexts) = &described.required_checks {
-        record.required_checks = required(draft.policy, contexts);
+        record.required_checks = required_contexts(builder.policy, contexts);
     }
     record.branch.clone_from(&described.branch);
     record.node_id = described.node_id.clone().or_else(|| record.node_id.take());
     record.size = described.size.or(record.size);
     if !was_actionable && record.is_actionable() && record.suspect.is_none() {
-        // Back from a hold or a draft: the bots get their normal time before anybody calls it stale.
+        // After a hold or a draft, the bots get the full threshold before the pull request counts as stale.
         record.not_before =
-            draft.policy.threshold(record.state).map(|wait| saturating_after(as_of.min(draft.now), wait));
+            builder.policy.threshold(record.state).map(|wait| saturating_after(as_of.min(builder.now), wait));
     }
-    let is_for = (record.base_branch.clone(), record.vulnerability_id.clone());
-    if was_for != is_for {
-        // The row of the other base or vulnerability must not go on thinking that this one is open for it.
-        if let (base_branch, Some(id)) = was_for {
+    let new_vulnerability = (record.base_branch.clone(), record.vulnerability_id.clone());
+    if old_vulnerability != new_vulnerability {
+        // The row of the old base or vulnerability must not list this pull request as open any more.
+        if let (base_branch, Some(id)) = old_vulnerability {
             let news = VulnerabilityNews::NoLongerOpen;
-            draft.vulnerabilities.push(VulnerabilityChange { base_branch, id, news });
+            builder.vulnerabilities.push(VulnerabilityChange { base_branch, id, news });
         }
-        draft.vulnerability(VulnerabilityNews::Opened);
+        builder.change_vulnerability(VulnerabilityNews::Opened);
     }
     (!changes.is_empty()).then(|| changes.join("; "))
 }
 
-pub(super) fn edited(mut draft: Draft<'_>, described: &Described) -> Decision {
-    let as_of = draft.fact.occurred_at;
-    match describe(&mut draft, described, as_of) {
-        None => nothing(Outcome::Duplicate, "the description says nothing new"),
+pub(super) fn edited(mut builder: Draft<'_>, described: &Described) -> Decision {
+    let as_of = builder.fact.occurred_at;
+    match apply_details(&mut builder, described, as_of) {
+        None => no_change(Outcome::Duplicate, "nothing new in the description"),
         Some(changes) => {
-            draft.record.last_event_at = draft.record.last_event_at.max(draft.at());
-            draft.log(EventKind::PrEdited, None, Payload::text(&changes));
-            draft.finish(Outcome::Applied, changes)
+            builder.record.last_event_at = builder.record.last_event_at.max(builder.fact_time());
+            builder.log(EventKind::PrEdited, None, Payload::text(&changes));
+            builder.finish(Outcome::Applied, changes)
         }
     }
 }
 
-pub(super) fn head_moved(mut draft: Draft<'_>, described: &Described, before: Option<&Sha>, ours: bool) -> Decision {
-    let as_of = draft.fact.occurred_at;
-    let record = &draft.record;
+pub(super) fn head_moved(mut builder: Draft<'_>, described: &Described, before: Option<&Sha>, ours: bool) -> Decision {
+    let as_of = builder.fact.occurred_at;
+    let record = &builder.record;
     if described.head == record.head_sha {
-        return edited(draft, described);
+        return edited(builder, described);
     }
-    // Pushes within one second are put in order by what they were pushed onto: a push onto a former head is itself
-    // history, unless it comes from the present one.
+    // Pushes within one second are ordered by their `before` commit: a push onto a former head is itself outdated,
+    // unless it starts from the current head.
     let onto_history =
         before != Some(&record.head_sha) && before.is_some_and(|before| record.past_heads.contains(before));
     if as_of < record.head_at || (as_of == record.head_at && onto_history) {
-        return nothing(Outcome::Superseded, format!("{} is not the head any more", described.head.short()));
+        return no_change(Outcome::Superseded, format!("{} is not the head any more", described.head.short()));
     }
-    describe(&mut draft, described, as_of);
-    let from = draft.record.state;
-    move_head(&mut draft, &described.head, as_of, ours);
+    apply_details(&mut builder, described, as_of);
+    let from = builder.record.state;
+    move_head(&mut builder, &described.head, as_of, ours);
     let payload = Payload { head: Some(described.head.clone()), ..Payload::default() };
     if from == State::NeedsIntervention && ours {
-        draft.log(EventKind::BranchUpdated, None, payload);
-        return draft.finish(Outcome::Applied, "Suture's own push, still NEEDS_INTERVENTION");
+        builder.log(EventKind::BranchUpdated, None, payload);
+        return builder.finish(Outcome::Applied, "push by Suture, still NEEDS_INTERVENTION");
     }
-    let at = draft.at();
+    let at = builder.fact_time();
     let to = State::ChecksRunning;
-    draft.enter(to, None, at);
-    // Everything the new head is already known to have reached is walked from here, hop by hop.
-    draft.log(EventKind::BranchUpdated, Some((from, to)), payload);
-    if draft.record.implied(draft.policy).state != to {
-        return draft.settle(EventKind::CheckReported, Payload::text("reported before the push was"));
+    builder.enter(to, None, at);
+    // Reports on the new head that arrived before the push are applied from here, hop by hop.
+    builder.log(EventKind::BranchUpdated, Some((from, to)), payload);
+    if builder.record.implied(builder.policy).state != to {
+        return builder
+            .apply_signals(EventKind::CheckReported, Payload::text("reported before the push event arrived"));
     }
-    draft.record.last_event_at = draft.record.last_event_at.max(at);
-    draft.prove();
-    draft.finish(Outcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"))
+    builder.record.last_event_at = builder.record.last_event_at.max(at);
+    builder.complete_if_proven();
+    builder.finish(Outcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"))
 }
 
-/// Makes another commit the head, with what that means for the remedy under way and its budget.
-pub(super) fn move_head(draft: &mut Draft<'_>, head: &Sha, at: Timestamp, ours: bool) {
-    let old = draft.record.head_sha.clone();
-    let returned = draft.record.past_heads.contains(head);
-    draft.record.move_head(head.clone(), at);
-    // A push asks for checks by itself; until they report, that is all that is known.
-    draft.record.signals.note_requested(at);
-    draft.heads.push(HeadChange::Superseded(old));
-    draft.heads.push(HeadChange::Current(head.clone()));
+/// Makes another commit the head, and cancels the active remedy if the new head makes it pointless.
+pub(super) fn move_head(builder: &mut Draft<'_>, head: &Sha, at: Timestamp, ours: bool) {
+    let old = builder.record.head_sha.clone();
+    let returned = builder.record.past_heads.contains(head);
+    builder.record.move_head(head.clone(), at);
+    // A push requests checks by itself.
+    builder.record.signals.note_requested(at);
+    builder.heads.push(HeadChange::Superseded(old));
+    builder.heads.push(HeadChange::Current(head.clone()));
     if returned {
-        draft.record.doubt("the head is back at a former commit, whose checks will not report again", draft.now);
+        builder.record.doubt("the head returned to a former commit, whose checks will not report again", builder.now);
     }
     let updating =
-        draft.record.active_run.as_ref().is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
+        builder.record.active_run.as_ref().is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
     if !ours && !updating {
-        draft.record.retry_counts.reset(Strategy::BranchUpdate);
+        builder.record.retry_counts.reset(Strategy::BranchUpdate);
     }
-    // What was asked of the old head does not matter any more; if nobody has accepted it yet, it costs nothing. Only an
-    // update of the branch may be the very cause, accepted or not.
-    if draft.record.active_run.as_ref().is_some_and(|run| run.strategy != Strategy::BranchUpdate) {
-        draft.give_back();
-        draft.end_run(RunEnd::Cancelled, format!("the head moved to {}", head.short()));
+    // A remedy of the old head is cancelled, and refunded if it was not accepted yet. A branch update is kept, accepted
+    // or not, because it may be the cause of this push.
+    if builder.record.active_run.as_ref().is_some_and(|run| run.strategy != Strategy::BranchUpdate) {
+        builder.give_back();
+        builder.end_run(RunEnd::Cancelled, format!("the head moved to {}", head.short()));
     }
 }
 
-pub(super) fn base_moved(mut draft: Draft<'_>, base: &str) -> Decision {
-    if draft.record.base_branch != base {
-        return nothing(Outcome::Ignored, format!("`{base}` is not this pull request's base"));
+pub(super) fn base_moved(mut builder: Draft<'_>, base: &str) -> Decision {
+    if builder.record.base_branch != base {
+        return no_change(Outcome::Ignored, format!("`{base}` is not the base of this pull request"));
     }
-    draft.record.doubt(format!("`{base}` has moved"), draft.now);
-    draft.log(EventKind::BaseMoved, None, Payload::default());
-    draft.finish(Outcome::Applied, format!("`{base}` has moved: it may be behind or in conflict now"))
+    builder.record.doubt(format!("`{base}` has new commits"), builder.now);
+    builder.log(EventKind::BaseMoved, None, Payload::default());
+    builder.finish(Outcome::Applied, format!("`{base}` has new commits: the branch may be behind or in conflict now"))
 }
 
-pub(super) fn closed(mut draft: Draft<'_>, by: Option<&str>, why: Option<ClosedBecause>) -> Decision {
-    // Closed and reopened within one second: it is open, or it would not have been reopened.
-    let at = draft.fact.occurred_at;
-    if at < draft.record.lifecycle_at || draft.record.reopened_at == Some(at) {
-        return nothing(Outcome::Superseded, "it was opened again since");
+pub(super) fn closed(mut builder: Draft<'_>, by: Option<&str>, why: Option<ClosedBecause>) -> Decision {
+    // Closed and reopened within one second: the reopening was the later of the two.
+    let at = builder.fact.occurred_at;
+    if at < builder.record.lifecycle_at || builder.record.reopened_at == Some(at) {
+        return no_change(Outcome::Superseded, "reopened since");
     }
     let substatus = match why {
         Some(ClosedBecause::Abandoned) => Some(Substatus::Abandoned),
         Some(ClosedBecause::Replaced) => Some(Substatus::Replaced),
-        None => draft.closing_substatus(State::Closed),
+        None => builder.closing_substatus(State::Closed),
     };
     let text = if substatus.is_some() { "" } else { "out of band: not closed by Suture" };
     let payload = Payload { by: by.map(str::to_owned), ..Payload::text(text) };
-    let from = draft.record.state;
-    draft.log(EventKind::PrClosed, Some((from, State::Closed)), payload);
-    end(&mut draft, State::Closed, substatus, at);
-    draft.finish(Outcome::Applied, format!("PR_CLOSED: {from} → CLOSED"))
+    let from = builder.record.state;
+    builder.log(EventKind::PrClosed, Some((from, State::Closed)), payload);
+    enter_terminal(&mut builder, State::Closed, substatus, at);
+    builder.finish(Outcome::Applied, format!("PR_CLOSED: {from} → CLOSED"))
 }
 
-pub(super) fn merged(mut draft: Draft<'_>, by: Option<&str>, by_automerge_bot: bool) -> Decision {
+pub(super) fn merged(mut builder: Draft<'_>, by: Option<&str>, by_automerge_bot: bool) -> Decision {
     let kind = merge_kind(by_automerge_bot);
-    let from = draft.record.state;
+    let from = builder.record.state;
     let expected = by_automerge_bot && matches!(from, State::Approved | State::Merging);
     let text = if expected { String::new() } else { format!("out of band: merged from {from}") };
     let payload = Payload { by: by.map(str::to_owned), ..Payload::text(&text) };
-    let at = draft.fact.occurred_at;
-    draft.log(kind, Some((from, State::Merged)), payload);
-    end(&mut draft, State::Merged, None, at);
-    draft.finish(Outcome::Applied, format!("{kind}: {from} → MERGED"))
+    let at = builder.fact.occurred_at;
+    builder.log(kind, Some((from, State::Merged)), payload);
+    enter_terminal(&mut builder, State::Merged, None, at);
+    builder.finish(Outcome::Applied, format!("{kind}: {from} → MERGED"))
 }
 
 /// Exactly one of the two is logged for a merge (R-STATE-7).
@@ -301,89 +310,95 @@ pub(super) fn merge_kind(by_automerge_bot: bool) -> EventKind {
     if by_automerge_bot { EventKind::MergeSucceeded } else { EventKind::PrMerged }
 }
 
-/// MERGED or CLOSED: nothing is due any more, and the table may forget it.
-pub(super) fn end(draft: &mut Draft<'_>, state: State, substatus: Option<Substatus>, at: Timestamp) {
-    let at = at.min(draft.now);
-    draft.enter(state, substatus, at);
-    draft.record.retry_counts.reached(state, substatus);
-    draft.record.lifecycle_at = draft.record.lifecycle_at.max(at);
-    draft.record.last_event_at = draft.record.last_event_at.max(at);
-    draft.record.suspect = None;
-    draft.record.ttl =
-        Some(saturating_after(draft.now, SignedDuration::from_hours(i64::from(draft.policy.retention.terminal_hours))));
-    draft.heads.push(HeadChange::Superseded(draft.record.head_sha.clone()));
+/// Enters MERGED or CLOSED: the record has no due date any more, and a TTL.
+pub(super) fn enter_terminal(builder: &mut Draft<'_>, state: State, substatus: Option<Substatus>, at: Timestamp) {
+    let at = at.min(builder.now);
+    builder.enter(state, substatus, at);
+    builder.record.retry_counts.reached(state, substatus);
+    builder.record.lifecycle_at = builder.record.lifecycle_at.max(at);
+    builder.record.last_event_at = builder.record.last_event_at.max(at);
+    builder.record.suspect = None;
+    builder.record.ttl = Some(saturating_after(
+        builder.now,
+        SignedDuration::from_hours(i64::from(builder.policy.retention.terminal_hours)),
+    ));
+    builder.heads.push(HeadChange::Superseded(builder.record.head_sha.clone()));
     let abandoned = substatus == Some(Substatus::Abandoned);
-    draft.vulnerability(if abandoned { VulnerabilityNews::Abandoned } else { VulnerabilityNews::NoLongerOpen });
-    if let Some(id) = draft.record.abandoning.take() {
-        draft.runs.push(RunChange::Ended {
+    builder.change_vulnerability(if abandoned {
+        VulnerabilityNews::Abandoned
+    } else {
+        VulnerabilityNews::NoLongerOpen
+    });
+    if let Some(id) = builder.record.abandoning.take() {
+        builder.runs.push(RunChange::Ended {
             id,
             end: RunEnd::Completed,
             outcome: format!("the pull request is {state}"),
         });
     }
-    let Some(run) = &draft.record.active_run else { return };
+    let Some(run) = &builder.record.active_run else { return };
     match (state, run.strategy) {
-        // Closing is only its second step; the run goes on until the fresh pull request is there.
+        // Closing is only a step of close-and-reopen; the run continues until the replacement is open.
         (State::Closed, Strategy::CloseAndReopen) => {}
         (State::Merged, Strategy::RetriggerAutomergeBot) if run.accepted => {
-            draft.end_run(RunEnd::Completed, "it was merged");
+            builder.end_run(RunEnd::Completed, "merged");
         }
         (_, _) => {
-            draft.end_run(RunEnd::Cancelled, format!("the pull request is {state}"));
+            builder.end_run(RunEnd::Cancelled, format!("the pull request is {state}"));
         }
     }
 }
 
-pub(super) fn reopened(mut draft: Draft<'_>, described: &Described) -> Decision {
-    let at = draft.fact.occurred_at;
-    if draft.record.state == State::Merged || at < draft.record.lifecycle_at {
-        return nothing(Outcome::Superseded, "it was closed or merged since");
+pub(super) fn reopened(mut builder: Draft<'_>, described: &Described) -> Decision {
+    let at = builder.fact.occurred_at;
+    if builder.record.state == State::Merged || at < builder.record.lifecycle_at {
+        return no_change(Outcome::Superseded, "closed or merged since");
     }
-    let was = draft.record.state;
-    draft.record.lifecycle_at = at;
-    draft.record.reopened_at = Some(at);
-    describe(&mut draft, described, at);
-    draft.record.doubt("it was reopened: events may have been missed while it was closed", draft.now);
-    if was != State::Closed {
-        draft.log(EventKind::PrReopened, None, Payload::text("its closing was never seen"));
-        return draft.finish(Outcome::Applied, "reopened, although not known to be closed");
+    let from = builder.record.state;
+    builder.record.lifecycle_at = at;
+    builder.record.reopened_at = Some(at);
+    apply_details(&mut builder, described, at);
+    builder.record.doubt("reopened: events may have been missed while it was closed", builder.now);
+    if from != State::Closed {
+        builder.log(EventKind::PrReopened, None, Payload::text("the close event was missed"));
+        return builder.finish(Outcome::Applied, "reopened; the close event was missed");
     }
-    draft.record.generation = draft.record.generation.saturating_add(1);
-    draft.record.ttl = None;
-    draft.end_run(RunEnd::Cancelled, "the pull request was reopened");
-    draft.record.lifetime_remedies = 0;
-    draft.record.retry_counts.reset_all();
-    let bounded = draft.at();
+    builder.record.generation = builder.record.generation.saturating_add(1);
+    builder.record.ttl = None;
+    builder.end_run(RunEnd::Cancelled, "the pull request was reopened");
+    builder.record.lifetime_remedies = 0;
+    builder.record.retry_counts.reset_all();
+    let at_or_now = builder.fact_time();
     let payload = Payload { head: Some(described.head.clone()), ..Payload::default() };
-    draft.log(EventKind::PrReopened, Some((was, State::Created)), payload);
-    draft.enter(State::Created, None, bounded);
-    draft.vulnerability(VulnerabilityNews::Opened);
-    if described.head == draft.record.head_sha {
-        draft.heads.push(HeadChange::Current(described.head.clone()));
+    builder.log(EventKind::PrReopened, Some((from, State::Created)), payload);
+    builder.enter(State::Created, None, at_or_now);
+    builder.change_vulnerability(VulnerabilityNews::Opened);
+    if described.head == builder.record.head_sha {
+        builder.heads.push(HeadChange::Current(described.head.clone()));
     } else {
-        move_head(&mut draft, &described.head, at, false);
+        move_head(&mut builder, &described.head, at, false);
     }
-    if draft.record.implied(draft.policy).state == State::Created {
-        return draft.finish(Outcome::Applied, "PR_REOPENED: CLOSED → CREATED");
+    if builder.record.implied(builder.policy).state == State::Created {
+        return builder.finish(Outcome::Applied, "PR_REOPENED: CLOSED → CREATED");
     }
-    draft.settle(EventKind::CheckReported, Payload::text("known from before it was closed"))
+    builder.apply_signals(EventKind::CheckReported, Payload::text("known from before the close"))
 }
 
-/// Close-and-reopen has done its work: the two are linked both ways, and the old one's run is proven.
-pub(super) fn linked(mut draft: Draft<'_>, link: Link) -> Decision {
-    let record = &mut draft.record;
+/// Links the closed pull request and its replacement both ways, which completes the run of close-and-reopen.
+pub(super) fn linked(mut builder: Draft<'_>, link: Link) -> Decision {
+    let record = &mut builder.record;
     let (known, number, text) = match link {
         Link::ReplacedBy(number) => (&mut record.replaced_by, number, format!("replaced by #{number}")),
-        Link::Replaces(number) => (&mut record.replaces, number, format!("takes the place of #{number}")),
+        Link::Replaces(number) => (&mut record.replaces, number, format!("replaces #{number}")),
     };
     if *known == Some(number) {
-        return nothing(Outcome::Duplicate, text);
+        return no_change(Outcome::Duplicate, text);
     }
     *known = Some(number);
     let replacing = record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
     if replacing && matches!(link, Link::ReplacedBy(_)) {
-        draft.end_run(RunEnd::Completed, text.clone());
+        builder.end_run(RunEnd::Completed, text.clone());
     }
-    draft.log(EventKind::PrLinked, None, Payload::text(&text));
-    draft.finish(Outcome::Applied, text)
+    builder.log(EventKind::PrLinked, None, Payload::text(&text));
+    builder.finish(Outcome::Applied, text)
 }

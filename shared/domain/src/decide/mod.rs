@@ -1,11 +1,13 @@
-//! Fact in, decision out: THE function. It takes the record as it is, one fact, the policy and the time, and says what the
-//! record becomes, what the log gets, what is to be done, and why. It knows no clock and waits for nothing; the engine
-//! commits its answer in one transaction. Suture's own deeds are facts too, so there is one place that changes a record.
+//! The decision function: takes policy, record, one fact and the time, and returns the new record, the events to
+//! append, the effects to deliver, and the reason. It is pure; the engine commits the decision in one transaction.
+//! Suture's own actions are facts too, so this is the only place that changes a record.
 //!
-//! `life` opens, moves and ends pull requests; `reports` notes what checks and bots say; `verify` compares with GitHub;
-//! `act` claims remedies, follows them, escalates and obeys people; `show` keeps the check run on the head true.
+//! `lifecycle` creates, moves and ends records; `reports` stores what checks and bots report; `verify` compares with
+//! GitHub; `remediation` claims remedies, handles their updates and escalates; `command` applies people's commands;
+//! `check_run` updates the check run on the head.
 
 mod act;
+mod command;
 mod life;
 mod reports;
 mod show;
@@ -28,73 +30,73 @@ use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 use crate::transition::{self, Hop};
 
-pub use act::is_possible;
+pub use command::is_possible;
 
-/// Clocks of others may differ from ours by this much.
+/// Tolerated difference between the sender's clock and ours.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// What follows from a fact.
+/// The result of a fact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     pub outcome: Outcome,
     pub reason: String,
-    /// The record to write, if anything is to be written. Its version is one higher than the one it was decided on.
+    /// The record to write, if it changed. Its version is one higher than that of the record it was decided on.
     pub record: Option<Record>,
-    /// Rows for the log; the first, if there is one, has hop 0.
+    /// Entries for the event log; the first one has hop 0.
     pub events: Vec<Event>,
-    /// What is to be done, once this is committed.
+    /// Effects to deliver after the commit.
     pub effects: Vec<Effect>,
-    /// Runs that begin, go on or end.
+    /// Runs that open, are accepted or end.
     pub runs: Vec<RunChange>,
-    /// Commits that became or ceased to be the head, for finding pull requests by commit.
+    /// Commits that became the head or were superseded, for the lookup of pull requests by commit.
     pub heads: Vec<HeadChange>,
     pub vulnerabilities: Vec<VulnerabilityChange>,
 }
 
-/// What became of a fact, in one word.
+/// How a fact was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It said something new, and is recorded.
+    /// New, and recorded.
     Applied,
     Duplicate,
-    /// It is about a pull request that is not ours or no longer open.
+    /// The pull request is not managed by Suture, or not open any more.
     Ignored,
-    /// It is about a commit or a time that is history.
+    /// Outdated: about a former head, or older than what is known.
     Superseded,
-    /// It is recorded, but does not fit; GitHub will be asked.
+    /// Recorded, but it contradicts the record; the pull request is due for verification.
     Anomaly,
-    /// A person asked for something that is not possible or not allowed.
+    /// A command that is not possible or not permitted.
     Refused,
 }
 
-/// Something to do outside, carrying the head it was decided on.
+/// An action to deliver, with the head it was decided on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// `<pr>#<event>#<n>`: doing it twice can be noticed.
+    /// `<pr>#<event>#<n>`, so that a repeated delivery is recognised.
     pub id: EffectId,
     pub head_sha: Sha,
     pub what: EffectKind,
 }
 
-/// What there is to do.
+/// The kinds of effects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectKind {
     Command(CommandMessage),
     Notice(Notice),
-    /// Show on the head how it stands.
+    /// Create or update the check run on the head.
     CheckRun {
         text: CheckText,
-        /// When that was so: an older one never replaces it.
+        /// Version of the text: an older one never replaces a newer one.
         as_of: Timestamp,
     },
 }
 
-/// What happens to a run.
+/// A change of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunChange {
     Open(Box<Run>),
-    /// Its target has accepted; the proof must come by the deadline.
+    /// The target accepted the request; the expected event must arrive by the deadline.
     Accepted {
         id: RunId,
         expects: &'static str,
@@ -112,20 +114,20 @@ named! {
     pub enum RunEnd {
         Completed = "completed",
         Failed = "failed",
-        /// It was never done, or does not matter any more.
+        /// Never executed, or pointless by now.
         Cancelled = "cancelled",
     }
 }
 
-/// A commit's relation to the pull request.
+/// A change in the lookup from commits to pull requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeadChange {
     Current(Sha),
-    /// It is not the head any more, or the pull request is over.
+    /// Not the head any more, or the pull request is closed or merged.
     Superseded(Sha),
 }
 
-/// What changes on a vulnerability's row.
+/// A change of a vulnerability's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VulnerabilityChange {
     pub base_branch: String,
@@ -133,16 +135,16 @@ pub struct VulnerabilityChange {
     pub news: VulnerabilityNews,
 }
 
-/// What happened to a vulnerability's pull request.
+/// What changes on the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VulnerabilityNews {
-    /// This pull request is open for it.
+    /// Adds this pull request to the open ones.
     Opened,
-    /// This pull request is not open any more.
+    /// Removes this pull request from the open ones.
     NoLongerOpen,
     Abandoned,
     CountReopen,
-    /// One close-and-reopen less: it was never done.
+    /// Refunds a close-and-reopen that was never executed.
     GiveBackReopen,
 }
 
@@ -151,50 +153,51 @@ pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timesta
     let Some(record) = record else {
         return life::first_seen(policy, fact, now);
     };
-    if record.state.is_terminal() && !listens(&record, fact) {
-        return nothing(Outcome::Ignored, format!("{} is {} already", record.id, record.state));
+    if record.state.is_terminal() && !applies_to_terminal(&record, fact) {
+        return no_change(Outcome::Ignored, format!("{} is already {}", record.id, record.state));
     }
     let was_closed = record.state == State::Closed;
-    let draft = Draft::new(policy, record, fact, now);
+    let builder = Draft::new(policy, record, fact, now);
     match &fact.what {
-        Happened::Reopened(described) => life::reopened(draft, described),
+        Happened::Reopened(described) => life::reopened(builder, described),
         Happened::Opened(described) | Happened::Edited(described) | Happened::HeadMoved { described, .. }
             if was_closed =>
         {
-            life::reopened(draft, described)
+            life::reopened(builder, described)
         }
-        Happened::Opened(described) | Happened::Edited(described) => life::edited(draft, described),
-        Happened::HeadMoved { described, before, ours } => life::head_moved(draft, described, before.as_ref(), *ours),
-        Happened::Closed { by, why } => life::closed(draft, by.as_deref(), *why),
-        Happened::Merged { by, by_automerge_bot } => life::merged(draft, by.as_deref(), *by_automerge_bot),
-        Happened::BaseMoved { base } => life::base_moved(draft, base),
-        Happened::ChecksRequested { head } => reports::checks_requested(draft, head),
-        Happened::Check { head, check } => reports::check(draft, head, check),
-        Happened::Policy { head, report } => reports::policy(draft, head, report),
-        Happened::Approval { head, approval } => reports::approval(draft, head, approval),
-        Happened::Merge { head, report } => reports::merge(draft, head, report),
-        Happened::Verified(snapshot) => verify::verified(draft, snapshot),
-        Happened::Skipped { why, until } => verify::skipped(draft, why, *until),
-        Happened::Linked(link) => life::linked(draft, *link),
-        Happened::PostMergeVerified { watched_minutes } => life::post_merge_verified(draft, *watched_minutes),
-        Happened::Diagnosed(diagnosed) => act::diagnosed(draft, diagnosed),
-        Happened::Remedy { run, news } => act::remedy_news(draft, run, news),
-        Happened::Commanded(commanded) => act::commanded(draft, commanded),
+        Happened::Opened(described) | Happened::Edited(described) => life::edited(builder, described),
+        Happened::HeadMoved { described, before, ours } => life::head_moved(builder, described, before.as_ref(), *ours),
+        Happened::Closed { by, why } => life::closed(builder, by.as_deref(), *why),
+        Happened::Merged { by, by_automerge_bot } => life::merged(builder, by.as_deref(), *by_automerge_bot),
+        Happened::BaseMoved { base } => life::base_moved(builder, base),
+        Happened::ChecksRequested { head } => reports::checks_requested(builder, head),
+        Happened::Check { head, check } => reports::check(builder, head, check),
+        Happened::Policy { head, report } => reports::policy(builder, head, report),
+        Happened::Approval { head, approval } => reports::approval(builder, head, approval),
+        Happened::Merge { head, report } => reports::merge(builder, head, report),
+        Happened::Verified(snapshot) => verify::verified(builder, snapshot),
+        Happened::Skipped { why, until } => verify::skipped(builder, why, *until),
+        Happened::Linked(link) => life::linked(builder, *link),
+        Happened::PostMergeVerified { watched_minutes } => life::post_merge_verified(builder, *watched_minutes),
+        Happened::Diagnosed(diagnosed) => act::diagnosed(builder, diagnosed),
+        Happened::Remedy { run, news } => act::remedy_news(builder, run, news),
+        Happened::Commanded(request) => command::command_requested(builder, request),
     }
 }
 
-/// What is left of a decision that no store takes, because it is too much at once: the log says what was heard and why it
-/// came to nothing, and GitHub is asked for the truth. Nothing of the decision itself is kept.
+/// Replaces a decision that is too large for one transaction: logs an anomaly with the reason, and makes the pull
+/// request due for verification. Nothing of the original decision is kept.
 pub fn set_aside(policy: &Policy, record: Record, fact: &Fact, why: &str, now: Timestamp) -> Decision {
-    let mut draft = Draft::new(policy, record, fact, now);
-    draft.log(EventKind::Anomaly, None, Payload { anomaly: Some(why.to_owned()), ..Payload::default() });
-    draft.record.doubt(why, now);
-    draft.finish(Outcome::Anomaly, why)
+    let mut builder = Draft::new(policy, record, fact, now);
+    builder.log(EventKind::Anomaly, None, Payload { anomaly: Some(why.to_owned()), ..Payload::default() });
+    builder.record.doubt(why, now);
+    builder.finish(Outcome::Anomaly, why)
 }
 
-/// What a record that is over still hears: that it was reopened (any event of an open pull request says so, if it is newer
-/// than the closing), what its last remedy and its merge have brought about, and people, who get an answer.
-fn listens(record: &Record, fact: &Fact) -> bool {
+/// Whether a fact applies to a merged or closed pull request: a reopening (shown by any event of an open pull request
+/// that is newer than the closing), an update of its last remedy, the result of the health checks after its merge, or a
+/// command, which gets a reply.
+fn applies_to_terminal(record: &Record, fact: &Fact) -> bool {
     match fact.what {
         Happened::Reopened(_) | Happened::Remedy { .. } | Happened::Linked(_) | Happened::Commanded(_) => true,
         Happened::PostMergeVerified { .. } => record.state == State::Merged,
@@ -215,7 +218,8 @@ fn listens(record: &Record, fact: &Fact) -> bool {
     }
 }
 
-fn nothing(outcome: Outcome, reason: impl Into<String>) -> Decision {
+/// A decision that changes nothing.
+fn no_change(outcome: Outcome, reason: impl Into<String>) -> Decision {
     Decision {
         outcome,
         reason: reason.into(),
@@ -228,7 +232,7 @@ fn nothing(outcome: Outcome, reason: impl Into<String>) -> Decision {
     }
 }
 
-/// A decision in the making.
+/// Builds a decision.
 struct Draft<'a> {
     policy: &'a Policy,
     fact: &'a Fact,
@@ -239,11 +243,11 @@ struct Draft<'a> {
     runs: Vec<RunChange>,
     heads: Vec<HeadChange>,
     vulnerabilities: Vec<VulnerabilityChange>,
-    /// For the check run: the diagnosis that was acted on.
-    because: Option<String>,
-    /// For the check run: what became of what somebody asked for.
-    asked: Option<String>,
-    /// For the check run: somebody wants it explained.
+    /// For the check run: the diagnosis behind the remedy or the escalation.
+    diagnosis_text: Option<String>,
+    /// For the check run: the result of a button or of a person's command.
+    command_result: Option<String>,
+    /// For the check run: a person asked for the full explanation.
     explain: bool,
 }
 
@@ -259,18 +263,18 @@ impl<'a> Draft<'a> {
             runs: Vec::new(),
             heads: Vec::new(),
             vulnerabilities: Vec::new(),
-            because: None,
-            asked: None,
+            diagnosis_text: None,
+            command_result: None,
             explain: false,
         }
     }
 
-    /// The fact's own time, but never later than now: a clock that runs ahead must not postpone anything.
-    fn at(&self) -> Timestamp {
+    /// The time of the fact, at most now: a clock that runs ahead must not postpone anything.
+    fn fact_time(&self) -> Timestamp {
         self.fact.occurred_at.min(self.now)
     }
 
-    /// Appends to the log. The first entry is hop 0 and stands for the fact itself.
+    /// Appends an event. The first one is hop 0 and is the fact itself.
     fn log(&mut self, kind: EventKind, change: Option<(State, State)>, payload: Payload) {
         self.events.push(Event {
             pr: self.record.id.clone(),
@@ -289,28 +293,29 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// A time that a report names. One far ahead of now comes from a clock that is wrong, and must not beat all that follows.
-    fn bounded(&self, at: Timestamp) -> Timestamp {
+    /// The time of a report, or now if it is too far in the future: a wrong clock must not make one report newer than
+    /// all later ones.
+    fn limit_skew(&self, at: Timestamp) -> Timestamp {
         if at > saturating_after(self.now, CLOCK_SKEW) { self.now } else { at }
     }
 
-    /// Notes a change on the row of the vulnerability this pull request fixes.
-    fn vulnerability(&mut self, news: VulnerabilityNews) {
+    /// Adds a change of the row of the vulnerability that this pull request fixes.
+    fn change_vulnerability(&mut self, news: VulnerabilityNews) {
         if let Some(id) = self.record.vulnerability_id.clone() {
             let base_branch = self.record.base_branch.clone();
             self.vulnerabilities.push(VulnerabilityChange { base_branch, id, news });
         }
     }
 
-    fn effect(&mut self, what: EffectKind) {
+    fn add_effect(&mut self, what: EffectKind) {
         let id = EffectId::new(format!("{}#{}#{}", self.record.id, self.fact.id, self.effects.len()));
         self.effects.push(Effect { id, head_sha: self.record.head_sha.clone(), what });
     }
 
-    /// Changes the state. Progress counts from `at`, but never goes back.
+    /// Changes the state. It counts from `at`, but never from an earlier time than before.
     fn enter(&mut self, state: State, substatus: Option<Substatus>, at: Timestamp) {
         if self.record.state == State::NeedsIntervention {
-            // A person, or the truth, has taken it out: it begins afresh, except for what never resets (R-STATE-9).
+            // Leaving NEEDS_INTERVENTION resets all budgets except close-and-reopen (R-STATE-9).
             self.record.retry_counts.reset_all();
             self.record.lifetime_remedies = 0;
         }
@@ -329,14 +334,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The signals have changed: walks to the state they imply and logs each hop, or logs that there is no way. `own` and
-    /// `payload` are what the log shows for the fact itself.
-    fn settle(mut self, own: EventKind, payload: Payload) -> Decision {
+    /// Moves to the state that the changed signals imply and logs each hop, or logs an anomaly if no legal path leads
+    /// there. `own` and `payload` are the log entry of the fact itself.
+    fn apply_signals(mut self, own: EventKind, payload: Payload) -> Decision {
         let implied = self.record.implied(self.policy);
         let from = self.record.state;
-        self.record.last_event_at = self.record.last_event_at.max(self.at());
+        self.record.last_event_at = self.record.last_event_at.max(self.fact_time());
         let hops = if from == State::NeedsIntervention {
-            Some(self.way_out(implied.state))
+            Some(self.hop_out_of_intervention(implied.state))
         } else {
             transition::walk(from, implied.state)
         };
@@ -344,19 +349,19 @@ impl<'a> Draft<'a> {
             return self.anomaly(own, implied.state, payload);
         };
         if hops.is_empty() {
-            self.same_state(implied);
+            self.update_substatus(implied);
             self.log(own, None, payload);
-            self.prove();
+            self.complete_if_proven();
             return self.finish(Outcome::Applied, format!("{own}, still {from}"));
         }
         self.walk(&hops, implied.substatus, own, payload);
-        self.prove();
+        self.complete_if_proven();
         let to = self.record.state;
         self.finish(Outcome::Applied, format!("{own}: {from} → {to}"))
     }
 
-    /// The state is right; its detail may have changed, which is an answer too.
-    fn same_state(&mut self, implied: Implied) {
+    /// Updates the substatus if the state is unchanged. A new substatus can reset a budget too.
+    fn update_substatus(&mut self, implied: Implied) {
         if self.record.state == implied.state && self.record.substatus != implied.substatus {
             self.record.substatus = implied.substatus;
             self.record.retry_counts.reached(implied.state, implied.substatus);
@@ -364,14 +369,14 @@ impl<'a> Draft<'a> {
     }
 
     fn walk(&mut self, hops: &[Hop], substatus: Option<Substatus>, own: EventKind, payload: Payload) {
-        let at = self.at();
-        // The extract belongs to the hop that is the fact itself, if it is among them.
-        let mine = hops.iter().position(|hop| hop.trigger.event() == own).unwrap_or(0);
+        let at = self.fact_time();
+        // The payload belongs to the hop of the fact itself, if there is one.
+        let own_hop = hops.iter().position(|hop| hop.trigger.event() == own).unwrap_or(0);
         let mut payload = Some(payload);
         for (n, hop) in hops.iter().enumerate() {
             let change = (self.record.state, hop.state);
-            let detail = if n == mine { payload.take() } else { None };
-            let detail = detail.unwrap_or_else(|| Payload::text("implied by what was already known"));
+            let detail = if n == own_hop { payload.take() } else { None };
+            let detail = detail.unwrap_or_else(|| Payload::text("implied by earlier reports"));
             self.log(hop.trigger.event(), Some(change), detail);
             let substatus = if n + 1 == hops.len() { substatus } else { None };
             self.enter(hop.state, substatus, at);
@@ -379,9 +384,9 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// NEEDS_INTERVENTION is left by facts that disprove its cause: those that imply a later state than the one it was
-    /// given up in. Otherwise it stays, and that is no anomaly.
-    fn way_out(&self, implied: State) -> Vec<Hop> {
+    /// The hop out of NEEDS_INTERVENTION, if the facts disprove its cause: they imply a later state than the one it
+    /// escalated in. Otherwise the state stays, which is not an anomaly.
+    fn hop_out_of_intervention(&self, implied: State) -> Vec<Hop> {
         let disproved = self.record.blocked.as_ref().is_none_or(|blocked| match blocked.until {
             Until::Progress => implied > blocked.state,
             Until::Mergeable => false,
@@ -390,7 +395,8 @@ impl<'a> Draft<'a> {
         hop.into_iter().collect()
     }
 
-    /// A change the table does not allow: recorded, the state stays, and GitHub is asked at once (R-STATE-5).
+    /// A change that the transition table does not allow: it is logged, the state stays, and verification is due at
+    /// once (R-STATE-5).
     fn anomaly(mut self, own: EventKind, implied: State, mut payload: Payload) -> Decision {
         let why = comment::invalid_transition(&self.record.id, self.record.state, implied, own);
         payload.anomaly = Some(why.clone());
@@ -399,8 +405,8 @@ impl<'a> Draft<'a> {
         self.finish(Outcome::Anomaly, why)
     }
 
-    /// If what is known now proves the remedy under way, its run is over.
-    fn prove(&mut self) {
+    /// Completes the active run if the signals prove its remedy.
+    fn complete_if_proven(&mut self) {
         if !self.record.active_run.as_ref().is_some_and(|run| run.accepted) {
             return;
         }
@@ -409,7 +415,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Ends the remedy under way, and lets what is known count again.
+    /// Ends the active run and clears its marks, so that the marked reports count again.
     fn end_run(&mut self, end: RunEnd, outcome: impl Into<String>) -> Option<Strategy> {
         let run = self.record.active_run.take()?;
         self.record.signals.unmark();
@@ -417,7 +423,7 @@ impl<'a> Draft<'a> {
         Some(run.strategy)
     }
 
-    /// A remedy that was proven is worth a line of the log of its own: what Suture has healed is read from there.
+    /// Logs each proven remedy as an event of its own, which the statistics count.
     fn log_proofs(&mut self) {
         let proven = |change: &RunChange| match change {
             RunChange::Ended { id, end: RunEnd::Completed, outcome } => Some((id.clone(), outcome.clone())),
@@ -431,7 +437,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The whole, with a new version, and a date for whatever is not over.
+    /// Returns the decision, with a new version and a new due date.
     fn finish(mut self, outcome: Outcome, reason: impl Into<String>) -> Decision {
         self.log_proofs();
         self.record.version = self.record.version.saturating_add(1);

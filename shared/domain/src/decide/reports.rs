@@ -1,86 +1,85 @@
-//! What checks and bots say about a commit: noted on the signals of that commit, then settled. A report on a commit that
-//! is history changes nothing (R-SIGNAL-4); one on a commit not announced yet is kept until the push arrives.
+//! Reports of checks and bots on a commit: each is stored in the signals of that commit, then the state is derived. A
+//! report on a former head changes nothing (R-SIGNAL-4); a report on an unannounced commit is kept until its push
+//! arrives.
 
 use crate::comment;
-use crate::decide::{Decision, Draft, Outcome, nothing};
+use crate::decide::{Decision, Draft, Outcome, no_change};
 use crate::event::{EventKind, Payload};
 use crate::id::Sha;
 use crate::signals::{Approval, Check, MergeReport, Noted, PolicyReport, PolicyVerdict, Signals};
 
-/// Checks kept for a commit that is not the head yet.
-const MAX_EARLY_CHECKS: usize = 50;
+/// Checks kept for a commit whose push has not arrived.
+const MAX_UNANNOUNCED_CHECKS: usize = 50;
 
-pub(super) fn checks_requested(draft: Draft<'_>, head: &Sha) -> Decision {
-    let at = draft.at();
-    note(draft, head, EventKind::ChecksStarted, Payload::default(), |signals| signals.note_requested(at))
+pub(super) fn checks_requested(builder: Draft<'_>, head: &Sha) -> Decision {
+    let at = builder.fact_time();
+    apply_report(builder, head, EventKind::ChecksStarted, Payload::default(), |signals| signals.note_requested(at))
 }
 
-pub(super) fn check(draft: Draft<'_>, head: &Sha, check: &Check) -> Decision {
-    let limit = usize::try_from(draft.policy.limits.checks_per_head).unwrap_or(usize::MAX);
-    // Required checks always find room; commits that may never become the head get little.
-    let limit = match (*head == draft.record.head_sha, draft.record.required(draft.policy).contains(&check.name)) {
+pub(super) fn check(builder: Draft<'_>, head: &Sha, check: &Check) -> Decision {
+    let limit = usize::try_from(builder.policy.limits.checks_per_head).unwrap_or(usize::MAX);
+    // Required checks are always stored. A commit that may never become the head gets a small limit.
+    let limit = match (*head == builder.record.head_sha, builder.record.required(builder.policy).contains(&check.name))
+    {
         (true, true) => usize::MAX,
         (true, false) => limit,
-        (false, _) => limit.min(MAX_EARLY_CHECKS),
+        (false, _) => limit.min(MAX_UNANNOUNCED_CHECKS),
     };
     let text = if check.failure.is_some() { comment::failed_check(check) } else { String::new() };
     let payload = Payload { name: Some(check.name.clone()), ..Payload::text(&text) };
-    let started_at = check.started_at.map(|at| draft.bounded(at));
-    let check = Check { at: draft.bounded(check.at), started_at, ..check.clone() };
-    note(draft, head, EventKind::CheckReported, payload, |signals| signals.note_check(&check, limit))
+    let started_at = check.started_at.map(|at| builder.limit_skew(at));
+    let check = Check { at: builder.limit_skew(check.at), started_at, ..check.clone() };
+    apply_report(builder, head, EventKind::CheckReported, payload, |signals| signals.note_check(&check, limit))
 }
 
-pub(super) fn policy(draft: Draft<'_>, head: &Sha, report: &PolicyReport) -> Decision {
+pub(super) fn policy(builder: Draft<'_>, head: &Sha, report: &PolicyReport) -> Decision {
     let kind = match report.verdict {
         PolicyVerdict::Evaluating => EventKind::PolicyStarted,
         PolicyVerdict::Passed => EventKind::PolicyPassed,
         PolicyVerdict::Failed(_) => EventKind::PolicyFailed,
     };
-    let report = PolicyReport { at: draft.bounded(report.at), ..report.clone() };
-    note(draft, head, kind, Payload::text(&report.text), |signals| signals.note_policy(&report))
+    let report = PolicyReport { at: builder.limit_skew(report.at), ..report.clone() };
+    apply_report(builder, head, kind, Payload::text(&report.text), |signals| signals.note_policy(&report))
 }
 
-pub(super) fn approval(draft: Draft<'_>, head: &Sha, approval: &Approval) -> Decision {
+pub(super) fn approval(builder: Draft<'_>, head: &Sha, approval: &Approval) -> Decision {
     let kind = if approval.granted { EventKind::ApprovalGranted } else { EventKind::ApprovalDismissed };
     let payload = Payload { by: Some(approval.by.clone()), ..Payload::default() };
-    let approval = Approval { at: draft.bounded(approval.at), ..approval.clone() };
-    note(draft, head, kind, payload, |signals| signals.note_approval(&approval))
+    let approval = Approval { at: builder.limit_skew(approval.at), ..approval.clone() };
+    apply_report(builder, head, kind, payload, |signals| signals.note_approval(&approval))
 }
 
-pub(super) fn merge(draft: Draft<'_>, head: &Sha, report: &MergeReport) -> Decision {
+pub(super) fn merge(builder: Draft<'_>, head: &Sha, report: &MergeReport) -> Decision {
     let kind = if report.failed { EventKind::MergeFailed } else { EventKind::MergeAttempted };
-    let report = MergeReport { at: draft.bounded(report.at), ..report.clone() };
-    note(draft, head, kind, Payload::text(&report.text), |signals| signals.note_merge(&report))
+    let report = MergeReport { at: builder.limit_skew(report.at), ..report.clone() };
+    apply_report(builder, head, kind, Payload::text(&report.text), |signals| signals.note_merge(&report))
 }
 
-fn note(
-    mut draft: Draft<'_>,
+fn apply_report(
+    mut builder: Draft<'_>,
     head: &Sha,
     kind: EventKind,
     payload: Payload,
-    write: impl FnOnce(&mut Signals) -> Noted,
+    store: impl FnOnce(&mut Signals) -> Noted,
 ) -> Decision {
     let payload = Payload { head: Some(head.clone()), ..payload };
-    let Some(signals) = draft.record.signals_of(head) else {
-        return nothing(
-            Outcome::Superseded,
-            format!("{kind} is about {}, which is not the head any more", head.short()),
-        );
+    let Some(signals) = builder.record.signals_of(head) else {
+        return no_change(Outcome::Superseded, format!("{kind}: {} is not the head any more", head.short()));
     };
-    match write(signals) {
-        Noted::Unchanged => nothing(Outcome::Duplicate, format!("{kind} says nothing new")),
+    match store(signals) {
+        Noted::Unchanged => no_change(Outcome::Duplicate, format!("{kind}: nothing new")),
         Noted::Full => {
-            let limit = draft.policy.limits.checks_per_head;
+            let limit = builder.policy.limits.checks_per_head;
             let why =
-                format!("{head} has more than {limit} checks: `limits.checks_per_head` leaves no room for this one");
-            draft.log(kind, None, Payload { anomaly: Some(why.clone()), ..payload });
-            draft.record.doubt(why.clone(), draft.now);
-            draft.finish(Outcome::Anomaly, why)
+                format!("{head} has more than {limit} checks (`limits.checks_per_head`): this one was not stored");
+            builder.log(kind, None, Payload { anomaly: Some(why.clone()), ..payload });
+            builder.record.doubt(why.clone(), builder.now);
+            builder.finish(Outcome::Anomaly, why)
         }
-        Noted::Changed if *head != draft.record.head_sha => {
-            draft.log(kind, None, payload);
-            draft.finish(Outcome::Applied, format!("{kind} is kept until {} becomes the head", head.short()))
+        Noted::Changed if *head != builder.record.head_sha => {
+            builder.log(kind, None, payload);
+            builder.finish(Outcome::Applied, format!("{kind}: kept until {} becomes the head", head.short()))
         }
-        Noted::Changed => draft.settle(kind, payload),
+        Noted::Changed => builder.apply_signals(kind, payload),
     }
 }

@@ -1,6 +1,6 @@
-//! What is known about one head commit, and THE function that says which state it implies (R-SIGNAL-1 to R-SIGNAL-4).
-//! A webhook and a GitHub snapshot fill the same signals, so there is one derivation. Nothing here knows the state a
-//! record is in; how it gets from there to the implied one is in `transition`.
+//! The signals of one head commit, and the function that derives the state they imply (R-SIGNAL-1 to R-SIGNAL-4).
+//! Webhooks and GitHub snapshots fill the same signals, so there is one derivation. It does not depend on the current
+//! state; the path from the current state to the implied one is in `transition`.
 
 mod report;
 
@@ -17,7 +17,7 @@ pub use report::{Approval, Check, CheckKind, Failure, MergeReport, PolicyReport,
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Signals {
-    /// When check runs were last asked for by GitHub itself (`check_suite.requested`).
+    /// When GitHub last requested check runs (`check_suite.requested`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested_at: Option<Timestamp>,
     /// Checks and statuses, sorted by name and kind.
@@ -26,51 +26,51 @@ pub struct Signals {
     /// Policy Bot's newest report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyReport>,
-    /// The newest word of each approver bot.
+    /// The newest report of each approver bot.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approval>,
     /// Automerge Bot's newest report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeReport>,
-    /// What Suture asked for, was promised, and has not seen yet. It never replaces a report: it only says that the old
-    /// one is being renewed.
+    /// What the target of a remedy accepted to renew and has not reported yet. It does not replace the old report, it
+    /// only says that a new one is expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Asked>,
 }
 
-/// What the target of a remedy accepted to renew.
+/// The report that the target of a remedy accepted to renew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
     Checks,
-    /// A merge of the base into the head: this head is about to be history.
+    /// A merge of the base into the head, which creates a new head.
     Branch,
     Policy,
     Merge,
 }
 
-/// Who brings a report.
+/// The source of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Said {
-    /// A webhook, or a bot: one of several that may be under way.
-    ByEvent,
-    /// GitHub, when asked: the last word on the second it happened in.
-    ByGitHub,
+    /// A webhook of GitHub or a bot. Several may arrive in any order.
+    Webhook,
+    /// A GitHub snapshot, which overrules webhooks of the same second.
+    Snapshot,
 }
 
-/// Whether a check is a required one. An empty list means all are.
-fn counts(check: &Check, required: &[String]) -> bool {
+/// Whether a check is required. An empty list means that all are.
+fn is_required(check: &Check, required: &[String]) -> bool {
     required.is_empty() || required.contains(&check.name)
 }
 
-/// What noting a report did.
+/// The result of storing a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Noted {
-    /// It is the newest of its kind now.
+    /// Stored as the newest of its kind.
     Changed,
-    /// It was known, or older than what is known.
+    /// Known already, or older than the stored one.
     Unchanged,
-    /// There is no room: this head has more checks than the limit allows.
+    /// Not stored: this head has more checks than the limit allows.
     Full,
 }
 
@@ -80,12 +80,11 @@ impl Noted {
     }
 }
 
-/// The state signals imply, with its detail.
+/// The state that the signals imply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Implied {
-    /// The furthest state all of whose requirements hold.
+    /// The furthest state whose requirements all hold.
     pub state: State,
-    /// Its detail, if it has one.
     pub substatus: Option<Substatus>,
 }
 
@@ -95,20 +94,20 @@ impl Implied {
     }
 }
 
-/// Where the checks of a head stand, all required ones together.
+/// The combined status of all required checks of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
     NotStarted,
-    /// Some required one has not finished, or not reported.
+    /// A required check has not finished or not reported.
     Running,
-    /// A required one is red.
+    /// A required check failed.
     Failed(Substatus),
-    /// All required ones are green.
+    /// All required checks are green.
     Passed,
 }
 
 impl Signals {
-    /// Notes that check runs were asked for.
+    /// Stores that check runs were requested.
     pub fn note_requested(&mut self, at: Timestamp) -> Noted {
         let newer = self.requested_at.is_none_or(|known| at > known);
         if newer {
@@ -117,22 +116,22 @@ impl Signals {
         Noted::changed(newer)
     }
 
-    /// Notes the report of a check, unless a newer one is known or there are `limit` others already.
+    /// Stores a check report, unless a newer one is known or there are already `limit` other checks.
     pub fn note_check(&mut self, check: &Check, limit: usize) -> Noted {
-        self.note_check_by(check, limit, Said::ByEvent)
+        self.note_check_by(check, limit, Said::Webhook)
     }
 
-    fn note_check_by(&mut self, check: &Check, limit: usize, said: Said) -> Noted {
+    fn note_check_by(&mut self, check: &Check, limit: usize, source: Said) -> Noted {
         match self.checks.binary_search_by(|known| known.key().cmp(&check.key())) {
             Ok(at) => {
                 let known = &self.checks[at];
                 let overrules =
-                    said == Said::ByGitHub && check.order().0 == known.order().0 && check.verdict != known.verdict;
+                    source == Said::Snapshot && check.order().0 == known.order().0 && check.verdict != known.verdict;
                 let newer = overrules || check.order() > known.order();
                 if newer {
                     self.checks[at] = check.clone();
                     self.checks[at].shorten();
-                    self.answered(Asked::Checks);
+                    self.renewed(Asked::Checks);
                 }
                 Noted::changed(newer)
             }
@@ -140,31 +139,31 @@ impl Signals {
             Err(at) => {
                 self.checks.insert(at, check.clone());
                 self.checks[at].shorten();
-                self.answered(Asked::Checks);
+                self.renewed(Asked::Checks);
                 Noted::Changed
             }
         }
     }
 
-    /// Notes a report of Policy Bot, unless a newer one is known.
+    /// Stores a report of Policy Bot, unless a newer one is known.
     pub fn note_policy(&mut self, report: &PolicyReport) -> Noted {
-        self.note_policy_by(report, Said::ByEvent)
+        self.note_policy_by(report, Said::Webhook)
     }
 
-    fn note_policy_by(&mut self, report: &PolicyReport, said: Said) -> Noted {
+    fn note_policy_by(&mut self, report: &PolicyReport, source: Said) -> Noted {
         let newer = self.policy.as_ref().is_none_or(|known| {
             let overrules =
-                said == Said::ByGitHub && report.order().0 == known.order().0 && report.verdict != known.verdict;
+                source == Said::Snapshot && report.order().0 == known.order().0 && report.verdict != known.verdict;
             overrules || report.order() > known.order()
         });
         if newer {
             self.policy = Some(PolicyReport { text: cut(&report.text, MAX_TEXT), ..report.clone() });
-            self.answered(Asked::Policy);
+            self.renewed(Asked::Policy);
         }
         Noted::changed(newer)
     }
 
-    /// Notes an approval or its dismissal, unless newer word of the same bot is known.
+    /// Stores an approval or its dismissal, unless a newer report of the same bot is known.
     pub fn note_approval(&mut self, approval: &Approval) -> Noted {
         match self.approvals.binary_search_by(|known| known.by.cmp(&approval.by)) {
             Ok(at) => {
@@ -181,25 +180,26 @@ impl Signals {
         }
     }
 
-    /// Notes a merge attempt or its failure, unless a newer one is known.
+    /// Stores a merge attempt or its failure, unless a newer one is known.
     pub fn note_merge(&mut self, report: &MergeReport) -> Noted {
         let newer = self.merge.as_ref().is_none_or(|known| report.order() > known.order());
         if newer {
             self.merge = Some(MergeReport { text: cut(&report.text, MAX_TEXT), ..report.clone() });
-            self.answered(Asked::Merge);
+            self.renewed(Asked::Merge);
         }
         Noted::changed(newer)
     }
 
-    fn answered(&mut self, what: Asked) {
+    /// The expected report has arrived.
+    fn renewed(&mut self, what: Asked) {
         if self.asked == Some(what) {
             self.asked = None;
         }
     }
 
-    /// Notes all that GitHub shows, newest wins; what it shows of one and the same second overrules what events said of it.
-    /// Reports older than `not_before` are left out: while a remedy runs, what was said before it began corrects nothing
-    /// (R-SWEEP-6). Required checks always find room.
+    /// Stores all reports of a snapshot. The newest report wins; within one second the snapshot overrules webhooks.
+    /// Reports older than `not_before` are ignored: while a remedy runs, a report from before its start corrects
+    /// nothing (R-SWEEP-6). Required checks are stored regardless of the limit.
     pub fn note_all(
         &mut self,
         other: &Self,
@@ -207,36 +207,36 @@ impl Signals {
         required: &[String],
         not_before: Option<Timestamp>,
     ) -> Noted {
-        let room = |check: &Check| if required.contains(&check.name) { usize::MAX } else { limit };
-        let counts = |at: Timestamp| not_before.is_none_or(|earliest| at >= earliest);
+        let limit_for = |check: &Check| if required.contains(&check.name) { usize::MAX } else { limit };
+        let is_recent = |at: Timestamp| not_before.is_none_or(|earliest| at >= earliest);
         let mut noted = Vec::new();
-        noted.extend(other.requested_at.filter(|at| counts(*at)).map(|at| self.note_requested(at)));
+        noted.extend(other.requested_at.filter(|at| is_recent(*at)).map(|at| self.note_requested(at)));
         noted.extend(
             other
                 .checks
                 .iter()
-                .filter(|c| counts(c.at))
-                .map(|check| self.note_check_by(check, room(check), Said::ByGitHub)),
+                .filter(|c| is_recent(c.at))
+                .map(|check| self.note_check_by(check, limit_for(check), Said::Snapshot)),
         );
         noted.extend(
-            other.policy.iter().filter(|p| counts(p.at)).map(|report| self.note_policy_by(report, Said::ByGitHub)),
+            other.policy.iter().filter(|p| is_recent(p.at)).map(|report| self.note_policy_by(report, Said::Snapshot)),
         );
-        noted.extend(other.approvals.iter().filter(|a| counts(a.at)).map(|approval| self.note_approval(approval)));
-        noted.extend(other.merge.iter().filter(|m| counts(m.at)).map(|report| self.note_merge(report)));
+        noted.extend(other.approvals.iter().filter(|a| is_recent(a.at)).map(|approval| self.note_approval(approval)));
+        noted.extend(other.merge.iter().filter(|m| is_recent(m.at)).map(|report| self.note_merge(report)));
         if noted.contains(&Noted::Full) { Noted::Full } else { Noted::changed(noted.contains(&Noted::Changed)) }
     }
 
-    /// Where the required checks stand. An empty list means that GitHub could not be asked, or requires nothing by name:
-    /// then every check seen on the head is required, and there must be one.
+    /// The combined status of the required checks. If the list is empty, GitHub could not be read or names no required
+    /// check: then every check seen on the head is required, and there must be at least one.
     pub fn checks(&self, required: &[String]) -> Checks {
         let mut persistent = false;
         let mut failed = false;
         let mut pending = false;
         let mut missing = false;
-        let mut look = |check: &Check| match check.verdict {
+        let mut add = |check: &Check| match check.verdict {
             Verdict::Passed => {}
             Verdict::Queued | Verdict::Running => pending = true,
-            // The old result of a check that is being run again is not a result.
+            // The old result of a check that is being run again does not count.
             Verdict::Failed if check.renewal == Renewal::Promised => pending = true,
             Verdict::Failed => {
                 failed = true;
@@ -244,13 +244,13 @@ impl Signals {
             }
         };
         if required.is_empty() {
-            self.checks.iter().for_each(&mut look);
+            self.checks.iter().for_each(&mut add);
         } else {
             for name in required {
                 let first = self.checks.partition_point(|check| check.name.as_str() < name.as_str());
                 let reports = self.checks[first..].iter().take_while(|check| check.name == *name);
-                // A required check that has not reported is absent from everything GitHub says: it is awaited.
-                missing |= reports.inspect(|check| look(check)).count() == 0;
+                // GitHub does not list a required check that has not reported yet.
+                missing |= reports.inspect(|check| add(check)).count() == 0;
             }
         }
         let pending = pending || missing || self.checks.is_empty();
@@ -264,8 +264,8 @@ impl Signals {
         }
     }
 
-    /// THE derivation: the furthest state whose requirements all hold (R-SIGNAL-1). An early policy pass or approval waits
-    /// for green checks and counts when its turn comes.
+    /// Derives the state: the furthest one whose requirements all hold (R-SIGNAL-1). A policy pass or approval that
+    /// arrives before the checks are green is kept, and counts as soon as they are.
     pub fn implied(&self, required: &[String]) -> Implied {
         if self.asked == Some(Asked::Branch) {
             return Implied::plain(State::ChecksRunning);
@@ -296,33 +296,33 @@ impl Signals {
         self.asked == Some(Asked::Merge) || self.merge.as_ref().is_some_and(|report| !report.failed)
     }
 
-    /// Since when a required check has been queued or at work, by its own word; the first, if there are several.
+    /// Since when a required check has been queued or running, by its own report; the earliest, if there are several.
     pub fn at_work_since(&self, required: &[String]) -> Option<Timestamp> {
-        let at_work = |check: &&Check| counts(check, required) && check.verdict.phase() < 2;
-        self.checks.iter().filter(at_work).map(|check| check.started_at.unwrap_or(check.at)).min()
+        let running = |check: &&Check| is_required(check, required) && check.verdict.phase() < 2;
+        self.checks.iter().filter(running).map(|check| check.started_at.unwrap_or(check.at)).min()
     }
 
-    /// Whether any check of this head is queued or at work, by its own word.
+    /// Whether any check of this head is queued or running, by its own report.
     pub fn any_check_at_work(&self) -> bool {
         self.checks.iter().any(|check| matches!(check.verdict, Verdict::Queued | Verdict::Running))
     }
 
-    /// When the last of the green checks turned green.
+    /// When the last of the green checks passed.
     pub fn checks_passed_at(&self) -> Option<Timestamp> {
         self.checks.iter().filter(|check| check.verdict == Verdict::Passed).map(|check| check.at).max()
     }
 
-    /// Since when the head has been in the state its signals imply: the time of the last report that state needs.
+    /// Since when the signals have implied this state: the time of the last report that it requires.
     pub fn since(&self, state: State, required: &[String]) -> Option<Timestamp> {
-        let red = || self.failed_checks(required).map(|check| check.at).max();
-        let judged = || self.policy.as_ref().map(|report| report.at).max(self.checks_passed_at());
+        let failed_at = || self.failed_checks(required).map(|check| check.at).max();
+        let policy_at = || self.policy.as_ref().map(|report| report.at).max(self.checks_passed_at());
         match state {
             State::ChecksRunning => self.at_work_since(required).or(self.requested_at),
-            State::ChecksFailed => red(),
+            State::ChecksFailed => failed_at(),
             State::ChecksPassed => self.checks_passed_at(),
-            State::PolicyEvaluating | State::PolicyFailed | State::PolicyPassed => judged(),
-            State::Approved => judged().max(self.approved_at()),
-            State::Merging => judged().max(self.approved_at()).max(self.merge.as_ref().map(|report| report.at)),
+            State::PolicyEvaluating | State::PolicyFailed | State::PolicyPassed => policy_at(),
+            State::Approved => policy_at().max(self.approved_at()),
+            State::Merging => policy_at().max(self.approved_at()).max(self.merge.as_ref().map(|report| report.at)),
             State::Created | State::Merged | State::Closed | State::NeedsIntervention => None,
         }
     }
@@ -331,19 +331,19 @@ impl Signals {
         self.approvals.iter().filter(|approval| approval.granted).map(|approval| approval.at).max()
     }
 
-    /// The red checks that count.
+    /// The failed checks that are required.
     pub fn failed_checks<'a>(&'a self, required: &'a [String]) -> impl Iterator<Item = &'a Check> {
-        self.checks.iter().filter(|check| counts(check, required) && check.verdict == Verdict::Failed)
+        self.checks.iter().filter(|check| is_required(check, required) && check.verdict == Verdict::Failed)
     }
 
-    /// Marks what a claimed remedy is to renew: of the checks only those that count, or a red one that nobody requires
-    /// would be awaited for ever.
+    /// Marks the reports that a claimed remedy is expected to renew. Of the checks only required ones are marked: a
+    /// failed check that is not required might never report again.
     pub fn claim(&mut self, strategy: Strategy, required: &[String]) {
         self.mark(strategy, Renewal::Claimed, required);
     }
 
-    /// The target has accepted: what is marked is being renewed from now on. Reports that came since the claim have no
-    /// mark and stand.
+    /// The target accepted: the marked reports are expected to be renewed. Reports that arrived since the claim have no
+    /// mark and still count.
     pub fn promise(&mut self, strategy: Strategy) {
         match strategy {
             Strategy::Rebuild => {
@@ -363,12 +363,12 @@ impl Signals {
                     self.asked = Some(Asked::Merge);
                 }
             }
-            // Waking the approver changes no state (R-REMEDY-2), closing is a fact of its own.
+            // Retriggering Approver Bot changes no state (R-REMEDY-2); closing is a fact of its own.
             Strategy::RetriggerApproverBot | Strategy::CloseAndReopen => {}
         }
     }
 
-    /// Takes all marks away: the remedy is over, and what was known is again what is known.
+    /// Clears all marks when the remedy ends, so that the old reports count again.
     pub fn unmark(&mut self) {
         self.asked = None;
         for strategy in [Strategy::Rebuild, Strategy::RetriggerPolicyBot, Strategy::RetriggerAutomergeBot] {
@@ -379,8 +379,8 @@ impl Signals {
     fn mark(&mut self, strategy: Strategy, mark: Renewal, required: &[String]) {
         match strategy {
             Strategy::Rebuild => {
-                let counts = |check: &&mut Check| counts(check, required) && check.verdict != Verdict::Passed;
-                for check in self.checks.iter_mut().filter(counts) {
+                let renewable = |check: &&mut Check| is_required(check, required) && check.verdict != Verdict::Passed;
+                for check in self.checks.iter_mut().filter(renewable) {
                     check.renewal = mark;
                 }
             }
@@ -398,7 +398,7 @@ impl Signals {
         }
     }
 
-    /// Whether the remedy has been answered by a newer report than those it was to renew.
+    /// Whether a newer report has replaced those that the remedy was expected to renew.
     pub fn is_answered(&self, strategy: Strategy, required: &[String]) -> bool {
         match strategy {
             Strategy::Rebuild => {
@@ -413,7 +413,7 @@ impl Signals {
             Strategy::RetriggerAutomergeBot => {
                 self.merge.as_ref().is_some_and(|report| report.renewal == Renewal::None)
             }
-            // Proven by a new head, and by a new pull request: not by anything on this head.
+            // Proven by a new head and by a new pull request, not by a report on this head.
             Strategy::BranchUpdate | Strategy::CloseAndReopen => false,
         }
     }
@@ -455,13 +455,13 @@ mod tests {
     }
 
     /// Green, with a policy result at minute 3.
-    fn judged(verdict: PolicyVerdict) -> Signals {
+    fn with_policy(verdict: PolicyVerdict) -> Signals {
         Signals { policy: Some(policy_says(verdict, at(3))), ..green() }
     }
 
     /// Green, policy passed, approved at minute 4.
     fn ready() -> Signals {
-        Signals { approvals: vec![approved(at(4))], ..judged(PolicyVerdict::Passed) }
+        Signals { approvals: vec![approved(at(4))], ..with_policy(PolicyVerdict::Passed) }
     }
 
     fn state_of(signals: &Signals) -> State {
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_check_runs_the_higher_id_is_newer_whatever_the_times() {
+    fn check_run_with_higher_id_is_newer() {
         let first = run("build", Verdict::Failed, at(9));
         let again = Check { id: Some(8), started_at: None, ..run("build", Verdict::Queued, at(1)) };
         assert_newer(&first, &again);
@@ -488,60 +488,60 @@ mod tests {
     }
 
     #[test]
-    fn of_one_check_run_a_result_is_newer_than_the_work_and_a_later_start_newer_than_the_result() {
-        let at_work = Check { started_at: Some(at(3)), ..run("build", Verdict::Running, at(4)) };
+    fn check_result_is_newer_than_its_start_and_older_than_a_later_start() {
+        let running = Check { started_at: Some(at(3)), ..run("build", Verdict::Running, at(4)) };
         for started_at in [None, Some(at(1)), Some(at(3)), Some(at(4))] {
             let done = Check { started_at, ..run("build", Verdict::Failed, at(9)) };
-            assert_newer(&at_work, &done);
+            assert_newer(&running, &done);
             let restarted = Check { started_at: Some(at(10)), ..run("build", Verdict::Running, at(10)) };
             assert_newer(&done, &restarted);
         }
         let later = Check { started_at: Some(at(5)), ..run("build", Verdict::Queued, at(4)) };
-        assert_newer(&at_work, &later);
-        // What does not say when it started counts from when it said so.
-        let unsaid = Check { started_at: None, ..run("build", Verdict::Queued, at(2)) };
-        assert_newer(&unsaid, &at_work);
-        assert_newer(&at_work, &Check { at: at(4), ..unsaid });
+        assert_newer(&running, &later);
+        // Without a start time, the time of the report counts.
+        let without_start = Check { started_at: None, ..run("build", Verdict::Queued, at(2)) };
+        assert_newer(&without_start, &running);
+        assert_newer(&running, &Check { at: at(4), ..without_start });
     }
 
     #[test]
-    fn with_equal_starts_queued_comes_before_running_before_completed() {
-        let said = |verdict, mins| run("build", verdict, at(mins));
-        assert_newer(&said(Verdict::Queued, 1), &said(Verdict::Running, 1));
-        assert_newer(&said(Verdict::Queued, 5), &said(Verdict::Running, 1));
+    fn queued_is_older_than_running_than_completed_with_equal_starts() {
+        let report = |verdict, mins| run("build", verdict, at(mins));
+        assert_newer(&report(Verdict::Queued, 1), &report(Verdict::Running, 1));
+        assert_newer(&report(Verdict::Queued, 5), &report(Verdict::Running, 1));
         for completed in [Verdict::Passed, Verdict::Failed] {
-            assert_newer(&said(Verdict::Running, 1), &said(completed, 1));
-            assert_newer(&said(Verdict::Running, 5), &said(completed, 1));
-            assert_newer(&said(Verdict::Queued, 5), &said(completed, 1));
+            assert_newer(&report(Verdict::Running, 1), &report(completed, 1));
+            assert_newer(&report(Verdict::Running, 5), &report(completed, 1));
+            assert_newer(&report(Verdict::Queued, 5), &report(completed, 1));
         }
     }
 
     #[test]
-    fn of_two_contradicting_reports_the_later_counts_and_in_one_second_the_red_one() {
-        let said = |verdict, mins| run("build", verdict, at(mins));
-        assert_newer(&said(Verdict::Failed, 1), &said(Verdict::Passed, 2));
-        assert_newer(&said(Verdict::Passed, 1), &said(Verdict::Failed, 1));
-        // Even two red ones have an order, so that no arrival matters.
-        let because = |text: &str| Check { failure: failed_because(None, text), ..said(Verdict::Failed, 1) };
+    fn contradicting_reports_are_ordered_by_time_then_failed_wins() {
+        let report = |verdict, mins| run("build", verdict, at(mins));
+        assert_newer(&report(Verdict::Failed, 1), &report(Verdict::Passed, 2));
+        assert_newer(&report(Verdict::Passed, 1), &report(Verdict::Failed, 1));
+        // Even two failures have an order, so that the order of arrival does not matter.
+        let because = |text: &str| Check { failure: failed_because(None, text), ..report(Verdict::Failed, 1) };
         assert_newer(&because("a"), &because("b"));
-        assert_newer(&said(Verdict::Failed, 1), &because("a"));
+        assert_newer(&report(Verdict::Failed, 1), &because("a"));
     }
 
     #[test]
-    fn statuses_are_ordered_by_their_time_and_pending_before_final() {
-        let said = |verdict, mins| status("ci/jenkins", verdict, at(mins));
-        assert_newer(&said(Verdict::Passed, 1), &said(Verdict::Running, 2));
-        assert_newer(&said(Verdict::Running, 1), &said(Verdict::Passed, 1));
-        assert_newer(&said(Verdict::Running, 1), &said(Verdict::Failed, 1));
-        assert_newer(&said(Verdict::Passed, 1), &said(Verdict::Failed, 1));
-        assert_newer(&said(Verdict::Failed, 1), &said(Verdict::Passed, 2));
-        // Only check runs have ids and starts that mean something.
-        let odd = Check { id: Some(9), started_at: Some(at(9)), ..said(Verdict::Failed, 1) };
-        assert_newer(&odd, &said(Verdict::Passed, 2));
+    fn statuses_are_ordered_by_time_then_pending_before_final() {
+        let report = |verdict, mins| status("ci/jenkins", verdict, at(mins));
+        assert_newer(&report(Verdict::Passed, 1), &report(Verdict::Running, 2));
+        assert_newer(&report(Verdict::Running, 1), &report(Verdict::Passed, 1));
+        assert_newer(&report(Verdict::Running, 1), &report(Verdict::Failed, 1));
+        assert_newer(&report(Verdict::Passed, 1), &report(Verdict::Failed, 1));
+        assert_newer(&report(Verdict::Failed, 1), &report(Verdict::Passed, 2));
+        // The id and the start time matter for check runs only.
+        let odd = Check { id: Some(9), started_at: Some(at(9)), ..report(Verdict::Failed, 1) };
+        assert_newer(&odd, &report(Verdict::Passed, 2));
     }
 
     #[test]
-    fn checks_are_kept_by_name_and_kind() {
+    fn checks_are_stored_by_name_and_kind() {
         let signals = with_checks(&[
             status("b", Verdict::Passed, at(1)),
             run("c", Verdict::Passed, at(1)),
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_checks_and_news_of_those_is_always_heard() {
+    fn check_limit_does_not_block_updates_of_stored_checks() {
         let mut signals = Signals::default();
         assert_eq!(signals.note_check(&run("a", Verdict::Running, at(1)), 0), Noted::Full);
         assert_eq!(signals, Signals::default());
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_checks_counts_once_and_the_newest_is_kept() {
+    fn newest_check_request_is_kept() {
         let mut signals = Signals::default();
         assert_eq!(signals.note_requested(at(2)), Noted::Changed);
         assert_eq!(signals.note_requested(at(2)), Noted::Unchanged);
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_bots_newest_word_counts_and_in_one_second_its_result() {
+    fn newest_policy_report_wins_and_results_win_within_one_second() {
         for (older, newer) in [
             (policy_says(PolicyVerdict::Passed, at(1)), policy_says(PolicyVerdict::Evaluating, at(2))),
             (policy_says(PolicyVerdict::Evaluating, at(1)), policy_says(PolicyVerdict::Passed, at(1))),
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn each_approver_bot_has_its_own_word() {
+    fn approvals_are_stored_per_bot() {
         let by = |by: &str, granted, mins| Approval { by: by.to_owned(), granted, at: at(mins) };
         let mut signals = Signals::default();
         assert!(!signals.is_approved());
@@ -603,19 +603,19 @@ mod tests {
         assert_eq!(signals.note_approval(&by("a", true, 2)), Noted::Changed);
         assert_eq!(signals.note_approval(&by("a", true, 2)), Noted::Unchanged);
         assert_eq!((signals.is_approved(), signals.approved_at()), (true, Some(at(2))));
-        // One takes it back: the other's stands.
+        // One bot dismisses its approval; that of the other is kept.
         assert_eq!(signals.note_approval(&by("a", false, 3)), Noted::Changed);
         assert_eq!((signals.is_approved(), signals.approved_at()), (true, Some(at(1))));
-        assert_eq!(signals.note_approval(&by("a", true, 2)), Noted::Unchanged, "that was before");
+        assert_eq!(signals.note_approval(&by("a", true, 2)), Noted::Unchanged, "older than the dismissal");
         assert_eq!(signals.approvals, [by("a", false, 3), by("b", true, 1)]);
-        // Taken back in the second it was granted: taken back.
+        // Within one second the dismissal wins.
         assert_eq!(signals.note_approval(&by("b", false, 1)), Noted::Changed);
         assert_eq!(signals.note_approval(&by("b", true, 1)), Noted::Unchanged);
         assert_eq!((signals.is_approved(), signals.approved_at()), (false, None));
     }
 
     #[test]
-    fn automerge_bots_newest_word_counts_and_in_one_second_its_failure() {
+    fn newest_merge_report_wins_and_failures_win_within_one_second() {
         let failed = |text: &str, mins| MergeReport { failed: true, text: text.to_owned(), ..merging(at(mins)) };
         for (older, newer) in
             [(failed("", 1), merging(at(2))), (merging(at(1)), failed("", 1)), (failed("a", 1), failed("b", 1))]
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_heard_is_not_started_and_a_request_is_running() {
+    fn checks_without_reports_are_not_started_and_requested_ones_running() {
         for required in [names(&[]), names(&["build"])] {
             assert_eq!(Signals::default().checks(&required), Checks::NotStarted);
             let requested = Signals { requested_at: Some(at(1)), ..Signals::default() };
@@ -641,14 +641,14 @@ mod tests {
                 let signals = Signals { asked: Some(asked), ..Signals::default() };
                 assert_eq!(signals.checks(&required), Checks::NotStarted, "{asked:?}");
             }
-            // Whoever else has spoken, no check has.
+            // Reports of bots do not start the checks.
             let only_policy = Signals { checks: vec![], ..ready() };
             assert_eq!(only_policy.checks(&required), Checks::NotStarted);
         }
     }
 
     #[test]
-    fn an_empty_list_requires_every_check_seen() {
+    fn empty_required_list_requires_every_check_seen() {
         let green = run("a", Verdict::Passed, at(1));
         for (other, expected) in [
             (run("b", Verdict::Passed, at(1)), Checks::Passed),
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn only_required_checks_count_and_every_one_must_have_reported() {
+    fn only_required_checks_count_and_all_must_report() {
         let build = run("build", Verdict::Passed, at(1));
         let others = [red("bui", None), red("build2", None), red("scan", None)];
         let signals = with_checks(&[&[build], others.as_slice()].concat());
@@ -671,14 +671,14 @@ mod tests {
         assert_eq!(signals.checks(&names(&["docs"])), Checks::Running);
         assert_eq!(signals.checks(&names(&["aaa"])), Checks::Running);
         assert_eq!(signals.checks(&names(&["zzz"])), Checks::Running);
-        // A red one is red whoever is still awaited.
+        // A failure counts even if another required check has not reported.
         let failed = Checks::Failed(Substatus::Persistent);
         assert_eq!(signals.checks(&names(&["docs", "scan"])), failed);
         assert_eq!(signals.checks(&names(&["scan", "build"])), failed);
     }
 
     #[test]
-    fn a_status_and_a_check_run_of_one_required_name_must_both_pass() {
+    fn status_and_check_run_of_one_name_must_both_pass() {
         let passed = run("build", Verdict::Passed, at(1));
         for (verdict, expected) in [
             (Verdict::Passed, Checks::Passed),
@@ -693,19 +693,19 @@ mod tests {
     }
 
     #[test]
-    fn one_persistent_failure_makes_all_of_it_persistent() {
+    fn one_persistent_failure_makes_the_head_persistent() {
         let transient = red("a", Some("timeout"));
         let persistent = Checks::Failed(Substatus::Persistent);
         assert_eq!(with_checks(&[red("a", Some("timeout"))]).checks(&[]), Checks::Failed(Substatus::Transient));
         assert_eq!(with_checks(&[transient.clone(), red("b", None)]).checks(&[]), persistent);
         assert_eq!(with_checks(&[red("0", None), transient.clone()]).checks(&[]), persistent);
-        // A failure that gave no reason is a real one.
+        // A failure without a reason is persistent.
         let silent = run("b", Verdict::Failed, at(1));
         assert_eq!(with_checks(&[transient.clone(), silent]).checks(&[]), persistent);
-        // Only a required one can.
+        // Only required checks count.
         let signals = with_checks(&[transient.clone(), red("b", None)]);
         assert_eq!(signals.checks(&names(&["a"])), Checks::Failed(Substatus::Transient));
-        // What is still running does not hide a failure.
+        // A running check does not hide a failure.
         let running = run("c", Verdict::Running, at(1));
         assert_eq!(with_checks(&[transient, running]).checks(&[]), Checks::Failed(Substatus::Transient));
     }
@@ -721,13 +721,13 @@ mod tests {
             (with_checks(&[red("a", Some("disk"))]), detail(State::ChecksFailed, Substatus::Transient)),
             (with_checks(&[red("a", None)]), detail(State::ChecksFailed, Substatus::Persistent)),
             (green(), Implied::plain(State::ChecksPassed)),
-            (judged(PolicyVerdict::Evaluating), Implied::plain(State::PolicyEvaluating)),
-            (judged(SOD), detail(State::PolicyFailed, Substatus::SodFailure)),
+            (with_policy(PolicyVerdict::Evaluating), Implied::plain(State::PolicyEvaluating)),
+            (with_policy(SOD), detail(State::PolicyFailed, Substatus::SodFailure)),
             (
-                judged(PolicyVerdict::Failed(Substatus::BuildFailure)),
+                with_policy(PolicyVerdict::Failed(Substatus::BuildFailure)),
                 detail(State::PolicyFailed, Substatus::BuildFailure),
             ),
-            (judged(PolicyVerdict::Passed), Implied::plain(State::PolicyPassed)),
+            (with_policy(PolicyVerdict::Passed), Implied::plain(State::PolicyPassed)),
             (ready(), Implied::plain(State::Approved)),
             (Signals { merge: Some(merging(at(5))), ..ready() }, Implied::plain(State::Merging)),
             (Signals { merge: Some(failed), ..ready() }, Implied::plain(State::Approved)),
@@ -737,7 +737,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_early_waits_for_its_turn() {
+    fn early_reports_wait_for_earlier_requirements() {
         let all = Signals { merge: Some(merging(at(5))), ..ready() };
         let red = Signals { checks: vec![red("build", None)], ..all.clone() };
         assert_eq!(state_of(&red), State::ChecksFailed);
@@ -752,10 +752,10 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_changes_nothing() {
+    fn claim_does_not_change_the_implied_state() {
         let failed_merge = Signals { merge: Some(MergeReport { failed: true, ..merging(at(5)) }), ..ready() };
         for signals in
-            [Signals::default(), with_checks(&[red("build", None)]), green(), judged(SOD), ready(), failed_merge]
+            [Signals::default(), with_checks(&[red("build", None)]), green(), with_policy(SOD), ready(), failed_merge]
         {
             for strategy in Strategy::ALL {
                 let mut claimed = signals.clone();
@@ -767,13 +767,13 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_rebuild_is_running_until_every_red_check_has_reported_again() {
+    fn accepted_rebuild_is_running_until_every_failed_check_reports_again() {
         let mut signals =
             with_checks(&[red("build", None), red("lint", Some("disk")), run("docs", Verdict::Passed, at(1))]);
         signals.claim(Strategy::Rebuild, &[]);
         signals.promise(Strategy::Rebuild);
         let renewals: Vec<_> = signals.checks.iter().map(|check| check.renewal).collect();
-        assert_eq!(renewals, [Renewal::Promised, Renewal::None, Renewal::Promised], "green ones stand");
+        assert_eq!(renewals, [Renewal::Promised, Renewal::None, Renewal::Promised], "green checks are not marked");
         assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Checks), State::ChecksRunning));
         let again = |name, verdict| Check { id: Some(8), ..run(name, verdict, at(6)) };
         signals.note_check(&again("build", Verdict::Passed), LIMIT);
@@ -785,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_rebuild_with_nothing_known_is_running() {
+    fn accepted_rebuild_without_checks_is_running() {
         let mut signals = Signals::default();
         signals.claim(Strategy::Rebuild, &[]);
         assert_eq!(state_of(&signals), State::Created);
@@ -794,7 +794,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_branch_update_is_running_whatever_this_head_says() {
+    fn accepted_branch_update_is_running_despite_reports_on_this_head() {
         let mut signals = ready();
         signals.claim(Strategy::BranchUpdate, &[]);
         signals.promise(Strategy::BranchUpdate);
@@ -806,27 +806,27 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_evaluation_is_evaluating_until_policy_bot_speaks() {
+    fn accepted_policy_retrigger_is_evaluating_until_policy_bot_reports() {
         for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
-            for mut signals in [green(), judged(SOD), judged(PolicyVerdict::Evaluating), ready()] {
+            for mut signals in [green(), with_policy(SOD), with_policy(PolicyVerdict::Evaluating), ready()] {
                 signals.claim(strategy, &[]);
                 signals.promise(strategy);
                 assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Policy), State::PolicyEvaluating));
                 signals.note_check(&run("lint", Verdict::Passed, at(6)), LIMIT);
                 signals.note_merge(&merging(at(6)));
-                assert_eq!(signals.asked, Some(Asked::Policy), "others do not answer for it");
+                assert_eq!(signals.asked, Some(Asked::Policy), "other reports do not answer it");
                 assert_eq!(signals.note_policy(&policy_says(SOD, at(7))), Noted::Changed);
                 assert_eq!((signals.asked, state_of(&signals)), (None, State::PolicyFailed));
             }
         }
-        let mut red = Signals { checks: vec![red("build", None)], ..judged(SOD) };
+        let mut red = Signals { checks: vec![red("build", None)], ..with_policy(SOD) };
         red.claim(Strategy::RetriggerPolicyBot, &[]);
         red.promise(Strategy::RetriggerPolicyBot);
         assert_eq!(state_of(&red), State::ChecksFailed, "checks come first");
     }
 
     #[test]
-    fn a_promised_merge_is_merging_until_automerge_bot_speaks() {
+    fn accepted_merge_retrigger_is_merging_until_automerge_bot_reports() {
         let failed = MergeReport { failed: true, ..merging(at(5)) };
         for mut signals in [ready(), Signals { merge: Some(failed.clone()), ..ready() }] {
             signals.claim(Strategy::RetriggerAutomergeBot, &[]);
@@ -834,31 +834,31 @@ mod tests {
             signals.promise(Strategy::RetriggerAutomergeBot);
             assert_eq!((signals.asked, state_of(&signals)), (Some(Asked::Merge), State::Merging));
             signals.note_policy(&policy_says(PolicyVerdict::Passed, at(6)));
-            assert_eq!(signals.asked, Some(Asked::Merge), "others do not answer for it");
+            assert_eq!(signals.asked, Some(Asked::Merge), "other reports do not answer it");
             assert_eq!(signals.note_merge(&MergeReport { at: at(7), ..failed.clone() }), Noted::Changed);
             assert_eq!((signals.asked, state_of(&signals)), (None, State::Approved));
         }
     }
 
     #[test]
-    fn waking_the_approver_and_closing_promise_no_state() {
+    fn accepted_approver_retrigger_and_close_change_no_state() {
         for strategy in [Strategy::RetriggerApproverBot, Strategy::CloseAndReopen] {
-            let mut signals = judged(PolicyVerdict::Passed);
+            let mut signals = with_policy(PolicyVerdict::Passed);
             signals.claim(strategy, &[]);
             signals.promise(strategy);
-            assert_eq!(signals, judged(PolicyVerdict::Passed), "{strategy}");
+            assert_eq!(signals, with_policy(PolicyVerdict::Passed), "{strategy}");
         }
     }
 
     #[test]
-    fn a_report_between_claim_and_promise_stands() {
+    fn report_between_claim_and_acceptance_is_kept() {
         let mut checks = with_checks(&[red("build", None), red("lint", None)]);
         checks.claim(Strategy::Rebuild, &[]);
         checks.note_check(&Check { id: Some(8), ..red("build", Some("disk")) }, LIMIT);
         checks.promise(Strategy::Rebuild);
         assert_eq!(checks.implied(&[]).substatus, Some(Substatus::Transient), "build's new failure, not lint's old");
 
-        let mut policy = judged(SOD);
+        let mut policy = with_policy(SOD);
         policy.claim(Strategy::RetriggerSodCheck, &[]);
         policy.note_policy(&policy_says(PolicyVerdict::Passed, at(4)));
         policy.promise(Strategy::RetriggerSodCheck);
@@ -873,12 +873,12 @@ mod tests {
     }
 
     #[test]
-    fn taking_the_marks_away_restores_what_was_known() {
+    fn clearing_the_marks_restores_the_signals() {
         let failed = MergeReport { failed: true, ..merging(at(5)) };
         for signals in [
             Signals::default(),
             with_checks(&[red("build", None), run("lint", Verdict::Running, at(1))]),
-            judged(SOD),
+            with_policy(SOD),
             ready(),
             Signals { merge: Some(failed), ..ready() },
         ] {
@@ -893,7 +893,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rebuild_is_answered_when_every_marked_check_has_a_new_result() {
+    fn rebuild_is_answered_when_every_marked_check_has_a_new_result() {
         let mut signals = with_checks(&[red("build", None), run("lint", Verdict::Running, at(1))]);
         let is_answered = |signals: &Signals| signals.is_answered(Strategy::Rebuild, &[]);
         signals.claim(Strategy::Rebuild, &[]);
@@ -902,36 +902,36 @@ mod tests {
         assert!(!is_answered(&signals));
         let again = |name, verdict| Check { id: Some(8), ..run(name, verdict, at(6)) };
         signals.note_check(&again("build", Verdict::Failed), LIMIT);
-        assert!(!is_answered(&signals), "lint is awaited");
+        assert!(!is_answered(&signals), "lint has not reported");
         signals.note_check(&again("lint", Verdict::Running), LIMIT);
         signals.note_check(&Check { id: Some(9), ..again("build", Verdict::Passed) }, LIMIT);
-        assert!(!is_answered(&signals), "lint is at work");
+        assert!(!is_answered(&signals), "lint is running");
         signals.note_check(&again("lint", Verdict::Passed), LIMIT);
         assert!(is_answered(&signals));
-        assert!(!signals.is_answered(Strategy::Rebuild, &names(&["build", "scan"])), "scan is awaited");
+        assert!(!signals.is_answered(Strategy::Rebuild, &names(&["build", "scan"])), "scan has not reported");
         signals.note_check(&Check { id: Some(9), ..again("lint", Verdict::Failed) }, LIMIT);
-        assert!(is_answered(&signals), "a failure is an answer");
+        assert!(is_answered(&signals), "a failure answers it");
         assert!(!is_answered(&Signals::default()));
     }
 
     #[test]
-    fn policy_bot_has_answered_with_a_new_result_only() {
+    fn policy_retrigger_is_answered_by_a_new_result_only() {
         for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
             assert!(!green().is_answered(strategy, &[]));
-            assert!(!judged(PolicyVerdict::Evaluating).is_answered(strategy, &[]));
-            assert!(judged(PolicyVerdict::Passed).is_answered(strategy, &[]));
-            let mut signals = judged(SOD);
+            assert!(!with_policy(PolicyVerdict::Evaluating).is_answered(strategy, &[]));
+            assert!(with_policy(PolicyVerdict::Passed).is_answered(strategy, &[]));
+            let mut signals = with_policy(SOD);
             assert!(signals.is_answered(strategy, &[]));
             signals.claim(strategy, &[]);
             assert!(!signals.is_answered(strategy, &[]));
             signals.note_policy(&policy_says(SOD, at(4)));
-            assert!(signals.is_answered(strategy, &[]), "the same again is an answer");
+            assert!(signals.is_answered(strategy, &[]), "the same result again answers it");
         }
     }
 
     #[test]
-    fn the_other_strategies_are_answered_by_an_approval_an_attempt_or_not_here() {
-        assert!(!judged(PolicyVerdict::Passed).is_answered(Strategy::RetriggerApproverBot, &[]));
+    fn other_strategies_are_answered_by_approval_merge_attempt_or_never() {
+        assert!(!with_policy(PolicyVerdict::Passed).is_answered(Strategy::RetriggerApproverBot, &[]));
         assert!(ready().is_answered(Strategy::RetriggerApproverBot, &[]));
         let automerge = Strategy::RetriggerAutomergeBot;
         assert!(!ready().is_answered(automerge, &[]));
@@ -947,7 +947,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_has_lasted_since_the_last_report_it_needs() {
+    fn since_is_the_time_of_the_last_required_report() {
         let full = Signals { merge: Some(merging(at(5))), ..ready() };
         for (state, since) in [
             (State::Created, None),
@@ -966,7 +966,7 @@ mod tests {
             assert_eq!(full.since(state, &[]), since, "{state}");
             assert_eq!(Signals::default().since(state, &[]), None, "{state}");
         }
-        // What came early counts from when its turn came.
+        // An early report counts from the time of the last requirement.
         let late = Signals { checks: vec![run("build", Verdict::Passed, at(9))], ..full.clone() };
         for state in [State::PolicyEvaluating, State::PolicyPassed, State::Approved, State::Merging] {
             assert_eq!(late.since(state, &[]), Some(at(9)), "{state}");
@@ -983,7 +983,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_have_run_since_the_first_of_those_at_work_started() {
+    fn checks_running_since_the_earliest_running_check() {
         let started = |name, verdict, mins| Check { started_at: Some(at(mins)), ..run(name, verdict, at(6)) };
         let mut signals = with_checks(&[
             started("a", Verdict::Passed, 1),
@@ -993,7 +993,7 @@ mod tests {
         ]);
         signals.requested_at = Some(at(2));
         assert_eq!(signals.since(State::ChecksRunning, &[]), Some(at(3)));
-        // One that does not say when it started counts from its report.
+        // Without a start time, the time of the report counts.
         let silent = with_checks(&[Check { started_at: None, ..run("b", Verdict::Running, at(6)) }]);
         assert_eq!(silent.since(State::ChecksRunning, &[]), Some(at(6)));
         let requested = Signals { requested_at: Some(at(2)), ..green() };
@@ -1001,7 +1001,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_have_failed_or_passed_since_the_last_of_them() {
+    fn checks_failed_or_passed_since_the_last_of_them() {
         let signals = with_checks(&[
             run("a", Verdict::Passed, at(3)),
             run("b", Verdict::Failed, at(4)),
@@ -1017,7 +1017,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_at_work_by_its_own_word() {
+    fn check_is_running_by_its_own_report() {
         for (verdict, expected) in
             [(Verdict::Queued, true), (Verdict::Running, true), (Verdict::Passed, false), (Verdict::Failed, false)]
         {
@@ -1027,11 +1027,11 @@ mod tests {
         let mut promised = with_checks(&[red("build", None)]);
         promised.claim(Strategy::Rebuild, &[]);
         promised.promise(Strategy::Rebuild);
-        assert!(!promised.any_check_at_work(), "a promise is not its own word");
+        assert!(!promised.any_check_at_work(), "an accepted rebuild is not a report of the check");
     }
 
     #[test]
-    fn note_all_takes_over_every_newer_report() {
+    fn note_all_keeps_the_newest_report_of_each_source() {
         let theirs = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
         let mut mine = Signals::default();
         assert_eq!(mine.note_all(&theirs, LIMIT, &[], None), Noted::Changed);
@@ -1048,7 +1048,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_from_before_are_left_out() {
+    fn note_all_ignores_reports_older_than_not_before() {
         let theirs = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
         for (not_before, expected) in [
             (at(1), theirs.clone()),
@@ -1066,7 +1066,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_are_read_back_and_say_only_what_is_known() {
+    fn signals_survive_a_json_round_trip_without_empty_fields() {
         assert_eq!(serde_json::to_string(&Signals::default()).unwrap(), "{}");
         let mut signals = Signals { merge: Some(merging(at(5))), requested_at: Some(at(1)), ..ready() };
         signals.note_check(&red("build", Some("timeout")), LIMIT);

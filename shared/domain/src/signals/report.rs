@@ -1,6 +1,5 @@
-//! What checks and bots say about a commit, and which of two reports of one source is the newer one (R-SIGNAL-3). What all of
-//! them together imply is in the parent module. Times are written as numbers: a record has a dozen of them, and is to fit
-//! into one kilobyte.
+//! Reports of checks and bots on a commit, and which of two reports of one source is newer (R-SIGNAL-3). Times are
+//! stored as numbers, because a record has a dozen of them and should fit into one kilobyte.
 
 use jiff::Timestamp;
 use jiff::fmt::serde::timestamp::microsecond;
@@ -23,14 +22,14 @@ pub enum CheckKind {
 }
 
 impl CheckKind {
-    /// What most checks are need not be said of each.
+    /// The default is not stored, since most checks are check runs.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_run(&self) -> bool {
         matches!(self, Self::Run)
     }
 }
 
-/// What a check says.
+/// The status or result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -42,7 +41,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Queued < running < completed: what orders two reports of one check run with equal times.
+    /// Queued < running < completed: orders two reports of one check run with equal times.
     pub(super) fn phase(self) -> u8 {
         match self {
             Self::Queued => 0,
@@ -55,7 +54,7 @@ impl Verdict {
 /// The newest report of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// Its name: check-run name or status context.
+    /// Check-run name or status context.
     pub name: String,
     #[serde(default, skip_serializing_if = "CheckKind::is_run")]
     pub kind: CheckKind,
@@ -67,24 +66,24 @@ pub struct Check {
     pub started_at: Option<Timestamp>,
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
-    /// Why it failed, if it did.
+    /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// Whether a remedy is about to renew this report.
+    /// Whether a remedy is expected to renew this report.
     #[serde(default, skip_serializing_if = "Renewal::is_none")]
     pub renewal: Renewal,
 }
 
-/// A mark on a report that a remedy is to renew. A newer report comes without a mark, and so the answer to a remedy is
-/// told from what was known before by identity, not by comparing clocks.
+/// A mark on a report that a remedy is expected to renew. A new report has no mark, so the answer to a remedy is
+/// recognised without comparing clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Renewal {
     #[default]
     None,
-    /// A remedy is claimed, and this report is the one it is to renew. Changes nothing yet.
+    /// A remedy was claimed that is expected to renew this report. The report still counts.
     Claimed,
-    /// The target has accepted: the old report does not count any more.
+    /// The target accepted: the report does not count any more.
     Promised,
 }
 
@@ -94,29 +93,29 @@ impl Renewal {
     }
 }
 
-/// Why a check failed, as classified when it arrived (R-TRANSIENT-1).
+/// Why a check failed, classified when its report arrived (R-TRANSIENT-1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The transient rule that matched; none: persistent.
+    /// The transient rule that matched; `None` means persistent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transient_rule: Option<String>,
-    /// The first line of what it said.
+    /// The first line of the failure text.
     pub text: String,
 }
 
 impl Check {
-    /// GitHub's times have one-second resolution, so the order of two reports of one check needs more than the time: per
-    /// check run (id, time, phase), per status (created_at, phase). What is at work counts from its start, so that a result
-    /// of the same run is always newer than it, whatever the result says about its own start, and a later start is newer
-    /// than an older result. The rest makes the order total, so that it does not depend on which report arrives first; of
-    /// two contradicting ones the red one counts.
+    /// The sort key by which the newer of two reports wins. GitHub's times have one-second resolution, so more than the
+    /// time is needed: (id, time, phase) for check runs, (created_at, phase) for statuses. A running check counts from
+    /// its start, so that its result is always newer, and a later start is newer than an older result. The other parts
+    /// make the order total, so that the order of arrival does not matter; of two contradicting reports the failed one
+    /// wins.
     pub(super) fn order(&self) -> ((u64, Timestamp, u8), Timestamp, Verdict, Option<&str>, &str) {
         let text = self.failure.as_ref().map_or("", |failure| failure.text.as_str());
-        // Who has found a reason knows more than who has not.
+        // A failure with a matching rule wins over one without.
         let rule = self.failure.as_ref().and_then(|failure| failure.transient_rule.as_deref());
         let since = match (self.kind, self.verdict) {
             (CheckKind::Run, Verdict::Queued | Verdict::Running) => self.started_at.unwrap_or(self.at),
-            // A slow clock may put the end before the start; it is the end all the same.
+            // A wrong clock may report the end before the start.
             (CheckKind::Run, Verdict::Passed | Verdict::Failed) => {
                 self.started_at.map_or(self.at, |at| at.max(self.at))
             }
@@ -137,16 +136,16 @@ impl Check {
     }
 }
 
-/// What Policy Bot says.
+/// A report of Policy Bot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyReport {
-    /// Evaluating, met, or which policy is not.
+    /// Evaluating, passed, or which policy failed.
     pub verdict: PolicyVerdict,
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// Whether a remedy is about to renew this report.
+    /// Whether a remedy is expected to renew this report.
     #[serde(default, skip_serializing_if = "Renewal::is_none")]
     pub renewal: Renewal,
 }
@@ -165,33 +164,33 @@ impl PolicyReport {
     }
 }
 
-/// An approver bot's newest word on this head.
+/// The newest review of an approver bot on this head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
     pub by: String,
-    /// Approved, or taken back.
+    /// Approved, or dismissed.
     pub granted: bool,
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
 }
 
 impl Approval {
-    /// Taken back in the second it was granted: taken back.
+    /// Within one second, a dismissal is newer than the approval.
     pub(super) fn order(&self) -> (Timestamp, bool) {
         (self.at, !self.granted)
     }
 }
 
-/// What Automerge Bot says.
+/// A report of Automerge Bot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeReport {
-    /// Whether the attempt has failed; otherwise it is under way.
+    /// Whether the attempt failed; otherwise it is in progress.
     pub failed: bool,
     #[serde(with = "microsecond::required")]
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// Whether a remedy is about to bring about another attempt.
+    /// Whether a remedy is expected to cause another attempt.
     #[serde(default, skip_serializing_if = "Renewal::is_none")]
     pub renewal: Renewal,
 }

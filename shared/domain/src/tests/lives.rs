@@ -1,5 +1,5 @@
-//! Lives of pull requests from the first fact to the last (R-FLOW-1, R-FLOW-2, R-STATE, R-SIGNAL): order does not
-//! matter, terminal facts win, heads move, people step in.
+//! Scenarios from the first fact to the last (R-FLOW-1, R-FLOW-2, R-STATE, R-SIGNAL): facts in any order, new heads,
+//! merges and closes, drift, holds.
 
 use super::world::{Tale, described, minutes, policy_says, run_of, sha, start, status_of};
 use crate::command::Command;
@@ -37,7 +37,7 @@ fn pull_request_without_faults_goes_through_all_states() {
     assert_eq!(tale.record().ttl, Some(tale.now + minutes(24 * 60)));
     assert_eq!(tale.last().heads, [HeadChange::Superseded(sha('a'))]);
     assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::NoLongerOpen]);
-    // No report said POLICY_EVALUATING; the log shows the hop all the same.
+    // POLICY_EVALUATING was not reported, but the log has the hop.
     assert_eq!(
         tale.kinds(),
         [
@@ -50,7 +50,7 @@ fn pull_request_without_faults_goes_through_all_states() {
             EventKind::MergeSucceeded,
         ]
     );
-    assert_eq!(tale.log[3].payload.text, "implied by what was already known");
+    assert_eq!(tale.log[3].payload.text, "implied by earlier reports");
     assert_eq!((tale.log[3].hop, tale.log[4].hop), (0, 1));
     assert_eq!((tale.log[4].from, tale.log[4].to), (Some(State::PolicyEvaluating), Some(State::PolicyPassed)));
     assert_eq!(tale.log[0].ttl, start() + minutes(90 * 24 * 60));
@@ -58,12 +58,12 @@ fn pull_request_without_faults_goes_through_all_states() {
 }
 
 #[test]
-fn transient_failure_is_rebuilt_and_its_budget_starts_over() {
+fn transient_failure_is_rebuilt_and_its_budget_resets() {
     let mut tale = Tale::at(State::ChecksFailed);
     assert_eq!(tale.record().substatus, Some(Substatus::Transient));
     assert_eq!(tale.kinds().last(), Some(&EventKind::ChecksFailed));
     assert_eq!(tale.log.last().unwrap().payload.text, "`build` failed, transient by rule `timeout`: timeout");
-    // Just not stale yet: nothing is done.
+    // One minute before it is stale.
     tale.pass(29);
     assert_eq!(tale.sweep(tale.github()), None);
     tale.pass(1);
@@ -89,18 +89,18 @@ fn transient_failure_is_rebuilt_and_its_budget_starts_over() {
     assert!(
         matches!(&tale.last().runs[..], [RunChange::Ended { end: RunEnd::Completed, outcome, .. }] if outcome == "the checks passed")
     );
-    assert_eq!(tale.record().lifetime_remedies, 1, "a life's remedies are counted to its end");
+    assert_eq!(tale.record().lifetime_remedies, 1, "the lifetime count does not reset");
 }
 
 #[test]
-fn unknown_pull_requests_are_ignored_unless_the_event_describes_them() {
+fn fact_without_record_is_ignored_unless_it_has_details() {
     let mut tale = Tale::new();
     tale.check("build", Verdict::Passed);
     assert_eq!(tale.outcome(), Outcome::Ignored);
     assert!(tale.record.is_none());
     tale.tell(Happened::Closed { by: None, why: None });
     assert_eq!(tale.outcome(), Outcome::Ignored);
-    // A lost opening hides no pull request; but what was missed must be asked for.
+    // Without the `opened` event the record is created by another one, and is due for verification.
     let mut late = Tale::new();
     late.tell(Happened::Edited(described(&sha('a'))));
     assert_eq!((late.outcome(), late.state()), (Outcome::Applied, State::Created));
@@ -115,23 +115,23 @@ fn unknown_pull_requests_are_ignored_unless_the_event_describes_them() {
 }
 
 #[test]
-fn an_old_opening_is_due_at_once() {
+fn old_opened_event_is_due_at_once() {
     let mut tale = Tale::new();
     tale.pass(60);
     tale.tell_of(start(), Happened::Opened(described(&sha('a'))));
     assert!(tale.record().due_at.unwrap() <= tale.now);
-    assert_eq!(tale.record().progressed_at, start(), "staleness counts from the fact's own time");
+    assert_eq!(tale.record().progressed_at, start(), "staleness counts from the time of the fact");
 }
 
 #[test]
-fn a_clock_that_runs_ahead_postpones_nothing() {
+fn future_event_time_does_not_postpone_the_due_date() {
     let mut tale = Tale::new();
     tale.tell_of(start() + minutes(600), Happened::Opened(described(&sha('a'))));
     assert_eq!(tale.record().due_at, Some(start() + minutes(5)));
 }
 
 #[test]
-fn an_early_policy_pass_and_approval_count_when_checks_are_green() {
+fn early_policy_pass_and_approval_count_when_checks_are_green() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.policy_bot(PolicyVerdict::Passed);
     assert_eq!((tale.state(), tale.outcome()), (State::ChecksRunning, Outcome::Applied));
@@ -155,21 +155,21 @@ fn an_early_policy_pass_and_approval_count_when_checks_are_green() {
 }
 
 #[test]
-fn a_green_check_turning_red_after_policy_passed_is_an_anomaly_and_due_at_once() {
+fn check_failure_after_policy_passed_is_an_anomaly_and_due_at_once() {
     let mut tale = Tale::at(State::PolicyPassed);
     let progressed_at = tale.record().progressed_at;
     tale.fail_again("build", None, 8);
     assert_eq!((tale.outcome(), tale.state()), (Outcome::Anomaly, State::PolicyPassed));
-    let said = "Invalid transition for PR #42: POLICY_PASSED → CHECKS_FAILED via CHECK_REPORTED";
-    assert_eq!(tale.log.last().unwrap().payload.anomaly.as_deref(), Some(said));
-    assert_eq!(tale.last().reason, said);
+    let expected = "Invalid transition for PR #42: POLICY_PASSED → CHECKS_FAILED via CHECK_REPORTED";
+    assert_eq!(tale.log.last().unwrap().payload.anomaly.as_deref(), Some(expected));
+    assert_eq!(tale.last().reason, expected);
     assert_eq!(tale.record().due_at, Some(tale.now));
-    assert_eq!(tale.record().progressed_at, progressed_at, "only state changes move it");
-    // The next harmless fact does not make it forget that something is wrong.
+    assert_eq!(tale.record().progressed_at, progressed_at, "only state changes update it");
+    // The next fact does not cancel the verification.
     tale.pass(1);
     tale.check("lint", Verdict::Passed);
     assert!(tale.record().due_at.unwrap() < tale.now);
-    // The sweep asks GitHub and corrects.
+    // The sweep corrects the state.
     tale.verify(tale.github());
     assert_eq!((tale.state(), tale.record().substatus), (State::ChecksFailed, Some(Substatus::Persistent)));
     let event = tale.log.last().unwrap();
@@ -179,7 +179,7 @@ fn a_green_check_turning_red_after_policy_passed_is_an_anomaly_and_due_at_once()
 }
 
 #[test]
-fn reports_on_another_commit() {
+fn reports_on_past_and_unannounced_heads() {
     let mut tale = Tale::at(State::ChecksRunning);
     let version = tale.record().version;
     tale.push('b', false);
@@ -190,11 +190,11 @@ fn reports_on_another_commit() {
     tale.tell(old);
     assert_eq!(tale.outcome(), Outcome::Superseded);
     assert_eq!(tale.record().version, version + 1);
-    // A result for a head not announced yet is kept, and counts when the push arrives.
+    // A result for an unannounced head is kept, and counts when the push arrives.
     tale.pass(1);
     tale.tell(Happened::Check { head: sha('c'), check: run_of("build", Verdict::Passed, tale.now) });
     assert_eq!(tale.outcome(), Outcome::Applied);
-    assert_eq!(tale.last().reason, "CHECK_REPORTED is kept until ccccccc becomes the head");
+    assert_eq!(tale.last().reason, "CHECK_REPORTED: kept until ccccccc becomes the head");
     assert_eq!(tale.state(), State::ChecksRunning);
     tale.push('c', false);
     assert_eq!(tale.state(), State::ChecksPassed);
@@ -204,7 +204,7 @@ fn reports_on_another_commit() {
 }
 
 #[test]
-fn at_most_three_early_heads_are_kept_and_ten_past_ones() {
+fn three_unannounced_and_ten_past_heads_are_kept() {
     let mut tale = Tale::opened();
     for letter in ['b', 'c', 'd', 'e'] {
         tale.tell(Happened::Check { head: sha(letter), check: run_of("build", Verdict::Passed, tale.now) });
@@ -220,7 +220,7 @@ fn at_most_three_early_heads_are_kept_and_ten_past_ones() {
 }
 
 #[test]
-fn pushes_out_of_order_end_at_the_newest() {
+fn pushes_out_of_order_end_at_the_newest_head() {
     let moved = |head: char, before: char| Happened::HeadMoved {
         described: described(&sha(head)),
         before: Some(sha(before)),
@@ -231,7 +231,7 @@ fn pushes_out_of_order_end_at_the_newest() {
     tale.tell_of(start() + minutes(2), moved('c', 'b'));
     tale.tell_of(start() + minutes(1), moved('b', 'a'));
     assert_eq!((tale.outcome(), &tale.record().head_sha), (Outcome::Superseded, &sha('c')));
-    // Within one second the parents decide.
+    // Within one second, the `before` commit decides.
     let mut same = Tale::opened();
     same.pass(5);
     same.tell_of(start() + minutes(1), moved('c', 'b'));
@@ -247,7 +247,7 @@ fn pushes_out_of_order_end_at_the_newest() {
 }
 
 #[test]
-fn a_head_that_comes_back_is_asked_about() {
+fn return_to_a_past_head_requests_verification() {
     let mut tale = Tale::at(State::ChecksPassed);
     tale.push('b', false);
     tale.pass(1);
@@ -257,7 +257,7 @@ fn a_head_that_comes_back_is_asked_about() {
 }
 
 #[test]
-fn all_being_well_after_a_merge_is_logged_and_changes_nothing_else() {
+fn post_merge_verified_is_logged_and_changes_nothing_else() {
     let verified = || Happened::PostMergeVerified { watched_minutes: 30 };
     for state in State::ALL {
         let mut tale = Tale::at(if state.is_terminal() { State::Approved } else { state });
@@ -274,7 +274,7 @@ fn all_being_well_after_a_merge_is_logged_and_changes_nothing_else() {
             let last = tale.log.last().unwrap();
             assert_eq!((tale.log.len(), last.kind, last.to), (logged + 1, EventKind::PostMergeVerified, None));
             assert_eq!(last.payload.text, "healthy for 30 min after the merge");
-            assert!(last.is_of_the_day(), "the story of its day has it");
+            assert!(last.is_of_the_day(), "the daily activity lists it");
         } else {
             assert_eq!((tale.record(), tale.log.len()), (&before, logged), "{state}");
         }
@@ -300,7 +300,7 @@ fn merged_and_closed_win_from_every_state_that_is_not_terminal() {
             assert_eq!((tale.state(), tale.kinds().last()), (to, Some(&kind)));
             assert!(tale.log.last().unwrap().payload.text.starts_with("out of band"), "{state}");
             assert_eq!(tale.log.last().unwrap().payload.by.as_deref(), Some("danny"));
-            // And then nothing moves it any more.
+            // Later facts are ignored.
             tale.approve();
             assert_eq!(tale.outcome(), Outcome::Ignored);
             tale.push('b', false);
@@ -310,7 +310,7 @@ fn merged_and_closed_win_from_every_state_that_is_not_terminal() {
 }
 
 #[test]
-fn a_merge_by_the_automerge_bot_is_expected_only_from_approved_and_merging() {
+fn merge_by_automerge_bot_is_out_of_band_before_approved() {
     for (state, expected) in [(State::Approved, true), (State::Merging, true), (State::PolicyPassed, false)] {
         let mut tale = Tale::at(state);
         tale.tell(Happened::Merged { by: None, by_automerge_bot: true });
@@ -331,12 +331,12 @@ fn reopening_starts_a_new_generation() {
     assert_eq!((record.generation, record.ttl, record.lifetime_remedies), (2, None, 0));
     assert_eq!((record.retry_counts.rebuild, record.retry_counts.close_and_reopen), (0, 1));
     assert_eq!(record.due_at, Some(tale.now), "events may have been missed");
-    assert_eq!(tale.state(), State::Merging, "what is known of this head still counts");
+    assert_eq!(tale.state(), State::Merging, "the reports on this head still count");
     assert_eq!(tale.last().events[0].kind, EventKind::PrReopened);
     assert_eq!((tale.last().events[0].from, tale.last().events[0].to), (Some(State::Closed), Some(State::Created)));
     assert_eq!(tale.last().heads, [HeadChange::Current(sha('a'))]);
     assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Opened]);
-    // The closing that preceded it may arrive late.
+    // The close event from before the reopening may arrive late.
     tale.tell_of(start() + minutes(8), Happened::Closed { by: None, why: None });
     assert_eq!((tale.outcome(), tale.state()), (Outcome::Superseded, State::Merging));
     let mut merged = Tale::at(State::Merged);
@@ -349,7 +349,7 @@ fn reopening_starts_a_new_generation() {
 }
 
 #[test]
-fn reopening_with_another_head_starts_with_nothing_known() {
+fn reopening_with_another_head_starts_without_signals() {
     let mut tale = Tale::at(State::Closed);
     tale.pass(1);
     tale.tell(Happened::Reopened(described(&sha('b'))));
@@ -359,11 +359,11 @@ fn reopening_with_another_head_starts_with_nothing_known() {
     open.pass(1);
     open.tell(Happened::Reopened(described(&sha('a'))));
     assert_eq!((open.outcome(), open.state(), open.record().generation), (Outcome::Applied, State::Approved, 1));
-    assert_eq!(open.record().due_at, Some(open.now), "a closing was missed: ask");
+    assert_eq!(open.record().due_at, Some(open.now), "a close event was missed");
 }
 
 #[test]
-fn a_cancelled_pull_request_is_abandoned_for_good() {
+fn cancelled_pull_request_is_abandoned() {
     let mut tale = Tale::at(State::ChecksFailed);
     tale.tell(Happened::Closed { by: Some("danny".into()), why: Some(ClosedBecause::Abandoned) });
     assert_eq!((tale.state(), tale.record().substatus), (State::Closed, Some(Substatus::Abandoned)));
@@ -372,17 +372,17 @@ fn a_cancelled_pull_request_is_abandoned_for_good() {
     replaced.tell(Happened::Closed { by: None, why: Some(ClosedBecause::Replaced) });
     assert_eq!(replaced.record().substatus, Some(Substatus::Replaced));
     assert_eq!(replaced.vulnerability_news(), [VulnerabilityNews::NoLongerOpen]);
-    assert_eq!(replaced.log.last().unwrap().payload.text, "", "Suture closed it: nothing out of band");
+    assert_eq!(replaced.log.last().unwrap().payload.text, "", "closed by Suture, so not out of band");
 }
 
 #[test]
-fn without_a_vulnerability_there_is_no_row_to_change() {
+fn pull_request_without_vulnerability_changes_no_row() {
     let mut tale = Tale::new();
     tale.tell(Happened::Opened(Described { vulnerability_id: None, ..described(&sha('a')) }));
     assert_eq!(tale.vulnerability_news(), []);
     tale.pass(1);
     tale.tell(Happened::Edited(described(&sha('a'))));
-    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Opened], "it was added to the text");
+    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Opened], "the id was added to the description");
     let mut none = Tale::new();
     none.tell(Happened::Opened(Described { vulnerability_id: None, ..described(&sha('a')) }));
     none.tell(Happened::Closed { by: None, why: None });
@@ -390,7 +390,7 @@ fn without_a_vulnerability_there_is_no_row_to_change() {
 }
 
 #[test]
-fn descriptions_follow_their_own_time() {
+fn newest_details_win_by_event_time() {
     let labelled = |labels: &[&str]| Described {
         labels: labels.iter().map(|&label| label.to_owned()).collect(),
         ..described(&sha('a'))
@@ -403,13 +403,13 @@ fn descriptions_follow_their_own_time() {
     assert_eq!(tale.record().due_at, Some(tale.record().progressed_at + minutes(24 * 60)), "verified daily");
     tale.tell_of(tale.now - minutes(1), Happened::Edited(labelled(&[])));
     assert_eq!((tale.outcome(), tale.record().is_held()), (Outcome::Duplicate, true));
-    // Within one second the larger set counts.
+    // Within one second, the larger label set wins.
     tale.tell(Happened::Edited(labelled(&[])));
     assert!(tale.record().is_held());
     tale.pass(100);
     tale.tell(Happened::Edited(labelled(&[])));
     assert!(!tale.record().is_held());
-    assert_eq!(tale.record().due_at, Some(tale.now + minutes(15)), "the bots get their normal time first");
+    assert_eq!(tale.record().due_at, Some(tale.now + minutes(15)), "the bots get the threshold first");
     tale.pass(1);
     tale.tell(Happened::Edited(Described { draft: true, ..described(&sha('a')) }));
     assert!(tale.record().draft && !tale.record().is_actionable());
@@ -420,7 +420,7 @@ fn descriptions_follow_their_own_time() {
 }
 
 #[test]
-fn an_ignore_label_holds_too() {
+fn ignore_label_holds_too() {
     let mut tale = Tale::opened();
     tale.pass(1);
     tale.tell(Happened::Edited(Described { labels: vec!["suture/ignore".into()], ..described(&sha('a')) }));
@@ -428,7 +428,7 @@ fn an_ignore_label_holds_too() {
 }
 
 #[test]
-fn a_moved_base_makes_its_pull_requests_due() {
+fn base_push_makes_pull_requests_due() {
     let mut tale = Tale::at(State::Approved);
     tale.tell(Happened::BaseMoved { base: "release".into() });
     assert_eq!(tale.outcome(), Outcome::Ignored);
@@ -438,7 +438,7 @@ fn a_moved_base_makes_its_pull_requests_due() {
 }
 
 #[test]
-fn repeated_and_older_reports_say_nothing_new() {
+fn repeated_and_older_reports_are_duplicates() {
     let mut tale = Tale::at(State::Approved);
     let events = tale.log.len();
     let report = policy_says(PolicyVerdict::Evaluating, start());
@@ -455,7 +455,7 @@ fn repeated_and_older_reports_say_nothing_new() {
 }
 
 #[test]
-fn checks_requested_starts_them() {
+fn checks_requested_enters_checks_running() {
     let mut tale = Tale::opened();
     tale.pass(1);
     tale.tell(Happened::ChecksRequested { head: sha('a') });
@@ -463,7 +463,7 @@ fn checks_requested_starts_them() {
 }
 
 #[test]
-fn too_many_checks_are_an_anomaly_not_a_loss() {
+fn check_beyond_the_limit_is_an_anomaly() {
     let mut tale = Tale::opened();
     tale.policy.limits.checks_per_head = 2;
     for name in ["a", "b"] {
@@ -481,7 +481,7 @@ fn too_many_checks_are_an_anomaly_not_a_loss() {
 }
 
 #[test]
-fn an_approval_taken_back_is_an_anomaly_until_github_confirms() {
+fn dismissed_approval_is_an_anomaly_until_verified() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(1);
     let approval = Approval { by: "approver-bot[bot]".into(), granted: false, at: tale.now };
@@ -493,7 +493,7 @@ fn an_approval_taken_back_is_an_anomaly_until_github_confirms() {
 }
 
 #[test]
-fn a_failed_merge_is_an_anomaly_until_github_confirms() {
+fn failed_merge_is_an_anomaly_until_verified() {
     let mut tale = Tale::at(State::Merging);
     tale.pass(1);
     let report =
@@ -506,8 +506,8 @@ fn a_failed_merge_is_an_anomaly_until_github_confirms() {
 }
 
 #[test]
-fn a_reading_that_says_less_is_no_drift() {
-    // GitHub cannot show MERGING as such, nor a policy evaluation a bot has told us about directly.
+fn snapshot_that_says_less_is_not_drift() {
+    // GitHub shows neither MERGING nor a policy evaluation that only the bot reported.
     for state in [State::Merging, State::PolicyEvaluating] {
         let mut tale = Tale::at(state);
         let mut github = tale.github();
@@ -517,13 +517,13 @@ fn a_reading_that_says_less_is_no_drift() {
         tale.pass(1);
         tale.verify(github);
         assert_eq!((tale.state(), tale.log.len()), (state, events));
-        assert_eq!(tale.last().reason, format!("GitHub agrees: {state}"));
+        assert_eq!(tale.last().reason, format!("verified: {state}"));
         assert_eq!(tale.record().verified_at, Some(tale.now));
     }
 }
 
 #[test]
-fn drift_counts_from_the_time_of_what_was_missed() {
+fn drift_counts_from_the_time_of_the_missed_report() {
     let mut tale = Tale::at(State::ChecksRunning);
     let green_at = tale.now + minutes(1);
     let mut github = tale.github();
@@ -534,14 +534,14 @@ fn drift_counts_from_the_time_of_what_was_missed() {
     tale.verify(github);
     assert_eq!((tale.state(), tale.record().progressed_at), (State::ChecksPassed, green_at));
     assert_eq!(tale.record().retry_counts.rebuild, 0, "a missed event is a real event");
-    assert!(tale.record().is_stale(&tale.policy, tale.now), "Policy Bot has been silent for longer than it may");
+    assert!(tale.record().is_stale(&tale.policy, tale.now), "Policy Bot has been silent for longer than the threshold");
     let said = "State drift detected for PR #42: table=CHECKS_RUNNING, actual=CHECKS_PASSED; missed: CHECKS_PASSED";
     assert_eq!(tale.log.last().unwrap().payload.text, said);
     assert_eq!(tale.log.last().unwrap().payload.name.as_deref(), Some("CHECKS_PASSED"));
 }
 
 #[test]
-fn drift_past_several_states_resets_what_each_proves() {
+fn drift_over_several_states_resets_their_budgets() {
     let mut tale = Tale::at(State::ChecksFailed);
     tale.record_mut().retry_counts.rebuild = 3;
     tale.record_mut().retry_counts.retrigger_policy_bot = 1;
@@ -556,11 +556,11 @@ fn drift_past_several_states_resets_what_each_proves() {
     let counts = tale.record().retry_counts;
     assert_eq!(tale.state(), State::PolicyPassed);
     assert_eq!((counts.rebuild, counts.retrigger_policy_bot, counts.branch_update), (0, 0, 0));
-    assert_eq!(tale.record().lifetime_remedies, 4, "a life's count never changes by drift");
+    assert_eq!(tale.record().lifetime_remedies, 4, "drift does not change the lifetime count");
 }
 
 #[test]
-fn an_end_that_was_missed_is_found() {
+fn missed_merge_or_close_is_found_by_verification() {
     for merged in [true, false] {
         let mut tale = Tale::at(State::Approved);
         let at = tale.now + minutes(1);
@@ -585,14 +585,14 @@ fn an_end_that_was_missed_is_found() {
     let life = Life::Closed { at: start() };
     let read_at = reopened.now - minutes(1);
     reopened.verify(crate::snapshot::Snapshot { life: life.clone(), read_at, ..reopened.github() });
-    assert_eq!(reopened.outcome(), Outcome::Superseded, "GitHub was asked before it was reopened");
-    // Asked after it: it is closed, whatever the clocks say about when.
+    assert_eq!(reopened.outcome(), Outcome::Superseded, "the snapshot was read before the reopening");
+    // A snapshot read after the reopening wins, whatever time it has for the close.
     reopened.verify(crate::snapshot::Snapshot { life, ..reopened.github() });
     assert_eq!(reopened.state(), State::Closed);
 }
 
 #[test]
-fn a_push_that_was_missed_is_found() {
+fn missed_push_is_found_by_verification() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(30);
     let mut github = tale.github();
@@ -603,7 +603,7 @@ fn a_push_that_was_missed_is_found() {
     assert_eq!(tale.log.last().unwrap().payload.name.as_deref(), Some("BRANCH_UPDATED"));
     assert_eq!(tale.last().heads.len(), 2);
     assert_eq!(tale.record().progressed_at, tale.now - minutes(1), "GitHub's clock and ours may differ");
-    // The push event arrives at last, and says nothing new; an even older one is superseded.
+    // The push event arrives late and has nothing new; an older one is superseded.
     tale.tell_of(
         tale.now - minutes(20),
         Happened::HeadMoved { described: described(&sha('b')), before: None, ours: false },
@@ -614,12 +614,12 @@ fn a_push_that_was_missed_is_found() {
         Happened::HeadMoved { described: described(&sha('c')), before: None, ours: false },
     );
     assert_eq!(tale.outcome(), Outcome::Superseded);
-    // GitHub's clock runs ahead of ours: the same head is verified all the same.
+    // If GitHub's clock runs ahead of ours, a snapshot of the same head is still accepted.
     let mut ahead = tale.clone();
     ahead.record_mut().head_at = ahead.now + minutes(90);
     ahead.verify(github.clone());
     assert_eq!(ahead.outcome(), Outcome::Applied);
-    // A reading that was overtaken by a push while under way corrects nothing.
+    // A snapshot from before a push corrects nothing.
     tale.pass(10);
     tale.push('d', false);
     github.read_at = tale.now - minutes(1);
@@ -636,7 +636,7 @@ fn required_checks_come_from_github_unless_configured() {
     github.read_at = tale.now;
     tale.verify(github);
     assert_eq!(tale.record().required_checks, ["build", "scan"], "Policy Bot's own context is never a check");
-    assert_eq!(tale.state(), State::ChecksRunning, "a required check that has not reported is awaited");
+    assert_eq!(tale.state(), State::ChecksRunning, "a required check has not reported");
     tale.pass(1);
     let check = status_of("scan", Verdict::Passed, tale.now);
     tale.tell(Happened::Check { head: sha('a'), check });
@@ -646,7 +646,7 @@ fn required_checks_come_from_github_unless_configured() {
 }
 
 #[test]
-fn what_could_not_be_read_comes_back_later_and_later() {
+fn skipped_visit_is_repeated_with_growing_backoff() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.pass(100);
     for (n, secs) in [(1, 30), (2, 60), (3, 120)] {
@@ -664,7 +664,7 @@ fn what_could_not_be_read_comes_back_later_and_later() {
     full.verify(github);
     assert!(full.last().reason.contains("limits.checks_per_head"), "{}", full.last().reason);
     assert_eq!((full.outcome(), full.record().skips), (Outcome::Applied, 0));
-    // Whoever knows when to come back says so; that is no failure to read.
+    // A skip with a known time is not counted as a failure.
     let until = full.now + minutes(7);
     full.tell(Happened::Skipped { why: "the breaker is open".into(), until: Some(until) });
     assert_eq!((full.record().not_before, full.record().skips), (Some(until), 0));
@@ -673,7 +673,7 @@ fn what_could_not_be_read_comes_back_later_and_later() {
 }
 
 #[test]
-fn required_checks_always_find_room() {
+fn required_checks_are_stored_beyond_the_limit() {
     let mut tale = Tale::opened();
     tale.policy.limits.checks_per_head = 1;
     tale.record_mut().required_checks = vec!["build".into(), "scan".into()];
@@ -688,7 +688,7 @@ fn required_checks_always_find_room() {
 }
 
 #[test]
-fn a_commit_that_is_not_the_head_yet_gets_little_room() {
+fn unannounced_head_has_a_smaller_check_limit() {
     let mut tale = Tale::opened();
     for n in 0..51 {
         let check = run_of(&format!("check-{n:02}"), Verdict::Running, tale.now);
@@ -698,7 +698,7 @@ fn a_commit_that_is_not_the_head_yet_gets_little_room() {
 }
 
 #[test]
-fn texts_are_kept_short() {
+fn report_texts_are_truncated() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.fail("build", None, &"ä".repeat(500));
     let failure = tale.record().signals.checks[0].failure.clone().unwrap();
@@ -712,7 +712,7 @@ fn texts_are_kept_short() {
 }
 
 #[test]
-fn a_clock_far_ahead_does_not_beat_all_that_follows() {
+fn report_far_in_the_future_is_set_to_now() {
     let mut tale = Tale::at(State::PolicyEvaluating);
     let ahead = tale.now + minutes(60);
     let report = policy_says(PolicyVerdict::Failed(Substatus::SodFailure), ahead);
@@ -721,18 +721,18 @@ fn a_clock_far_ahead_does_not_beat_all_that_follows() {
     tale.pass(1);
     tale.policy_bot(PolicyVerdict::Passed);
     assert_eq!(tale.record().signals.policy.as_ref().unwrap().verdict, PolicyVerdict::Passed);
-    // A few minutes are ordinary, and are kept: they tell the order of what others say.
+    // A difference of a few minutes is tolerated and kept, because it orders the reports of other senders.
     let near = policy_says(PolicyVerdict::Evaluating, tale.now + minutes(5));
     tale.tell(Happened::Policy { head: sha('a'), report: near });
     assert_eq!(tale.record().signals.policy.as_ref().unwrap().at, tale.now + minutes(5));
 }
 
 #[test]
-fn github_has_the_last_word_on_two_reports_of_one_second() {
+fn snapshot_overrules_webhooks_of_the_same_second() {
     let mut tale = Tale::at(State::PolicyEvaluating);
     tale.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
     tale.policy_bot(PolicyVerdict::Passed);
-    assert_eq!(tale.state(), State::PolicyFailed, "by themselves they cannot be told apart");
+    assert_eq!(tale.state(), State::PolicyFailed, "within one second the failure wins");
     let mut github = tale.github();
     github.signals.policy = Some(policy_says(PolicyVerdict::Passed, tale.now));
     tale.verify(github);
@@ -743,7 +743,7 @@ fn github_has_the_last_word_on_two_reports_of_one_second() {
     github.signals.checks = vec![run_of("build", Verdict::Passed, checks.now)];
     checks.verify(github);
     assert_eq!(checks.state(), State::ChecksPassed);
-    // But a bare description does not take the reason away that the log has given.
+    // A failure that matches no transient rule does not replace one that does.
     let mut known = Tale::at(State::ChecksFailed);
     let mut github = known.github();
     github.signals.checks[0].failure = super::world::failed_because(None, "zzz: This commit cannot be built");
@@ -752,7 +752,7 @@ fn github_has_the_last_word_on_two_reports_of_one_second() {
 }
 
 #[test]
-fn a_push_that_was_missed_counts_even_in_the_same_state() {
+fn missed_push_is_drift_even_in_the_same_state() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.pass(60);
     assert!(tale.record().is_stale(&tale.policy, tale.now));
@@ -761,11 +761,11 @@ fn a_push_that_was_missed_counts_even_in_the_same_state() {
     github.signals = crate::signals::Signals::default();
     tale.verify(github);
     assert_eq!((tale.state(), tale.kinds().last()), (State::ChecksRunning, Some(&EventKind::StateDriftCorrected)));
-    assert!(!tale.record().is_stale(&tale.policy, tale.now), "the new head gets its own time");
+    assert!(!tale.record().is_stale(&tale.policy, tale.now), "the new head gets the threshold again");
 }
 
 #[test]
-fn early_reports_survive_a_verification() {
+fn unannounced_reports_survive_a_verification() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.tell(Happened::Check { head: sha('b'), check: run_of("build", Verdict::Passed, tale.now) });
     tale.verify(tale.github());
@@ -812,14 +812,14 @@ fn closed_and_reopened_within_one_second_is_open_in_any_order() {
 }
 
 #[test]
-fn what_the_base_requires_is_asked_for_unless_it_is_known() {
+fn unknown_required_checks_request_verification() {
     let opened = |required_checks: Option<Vec<String>>, configured: &[&str]| {
         let mut tale = Tale::new();
         tale.policy.checks.required = configured.iter().map(|&name| name.to_owned()).collect();
         tale.tell(Happened::Opened(Described { required_checks, ..described(&sha('a')) }));
         tale
     };
-    assert_eq!(opened(None, &[]).record().due_at, Some(start()), "the first green job must not look like all of them");
+    assert_eq!(opened(None, &[]).record().due_at, Some(start()), "one green job is not all required checks");
     assert_eq!(opened(None, &["build"]).record().due_at, Some(start() + minutes(5)));
     let known = opened(Some(vec!["build".into(), "policy-bot: main".into()]), &[]);
     assert_eq!(
@@ -834,7 +834,7 @@ fn what_the_base_requires_is_asked_for_unless_it_is_known() {
 }
 
 #[test]
-fn another_vulnerability_or_base_leaves_the_old_row() {
+fn changed_vulnerability_or_base_updates_both_rows() {
     let mut tale = Tale::opened();
     tale.pass(1);
     tale.tell(Happened::Edited(Described { vulnerability_id: Some("CVE-2026-9".into()), ..described(&sha('a')) }));
@@ -851,7 +851,7 @@ fn another_vulnerability_or_base_leaves_the_old_row() {
 }
 
 #[test]
-fn hold_labels_hold_in_any_case_and_resume_says_so() {
+fn hold_labels_ignore_case_and_resume_reports_them() {
     let mut tale = Tale::opened();
     tale.pass(1);
     tale.tell(Happened::Edited(Described { labels: vec!["Suture/Hold".into()], ..described(&sha('a')) }));
@@ -862,26 +862,26 @@ fn hold_labels_hold_in_any_case_and_resume_says_so() {
 }
 
 #[test]
-fn another_reason_in_the_same_state_is_an_answer() {
+fn new_substatus_in_the_same_state_resets_budgets() {
     let mut tale = Tale::at(State::PolicyFailed);
     tale.record_mut().retry_counts.retrigger_sod_check = 1;
     tale.pass(1);
     tale.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
-    assert_eq!(tale.record().retry_counts.retrigger_sod_check, 1, "the same again is none");
+    assert_eq!(tale.record().retry_counts.retrigger_sod_check, 1, "the same failure again is not progress");
     tale.pass(1);
     tale.policy_bot(PolicyVerdict::Failed(Substatus::BuildFailure));
     assert_eq!(tale.record().retry_counts.retrigger_sod_check, 0);
 }
 
 #[test]
-fn people_hold_and_resume() {
+fn hold_stops_remedies_until_resume() {
     let mut tale = Tale::at(State::PolicyPassed);
     tale.command(Command::Hold);
     assert!(tale.record().hold);
     assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny");
     assert_eq!(crate::comment::blocked(tale.record()).as_deref(), Some("held by danny"));
     tale.pass(60);
-    assert!(!tale.record().is_stale(&tale.policy, tale.now), "held pull requests are not called stale");
+    assert!(!tale.record().is_stale(&tale.policy, tale.now), "a pull request on hold is not stale");
     assert_eq!(tale.sweep(tale.github()), None);
     assert_eq!(tale.record().due_at, Some(tale.now + minutes(24 * 60)));
     tale.command(Command::Resume);
@@ -894,13 +894,13 @@ fn people_hold_and_resume() {
 }
 
 #[test]
-fn a_hold_that_was_delivered_after_the_later_resume_holds_nothing() {
+fn late_hold_after_a_newer_resume_is_refused() {
     let mut tale = Tale::at(State::PolicyPassed);
     let held_at = tale.now;
     tale.pass(20);
     tale.command(Command::Resume);
     tale.pass(6);
-    let asked = crate::event::Commanded {
+    let request = crate::event::Commanded {
         command: Command::Hold,
         source: crate::command::CommandSource::PrComment,
         by: "danny".to_owned(),
@@ -909,15 +909,15 @@ fn a_hold_that_was_delivered_after_the_later_resume_holds_nothing() {
         args: String::new(),
         comment: None,
     };
-    tale.tell_of(held_at, Happened::Commanded(Box::new(asked)));
+    tale.tell_of(held_at, Happened::Commanded(Box::new(request)));
     assert_eq!((tale.outcome(), tale.record().hold), (Outcome::Refused, false));
-    assert!(tale.last().reason.starts_with("`/hold` came late"), "{}", tale.last().reason);
+    assert!(tale.last().reason.starts_with("`/hold` is older than the last"), "{}", tale.last().reason);
     tale.command(Command::Hold);
-    assert!(tale.record().hold, "said again, it is meant");
+    assert!(tale.record().hold, "repeated");
 }
 
 #[test]
-fn a_policy_failure_keeps_its_detail_up_to_date() {
+fn policy_failure_updates_its_substatus() {
     let mut tale = Tale::at(State::PolicyFailed);
     let progressed_at = tale.record().progressed_at;
     tale.pass(1);
@@ -934,13 +934,13 @@ fn a_policy_failure_keeps_its_detail_up_to_date() {
 }
 
 #[test]
-fn a_result_is_newer_than_the_run_it_ends_whatever_it_says_of_its_start() {
+fn check_result_is_newer_than_its_run_whatever_its_start_time() {
     for started_at in [Some(start() - minutes(1)), None] {
         let mut tale = Tale::at(State::ChecksRunning);
         let done = Check { started_at, ..run_of("build", Verdict::Passed, tale.now) };
         tale.tell(Happened::Check { head: sha('a'), check: done });
         assert_eq!(tale.state(), State::ChecksPassed);
-        // But a run that was started again after its result is at work again.
+        // A run that was started again after its result is running again.
         let again = Check { started_at: Some(tale.now + minutes(1)), ..run_of("build", Verdict::Running, tale.now) };
         tale.pass(2);
         tale.tell(Happened::Check { head: sha('a'), check: again });
@@ -949,7 +949,7 @@ fn a_result_is_newer_than_the_run_it_ends_whatever_it_says_of_its_start() {
 }
 
 #[test]
-fn the_log_says_which_head_and_which_vulnerability() {
+fn opened_event_logs_head_and_vulnerability() {
     let mut tale = Tale::opened();
     let payload = tale.log[0].payload.clone();
     assert_eq!((payload.head, payload.name.as_deref()), (Some(sha('a')), Some("CVE-2026-1234")));
@@ -969,18 +969,18 @@ fn opened_and_closed_within_one_second_is_closed() {
 }
 
 #[test]
-fn a_reading_of_github_brings_labels_too() {
+fn snapshot_updates_labels() {
     let mut tale = Tale::opened();
     tale.pass(1);
     let mut github = tale.github();
     github.described.labels = vec!["suture/hold".into()];
     tale.verify(github);
     assert!(tale.record().is_held());
-    assert!(tale.last().reason.starts_with("GitHub knew more"), "{}", tale.last().reason);
+    assert!(tale.last().reason.starts_with("verified, with changes"), "{}", tale.last().reason);
 }
 
 #[test]
-fn a_start_far_ahead_is_bounded_too() {
+fn start_time_far_in_the_future_is_set_to_now() {
     let mut tale = Tale::opened();
     let check = Check { started_at: Some(tale.now + minutes(60)), ..run_of("build", Verdict::Running, tale.now) };
     tale.tell(Happened::Check { head: sha('a'), check });
@@ -988,7 +988,7 @@ fn a_start_far_ahead_is_bounded_too() {
 }
 
 #[test]
-fn every_report_far_ahead_is_bounded() {
+fn every_report_far_in_the_future_is_set_to_now() {
     let mut tale = Tale::at(State::Approved);
     let ahead = tale.now + minutes(60);
     let approval = Approval { by: "second[bot]".into(), granted: true, at: ahead };
@@ -1000,7 +1000,7 @@ fn every_report_far_ahead_is_bounded() {
 }
 
 #[test]
-fn drift_says_who_and_which_head() {
+fn drift_event_has_actor_and_head() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(1);
     let mut moved = tale.clone();
@@ -1014,7 +1014,7 @@ fn drift_says_who_and_which_head() {
 }
 
 #[test]
-fn a_reading_of_the_very_second_of_a_push_counts() {
+fn snapshot_from_the_second_of_a_push_counts() {
     let mut tale = Tale::at(State::Approved);
     tale.record_mut().head_at = tale.now;
     let mut github = tale.github();

@@ -1,5 +1,5 @@
-//! Tests that need more than one module: the table, lives of pull requests told as scenarios, and properties. Unit tests
-//! stand beside what they test.
+//! Tests of more than one module: the transition table, scenarios, and properties. Unit tests are beside the code they
+//! test.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it is about, not everything it is not about")]
 

@@ -1,5 +1,5 @@
-//! What must hold whatever happens: `decide` never panics, is deterministic and raises versions; the order and number of
-//! deliveries does not matter; and GitHub's reading leads to the same state as the facts themselves.
+//! Property tests: `decide` never panics, is deterministic and increments versions; the order and the number of
+//! deliveries do not matter; a GitHub snapshot leads to the same state as the facts.
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ use crate::snapshot::{Build, Life, Live, Mergeable, Snapshot};
 use crate::state::{State, Substatus};
 
 const HEADS: [char; 3] = ['a', 'b', 'c'];
-/// Pushes happen at these minutes; everything else may happen at any of them.
+/// Pushes happen at these minutes; other facts at any minute.
 const PUSHED_AT: [i64; 3] = [0, 20, 40];
 
 fn at(minute: i64) -> Timestamp {
@@ -61,7 +61,7 @@ fn any_policy() -> impl Strategy<Value = PolicyReport> {
     })
 }
 
-/// What anybody outside may report about a commit.
+/// Any report on a commit.
 fn any_report() -> impl Strategy<Value = Happened> {
     let head = select(HEADS.to_vec()).prop_map(sha);
     let bot = select(vec!["approver-bot[bot]", "second-approver[bot]"]);
@@ -93,8 +93,8 @@ fn fact(n: usize, occurred_at: Timestamp, what: Happened) -> Fact {
     Fact { id: EventId::new(format!("d{n}")), pr: pr(), occurred_at, actor: Actor::GithubWebhook, what }
 }
 
-/// A life: `pushes` heads, and reports about any of them; in the order of its own times.
-fn any_life() -> impl Strategy<Value = Vec<Fact>> {
+/// Pushes and reports on any of the heads, ordered by time.
+fn any_facts() -> impl Strategy<Value = Vec<Fact>> {
     (1usize..=3, prop::collection::vec(any_report(), 0..14)).prop_map(|(pushes, reports)| {
         let mut facts: Vec<Fact> =
             reports.into_iter().enumerate().map(|(n, what)| fact(n, time_of(&what), what)).collect();
@@ -108,7 +108,7 @@ fn any_life() -> impl Strategy<Value = Vec<Fact>> {
     })
 }
 
-fn live(facts: &[Fact]) -> Tale {
+fn apply_all(facts: &[Fact]) -> Tale {
     let mut tale = Tale::opened();
     tale.now = at(61);
     for fact in facts {
@@ -117,8 +117,8 @@ fn live(facts: &[Fact]) -> Tale {
     tale
 }
 
-/// GitHub after all of it: the newest head, and every report on it.
-fn truth(facts: &[Fact]) -> Snapshot {
+/// GitHub's snapshot after all facts: the newest head, and every report on it.
+fn final_snapshot(facts: &[Fact]) -> Snapshot {
     let pushes = facts.iter().filter(|fact| matches!(fact.what, Happened::HeadMoved { .. })).count();
     let head = sha(HEADS[pushes]);
     let mut signals = Signals::default();
@@ -145,12 +145,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn the_order_and_number_of_deliveries_does_not_matter(
-        facts in any_life(),
+    fn order_and_number_of_deliveries_do_not_matter(
+        facts in any_facts(),
         order in prop::collection::vec(any::<Index>(), 0..40),
     ) {
-        let mut in_order = live(&facts);
-        // Some again, in any order, and then all of them in an order of their own: every fact is heard at least once.
+        let mut in_order = apply_all(&facts);
+        // Some facts repeatedly, in any order, and each of them at least once.
         let mut shuffled: Vec<Fact> = Vec::new();
         let mut rest = facts.clone();
         for index in order {
@@ -164,41 +164,41 @@ proptest! {
         }
         rest.reverse();
         shuffled.extend(rest);
-        let mut out_of_order = live(&shuffled);
+        let mut out_of_order = apply_all(&shuffled);
         prop_assert_eq!(&in_order.record().head_sha, &out_of_order.record().head_sha);
         prop_assert_eq!(&in_order.record().signals, &out_of_order.record().signals);
-        in_order.verify(truth(&facts));
-        out_of_order.verify(truth(&facts));
+        in_order.verify(final_snapshot(&facts));
+        out_of_order.verify(final_snapshot(&facts));
         prop_assert_eq!(in_order.state(), out_of_order.state());
         prop_assert_eq!(in_order.record().substatus, out_of_order.record().substatus);
     }
 
     #[test]
-    fn a_reading_of_github_leads_where_the_facts_led(facts in any_life()) {
-        let mut tale = live(&facts);
-        let doubted = tale.record().suspect.is_some();
-        let led_to = tale.state();
+    fn snapshot_leads_to_the_same_state_as_the_facts(facts in any_facts()) {
+        let mut tale = apply_all(&facts);
+        let needs_verification = tale.record().suspect.is_some();
+        let state = tale.state();
         let signals = tale.record().signals.clone();
-        tale.verify(truth(&facts));
-        prop_assert_eq!(&tale.record().signals, &signals, "GitHub says nothing the facts did not");
-        if !doubted {
-            prop_assert_eq!(tale.state(), led_to);
+        tale.verify(final_snapshot(&facts));
+        prop_assert_eq!(&tale.record().signals, &signals, "the snapshot has nothing that the facts did not have");
+        if !needs_verification {
+            prop_assert_eq!(tale.state(), state);
         }
         prop_assert_eq!(tale.state(), tale.record().implied(&tale.policy).state);
         prop_assert!(tale.record().suspect.is_none());
     }
 
     #[test]
-    fn a_merge_ends_everything_in_any_order(facts in any_life(), place in any::<Index>()) {
+    fn merge_ends_in_merged_in_any_order(facts in any_facts(), place in any::<Index>()) {
         let mut facts = facts;
         let merged = fact(999, at(61), Happened::Merged { by: None, by_automerge_bot: true });
         facts.insert(place.index(facts.len() + 1), merged);
-        let tale = live(&facts);
+        let tale = apply_all(&facts);
         prop_assert_eq!(tale.state(), State::Merged);
     }
 
     #[test]
-    fn decide_never_panics_is_deterministic_and_raises_versions(
+    fn decide_never_panics_is_deterministic_and_increments_versions(
         steps in prop::collection::vec(any_step(), 1..40),
         observe in any::<bool>(),
     ) {
@@ -210,19 +210,19 @@ proptest! {
             tale.pass(pass);
             let before = tale.record.clone();
             step.take(&mut tale);
-            // `hear` has checked versions, dates and hops; here, that the same again gives the same again.
+            // `hear` has checked versions, due dates and hops; this checks that `decide` is deterministic.
             if let Some(what) = step.fact() {
                 let fact = fact(7, tale.now, what);
                 let once = decide(&tale.policy, tale.record.clone(), &fact, tale.now);
                 prop_assert_eq!(&once, &decide(&tale.policy, tale.record.clone(), &fact, tale.now));
                 prop_assert!(!once.reason.is_empty());
                 if let Some(after) = &once.record {
-                    // What was decided is settled: hearing it again adds no event.
+                    // Applying the same fact again adds no event.
                     let again = decide(&tale.policy, Some(after.clone()), &fact, tale.now);
                     prop_assert!(again.events.is_empty() || again.outcome == Outcome::Anomaly || !step.is_a_report());
                 }
             }
-            prop_assert!(!observe || tale.last().effects.is_empty(), "observe mode does nothing");
+            prop_assert!(!observe || tale.last().effects.is_empty(), "observe mode takes no action");
             prop_assert!(!observe || tale.record().active_run.is_none());
             let budgets = tale.record().retry_counts;
             for strategy in crate::state::Strategy::ALL {
@@ -234,7 +234,7 @@ proptest! {
     }
 }
 
-/// Anything that can happen, from outside and from inside.
+/// Any fact or action, from outside or by Suture.
 #[derive(Debug, Clone)]
 enum Step {
     Report(Box<Happened>),
@@ -277,7 +277,7 @@ fn any_step() -> impl Strategy<Value = (Step, i64)> {
 }
 
 impl Step {
-    /// The fact of a step that is one fact.
+    /// The fact of a step that consists of one fact.
     fn fact(&self) -> Option<Happened> {
         let shown = |labels: &[String], draft| Described { labels: labels.to_vec(), draft, ..described(&sha('a')) };
         match self {

@@ -1,5 +1,5 @@
-//! Remedies from claim to end (R-REMEDY, R-BUDGET, R-OBSERVE, R-CMD): what is claimed, proven, dropped or failed, what is given back,
-//! what escalates, and that every loop the budgets are there for comes to its end.
+//! Remedies from claim to end (R-REMEDY, R-BUDGET, R-OBSERVE, R-CMD): claimed, proven, dropped, failed, refunded,
+//! escalated; and the budgets end every loop.
 
 use jiff::SignedDuration;
 
@@ -25,7 +25,7 @@ fn failed() -> RemedyNews {
     RemedyNews::Failed { error: "Jenkins answered 500".into(), failure: Failure::Unavailable }
 }
 
-/// A tale whose state has gone stale and whose remedy has been claimed.
+/// A pull request that is stale in this state and whose remedy was claimed.
 fn claimed(state: State) -> Tale {
     let mut tale = Tale::at(state);
     tale.pass(130);
@@ -50,7 +50,7 @@ impl Tale {
 }
 
 #[test]
-fn a_claim_is_one_decision_with_everything_in_it() {
+fn claim_has_run_budget_event_and_command() {
     let tale = claimed(State::PolicyPassed);
     let (record, last) = (tale.record(), tale.last());
     assert_eq!(tale.state(), State::PolicyPassed);
@@ -73,18 +73,18 @@ fn a_claim_is_one_decision_with_everything_in_it() {
     assert_eq!((message.command, message.run_id.clone()), (Command::RecheckApproval, Some(run.id.clone())));
     assert_eq!((message.head_sha.clone(), message.pr_number), (Some(sha('a')), 42));
     assert_eq!(message.requested_by, "suture");
-    // 15 min of the approver's own time, 30 s for the first attempt: the bot just woken gets its normal time.
+    // Threshold of 15 min and backoff of 30 s after the first attempt.
     assert_eq!(record.due_at, Some(tale.now + minutes(15) + SignedDuration::from_secs(30)));
 }
 
 #[test]
-fn the_cooldown_holds_where_thresholds_are_short() {
+fn cooldown_applies_where_the_threshold_is_short() {
     let tale = claimed(State::Merging);
     assert_eq!(tale.record().due_at, Some(tale.now + minutes(15)), "MERGING's 5 min would be too soon");
 }
 
 #[test]
-fn each_remedy_leads_to_its_post_action_state_and_is_proven_by_its_event() {
+fn remedy_enters_its_post_action_state_and_is_proven_by_its_event() {
     type Step = fn(&mut Tale);
     let cases: [(State, State, &str, Step); 6] = [
         (State::Created, State::ChecksRunning, "the checks passed", |t| t.check("build", Verdict::Passed)),
@@ -93,7 +93,7 @@ fn each_remedy_leads_to_its_post_action_state_and_is_proven_by_its_event() {
         (State::PolicyFailed, State::PolicyEvaluating, "Policy Bot rejected it again", |t| {
             t.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
         }),
-        (State::PolicyPassed, State::PolicyPassed, "the approval came", |t| t.approve()),
+        (State::PolicyPassed, State::PolicyPassed, "the approval arrived", |t| t.approve()),
         (State::Approved, State::Merging, "Automerge Bot tried to merge", |t| t.merge_attempt()),
     ];
     for (state, post_action, outcome, prove) in cases {
@@ -115,7 +115,7 @@ fn each_remedy_leads_to_its_post_action_state_and_is_proven_by_its_event() {
         tale.pass(1);
         prove(&mut tale);
         assert_eq!(tale.run_end(), Some((RunEnd::Completed, outcome)), "{state}");
-        // What is answered by the same failure is over, and nothing is healed by it: the dashboard counts by this.
+        // A remedy that is answered by the same failure ends, but does not count as healed on the dashboard.
         let healed = tale.log.iter().filter(|event| event.is_healed()).count();
         assert_eq!(healed, usize::from(!outcome.contains("again") && !outcome.contains("could not")), "{state}");
         assert_eq!(tale.record().active_run, None);
@@ -125,15 +125,15 @@ fn each_remedy_leads_to_its_post_action_state_and_is_proven_by_its_event() {
 }
 
 #[test]
-fn an_answer_between_claim_and_acceptance_is_not_lost() {
-    // Policy Bot answers before the Car Bridge has written down that it was asked.
+fn report_between_claim_and_acceptance_proves_the_remedy() {
+    // Policy Bot reports before the Car Bridge has recorded the acceptance.
     let mut tale = claimed(State::PolicyFailed);
     tale.pass(1);
     tale.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
     assert_eq!(tale.state(), State::PolicyFailed);
     assert!(tale.record().active_run.is_some());
     tale.news(RemedyNews::Accepted);
-    assert_eq!(tale.state(), State::PolicyFailed, "it has answered: nothing is being evaluated any more");
+    assert_eq!(tale.state(), State::PolicyFailed, "it reported a result, so it is not evaluating any more");
     assert_eq!(tale.run_end(), Some((RunEnd::Completed, "Policy Bot rejected it again")));
     // The same for a build that fails again at once.
     let mut build = claimed(State::ChecksFailed);
@@ -145,13 +145,13 @@ fn an_answer_between_claim_and_acceptance_is_not_lost() {
 }
 
 #[test]
-fn other_checks_reporting_do_not_bring_the_old_failure_back() {
+fn report_of_another_check_does_not_restore_the_old_failure() {
     let mut tale = claimed(State::ChecksFailed);
     tale.news(RemedyNews::Accepted);
     tale.pass(1);
     tale.check("lint", Verdict::Passed);
     assert_eq!((tale.state(), tale.outcome()), (State::ChecksRunning, Outcome::Applied));
-    // Nor does GitHub, which still shows the old failure, while the run is alive.
+    // A snapshot with the old failure does not either, while the run is active.
     let mut github = tale.github();
     github.signals.checks[0].failure = super::world::failed_because(Some("timeout"), "timeout");
     tale.pass(1);
@@ -163,7 +163,7 @@ fn other_checks_reporting_do_not_bring_the_old_failure_back() {
 }
 
 #[test]
-fn what_was_said_before_a_live_run_began_corrects_nothing() {
+fn report_from_before_an_active_run_corrects_nothing() {
     // A failure at minute 3 was missed; a person rebuilds at minute 10; the sweep at minute 12 sees the old failure.
     let mut tale = Tale::opened();
     tale.pass(10);
@@ -176,20 +176,20 @@ fn what_was_said_before_a_live_run_began_corrects_nothing() {
     github.read_at = tale.now;
     tale.verify(github.clone());
     assert_eq!(tale.state(), State::ChecksRunning);
-    // What the remedy itself has brought about may seem a few seconds older than it, by GitHub's clock: that counts.
+    // By GitHub's clock a result of the remedy may be a few seconds older than the remedy; it counts.
     let mut quick = tale.clone();
     let mut soon = github.clone();
     soon.signals.checks = vec![run_of("build", Verdict::Passed, tale.now - minutes(3))];
     quick.verify(soon);
     assert_eq!(quick.state(), State::ChecksPassed);
-    // When the run is over, it counts.
+    // After the end of the run, the old failure counts.
     tale.news(failed());
     tale.verify(github);
     assert_eq!(tale.state(), State::ChecksFailed);
 }
 
 #[test]
-fn a_dropped_remedy_gives_everything_back_and_makes_the_pull_request_due() {
+fn dropped_remedy_is_refunded_and_due_at_once() {
     let mut tale = claimed(State::ChecksFailed);
     tale.pass(1);
     tale.news(dropped());
@@ -201,7 +201,7 @@ fn a_dropped_remedy_gives_everything_back_and_makes_the_pull_request_due() {
     assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "dropped: the head moved")));
     assert_eq!(tale.kinds().last(), Some(&EventKind::RemediationEnded));
     tale.news(dropped());
-    assert_eq!(tale.outcome(), Outcome::Ignored, "a second time it is not under way any more");
+    assert_eq!(tale.outcome(), Outcome::Ignored, "the second time it is not active any more");
     // A second claim's drop restores the first one's time.
     let mut twice = claimed(State::ChecksFailed);
     let first = twice.now;
@@ -215,7 +215,7 @@ fn a_dropped_remedy_gives_everything_back_and_makes_the_pull_request_due() {
 }
 
 #[test]
-fn a_failed_remedy_keeps_its_cost_and_withdraws_its_assumption() {
+fn failed_remedy_keeps_its_cost_and_leaves_the_post_action_state() {
     for (state, post_action) in [
         (State::Created, State::ChecksRunning),
         (State::ChecksFailed, State::ChecksRunning),
@@ -228,14 +228,14 @@ fn a_failed_remedy_keeps_its_cost_and_withdraws_its_assumption() {
         let progressed_at = tale.record().progressed_at;
         tale.pass(61);
         tale.news(failed());
-        assert_eq!(tale.state(), state, "what is really known counts again");
-        assert_eq!(tale.record().progressed_at, progressed_at, "and no clock starts anew");
+        assert_eq!(tale.state(), state, "the signals count again");
+        assert_eq!(tale.record().progressed_at, progressed_at, "the threshold does not restart");
         let event = tale.log.last().unwrap();
         assert_eq!((event.kind, event.from, event.to), (EventKind::RemediationEnded, Some(post_action), Some(state)));
         assert_eq!(tale.record().lifetime_remedies, 1);
         assert_eq!(tale.run_end(), Some((RunEnd::Failed, "failed: Jenkins answered 500")));
         assert_eq!(tale.record().due_at, Some(tale.now));
-        // The next reading of GitHub finds nothing wrong.
+        // The next verification finds no drift.
         let events = tale.log.len();
         tale.verify(tale.github());
         assert_eq!((tale.state(), tale.log.len()), (state, events));
@@ -243,7 +243,7 @@ fn a_failed_remedy_keeps_its_cost_and_withdraws_its_assumption() {
 }
 
 #[test]
-fn a_failed_remedy_does_not_touch_a_state_it_did_not_make() {
+fn failed_remedy_keeps_a_state_that_was_reported() {
     let mut tale = claimed(State::PolicyPassed);
     tale.news(RemedyNews::Accepted);
     tale.pass(20);
@@ -252,15 +252,15 @@ fn a_failed_remedy_does_not_touch_a_state_it_did_not_make() {
 }
 
 #[test]
-fn a_moved_head_overtakes_what_was_asked_of_the_old_one() {
+fn new_head_cancels_the_remedy_of_the_old_head() {
     let mut tale = claimed(State::ChecksFailed);
     tale.news(RemedyNews::Accepted);
     tale.pass(1);
     tale.push('b', false);
     assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
     assert_eq!(tale.record().active_run, None);
-    assert_eq!(tale.record().retry_counts.rebuild, 1, "it was done, and cost what it costs");
-    // Not accepted yet: it costs nothing, and what the Car Bridge says of it later does not matter.
+    assert_eq!(tale.record().retry_counts.rebuild, 1, "it was executed, so the budget is spent");
+    // Not accepted yet: it is refunded, and a later update of the Car Bridge is ignored.
     let mut pending = claimed(State::ChecksFailed);
     pending.push('b', false);
     assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
@@ -268,7 +268,7 @@ fn a_moved_head_overtakes_what_was_asked_of_the_old_one() {
     assert!(pending.record().last_asked.is_empty());
     pending.news(RemedyNews::Accepted);
     assert_eq!(pending.outcome(), Outcome::Ignored);
-    // An update of the branch may be the very cause, so it is kept until the Car Bridge has told.
+    // A branch update may be the cause of the push, so it is kept until the Car Bridge reports.
     let mut update = Tale::at(State::Approved);
     update.pass(10);
     update.sweep_with(|live| live.behind_by = Some(3));
@@ -276,7 +276,7 @@ fn a_moved_head_overtakes_what_was_asked_of_the_old_one() {
     assert!(update.record().active_run.is_some());
     update.news(RemedyNews::Accepted);
     assert_eq!(update.run_end(), Some((RunEnd::Completed, "the head moved to bbbbbbb")));
-    // Accepted for a head that has gone unseen: it ends, and changes nothing of the new one.
+    // Accepted for an old head: the run ends, and the new head does not change.
     let mut late = claimed(State::ChecksFailed);
     late.record_mut().head_sha = sha('b');
     late.news(RemedyNews::Accepted);
@@ -285,7 +285,7 @@ fn a_moved_head_overtakes_what_was_asked_of_the_old_one() {
 }
 
 #[test]
-fn a_branch_update_is_proven_by_the_new_head_and_only_others_pushes_reset_it() {
+fn branch_update_is_proven_by_a_new_head_and_reset_by_foreign_pushes_only() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(10);
     let behind = |live: &mut Live| live.behind_by = Some(3);
@@ -299,14 +299,14 @@ fn a_branch_update_is_proven_by_the_new_head_and_only_others_pushes_reset_it() {
     tale.pass(1);
     tale.push('c', false);
     assert_eq!(tale.record().retry_counts.branch_update, 0);
-    // A push while our update is under way may be ours, whatever the payload says.
+    // A push during Suture's branch update may be that update, whatever the payload says.
     let mut unsure = Tale::at(State::Approved);
     unsure.pass(10);
     unsure.sweep_with(behind);
     unsure.news(RemedyNews::Accepted);
     unsure.push('b', false);
     assert_eq!(unsure.record().retry_counts.branch_update, 1);
-    // And if the push event is lost, the sweep finds the proof.
+    // If the push event is lost, the sweep finds the proof.
     let mut lost = Tale::at(State::Approved);
     lost.pass(10);
     lost.sweep_with(behind);
@@ -321,15 +321,15 @@ fn a_branch_update_is_proven_by_the_new_head_and_only_others_pushes_reset_it() {
 }
 
 #[test]
-fn a_terminal_fact_ends_the_remedy_under_way() {
+fn merge_or_close_ends_the_active_remedy() {
     let merged = || Happened::Merged { by: None, by_automerge_bot: true };
     let mut tale = claimed(State::Approved);
     tale.news(RemedyNews::Accepted);
     tale.tell(merged());
-    assert_eq!(tale.run_end(), Some((RunEnd::Completed, "it was merged")));
+    assert_eq!(tale.run_end(), Some((RunEnd::Completed, "merged")));
     let mut pending = claimed(State::Approved);
     pending.tell(merged());
-    assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the pull request is MERGED")), "it was never sent");
+    assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the pull request is MERGED")), "it was never executed");
     let mut rebuild = claimed(State::ChecksFailed);
     rebuild.tell(merged());
     assert_eq!(rebuild.run_end(), Some((RunEnd::Cancelled, "the pull request is MERGED")));
@@ -344,7 +344,7 @@ fn conflicting(live: &mut Live) {
 }
 
 #[test]
-fn close_and_reopen_goes_on_after_the_close() {
+fn close_and_reopen_continues_after_the_close() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(10);
     assert_eq!(tale.sweep_with(conflicting), Some(Classification::CloseAndReopen));
@@ -353,24 +353,24 @@ fn close_and_reopen_goes_on_after_the_close() {
     tale.pass(1);
     tale.tell(Happened::Closed { by: Some("suture[bot]".into()), why: None });
     assert_eq!((tale.state(), tale.record().substatus), (State::Closed, Some(Substatus::Replaced)));
-    assert!(tale.record().active_run.is_some(), "a fresh pull request is still to come");
+    assert!(tale.record().active_run.is_some(), "the replacement is still expected");
     tale.news(RemedyNews::Accepted);
     assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::Closed));
     tale.news(failed());
     assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::Closed));
     assert_eq!((tale.record().due_at, tale.record().suspect.clone()), (None, None));
-    // Found closed by the sweep: replaced all the same.
+    // Found closed by the sweep: also REPLACED.
     let mut missed = Tale::at(State::Approved);
     missed.pass(10);
     missed.sweep_with(conflicting);
     let life = crate::snapshot::Life::Closed { at: missed.now };
     missed.verify(crate::snapshot::Snapshot { life, ..missed.github() });
     assert_eq!(missed.record().substatus, Some(Substatus::Replaced));
-    // Reopened by a person in the middle of it: they win.
+    // Reopened by a person meanwhile: the remedy is cancelled.
     tale.pass(1);
     tale.tell(Happened::Reopened(described(&sha('a'))));
     assert_eq!(tale.record().active_run, None);
-    // Dropped: the vulnerability's budget comes back too.
+    // Dropped: the budget of the vulnerability is refunded too.
     let mut back = Tale::at(State::Approved);
     back.pass(10);
     back.sweep_with(conflicting);
@@ -380,7 +380,7 @@ fn close_and_reopen_goes_on_after_the_close() {
 }
 
 #[test]
-fn the_duplicate_guard_waits_a_day_and_then_calls_a_person() {
+fn duplicate_guard_waits_24_hours_then_escalates() {
     let mut tale = Tale::at(State::Approved);
     tale.vulnerability.open.insert(77);
     tale.pass(10);
@@ -396,12 +396,17 @@ fn the_duplicate_guard_waits_a_day_and_then_calls_a_person() {
     tale.sweep_with(conflicting);
     assert_eq!(tale.state(), State::NeedsIntervention);
     assert!(
-        tale.record().blocked.as_ref().unwrap().reason.starts_with("duplicate PR exists: #77 has been open for a day")
+        tale.record()
+            .blocked
+            .as_ref()
+            .unwrap()
+            .reason
+            .starts_with("duplicate PR exists: #77 has been open for 24 hours")
     );
 }
 
 #[test]
-fn without_a_vulnerability_or_with_an_abandoned_one_conflicts_escalate() {
+fn conflict_escalates_without_or_with_abandoned_vulnerability() {
     let mut unknown = Tale::at(State::Approved);
     unknown.record_mut().vulnerability_id = None;
     unknown.pass(10);
@@ -412,7 +417,7 @@ fn without_a_vulnerability_or_with_an_abandoned_one_conflicts_escalate() {
     abandoned.vulnerability.abandoned = true;
     abandoned.pass(10);
     abandoned.sweep_with(conflicting);
-    assert!(abandoned.record().blocked.as_ref().unwrap().reason.contains("given this vulnerability up"));
+    assert!(abandoned.record().blocked.as_ref().unwrap().reason.contains("abandoned this vulnerability"));
     let mut spent = Tale::at(State::Approved);
     spent.vulnerability = Vulnerability { open: [42].into(), close_and_reopen: 1, ..Vulnerability::default() };
     spent.pass(10);
@@ -422,7 +427,7 @@ fn without_a_vulnerability_or_with_an_abandoned_one_conflicts_escalate() {
 }
 
 #[test]
-fn escalation_says_why_and_calls_once() {
+fn escalation_mails_the_reason_once() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.fail("build", None, "3 tests failed");
     tale.pass(30);
@@ -466,7 +471,7 @@ fn assert_fresh(tale: &Tale) {
 }
 
 #[test]
-fn needs_intervention_listens() {
+fn needs_intervention_is_left_by_push_facts_commands_merge_or_close() {
     // A push by anybody but Suture.
     let mut push = escalated();
     push.push('b', false);
@@ -475,18 +480,22 @@ fn needs_intervention_listens() {
     let mut ours = escalated();
     ours.push('b', true);
     assert_eq!((ours.state(), &ours.record().head_sha), (State::NeedsIntervention, &sha('b')));
-    // A fact that disproves the cause; one that does not is only noted.
+    // A fact that disproves the cause; any other fact is only logged.
     let mut fact = escalated();
     fact.policy_bot(PolicyVerdict::Passed);
     assert_eq!((fact.state(), fact.outcome()), (State::NeedsIntervention, Outcome::Applied));
     fact.rerun("build", Verdict::Running, 8);
     assert_eq!(fact.state(), State::NeedsIntervention, "a new build proves nothing yet");
-    assert_eq!(fact.record().substatus, Some(Substatus::Persistent), "the detail is that of the state given up in");
+    assert_eq!(
+        fact.record().substatus,
+        Some(Substatus::Persistent),
+        "the substatus is that of the state before the escalation"
+    );
     fact.pass(1);
     fact.rerun("build", Verdict::Passed, 8);
     assert_eq!((fact.state(), fact.outcome()), (State::PolicyPassed, Outcome::Applied));
     assert_fresh(&fact);
-    // The same through GitHub's own reading.
+    // The same by a snapshot.
     let mut seen = escalated();
     let mut github = seen.github();
     github.signals.checks = vec![Check { id: Some(8), ..run_of("build", Verdict::Passed, seen.now) }];
@@ -522,34 +531,38 @@ fn needs_intervention_listens() {
 }
 
 #[test]
-fn people_spend_no_budget_and_go_before_suture() {
+fn human_command_spends_no_budget_and_replaces_the_active_remedy() {
     let mut tale = claimed(State::ChecksFailed);
     tale.command(Command::Rebuild);
     assert_eq!(tale.outcome(), Outcome::Refused);
-    assert!(tale.last().reason.contains("under way already"), "{}", tale.last().reason);
+    assert!(tale.last().reason.contains("already in progress"), "{}", tale.last().reason);
     assert_eq!(tale.log.last().unwrap().payload.text, format!("refused: {}", tale.last().reason));
     tale.command(Command::UpdateBranch);
-    assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "overtaken by `/update-branch` of danny")));
+    assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "replaced by `/update-branch` of danny")));
     let run = tale.record().active_run.clone().unwrap();
     assert_eq!((run.strategy, run.human), (Strategy::BranchUpdate, true));
     assert_eq!((tale.record().retry_counts.branch_update, tale.record().lifetime_remedies), (0, 0));
-    assert_eq!((tale.record().retry_counts.rebuild, tale.record().remediation_action), (0, None), "it was never done");
+    assert_eq!(
+        (tale.record().retry_counts.rebuild, tale.record().remediation_action),
+        (0, None),
+        "it was never executed"
+    );
     let Some(RunChange::Open(opened)) = tale.last().runs.last() else { panic!() };
     assert_eq!((opened.trigger, opened.requested_by.as_deref()), (RunTrigger::PrComment, Some("danny")));
     assert_eq!(tale.log.last().unwrap().payload.run, Some(run.id));
     tale.record_mut().lifetime_remedies = 5;
     tale.news(dropped());
-    assert_eq!(tale.record().lifetime_remedies, 5, "nothing was spent, nothing comes back");
+    assert_eq!(tale.record().lifetime_remedies, 5, "no budget was spent, none is refunded");
 }
 
 #[test]
-fn commands_that_make_no_sense_or_are_not_allowed_are_refused_and_logged() {
+fn impossible_or_forbidden_command_is_refused_and_logged() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.command(Command::Merge);
     assert_eq!((tale.outcome(), tale.kinds().last()), (Outcome::Refused, Some(&EventKind::CommandReceived)));
     assert!(tale.last().reason.contains("APPROVED"), "{}", tale.last().reason);
     tale.command(Command::Rebuild);
-    assert_eq!(tale.outcome(), Outcome::Refused, "a build is at work");
+    assert_eq!(tale.outcome(), Outcome::Refused, "a build is running");
     let asked = Commanded {
         command: Command::UpdateBranch,
         source: crate::command::CommandSource::PrComment,
@@ -566,12 +579,12 @@ fn commands_that_make_no_sense_or_are_not_allowed_are_refused_and_logged() {
     );
     assert_eq!(tale.record().active_run, None);
     tale.command(Command::Cancel);
-    assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::ChecksRunning), "closing is the Car Bridge's");
+    assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::ChecksRunning), "the Car Bridge closes it");
     let [RunChange::Open(run)] = &tale.last().runs[..] else { panic!() };
     assert_eq!((run.kind, run.requested_by.as_deref()), (RunKind::Abandon, Some("danny")));
     tale.command(Command::Cancel);
-    assert_eq!(tale.outcome(), Outcome::Refused, "it is under way already");
-    // What is over gets an answer too.
+    assert_eq!(tale.outcome(), Outcome::Refused, "already in progress");
+    // Commands on terminal pull requests get a reply too.
     for state in [State::Merged, State::Closed] {
         let mut over = Tale::at(state);
         over.command(Command::Rebuild);
@@ -581,7 +594,7 @@ fn commands_that_make_no_sense_or_are_not_allowed_are_refused_and_logged() {
 }
 
 #[test]
-fn observe_mode_says_what_it_would_do_once_and_does_nothing() {
+fn observe_mode_logs_each_decision_once_and_takes_no_action() {
     let mut tale = Tale::at(State::ChecksFailed);
     tale.policy.mode = Mode::Observe;
     tale.pass(30);
@@ -594,10 +607,10 @@ fn observe_mode_says_what_it_would_do_once_and_does_nothing() {
     let events = tale.log.len();
     tale.pass(30);
     tale.sweep(tale.github());
-    assert_eq!(tale.log.len(), events, "the same decision is said once");
+    assert_eq!(tale.log.len(), events, "the same decision is logged once");
     tale.pass(30);
     tale.sweep_with(conflicting);
-    assert_eq!(tale.log.len(), events + 1, "another one is said");
+    assert_eq!(tale.log.len(), events + 1, "another decision is logged");
     tale.fail_again("build", None, 8);
     tale.pass(30);
     tale.sweep(tale.github());
@@ -612,7 +625,7 @@ fn observe_mode_says_what_it_would_do_once_and_does_nothing() {
 }
 
 #[test]
-fn what_is_decided_on_an_old_record_is_void() {
+fn diagnosis_of_an_old_record_is_superseded() {
     let mut tale = Tale::at(State::ChecksFailed);
     tale.pass(30);
     let diagnosis = tale.diagnose(None);
@@ -640,11 +653,11 @@ fn what_is_decided_on_an_old_record_is_void() {
     tale.tell(found(diagnosis.clone()));
     assert_eq!(tale.last().effects.len(), 1);
     tale.tell(found(diagnosis));
-    assert_eq!((tale.last().effects.len(), tale.last().reason.as_str()), (0, "no action: a remedy is under way"));
+    assert_eq!((tale.last().effects.len(), tale.last().reason.as_str()), (0, "no action: a remedy is in progress"));
 }
 
 #[test]
-fn jenkins_still_building_is_looked_at_again_later() {
+fn running_jenkins_build_is_checked_again_later() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.pass(70);
     let since = tale.now - minutes(70);
@@ -654,18 +667,18 @@ fn jenkins_still_building_is_looked_at_again_later() {
 }
 
 #[test]
-fn jenkins_unreachable_three_times_calls_a_person() {
+fn jenkins_unreachable_three_times_escalates() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.pass(70);
     let unreachable = |live: &mut Live| live.build = Some(Build::Unreachable);
     for (visits, secs) in [(1, 30), (2, 60), (3, 120)] {
-        // GitHub answers each time: only Jenkins does not.
+        // Only Jenkins is unreachable, not GitHub.
         assert_eq!(tale.sweep_with(unreachable), Some(Classification::NoAction));
         assert_eq!((tale.record().unanswered, tale.record().skips), (visits, 0));
         assert_eq!(tale.record().due_at, Some(tale.now + SignedDuration::from_secs(secs)));
         tale.pass(10);
     }
-    // An answer in between starts the count over.
+    // A response in between resets the count.
     let mut answered = tale.clone();
     let since = answered.now - minutes(70);
     answered.sweep_with(|live| live.build = Some(Build::Building { since }));
@@ -675,8 +688,8 @@ fn jenkins_unreachable_three_times_calls_a_person() {
     assert_eq!(tale.record().unanswered, 0);
 }
 
-/// Plays a loop of remedies until it ends in NEEDS_INTERVENTION, and counts the claims.
-fn loop_ends(mut tale: Tale, mut round: impl FnMut(&mut Tale, u64)) -> (u32, String) {
+/// Repeats a remedy until NEEDS_INTERVENTION. Returns the number of claims and the reason.
+fn repeat_until_escalated(mut tale: Tale, mut round: impl FnMut(&mut Tale, u64)) -> (u32, String) {
     for claims in 0..40 {
         tale.pass(200);
         tale.sweep_with(|live| {
@@ -696,26 +709,27 @@ fn loop_ends(mut tale: Tale, mut round: impl FnMut(&mut Tale, u64)) -> (u32, Str
 #[test]
 fn loops_of_remedies_end_at_their_budgets() {
     // The checks keep failing transiently.
-    let (claims, why) =
-        loop_ends(Tale::at(State::ChecksFailed), |tale, n| tale.fail_again("build", Some("timeout"), 10 + n));
+    let (claims, why) = repeat_until_escalated(Tale::at(State::ChecksFailed), |tale, n| {
+        tale.fail_again("build", Some("timeout"), 10 + n)
+    });
     assert_eq!((claims, why.as_str()), (3, "Retry budget exhausted for rebuild (3/3)"));
 
-    // SOD keeps failing: the answer "SOD again" must not reset its own budget.
-    let (claims, why) = loop_ends(Tale::at(State::PolicyFailed), |tale, _| {
+    // SOD keeps failing: the same failure must not reset its own budget.
+    let (claims, why) = repeat_until_escalated(Tale::at(State::PolicyFailed), |tale, _| {
         tale.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
     });
     assert_eq!((claims, why.as_str()), (1, "Retry budget exhausted for retrigger_sod_check (1/1)"));
 
-    // Policy Bot never answers.
-    let (claims, why) = loop_ends(Tale::at(State::ChecksPassed), |tale, _| tale.news(failed()));
+    // Policy Bot never reports.
+    let (claims, why) = repeat_until_escalated(Tale::at(State::ChecksPassed), |tale, _| tale.news(failed()));
     assert_eq!((claims, why.as_str()), (2, "Retry budget exhausted for retrigger_policy_bot (2/2)"));
 
-    // The approver never answers.
-    let (claims, why) = loop_ends(Tale::at(State::PolicyPassed), |tale, _| tale.news(failed()));
+    // Approver Bot never reports.
+    let (claims, why) = repeat_until_escalated(Tale::at(State::PolicyPassed), |tale, _| tale.news(failed()));
     assert_eq!((claims, why.as_str()), (2, "Retry budget exhausted for retrigger_approver_bot (2/2)"));
 
     // Every merge attempt fails: reaching MERGING must not reset the budget of the strategy that leads there.
-    let (claims, why) = loop_ends(Tale::at(State::Approved), |tale, _| {
+    let (claims, why) = repeat_until_escalated(Tale::at(State::Approved), |tale, _| {
         let report = MergeReport { failed: true, at: tale.now, text: "no".into(), renewal: Renewal::None };
         tale.tell(Happened::Merge { head: sha('a'), report });
         tale.verify(tale.github());
@@ -724,7 +738,8 @@ fn loops_of_remedies_end_at_their_budgets() {
     assert_eq!((claims, why.as_str()), (2, "Retry budget exhausted for retrigger_automerge_bot (2/2)"));
 }
 
-/// Behind again and again: each update is made, and then the checks say this. Answers how many there were, and why it ended.
+/// A branch that is always behind, whose checks have this result after each update. Returns the number of updates and
+/// the reason of the escalation.
 fn always_behind(checks: Verdict) -> (usize, String) {
     let mut tale = Tale::at(State::Approved);
     for (n, head) in "bcdef0123456789".chars().enumerate() {
@@ -736,7 +751,7 @@ fn always_behind(checks: Verdict) -> (usize, String) {
         tale.news(RemedyNews::Accepted);
         tale.push(head, true);
         tale.pass(1);
-        // CHECKS_RUNNING starts again: a reset here would let the loop go on for ever (R-BUDGET-3).
+        // A reset by CHECKS_RUNNING would make the loop endless (R-BUDGET-3).
         tale.check("build", checks);
         tale.policy_bot(PolicyVerdict::Passed);
         let approval = approved(tale.now);
@@ -746,19 +761,19 @@ fn always_behind(checks: Verdict) -> (usize, String) {
 }
 
 #[test]
-fn a_base_that_moves_for_ever_ends_at_the_lifetime_cap_while_the_checks_are_green() {
+fn branch_updates_with_green_checks_end_at_the_lifetime_cap() {
     assert_eq!(always_behind(Verdict::Passed), (12, "Retry budget exhausted for lifetime (12/12)".to_owned()));
 }
 
 #[test]
-fn a_branch_whose_checks_fail_is_not_updated_again_and_again() {
+fn branch_updates_with_failed_checks_end_at_their_budget() {
     assert_eq!(always_behind(Verdict::Failed), (2, "Retry budget exhausted for branch_update (2/2)".to_owned()));
 }
 
 #[test]
-fn a_life_of_small_successes_ends_at_the_lifetime_cap() {
-    // Each rebuild works and resets its own budget, and then the checks fail again: only the lifetime cap ends this.
-    let (claims, why) = loop_ends(Tale::at(State::ChecksFailed), |tale, n| {
+fn successful_remedies_end_at_the_lifetime_cap() {
+    // Each rebuild succeeds and resets its own budget, then the checks fail again: only the lifetime cap ends the loop.
+    let (claims, why) = repeat_until_escalated(Tale::at(State::ChecksFailed), |tale, n| {
         tale.rerun("build", Verdict::Passed, 100 + 2 * n);
         assert_eq!(tale.state(), State::ChecksPassed);
         tale.pass(1);
@@ -770,7 +785,7 @@ fn a_life_of_small_successes_ends_at_the_lifetime_cap() {
 }
 
 #[test]
-fn policy_bot_answering_resets_its_own_budget() {
+fn policy_bot_report_resets_its_own_budget() {
     let mut tale = claimed(State::ChecksPassed);
     tale.news(RemedyNews::Accepted);
     assert_eq!(tale.record().retry_counts.retrigger_policy_bot, 1);
@@ -781,7 +796,7 @@ fn policy_bot_answering_resets_its_own_budget() {
 }
 
 #[test]
-fn a_red_check_that_nobody_requires_does_not_keep_a_rebuild_from_its_proof() {
+fn failed_optional_check_does_not_block_the_proof_of_a_rebuild() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.record_mut().required_checks = vec!["build".to_owned()];
     tale.fail("coverage", None, "79 %");
@@ -796,7 +811,7 @@ fn a_red_check_that_nobody_requires_does_not_keep_a_rebuild_from_its_proof() {
 }
 
 #[test]
-fn drops_in_a_row_are_paused_longer_and_longer() {
+fn drops_in_a_row_have_growing_backoff() {
     let mut tale = claimed(State::ChecksFailed);
     for secs in [0, 30, 60, 120] {
         tale.news(dropped());
@@ -804,23 +819,23 @@ fn drops_in_a_row_are_paused_longer_and_longer() {
             tale.record().stale_at(&tale.policy),
             Some((tale.now + SignedDuration::from_secs(secs)).max(minute_35()))
         );
-        assert_eq!(tale.record().due_at, Some(tale.now), "GitHub is asked at once all the same");
+        assert_eq!(tale.record().due_at, Some(tale.now), "verification is still due at once");
         tale.verify(tale.github());
         tale.pass(3);
         tale.sweep(tale.github());
         assert!(tale.record().active_run.is_some());
     }
     tale.news(RemedyNews::Accepted);
-    assert_eq!(tale.record().dropped, None, "a state that changes starts the count over");
+    assert_eq!(tale.record().dropped, None, "a state change resets the count");
 }
 
-/// When the failure of `claimed(ChecksFailed)` has become stale.
+/// When the failure of `claimed(ChecksFailed)` becomes stale.
 fn minute_35() -> jiff::Timestamp {
     super::world::start() + minutes(32)
 }
 
 #[test]
-fn a_drop_restores_what_was_before() {
+fn drop_restores_the_previous_remedy_times() {
     let mut tale = claimed(State::ChecksFailed);
     let first = tale.now;
     tale.news(failed());
@@ -836,7 +851,7 @@ fn a_drop_restores_what_was_before() {
 }
 
 #[test]
-fn a_definitive_refusal_is_not_repeated() {
+fn permanent_refusal_is_not_retried() {
     let mut tale = claimed(State::ChecksFailed);
     tale.news(RemedyNews::Failed { error: "403: no such job".into(), failure: Failure::Forbidden });
     assert_eq!(tale.record().refused.as_ref().unwrap().strategy, Strategy::Rebuild);
@@ -844,8 +859,8 @@ fn a_definitive_refusal_is_not_repeated() {
     assert_eq!(tale.sweep(tale.github()), Some(Classification::RetryChecks));
     assert_eq!(tale.state(), State::NeedsIntervention);
     let reason = &tale.record().blocked.as_ref().unwrap().reason;
-    assert_eq!(reason, "rebuild was refused for good: 403: no such job");
-    // Another strategy may still help.
+    assert_eq!(reason, "rebuild was refused permanently: 403: no such job");
+    // Another strategy is still tried.
     let mut other = claimed(State::ChecksFailed);
     other.news(RemedyNews::Failed { error: "403".into(), failure: Failure::Forbidden });
     other.pass(60);
@@ -854,17 +869,17 @@ fn a_definitive_refusal_is_not_repeated() {
 }
 
 #[test]
-fn a_proof_that_does_not_come_is_a_failure() {
+fn missing_proof_fails_the_remedy() {
     let mut tale = claimed(State::ChecksFailed);
     tale.news(RemedyNews::Accepted);
     tale.pass(60);
     tale.news(RemedyNews::Overdue);
-    assert_eq!(tale.run_end(), Some((RunEnd::Failed, "failed: new results of the checks did not come in time")));
+    assert_eq!(tale.run_end(), Some((RunEnd::Failed, "failed: new results of the checks did not arrive in time")));
     assert_eq!((tale.state(), tale.record().refused.clone()), (State::ChecksFailed, None));
 }
 
 #[test]
-fn a_fresh_pull_request_is_asked_for_twice_and_then_a_person_is() {
+fn replacement_is_requested_twice_then_a_person_is_notified() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(10);
     tale.sweep_with(conflicting);
@@ -872,7 +887,7 @@ fn a_fresh_pull_request_is_asked_for_twice_and_then_a_person_is() {
     tale.tell(Happened::Closed { by: None, why: None });
     tale.pass(60);
     tale.news(RemedyNews::Overdue);
-    assert_eq!(tale.last().reason, "CodeGenie is asked once more");
+    assert_eq!(tale.last().reason, "replacement requested again from CodeGenie");
     let [effect] = &tale.last().effects[..] else { panic!() };
     assert!(
         matches!(&effect.what, EffectKind::Command(m) if m.command == Command::CloseAndReopen && m.run_id.is_some())
@@ -890,7 +905,7 @@ fn a_fresh_pull_request_is_asked_for_twice_and_then_a_person_is() {
 }
 
 #[test]
-fn the_fresh_pull_request_proves_the_remedy_and_both_are_linked() {
+fn replacement_proves_the_remedy_and_links_both_pull_requests() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(10);
     tale.sweep_with(conflicting);
@@ -908,12 +923,12 @@ fn the_fresh_pull_request_proves_the_remedy_and_both_are_linked() {
     let mut fresh = claimed(State::ChecksFailed);
     fresh.tell(Happened::Linked(Link::Replaces(42)));
     assert_eq!((fresh.record().replaces, fresh.record().replaced_by), (Some(42), None));
-    assert!(fresh.record().active_run.is_some(), "that is another remedy");
-    assert_eq!(fresh.log.last().unwrap().payload.text, "takes the place of #42");
+    assert!(fresh.record().active_run.is_some(), "this is another remedy");
+    assert_eq!(fresh.log.last().unwrap().payload.text, "replaces #42");
 }
 
 #[test]
-fn cancel_is_known_as_such_whoever_sees_the_closing() {
+fn cancel_closes_as_abandoned_by_webhook_or_sweep() {
     for swept in [false, true] {
         let mut tale = Tale::at(State::ChecksFailed);
         tale.command(Command::Cancel);
@@ -953,7 +968,7 @@ fn green_checks_do_not_resolve_a_conflict() {
     github.live.behind_by = Some(1);
     behind.verify(github);
     assert_eq!(behind.state(), State::NeedsIntervention);
-    // Where the base does not demand it, being behind is no trouble; where it does, it must be known.
+    // If the base is not strict, being behind does not matter; if it is, the lag must be known.
     for (strict, behind_by, out) in [(false, Some(1), true), (false, None, true), (true, None, false)] {
         let mut tale = tale.clone();
         let mut github = tale.github();
@@ -963,14 +978,14 @@ fn green_checks_do_not_resolve_a_conflict() {
     }
     tale.verify(tale.github());
     assert_eq!((tale.state(), tale.record().retry_counts.branch_update), (State::PolicyPassed, 0));
-    // A real failure, on the other hand, is not disproved by being mergeable.
+    // A persistent failure is not resolved by being mergeable.
     let mut red = escalated();
     red.verify(red.github());
     assert_eq!(red.state(), State::NeedsIntervention);
 }
 
 #[test]
-fn close_and_reopen_needs_a_vulnerability_even_for_people() {
+fn close_and_reopen_command_needs_a_vulnerability() {
     let mut tale = Tale::at(State::Approved);
     tale.record_mut().vulnerability_id = None;
     tale.command(Command::CloseAndReopen);
@@ -984,7 +999,7 @@ fn close_and_reopen_needs_a_vulnerability_even_for_people() {
 }
 
 #[test]
-fn a_hanging_build_is_stopped_first() {
+fn hanging_build_is_stopped_before_a_rebuild() {
     let mut tale = Tale::at(State::ChecksRunning);
     tale.pass(130);
     let since = tale.now - minutes(130);
@@ -994,7 +1009,7 @@ fn a_hanging_build_is_stopped_first() {
 }
 
 #[test]
-fn observe_mode_says_why_it_would_call_a_person() {
+fn observe_mode_logs_why_it_would_escalate() {
     let mut tale = Tale::at(State::Approved);
     tale.policy.mode = Mode::Observe;
     tale.pass(10);
@@ -1005,11 +1020,11 @@ fn observe_mode_says_why_it_would_call_a_person() {
     tale.sweep_with(conflicting);
     assert_eq!(tale.kinds().last(), Some(&EventKind::WouldEscalate), "the same rule, but another decision");
     let text = &tale.log.last().unwrap().payload.text;
-    assert!(text.starts_with("would call a person: a person has given this vulnerability up"), "{text}");
+    assert!(text.starts_with("would escalate: a person abandoned this vulnerability"), "{text}");
 }
 
 #[test]
-fn a_hold_keeps_its_reason() {
+fn hold_keeps_its_reason() {
     let mut tale = Tale::at(State::Approved);
     let asked = Commanded {
         command: Command::Hold,
@@ -1025,7 +1040,7 @@ fn a_hold_keeps_its_reason() {
 }
 
 #[test]
-fn the_log_says_which_run_and_who_asked() {
+fn remedy_events_have_run_and_requester() {
     let mut tale = claimed(State::ChecksFailed);
     let run = tale.record().active_run.as_ref().map(|run| run.id.clone());
     assert_eq!(tale.log.last().unwrap().payload.run, run);
@@ -1047,7 +1062,7 @@ fn the_log_says_which_run_and_who_asked() {
 }
 
 #[test]
-fn other_commands_are_taken_while_a_remedy_is_under_way() {
+fn other_commands_are_accepted_during_a_remedy() {
     let mut tale = claimed(State::ChecksFailed);
     for command in [Command::Hold, Command::Status, Command::Resume] {
         tale.command(command);
@@ -1057,7 +1072,7 @@ fn other_commands_are_taken_while_a_remedy_is_under_way() {
 }
 
 #[test]
-fn a_push_of_ours_resets_nothing_even_when_no_run_is_known() {
+fn push_by_suture_resets_no_budget() {
     let mut tale = Tale::at(State::Approved);
     tale.record_mut().retry_counts.branch_update = 1;
     tale.push('b', true);
@@ -1065,7 +1080,7 @@ fn a_push_of_ours_resets_nothing_even_when_no_run_is_known() {
 }
 
 #[test]
-fn nobody_is_called_for_a_replacement_that_was_dropped() {
+fn dropped_replacement_sends_no_notice() {
     let mut tale = Tale::at(State::Approved);
     tale.pass(10);
     tale.sweep_with(conflicting);

@@ -1,4 +1,4 @@
-//! The living check run: what it says in the life of a pull request, and that it says it once.
+//! The check run on the head: what it shows in each step, and that it is updated only if its content changes.
 
 use crate::command::{Command, CommandSource};
 use crate::comment::check_run::{Button, CheckText, Mood, NAME};
@@ -8,15 +8,15 @@ use crate::signals::{PolicyVerdict, Verdict};
 use crate::state::{State, Substatus};
 use crate::tests::world::{Tale, described, minutes, start};
 
-/// A story whose check run lives.
-fn living() -> Tale {
+/// A pull request with the check run enabled.
+fn with_check_run() -> Tale {
     let mut tale = Tale::new();
     tale.policy.check_run.enabled = true;
     tale.tell(Happened::Opened(described(&tale.head.clone())));
     tale
 }
 
-/// What the last decision has the check run show.
+/// The check run text of the last decision.
 fn shown(tale: &Tale) -> Option<CheckText> {
     let texts: Vec<CheckText> = tale
         .last()
@@ -42,7 +42,7 @@ fn press(tale: &mut Tale, button: Button, permission: Result<(), String>) -> Str
 }
 
 fn stuck_in_failure() -> Tale {
-    let mut tale = living();
+    let mut tale = with_check_run();
     tale.pass(1);
     tale.check("build", Verdict::Running);
     tale.pass(1);
@@ -51,8 +51,8 @@ fn stuck_in_failure() -> Tale {
 }
 
 #[test]
-fn a_life_with_one_remedy_is_told_step_by_step() {
-    let mut tale = living();
+fn check_run_shows_each_step_of_a_remedy() {
+    let mut tale = with_check_run();
     let mut told = vec![shown(&tale)];
     type Step = fn(&mut Tale);
     let steps: [(i64, Step); 12] = [
@@ -80,7 +80,7 @@ fn a_life_with_one_remedy_is_told_step_by_step() {
 }
 
 #[test]
-fn it_is_off_unless_it_is_wanted_and_where_suture_only_observes() {
+fn check_run_is_off_by_default_and_in_observe_mode() {
     for (enabled, observes) in [(false, false), (true, true)] {
         let mut tale = Tale::new();
         tale.policy.check_run.enabled = enabled;
@@ -91,7 +91,7 @@ fn it_is_off_unless_it_is_wanted_and_where_suture_only_observes() {
         tale.check("build", Verdict::Running);
         assert_eq!((shown(&tale), tale.record().shown.clone()), (None, None));
     }
-    // What was over before it was switched on is left alone.
+    // A pull request that ended before the check run was enabled gets none.
     let mut tale = Tale::at(State::Merged);
     tale.policy.check_run.enabled = true;
     tale.command(Command::Status);
@@ -99,13 +99,13 @@ fn it_is_off_unless_it_is_wanted_and_where_suture_only_observes() {
 }
 
 #[test]
-fn times_alone_are_nothing_new() {
-    let mut tale = living();
+fn check_run_is_not_updated_for_changed_times() {
+    let mut tale = with_check_run();
     tale.check("build", Verdict::Running);
     assert!(shown(&tale).is_some());
     let due = tale.record().due_at;
     for (n, what) in [
-        // GitHub agrees, could not be asked, was asked again: only the date moves.
+        // These facts change only the due date.
         Happened::Verified(Box::new(tale.github())),
         Happened::Skipped { why: "GitHub is slow".to_owned(), until: None },
         Happened::Skipped { why: "the breaker is open".to_owned(), until: Some(start() + minutes(600)) },
@@ -120,7 +120,7 @@ fn times_alone_are_nothing_new() {
         assert_eq!(shown(&tale), None, "{n}");
     }
     assert_ne!(tale.record().due_at, due);
-    // One of many checks, while others are at work.
+    // One of many checks, while others are running.
     for check in ["lint", "scan", "docs"] {
         tale.check(check, Verdict::Running);
         assert_eq!(shown(&tale), None, "{check}");
@@ -132,20 +132,20 @@ fn times_alone_are_nothing_new() {
 }
 
 #[test]
-fn the_newer_of_two_texts_has_the_later_date_whoevers_clock_decided_it() {
-    let mut tale = living();
+fn newer_check_run_text_has_a_later_version_despite_clock_skew() {
+    let mut tale = with_check_run();
     let mut last = tale.record().shown.clone().unwrap().at;
     tale.check("build", Verdict::Running);
-    assert!(tale.record().shown.as_ref().unwrap().at > last, "within one moment");
+    assert!(tale.record().shown.as_ref().unwrap().at > last, "at the same time");
     last = tale.record().shown.clone().unwrap().at;
     tale.now -= minutes(5);
     tale.check("build", Verdict::Passed);
-    assert!(shown(&tale).is_some() && tale.record().shown.as_ref().unwrap().at > last, "a clock that is slow");
+    assert!(shown(&tale).is_some() && tale.record().shown.as_ref().unwrap().at > last, "a slow clock");
 }
 
 #[test]
-fn a_new_head_gets_its_own() {
-    let mut tale = living();
+fn new_head_gets_its_own_check_run() {
+    let mut tale = with_check_run();
     tale.check("build", Verdict::Running);
     assert!(shown(&tale).is_some());
     tale.pass(1);
@@ -154,8 +154,8 @@ fn a_new_head_gets_its_own() {
 }
 
 #[test]
-fn a_person_who_is_needed_sees_it_and_what_was_found() {
-    let mut tale = living();
+fn escalated_check_run_shows_action_required_and_the_diagnosis() {
+    let mut tale = with_check_run();
     tale.check("build", Verdict::Running);
     tale.fail("build", None, "3 tests failed");
     tale.pass(31);
@@ -178,7 +178,7 @@ fn a_person_who_is_needed_sees_it_and_what_was_found() {
 }
 
 #[test]
-fn a_button_is_a_command_and_its_answer_stands_on_the_check_run() {
+fn button_runs_its_command_and_shows_the_result() {
     let mut tale = stuck_in_failure();
     let held = press(&mut tale, Button::Hold, Ok(()));
     assert!(tale.record().hold && held.contains("**Asked:** danny asked for `/hold`."), "{held}");
@@ -197,13 +197,13 @@ fn a_button_is_a_command_and_its_answer_stands_on_the_check_run() {
         text.contains("**Asked:** Suture was asked to run the checks again: dropped: a build is under way."),
         "{text}"
     );
-    // Said on the pull request since: what the button brought is history.
+    // A newer command in a comment removes the result of the button.
     tale.command(Command::Hold);
     assert!(shown(&tale).is_some_and(|text| !text.summary.contains("**Asked:**")));
 }
 
 #[test]
-fn an_explanation_is_given_as_often_as_it_is_asked_for() {
+fn explanation_is_shown_for_every_request() {
     let mut tale = stuck_in_failure();
     for _ in 0..2 {
         let text = press(&mut tale, Button::Explain, Ok(()));
@@ -218,7 +218,7 @@ fn an_explanation_is_given_as_often_as_it_is_asked_for() {
 }
 
 #[test]
-fn suture_does_not_wait_for_its_own_check() {
+fn own_check_run_is_never_required() {
     let required = |tale: &Tale| tale.record().required_checks.clone();
     let described = |tale: &Tale| Described {
         required_checks: Some(vec![NAME.to_owned(), "build".to_owned()]),
@@ -234,7 +234,7 @@ fn suture_does_not_wait_for_its_own_check() {
     assert_eq!(required(&tale), ["build"]);
     tale.check("build", Verdict::Passed);
     assert_eq!(tale.state(), State::ChecksPassed);
-    // Without a check run of ours that name is somebody else's.
+    // If Suture's check run is disabled, a check of that name belongs to somebody else.
     let mut other = Tale::new();
     other.tell(Happened::Opened(described(&other)));
     assert_eq!(required(&other), ["suture", "build"]);
@@ -243,7 +243,7 @@ fn suture_does_not_wait_for_its_own_check() {
 }
 
 #[test]
-fn buttons_fit_where_github_puts_them() {
+fn buttons_respect_github_length_limits() {
     for identifier in ["rebuild", "hold", "resume", "explain"] {
         let button = Button::named(identifier).unwrap();
         assert!(button.label().len() <= 20 && button.description().len() <= 40, "{identifier}");
@@ -253,8 +253,8 @@ fn buttons_fit_where_github_puts_them() {
 }
 
 #[test]
-fn what_policy_bot_says_no_to_again_is_shown_with_its_words() {
-    let mut tale = living();
+fn policy_rejection_is_shown_with_its_text() {
+    let mut tale = with_check_run();
     tale.check("build", Verdict::Passed);
     tale.pass(1);
     let mut report = crate::tests::world::policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), tale.now);

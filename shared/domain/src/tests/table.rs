@@ -1,4 +1,4 @@
-//! The state table walked whole: every state × every trigger, and its rendering for people.
+//! The transition table: every state × every trigger, and its rendering in `docs/state-machine.md`.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,16 @@ use crate::transition::{Trigger, next, out_of_intervention, walk};
 fn docs_show_the_table_as_it_is() {
     let rendered = render();
     if rendered != include_str!("../../../../docs/state-machine.md") {
-        // Not over the page itself: a test that mends what it checks would pass the second time.
+        // Not over the page itself, or the test would pass the second time without a review.
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/state-machine.md.new");
-        #[expect(clippy::disallowed_methods, reason = "a test may write down what it expected")]
+        #[expect(clippy::disallowed_methods, reason = "a test may write the expected text")]
         std::fs::write(file, rendered).unwrap();
         panic!("docs/state-machine.md does not match the table: review docs/state-machine.md.new and move it there");
     }
 }
 
 #[test]
-fn terminal_states_absorb() {
+fn terminal_states_are_left_by_reopening_only() {
     for trigger in Trigger::ALL {
         assert_eq!(next(State::Merged, trigger), None, "{trigger}");
         let reopened = (trigger == Trigger::PrReopened).then_some(State::Created);
@@ -27,7 +27,7 @@ fn terminal_states_absorb() {
 }
 
 #[test]
-fn every_state_that_is_not_terminal_has_a_way_out_to_every_end() {
+fn open_states_can_be_merged_closed_pushed_and_escalated() {
     for state in State::ALL.into_iter().filter(|state| !state.is_terminal()) {
         assert_eq!(next(state, Trigger::MergeConfirmed), Some(State::Merged), "{state}");
         assert_eq!(next(state, Trigger::PrClosed), Some(State::Closed), "{state}");
@@ -39,14 +39,15 @@ fn every_state_that_is_not_terminal_has_a_way_out_to_every_end() {
 }
 
 #[test]
-fn every_live_state_but_merging_is_left_by_its_own_work_too() {
+fn every_live_state_but_merging_is_left_by_signals_too() {
     for state in State::ALL.into_iter().filter(|state| state.is_live() && *state != State::Merging) {
-        let onward = Trigger::ALL.into_iter().filter(|t| walkable(*t)).filter_map(|t| next(state, t)).count();
-        assert!(onward > 0, "{state}");
+        let transitions =
+            Trigger::ALL.into_iter().filter(|t| is_fired_by_signals(*t)).filter_map(|t| next(state, t)).count();
+        assert!(transitions > 0, "{state}");
     }
 }
 
-fn walkable(trigger: Trigger) -> bool {
+fn is_fired_by_signals(trigger: Trigger) -> bool {
     !matches!(
         trigger,
         Trigger::MergeConfirmed
@@ -58,9 +59,9 @@ fn walkable(trigger: Trigger) -> bool {
     )
 }
 
-/// Every transition of the pipeline (R-STATE-3), in the order of a life.
+/// Every transition of the pipeline (R-STATE-3), in its order.
 #[test]
-fn run_table_allows_exactly_these_changes() {
+fn table_allows_exactly_these_transitions() {
     use State as S;
     use Trigger as T;
     let listed = [
@@ -81,9 +82,9 @@ fn run_table_allows_exactly_these_changes() {
     for (from, trigger, to) in listed {
         assert_eq!(next(from, trigger), Some(to), "{from} {trigger}");
     }
-    // Of the triggers that signals pull, a live state answers to none but these.
+    // Of the triggers that signals fire, a live state accepts only these.
     for from in S::ALL.into_iter().filter(|state| state.is_live()) {
-        for trigger in T::ALL.into_iter().filter(|t| walkable(*t)) {
+        for trigger in T::ALL.into_iter().filter(|t| is_fired_by_signals(*t)) {
             let expected = listed.iter().find(|(f, t, _)| (*f, *t) == (from, trigger)).map(|(_, _, to)| *to);
             assert_eq!(next(from, trigger), expected, "{from} {trigger}");
         }
@@ -91,16 +92,16 @@ fn run_table_allows_exactly_these_changes() {
 }
 
 #[test]
-fn walks_are_the_shortest_legal_ways() {
-    let ways = |from, to| walk(from, to).map(|hops| hops.iter().map(|hop| hop.state).collect::<Vec<_>>());
+fn walk_returns_the_shortest_legal_path() {
+    let path = |from, to| walk(from, to).map(|hops| hops.iter().map(|hop| hop.state).collect::<Vec<_>>());
     use State as S;
-    assert_eq!(ways(S::Created, S::Created), Some(vec![]));
+    assert_eq!(path(S::Created, S::Created), Some(vec![]));
     assert_eq!(
-        ways(S::Created, S::Merging),
+        path(S::Created, S::Merging),
         Some(vec![S::ChecksRunning, S::ChecksPassed, S::PolicyEvaluating, S::PolicyPassed, S::Approved, S::Merging])
     );
-    assert_eq!(ways(S::ChecksFailed, S::ChecksPassed), Some(vec![S::ChecksRunning, S::ChecksPassed]));
-    assert_eq!(ways(S::PolicyFailed, S::PolicyPassed), Some(vec![S::PolicyEvaluating, S::PolicyPassed]));
+    assert_eq!(path(S::ChecksFailed, S::ChecksPassed), Some(vec![S::ChecksRunning, S::ChecksPassed]));
+    assert_eq!(path(S::PolicyFailed, S::PolicyPassed), Some(vec![S::PolicyEvaluating, S::PolicyPassed]));
     for (from, to) in [
         (S::PolicyPassed, S::ChecksFailed),
         (S::PolicyPassed, S::PolicyFailed),
@@ -110,9 +111,9 @@ fn walks_are_the_shortest_legal_ways() {
         (S::Merged, S::Created),
         (S::Closed, S::Created),
     ] {
-        assert_eq!(ways(from, to), None, "{from} → {to}");
+        assert_eq!(path(from, to), None, "{from} → {to}");
     }
-    // Every hop of every walk is in the table.
+    // Every hop of every path is in the table.
     for from in S::ALL {
         for to in S::ALL {
             let mut at = from;
@@ -126,7 +127,7 @@ fn walks_are_the_shortest_legal_ways() {
 }
 
 #[test]
-fn intervention_is_left_by_the_fact_that_was_missing() {
+fn intervention_is_left_by_the_trigger_of_the_implied_state() {
     for state in State::ALL {
         let hop = out_of_intervention(state);
         assert_eq!(hop.is_some(), state.is_live(), "{state}");
@@ -137,7 +138,7 @@ fn intervention_is_left_by_the_fact_that_was_missing() {
 }
 
 #[test]
-fn each_hop_is_logged_under_its_event_name() {
+fn trigger_has_its_event_name() {
     let names: Vec<&str> = Trigger::ALL.into_iter().map(|trigger| trigger.event().name()).collect();
     assert_eq!(
         names,
@@ -173,8 +174,8 @@ fn waiting_for(state: State) -> &'static str {
         State::PolicyPassed => "Approver Bot's approval",
         State::Approved => "Automerge Bot to merge",
         State::Merging => "the merge's result",
-        State::Merged => "nothing: terminal, forgotten after 24 h",
-        State::Closed => "nothing: terminal, forgotten after 24 h unless reopened",
+        State::Merged => "nothing: terminal, expires after 24 h",
+        State::Closed => "nothing: terminal, expires after 24 h unless reopened",
         State::NeedsIntervention => "a person",
     }
 }
@@ -210,17 +211,19 @@ fn render() -> String {
         let detail: Vec<String> = substatuses(state).iter().map(|sub| format!("`{sub}`")).collect();
         let _ = writeln!(page, "| `{state}` | {} | {stale} | {} |", waiting_for(state), detail.join(", "));
     }
-    page.push_str("\n## Diagram\n\nThe pipeline's own hops; what applies to many states is in the table below.\n\n");
+    page.push_str(
+        "\n## Diagram\n\nThe hops of the pipeline; triggers that apply to many states are in the table below.\n\n",
+    );
     page.push_str("```mermaid\nstateDiagram-v2\n    [*] --> CREATED\n");
     for state in State::ALL.into_iter().filter(|state| state.is_live()) {
-        for trigger in Trigger::ALL.into_iter().filter(|t| walkable(*t)) {
+        for trigger in Trigger::ALL.into_iter().filter(|t| is_fired_by_signals(*t)) {
             if let Some(to) = next(state, trigger) {
                 let _ = writeln!(page, "    {state} --> {to}: {trigger}");
             }
         }
     }
     page.push_str("    MERGING --> MERGED: GitHub confirms merge\n    MERGED --> [*]\n```\n\n");
-    page.push_str("## Table\n\nEvery legal hop. Whatever is not listed is an anomaly: logged, the state stays, and GitHub is asked at once.\n\n");
+    page.push_str("## Table\n\nEvery legal hop. Any other change is an anomaly: it is logged, the state stays, and verification with GitHub is due at once.\n\n");
     page.push_str("| from | trigger | to |\n|---|---|---|\n");
     for state in State::ALL {
         for trigger in Trigger::ALL {
@@ -229,7 +232,7 @@ fn render() -> String {
             }
         }
     }
-    page.push_str("\n## Walks\n\nThe way the record takes from its state (row) to the one its head's signals imply (column): the number of hops,\neach of them logged. `·` is already there, `✗` has no way: an anomaly.\n\n|  |");
+    page.push_str("\n## Paths\n\nThe path from the state of a record (row) to the state that the signals of its head imply (column): the number of hops,\neach of them logged. `·` means no hop, `✗` means no path: an anomaly.\n\n|  |");
     let live: Vec<State> = State::ALL.into_iter().filter(|state| state.is_live()).collect();
     for to in &live {
         let _ = write!(page, " {to} |");

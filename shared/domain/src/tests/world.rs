@@ -1,5 +1,4 @@
-//! A pull request to play with: facts go in, the record and the log stay, time passes when told to. Tests read like the
-//! story of one pull request.
+//! Test fixture: one pull request with its record, log and clock. Tests apply facts to it and advance the time.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,7 +24,7 @@ pub(crate) fn pr() -> PrId {
     "acme/my-app#42".parse().unwrap()
 }
 
-/// The start of every story.
+/// The start time of every test.
 pub(crate) fn start() -> Timestamp {
     "2026-03-02T09:00:00Z".parse().unwrap()
 }
@@ -55,7 +54,7 @@ pub(crate) fn described(head: &Sha) -> Described {
     }
 }
 
-/// A check run; its id rises with its time, as GitHub's do.
+/// A check run with id 7 that started at `start()`.
 pub(crate) fn run_of(name: &str, verdict: Verdict, at: Timestamp) -> Check {
     Check {
         name: name.to_owned(),
@@ -116,14 +115,14 @@ impl Tale {
         }
     }
 
-    /// A story whose pull request is open already.
+    /// A pull request that was just opened.
     pub(crate) fn opened() -> Self {
         let mut story = Self::new();
         story.tell(Happened::Opened(described(&story.head.clone())));
         story
     }
 
-    /// A story that has come as far as this state, one minute a step.
+    /// A pull request that has reached this state, one minute per step.
     pub(crate) fn at(state: State) -> Self {
         let mut story = Self::opened();
         let steps: [fn(&mut Self); 6] = [
@@ -165,13 +164,13 @@ impl Tale {
         self.now += minutes(mins);
     }
 
-    /// Tells a fact that happens now, with a fresh id.
+    /// Applies a fact that happens now, with a new id.
     pub(crate) fn tell(&mut self, what: Happened) {
         let at = self.now;
         self.tell_of(at, what);
     }
 
-    /// Tells a fact that happened at some time.
+    /// Applies a fact that happened at this time.
     pub(crate) fn tell_of(&mut self, at: Timestamp, what: Happened) {
         self.facts += 1;
         let fact = Fact {
@@ -184,15 +183,15 @@ impl Tale {
         self.hear(&fact);
     }
 
-    /// Applies a fact as the engine would.
+    /// Applies a fact as the engine does.
     pub(crate) fn hear(&mut self, fact: &Fact) {
         let before = self.record.clone();
         let decision = decide(&self.policy, self.record.clone(), fact, self.now);
         if let Some(after) = &decision.record {
             let version = before.as_ref().map_or(0, |record| record.version);
             assert_eq!(after.version, version + 1, "a write raises the version by one");
-            assert_eq!(after.due_at.is_none(), after.state.is_terminal(), "exactly terminal records have no date");
-            assert_eq!(after.ttl.is_some(), after.state.is_terminal(), "exactly terminal records have an end");
+            assert_eq!(after.due_at.is_none(), after.state.is_terminal(), "only terminal records have no due date");
+            assert_eq!(after.ttl.is_some(), after.state.is_terminal(), "only terminal records have a ttl");
             self.record = Some(after.clone());
         } else {
             assert!(decision.events.is_empty() && decision.effects.is_empty() && decision.runs.is_empty());
@@ -220,7 +219,7 @@ impl Tale {
         self.last.as_ref().unwrap()
     }
 
-    /// What changed on vulnerabilities' rows.
+    /// The changes of vulnerability rows in the last decision.
     pub(crate) fn vulnerability_news(&self) -> Vec<VulnerabilityNews> {
         self.last().vulnerabilities.iter().map(|change| change.news).collect()
     }
@@ -229,7 +228,7 @@ impl Tale {
         self.last().outcome
     }
 
-    /// The log as kinds.
+    /// The kinds of all logged events.
     pub(crate) fn kinds(&self) -> Vec<EventKind> {
         self.log.iter().map(|event| event.kind).collect()
     }
@@ -239,7 +238,7 @@ impl Tale {
         self.tell(Happened::Check { head: self.head.clone(), check });
     }
 
-    /// A later run of a check: a higher id.
+    /// A later run of a check, with a higher id.
     pub(crate) fn rerun(&mut self, name: &str, verdict: Verdict, id: u64) {
         let check = Check { id: Some(id), ..run_of(name, verdict, self.now) };
         self.tell(Happened::Check { head: self.head.clone(), check });
@@ -277,7 +276,7 @@ impl Tale {
         self.tell(Happened::HeadMoved { described: described(&self.head.clone()), before, ours });
     }
 
-    /// GitHub as it would look if it knew exactly what the record knows.
+    /// A snapshot with exactly the content of the record.
     pub(crate) fn github(&self) -> Snapshot {
         let record = self.record();
         let mut signals = record.signals.clone();
@@ -307,7 +306,7 @@ impl Tale {
         classify(&Case { record: self.record(), live, vulnerability, policy: &self.policy, now: self.now })
     }
 
-    /// One visit of the sweep: verify with what GitHub says, and act if stale. Answers what was decided.
+    /// One visit of the sweep: verifies with the snapshot, and diagnoses if stale. Returns the classification.
     pub(crate) fn sweep(&mut self, github: Snapshot) -> Option<Classification> {
         let live = github.live;
         self.verify(github);
@@ -323,7 +322,7 @@ impl Tale {
         Some(classification)
     }
 
-    /// The Car Bridge's news about the remedy under way.
+    /// An update of the active remedy by the Car Bridge.
     pub(crate) fn news(&mut self, news: RemedyNews) {
         let run = self.record().active_run.as_ref().map_or(RunId::new("none"), |run| run.id.clone());
         self.tell(Happened::Remedy { run, news });
@@ -333,7 +332,7 @@ impl Tale {
         self.command_by(command, CommandSource::PrComment, Ok(()));
     }
 
-    /// A command from somewhere, of somebody who may or may not.
+    /// A command from this source, with or without permission.
     pub(crate) fn command_by(&mut self, command: Command, source: CommandSource, permission: Result<(), String>) {
         let run = RunId::new(format!("human-{}", self.facts));
         let by = "danny".to_owned();

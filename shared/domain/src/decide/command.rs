@@ -1,0 +1,150 @@
+//! Commands of people: checks whether a command is possible now, applies it to the record, and opens its run. A refusal
+//! is logged too, and says what is wrong.
+
+use crate::command::{Command, CommandSource, Situation};
+use crate::comment;
+use crate::decide::act::start_remedy;
+use crate::decide::{Decision, Draft, Outcome, RunChange, RunEnd};
+use crate::event::{Commanded, EventKind, Payload};
+use crate::id::CommandId;
+use crate::policy::{Mode, Policy};
+use crate::pull_request::{Blocked, Record, Until};
+use crate::remedy;
+use crate::run::{Run, RunKind, RunTrigger, Said};
+use crate::state::State;
+use crate::transition;
+
+pub(super) fn command_requested(mut builder: Draft<'_>, request: &Commanded) -> Decision {
+    let command = request.command;
+    if let Err(why) = permit(&builder, request) {
+        let payload = Payload {
+            by: Some(request.by.clone()),
+            name: Some(command.name().to_owned()),
+            ..Payload::text(&format!("refused: {why}"))
+        };
+        builder.log(EventKind::CommandReceived, None, payload);
+        builder.answer_button(request, Err(&why));
+        return builder.finish(Outcome::Refused, why);
+    }
+    let from = builder.record.state;
+    let now = builder.now;
+    let takes_over = command.strategy().is_some() || command == Command::Resume;
+    if takes_over && from == State::NeedsIntervention {
+        let implied = builder.record.implied(builder.policy);
+        if let Some(hop) = transition::out_of_intervention(implied.state) {
+            builder.enter(hop.state, implied.substatus, now);
+        }
+    }
+    if matches!(command, Command::Hold | Command::Resume) {
+        builder.record.hold_said_at = Some(builder.fact.occurred_at);
+    }
+    match command {
+        Command::Hold => {
+            builder.record.hold = true;
+            let state = builder.record.state;
+            let reason = comment::held(&request.by, &request.args);
+            builder.record.hold_reason = Some(reason.clone());
+            builder.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
+        }
+        Command::Resume => {
+            builder.record.hold = false;
+            builder.record.hold_reason = None;
+            builder.record.blocked = None;
+            builder.record.doubt(format!("resumed by {}", request.by), now);
+        }
+        Command::Rebuild
+        | Command::RecheckPolicy
+        | Command::RecheckSod
+        | Command::RecheckApproval
+        | Command::Merge
+        | Command::UpdateBranch
+        | Command::CloseAndReopen => open_human_run(&mut builder, request),
+        Command::Cancel => {
+            // The closing is first reported by the webhook, the sweep or the Car Bridge; each finds the reason here.
+            builder.record.abandoning = Some(request.run.clone());
+            let run = open_run(&builder, request, RunKind::Abandon);
+            builder.runs.push(RunChange::Open(Box::new(run)));
+        }
+        Command::Status | Command::Explain | Command::Approve => {}
+    }
+    let to = builder.record.state;
+    let payload = Payload {
+        by: Some(request.by.clone()),
+        name: Some(command.name().to_owned()),
+        run: (!builder.runs.is_empty()).then(|| request.run.clone()),
+        ..Payload::text("accepted")
+    };
+    builder.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
+    let still = builder.record.hold_label().filter(|_| command == Command::Resume).map(comment::still_held);
+    builder.answer_button(request, Ok(still.as_deref()));
+    let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", request.by));
+    builder.finish(Outcome::Applied, reason)
+}
+
+/// Whether the person has permission, and whether the command is possible now.
+fn permit(builder: &Draft<'_>, request: &Commanded) -> Result<(), String> {
+    request.permission.clone()?;
+    // A lost webhook may be redelivered after a newer `/hold` or `/resume` was applied.
+    let changes_hold = matches!(request.command, Command::Hold | Command::Resume);
+    if changes_hold && builder.record.hold_said_at.is_some_and(|later| builder.fact.occurred_at < later) {
+        return Err(format!(
+            "`{}` is older than the last `/hold` or `/resume`, so it was ignored. Repeat it if it still applies",
+            request.command
+        ));
+    }
+    is_possible(request.command, &builder.record, builder.policy)
+}
+
+/// Whether the state of a pull request allows a command. Checked when the command is submitted and again when it is
+/// executed.
+///
+/// The error is the sentence that the requester reads.
+pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result<(), String> {
+    let writes = command.strategy().is_some() || command == Command::Cancel;
+    if writes && policy.mode == Mode::Observe {
+        return Err("observe mode: Suture takes no action here. Set `mode = \"act\"` to allow it".to_owned());
+    }
+    command.is_valid_in(&Situation::of(record, policy)).map_err(|refusal| refusal.to_string())?;
+    if command == Command::CloseAndReopen && record.vulnerability_id.is_none() {
+        return Err(
+            "no vulnerability id is known, so no replacement can be requested: add the id to the title".to_owned()
+        );
+    }
+    let running = record.active_run.as_ref().map(|run| run.strategy);
+    let cancelling = command == Command::Cancel && record.abandoning.is_some();
+    if cancelling || (running.is_some() && running == command.strategy()) {
+        return Err(format!("`{command}` is already in progress: see `/status`"));
+    }
+    Ok(())
+}
+
+/// A person's command opens a run too, but spends no budget (R-BUDGET-9). It cancels the remedy that was active.
+fn open_human_run(builder: &mut Draft<'_>, request: &Commanded) {
+    let Some(strategy) = request.command.strategy() else { return };
+    builder.give_back();
+    builder.end_run(RunEnd::Cancelled, format!("replaced by `{}` of {}", request.command, request.by));
+    start_remedy(builder, strategy, &request.run, None, true);
+    let mut run = open_run(builder, request, RunKind::Remedy(strategy));
+    run.expects = Some(remedy::of(strategy).expects.to_owned());
+    builder.runs.push(RunChange::Open(Box::new(run)));
+}
+
+fn open_run(builder: &Draft<'_>, request: &Commanded, kind: RunKind) -> Run {
+    let trigger = match request.source {
+        CommandSource::PrComment => RunTrigger::PrComment,
+        CommandSource::CheckRun => RunTrigger::CheckRun,
+        CommandSource::AdminApi => RunTrigger::AdminApi,
+        CommandSource::Reconciler => RunTrigger::Reconciler,
+    };
+    let record = &builder.record;
+    let mut run =
+        Run::on(request.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, builder.now);
+    run.requested_by = Some(request.by.clone());
+    run.said = Said {
+        command_id: Some(CommandId::new(builder.fact.id.as_str())),
+        at: Some(builder.fact.occurred_at),
+        args: (!request.args.is_empty()).then(|| request.args.clone()),
+        comment: request.comment.clone(),
+    };
+    run
+}
