@@ -125,11 +125,8 @@ async fn what_was_not_taken_is_not_called_sent() {
 
 #[tokio::test]
 async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
-    let engine = platform::engine::Engine::new(
-        platform::store::memory::MemoryStore::new(),
-        tests::Remembering::default(),
-        tests::acting(),
-    );
+    let engine =
+        platform::engine::Engine::new(testbed::MemoryStore::new(), tests::Remembering::default(), tests::acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let own = claim(&engine, &pr(1), "run-1", minute(5)).await;
     engine.apply(&own, minute(5)).await.unwrap();

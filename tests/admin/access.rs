@@ -112,7 +112,7 @@ async fn what_is_for_everybody_asks_for_no_key() {
     assert_eq!(spent(&counter), before);
 }
 
-fn spent(counter: &Counter<platform::store::memory::MemoryStore>) -> u64 {
+fn spent(counter: &Counter<testbed::MemoryStore>) -> u64 {
     use platform::store::Store as _;
     counter.store().spent().so_far().requests
 }
@@ -205,7 +205,7 @@ async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::counter::Options { policies, ..Default::default() };
-    let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
+    let counter = Counter::on(testbed::MemoryStore::new(), options);
     counter.hands.set(start() + jiff::SignedDuration::from_secs(18));
     for _ in 0..3 {
         assert_eq!(counter.get(Who::Viewer, "/api/circuit-breaker").await.status, 200);
@@ -232,7 +232,7 @@ async fn a_status_is_counted_like_everything_else() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::counter::Options { policies, ..Default::default() };
-    let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
+    let counter = Counter::on(testbed::MemoryStore::new(), options);
     furnished(&counter).await;
     for _ in 0..3 {
         assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/1/status").await.status, 200);
@@ -248,7 +248,7 @@ async fn a_status_is_counted_like_everything_else() {
     assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/99/status").await.problem().0, 404);
 }
 
-fn counter_now(counter: &Counter<platform::store::memory::MemoryStore>) -> jiff::Timestamp {
+fn counter_now(counter: &Counter<testbed::MemoryStore>) -> jiff::Timestamp {
     use platform::clock::Clock as _;
     counter.hands.now()
 }

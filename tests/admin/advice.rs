@@ -3,9 +3,9 @@
 use domain::event::{Happened, RemedyNews};
 use domain::id::RunId;
 use domain::signals::Verdict;
-use platform::store::memory::MemoryStore;
 use platform::store::{Key, OnlyIf, Query, Store, Write};
 use serde_json::{Value, json};
+use testbed::MemoryStore;
 use tests::rig::Dynoxide;
 use tests::{check, claim, fact, minute, pr};
 

@@ -232,7 +232,7 @@ async fn who_asks_twice_for_the_same_is_granted_once_and_the_first_run_says_so()
 async fn over_the_limit_of_the_day_a_request_is_refused_and_everything_is_not() {
     let policies = domain::policy::Policies::parse("mode = \"act\"\ntriggers.per_repo_per_day = 2").unwrap();
     let options = crate::counter::Options { policies, ..crate::counter::Options::default() };
-    let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
+    let counter = Counter::on(testbed::MemoryStore::new(), options);
     furnished(&counter).await;
     let ask = async |body: &str| counter.post(Who::Operator, "/api/reconciler/run", body).await;
     assert_eq!(ask(r#"{"repo":"shop","pr_number":1}"#).await.status, 202);

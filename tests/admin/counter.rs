@@ -18,9 +18,9 @@ use platform::github::GitHub;
 use platform::outlets::dlq::Dlq;
 use platform::rows;
 use platform::store::Store;
-use platform::store::memory::MemoryStore;
 use platform::telemetry::Log;
 use serde_json::Value;
+use testbed::MemoryStore;
 use tests::{Remembering, Written, acting, start};
 use tower::ServiceExt as _;
 

@@ -3,8 +3,8 @@
 use domain::event::{Happened, RemedyNews};
 use domain::id::RunId;
 use domain::policy::Policies;
-use platform::store::memory::MemoryStore;
 use serde_json::{Value, json};
+use testbed::MemoryStore;
 use tests::{claim, fact, minute, opened, pr, start};
 
 use crate::counter::{Counter, Options, Who};

@@ -4,8 +4,8 @@ use domain::event::{Happened, RemedyNews};
 use domain::id::RunId;
 use domain::signals::Verdict;
 use platform::store::Store;
-use platform::store::memory::MemoryStore;
 use serde_json::{Value, json};
+use testbed::MemoryStore;
 use tests::rig::Dynoxide;
 use tests::{check, claim, fact, minute, opened, pr};
 

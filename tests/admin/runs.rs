@@ -8,9 +8,9 @@ use domain::policy::Policies;
 use domain::run::{Initiator, RunState, TransitionContext};
 use platform::outlets::dlq::{Dead, Dlq, Parked};
 use platform::rows;
-use platform::store::memory::MemoryStore;
 use platform::store::{OnlyIf, Store as _, Write};
 use serde_json::json;
+use testbed::MemoryStore;
 use tests::{claim, fact, minute, pr};
 
 use crate::counter::{Counter, Options, Who};

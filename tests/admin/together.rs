@@ -13,9 +13,9 @@ use platform::clock::Clock;
 use platform::github::{Credentials, GitHub};
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Parcel};
-use platform::store::memory::MemoryStore;
 use reconciler::{Scope, Sweep, Swept, Wish};
 use serde_json::json;
+use testbed::MemoryStore;
 use tests::stage::{Outside, Stage, Surface, WorldClock, look, transport};
 
 use crate::counter::{Counter, Options, Who};

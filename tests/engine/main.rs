@@ -17,8 +17,8 @@ use platform::lookup;
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Parcel};
 use platform::rows;
-use platform::store::memory::MemoryStore;
 use platform::store::{From, Key, OnlyIf, Query, Store, StoreError, Write};
+use testbed::MemoryStore;
 use tests::{Remembering, acting, check, claim, fact, minute, opened, pr, sha, start};
 
 type TestEngine = Engine<MemoryStore, Remembering>;

@@ -8,7 +8,7 @@ use domain::signals::Verdict;
 use domain::state::State;
 use platform::engine::{Applied, Engine, EngineError};
 use platform::store::Store;
-use platform::store::memory::MemoryStore;
+use testbed::MemoryStore;
 use tests::rig::{Dynoxide, Ministack};
 use tests::{Remembering, acting, check, minute, opened, pr, start};
 

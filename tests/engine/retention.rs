@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
 use platform::lookup::DayReading;
 use platform::store::dynamo::tables::Names;
-use platform::store::memory::MemoryStore;
 use platform::store::{MOST_WRITES, OnlyIf, Store, Write};
 use platform::{lookup, rows};
+use testbed::MemoryStore;
 use tests::rig::{self, Dynoxide};
 use tests::{Remembering, acting, check, fact, minute, opened, pr, start};
 

@@ -10,10 +10,10 @@ use domain::run::{RunState, RunTrigger};
 use fakes::{NewPull, Pr, Repo, Settings};
 use jiff::{SignedDuration, Timestamp};
 use platform::requests::{self, Taken};
-use platform::store::memory::MemoryStore;
 use platform::sweep_summary::summary_of;
 use reconciler::Swept;
 use serde_json::json;
+use testbed::MemoryStore;
 use tests::{acting, minute, start};
 
 use crate::stage::{PATIENCE, Stage, id};

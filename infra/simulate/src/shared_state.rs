@@ -9,9 +9,9 @@ use domain::time::saturating_after;
 use fakes::Fakes;
 use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
-use platform::store::memory::MemoryStore;
 use platform::store::{Key, Store};
 use serde_dynamo::Item;
+use testbed::MemoryStore;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -1,9 +1,8 @@
 //! A handful of verbs on two tables: read a row, write some rows all or none, query an index. Everything durable in Suture
-//! is built on these, once, and so holds for every implementation: DynamoDB's, and the one in memory for simulations.
+//! is built on these, once, and so holds for every implementation: DynamoDB's, and the one in memory of `infra/testbed`.
 //! Nothing here knows what a row means; that is in `rows`.
 
 pub mod dynamo;
-pub mod memory;
 pub mod versioned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,7 +172,8 @@ impl Index {
     }
 
     /// A row's sort key in this index.
-    fn sort_of<'a>(self, key: &'a Key, item: &'a Item) -> Option<&'a str> {
+    #[must_use]
+    pub fn sort_of<'a>(self, key: &'a Key, item: &'a Item) -> Option<&'a str> {
         match self {
             Self::ByDay => Some(&key.sort),
             Self::Due | Self::ByRepo | Self::Runs => text_of(item, self.shape().2),
@@ -416,7 +416,10 @@ pub fn text_of<'a>(item: &'a Item, attribute: &str) -> Option<&'a str> {
 }
 
 /// What DynamoDB would refuse too: nothing at all, too much at once, or one row twice.
-fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
+///
+/// # Errors
+/// [`StoreError::TooLarge`].
+pub fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
     if writes.is_empty() || writes.len() > MOST_WRITES {
         return Err(StoreError::TooLarge(format!(
             "{} rows cannot be written at once: 1 to {MOST_WRITES} can",
