@@ -1,19 +1,14 @@
-//! What the tests share: facts about a pull request, and outlets that remember.
+//! What the tests share beside `testbed`: facts about a pull request, tables and functions as processes.
 
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
-    clippy::print_stderr,
     reason = "test support may stop when its own setting is wrong"
 )]
 
-pub mod faulty;
-pub mod fuse;
 pub mod lambda;
 pub mod rig;
-pub mod stage;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use domain::comment::Story;
@@ -23,9 +18,10 @@ use domain::id::{EventId, PrId, RunId, Sha};
 use domain::policy::Policies;
 use domain::signals::{Approval, Check, CheckKind, MergeReport, PolicyReport, PolicyVerdict, Renewal, Verdict};
 use jiff::{SignedDuration, Timestamp};
-use platform::engine::Engine;
-use platform::outlets::{Outlets, Parcel, Undelivered};
+use platform::engine::{Applied, Engine};
+use platform::outlets::Outlets;
 use platform::store::Store;
+use testbed::{Testbed, pr_id};
 
 /// The start of every story: a Monday that the machine's clock has not reached, or a broom that goes by that clock would come
 /// for what is kept for ninety days.
@@ -125,19 +121,11 @@ pub fn typical_life(pr: &PrId) -> Vec<Fact> {
     life
 }
 
-/// The diagnosis that claims a remedy for a pull request as it is, in this run.
+/// The diagnosis that claims a remedy for a pull request as it is, in this run, by the engine's own policies.
 ///
 /// # Panics
 /// If there is no such pull request.
 pub async fn claim<S: Store, O: Outlets>(engine: &Engine<S, O>, pr: &PrId, run: &str, now: Timestamp) -> Fact {
-    claim_by(engine, pr, run, now).await
-}
-
-/// The same, by the engine's own policies.
-///
-/// # Panics
-/// If there is no such pull request.
-pub async fn claim_by<S: Store, O: Outlets>(engine: &Engine<S, O>, pr: &PrId, run: &str, now: Timestamp) -> Fact {
     let record = engine.load(pr, now).await.expect("a store").expect("a record");
     let policy = engine.policies().for_repo(&pr.repo);
     let case = Case { record: &record, live: None, vulnerability: None, policy, now };
@@ -146,34 +134,10 @@ pub async fn claim_by<S: Store, O: Outlets>(engine: &Engine<S, O>, pr: &PrId, ru
     fact(pr, format!("sweep-{run}"), now, Happened::Diagnosed(Box::new(found)))
 }
 
-/// Outlets that remember what they were given, and can be down.
-#[derive(Debug, Default)]
-pub struct Remembering {
-    sent: Mutex<Vec<Parcel>>,
-    down: AtomicBool,
-}
-
-impl Remembering {
-    /// Whether nothing goes out.
-    pub fn set_down(&self, down: bool) {
-        self.down.store(down, Ordering::SeqCst);
-    }
-
-    /// What went out.
-    #[must_use]
-    pub fn sent(&self) -> Vec<Parcel> {
-        self.sent.lock().expect("nobody panicked").clone()
-    }
-}
-
-impl Outlets for Remembering {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
-        if self.down.load(Ordering::SeqCst) {
-            return parcels.iter().map(|_| Err(Undelivered("down".to_owned()))).collect();
-        }
-        self.sent.lock().expect("nobody panicked").extend_from_slice(parcels);
-        parcels.iter().map(|_| Ok(())).collect()
-    }
+/// A sweep has found that something is to be done: the claim, as the reconciler makes it.
+pub async fn claim_in(testbed: &Testbed, pr: &fakes::Pr, run: &str) -> Applied {
+    let (engine, now) = (testbed.bridge.engine(), testbed.now());
+    engine.apply(&claim(engine, &pr_id(pr), run, now).await, now).await.expect("a store")
 }
 
 /// Somewhere to write that can be read.

@@ -126,8 +126,8 @@ async fn what_was_not_taken_is_not_called_sent() {
 #[tokio::test]
 async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
     let engine = platform::engine::Engine::new(
-        platform::store::memory::MemoryStore::new(),
-        tests::Remembering::default(),
+        testbed::MemoryStore::new(),
+        testbed::RecordingPublisher::default(),
         tests::acting(),
     );
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
@@ -168,7 +168,7 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
     for body in [r#"{"type":"command","v":7,"pr_number":1}"#, "not ours", &good] {
         client.send_message().queue_url(&url).message_body(body).send().await.unwrap();
     }
-    let stage = tests::stage::Stage::quiet();
+    let stage = testbed::Testbed::quiet();
     let log = platform::telemetry::Log::to(std::io::sink());
     // As Lambda does it: a batch at a time, and only what is not among the failures is taken off the queue.
     let mut handed = 0;

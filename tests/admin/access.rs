@@ -112,7 +112,7 @@ async fn what_is_for_everybody_asks_for_no_key() {
     assert_eq!(spent(&counter), before);
 }
 
-fn spent(counter: &Counter<platform::store::memory::MemoryStore>) -> u64 {
+fn spent(counter: &Counter<testbed::MemoryStore>) -> u64 {
     use platform::store::Store as _;
     counter.store().spent().so_far().requests
 }
@@ -205,8 +205,8 @@ async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::counter::Options { policies, ..Default::default() };
-    let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
-    counter.hands.set(start() + jiff::SignedDuration::from_secs(18));
+    let counter = Counter::on(testbed::MemoryStore::new(), options);
+    counter.clock.set(start() + jiff::SignedDuration::from_secs(18));
     for _ in 0..3 {
         assert_eq!(counter.get(Who::Viewer, "/api/circuit-breaker").await.status, 200);
     }
@@ -214,13 +214,13 @@ async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
     assert_eq!(refused.problem(), (429, "RATE_LIMITED".to_owned()));
     assert_eq!(refused.header("retry-after"), "42");
     assert_eq!(counter.get(Who::Operator, "/api/circuit-breaker").await.status, 200, "others are not kept waiting");
-    counter.hands.set(tests::minute(1));
+    counter.clock.set(tests::minute(1));
     assert_eq!(counter.get(Who::Viewer, "/api/circuit-breaker").await.status, 200);
     for (path, most) in
         [("/api/prs?limit=101", 100), ("/api/pr/shop/1/events?limit=201", 200), ("/api/runs?limit=101", 100)]
     {
         let refused = counter.get(Who::Admin, path).await;
-        counter.hands.set(counter_now(&counter) + jiff::SignedDuration::from_mins(1));
+        counter.clock.set(counter_now(&counter) + jiff::SignedDuration::from_mins(1));
         assert_eq!(refused.problem(), (400, "BAD_QUERY".to_owned()));
         assert!(refused.text.contains(&most.to_string()));
     }
@@ -232,7 +232,7 @@ async fn a_status_is_counted_like_everything_else() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::counter::Options { policies, ..Default::default() };
-    let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
+    let counter = Counter::on(testbed::MemoryStore::new(), options);
     furnished(&counter).await;
     for _ in 0..3 {
         assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/1/status").await.status, 200);
@@ -243,14 +243,14 @@ async fn a_status_is_counted_like_everything_else() {
         assert_eq!(refused.problem(), (429, "RATE_LIMITED".to_owned()));
         assert!(nth == 0 || spent(&counter) - before == 1, "who is known to be over it costs one count");
     }
-    counter.hands.set(tests::minute(21));
+    counter.clock.set(tests::minute(21));
     assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/1/status").await.status, 200);
     assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/99/status").await.problem().0, 404);
 }
 
-fn counter_now(counter: &Counter<platform::store::memory::MemoryStore>) -> jiff::Timestamp {
+fn counter_now(counter: &Counter<testbed::MemoryStore>) -> jiff::Timestamp {
     use platform::clock::Clock as _;
-    counter.hands.now()
+    counter.clock.now()
 }
 
 /// API5: broken function level authorization. A role cannot do what a higher one may, whatever the way.

@@ -3,9 +3,9 @@
 use domain::event::{Happened, RemedyNews};
 use domain::id::RunId;
 use domain::signals::Verdict;
-use platform::store::memory::MemoryStore;
 use platform::store::{Key, OnlyIf, Query, Store, Write};
 use serde_json::{Value, json};
+use testbed::MemoryStore;
 use tests::rig::Dynoxide;
 use tests::{check, claim, fact, minute, pr};
 
@@ -30,7 +30,7 @@ async fn the_numbers_are_told_with_their_formulas<S: Store + 'static>(store: S) 
         check.id = Some(8);
     }
     engine.apply(&passed, minute(45)).await.unwrap();
-    counter.hands.set(minute(60));
+    counter.clock.set(minute(60));
     let told = counter.get(Who::Viewer, "/api/insights").await.json();
     assert_eq!((&told["days"], &told["partial"], &told["partial_reason"]), (&json!(14), &json!(false), &json!(null)));
     let formulas = told["formulas"].as_array().unwrap();

@@ -71,7 +71,7 @@ async fn what_was_not_done_is_asked_for_again_under_the_same_name_and_is_the_sam
     counter.outlets().set_down(true);
     assert_eq!(counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k2")).await.status, 503);
     counter.outlets().set_down(false);
-    counter.hands.set(minute(21));
+    counter.clock.set(minute(21));
     let done = counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k2")).await;
     assert_eq!(done.status, 202, "{}", done.text);
     let sent = commands(&counter.outlets().sent());
@@ -213,7 +213,7 @@ async fn who_asks_twice_for_the_same_is_granted_once_and_the_first_run_says_so()
         counter.post(Who::Operator, "/api/reconciler/run", body).await.json()["run_id"].as_str().unwrap().to_owned()
     };
     let first = ask().await;
-    counter.hands.set(minute(21));
+    counter.clock.set(minute(21));
     let second = ask().await;
     let run = async |id: &str| counter.get(Who::Viewer, &format!("/api/runs/{id}")).await.json();
     assert_eq!(run(&first).await["outcome"], json!(format!("superseded by `{second}`")));
@@ -232,7 +232,7 @@ async fn who_asks_twice_for_the_same_is_granted_once_and_the_first_run_says_so()
 async fn over_the_limit_of_the_day_a_request_is_refused_and_everything_is_not() {
     let policies = domain::policy::Policies::parse("mode = \"act\"\ntriggers.per_repo_per_day = 2").unwrap();
     let options = crate::counter::Options { policies, ..crate::counter::Options::default() };
-    let counter = Counter::on(platform::store::memory::MemoryStore::new(), options);
+    let counter = Counter::on(testbed::MemoryStore::new(), options);
     furnished(&counter).await;
     let ask = async |body: &str| counter.post(Who::Operator, "/api/reconciler/run", body).await;
     assert_eq!(ask(r#"{"repo":"shop","pr_number":1}"#).await.status, 202);

@@ -7,9 +7,10 @@ use platform::engine::Engine;
 use platform::rows;
 use platform::store::Store as _;
 use serde_json::{Value, json};
+use testbed::RecordingPublisher;
 use tests::lambda::Function;
 use tests::rig::{Dynoxide, fresh_names};
-use tests::{Remembering, acting, minute, opened, pr, start};
+use tests::{acting, minute, opened, pr, start};
 
 /// What API Gateway makes of a request: version 2 of its payload.
 fn gateway_event(path: &str, key: Option<&str>) -> Value {
@@ -33,7 +34,7 @@ fn gateway_event(path: &str, key: Option<&str>) -> Value {
 async fn the_release_binary_answers_gateway_events() {
     let dynamo = Dynoxide::in_memory().await;
     let names = fresh_names();
-    let engine = Engine::new(dynamo.store_on(names.clone()).await, Remembering::default(), acting());
+    let engine = Engine::new(dynamo.store_on(names.clone()).await, RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(42), "d0", start()), start()).await.unwrap();
     engine.store().write(vec![rows::repo_known(&pr(42).repo)], minute(1)).await.unwrap();
     let (key, entry) = new_key("ops", Role::Viewer).unwrap();

@@ -57,8 +57,7 @@ async fn schemathesis_finds_nothing() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 100000").unwrap();
     let dlq = Dlq::Local(Arc::new(Parked::new(|_| {})));
-    let counter =
-        Counter::on(platform::store::memory::MemoryStore::new(), Options { policies, dlq, ..Options::default() });
+    let counter = Counter::on(testbed::MemoryStore::new(), Options { policies, dlq, ..Options::default() });
     furnished(&counter).await;
     let (address, served) = serve(router(Arc::clone(&counter.admin))).await;
     let tools = Command::new(root().join("scripts/python-tools")).arg("schemathesis").output().unwrap();

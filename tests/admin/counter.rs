@@ -1,7 +1,6 @@
 //! The counter: the admin function on a store, with keys of every role, and requests made without sockets.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use admin::keys::{Keys, new_key};
 use admin::{Admin, Settings, router};
@@ -11,38 +10,16 @@ use domain::event::Fact;
 use domain::policy::Policies;
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
-use jiff::Timestamp;
-use platform::clock::{Clock, Pause};
 use platform::engine::Engine;
 use platform::github::GitHub;
 use platform::outlets::dlq::Dlq;
 use platform::rows;
 use platform::store::Store;
-use platform::store::memory::MemoryStore;
 use platform::telemetry::Log;
 use serde_json::Value;
-use tests::{Remembering, Written, acting, start};
+use testbed::{ManualClock, MemoryStore, RecordingPublisher};
+use tests::{Written, acting, start};
 use tower::ServiceExt as _;
-
-/// A time that a test sets.
-#[derive(Debug, Clone)]
-pub(crate) struct Hands(Arc<Mutex<Timestamp>>);
-
-impl Hands {
-    pub(crate) fn set(&self, at: Timestamp) {
-        *self.0.lock().unwrap() = at;
-    }
-}
-
-impl Clock for Hands {
-    fn now(&self) -> Timestamp {
-        *self.0.lock().unwrap()
-    }
-
-    fn sleep(&self, _: Duration) -> Pause {
-        Box::pin(std::future::ready(()))
-    }
-}
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +36,8 @@ pub(crate) enum Who {
 }
 
 pub(crate) struct Counter<S: Store + 'static> {
-    pub(crate) admin: Arc<Admin<S, Remembering>>,
-    pub(crate) hands: Hands,
+    pub(crate) admin: Arc<Admin<S, RecordingPublisher>>,
+    pub(crate) clock: ManualClock,
     pub(crate) lines: Written,
     keys: Vec<(Who, String)>,
 }
@@ -114,7 +91,7 @@ impl Counter<MemoryStore> {
 
 impl<S: Store + 'static> Counter<S> {
     pub(crate) fn on(store: S, options: Options) -> Self {
-        let hands = Hands(Arc::new(Mutex::new(start())));
+        let clock = ManualClock::at(start());
         let lines = Written::default();
         let mut keys = Vec::new();
         let mut entries = Vec::new();
@@ -135,11 +112,11 @@ impl<S: Store + 'static> Counter<S> {
             github: options.github,
             jenkins: None,
             dlq: options.dlq,
-            clock: Arc::new(hands.clone()),
+            clock: Arc::new(clock.clone()),
             log: Log::to(lines.clone()),
         };
-        let engine = Engine::new(store, Remembering::default(), options.policies);
-        Self { admin: Arc::new(Admin::new(engine, settings)), hands, lines, keys }
+        let engine = Engine::new(store, RecordingPublisher::default(), options.policies);
+        Self { admin: Arc::new(Admin::new(engine, settings)), clock, lines, keys }
     }
 
     pub(crate) fn key(&self, who: Who) -> Option<&str> {
@@ -150,7 +127,7 @@ impl<S: Store + 'static> Counter<S> {
         }
     }
 
-    pub(crate) fn outlets(&self) -> &Remembering {
+    pub(crate) fn outlets(&self) -> &RecordingPublisher {
         self.admin.engine().outlets()
     }
 

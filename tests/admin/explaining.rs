@@ -3,8 +3,8 @@
 use domain::event::{Happened, RemedyNews};
 use domain::id::RunId;
 use domain::policy::Policies;
-use platform::store::memory::MemoryStore;
 use serde_json::{Value, json};
+use testbed::MemoryStore;
 use tests::{claim, fact, minute, opened, pr, start};
 
 use crate::counter::{Counter, Options, Who};
@@ -23,7 +23,7 @@ async fn stopped_after(facts: usize) -> Value {
     for fact in &life[..facts] {
         counter.hear(fact).await;
     }
-    counter.hands.set(life[facts - 1].occurred_at + jiff::SignedDuration::from_hours(1));
+    counter.clock.set(life[facts - 1].occurred_at + jiff::SignedDuration::from_hours(1));
     explain(&counter, 1, "").await
 }
 
@@ -56,7 +56,7 @@ MERGED | – NO_ACTION | It is merged.";
 async fn an_explanation_has_evidence_the_next_action_budgets_and_what_a_person_could_do() {
     let counter = Counter::new();
     furnished(&counter).await;
-    counter.hands.set(minute(35));
+    counter.clock.set(minute(35));
     let why = explain(&counter, 1, "").await;
     assert_eq!((&why["rule"]["number"], &why["classification"]), (&json!("3"), &json!("RETRY_CHECKS")));
     assert_eq!(why["evidence"], json!(["`build` failed, transient by rule `network`: connection reset"]));
@@ -90,7 +90,7 @@ async fn what_is_spent_held_escalated_or_only_observed_is_said() {
         at += 60;
     }
     at += 600;
-    counter.hands.set(minute(at));
+    counter.clock.set(minute(at));
     let spent = explain(&counter, 1, "").await;
     assert_eq!((&spent["classification"], &spent["rule"]["number"]), (&json!("NEEDS_INTERVENTION"), &json!("3")));
     assert_eq!(spent["evidence"][1], "Retry budget exhausted for rebuild (3/3)");
@@ -106,7 +106,7 @@ async fn what_is_spent_held_escalated_or_only_observed_is_said() {
     let observing = Options { policies: Policies::default(), ..Options::default() };
     let watcher = Counter::on(MemoryStore::new(), observing);
     watcher.hear(&opened(&pr(1), "d1", start())).await;
-    watcher.hands.set(minute(60));
+    watcher.clock.set(minute(60));
     let watched = explain(&watcher, 1, "").await;
     assert_eq!(watched["next_action"], "Suture would run the checks again, but only observes here.");
     let would = claim(watcher.admin.engine(), &pr(1), "run-1", minute(60)).await;

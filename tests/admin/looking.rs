@@ -4,8 +4,8 @@ use domain::event::{Happened, RemedyNews};
 use domain::id::RunId;
 use domain::signals::Verdict;
 use platform::store::Store;
-use platform::store::memory::MemoryStore;
 use serde_json::{Value, json};
+use testbed::MemoryStore;
 use tests::rig::Dynoxide;
 use tests::{check, claim, fact, minute, opened, pr};
 
@@ -60,7 +60,7 @@ async fn a_status_asked_for_again_costs_less_and_says_the_same() {
 async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
     let counter = Counter::on(store, Options::default());
     furnished(&counter).await;
-    counter.hands.set(minute(35));
+    counter.clock.set(minute(35));
     let overview = counter.get(Who::Viewer, "/api/overview").await.json();
     let states: Vec<&str> =
         overview["states"].as_array().unwrap().iter().map(|lane| lane["state"].as_str().unwrap()).collect();
@@ -87,7 +87,7 @@ async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
         (&json!("closed"), &json!(null), &json!(null))
     );
     healed(&counter).await;
-    counter.hands.set(minute(46));
+    counter.clock.set(minute(46));
     let overview = counter.get(Who::Viewer, "/api/overview").await.json();
     let days = overview["days"].as_array().unwrap();
     assert_eq!((days.len(), &days[13]["day"]), (14, &json!("2036-03-03")));
@@ -133,7 +133,7 @@ async fn what_was_counted_is_believed_for_five_seconds() {
     counter.hear(&opened(&pr(9), "d99", minute(20))).await;
     let second = counter.get(Who::Viewer, "/api/overview").await.json();
     assert_eq!(lane(&first, "CREATED"), lane(&second, "CREATED"));
-    counter.hands.set(minute(20) + jiff::SignedDuration::from_secs(5));
+    counter.clock.set(minute(20) + jiff::SignedDuration::from_secs(5));
     let third = counter.get(Who::Viewer, "/api/overview").await.json();
     assert_eq!(lane(&third, "CREATED")["count"], 3);
 }
@@ -164,7 +164,7 @@ async fn lists_are_paged<S: Store + 'static>(store: S) {
         counter.hear(&opened(&pr(n), format!("o{n}"), minute(5))).await;
         counter.hear(&opened(&web(n), format!("w{n}"), minute(5))).await;
     }
-    counter.hands.set(minute(20));
+    counter.clock.set(minute(20));
     for limit in [1, 2, 5, 100] {
         let all = pages(&counter, Who::Viewer, &format!("/api/prs?limit={limit}")).await;
         let mut distinct = all.clone();
@@ -231,7 +231,7 @@ async fn a_place_in_another_scopes_list_leads_nowhere() {
 async fn a_status_says_where_it_stands<S: Store + 'static>(store: S) {
     let counter = Counter::on(store, Options::default());
     furnished(&counter).await;
-    counter.hands.set(minute(35));
+    counter.clock.set(minute(35));
     let status = counter.get(Who::Operator, "/api/pr/shop/1/status").await.json();
     assert_eq!(
         (&status["state"], &status["substatus"], &status["stale"]),

@@ -52,5 +52,5 @@ async fn furnished<S: Store + 'static>(counter: &Counter<S>) {
         counter.hear(&fact).await;
     }
     counter.hear(&opened(&web(1), "d5", minute(4))).await;
-    counter.hands.set(minute(20));
+    counter.clock.set(minute(20));
 }

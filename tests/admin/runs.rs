@@ -8,9 +8,9 @@ use domain::policy::Policies;
 use domain::run::{Initiator, RunState, TransitionContext};
 use platform::outlets::dlq::{Dead, Dlq, Parked};
 use platform::rows;
-use platform::store::memory::MemoryStore;
 use platform::store::{OnlyIf, Store as _, Write};
 use serde_json::json;
+use testbed::MemoryStore;
 use tests::{claim, fact, minute, pr};
 
 use crate::counter::{Counter, Options, Who};
@@ -132,7 +132,7 @@ async fn dead_messages_are_shown_with_their_reason_and_sent_back() {
 async fn the_breaker_is_shown_and_reset() {
     let policies = Policies::parse("mode = \"act\"\nbreaker.minimum_actions = 1").unwrap();
     let counter = Counter::on(MemoryStore::new(), Options { policies, ..Options::default() });
-    counter.hands.set(minute(20));
+    counter.clock.set(minute(20));
     let settings = &counter.admin.engine().policies().base().breaker;
     for n in 0..3 {
         let run = RunId::new(format!("r{n}"));
@@ -146,7 +146,7 @@ async fn the_breaker_is_shown_and_reset() {
     );
     assert_eq!(open["cooldown_until"], "2036-03-03T09:30:00Z");
     // The rest of the minute in which it is reset counts for nothing.
-    counter.hands.set(minute(20) + jiff::SignedDuration::from_secs(30));
+    counter.clock.set(minute(20) + jiff::SignedDuration::from_secs(30));
     let closed = counter.post(Who::Admin, "/api/circuit-breaker/reset", "").await.json();
     assert_eq!((&closed["state"], &closed["failures"]), (&json!("closed"), &json!(0)));
 }

@@ -62,7 +62,7 @@ async fn a_status_costs_little_more_than_reading_its_rows() {
     let (mut single, mut by_hand, mut status) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..TIMES + WARM {
         // A minute for each hundred requests: the limit of a key is not what is measured.
-        counter.hands.set(minute(80 + i64::try_from(n / 100).unwrap()));
+        counter.clock.set(minute(80 + i64::try_from(n / 100).unwrap()));
         let times = [timed(&query).await, timed(&rows).await, timed(&ask).await];
         if n >= WARM {
             single.push(times[0]);

@@ -7,47 +7,34 @@ use car_bridge::Handled;
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
-use fakes::{Fault, NewPull, Pr, Settings};
+use fakes::{Fault, NewPull, Pr};
 use jiff::SignedDuration;
-use platform::clock::Clock;
-use platform::github::{Credentials, GitHub};
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Parcel};
-use platform::store::memory::MemoryStore;
+use platform::store::Store;
 use reconciler::{Scope, Sweep, Swept, Wish};
 use serde_json::json;
-use tests::stage::{Outside, Stage, Surface, WorldClock, look, transport};
+use testbed::{FaultStore, RecordingPublisher, TestStore, Testbed};
 
 use crate::counter::{Counter, Options, Who};
 
-type Shared = Counter<Arc<MemoryStore>>;
-
-fn github(stage: &Stage) -> GitHub {
-    let settings = Settings::default();
-    let token = settings.tokens.first().map(|(token, _)| token.clone()).unwrap();
-    let base_url = settings.api_url.parse().unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&stage.world)));
-    let service = transport(&stage.world, Surface::GitHub, &stage.fuse);
-    let settings = platform::github::Settings { base_url, ..platform::github::Settings::default() };
-    GitHub::with_service(&Credentials::token(&token), settings, service, clock)
-}
+type Shared = Counter<FaultStore<TestStore>>;
 
 /// The stage with a pull request on it, and the admin function on the same store.
-async fn together() -> (Stage, Shared, Pr, String) {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
-    let options = Options { github: Some(github(&stage)), ..Options::default() };
-    let counter = Counter::on(Arc::clone(&stage.store), options);
-    counter.hands.set(stage.now());
+async fn together() -> (Testbed, Shared, Pr, String) {
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let options = Options { github: Some(stage.github.clone()), ..Options::default() };
+    let counter = Counter::on(stage.store.clone(), options);
+    counter.clock.set(stage.now());
     let path = format!("/api/pr/{}/{}", pr.repo, pr.number);
     (stage, counter, pr, path)
 }
 
 /// The reconciler on the same store.
-fn sweep(stage: &Stage, config: &str) -> Sweep<Arc<MemoryStore>, Outside> {
-    let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&stage.world)));
-    let (store, outside) = (Arc::clone(&stage.store), stage.outside.clone());
-    Sweep::new(store, outside, Policies::parse(config).unwrap(), github(stage), None, clock, vec![])
+fn sweep(stage: &Testbed, config: &str) -> Sweep<FaultStore<TestStore>, RecordingPublisher> {
+    let (store, publisher, clock) = (stage.store.clone(), stage.publisher.clone(), Arc::new(stage.clock.clone()));
+    Sweep::new(store, publisher, Policies::parse(config).unwrap(), stage.github.clone(), None, clock, vec![])
 }
 
 fn messages(counter: &Shared) -> Vec<String> {
@@ -87,7 +74,7 @@ async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_come
 #[tokio::test]
 async fn what_was_given_up_is_taken_back_by_the_api() {
     let (stage, counter, pr, path) = together().await;
-    look(&stage.world).force(Fault::RealTestFailure, &pr);
+    stage.fakes().force(Fault::RealTestFailure, &pr);
     let sweep = sweep(&stage, "mode = \"act\"");
     let mut minutes = 0;
     while stage.record(&pr).await.state != State::NeedsIntervention {
@@ -95,9 +82,9 @@ async fn what_was_given_up_is_taken_back_by_the_api() {
         (minutes, _) = (minutes + 5, stage.pass(5).await);
         let wish = Wish::scheduled("sweep", stage.now(), "here");
         sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(4)).await.unwrap();
-        stage.carry_out().await;
+        stage.handle_messages().await;
     }
-    counter.hands.set(stage.now());
+    counter.clock.set(stage.now());
     let status = counter.get(Who::Operator, &format!("{path}/status")).await.json();
     assert!(status["blocked_reason"].as_str().is_some_and(|why| why.contains("failed")), "{status}");
     let asked = counter.post(Who::Operator, &format!("{path}/command"), r#"{"command":"/resume"}"#).await;
@@ -128,8 +115,8 @@ async fn a_sweep_that_was_asked_for_is_found_by_the_reconciler_under_its_name() 
     let overview = counter.get(Who::Viewer, "/api/overview").await.json();
     assert_eq!(overview["last_sweep"]["run_id"], id);
     // One whose word on the bus was lost is granted by the next regular sweep: it has a date.
-    look(&stage.world).advance(SignedDuration::from_mins(1));
-    counter.hands.set(stage.now());
+    stage.fakes().advance(SignedDuration::from_mins(1));
+    counter.clock.set(stage.now());
     let lost = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
     let tick = Wish::scheduled("sweep", stage.now(), "there");
     let deadline = stage.now() + SignedDuration::from_mins(5);
@@ -150,10 +137,10 @@ fn shown(body: &str, begins: &str) -> Vec<u64> {
 async fn the_status_issue_shows_the_numbers_of_the_overview() {
     let (stage, counter, pr, _) = together().await;
     for _ in 0..3 {
-        stage.opened(NewPull::default()).await;
+        stage.open_and_deliver(NewPull::default()).await;
     }
     stage.pass(3).await;
-    look(&stage.world).person_merges(&pr, "maria");
+    stage.fakes().person_merges(&pr, "maria");
     stage.pass(40).await;
     let sweep = sweep(&stage, "mode = \"act\"\nstatus.repo = 'acme/payments'");
     let wish = Wish::scheduled("sweep", stage.now(), "here");
@@ -161,10 +148,10 @@ async fn the_status_issue_shows_the_numbers_of_the_overview() {
         panic!("no sweep")
     };
     assert_eq!((summary.errors.len(), summary.coordination.map(|it| it.status)), (0, Some(1)));
-    counter.hands.set(stage.now());
+    counter.clock.set(stage.now());
     let overview = counter.get(Who::Viewer, "/api/overview").await.json();
-    stage.carry_out().await;
-    let body = look(&stage.world).issues().next().map(|(_, issue)| issue.body.clone()).unwrap();
+    stage.handle_messages().await;
+    let body = stage.fakes().issues().next().map(|(_, issue)| issue.body.clone()).unwrap();
     let states = overview["states"].as_array().unwrap();
     assert_eq!(states.len(), 12);
     for state in states {
@@ -184,12 +171,12 @@ async fn the_status_issue_shows_the_numbers_of_the_overview() {
 #[tokio::test]
 async fn github_is_asked_and_nothing_is_changed_by_it() {
     let (stage, counter, pr, path) = together().await;
-    look(&stage.world).advance(SignedDuration::from_mins(1));
+    stage.fakes().advance(SignedDuration::from_mins(1));
     let before = stage.record(&pr).await;
-    let rows = stage.store.len();
-    counter.hands.set(stage.now());
+    let written = stage.store.spent().so_far().items_written;
+    counter.clock.set(stage.now());
     let live = counter.get(Who::Viewer, &format!("{path}/explain?live=true")).await.json();
     assert_eq!((&live["live"], &live["live_error"]), (&json!(true), &json!(null)), "{live}");
     assert_eq!(stage.record(&pr).await, before);
-    assert!(stage.store.len() <= rows + 1, "only the limit of the key was counted");
+    assert!(stage.store.spent().so_far().items_written <= written + 1, "only the limit of the key was counted");
 }

@@ -1,7 +1,7 @@
 //! What one pull request's life costs on AWS, from opened to merged: once as it should be, once with a remedy. The pretended world
 //! plays it in its own time; requests and capacity units are those DynamoDB's stand-in says, messages are counted as they leave.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use car_bridge::{self, Bridge};
 use domain::policy::Policies;
@@ -10,20 +10,17 @@ use http::Request;
 use jiff::SignedDuration;
 use platform::clock::Clock;
 use platform::engine::Engine;
-use platform::github::{Credentials, GitHub};
-use platform::jenkins::{Jenkins, Login};
-use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::github::Credentials;
+use platform::outlets::Content;
 use platform::store::dynamo::DynamoStore;
 use platform::store::{Spending, Store};
 use platform::telemetry::Log;
 use reconciler::{Sweep, Swept, Wish};
 use serde_json::{Value, json};
-use tests::fuse::Fuse;
+use testbed::{FakeAccess, FaultTransport, ManualClock, RecordingPublisher, SharedFakes};
 use tests::rig::Dynoxide;
-use tests::stage::{Outside, Surface, WorldClock, look, transport};
+use webhook::Webhook;
 use webhook::github::Own;
-use webhook::signature::Secrets;
-use webhook::{Senders, Webhook};
 
 use crate::webhooks::round;
 
@@ -47,27 +44,6 @@ const MS_OF_ITS_OWN: f64 = 2.0;
 const GB: f64 = 0.125;
 /// What a webhook's line in the log takes, in kilobytes.
 const LOG_KB: f64 = 0.5;
-
-/// What leaves, counted.
-#[derive(Debug, Clone)]
-struct Counted {
-    outside: Outside,
-    left: Arc<Mutex<[u64; 3]>>,
-}
-
-impl Outlets for Counted {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
-        for parcel in parcels {
-            let place = match parcel.what {
-                Content::Queue { .. } => 0,
-                Content::Bus { .. } => 1,
-                Content::People(_) => 2,
-            };
-            self.left.lock().expect("nobody panicked")[place] += 1;
-        }
-        self.outside.send(parcels).await
-    }
-}
 
 /// What a life took.
 #[derive(Debug, Clone, Default)]
@@ -122,12 +98,11 @@ impl Life {
 
 /// The whole of Suture on one table, in the world's time; each function has its own account of what it spends.
 struct Play {
-    world: Arc<Mutex<Fakes>>,
-    outside: Outside,
-    left: Arc<Mutex<[u64; 3]>>,
-    webhook: Webhook<Arc<DynamoStore>, Counted>,
-    bridge: Bridge<Arc<DynamoStore>, Counted>,
-    sweep: Sweep<Arc<DynamoStore>, Counted>,
+    fakes: SharedFakes,
+    publisher: RecordingPublisher,
+    webhook: Webhook<Arc<DynamoStore>, RecordingPublisher>,
+    bridge: Bridge<Arc<DynamoStore>, RecordingPublisher>,
+    sweep: Sweep<Arc<DynamoStore>, RecordingPublisher>,
     stores: [Arc<DynamoStore>; 3],
     life: Life,
 }
@@ -136,64 +111,61 @@ impl Play {
     async fn new(name: &'static str, dynamo: &Dynoxide) -> Self {
         let settings = Settings { secondary_limits: false, ..Settings::default() };
         let policies = Policies::parse("mode = \"act\"\nsweep.inventory_every = 100000").expect("a configuration");
-        let secrets = |text: &str| Secrets::parse(text).expect("a secret");
-        let senders = Senders {
-            github: secrets(&settings.webhook_secret),
-            jenkins: Some(secrets(&settings.jenkins_secret)),
-            bot: Some(secrets(&settings.bot_secret)),
-        };
-        let login = Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() };
-        let token = settings.tokens[0].0.clone();
-        let jenkins_url = settings.jenkins_url.parse().expect("an address");
-        let world = Arc::new(Mutex::new(Fakes::new(3, settings)));
-        let fuse = Arc::new(Fuse::default());
-        let clock: Arc<dyn Clock> = Arc::new(WorldClock(Arc::clone(&world)));
-        let to = |surface| transport(&world, surface, &fuse);
-        let github = GitHub::with_service(
-            &Credentials::token(&token),
-            platform::github::Settings::default(),
-            to(Surface::GitHub),
-            Arc::clone(&clock),
-        );
-        let jenkins = Jenkins::with_service(
-            login,
-            platform::jenkins::Settings::new(jenkins_url),
-            to(Surface::Jenkins),
-            Arc::clone(&clock),
-        );
+        let mut access = FakeAccess::new(&settings, &settings.api_url, &settings.jenkins_url).expect("addresses");
+        access.credentials = Credentials::token(&settings.tokens[0].0);
+        let fakes = Arc::new(Mutex::new(Fakes::new(3, settings)));
+        let transport = FaultTransport::default();
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::of(&fakes));
+        let github = access.github(transport.github(&fakes), Arc::clone(&clock));
+        let jenkins = access.jenkins(transport.jenkins(&fakes), Arc::clone(&clock));
         let names = tests::rig::fresh_names();
         let stores = [
             Arc::new(dynamo.store_on(names.clone()).await),
             Arc::new(dynamo.store_on(names.clone()).await),
             Arc::new(dynamo.store_on(names).await),
         ];
-        let outside = Outside::new(&world);
-        let left = Arc::<Mutex<[u64; 3]>>::default();
-        let outlets = Counted { outside: outside.clone(), left: Arc::clone(&left) };
+        let publisher = RecordingPublisher::new(&Arc::default(), &fakes);
         let store = |n: usize| Arc::clone(&stores[n]);
         let outer = car_bridge::World {
             github: github.clone(),
             jenkins: Some(jenkins.clone()),
-            http: to(Surface::GitHub),
+            http: transport.github(&fakes),
             clock: Arc::clone(&clock),
         };
         Self {
             webhook: Webhook::new(
                 store(0),
-                outlets.clone(),
+                publisher.clone(),
                 policies.clone(),
                 Own::default(),
-                senders,
+                access.senders,
                 Log::to(std::io::sink()),
             ),
-            bridge: Bridge::new(Engine::new(store(1), outlets.clone(), policies.clone()), outer),
-            sweep: Sweep::new(store(2), outlets, policies, github, Some(jenkins), clock, Vec::new()),
-            world,
-            outside,
-            left,
+            bridge: Bridge::new(Engine::new(store(1), publisher.clone(), policies.clone()), outer),
+            sweep: Sweep::new(store(2), publisher.clone(), policies, github, Some(jenkins), clock, Vec::new()),
+            fakes,
+            publisher,
             stores,
             life: Life { name, ..Life::default() },
         }
+    }
+
+    fn fakes(&self) -> MutexGuard<'_, Fakes> {
+        self.fakes.lock().expect("nobody panicked")
+    }
+
+    /// Messages, bus events and notices that were published.
+    fn published(&self) -> [u64; 3] {
+        let mut counts = [0; 3];
+        for parcel in self.publisher.sent() {
+            let place = match parcel.what {
+                Content::Queue { .. } => 0,
+                Content::Bus { .. } => 1,
+                Content::People(_) => 2,
+            };
+            counts[place] += 1;
+        }
+        counts
     }
 
     fn spent(&self) -> Spending {
@@ -205,20 +177,20 @@ impl Play {
     }
 
     async fn hear(&mut self) {
-        let deliveries = look(&self.world).take_webhooks();
+        let deliveries = self.fakes().take_webhooks();
         for delivery in deliveries {
             let mut request = Request::builder().method("POST").uri("/webhook/github");
             for (name, value) in &delivery.headers {
                 request = request.header(name, value);
             }
             let (parts, ()) = request.body(()).expect("a request").into_parts();
-            let now = look(&self.world).now();
+            let now = self.fakes().now();
             let answer = self.webhook.handle(&parts, &delivery.body, now).await;
             assert!(answer.status().is_success(), "{}", answer.body());
             self.life.webhooks += 1;
         }
-        while let Some((id, body)) = self.outside.take() {
-            let handled = self.bridge.handle(&format!("m{id}"), &body).await;
+        while let Some((id, body)) = self.publisher.take_message() {
+            let handled = self.bridge.handle(&id, &body).await;
             assert!(handled.is_ok(), "{handled:?}");
             self.life.bridge_calls += 1;
         }
@@ -226,7 +198,7 @@ impl Play {
 
     /// A sweep as the schedule makes one each minute. Answers what it cost, and whether it had anything to do.
     async fn tick(&mut self) -> (Spending, bool) {
-        let (before, now) = (self.stores[2].spent().so_far(), look(&self.world).now());
+        let (before, now) = (self.stores[2].spent().so_far(), self.fakes().now());
         let wish = Wish::scheduled("sweep", now, format!("p{}", now.as_second()));
         let swept = self.sweep.sweep(&wish, now + SignedDuration::from_mins(5)).await.expect("a sweep");
         let Swept::Done(summary) = swept else { panic!("{swept:?}") };
@@ -245,7 +217,7 @@ pub(crate) async fn lives() -> (Spending, Vec<Life>) {
     let dynamo = Dynoxide::in_memory().await;
     let mut play = Play::new("idle", &dynamo).await;
     play.tick().await;
-    look(&play.world).advance(SignedDuration::from_mins(1));
+    play.fakes().advance(SignedDuration::from_mins(1));
     let (idle, _) = play.tick().await;
     let mut lives = Vec::new();
     for (name, fault) in [("opened to merged", None), ("with one heal", Some(Fault::JenkinsDeaf))] {
@@ -258,24 +230,24 @@ async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Li
     let mut play = Play::new(name, dynamo).await;
     // The first sweep takes the inventory; it is a deployment's, not a life's.
     play.tick().await;
-    let (before, asked) = (play.spent(), look(&play.world).requests());
+    let (before, asked) = (play.spent(), play.fakes().requests());
     let each = |play: &Play| play.stores.each_ref().map(|store| store.spent().so_far());
     let each_before = each(&play);
-    let pr = look(&play.world).open_pr(NewPull::default());
+    let pr = play.fakes().open_pr(NewPull::default());
     if let Some(fault) = fault {
-        look(&play.world).force(fault, &pr);
+        play.fakes().force(fault, &pr);
     }
-    let opened_at = look(&play.world).now();
+    let opened_at = play.fakes().now();
     let mut idle = Spending::default();
     for _ in 0..600 {
-        let minute = look(&play.world).now() + SignedDuration::from_mins(1);
+        let minute = play.fakes().now() + SignedDuration::from_mins(1);
         loop {
             play.hear().await;
-            let next = look(&play.world).next_event_at().filter(|at| *at <= minute);
+            let next = play.fakes().next_event_at().filter(|at| *at <= minute);
             let Some(at) = next else { break };
-            look(&play.world).advance_to(at);
+            play.fakes().advance_to(at);
         }
-        look(&play.world).advance_to(minute);
+        play.fakes().advance_to(minute);
         play.hear().await;
         let (cost, worked) = play.tick().await;
         if worked {
@@ -284,21 +256,21 @@ async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Li
             (idle.requests, idle.units) = (idle.requests + cost.requests, idle.units + cost.units);
         }
         play.hear().await;
-        let ended = look(&play.world).pull(&pr).is_some_and(|pull| pull.state != PullState::Open);
+        let ended = play.fakes().pull(&pr).is_some_and(|pull| pull.state != PullState::Open);
         if ended {
             break;
         }
     }
-    let merged = look(&play.world).pull(&pr).is_some_and(|pull| pull.state == PullState::Merged);
+    let merged = play.fakes().pull(&pr).is_some_and(|pull| pull.state == PullState::Merged);
     assert!(merged, "{name}: it was not merged in time");
     let spent = play.spent();
     let mut life = play.life.clone();
-    life.minutes = look(&play.world).now().duration_since(opened_at).as_mins();
+    life.minutes = play.fakes().now().duration_since(opened_at).as_mins();
     // Sweeps that found nothing are paid by the minute, not by the pull request.
     life.store_requests = spent.requests - before.requests - idle.requests;
     life.units = spent.units - before.units - idle.units;
-    [life.messages, life.bus_events, life.notices] = *play.left.lock().expect("nobody panicked");
-    life.github_requests = look(&play.world).requests() - asked;
+    [life.messages, life.bus_events, life.notices] = play.published();
+    life.github_requests = play.fakes().requests() - asked;
     for (place, (then, now)) in each_before.iter().zip(each(&play)).enumerate() {
         life.by_function[place] = (now.requests - then.requests, now.units - then.units);
     }

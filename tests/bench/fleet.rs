@@ -19,10 +19,9 @@ use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
 use platform::rows;
-use platform::store::memory::MemoryStore;
 use platform::telemetry::Log;
 use serde_json::{Value, json};
-use tests::Remembering;
+use testbed::{MemoryStore, RecordingPublisher};
 use tests::rig::{Dynoxide, client};
 use webhook::github::Own;
 use webhook::signature::Secrets;
@@ -180,7 +179,8 @@ async fn stuck(programs: &Programs, tables: &Tables, world: &Mutex<Fakes>, count
     let secrets = Secrets::parse(&Settings::default().webhook_secret).expect("a secret");
     let senders = Senders { github: secrets, jenkins: None, bot: None };
     let log = Log::to(std::io::sink());
-    let webhook = Webhook::new(tables.store().await, Remembering::default(), policies, Own::default(), senders, log);
+    let webhook =
+        Webhook::new(tables.store().await, RecordingPublisher::default(), policies, Own::default(), senders, log);
     let look = || world.lock().expect("nobody panicked");
     for _ in 0..count {
         let pr = look().open_pr(NewPull::default());
@@ -211,7 +211,7 @@ async fn fresh(tables: &Tables, count: u64, now: Timestamp) {
     let direct = client(tables.dynamo.endpoint());
     let numbers: Vec<u64> = (1..=count).collect();
     for some in numbers.chunks(25) {
-        let engine = Engine::new(MemoryStore::new(), Remembering::default(), tests::acting());
+        let engine = Engine::new(MemoryStore::new(), RecordingPublisher::default(), tests::acting());
         let mut puts = Vec::new();
         for number in some {
             let pr: PrId = format!("acme/busy#{number}").parse().expect("a pull request");

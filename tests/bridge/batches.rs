@@ -4,12 +4,12 @@ use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use jiff::{SignedDuration, Timestamp};
 use platform::outlets::message::{Chore, Message};
 use platform::telemetry::Log;
-use tests::stage::Stage;
+use testbed::Testbed;
 
 /// All 1,024 ways in which ten messages can be good or bad.
 #[tokio::test]
 async fn exactly_the_failed_ones_come_back() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let good = Message::Chore(Chore::Redeliver { delivery: 1 }).to_json().unwrap();
     let log = Log::to(std::io::sink());
     for mask in 0..1024_u32 {
@@ -31,7 +31,7 @@ async fn exactly_the_failed_ones_come_back() {
 /// Why a message is poison stands in the log, for whoever looks into the dead-letter queue.
 #[tokio::test]
 async fn poison_is_logged_with_a_readable_reason() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let written = tests::Written::default();
     let mut message = SqsMessage::default();
     message.message_id = Some("m1".to_owned());

@@ -8,36 +8,35 @@ use jiff::{SignedDuration, Timestamp};
 use platform::github::Reaction;
 use platform::guards;
 use platform::outlets::message::{Chore, Message, OwnIssue, PullAsk, Tending};
-use tests::fuse::Blow;
-use tests::stage::{Stage, look};
+use testbed::{CallFault, Testbed, pr_id};
 
-async fn open() -> (Stage, Pr, PrId) {
-    let stage = Stage::as_app("mode = \"act\"");
-    let pr = stage.opened(NewPull::default()).await;
-    let id = Stage::id(&pr);
+async fn open() -> (Testbed, Pr, PrId) {
+    let stage = Testbed::as_app("mode = \"act\"");
+    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let id = pr_id(&pr);
     (stage, pr, id)
 }
 
-async fn handled(stage: &Stage, chore: &Chore) -> Handled {
+async fn handled(stage: &Testbed, chore: &Chore) -> Handled {
     let body = Message::Chore(chore.clone()).to_json().unwrap();
     stage.bridge.handle("m1", &body).await.unwrap()
 }
 
-fn done(stage: &Stage, action: Action) -> usize {
-    look(&stage.world).audit_by("suture[bot]").filter(|effect| effect.action == action).count()
+fn done(stage: &Testbed, action: Action) -> usize {
+    stage.fakes().audit_by("suture[bot]").filter(|effect| effect.action == action).count()
 }
 
-fn check_run(stage: &Stage, pr: &Pr, title: &str, summary: &str, as_of: Timestamp) -> Chore {
-    let head_sha = look(&stage.world).pull(pr).unwrap().head().parse().unwrap();
+fn check_run(stage: &Testbed, pr: &Pr, title: &str, summary: &str, as_of: Timestamp) -> Chore {
+    let head_sha = stage.fakes().pull(pr).unwrap().head().parse().unwrap();
     let (title, summary) = (title.to_owned(), summary.to_owned());
     let text = Box::new(CheckText { mood: Mood::Quiet, title, summary, buttons: Vec::new() });
-    Chore::CheckRun { pr: Stage::id(pr), head_sha, text, as_of }
+    Chore::CheckRun { pr: pr_id(pr), head_sha, text, as_of }
 }
 
 #[tokio::test]
 async fn a_reaction_twice_is_one() {
     let (stage, pr, id) = open().await;
-    let comment = look(&stage.world).person_comments(&pr, "maria", "hello").unwrap();
+    let comment = stage.fakes().person_comments(&pr, "maria", "hello").unwrap();
     let chore = Chore::React { repo: id.repo.clone(), subject: format!("IC_{comment}"), reaction: Reaction::Rocket };
     for _ in 0..2 {
         assert!(matches!(handled(&stage, &chore).await, Handled::Done(_)));
@@ -59,7 +58,7 @@ async fn a_comment_is_known_by_its_marker() {
     assert!(matches!(handled(&stage, &chore("suture:hello")).await, Handled::Done(_)));
     assert!(matches!(handled(&stage, &chore("suture:hello")).await, Handled::Nothing(_)));
     assert!(matches!(handled(&stage, &chore("suture:other")).await, Handled::Done(_)));
-    let said: Vec<String> = look(&stage.world).comments(&pr).map(|comment| comment.body.clone()).collect();
+    let said: Vec<String> = stage.fakes().comments(&pr).map(|comment| comment.body.clone()).collect();
     assert_eq!(said.len(), 2);
     assert!(said[0].ends_with("<!-- suture:hello -->"), "{said:?}");
 }
@@ -80,24 +79,24 @@ async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
     assert!(matches!(long, Handled::Done(_)), "{long:?}");
     assert!(matches!(handled(&stage, &chore("Long", &"ä".repeat(70_000), 7)).await, Handled::Nothing(_)));
     assert_eq!((done(&stage, Action::CheckRunCreated), done(&stage, Action::CheckRunUpdated)), (1, 2));
-    let world = look(&stage.world);
+    let world = stage.fakes();
     let ours = world.check_runs(&pr).iter().find(|run| run.name == "suture").unwrap();
     assert_eq!((ours.title.as_str(), ours.summary.chars().count()), ("Long", 65_535));
 }
 
 #[tokio::test]
 async fn without_an_app_there_is_no_check_run_and_no_call() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
-    stage.fuse.set(usize::MAX, Blow::Before);
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
+    stage.faults.plan(usize::MAX, CallFault::Before);
     let chore = check_run(&stage, &pr, "Waiting", "", stage.now());
     let handled = handled(&stage, &chore).await;
     assert!(matches!(&handled, Handled::Nothing(why) if why.contains("for GitHub Apps")), "{handled:?}");
-    assert_eq!(look(&stage.world).audit_by("suture[bot]").count(), 0);
+    assert_eq!(stage.fakes().audit_by("suture[bot]").count(), 0);
 }
 
-fn run_id(stage: &Stage, pr: &Pr) -> u64 {
-    look(&stage.world).check_runs(pr).iter().find(|run| run.name == "suture").unwrap().id
+fn run_id(stage: &Testbed, pr: &Pr) -> u64 {
+    stage.fakes().check_runs(pr).iter().find(|run| run.name == "suture").unwrap().id
 }
 
 fn own_issue(body: &str, as_of: Timestamp) -> OwnIssue {
@@ -113,11 +112,11 @@ fn own_issue(body: &str, as_of: Timestamp) -> OwnIssue {
     }
 }
 
-fn issue(stage: &Stage, labels: &[&str]) -> Pr {
-    look(&stage.world).person_writes_issue("", "maria", "Repair CVE-2026-50001", labels)
+fn issue(stage: &Testbed, labels: &[&str]) -> Pr {
+    stage.fakes().person_writes_issue("", "maria", "Repair CVE-2026-50001", labels)
 }
 
-fn asking(stage: &Stage, repo: RepoName) -> Chore {
+fn asking(stage: &Testbed, repo: RepoName) -> Chore {
     let issue = issue(stage, &["pipeline/approved"]);
     let ask = PullAsk {
         issue: issue.number,
@@ -130,7 +129,7 @@ fn asking(stage: &Stage, repo: RepoName) -> Chore {
     Chore::AskForPull { repo, ask: Box::new(ask) }
 }
 
-fn tending(stage: &Stage, repo: RepoName, since: Timestamp) -> Chore {
+fn tending(stage: &Testbed, repo: RepoName, since: Timestamp) -> Chore {
     let issue = issue(stage, &["pipeline/discovered"]);
     let tending = Tending {
         issue: issue.number,
@@ -163,8 +162,8 @@ async fn one_message_with_two_workers_at_once_was_said_twice() {
         let both = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m1", &body));
         assert_eq!(done(&stage, action), 1, "{action:?}: {both:?}");
         // The one that was sent away comes back, and finds it.
-        look(&stage.world).advance(SignedDuration::from_mins(7));
-        stage.carry_out().await;
+        stage.fakes().advance(SignedDuration::from_mins(7));
+        stage.handle_messages().await;
         assert!(matches!(stage.bridge.handle("m1", &body).await, Ok(Handled::Nothing(_))));
         assert_eq!(done(&stage, action), 1, "{action:?}");
     }
@@ -189,13 +188,13 @@ async fn what_could_not_be_said_may_be_tried_again_at_once() {
                 _ => (Chore::Issue { repo: id.repo, issue }, Action::IssueOpened),
             };
             let body = Message::Chore(chore).to_json().unwrap();
-            stage.fuse.set(call, Blow::Unmade);
+            stage.faults.plan(call, CallFault::NotSent);
             let first = stage.bridge.handle("m1", &body).await;
-            if stage.fuse.calls() < call {
+            if !stage.faults.struck() {
                 break;
             }
             points += 1;
-            stage.fuse.remove();
+            stage.faults.restart();
             let again = stage.bridge.handle("m1", &body).await;
             let at = format!("{action:?}, call {call}: {first:?}, then {again:?}");
             // If it was the lease that could not be given back, the message waits for its end, and nothing is missing.
@@ -214,8 +213,8 @@ async fn two_messages_at_once_write_one_issue() {
     let (one, other) = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m2", &body));
     let both = [one.unwrap(), other.unwrap()];
     assert!(both.iter().any(|handled| matches!(handled, Handled::Done(_))), "{both:?}");
-    look(&stage.world).advance(SignedDuration::from_mins(7));
-    stage.carry_out().await;
+    stage.fakes().advance(SignedDuration::from_mins(7));
+    stage.handle_messages().await;
     assert_eq!((done(&stage, Action::IssueOpened), done(&stage, Action::IssuePinned)), (1, 1), "{both:?}");
 }
 
@@ -235,7 +234,7 @@ async fn an_issue_of_ours_is_edited_on_change_only_and_never_taken_back() {
         issue: Box::new(OwnIssue { kept: false, ..own_issue("Down.", tests::minute(9)) }),
     };
     assert!(matches!(handled(&stage, &once).await, Handled::Nothing(_)), "what is written once is written");
-    let world = look(&stage.world);
+    let world = stage.fakes();
     let ours: Vec<_> = world.issues().map(|(_, issue)| issue.clone()).collect();
     assert_eq!((ours.len(), ours[0].pinned, ours[0].labels.len()), (1, true, 2));
     assert!(ours[0].body.contains("Two are stuck.") && ours[0].body.ends_with("<!-- suture:status -->"), "{ours:?}");
@@ -247,9 +246,9 @@ async fn an_issue_of_ours_is_edited_on_change_only_and_never_taken_back() {
 async fn an_issue_that_is_not_where_it_was_is_left_alone() {
     let (stage, _, id) = open().await;
     let (ask, tend) = (asking(&stage, id.repo.clone()), tending(&stage, id.repo.clone(), stage.now()));
-    let places: Vec<Pr> = look(&stage.world).issues().map(|(place, _)| place).collect();
+    let places: Vec<Pr> = stage.fakes().issues().map(|(place, _)| place).collect();
     {
-        let mut world = look(&stage.world);
+        let mut world = stage.fakes();
         world.person_labels_issue(&places[0], "maria", "suture/hold", true);
         world.person_labels_issue(&places[1], "maria", "pipeline/approved", true);
         world.person_labels_issue(&places[1], "maria", "pipeline/discovered", false);
@@ -258,26 +257,26 @@ async fn an_issue_that_is_not_where_it_was_is_left_alone() {
         let left = handled(&stage, chore).await;
         assert!(matches!(left, Handled::Nothing(_)), "{left:?}");
     }
-    assert_eq!(look(&stage.world).audit_by("suture[bot]").count(), 0);
+    assert_eq!(stage.fakes().audit_by("suture[bot]").count(), 0);
     // And what a pull request is open for is not asked for, nor what a person has given up, nor while Suture is paused.
-    look(&stage.world).person_labels_issue(&places[0], "maria", "suture/hold", false);
+    stage.fakes().person_labels_issue(&places[0], "maria", "suture/hold", false);
     guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
     assert!(matches!(handled(&stage, &ask).await, Handled::Nothing(_)));
     guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
-    stage.opened(NewPull { vulnerability: Some("CVE-2026-50001".to_owned()), ..NewPull::default() }).await;
+    stage.open_and_deliver(NewPull { vulnerability: Some("CVE-2026-50001".to_owned()), ..NewPull::default() }).await;
     let left = handled(&stage, &ask).await;
     assert!(matches!(&left, Handled::Nothing(why) if why.contains("is open for CVE-2026-50001")), "{left:?}");
-    assert_eq!(look(&stage.world).audit_by("bus").count(), 0);
+    assert_eq!(stage.fakes().audit_by("bus").count(), 0);
 }
 
 #[tokio::test]
 async fn peoples_labels_are_not_touched_even_if_a_message_says_so() {
     let (stage, _, id) = open().await;
     let chore = tending(&stage, id.repo, stage.now());
-    let place = look(&stage.world).issues().next().unwrap().0;
-    look(&stage.world).person_labels_issue(&place, "maria", "suture/priority-p0", true);
+    let place = stage.fakes().issues().next().unwrap().0;
+    stage.fakes().person_labels_issue(&place, "maria", "suture/priority-p0", true);
     assert!(matches!(handled(&stage, &chore).await, Handled::Done(_)));
-    let world = look(&stage.world);
+    let world = stage.fakes();
     let issue = world.issue(&place).unwrap();
     assert_eq!((issue.open, issue.state_reason.as_deref()), (false, Some("not_planned")));
     assert_eq!(issue.labels, ["suture/priority-p0", "pipeline/rejected"]);
@@ -288,10 +287,10 @@ async fn peoples_labels_are_not_touched_even_if_a_message_says_so() {
 async fn every_call_of_every_chore_may_be_the_last() {
     let mut points = 0;
     for what in ["react", "comment", "check run", "issue", "ask", "tend"] {
-        for how in Blow::ALL {
+        for how in CallFault::CRASHES {
             for call in 1.. {
                 let (stage, pr, id) = open().await;
-                let comment = look(&stage.world).person_comments(&pr, "maria", "hello").unwrap();
+                let comment = stage.fakes().person_comments(&pr, "maria", "hello").unwrap();
                 let (repo, since) = (id.repo.clone(), stage.now() - SignedDuration::from_mins(1));
                 let (chore, action) = match what {
                     "react" => {
@@ -310,19 +309,19 @@ async fn every_call_of_every_chore_may_be_the_last() {
                     _ => (check_run(&stage, &pr, "Waiting", "for Policy Bot", since), Action::CheckRunCreated),
                 };
                 let body = Message::Chore(chore).to_json().unwrap();
-                stage.fuse.set(call, how);
+                stage.faults.plan(call, how);
                 for _ in 0..6 {
-                    let limit = std::time::Duration::from_secs(1);
-                    let handled = tokio::time::timeout(limit, stage.bridge.handle("m1", &body)).await;
-                    if matches!(handled, Ok(Ok(_))) {
+                    let handled = stage.bridge.handle("m1", &body).await;
+                    if handled.is_ok() && !stage.faults.is_dead() {
                         break;
                     }
-                    look(&stage.world).advance(SignedDuration::from_mins(7));
+                    stage.faults.restart();
+                    stage.fakes().advance(SignedDuration::from_mins(7));
                 }
-                if stage.fuse.calls() < call {
+                if !stage.faults.struck() {
                     break;
                 }
-                stage.fuse.remove();
+                stage.faults.restart();
                 assert_eq!(done(&stage, action), 1, "{what}, call {call}, {how:?}");
                 points += 1;
             }
@@ -341,9 +340,9 @@ async fn what_github_does_not_want_now_waits_on_the_queue_and_is_not_lost() {
     let chore = Chore::Comment { pr: id, marker, text, since: stage.now() };
     assert!(matches!(handled(&stage, &chore).await, Handled::Waits(_)));
     assert_eq!(done(&stage, Action::CommentCreated), 0);
-    let (_, waiting) = stage.outside.take().expect("it is on the queue again");
+    let (_, waiting) = stage.publisher.take_message().expect("it is on the queue again");
     assert_eq!(Message::from_json(&waiting), Ok(Message::Chore(chore)));
-    look(&stage.world).advance(SignedDuration::from_mins(7));
+    stage.fakes().advance(SignedDuration::from_mins(7));
     assert!(matches!(stage.bridge.handle("m2", &waiting).await, Ok(Handled::Done(_))));
     assert_eq!(done(&stage, Action::CommentCreated), 1);
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use domain::state::State;
 use fakes::{Action, Fault, Pr, Repo, Reports};
-use tests::fuse::Blow;
-use tests::stage::{Stage, look};
+use testbed::{CallFault, Testbed};
 
 use crate::remedies::stuck;
 
@@ -24,9 +23,6 @@ struct Scenario {
     /// What may be done once, and only once.
     once: &'static [Action],
 }
-
-/// Shorter than any limit of ours: a call that never answers means a dead process here, not a slow other side.
-const DEAD_AFTER: Duration = Duration::from_secs(1);
 
 const ACT: &str = "mode = \"act\"";
 
@@ -124,8 +120,8 @@ const SCENARIOS: &[Scenario] = &[
 ];
 
 /// The stage with its message waiting.
-async fn set(scenario: &Scenario) -> (Stage, Pr, (u64, String)) {
-    let stage = Stage::with(scenario.config, |settings| {
+async fn set(scenario: &Scenario) -> (Testbed, Pr, (String, String)) {
+    let stage = Testbed::configured(scenario.config, |settings| {
         for listening in &mut settings.listening {
             (listening.labels, listening.comments) = (true, true);
         }
@@ -136,43 +132,44 @@ async fn set(scenario: &Scenario) -> (Stage, Pr, (u64, String)) {
     let pr = match scenario.fault {
         Some(fault) => stuck(&stage, fault, scenario.minutes).await,
         None => {
-            let pr = stage.opened(fakes::NewPull::default()).await;
+            let pr = stage.open_and_deliver(fakes::NewPull::default()).await;
             stage.pass(scenario.minutes).await;
             pr
         }
     };
     match scenario.comment {
-        None => drop(stage.claimed(&pr, "run-1").await),
+        None => drop(tests::claim_in(&stage, &pr, "run-1").await),
         Some(text) => {
-            look(&stage.world).person_comments(&pr, "maria", text);
-            look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
-            stage.hear().await;
+            stage.fakes().person_comments(&pr, "maria", text);
+            stage.fakes().advance(jiff::SignedDuration::from_secs(3));
+            stage.deliver_webhooks().await;
         }
     }
-    let message = stage.outside.take().unwrap();
+    let message = stage.publisher.take_message().unwrap();
     (stage, pr, message)
 }
 
 /// The message comes until it is done with; a dead process leaves it on the queue.
-async fn deliver(stage: &Stage, (id, body): &(u64, String)) {
+async fn deliver(stage: &Testbed, (id, body): &(String, String)) {
     for _ in 0..6 {
-        let handled = tokio::time::timeout(DEAD_AFTER, stage.bridge.handle(&format!("m{id}"), body)).await;
-        stage.fuse.remove();
+        let handled = stage.bridge.handle(id, body).await;
+        let died = stage.faults.is_dead();
+        stage.faults.restart();
         // Shown when a test fails.
         eprintln!("{} {handled:?}", stage.now());
-        if matches!(handled, Ok(Ok(_))) {
+        if handled.is_ok() && !died {
             return;
         }
         // The queue shows it again after its visibility timeout; by then the dead one's lease is over too.
-        look(&stage.world).advance(jiff::SignedDuration::from_mins(7));
-        stage.hear().await;
+        stage.fakes().advance(jiff::SignedDuration::from_mins(7));
+        stage.deliver_webhooks().await;
     }
     panic!("the message is never done with");
 }
 
-fn assert_once(stage: &Stage, pr: &Pr, scenario: &Scenario, at: &str) {
+fn assert_once(stage: &Testbed, pr: &Pr, scenario: &Scenario, at: &str) {
     for action in scenario.once {
-        let world = look(&stage.world);
+        let world = stage.fakes();
         let done = world
             .audit()
             .iter()
@@ -191,19 +188,18 @@ async fn a_second_worker_carried_out_what_the_first_was_slow_at() {
     for scenario in SCENARIOS {
         for call in 1.. {
             let (stage, pr, (id, body)) = set(scenario).await;
-            let id = format!("m{id}");
-            stage.fuse.set(call, Blow::Late);
+            stage.faults.plan(call, CallFault::Late);
             let second = async {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 stage.bridge.handle(&id, &body).await
             };
             let both = tokio::join!(stage.bridge.handle(&id, &body), second);
             let at = format!("{}, call {call}: {both:?}", scenario.name);
-            if stage.fuse.calls() < call {
+            if !stage.faults.struck() {
                 break;
             }
             points += 1;
-            stage.fuse.remove();
+            stage.faults.restart();
             stage.pass(180).await;
             assert_once(&stage, &pr, scenario, &at);
             let record = stage.record(&pr).await;
@@ -217,12 +213,12 @@ async fn a_second_worker_carried_out_what_the_first_was_slow_at() {
 async fn every_call_of_every_remedy_may_be_the_last() {
     let mut points: BTreeMap<&str, usize> = BTreeMap::new();
     for scenario in SCENARIOS {
-        for how in Blow::ALL {
+        for how in CallFault::CRASHES {
             for call in 1.. {
                 let (stage, pr, message) = set(scenario).await;
-                stage.fuse.set(call, how);
+                stage.faults.plan(call, how);
                 deliver(&stage, &message).await;
-                if stage.fuse.calls() < call {
+                if !stage.faults.struck() {
                     break;
                 }
                 *points.entry(scenario.name).or_default() += 1;
@@ -233,7 +229,7 @@ async fn every_call_of_every_remedy_may_be_the_last() {
                 let told = record.active_run.is_none();
                 assert!(told, "{at}: {:?}", record.active_run);
                 assert_once(&stage, &pr, scenario, &at);
-                if how != Blow::AnswerLost {
+                if how != CallFault::AnswerLost {
                     assert_eq!(record.state, scenario.ends, "{at}");
                 }
             }

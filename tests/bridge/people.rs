@@ -4,26 +4,26 @@ use car_bridge::Handled;
 use domain::run::RunState;
 use domain::state::{State, Strategy};
 use fakes::{Action, Fault, NewPull, Pr};
-use tests::stage::{Stage, look};
+use testbed::Testbed;
 
 use crate::remedies::{count, run_state, stuck};
 
-fn said(stage: &Stage, pr: &Pr) -> Vec<String> {
-    let bodies: Vec<String> = look(&stage.world).comments(pr).map(|comment| comment.body.to_string()).collect();
+fn said(stage: &Testbed, pr: &Pr) -> Vec<String> {
+    let bodies: Vec<String> = stage.fakes().comments(pr).map(|comment| comment.body.to_string()).collect();
     bodies.into_iter().filter(|body| body.contains("<!-- suture")).collect()
 }
 
-fn reactions(stage: &Stage) -> Vec<String> {
-    let world = look(&stage.world);
+fn reactions(stage: &Testbed) -> Vec<String> {
+    let world = stage.fakes();
     let added = world.audit().iter().filter(|effect| effect.action == Action::ReactionAdded);
     added.map(|effect| effect.detail.clone()).collect()
 }
 
 #[tokio::test]
 async fn a_rebuild_asked_for_in_a_comment_is_seen_done_and_not_counted() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
-    look(&stage.world).person_comments(&pr, "maria", "/rebuild");
+    stage.fakes().person_comments(&pr, "maria", "/rebuild");
     stage.pass(120).await;
     let record = stage.record(&pr).await;
     assert_eq!((record.state, record.retry_counts.rebuild), (State::Merged, 0));
@@ -33,14 +33,14 @@ async fn a_rebuild_asked_for_in_a_comment_is_seen_done_and_not_counted() {
 
 #[tokio::test]
 async fn who_may_not_is_told_once_what_it_takes() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
-    look(&stage.world).person_comments(&pr, "danny", "/cancel");
-    look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
-    stage.hear().await;
-    let (id, body) = stage.outside.take().unwrap();
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
+    stage.fakes().person_comments(&pr, "danny", "/cancel");
+    stage.fakes().advance(jiff::SignedDuration::from_secs(3));
+    stage.deliver_webhooks().await;
+    let (id, body) = stage.publisher.take_message().unwrap();
     for _ in 0..3 {
-        let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
+        let handled = stage.bridge.handle(&id, &body).await.unwrap();
         assert!(!matches!(handled, Handled::Done(_)), "{handled:?}");
     }
     assert_ne!(stage.record(&pr).await.state, State::Closed);
@@ -51,9 +51,9 @@ async fn who_may_not_is_told_once_what_it_takes() {
 
 #[tokio::test]
 async fn a_command_that_makes_no_sense_is_answered_with_what_would() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
-    look(&stage.world).person_comments(&pr, "maria", "/merge");
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
+    stage.fakes().person_comments(&pr, "maria", "/merge");
     stage.pass(1).await;
     let said = said(&stage, &pr);
     assert!(said.len() == 1 && said[0].contains("What would work now"), "{said:?}");
@@ -61,10 +61,10 @@ async fn a_command_that_makes_no_sense_is_answered_with_what_would() {
 
 #[tokio::test]
 async fn status_and_explain_are_answered_in_a_comment() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
-    look(&stage.world).person_comments(&pr, "danny", "/status");
-    look(&stage.world).person_comments(&pr, "danny", "/explain");
+    stage.fakes().person_comments(&pr, "danny", "/status");
+    stage.fakes().person_comments(&pr, "danny", "/explain");
     stage.pass(1).await;
     let said = said(&stage, &pr);
     assert_eq!(said.len(), 2, "{said:?}");
@@ -78,9 +78,9 @@ async fn status_and_explain_are_answered_in_a_comment() {
 
 #[tokio::test]
 async fn cancel_closes_for_good() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
-    look(&stage.world).person_comments(&pr, "maria", "/cancel");
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
+    stage.fakes().person_comments(&pr, "maria", "/cancel");
     stage.pass(5).await;
     let record = stage.record(&pr).await;
     assert_eq!(record.state, State::Closed);
@@ -94,26 +94,26 @@ async fn cancel_closes_for_good() {
 
 #[tokio::test]
 async fn hold_and_resume_set_a_flag() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
-    look(&stage.world).person_comments(&pr, "maria", "/hold release freeze");
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
+    stage.fakes().person_comments(&pr, "maria", "/hold release freeze");
     stage.pass(1).await;
     assert!(stage.record(&pr).await.hold);
-    look(&stage.world).person_comments(&pr, "maria", "/resume");
+    stage.fakes().person_comments(&pr, "maria", "/resume");
     stage.pass(1).await;
     assert!(!stage.record(&pr).await.hold);
 }
 
 #[tokio::test]
 async fn what_needs_an_approval_waits_for_it() {
-    let stage = Stage::with("mode = \"act\"\npolicy.approval_required = [\"rebuild\"]", |_| {});
+    let stage = Testbed::configured("mode = \"act\"\npolicy.approval_required = [\"rebuild\"]", |_| {});
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
-    stage.claimed(&pr, "run-1").await;
-    let handled = stage.carry_out().await;
+    tests::claim_in(&stage, &pr, "run-1").await;
+    let handled = stage.handle_messages().await;
     assert!(matches!(&handled[..], [Ok(Handled::Waits(why))] if why.contains("/approve")), "{handled:?}");
     assert_eq!(run_state(&stage, "run-1").await, RunState::AwaitingApproval);
     assert_eq!(count(&stage, Action::BuildQueued) + count(&stage, Action::RepositoryScanned), 0);
-    look(&stage.world).person_comments(&pr, "maria", "/approve");
+    stage.fakes().person_comments(&pr, "maria", "/approve");
     stage.pass(120).await;
     let record = stage.record(&pr).await;
     assert_eq!(record.state, State::Merged, "{:?}", said(&stage, &pr));
@@ -123,10 +123,10 @@ async fn what_needs_an_approval_waits_for_it() {
 
 #[tokio::test]
 async fn too_many_commands_are_too_many() {
-    let stage = Stage::with("mode = \"act\"\nlimits.commands_per_person_per_hour = 2", |_| {});
-    let pr = stage.opened(NewPull::default()).await;
+    let stage = Testbed::configured("mode = \"act\"\nlimits.commands_per_person_per_hour = 2", |_| {});
+    let pr = stage.open_and_deliver(NewPull::default()).await;
     for _ in 0..3 {
-        look(&stage.world).person_comments(&pr, "danny", "/status");
+        stage.fakes().person_comments(&pr, "danny", "/status");
         stage.pass(1).await;
     }
     let said = said(&stage, &pr);

@@ -4,18 +4,18 @@ use car_bridge::Handled;
 use domain::run::RunState;
 use domain::state::State;
 use fakes::{Action, Fault, Repo, Reports};
-use tests::stage::{Stage, look};
+use testbed::Testbed;
 
 use crate::remedies::{run_state, stuck};
 
-fn actions() -> Stage {
-    Stage::with("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
+fn actions() -> Testbed {
+    Testbed::configured("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
         settings.repos = vec![Repo { reports: Reports::Actions, ..Repo::new("acme/payments") }];
     })
 }
 
-fn reruns(stage: &Stage) -> usize {
-    look(&stage.world).audit().iter().filter(|effect| effect.action == Action::JobsRerun).count()
+fn reruns(stage: &Testbed) -> usize {
+    stage.fakes().audit().iter().filter(|effect| effect.action == Action::JobsRerun).count()
 }
 
 #[tokio::test]
@@ -23,16 +23,16 @@ async fn failed_jobs_of_github_actions_are_run_again() {
     let stage = actions();
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     assert_eq!(stage.record(&pr).await.state, State::ChecksFailed);
-    stage.claimed(&pr, "run-1").await;
-    let (id, body) = stage.outside.take().unwrap();
-    let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
+    tests::claim_in(&stage, &pr, "run-1").await;
+    let (id, body) = stage.publisher.take_message().unwrap();
+    let handled = stage.bridge.handle(&id, &body).await.unwrap();
     assert_eq!(handled, Handled::Done("GitHub runs 1 checks again".to_owned()));
-    assert!(matches!(stage.bridge.handle(&format!("m{id}"), &body).await.unwrap(), Handled::Nothing(_)));
+    assert!(matches!(stage.bridge.handle(&id, &body).await.unwrap(), Handled::Nothing(_)));
     assert_eq!(reruns(&stage), 1);
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
     assert_eq!(run_state(&stage, "run-1").await, RunState::Completed);
-    assert!(look(&stage.world).unknown_requests().is_empty(), "{:?}", look(&stage.world).unknown_requests());
+    assert!(stage.fakes().unknown_requests().is_empty(), "{:?}", stage.fakes().unknown_requests());
 }
 
 #[tokio::test]
@@ -40,10 +40,10 @@ async fn a_workflow_at_work_is_left_alone() {
     let stage = actions();
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     // Somebody was faster, and nobody has told us yet.
-    look(&stage.world).person_reruns(&pr, "maria");
-    look(&stage.world).advance(jiff::SignedDuration::from_secs(2));
-    stage.claimed(&pr, "run-1").await;
-    let handled = stage.carry_out().await;
+    stage.fakes().person_reruns(&pr, "maria");
+    stage.fakes().advance(jiff::SignedDuration::from_secs(2));
+    tests::claim_in(&stage, &pr, "run-1").await;
+    let handled = stage.handle_messages().await;
     assert!(matches!(&handled[..], [Ok(Handled::Refused(why))] if why.contains("is at work")), "{handled:?}");
     assert_eq!((reruns(&stage), stage.record(&pr).await.retry_counts.rebuild), (1, 0), "given back");
 }
@@ -53,9 +53,9 @@ async fn a_workflow_at_work_is_left_alone() {
 async fn a_rerun_whose_answer_was_lost_is_known_again() {
     let stage = actions();
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
-    stage.claimed(&pr, "run-1").await;
-    look(&stage.world).person_reruns(&pr, "suture[bot]");
-    let handled = stage.carry_out().await;
+    tests::claim_in(&stage, &pr, "run-1").await;
+    stage.fakes().person_reruns(&pr, "suture[bot]");
+    let handled = stage.handle_messages().await;
     assert_eq!(handled, [Ok(Handled::Done("GitHub runs 1 checks again".to_owned()))]);
     assert_eq!(reruns(&stage), 1);
     stage.pass(120).await;
@@ -65,12 +65,12 @@ async fn a_rerun_whose_answer_was_lost_is_known_again() {
 #[tokio::test]
 async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_what_to_set() {
     // Jenkins' App owns its check run: GitHub answers 403 when we ask for it.
-    let stage = Stage::with("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
+    let stage = Testbed::configured("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
         settings.repos = vec![Repo { reports: Reports::CheckRun, ..Repo::new("acme/payments") }];
     });
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
-    stage.claimed(&pr, "run-1").await;
-    let handled = stage.carry_out().await;
+    tests::claim_in(&stage, &pr, "run-1").await;
+    let handled = stage.handle_messages().await;
     assert!(
         matches!(&handled[..], [Ok(Handled::Failed(why))] if why.contains("set another `rebuild.via`")),
         "{handled:?}"
@@ -81,12 +81,12 @@ async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_w
 
 #[tokio::test]
 async fn an_order_is_written_down_with_its_queue_item() {
-    let stage = Stage::with("mode = \"act\"", |settings| {
+    let stage = Testbed::configured("mode = \"act\"", |settings| {
         settings.repos = vec![Repo { reports: Reports::CheckRun, ..Repo::new("acme/payments") }];
     });
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
-    stage.claimed(&pr, "run-1").await;
-    let handled = stage.carry_out().await;
+    tests::claim_in(&stage, &pr, "run-1").await;
+    let handled = stage.handle_messages().await;
     assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{handled:?}");
     let run = stage.bridge.engine().run(&domain::id::RunId::new("run-1"), stage.now()).await.unwrap().unwrap();
     let output = run.step("build").unwrap().output.clone().unwrap();

@@ -8,10 +8,10 @@ use domain::state::State;
 use fakes::{Action, Fault, NewPull, Pr};
 use platform::guards;
 use platform::outlets::message::{Chore, Message};
-use tests::stage::{Stage, look};
+use testbed::{Testbed, pr_id};
 
-pub(crate) fn count(stage: &Stage, action: Action) -> usize {
-    look(&stage.world).audit().iter().filter(|effect| effect.action == action && ours(&effect.by)).count()
+pub(crate) fn count(stage: &Testbed, action: Action) -> usize {
+    stage.fakes().audit().iter().filter(|effect| effect.action == action && ours(&effect.by)).count()
 }
 
 /// What Suture does, it does with its token, as Jenkins' user, or over the bus.
@@ -19,40 +19,40 @@ fn ours(by: &str) -> bool {
     by == "bus" || by.starts_with("jenkins:") || by == "suture-operator"
 }
 
-pub(crate) async fn run_state(stage: &Stage, run: &str) -> RunState {
+pub(crate) async fn run_state(stage: &Testbed, run: &str) -> RunState {
     stage.bridge.engine().run(&RunId::new(run), stage.now()).await.unwrap().unwrap().state
 }
 
 /// A pull request with this fault, after so many minutes.
-pub(crate) async fn stuck(stage: &Stage, fault: Fault, minutes: i64) -> Pr {
-    let pr = look(&stage.world).open_pr(NewPull::default());
-    look(&stage.world).force(fault, &pr);
+pub(crate) async fn stuck(stage: &Testbed, fault: Fault, minutes: i64) -> Pr {
+    let pr = stage.fakes().open_pr(NewPull::default());
+    stage.fakes().force(fault, &pr);
     stage.pass(minutes).await;
     pr
 }
 
 #[tokio::test]
 async fn a_life_without_faults_needs_nobody() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
-    assert!(look(&stage.world).unknown_requests().is_empty());
+    assert!(stage.fakes().unknown_requests().is_empty());
 }
 
 #[tokio::test]
 async fn checks_that_never_started_are_started() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     assert_eq!(stage.record(&pr).await.state, State::Created);
-    stage.claimed(&pr, "run-1").await;
-    let handled = stage.carry_out().await;
+    tests::claim_in(&stage, &pr, "run-1").await;
+    let handled = stage.handle_messages().await;
     assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{handled:?}");
     assert_eq!(run_state(&stage, "run-1").await, RunState::WaitingExternal);
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
     assert_eq!(run_state(&stage, "run-1").await, RunState::Completed);
-    assert!(look(&stage.world).unknown_requests().is_empty(), "{:?}", look(&stage.world).unknown_requests());
+    assert!(stage.fakes().unknown_requests().is_empty(), "{:?}", stage.fakes().unknown_requests());
 }
 
 #[tokio::test]
@@ -62,13 +62,13 @@ async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
         (Fault::ApproverAsleep, State::PolicyPassed),
         (Fault::AutomergeAsleep, State::Approved),
     ] {
-        let stage = Stage::quiet();
+        let stage = Testbed::quiet();
         let pr = stuck(&stage, fault, 120).await;
         assert_eq!(stage.record(&pr).await.state, state);
-        stage.claimed(&pr, "run-1").await;
-        let (id, body) = stage.outside.take().unwrap();
+        tests::claim_in(&stage, &pr, "run-1").await;
+        let (id, body) = stage.publisher.take_message().unwrap();
         for n in 0..3 {
-            let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
+            let handled = stage.bridge.handle(&id, &body).await.unwrap();
             assert_eq!(matches!(handled, Handled::Done(_)), n == 0, "{handled:?}");
         }
         assert_eq!(count(&stage, Action::BusEvent), 1, "{fault:?}");
@@ -83,16 +83,17 @@ async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
         [("label", "wake-up", Action::LabelAdded), ("comment", "/policy check", Action::CommentCreated)]
     {
         let config = format!("mode = \"act\"\nwake.approver_bot = \"{wake}\"\nwake.approver_bot_with = \"{with}\"");
-        let stage = Stage::with(&config, |settings| {
+        let stage = Testbed::configured(&config, |settings| {
             for listening in &mut settings.listening {
                 (listening.labels, listening.comments) = (true, true);
             }
         });
         let pr = stuck(&stage, Fault::ApproverAsleep, 120).await;
-        stage.claimed(&pr, "run-1").await;
-        let handled = stage.carry_out().await;
+        tests::claim_in(&stage, &pr, "run-1").await;
+        let handled = stage.handle_messages().await;
         assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{wake}: {handled:?}");
-        let done = look(&stage.world)
+        let done = stage
+            .fakes()
             .audit()
             .iter()
             .filter(|effect| effect.action == action && effect.detail.contains(with))
@@ -105,14 +106,14 @@ async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
 
 #[tokio::test]
 async fn a_head_that_moved_gets_nothing_and_the_budget_comes_back() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
-    stage.claimed(&pr, "run-1").await;
+    tests::claim_in(&stage, &pr, "run-1").await;
     assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 1);
-    look(&stage.world).person_pushes(&pr, "danny");
-    look(&stage.world).advance(jiff::SignedDuration::from_mins(1));
-    stage.hear().await;
-    let handled = stage.carry_out().await;
+    stage.fakes().person_pushes(&pr, "danny");
+    stage.fakes().advance(jiff::SignedDuration::from_mins(1));
+    stage.deliver_webhooks().await;
+    let handled = stage.handle_messages().await;
     assert!(!handled.iter().any(|handled| matches!(handled, Ok(Handled::Done(_)))), "{handled:?}");
     assert_eq!(count(&stage, Action::BuildQueued), 0);
     let record = stage.record(&pr).await;
@@ -122,11 +123,11 @@ async fn a_head_that_moved_gets_nothing_and_the_budget_comes_back() {
 
 #[tokio::test]
 async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
-    stage.claimed(&pr, "run-1").await;
+    tests::claim_in(&stage, &pr, "run-1").await;
     guards::pause(&stage.store, "ops", stage.now(), stage.now()).await.unwrap();
-    let handled = stage.carry_out().await;
+    let handled = stage.handle_messages().await;
     assert_eq!(handled, [Ok(Handled::Refused("ops has paused Suture".to_owned()))]);
     assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "given back");
     guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
@@ -145,26 +146,26 @@ async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
         platform::breaker::count(&stage.store, &run, platform::breaker::Ended::Failed, stage.now()).await.unwrap();
     }
     platform::breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
-    stage.claimed(&pr, "run-2").await;
-    let handled = stage.carry_out().await;
+    tests::claim_in(&stage, &pr, "run-2").await;
+    let handled = stage.handle_messages().await;
     assert_eq!(handled, [Ok(Handled::Refused("the circuit breaker is open".to_owned()))]);
     assert_eq!(count(&stage, Action::BuildQueued), 0);
 }
 
 #[tokio::test]
 async fn fifteen_pull_requests_share_two_slots() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let mut prs = Vec::new();
     for _ in 0..15 {
-        let pr = look(&stage.world).open_pr(NewPull::default());
-        look(&stage.world).force(Fault::JenkinsDeaf, &pr);
+        let pr = stage.fakes().open_pr(NewPull::default());
+        stage.fakes().force(Fault::JenkinsDeaf, &pr);
         prs.push(pr);
     }
     stage.pass(10).await;
     for (n, pr) in prs.iter().enumerate() {
-        stage.claimed(pr, &format!("run-{n}")).await;
+        tests::claim_in(&stage, pr, &format!("run-{n}")).await;
     }
-    let handled = stage.carry_out().await;
+    let handled = stage.handle_messages().await;
     let done = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Done(_)))).count();
     let waits = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Waits(_)))).count();
     assert_eq!((done, waits), (2, 13), "{handled:?}");
@@ -177,10 +178,10 @@ async fn fifteen_pull_requests_share_two_slots() {
             let pending =
                 stage.bridge.engine().run(&run, stage.now()).await.unwrap().unwrap().state == RunState::Pending;
             if pending {
-                stage.outside.enqueue(&resent(&Stage::id(pr), &run, &stage));
+                stage.publisher.enqueue(run.as_str(), &resent(&pr_id(pr), &run, &stage));
             }
         }
-        let handled = stage.carry_out().await;
+        let handled = stage.handle_messages().await;
         let done = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Done(_)))).count();
         assert!(done <= 2, "{handled:?}");
     }
@@ -192,7 +193,7 @@ async fn fifteen_pull_requests_share_two_slots() {
     }
 }
 
-fn resent(pr: &PrId, run: &RunId, stage: &Stage) -> Message {
+fn resent(pr: &PrId, run: &RunId, stage: &Testbed) -> Message {
     Message::Command(CommandMessage {
         v: MessageVersion,
         pr_number: pr.number,
@@ -211,14 +212,14 @@ fn resent(pr: &PrId, run: &RunId, stage: &Stage) -> Message {
 
 #[tokio::test]
 async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
     stage.pass(1).await;
     let person = "maria";
-    look(&stage.world).conflict(&pr);
-    look(&stage.world).person_comments(&pr, person, "/close-and-reopen");
+    stage.fakes().conflict(&pr);
+    stage.fakes().person_comments(&pr, person, "/close-and-reopen");
     stage.pass(5).await;
-    let said: Vec<String> = look(&stage.world).comments(&pr).map(|comment| comment.body.to_string()).collect();
+    let said: Vec<String> = stage.fakes().comments(&pr).map(|comment| comment.body.to_string()).collect();
     let old = stage.record(&pr).await;
     assert_eq!(old.state, State::Closed, "{said:?}");
     assert_eq!(count(&stage, Action::PullClosed), 1);
@@ -232,24 +233,27 @@ async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
 
 #[tokio::test]
 async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_closing_is_heard() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
     stage.pass(1).await;
-    look(&stage.world).conflict(&pr);
-    look(&stage.world).person_comments(&pr, "maria", "/close-and-reopen");
+    stage.fakes().conflict(&pr);
+    stage.fakes().person_comments(&pr, "maria", "/close-and-reopen");
     let mut late = Vec::new();
     let fresh = Pr { number: pr.number + 1, ..pr.clone() };
-    while stage.bridge.engine().load(&Stage::id(&fresh), stage.now()).await.unwrap().is_none() {
-        let next = look(&stage.world).next_event_at().expect("a fresh pull request");
-        look(&stage.world).advance_to(next);
-        let deliveries = look(&stage.world).take_webhooks();
-        let (closing, others) = deliveries.into_iter().partition(|one| one.action.as_deref() == Some("closed"));
-        late.extend::<Vec<fakes::Delivery>>(closing);
-        stage.hear_these(others).await;
-        stage.carry_out().await;
+    while stage.bridge.engine().load(&pr_id(&fresh), stage.now()).await.unwrap().is_none() {
+        let next = stage.fakes().next_event_at().expect("a fresh pull request");
+        stage.fakes().advance_to(next);
+        let deliveries = stage.fakes().take_webhooks();
+        let (closing, others): (Vec<_>, Vec<_>) =
+            deliveries.into_iter().partition(|one| one.action.as_deref() == Some("closed"));
+        late.extend(closing);
+        for delivery in &others {
+            stage.deliver(delivery).await;
+        }
+        stage.handle_messages().await;
     }
     assert_eq!((late.len(), stage.record(&pr).await.state == State::Closed), (1, false));
-    stage.hear_these(late).await;
+    stage.deliver(&late[0]).await;
     let (old, new) = (stage.record(&pr).await, stage.record(&fresh).await);
     assert_eq!((old.state, old.replaced_by, old.active_run), (State::Closed, Some(fresh.number), None));
     assert_eq!(new.replaces, Some(pr.number));
@@ -257,7 +261,7 @@ async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_cl
 
 #[tokio::test]
 async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at_once() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let pr: PrId = "acme/quiet-corner#7".parse().unwrap();
     let fact = Message::Fact(Box::new(tests::opened(&pr, "late-opening", stage.now())));
     let handled = stage.bridge.handle("m1", &fact.to_json().unwrap()).await.unwrap();
@@ -268,7 +272,7 @@ async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at
 
 #[tokio::test]
 async fn poison_comes_back_with_a_reason_and_chores_are_done() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     for (body, reason) in [
         ("{", "it is no JSON"),
         (r#"{"type":"poem","v":1}"#, "`type` is \"poem\""),
@@ -284,37 +288,37 @@ async fn poison_comes_back_with_a_reason_and_chores_are_done() {
 
 #[tokio::test]
 async fn a_branch_that_is_behind_is_updated_on_the_head_it_was_decided_on() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
     stage.pass(1).await;
-    look(&stage.world).push_base(&pr.repo);
+    stage.fakes().push_base(&pr.repo);
     stage.pass(1).await;
     let before = stage.record(&pr).await.head_sha;
-    look(&stage.world).person_comments(&pr, "maria", "/update-branch");
+    stage.fakes().person_comments(&pr, "maria", "/update-branch");
     stage.pass(2).await;
     assert_eq!(count(&stage, Action::BranchUpdated), 1);
     let record = stage.record(&pr).await;
     assert_ne!(record.head_sha, before);
-    assert_eq!((look(&stage.world).behind_by(&pr), record.active_run), (0, None), "the new head is the proof");
+    assert_eq!((stage.fakes().behind_by(&pr), record.active_run), (0, None), "the new head is the proof");
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
 }
 
 #[tokio::test]
 async fn nothing_to_merge_is_said_and_a_conflict_fails_for_good() {
-    let stage = Stage::quiet();
-    let pr = stage.opened(NewPull::default()).await;
+    let stage = Testbed::quiet();
+    let pr = stage.open_and_deliver(NewPull::default()).await;
     stage.pass(1).await;
-    look(&stage.world).person_comments(&pr, "maria", "/update-branch");
-    look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
-    stage.hear().await;
-    let handled = stage.carry_out().await;
+    stage.fakes().person_comments(&pr, "maria", "/update-branch");
+    stage.fakes().advance(jiff::SignedDuration::from_secs(3));
+    stage.deliver_webhooks().await;
+    let handled = stage.handle_messages().await;
     assert_eq!(handled, [Ok(Handled::Refused("nothing to merge".to_owned()))]);
-    look(&stage.world).conflict(&pr);
-    look(&stage.world).person_comments(&pr, "maria", "/update-branch");
-    look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
-    stage.hear().await;
-    let handled = stage.carry_out().await;
+    stage.fakes().conflict(&pr);
+    stage.fakes().person_comments(&pr, "maria", "/update-branch");
+    stage.fakes().advance(jiff::SignedDuration::from_secs(3));
+    stage.deliver_webhooks().await;
+    let handled = stage.handle_messages().await;
     assert_eq!(handled.last(), Some(&Ok(Handled::Failed("conflict".to_owned()))), "{handled:?}");
     let record = stage.record(&pr).await;
     assert!(record.due_at.is_some_and(|due_at| due_at <= stage.now()), "the sweep decides what comes next");
@@ -323,13 +327,13 @@ async fn nothing_to_merge_is_said_and_a_conflict_fails_for_good() {
 
 #[tokio::test]
 async fn policy_bot_and_the_sod_validator_are_asked_again() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::SodTiming, 60).await;
     let record = stage.record(&pr).await;
     assert_eq!(record.state, State::PolicyFailed, "{record:?}");
-    look(&stage.world).person_comments(&pr, "maria", "/recheck-sod");
+    stage.fakes().person_comments(&pr, "maria", "/recheck-sod");
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
-    let asked: Vec<String> = look(&stage.world).audit_by("bus").map(|effect| effect.detail.clone()).collect();
+    let asked: Vec<String> = stage.fakes().audit_by("bus").map(|effect| effect.detail.clone()).collect();
     assert!(asked.len() == 1 && asked[0].contains("SodCheckRequested"), "{asked:?}");
 }

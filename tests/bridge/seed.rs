@@ -9,30 +9,30 @@ use fakes::{Fault, NewPull, Pr};
 use platform::breaker::{self, Ended};
 use platform::lookup;
 use platform::outlets::message::Message;
-use tests::stage::{Stage, look};
+use testbed::{Testbed, pr_id};
 
 use crate::remedies::stuck;
 
-async fn kinds(stage: &Stage, pr: &Pr) -> Vec<EventKind> {
-    let log = lookup::events(&stage.store, &Stage::id(pr), false, None, 100, stage.now()).await.unwrap();
+async fn kinds(stage: &Testbed, pr: &Pr) -> Vec<EventKind> {
+    let log = lookup::events(&stage.store, &pr_id(pr), false, None, 100, stage.now()).await.unwrap();
     log.entries.iter().map(|event| event.kind).collect()
 }
 
 #[tokio::test]
 async fn a_developer_rebuilds_before_the_reconciler_acts() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     assert_eq!(stage.record(&pr).await.state, State::ChecksFailed);
-    look(&stage.world).person_comments(&pr, "danny", "/rebuild");
-    look(&stage.world).advance(jiff::SignedDuration::from_secs(3));
-    stage.hear().await;
-    let (id, body) = stage.outside.take().unwrap();
+    stage.fakes().person_comments(&pr, "danny", "/rebuild");
+    stage.fakes().advance(jiff::SignedDuration::from_secs(3));
+    stage.deliver_webhooks().await;
+    let (id, body) = stage.publisher.take_message().unwrap();
     let Message::Command(command) = Message::from_json(&body).unwrap() else { panic!("{body}") };
     assert_eq!(
         (command.pr(), command.command, command.source, command.requested_by.as_str()),
-        (Stage::id(&pr), Command::Rebuild, CommandSource::PrComment, "danny")
+        (pr_id(&pr), Command::Rebuild, CommandSource::PrComment, "danny")
     );
-    let handled = stage.bridge.handle(&format!("m{id}"), &body).await.unwrap();
+    let handled = stage.bridge.handle(&id, &body).await.unwrap();
     assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
     stage.pass(120).await;
     let kinds = kinds(&stage, &pr).await;
@@ -43,11 +43,11 @@ async fn a_developer_rebuilds_before_the_reconciler_acts() {
 
 #[tokio::test]
 async fn an_engineer_rebuilds_fifteen_after_an_outage() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let mut prs = Vec::new();
     for _ in 0..15 {
-        let pr = look(&stage.world).open_pr(NewPull::default());
-        look(&stage.world).force(Fault::AgentLost, &pr);
+        let pr = stage.fakes().open_pr(NewPull::default());
+        stage.fakes().force(Fault::AgentLost, &pr);
         prs.push(pr);
     }
     stage.pass(40).await;
@@ -59,47 +59,50 @@ async fn an_engineer_rebuilds_fifteen_after_an_outage() {
     breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
     for (n, pr) in prs.iter().enumerate() {
         assert_eq!(stage.record(pr).await.state, State::ChecksFailed, "{n}");
-        let id = Stage::id(pr);
-        stage.outside.enqueue(&Message::Command(CommandMessage {
-            v: MessageVersion,
-            pr_number: id.number,
-            repo: id.repo.clone(),
-            command: Command::Rebuild,
-            source: CommandSource::AdminApi,
-            requested_by: "ops".to_owned(),
-            timestamp: stage.now(),
-            command_id: CommandId::new(format!("cmd:batch#{n}")),
-            run_id: None,
-            head_sha: None,
-            args: None,
-            comment: None,
-        }));
+        let id = pr_id(pr);
+        stage.publisher.enqueue(
+            &format!("m{n}"),
+            &Message::Command(CommandMessage {
+                v: MessageVersion,
+                pr_number: id.number,
+                repo: id.repo.clone(),
+                command: Command::Rebuild,
+                source: CommandSource::AdminApi,
+                requested_by: "ops".to_owned(),
+                timestamp: stage.now(),
+                command_id: CommandId::new(format!("cmd:batch#{n}")),
+                run_id: None,
+                head_sha: None,
+                args: None,
+                comment: None,
+            }),
+        );
     }
     let mut most = 0;
     // What waits for a slot is sent again by the sweep; here by us.
     for _ in 0..40 {
         let mut waiting = Vec::new();
         let mut done = 0;
-        while let Some((id, body)) = stage.outside.take() {
-            match stage.bridge.handle(&format!("m{id}"), &body).await.unwrap() {
-                Handled::Waits(_) => waiting.push(Message::from_json(&body).unwrap()),
+        while let Some((id, body)) = stage.publisher.take_message() {
+            match stage.bridge.handle(&id, &body).await.unwrap() {
+                Handled::Waits(_) => waiting.push((id, Message::from_json(&body).unwrap())),
                 Handled::Done(_) => done += 1,
                 other @ (Handled::Nothing(_) | Handled::Refused(_) | Handled::Failed(_)) => panic!("{other:?}"),
             }
         }
         most = most.max(done);
-        for message in waiting {
-            stage.outside.enqueue(&message);
+        for (id, message) in waiting {
+            stage.publisher.enqueue(&id, &message);
         }
         let until = stage.now() + jiff::SignedDuration::from_mins(15);
         loop {
-            let next = look(&stage.world).next_event_at().filter(|at| *at <= until);
+            let next = stage.fakes().next_event_at().filter(|at| *at <= until);
             let Some(at) = next else { break };
-            look(&stage.world).advance_to(at);
-            stage.hear().await;
+            stage.fakes().advance_to(at);
+            stage.deliver_webhooks().await;
         }
-        look(&stage.world).advance_to(until);
-        stage.hear().await;
+        stage.fakes().advance_to(until);
+        stage.deliver_webhooks().await;
     }
     assert!((1..=2).contains(&most), "two slots: {most}");
     for (n, pr) in prs.iter().enumerate() {

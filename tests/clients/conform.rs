@@ -11,7 +11,7 @@ use platform::github::{CheckRun, CheckState, IssueChange, Reaction};
 use serde_json::{Value, json};
 use tests::{pr, sha, start};
 
-use crate::stage::{Made, app, made, says, token};
+use crate::{Made, app, made, says, token};
 
 /// Folder in which `scripts/fetch-github-schemas` installs GitHub's published API schemas.
 fn schemas() -> PathBuf {
@@ -141,19 +141,15 @@ async fn every_request_is_one_that_github_describes() {
         let made = made(&credentials, |request| Ok(says(200, &least(&request).to_string())));
         call_everything(&made).await.unwrap();
         requests.extend(
-            made.record
-                .seen
-                .lock()
-                .unwrap()
-                .iter()
-                .filter(|seen| seen.path != "/graphql")
-                .map(|seen| json!({"method": seen.method, "path": seen.path, "query": seen.query, "body": seen.body})),
+            made.transport.sent().iter().filter(|sent| sent.path != "/graphql").map(
+                |sent| json!({"method": sent.method, "path": sent.path, "query": sent.query, "body": sent.json()}),
+            ),
         );
-        for seen in made.record.seen.lock().unwrap().iter() {
+        for sent in made.transport.sent() {
             for (header, value) in [("accept", "application/vnd.github+json"), ("user-agent", "suture")] {
-                assert!(seen.headers.get(header).is_some_and(|given| given == value), "{seen:?}");
+                assert!(sent.headers.get(header).is_some_and(|given| given == value), "{sent:?}");
             }
-            assert!(seen.headers.contains_key("authorization"), "{seen:?}");
+            assert!(sent.headers.contains_key("authorization"), "{sent:?}");
         }
     }
     let operations: std::collections::BTreeSet<String> =

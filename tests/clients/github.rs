@@ -5,13 +5,14 @@ use domain::comment::check_run::Button;
 use domain::id::{PrId, RepoName, Sha};
 use fakes::{Fault, NewPull as Fresh, Protection, Repo};
 use jiff::SignedDuration;
-use platform::github::{BranchUpdate, CheckRun, CheckState, IssueChange, Reaction, Required, Settings};
+use platform::github::{BranchUpdate, CheckRun, CheckState, IssueChange, Reaction, Required};
 use platform::http::CallError;
+use testbed::Testbed;
 
-use crate::stage::{Staged, app, staged, staged_as, token};
+use crate::{staged, token};
 
 /// A pull request there, by Suture's name for it, with its head.
-pub(crate) fn opened(stage: &Staged) -> (fakes::Pr, PrId, Sha) {
+pub(crate) fn opened(stage: &Testbed) -> (fakes::Pr, PrId, Sha) {
     let pr = stage.with(|world| world.open_pr(Fresh::default()));
     let id = id(&pr);
     let head = head(stage, &pr);
@@ -22,7 +23,7 @@ pub(crate) fn id(pr: &fakes::Pr) -> PrId {
     pr.to_string().parse().expect("a pull request")
 }
 
-pub(crate) fn head(stage: &Staged, pr: &fakes::Pr) -> Sha {
+pub(crate) fn head(stage: &Testbed, pr: &fakes::Pr) -> Sha {
     stage.with(|world| world.pull(pr).unwrap().commits.last().unwrap().parse().unwrap())
 }
 
@@ -31,7 +32,7 @@ fn repo() -> RepoName {
 }
 
 /// Nothing was asked that the world does not know.
-fn all_known(stage: &Staged) {
+fn all_known(stage: &Testbed) {
     assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
 }
 
@@ -43,7 +44,7 @@ async fn a_branch_is_updated_once_and_every_no_has_its_name() {
     stage.with(|world| world.push_base("acme/payments"));
     assert_eq!(stage.github.behind_by(&id.repo, "main", &head_before).await, Ok(1));
     assert_eq!(stage.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::Accepted));
-    stage.minutes(1);
+    stage.advance(SignedDuration::from_mins(1));
     assert_ne!(head(&stage, &pr), head_before);
     assert_eq!(stage.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::HeadMoved));
     assert_eq!(stage.github.behind_by(&id.repo, "main", &head(&stage, &pr)).await, Ok(0));
@@ -224,7 +225,7 @@ async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
     assert_eq!((installations[0].id, installations[0].owner.as_str()), (815, "acme"));
     assert_eq!(stage.github.repositories("acme").await.unwrap(), [repo()]);
     opened(&stage);
-    stage.minutes(1);
+    stage.advance(SignedDuration::from_mins(1));
     let start = stage.with(|world| world.settings().start);
     let deliveries = stage.with(fakes::Fakes::take_webhooks);
     assert!(deliveries.len() > 1);
@@ -239,7 +240,7 @@ async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
     assert_eq!(guids, [deliveries[0].guid.as_str()]);
     assert_eq!((failed[0].event.as_str(), failed[0].status_code), (deliveries[0].event.as_str(), 500));
     stage.github.redeliver(failed[0].id).await.unwrap();
-    stage.minutes(1);
+    stage.advance(SignedDuration::from_mins(1));
     let again = stage.with(fakes::Fakes::take_webhooks);
     let again = again.iter().find(|delivery| delivery.guid == deliveries[0].guid).expect("it comes again");
     stage.with(|world| world.webhook_answered(again, 200));
@@ -250,18 +251,18 @@ async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
 #[tokio::test]
 async fn a_token_that_expired_early_is_renewed_unseen() {
     let settings = fakes::Settings { token_secs: 60, ..fakes::Settings::default() };
-    let stage = staged_as(settings, &app(), Settings::default());
+    let stage = staged(settings);
     let (_, id, _) = opened(&stage);
     stage.github.pull(&id).await.unwrap();
-    stage.minutes(5);
+    stage.advance(SignedDuration::from_mins(5));
     stage.github.pull(&id).await.unwrap();
-    let exchanges = stage.record.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
+    let exchanges = stage.transport.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
     assert_eq!(exchanges, 2);
 }
 
 #[tokio::test]
 async fn a_persons_token_works_too_and_a_bad_one_is_noticed() {
-    let stage = staged_as(fakes::Settings::default(), &token(), Settings::default());
+    let stage = Testbed::with_access(fakes::Settings::default(), |access| access.credentials = token());
     let (_, id, _) = opened(&stage);
     assert_eq!(stage.github.health().await.unwrap().app, None);
     assert!(stage.github.pull(&id).await.is_ok());
@@ -279,9 +280,9 @@ async fn the_worlds_limits_are_obeyed() {
         stage.github.pull(&id).await.unwrap();
         stage.with(|world| world.force_request(fault));
         let until = stage.github.pull(&id).await.unwrap_err().until().expect("a time");
-        let sent = stage.record.count();
+        let sent = stage.transport.count();
         assert!(stage.github.pull(&id).await.is_err());
-        assert_eq!(stage.record.count(), sent, "nothing was sent before {until}");
+        assert_eq!(stage.transport.count(), sent, "nothing was sent before {until}");
         stage.with(|world| world.advance_to(until));
         assert!(stage.github.pull(&id).await.is_ok(), "{fault:?}");
     }

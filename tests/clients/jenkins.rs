@@ -4,33 +4,33 @@ use domain::id::Sha;
 use domain::snapshot::Build;
 use fakes::{Action, Fault};
 use jiff::SignedDuration;
-use platform::github::Settings;
 use platform::http::{CallError, TakeAtMost};
 use platform::jenkins::{BuildRef, Found, Job, Login, Looking};
+use testbed::{FaultTransport, Testbed};
 
 use crate::github::{head, opened};
-use crate::stage::{Staged, says, staged, staged_with, token};
+use crate::{says, staged};
 
 /// A pull request whose first build is over, with its job.
-fn built() -> (Staged, fakes::Pr, Job) {
+fn built() -> (Testbed, fakes::Pr, Job) {
     let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
-    stage.minutes(20);
+    stage.advance(SignedDuration::from_mins(20));
     let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
     (stage, pr, job)
 }
 
 /// A pull request whose build fails for lack of an agent, with its job.
-fn failed() -> (Staged, fakes::Pr, Job) {
+fn failed() -> (Testbed, fakes::Pr, Job) {
     let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| world.force(Fault::AgentLost, &pr));
-    stage.minutes(20);
+    stage.advance(SignedDuration::from_mins(20));
     let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
     (stage, pr, job)
 }
 
-fn queued(stage: &Staged) -> usize {
+fn queued(stage: &Testbed) -> usize {
     stage.with(|world| world.audit().iter().filter(|effect| effect.action == Action::BuildQueued).count())
 }
 
@@ -56,7 +56,7 @@ async fn a_build_is_started_followed_and_read() {
     let of_job = Looking { commit: None, ..looking };
     let found = stage.jenkins.find(&of_job).await.unwrap();
     assert!(matches!(&found, Some(Found::Queued(queued)) if queued.id == item), "{found:?}");
-    stage.minutes(1);
+    stage.advance(SignedDuration::from_mins(1));
     let started = stage.jenkins.queue_item(item).await.unwrap().unwrap().build.expect("it has begun");
     assert_eq!(started, BuildRef { job: job.clone(), number: 2 });
     let state = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
@@ -68,7 +68,7 @@ async fn a_build_is_started_followed_and_read() {
     let other: Sha = "f".repeat(40).parse().unwrap();
     let another = Looking { commit: Some(&other), ..later };
     assert_eq!(stage.jenkins.build_of(&another).await, Build::Gone, "what is at work is of another commit");
-    stage.minutes(15);
+    stage.advance(SignedDuration::from_mins(15));
     assert_eq!(stage.jenkins.build_of(&later).await, Build::Gone, "what ended before does not count");
     assert_eq!(stage.jenkins.build_of(&looking).await, Build::Finished);
     let done = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
@@ -87,7 +87,7 @@ async fn a_build_whose_answer_was_lost_is_found_before_it_is_asked_again() {
     let error = stage.jenkins.build(&job).await.unwrap_err();
     assert!(error.may_have_happened(), "{error}");
     for minutes in [0, 2, 15] {
-        stage.minutes(minutes);
+        stage.advance(SignedDuration::from_mins(minutes));
         let found = stage.jenkins.find(&Looking { job: &job, commit: None, since }).await.unwrap();
         assert!(found.is_some(), "after {minutes} minutes");
     }
@@ -107,15 +107,15 @@ async fn builds_are_replayed_parametrised_and_stopped() {
     let queued_before = queued(&stage);
     stage.jenkins.replay(&first).await.unwrap();
     assert_eq!(queued(&stage), queued_before + 1);
-    stage.minutes(1);
+    stage.advance(SignedDuration::from_mins(1));
     let second = BuildRef { job: job.clone(), number: 2 };
     stage.jenkins.stop(&second).await.unwrap();
-    stage.minutes(1);
+    stage.advance(SignedDuration::from_mins(1));
     let stopped = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert_eq!((stopped.build, stopped.result.as_deref()), (second, Some("ABORTED")));
     let parameters = [("COMMIT", "a b&c=d"), ("WHY", "suture")];
     stage.jenkins.build_with_parameters(&job, &parameters).await.unwrap();
-    stage.minutes(1);
+    stage.advance(SignedDuration::from_mins(1));
     let third = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert!(third.revisions.contains(&"a b&c=d".to_owned()), "{third:?}");
     stage.jenkins.rescan(&job.parent().unwrap()).await.unwrap();
@@ -139,16 +139,16 @@ async fn what_is_not_there_is_no_error_and_what_cannot_be_built_is_a_conflict() 
 async fn a_jenkins_that_cannot_be_reached_is_asked_again_and_then_called_so() {
     let (stage, _, job) = built();
     let looking = Looking { job: &job, commit: None, since: stage.with(|world| world.now()) };
-    let sent = stage.record.count();
+    let sent = stage.transport.count();
     for _ in 0..3 {
         stage.with(|world| world.force_request(Fault::JenkinsDown));
     }
     assert_eq!(stage.jenkins.build_of(&looking).await, Build::Unreachable);
-    assert_eq!(stage.record.count() - sent, 3);
+    assert_eq!(stage.transport.count() - sent, 3);
     stage.with(|world| world.force_request(Fault::JenkinsDown));
-    let sent = stage.record.count();
+    let sent = stage.transport.count();
     assert!(stage.jenkins.build(&job).await.is_err());
-    assert_eq!(stage.record.count() - sent, 1, "a write is sent once");
+    assert_eq!(stage.transport.count() - sent, 1, "a write is sent once");
 }
 
 #[tokio::test]
@@ -156,37 +156,37 @@ async fn a_password_needs_a_crumb_and_its_session_and_gets_a_new_one_when_that_i
     let settings = fakes::Settings::default();
     let login = Login::Password { user: settings.jenkins_user.clone(), password: settings.jenkins_password.clone() };
     assert_eq!(format!("{login:?}"), "Password(suture, …)");
-    let stage = staged_with(settings, &token(), Settings::default(), login);
+    let stage = Testbed::with_access(settings, |access| access.login = login);
     let (pr, _, _) = opened(&stage);
     // It stays open, whatever is built.
     stage.with(|world| world.force(Fault::RealTestFailure, &pr));
-    stage.minutes(20);
+    stage.advance(SignedDuration::from_mins(20));
     let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
     stage.jenkins.build(&job).await.unwrap();
-    stage.minutes(20);
+    stage.advance(SignedDuration::from_mins(20));
     stage.jenkins.build(&job).await.unwrap();
-    let crumbs = || stage.record.lines().iter().filter(|line| line.contains("crumbIssuer")).count();
-    assert_eq!(crumbs(), 1, "{:?}", stage.record.lines());
-    assert!(stage.record.last().headers.contains_key("cookie"));
+    let crumbs = || stage.transport.lines().iter().filter(|line| line.contains("crumbIssuer")).count();
+    assert_eq!(crumbs(), 1, "{:?}", stage.transport.lines());
+    assert!(stage.transport.last().headers.contains_key("cookie"));
 }
 
 /// A Jenkins client before made-up answers.
-fn made<F>(login: Login, answer: F) -> (platform::jenkins::Jenkins, std::sync::Arc<crate::stage::Record>)
+fn made<F>(login: Login, answer: F) -> (platform::jenkins::Jenkins, FaultTransport)
 where
     F: Fn(http::Request<bytes::Bytes>) -> http::Response<bytes::Bytes> + Send + Sync + 'static,
 {
-    let record = std::sync::Arc::new(crate::stage::Record::default());
-    let transport = crate::stage::recorded(&record, move |request| Ok(answer(request)));
+    let transport = FaultTransport::default();
+    let answering = transport.to("Jenkins", move |request| Ok(answer(request)));
     let settings = platform::jenkins::Settings::new("https://ci.example/jenkins".parse().unwrap());
     let clock = std::sync::Arc::new(platform::clock::SystemClock);
-    (platform::jenkins::Jenkins::with_service(login, settings, transport, clock), record)
+    (platform::jenkins::Jenkins::with_service(login, settings, answering, clock), transport)
 }
 
 #[tokio::test]
 async fn a_crumb_whose_session_is_over_is_replaced_once() {
     let issued = std::sync::atomic::AtomicUsize::new(0);
     let login = Login::Password { user: "u".into(), password: "p".into() };
-    let (jenkins, record) = made(login, move |request| {
+    let (jenkins, transport) = made(login, move |request| {
         if request.uri().path() == "/jenkins/crumbIssuer/api/json" {
             let n = issued.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
             let mut answer = says(200, &format!(r#"{{"crumb":"c{n}","crumbRequestField":"Jenkins-Crumb"}}"#));
@@ -200,7 +200,7 @@ async fn a_crumb_whose_session_is_over_is_replaced_once() {
     });
     jenkins.build(&Job::new("a/PR-1")).await.unwrap();
     jenkins.build(&Job::new("a/PR-2")).await.unwrap();
-    let lines = record.lines();
+    let lines = transport.lines();
     let (crumb, first, second) = (
         "GET /jenkins/crumbIssuer/api/json",
         "POST /jenkins/job/a/job/PR-1/build",
@@ -227,7 +227,7 @@ async fn only_the_end_of_a_log_is_asked_for() {
     let login = Login::Token { user: "u".into(), token: "t".into() };
     let log: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
     let length = log.len();
-    let (jenkins, record) = made(login, move |request| {
+    let (jenkins, transport) = made(login, move |request| {
         let start: usize = request.uri().query().unwrap().strip_prefix("start=").unwrap().parse().unwrap();
         let most = request.extensions().get::<TakeAtMost>().map(|most| most.0).expect("a bound");
         let wanted = &log[start..];
@@ -238,7 +238,7 @@ async fn only_the_end_of_a_log_is_asked_for() {
     let build = BuildRef { job: Job::new("a/PR-1"), number: 3 };
     let tail = jenkins.log_tail(&build, 1000).await.unwrap();
     assert!(tail.starts_with("line 99") && tail.ends_with("line 9999\n") && tail.len() < 1000, "{tail}");
-    assert_eq!(record.last().query, format!("start={}", length - 1000));
+    assert_eq!(transport.last().query, format!("start={}", length - 1000));
     let whole = jenkins.log_tail(&build, 1 << 20).await.unwrap();
     assert_eq!((whole.len(), whole.starts_with("line 0\n")), (length, true));
 }

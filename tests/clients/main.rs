@@ -9,4 +9,48 @@ mod github;
 mod jenkins;
 mod sending;
 mod snapshots;
-mod stage;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use platform::github::{Credentials, GitHub, Settings};
+use platform::http::BoxError;
+use testbed::{FaultTransport, ManualClock, Testbed, app_credentials};
+
+/// A client before made-up answers.
+struct Made {
+    github: GitHub,
+    transport: FaultTransport,
+    clock: ManualClock,
+}
+
+/// A GitHub client that gets these answers.
+fn made<F>(credentials: &Credentials, answer: F) -> Made
+where
+    F: Fn(Request<Bytes>) -> Result<Response<Bytes>, BoxError> + Send + Sync + 'static,
+{
+    let (transport, clock) = (FaultTransport::default(), ManualClock::at(tests::start()));
+    let answering = transport.to("GitHub", answer);
+    let github = GitHub::with_service(credentials, Settings::default(), answering, Arc::new(clock.clone()));
+    Made { github, transport, clock }
+}
+
+/// An answer.
+fn says(status: u16, body: &str) -> Response<Bytes> {
+    Response::builder().status(status).body(Bytes::copy_from_slice(body.as_bytes())).unwrap()
+}
+
+/// The clients before the fakes, as an App and with Jenkins' API token.
+fn staged(settings: fakes::Settings) -> Testbed {
+    Testbed::new(settings, "")
+}
+
+fn app() -> Credentials {
+    app_credentials(4711).unwrap()
+}
+
+/// Somebody's token, which the fakes know.
+fn token() -> Credentials {
+    Credentials::token("world-token")
+}

@@ -14,7 +14,7 @@ use platform::http::{CallError, Transport};
 use tests::{pr, start};
 use tokio::io::AsyncReadExt;
 
-use crate::stage::{app, made, says, token};
+use crate::{app, made, says, token};
 
 const PULL: &str = r#"{"node_id":"PR_1","state":"open","closed_at":null,"merged_at":null}"#;
 
@@ -30,16 +30,16 @@ async fn a_read_is_repeated_while_it_may_succeed_and_a_write_never() {
         Ok(if failing { says(502, "") } else { says(200, PULL) })
     });
     assert_eq!(made.github.pull(&pr(1)).await.unwrap().node_id, "PR_1");
-    assert_eq!(made.record.count(), 3);
-    assert_eq!(made.record.take_pauses(), [Duration::from_millis(500), Duration::from_secs(1)]);
+    assert_eq!(made.transport.count(), 3);
+    assert_eq!(made.clock.take_pauses(), [Duration::from_millis(500), Duration::from_secs(1)]);
 
-    let down = crate::stage::made(&token(), |_| Ok(says(502, "")));
+    let down = crate::made(&token(), |_| Ok(says(502, "")));
     let error = down.github.pull(&pr(1)).await.unwrap_err();
     assert!(error.is_transient() && !error.may_have_happened(), "{error}");
-    assert_eq!(down.record.count(), 3, "asked, and twice again");
+    assert_eq!(down.transport.count(), 3, "asked, and twice again");
     let error = down.github.close(&pr(1)).await.unwrap_err();
     assert_eq!((error.may_have_happened(), error.failure()), (true, Failure::TimedOut));
-    assert_eq!(down.record.count(), 4, "sent once");
+    assert_eq!(down.transport.count(), 4, "sent once");
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_definitive_refusal_is_not_repeated() {
     for (status, failure) in [(404, Failure::Invalid), (422, Failure::Invalid), (403, Failure::Forbidden)] {
         let made = made(&token(), move |_| Ok(says(status, r#"{"message":"No"}"#)));
         let error = made.github.pull(&pr(1)).await.unwrap_err();
-        assert_eq!((made.record.count(), error.failure()), (1, failure), "{status}");
+        assert_eq!((made.transport.count(), error.failure()), (1, failure), "{status}");
     }
 }
 
@@ -70,8 +70,8 @@ async fn nothing_is_asked_before_a_limit_is_over() {
     assert_eq!(made.github.pull(&pr(1)).await, Err(limit.clone()));
     assert_eq!(made.github.not_before(), Some(until));
     assert_eq!(made.github.close(&pr(1)).await, Err(limit));
-    assert_eq!(made.record.count(), 1, "the second was not even sent");
-    made.clock.move_by(40);
+    assert_eq!(made.transport.count(), 1, "the second was not even sent");
+    made.clock.advance(SignedDuration::from_secs(40));
     assert_eq!(made.github.not_before(), None);
     assert!(made.github.pull(&pr(1)).await.is_ok());
     // What another function was told holds here too, and is never shortened.
@@ -80,7 +80,7 @@ async fn nothing_is_asked_before_a_limit_is_over() {
     made.github.hold_until(until + SignedDuration::from_secs(1));
     assert_eq!(made.github.not_before(), Some(longer));
     assert!(made.github.pull(&pr(1)).await.is_err());
-    assert_eq!(made.record.count(), 2);
+    assert_eq!(made.transport.count(), 2);
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn writes_are_a_second_apart_and_reads_are_not() {
         made.github.pull(&pr(1)).await.unwrap();
         made.github.close(&pr(1)).await.unwrap();
     }
-    assert_eq!(made.record.take_pauses(), secs(&[1, 1]));
+    assert_eq!(made.clock.take_pauses(), secs(&[1, 1]));
 }
 
 /// Says `PULL` with an ETag, or that it has not changed, and what is left of the rate limit.
@@ -119,16 +119,16 @@ async fn what_has_not_changed_is_not_sent_again() {
     let first = made.github.pull(&pr(1)).await.unwrap();
     assert_eq!(made.github.rates().rest, Some(Rate { limit: 5000, remaining: 4990, resets_at }));
     assert_eq!(made.github.pull(&pr(1)).await.unwrap(), first);
-    assert!(made.record.last().headers.contains_key("if-none-match"));
+    assert!(made.transport.last().headers.contains_key("if-none-match"));
     assert_eq!(made.github.rates().rest, Some(Rate { limit: 5000, remaining: 4999, resets_at }));
     let other = made.github.pull(&pr(7)).await.unwrap();
-    assert!(!made.record.last().headers.contains_key("if-none-match"), "{other:?}");
+    assert!(!made.transport.last().headers.contains_key("if-none-match"), "{other:?}");
     let remaining = || (made.github.rates().rest, made.github.rates().graphql.map(|rate| rate.remaining));
     assert_eq!(remaining(), (Some(Rate { limit: 5000, remaining: 4999, resets_at }), None), "search has its own limit");
     assert!(made.github.react(&pr(1).repo, "IC_1", Reaction::Eyes).await.is_err(), "neither data nor errors");
     assert_eq!(remaining(), (Some(Rate { limit: 5000, remaining: 4999, resets_at }), Some(4990)));
     made.github.close(&pr(1)).await.unwrap();
-    assert!(!made.record.last().headers.contains_key("if-none-match"), "a write is never conditional");
+    assert!(!made.transport.last().headers.contains_key("if-none-match"), "a write is never conditional");
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn only_small_responses_with_an_etag_are_cached() {
         made.github.pull(&pr(1)).await.unwrap();
         // The second is sent with the tag of the first, if that was cached; whatever is answered.
         let _ = made.github.pull(&pr(1)).await;
-        assert_eq!(made.record.last().headers.contains_key("if-none-match"), cached, "{length} {etag}");
+        assert_eq!(made.transport.last().headers.contains_key("if-none-match"), cached, "{length} {etag}");
     }
 }
 
@@ -161,15 +161,15 @@ async fn a_renamed_repository_is_followed_but_never_to_another_host() {
         })
     });
     assert!(made.github.pull(&pr(1)).await.is_ok());
-    assert_eq!(made.record.lines(), ["GET /repos/acme/shop/pulls/1", "GET /repositories/9/pulls/1"]);
-    let endless = crate::stage::made(&token(), |request| {
+    assert_eq!(made.transport.lines(), ["GET /repos/acme/shop/pulls/1", "GET /repositories/9/pulls/1"]);
+    let endless = crate::made(&token(), |request| {
         let mut answer = says(302, "");
         let next = format!("{}/x", request.uri().path());
         answer.headers_mut().insert("location", next.parse().unwrap());
         Ok(answer)
     });
     assert!(endless.github.pull(&pr(1)).await.is_err());
-    assert_eq!(endless.record.count(), 3);
+    assert_eq!(endless.transport.count(), 3);
 }
 
 /// A GitHub that gives out `token-1`, `token-2`, … and accepts only the newest.
@@ -203,10 +203,10 @@ async fn an_app_gets_one_token_per_installation_and_renews_it_in_time() {
     }
     let pull = "GET /repos/acme/shop/pulls/1";
     let (list, exchange) = ("GET /app/installations", "POST /app/installations/5/access_tokens");
-    assert_eq!(made.record.lines(), [list, exchange, pull, pull, pull]);
-    made.clock.move_by(51 * 60);
+    assert_eq!(made.transport.lines(), [list, exchange, pull, pull, pull]);
+    made.clock.advance(SignedDuration::from_secs(51 * 60));
     made.github.pull(&pr(1)).await.unwrap();
-    assert_eq!(made.record.lines()[5..], [exchange, pull]);
+    assert_eq!(made.transport.lines()[5..], [exchange, pull]);
     let strangers: domain::id::PrId = "other/repo#1".parse().unwrap();
     let error = made.github.pull(&strangers).await.unwrap_err();
     assert_eq!(error.to_string(), "not there: the App is not installed for `other`");
@@ -245,7 +245,7 @@ async fn several_who_are_refused_with_the_same_token_all_get_the_next() {
     let pull = || made.github.pull(&nine);
     let all = tokio::join!(pull(), pull(), pull(), pull());
     assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok(), "{all:?}");
-    let exchanges = made.record.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
+    let exchanges = made.transport.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
     assert_eq!(exchanges, 2, "one more for all of them");
 }
 
@@ -255,15 +255,15 @@ async fn a_token_that_is_not_accepted_any_more_is_replaced_even_for_a_write() {
     made.github.close(&pr(9)).await.unwrap();
     let pull = "PATCH /repos/acme/shop/pulls/9";
     let exchange = "POST /app/installations/5/access_tokens";
-    assert_eq!(made.record.lines(), ["GET /app/installations", exchange, pull, exchange, pull]);
+    assert_eq!(made.transport.lines(), ["GET /app/installations", exchange, pull, exchange, pull]);
 
-    let refused = crate::stage::made(&token(), |_| Ok(says(401, r#"{"message":"Bad credentials"}"#)));
+    let refused = crate::made(&token(), |_| Ok(says(401, r#"{"message":"Bad credentials"}"#)));
     let error = refused.github.pull(&pr(1)).await.unwrap_err();
     assert_eq!(error, CallError::Unauthorized { message: "Bad credentials".to_owned() });
-    assert_eq!(refused.record.count(), 1);
+    assert_eq!(refused.transport.count(), 1);
     refused.github.use_credentials(&Credentials::token(" newer\n"));
     assert!(refused.github.pull(&pr(1)).await.is_err());
-    assert_eq!(refused.record.last().headers.get("authorization").unwrap(), "Bearer newer");
+    assert_eq!(refused.transport.last().headers.get("authorization").unwrap(), "Bearer newer");
 }
 
 #[tokio::test]

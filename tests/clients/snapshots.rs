@@ -12,22 +12,23 @@ use jiff::SignedDuration;
 use platform::github::Unread;
 use platform::http::CallError;
 use serde_json::{Value, json};
+use testbed::Testbed;
 
 use crate::github::{head, id, opened};
-use crate::stage::{Staged, made, says, staged, token};
+use crate::{made, says, staged, token};
 
 const BUILD: &str = "continuous-integration/jenkins/pr-merge";
 
 /// The pull requests with their node ids.
-fn named(stage: &Staged, prs: &[fakes::Pr]) -> Vec<(PrId, String)> {
+fn named(stage: &Testbed, prs: &[fakes::Pr]) -> Vec<(PrId, String)> {
     prs.iter().map(|pr| (id(pr), stage.with(|world| world.pull(pr).unwrap().node_id.clone()))).collect()
 }
 
-async fn snapshot(stage: &Staged, pr: &fakes::Pr) -> Result<Snapshot, Unread> {
+async fn snapshot(stage: &Testbed, pr: &fakes::Pr) -> Result<Snapshot, Unread> {
     snapshot_by(stage, pr, "").await
 }
 
-async fn snapshot_by(stage: &Staged, pr: &fakes::Pr, toml: &str) -> Result<Snapshot, Unread> {
+async fn snapshot_by(stage: &Testbed, pr: &fakes::Pr, toml: &str) -> Result<Snapshot, Unread> {
     let policies = Policies::parse(toml).unwrap();
     let mut all = stage.github.snapshots(&named(stage, std::slice::from_ref(pr)), &policies).await;
     assert_eq!(all.len(), 1);
@@ -35,11 +36,11 @@ async fn snapshot_by(stage: &Staged, pr: &fakes::Pr, toml: &str) -> Result<Snaps
     all.remove(0).1
 }
 
-fn queries(stage: &Staged) -> usize {
-    stage.record.lines().iter().filter(|line| *line == "POST /graphql").count()
+fn queries(stage: &Testbed) -> usize {
+    stage.transport.lines().iter().filter(|line| *line == "POST /graphql").count()
 }
 
-fn in_repo(repo: Repo) -> Staged {
+fn in_repo(repo: Repo) -> Testbed {
     staged(fakes::Settings { repos: vec![repo], ..fakes::Settings::default() })
 }
 
@@ -127,7 +128,7 @@ async fn two_hundred_and_fifty_contexts_of_one_head_are_all_read() {
     let read = snapshot(&stage, &pr).await.unwrap();
     assert_eq!(read.signals.checks.iter().filter(|check| check.name.starts_with("ci/")).count(), 250);
     assert_eq!(read.required_checks, Some(vec![BUILD.to_owned()]));
-    let asked_again = stage.record.take_pauses().len();
+    let asked_again = stage.clock.take_pauses().len();
     assert_eq!(queries(&stage) - before, 3 + asked_again, "one page, two more, and mergeability");
 }
 
@@ -177,20 +178,20 @@ async fn mergeability_is_asked_again_and_unknown_is_no_verdict() {
     let stage = staged(fakes::Settings::default());
     let (pr, _, _) = opened(&stage);
     assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeable::Clean);
-    assert_eq!(stage.record.take_pauses().first().map(std::time::Duration::as_secs), Some(5));
+    assert_eq!(stage.clock.take_pauses().first().map(std::time::Duration::as_secs), Some(5));
     stage.with(|world| world.conflict(&pr));
     assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeable::Conflicting);
     let stubborn = stage.with(|world| world.open_pr(NewPull::default()));
     stage.with(|world| world.force(Fault::MergeableUnknown, &stubborn));
-    stage.record.take_pauses();
+    stage.clock.take_pauses();
     assert_eq!(snapshot(&stage, &stubborn).await.unwrap().live.mergeable, Mergeable::Unknown);
-    let pauses: Vec<u64> = stage.record.take_pauses().iter().map(std::time::Duration::as_secs).collect();
+    let pauses: Vec<u64> = stage.clock.take_pauses().iter().map(std::time::Duration::as_secs).collect();
     assert_eq!(pauses, [5, 10, 15]);
 }
 
 #[tokio::test]
 async fn heads_are_compared_only_where_being_behind_matters() {
-    let compared = |stage: &Staged| stage.record.lines().iter().filter(|line| line.contains("/compare/")).count();
+    let compared = |stage: &Testbed| stage.transport.lines().iter().filter(|line| line.contains("/compare/")).count();
     for protection in [Protection::Classic, Protection::Ruleset] {
         let stage = in_repo(Repo { strict: true, protection, ..Repo::new("acme/payments") });
         let (pr, _, _) = opened(&stage);
@@ -215,11 +216,11 @@ async fn heads_of_one_base_are_compared_together() {
     let prs: Vec<fakes::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
     stage.with(|world| world.push_base("acme/payments"));
     stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
-    let (before, asked) = (stage.record.count(), queries(&stage));
+    let (before, asked) = (stage.transport.count(), queries(&stage));
     let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     let behind = |(_, read): &(PrId, Result<Snapshot, Unread>)| read.as_ref().unwrap().live.behind_by == Some(1);
     assert!(all.iter().all(behind), "{all:?}");
-    assert_eq!((stage.record.count() - before, queries(&stage) - asked), (4, 4), "two to read, two to compare");
+    assert_eq!((stage.transport.count() - before, queries(&stage) - asked), (4, 4), "two to read, two to compare");
 }
 
 #[tokio::test]
@@ -249,11 +250,11 @@ async fn a_limit_in_the_middle_says_until_when_for_everyone() {
     stage.github.health().await.unwrap();
     stage.github.pull(&id(&prs[0])).await.unwrap();
     stage.with(|world| world.force_request(Fault::ApiForbidden));
-    let sent = stage.record.count();
+    let sent = stage.transport.count();
     let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     let until = all.iter().filter_map(|(_, snapshot)| snapshot.as_ref().err()?.until()).max().expect("a time");
     assert!(until > stage.with(|world| world.now()));
-    assert!(stage.record.count() - sent <= 2, "{:?}", stage.record.lines());
+    assert!(stage.transport.count() - sent <= 2, "{:?}", stage.transport.lines());
     for (pr, snapshot) in &all {
         assert!(matches!(snapshot, Err(Unread::Failed(CallError::RateLimited { .. }))), "{pr}: {snapshot:?}");
     }
@@ -324,7 +325,7 @@ async fn one_that_breaks_the_query_is_cornered_and_the_others_are_read() {
         let unread: Vec<String> =
             all.iter().filter(|(_, one)| one.is_err()).map(|(pr, _)| format!("PR_{}", pr.number)).collect();
         assert_eq!(unread, [bad]);
-        assert!(made.record.count() <= 12, "{bad}: {}", made.record.count());
+        assert!(made.transport.count() <= 12, "{bad}: {}", made.transport.count());
     }
 }
 
@@ -333,7 +334,7 @@ async fn a_github_that_is_down_is_not_asked_for_ever() {
     let down = made(&token(), |_| Ok(says(502, "")));
     let all = down.github.snapshots(&wanted(25), &Policies::default()).await;
     assert!(all.iter().all(|(_, one)| matches!(one, Err(Unread::Failed(CallError::Unavailable { .. })))));
-    assert!(down.record.count() <= 8, "{}", down.record.count());
+    assert!(down.transport.count() <= 8, "{}", down.transport.count());
     let slow = made(&token(), |_| {
         Ok(says(200, r#"{"data":null,"errors":[{"message":"Something went wrong while executing your query."}]}"#))
     });
@@ -345,7 +346,7 @@ async fn a_github_that_is_down_is_not_asked_for_ever() {
     });
     let all = wrong.github.snapshots(&wanted(4), &Policies::default()).await;
     assert!(all.iter().all(|(_, one)| matches!(one, Err(Unread::Failed(CallError::Refused { .. })))));
-    assert_eq!(wrong.record.count(), 1, "a wrong question stays wrong");
+    assert_eq!(wrong.transport.count(), 1, "a wrong question stays wrong");
 }
 
 /// What is done to an answer before it is sent.
@@ -416,7 +417,7 @@ async fn where_rules_are_hidden_the_contexts_themselves_say_whether_they_are_req
     let read = made.github.snapshots(&wanted(1), &Policies::default()).await.remove(0).1.unwrap();
     assert_eq!(read.required_checks, Some(vec!["ci".to_owned()]));
     assert_eq!(read.signals.checks.len(), 2);
-    assert_eq!(made.record.count(), 2);
+    assert_eq!(made.transport.count(), 2);
 }
 
 #[tokio::test]
@@ -439,7 +440,7 @@ async fn a_head_that_cannot_be_compared_with_the_others_is_compared_alone() {
     let policies = Policies::parse("[checks]\nbehind = 'always'").unwrap();
     let all = made.github.snapshots(&wanted(2), &policies).await;
     let behind: Vec<_> = all.iter().map(|(_, read)| read.as_ref().unwrap().live.behind_by).collect();
-    assert_eq!((behind, made.record.count()), (vec![Some(2), Some(3)], 3));
+    assert_eq!((behind, made.transport.count()), (vec![Some(2), Some(3)], 3));
 }
 
 #[tokio::test]
@@ -451,7 +452,7 @@ async fn our_own_check_run_is_not_waited_for_and_an_id_is_found_in_the_path() {
             "checkSuite": {"createdAt": "2026-03-02T09:01:00Z", "updatedAt": null, "app": {"databaseId": app}}})
     };
     let runs = json!([run("Suture", 4711), run("Jenkins", 5)]);
-    let made = made(&crate::stage::app(), move |request| {
+    let made = made(&crate::app(), move |request| {
         Ok(match request.uri().path() {
             "/app/installations" => says(200, r#"[{"id":5,"account":{"login":"acme"}}]"#),
             "/graphql" => {

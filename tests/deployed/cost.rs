@@ -3,9 +3,10 @@
 use domain::event::Happened;
 use platform::engine::Engine;
 use platform::store::Store;
+use testbed::RecordingPublisher;
 use tests::lambda::root;
 use tests::rig::Dynoxide;
-use tests::{Remembering, acting, minute, pr, typical_life};
+use tests::{acting, minute, pr, typical_life};
 use webhook::github::{About, News, Told};
 use webhook::ingest::Intake;
 
@@ -13,7 +14,7 @@ use webhook::ingest::Intake;
 #[tokio::test]
 async fn the_cost_model_rests_on_what_a_typical_life_costs() {
     let dynamo = Dynoxide::in_memory().await;
-    let engine = Engine::new(dynamo.store().await, Remembering::default(), acting());
+    let engine = Engine::new(dynamo.store().await, RecordingPublisher::default(), acting());
     let intake = Intake::new(engine, acting());
     let life = typical_life(&pr(1));
     let before = intake.engine().store().spent().so_far();

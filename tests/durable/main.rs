@@ -12,8 +12,9 @@ use platform::engine::Engine;
 use platform::lookup;
 use platform::rows::Subject;
 use platform::store::dynamo::tables::Names;
+use testbed::RecordingPublisher;
 use tests::rig::{Dynoxide, Folder};
-use tests::{Remembering, acting, minute, pr};
+use tests::{acting, minute, pr};
 
 /// What the process said before it was killed.
 #[derive(Default)]
@@ -58,7 +59,7 @@ async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
     let said = killed_after(60, &file);
     let rig = Dynoxide::on_file(&file).await;
     let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
-    let engine = Engine::new(rig.store_on(names).await, Remembering::default(), acting());
+    let engine = Engine::new(rig.store_on(names).await, RecordingPublisher::default(), acting());
     for number in &said.opened {
         let record = engine.load(&pr(*number), minute(6)).await.unwrap().unwrap();
         let log = lookup::events(engine.store(), &pr(*number), false, None, 10, minute(6)).await.unwrap();

@@ -17,17 +17,17 @@ use platform::lookup;
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Parcel};
 use platform::rows;
-use platform::store::memory::MemoryStore;
 use platform::store::{From, Key, OnlyIf, Query, Store, StoreError, Write};
-use tests::{Remembering, acting, check, claim, fact, minute, opened, pr, sha, start};
+use testbed::{MemoryStore, RecordingPublisher};
+use tests::{acting, check, claim, fact, minute, opened, pr, sha, start};
 
-type TestEngine = Engine<MemoryStore, Remembering>;
+type TestEngine = Engine<MemoryStore, RecordingPublisher>;
 
 fn engine() -> TestEngine {
-    Engine::new(MemoryStore::new(), Remembering::default(), acting())
+    Engine::new(MemoryStore::new(), RecordingPublisher::default(), acting())
 }
 
-async fn log_of<S: Store>(engine: &Engine<S, Remembering>, number: u64) -> Vec<String> {
+async fn log_of<S: Store>(engine: &Engine<S, RecordingPublisher>, number: u64) -> Vec<String> {
     let log = lookup::events(engine.store(), &pr(number), false, None, 1000, start()).await.unwrap();
     assert_eq!(log.next, None);
     log.entries.iter().map(Event::sort_key).collect()

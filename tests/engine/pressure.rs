@@ -8,18 +8,18 @@ use domain::signals::Verdict;
 use domain::state::State;
 use platform::engine::{Applied, Engine, EngineError};
 use platform::store::Store;
-use platform::store::memory::MemoryStore;
+use testbed::{MemoryStore, RecordingPublisher};
 use tests::rig::{Dynoxide, Ministack};
-use tests::{Remembering, acting, check, minute, opened, pr, start};
+use tests::{acting, check, minute, opened, pr, start};
 
 use super::log_of;
 
-fn engine_on<S: Store>(store: S) -> Arc<Engine<S, Remembering>> {
-    Arc::new(Engine::new(store, Remembering::default(), acting()))
+fn engine_on<S: Store>(store: S) -> Arc<Engine<S, RecordingPublisher>> {
+    Arc::new(Engine::new(store, RecordingPublisher::default(), acting()))
 }
 
 /// On a busy machine one may be overtaken for five seconds; then the queue brings it back. Any other error is one.
-async fn apply_at_last<S: Store>(engine: &Engine<S, Remembering>, heard: &Fact) -> Applied {
+async fn apply_at_last<S: Store>(engine: &Engine<S, RecordingPublisher>, heard: &Fact) -> Applied {
     loop {
         match engine.apply(heard, minute(1)).await {
             Err(EngineError::Contended { .. }) => {}

@@ -1,6 +1,8 @@
 //! What real tables do only on bad days: two transactions meet, too many requests, nobody answers, a row is too large. The
 //! answers are DynamoDB's own, said by a server that says what it is told to.
 
+use std::sync::Arc;
+
 use domain::decide::Outcome;
 use domain::event::EventKind;
 use domain::signals::Verdict;
@@ -8,12 +10,11 @@ use domain::state::State;
 use platform::engine::{Engine, EngineError};
 use platform::lookup;
 use platform::store::dynamo::DynamoStore;
-use platform::store::memory::MemoryStore;
 use platform::store::{Key, OnlyIf, Store, StoreError, Write};
 use serde_dynamo::{AttributeValue, Item};
-use tests::faulty::{Fault, Faulty};
+use testbed::{CallFault, FaultStore, MemoryStore, RecordingPublisher};
 use tests::rig::{self, Canned, Dynoxide};
-use tests::{Remembering, acting, check, minute, opened, pr, start};
+use tests::{acting, check, minute, opened, pr, start};
 
 /// What becomes of a transaction that DynamoDB answers like this.
 async fn told(status: u16, body: &str) -> StoreError {
@@ -56,9 +57,10 @@ async fn each_answer_of_dynamodb_says_what_the_caller_can_do() {
 #[tokio::test]
 async fn two_transactions_that_meet_are_decided_again() {
     let rig = Dynoxide::in_memory().await;
-    let engine = Engine::new(Faulty::new(rig.store().await), Remembering::default(), acting());
+    let engine =
+        Engine::new(FaultStore::new(rig.store().await, &Arc::default()), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    engine.store().next_writes([Fault::Contended, Fault::Contended]);
+    engine.store().fail_writes([StoreError::Contended, StoreError::Contended]);
     let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
     let applied = engine.apply(&heard, minute(1)).await.unwrap();
     assert_eq!((applied.outcome, applied.tries), (Outcome::Applied, 3));
@@ -68,9 +70,9 @@ async fn two_transactions_that_meet_are_decided_again() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_always_overtaken_gives_up_and_says_so() {
-    let engine = Engine::new(Faulty::new(MemoryStore::new()), Remembering::default(), acting());
+    let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    engine.store().next_writes(std::iter::repeat_n(Fault::Contended, 1000));
+    engine.store().fail_writes(std::iter::repeat_n(StoreError::Contended, 1000));
     let error = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap_err();
     assert!(matches!(&error, EngineError::Contended { tries, .. } if *tries > 5), "{error}");
     assert!(error.to_string().starts_with("acme/shop#1 is being written by others all the time: gave up after"));
@@ -79,11 +81,13 @@ async fn who_is_always_overtaken_gives_up_and_says_so() {
 /// The answer was lost, the write was not: the redelivery finds its event, and delivers what is left.
 #[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
-    let engine = Engine::new(Faulty::new(MemoryStore::new()), Remembering::default(), acting());
+    let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let claim = tests::claim(&engine, &pr(1), "run-1", minute(5)).await;
-    engine.store().next_writes([Fault::AnswerLost]);
+    engine.store().faults.plan(2, CallFault::AnswerLost);
     let error = engine.apply(&claim, minute(5)).await.unwrap_err();
+    assert!(error.to_string().contains("no answer: write PR#"), "{error}");
+    engine.store().faults.restart();
     assert!(matches!(error, EngineError::Store(StoreError::Unavailable(_))));
     assert_eq!(engine.outlets().sent(), []);
     let due = lookup::due(engine.store(), 10, minute(6)).await.unwrap();
@@ -98,8 +102,8 @@ async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
 
 #[tokio::test]
 async fn throttling_is_told_and_nothing_is_written() {
-    let engine = Engine::new(Faulty::new(MemoryStore::new()), Remembering::default(), acting());
-    engine.store().next_writes([Fault::Throttled]);
+    let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
+    engine.store().fail_writes([StoreError::Throttled]);
     let error = engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap_err();
     assert_eq!(error, EngineError::Store(StoreError::Throttled));
     assert_eq!(engine.load(&pr(1), start()).await.unwrap(), None);
@@ -109,9 +113,9 @@ async fn throttling_is_told_and_nothing_is_written() {
 /// A bound is hit: the log says what was heard and why it came to nothing, and GitHub will be asked.
 #[tokio::test]
 async fn what_is_too_large_to_store_is_an_anomaly_and_not_lost() {
-    let engine = Engine::new(Faulty::new(MemoryStore::new()), Remembering::default(), acting());
+    let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    engine.store().next_writes([Fault::TooLarge]);
+    engine.store().fail_writes([StoreError::TooLarge("DynamoDB does not take this".to_owned())]);
     let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
     let applied = engine.apply(&heard, minute(1)).await.unwrap();
     assert_eq!(applied.outcome, Outcome::Anomaly);

@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
 use platform::lookup::DayReading;
 use platform::store::dynamo::tables::Names;
-use platform::store::memory::MemoryStore;
 use platform::store::{MOST_WRITES, OnlyIf, Store, Write};
 use platform::{lookup, rows};
+use testbed::{MemoryStore, RecordingPublisher};
 use tests::rig::{self, Dynoxide};
-use tests::{Remembering, acting, check, fact, minute, opened, pr, start};
+use tests::{acting, check, fact, minute, opened, pr, start};
 
 #[tokio::test]
 async fn what_has_expired_is_invisible_before_the_broom_comes_and_gone_after() {
@@ -20,7 +20,7 @@ async fn what_has_expired_is_invisible_before_the_broom_comes_and_gone_after() {
     let minute = |count: i64| long_ago + SignedDuration::from_mins(count);
     let rig = Dynoxide::in_memory().await;
     let names = Names { state: "suture-state-ttl".to_owned(), events: "suture-events-ttl".to_owned() };
-    let engine = Engine::new(rig.store_on(names.clone()).await, Remembering::default(), acting());
+    let engine = Engine::new(rig.store_on(names.clone()).await, RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", long_ago), long_ago).await.unwrap();
     engine.apply(&opened(&pr(2), "d2", long_ago), long_ago).await.unwrap();
     let merged = fact(&pr(1), "d1", minute(1), Happened::Merged { by: None, by_automerge_bot: true });
@@ -46,7 +46,7 @@ async fn what_has_expired_is_invisible_before_the_broom_comes_and_gone_after() {
 
 /// 100 stale among 10,000 open: the sweep reads what is stale, not what is open.
 async fn the_due_query_reads_what_is_due<S: Store>(store: S) {
-    let engine = Engine::new(store, Remembering::default(), acting());
+    let engine = Engine::new(store, RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let template = engine.load(&pr(1), start()).await.unwrap().unwrap();
     let writes: Vec<Write> = (1..=10_000)
@@ -86,7 +86,7 @@ async fn the_due_query_on_dynoxide() {
 async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
     let rig = Dynoxide::in_memory().await;
     let names = rig::fresh_names();
-    let engine = Engine::new(rig.store_on(names.clone()).await, Remembering::default(), acting());
+    let engine = Engine::new(rig.store_on(names.clone()).await, RecordingPublisher::default(), acting());
     for (n, heard) in tests::typical_life(&pr(1)).into_iter().enumerate() {
         let before = engine.store().spent().so_far().requests;
         let at = heard.occurred_at + SignedDuration::from_secs(1);
@@ -115,7 +115,7 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
 
 #[tokio::test]
 async fn the_commit_row_costs_one_request_more() {
-    let engine = Engine::new(MemoryStore::new(), Remembering::default(), acting());
+    let engine = Engine::new(MemoryStore::new(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let before = engine.store().spent().so_far().requests;
     // As a `status` event does it: the commit is all it knows.

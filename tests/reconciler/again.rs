@@ -5,11 +5,10 @@ use domain::state::State;
 use fakes::{Action, Fault, Settings};
 use jiff::SignedDuration;
 use platform::outlets::message::Message;
+use testbed::{CallFault, Testbed};
 
-use crate::stage::{Stage, Stop};
-
-fn commands(stage: &Stage) -> Vec<CommandMessage> {
-    let commands = stage.sent().into_iter().filter_map(|(_, message)| match message {
+fn commands(stage: &Testbed) -> Vec<CommandMessage> {
+    let commands = stage.publisher.messages().into_iter().filter_map(|(_, message)| match message {
         Message::Command(command) => Some(command),
         Message::Fact(_) | Message::Chore(_) => None,
     });
@@ -18,12 +17,12 @@ fn commands(stage: &Stage) -> Vec<CommandMessage> {
 
 #[tokio::test]
 async fn a_rebuild_that_is_sent_again_still_stops_the_hung_build_first() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
-    stage.bridging = false;
+    stage.bridging.set(false);
     assert!(stage.until(240, async |stage| !stage.commands().is_empty()).await);
-    stage.lose_the_queue();
+    stage.publisher.lose_queue();
     stage.pass(3).await;
     let sent = commands(&stage);
     assert!(sent.len() >= 2, "{sent:?}");
@@ -31,7 +30,7 @@ async fn a_rebuild_that_is_sent_again_still_stops_the_hung_build_first() {
     for again in &sent[1..] {
         assert_eq!(*again, sent[0], "the same message");
     }
-    stage.bridging = true;
+    stage.bridging.set(true);
     let merged = stage.until(180, async |stage| stage.state(&pr).await == Some(State::Merged)).await;
     assert!(merged, "{:?}", stage.kinds(&pr).await);
     let stopped = stage.with(|world| world.audit().iter().filter(|one| one.action == Action::BuildStopped).count());
@@ -43,23 +42,23 @@ async fn a_rebuild_that_is_sent_again_still_stops_the_hung_build_first() {
 #[tokio::test]
 async fn a_persons_command_that_is_sent_again_is_the_same_command() {
     for call in 0..40 {
-        let mut stage = Stage::new(Settings::default(), "");
+        let stage = Testbed::new(Settings::default(), "");
         let pr = stage.open();
         stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
         stage.pass(2).await;
-        stage.sweeping = false;
+        stage.sweeping.set(false);
         stage.with(|world| world.person_comments(&pr, "maria", "/rebuild"));
-        stage.bridging = false;
+        stage.bridging.set(false);
         stage.with(|world| world.advance(SignedDuration::from_secs(5)));
         stage.settle().await;
         let asked = commands(&stage).remove(0);
-        stage.trap.set(call, Stop::After);
-        stage.bridging = true;
+        stage.faults.plan(call + 1, CallFault::After);
+        stage.bridging.set(true);
         stage.settle().await;
-        let over = stage.trap.so_far() <= call;
-        stage.trap.revive();
-        stage.lose_the_queue();
-        stage.sweeping = true;
+        let over = !stage.faults.struck();
+        stage.faults.restart();
+        stage.publisher.lose_queue();
+        stage.sweeping.set(true);
         stage.pass(120).await;
         let said: Vec<String> = stage.with(|world| {
             let ours = world.comments(&pr).filter(|comment| comment.user.contains("suture"));
@@ -91,7 +90,7 @@ fn queueing() -> Settings {
 }
 
 /// Its checks have not started in time, so a build is asked for: the one that waits already is found, and followed.
-async fn ordered(stage: &mut Stage) -> (fakes::Pr, domain::id::RunId) {
+async fn ordered(stage: &Testbed) -> (fakes::Pr, domain::id::RunId) {
     let pr = stage.open();
     assert!(stage.until(180, async |stage| !stage.commands().is_empty()).await, "{:?}", stage.kinds(&pr).await);
     stage.pass(1).await;
@@ -99,14 +98,14 @@ async fn ordered(stage: &mut Stage) -> (fakes::Pr, domain::id::RunId) {
     (pr, run)
 }
 
-async fn run_of(stage: &Stage, run: &domain::id::RunId) -> domain::run::Run {
+async fn run_of(stage: &Testbed, run: &domain::id::RunId) -> domain::run::Run {
     platform::lookup::runs(&stage.store, std::slice::from_ref(run), stage.now()).await.unwrap().remove(0)
 }
 
 #[tokio::test]
 async fn an_order_taken_out_of_jenkins_queue_fails_at_once_and_is_given_again() {
-    let mut stage = Stage::new(queueing(), "");
-    let (pr, run) = ordered(&mut stage).await;
+    let stage = Testbed::new(queueing(), "");
+    let (pr, run) = ordered(&stage).await;
     let waiting = run_of(&stage, &run).await;
     assert_eq!(waiting.state, domain::run::RunState::WaitingExternal);
     assert!(stage.with(|world| world.person_cancels_queued(&pr)));
@@ -123,18 +122,18 @@ async fn an_order_taken_out_of_jenkins_queue_fails_at_once_and_is_given_again() 
 
 #[tokio::test]
 async fn what_an_order_has_become_is_written_down() {
-    let mut stage = Stage::new(queueing(), "");
-    let (pr, run) = ordered(&mut stage).await;
+    let stage = Testbed::new(queueing(), "");
+    let (pr, run) = ordered(&stage).await;
     stage.pass(3).await;
     let seen = run_of(&stage, &run).await.step("queue").unwrap().output.clone().unwrap();
     assert!(seen.starts_with("queue item ") && seen.ends_with("Waiting for next available executor"), "{seen}");
     // While Jenkins cannot be asked, nothing is known, and nothing fails.
-    stage.jenkins_down.store(true, std::sync::atomic::Ordering::SeqCst);
+    stage.set_jenkins_down(true);
     stage.pass(3).await;
     assert_eq!(run_of(&stage, &run).await.state, domain::run::RunState::WaitingExternal);
-    stage.jenkins_down.store(false, std::sync::atomic::Ordering::SeqCst);
+    stage.set_jenkins_down(false);
     // The report that the build began is lost; the look finds it.
-    stage.lose(|_, _| true);
+    stage.lose_webhooks(|_, _| true);
     stage.pass(20).await;
     let seen = run_of(&stage, &run).await.step("queue").unwrap().output.clone().unwrap();
     assert_eq!(seen, "build 1", "{:?}", stage.kinds(&pr).await);

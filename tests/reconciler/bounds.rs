@@ -1,8 +1,6 @@
 //! What keeps a sweep within bounds: its deadline, people who cancel or pause it, GitHub's limits, and the number of remedies
 //! under way.
 
-use std::sync::atomic::Ordering;
-
 use domain::event::EventKind;
 use domain::id::RunId;
 use domain::run::RunState;
@@ -13,12 +11,11 @@ use platform::engine::Engine;
 use platform::sweep_summary::summary_of;
 use platform::{guards, lookup, requests, rows};
 use reconciler::{Scope, Swept, Wish};
-
-use crate::stage::{Stage, id};
+use testbed::{CallFault, SWEEP_TIMEOUT, Testbed, pr_id};
 
 /// So many pull requests whose checks never started, due now; nobody works on the queue.
-async fn deaf(stage: &mut Stage, count: usize) -> Vec<Pr> {
-    stage.sweeping = false;
+async fn deaf(stage: &Testbed, count: usize) -> Vec<Pr> {
+    stage.sweeping.set(false);
     let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
@@ -26,14 +23,14 @@ async fn deaf(stage: &mut Stage, count: usize) -> Vec<Pr> {
     stage.pass(2).await;
     stage.sweep_now().await;
     stage.pass(4).await;
-    stage.bridging = false;
+    stage.bridging.set(false);
     prs
 }
 
 #[tokio::test]
 async fn only_so_many_remedies_are_under_way_and_the_urgent_come_first() {
-    let mut stage = Stage::new(Settings::default(), "limits.remedies_in_flight = 3");
-    let prs = deaf(&mut stage, 8).await;
+    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 3");
+    let prs = deaf(&stage, 8).await;
     stage.with(|world| world.person_labels(&prs[6], "maria", "suture/priority-p0"));
     stage.with(|world| world.person_labels(&prs[4], "maria", "suture/priority-p1"));
     stage.pass(1).await;
@@ -50,8 +47,8 @@ async fn only_so_many_remedies_are_under_way_and_the_urgent_come_first() {
 
 #[tokio::test]
 async fn a_sweep_stops_before_its_deadline_and_the_rest_is_still_due() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let prs = deaf(&mut stage, 3).await;
+    let stage = Testbed::new(Settings::default(), "");
+    let prs = deaf(&stage, 3).await;
     let wish = Wish::scheduled("sweep", stage.now(), "a");
     let Swept::Done(summary) = stage.sweep.sweep(&wish, stage.now() + SignedDuration::from_secs(50)).await.unwrap()
     else {
@@ -68,11 +65,11 @@ async fn a_sweep_stops_before_its_deadline_and_the_rest_is_still_due() {
 
 #[tokio::test]
 async fn a_sweep_is_cancelled_between_two_stages() {
-    let mut stage = Stage::new(Settings::default(), "");
-    deaf(&mut stage, 3).await;
+    let stage = Testbed::new(Settings::default(), "");
+    deaf(&stage, 3).await;
     let wish = Wish::requested(RunId::new("r-1"), Scope::All, false, "a");
     requests::tell_to_stop(&stage.store, &wish.run, stage.now()).await.unwrap();
-    let Swept::Done(summary) = stage.wish(&wish).await else { panic!("no sweep") };
+    let Swept::Done(summary) = stage.request_sweep(&wish).await else { panic!("no sweep") };
     assert!(summary.cancelled && summary.verified == 0, "{summary:?}");
     let run = lookup::runs_of(&stage.store, None, None, 1, stage.now()).await.unwrap().entries.remove(0);
     assert_eq!((run.id.as_str(), run.state), ("r-1", RunState::Cancelled));
@@ -81,8 +78,8 @@ async fn a_sweep_is_cancelled_between_two_stages() {
 
 #[tokio::test]
 async fn while_a_person_has_paused_suture_nothing_is_claimed() {
-    let mut stage = Stage::new(Settings::default(), "");
-    deaf(&mut stage, 2).await;
+    let stage = Testbed::new(Settings::default(), "");
+    deaf(&stage, 2).await;
     guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
     let summary = stage.sweep_now().await;
     assert_eq!((summary.verified, summary.claims(), summary.skipped["paused"]), (2, 0, 2), "{summary:?}");
@@ -94,18 +91,24 @@ async fn while_a_person_has_paused_suture_nothing_is_claimed() {
 
 #[tokio::test]
 async fn a_secondary_limit_in_the_middle_stops_the_asking_and_not_the_sweep() {
-    let mut stage = Stage::new(Settings::default(), "limits.remedies_in_flight = 100");
-    deaf(&mut stage, 30).await;
+    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 100");
+    deaf(&stage, 30).await;
     // The second of two queries is refused.
-    stage.limited_at.store(stage.queries.load(Ordering::SeqCst) + 2, Ordering::SeqCst);
+    let mut queries = 0;
+    stage.before_query(move |fakes| {
+        queries += 1;
+        if queries == 2 {
+            fakes.force_request(Fault::ApiForbidden);
+        }
+    });
     let summary = stage.sweep_now().await;
     let limited = summary.skipped.get("rate_limit").copied().unwrap_or(0);
     assert_eq!((summary.claims(), limited, summary.errors.len()), (25, 5, 0), "{summary:?}");
     let until = guards::held_off(&stage.store, "github", stage.now()).await.unwrap().expect("all functions know");
-    let queries = stage.queries.load(Ordering::SeqCst);
+    let queries = stage.queries();
     stage.with(|world| world.advance(SignedDuration::from_secs(5)));
     let held = stage.sweep_now().await;
-    assert_eq!(stage.queries.load(Ordering::SeqCst), queries, "nobody asks before {until}");
+    assert_eq!(stage.queries(), queries, "nobody asks before {until}");
     assert_eq!(held.verified, 0);
     stage.with(|world| world.advance_to(until + SignedDuration::from_mins(6)));
     stage.settle().await;
@@ -115,13 +118,13 @@ async fn a_secondary_limit_in_the_middle_stops_the_asking_and_not_the_sweep() {
 
 #[tokio::test]
 async fn a_pull_request_that_can_never_be_read_does_not_starve_the_others() {
-    let mut stage = Stage::new(Settings::default(), "sweep.max_prs = 2\nlimits.remedies_in_flight = 100");
+    let stage = Testbed::new(Settings::default(), "sweep.max_prs = 2\nlimits.remedies_in_flight = 100");
     // A record whose pull request GitHub does not know, and older than all others.
     let ghost: domain::id::PrId = "acme/payments#999999".parse().unwrap();
     let at = stage.now();
-    let engine = Engine::new(stage.store.clone(), tests::Remembering::default(), stage.policies.clone());
+    let engine = Engine::new(stage.store.clone(), testbed::RecordingPublisher::default(), stage.policies.clone());
     engine.apply(&tests::opened(&ghost, "ghost", at), at).await.unwrap();
-    let prs = deaf(&mut stage, 5).await;
+    let prs = deaf(&stage, 5).await;
     let mut seen = 0;
     for _ in 0..12 {
         stage.sweep_now().await;
@@ -130,19 +133,19 @@ async fn a_pull_request_that_can_never_be_read_does_not_starve_the_others() {
     for pr in &prs {
         seen += usize::from(stage.commands().iter().any(|(number, ..)| *number == pr.number));
     }
-    assert_eq!(seen, 5, "{:?}", stage.summaries);
+    assert_eq!(seen, 5, "{:?}", stage.summaries());
     let ghost = lookup::records(&stage.store, &[ghost], stage.now()).await.unwrap().remove(0);
     assert!(ghost.skips >= 2 && ghost.due_at.unwrap() > at, "it comes back with growing pauses");
 }
 
 #[tokio::test]
 async fn a_row_nobody_understands_is_counted_and_put_off() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let prs = deaf(&mut stage, 2).await;
+    let stage = Testbed::new(Settings::default(), "");
+    let prs = deaf(&stage, 2).await;
     let record = stage.record(&prs[0]).await;
     let mut row = rows::record_row(&record).unwrap();
     row.inner_mut().remove("body");
-    let key = rows::record_key(&id(&prs[0]));
+    let key = rows::record_key(&pr_id(&prs[0]));
     let write = platform::store::Write::Put { key, item: row, only_if: platform::store::OnlyIf::Always };
     platform::store::Store::write(&stage.store, vec![write], stage.now()).await.unwrap();
     let summary = stage.sweep_now().await;
@@ -154,26 +157,26 @@ async fn a_row_nobody_understands_is_counted_and_put_off() {
 
 #[tokio::test]
 async fn only_what_was_asked_for_is_looked_at() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let prs = deaf(&mut stage, 3).await;
-    let one = Wish::requested(RunId::new("r-1"), Scope::One(id(&prs[1])), false, "a");
-    let Swept::Done(summary) = stage.wish(&one).await else { panic!("no sweep") };
+    let stage = Testbed::new(Settings::default(), "");
+    let prs = deaf(&stage, 3).await;
+    let one = Wish::requested(RunId::new("r-1"), Scope::One(pr_id(&prs[1])), false, "a");
+    let Swept::Done(summary) = stage.request_sweep(&one).await else { panic!("no sweep") };
     assert_eq!((summary.due, summary.claims()), (1, 1));
     assert_eq!(stage.commands()[0].0, prs[1].number);
     let elsewhere = Wish::requested(RunId::new("r-2"), Scope::Repo("acme/other".parse().unwrap()), false, "a");
-    let Swept::Done(summary) = stage.wish(&elsewhere).await else { panic!("no sweep") };
+    let Swept::Done(summary) = stage.request_sweep(&elsewhere).await else { panic!("no sweep") };
     assert_eq!((summary.due, summary.verified), (0, 0));
 }
 
 #[tokio::test]
 async fn a_person_who_asks_for_everything_while_another_sweep_is_at_work_gets_it_from_the_next() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let until = stage.now() + SignedDuration::from_mins(1);
     guards::take_lease(&stage.store, "sweep", "somebody", until, stage.now()).await.unwrap();
     let wish = Wish::requested(RunId::new("r-1"), Scope::All, false, "a");
-    assert_eq!(stage.wish(&wish).await, Swept::Busy { by: "somebody".to_owned(), until });
+    assert_eq!(stage.request_sweep(&wish).await, Swept::Busy { by: "somebody".to_owned(), until });
     let run =
-        async |stage: &Stage| lookup::runs(&stage.store, &[RunId::new("r-1")], stage.now()).await.unwrap().remove(0);
+        async |stage: &Testbed| lookup::runs(&stage.store, &[RunId::new("r-1")], stage.now()).await.unwrap().remove(0);
     assert_eq!(run(&stage).await.state, RunState::Pending);
     stage.with(|world| world.advance(SignedDuration::from_mins(2)));
     assert_eq!(stage.sweep_now().await.requests, 1);
@@ -182,13 +185,13 @@ async fn a_person_who_asks_for_everything_while_another_sweep_is_at_work_gets_it
 
 #[tokio::test]
 async fn a_sweep_that_died_is_ended_by_the_next() {
-    let mut stage = Stage::new(Settings::default(), "");
-    deaf(&mut stage, 1).await;
-    stage.trap.set(8, crate::stage::Stop::After);
+    let stage = Testbed::new(Settings::default(), "");
+    deaf(&stage, 1).await;
+    stage.faults.plan(9, CallFault::After);
     let wish = Wish::scheduled("sweep", stage.now(), "a");
-    let _ = stage.sweep.sweep(&wish, stage.now() + crate::stage::PATIENCE).await;
-    stage.trap.revive();
-    stage.with(|world| world.advance(crate::stage::PATIENCE + SignedDuration::from_secs(1)));
+    let _ = stage.sweep.sweep(&wish, stage.now() + SWEEP_TIMEOUT).await;
+    stage.faults.restart();
+    stage.with(|world| world.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
     stage.sweep_now().await;
     let runs = lookup::runs_of(&stage.store, None, None, 10, stage.now()).await.unwrap().entries;
     let died = runs.iter().find(|run| run.id == wish.run).unwrap();
@@ -200,14 +203,14 @@ async fn when_little_is_left_of_the_rate_limit_merging_still_goes_on() {
     let for_ever = 30 * 24 * 3_600_000;
     let timing = Timing { asleep_ms: (for_ever, for_ever), ..Timing::default() };
     let settings = Settings { timing, graphql_limit: 200, ..Settings::default() };
-    let mut stage = Stage::new(settings, "sweep.inventory_every = 100000");
+    let stage = Testbed::new(settings, "sweep.inventory_every = 100000");
     let merge = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &merge));
     assert!(stage.until(60, async |stage| stage.state(&merge).await == Some(State::Approved)).await);
-    let rebuild = deaf(&mut stage, 1).await.remove(0);
+    let rebuild = deaf(&stage, 1).await.remove(0);
     stage.pass(10).await;
-    let wanted = [(id(&merge), stage.record(&merge).await.node_id.unwrap())];
-    let left = |stage: &Stage| stage.github.rates().graphql.map_or(200, |rate| rate.remaining);
+    let wanted = [(pr_id(&merge), stage.record(&merge).await.node_id.unwrap())];
+    let left = |stage: &Testbed| stage.github.rates().graphql.map_or(200, |rate| rate.remaining);
     while left(&stage) > 14 {
         stage.github.snapshots(&wanted, &stage.policies).await;
     }
@@ -220,14 +223,14 @@ async fn when_little_is_left_of_the_rate_limit_merging_still_goes_on() {
 
 #[tokio::test]
 async fn a_failure_whose_log_cannot_be_read_is_not_taken_for_a_real_one_at_once() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     assert!(stage.until(30, async |stage| stage.state(&pr).await == Some(State::ChecksFailed)).await);
-    stage.jenkins_down.store(true, Ordering::SeqCst);
+    stage.set_jenkins_down(true);
     let unanswered = stage.until(60, async |stage| stage.record(&pr).await.unanswered == 1).await;
     assert!(unanswered, "{:?}", stage.kinds(&pr).await);
-    stage.jenkins_down.store(false, Ordering::SeqCst);
+    stage.set_jenkins_down(false);
     assert!(stage.until(10, async |stage| !stage.commands().is_empty()).await);
     let claim = stage.logged(&pr, EventKind::RemediationRebuild).await.remove(0);
     assert!(claim.payload.text.contains("transient by rule"), "{}", claim.payload.text);
@@ -237,10 +240,10 @@ async fn a_failure_whose_log_cannot_be_read_is_not_taken_for_a_real_one_at_once(
 #[tokio::test]
 async fn when_less_is_left_of_the_rate_limit_the_inventory_waits_and_remedies_go_on() {
     let settings = Settings { graphql_limit: 200, ..Settings::default() };
-    let mut stage = Stage::new(settings, "sweep.inventory_every = 1");
-    let pr = deaf(&mut stage, 1).await.remove(0);
-    let wanted = [(id(&pr), stage.record(&pr).await.node_id.unwrap())];
-    let left = |stage: &Stage| stage.github.rates().graphql.map_or(200, |rate| rate.remaining);
+    let stage = Testbed::new(settings, "sweep.inventory_every = 1");
+    let pr = deaf(&stage, 1).await.remove(0);
+    let wanted = [(pr_id(&pr), stage.record(&pr).await.node_id.unwrap())];
+    let left = |stage: &Testbed| stage.github.rates().graphql.map_or(200, |rate| rate.remaining);
     // Between the tenth that remedies need and the fifth that an inventory needs.
     while left(&stage) > 34 {
         stage.github.snapshots(&wanted, &stage.policies).await;

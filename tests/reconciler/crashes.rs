@@ -11,9 +11,9 @@ use platform::breaker;
 use platform::outlets::message::Message;
 use reconciler::Wish;
 use reconciler::observe_report as observed;
+use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use crate::scenes::{Play, Scene, scene};
-use crate::stage::{PATIENCE, Stage, Stop};
 
 /// What must be the same however the sweep was interrupted: states, budgets, what was claimed and logged; and which commands,
 /// chores and mails went out, each counted once however often it was repeated.
@@ -32,7 +32,7 @@ pub(crate) struct Outcome {
     pub(crate) watched: (BTreeSet<String>, BTreeSet<String>),
 }
 
-pub(crate) async fn outcome(stage: &Stage, prs: &[Pr]) -> Outcome {
+pub(crate) async fn outcome(stage: &Testbed, prs: &[Pr]) -> Outcome {
     let (mut states, mut logs, mut runs_per_pr) = (Vec::new(), Vec::new(), Vec::new());
     let commands = stage.commands();
     let mut called = BTreeMap::new();
@@ -54,7 +54,7 @@ pub(crate) async fn outcome(stage: &Stage, prs: &[Pr]) -> Outcome {
         }
     }
     let others = mails.iter().filter(|(_, mail)| prs.iter().all(|pr| !mail.body.contains(&link(pr))));
-    let chores = stage.sent().into_iter().filter(|(_, message)| matches!(message, Message::Chore(_)));
+    let chores = stage.publisher.messages().into_iter().filter(|(_, message)| matches!(message, Message::Chore(_)));
     let breaker = breaker::load(&stage.store, stage.now()).await.unwrap();
     let week = observed::week(&stage.store, stage.now(), stage.now()).await.unwrap();
     Outcome {
@@ -83,24 +83,24 @@ fn link(pr: &Pr) -> String {
 }
 
 /// Sweeps, interrupted; then, when its lease is over, sweeps again.
-async fn swept(play: Play, stop: Option<(usize, Stop)>) -> (Outcome, Vec<String>) {
-    let Scene { mut stage, prs } = scene(play).await;
-    stage.trap.count();
-    stage.trap.names();
+async fn swept(play: Play, stop: Option<(usize, CallFault)>) -> (Outcome, Vec<String>) {
+    let Scene { stage, prs } = scene(play).await;
+    stage.faults.count_anew();
+    stage.faults.take_names();
     if let Some((at, how)) = stop {
-        stage.trap.set(at, how);
+        stage.faults.plan(at + 1, how);
     }
     let now = stage.now();
     let wish = Wish::scheduled("sweep", now, "first");
-    let first = stage.sweep.sweep(&wish, now + PATIENCE).await;
+    let first = stage.sweep.sweep(&wish, now + SWEEP_TIMEOUT).await;
     assert!(stop.is_some() || first.is_ok());
-    let names = stage.trap.names();
-    stage.trap.revive();
+    let names = stage.faults.take_names();
+    stage.faults.restart();
     if play == Play::Probe {
         assert!(runs(&stage) <= 1, "a breaker that has cooled down lets one through: {:?}", stage.commands());
-        stage.bridging = true;
+        stage.bridging.set(true);
     }
-    stage.with(|world| world.advance(PATIENCE + SignedDuration::from_secs(1)));
+    stage.with(|world| world.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
     stage.settle().await;
     let sweeps = match play {
         // A probe that never was has to be waited for; what is only watched is seen again when it is due again.
@@ -121,7 +121,7 @@ async fn swept(play: Play, stop: Option<(usize, Stop)>) -> (Outcome, Vec<String>
 }
 
 /// Remedies that were ever claimed.
-fn runs(stage: &Stage) -> usize {
+fn runs(stage: &Testbed) -> usize {
     stage.commands().into_iter().map(|(_, _, run)| run).collect::<BTreeSet<_>>().len()
 }
 
@@ -129,7 +129,7 @@ fn runs(stage: &Stage) -> usize {
 async fn stop_at_every_call(play: Play, expected: &Outcome, names: &[String]) -> usize {
     let mut points = 0;
     for (at, name) in names.iter().enumerate() {
-        for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
+        for how in CallFault::CRASHES {
             let (found, ..) = swept(play, Some((at, how))).await;
             let place = format!("{play:?}: stopped {how:?} call {at}: {name}");
             match play {

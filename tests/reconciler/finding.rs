@@ -4,14 +4,13 @@
 use domain::event::EventKind;
 use domain::state::State;
 use fakes::{Fault, Settings};
-
-use crate::stage::Stage;
+use testbed::Testbed;
 
 const DAY: i64 = 24 * 60;
 
 #[tokio::test]
 async fn held_and_escalated_pull_requests_are_verified_once_a_day() {
-    let mut stage = Stage::new(Settings::default(), "sweep.inventory_every = 100000");
+    let stage = Testbed::new(Settings::default(), "sweep.inventory_every = 100000");
     let (held, broken) = (stage.open(), stage.open());
     stage.with(|world| {
         world.force(Fault::JenkinsDeaf, &held);
@@ -25,7 +24,7 @@ async fn held_and_escalated_pull_requests_are_verified_once_a_day() {
     let verified = stage.record(&held).await.verified_at;
     stage.pass(DAY / 2).await;
     assert_eq!(stage.record(&held).await.verified_at, verified, "not before");
-    stage.lose(|_, _| true);
+    stage.lose_webhooks(|_, _| true);
     stage.with(|world| {
         world.person_merges(&held, "maria");
         world.person_closes(&broken, "maria");
@@ -37,7 +36,7 @@ async fn held_and_escalated_pull_requests_are_verified_once_a_day() {
 
 #[tokio::test]
 async fn drift_is_told_with_old_new_and_what_was_missed_and_changes_no_count() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     let rebuilt = stage
@@ -45,7 +44,7 @@ async fn drift_is_told_with_old_new_and_what_was_missed_and_changes_no_count() {
         .await;
     assert!(rebuilt);
     let number = pr.number;
-    stage.lose(|_, _| true);
+    stage.lose_webhooks(|_, _| true);
     let drifted =
         stage.until(120, async |stage| !stage.logged(&pr, EventKind::StateDriftCorrected).await.is_empty()).await;
     assert!(drifted, "{:?}", stage.kinds(&pr).await);

@@ -8,17 +8,16 @@ use domain::insight::{Insights, Stay};
 use domain::state::{State, Strategy};
 use fakes::{Fault, NewPull, Pr, Repo, Settings};
 use platform::engine::Engine;
-
-use crate::stage::Stage;
+use testbed::Testbed;
 
 fn caller(scope: &str) -> Caller {
     let (key, entry) = new_key("looker", Role::Viewer).unwrap();
     Keys::parse(&format!("{entry}{scope}")).unwrap().caller(&key).unwrap()
 }
 
-async fn insights(stage: &Stage, scope: &str) -> Insights {
-    let engine = Engine::new(stage.store.clone(), tests::Remembering::default(), stage.policies.clone());
-    let desk = Desk::new(engine, stage.clock(), None, None);
+async fn insights(stage: &Testbed, scope: &str) -> Insights {
+    let engine = Engine::new(stage.store.clone(), testbed::RecordingPublisher::default(), stage.policies.clone());
+    let desk = Desk::new(engine, std::sync::Arc::new(stage.clock.clone()), None, None);
     let advice = desk.advice(&caller(scope), None).await.unwrap();
     assert_eq!((advice.days, advice.cut_days), (14, 0));
     advice.insights
@@ -30,7 +29,7 @@ fn stay<'a>(insights: &'a Insights, repo: Option<&str>, state: State) -> &'a Sta
 }
 
 /// So many pull requests, one after the other, until they are merged or with a person.
-async fn lives(stage: &mut Stage, count: usize, repo: &str, fault: Option<Fault>) -> Vec<Pr> {
+async fn lives(stage: &Testbed, count: usize, repo: &str, fault: Option<Fault>) -> Vec<Pr> {
     let mut prs = Vec::new();
     for _ in 0..count {
         let pr = stage.with(|world| world.open_pr(NewPull { repo: repo.to_owned(), ..NewPull::default() }));
@@ -40,7 +39,7 @@ async fn lives(stage: &mut Stage, count: usize, repo: &str, fault: Option<Fault>
         stage.pass(3).await;
         prs.push(pr);
     }
-    let done = async |stage: &Stage| {
+    let done = async |stage: &Testbed| {
         for pr in &prs {
             let state = stage.state(pr).await;
             if !matches!(state, Some(State::Merged | State::NeedsIntervention)) {
@@ -56,10 +55,10 @@ async fn lives(stage: &mut Stage, count: usize, repo: &str, fault: Option<Fault>
 #[tokio::test]
 async fn thresholds_are_suggested_by_state_and_repository_from_what_ended_by_itself() {
     let repos = vec![Repo::new("acme/payments"), Repo::new("acme/web")];
-    let mut stage = Stage::new(Settings { repos, ..Settings::default() }, "");
-    lives(&mut stage, 24, "acme/payments", None).await;
-    lives(&mut stage, 2, "acme/web", None).await;
-    lives(&mut stage, 1, "acme/payments", Some(Fault::AgentLost)).await;
+    let stage = Testbed::new(Settings { repos, ..Settings::default() }, "");
+    lives(&stage, 24, "acme/payments", None).await;
+    lives(&stage, 2, "acme/web", None).await;
+    lives(&stage, 1, "acme/payments", Some(Fault::AgentLost)).await;
     let told = insights(&stage, "").await;
     let running = stay(&told, Some("acme/payments"), State::ChecksRunning);
     assert!(running.count >= 25 && running.p50_secs > 0, "{running:?}");
@@ -80,16 +79,16 @@ async fn thresholds_are_suggested_by_state_and_repository_from_what_ended_by_its
 
 #[tokio::test]
 async fn webhooks_that_never_came_are_counted_by_kind() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     // Every third approval and every fourth merge are never told.
     let (mut reviews, mut ends) = (0, 0);
-    stage.lose(move |_, delivery| {
+    stage.lose_webhooks(move |_, delivery| {
         let closed = delivery.event == "pull_request" && delivery.action.as_deref() == Some("closed");
         reviews += usize::from(delivery.event == "pull_request_review");
         ends += usize::from(closed);
         (delivery.event == "pull_request_review" && reviews % 3 == 0) || (closed && ends % 4 == 0)
     });
-    let prs = lives(&mut stage, 12, "acme/payments", None).await;
+    let prs = lives(&stage, 12, "acme/payments", None).await;
     let mut corrected = 0;
     for pr in &prs {
         corrected += stage.logged(pr, EventKind::StateDriftCorrected).await.len();
@@ -114,10 +113,10 @@ async fn webhooks_that_never_came_are_counted_by_kind() {
 async fn remedies_and_rules_are_counted_by_what_they_brought() {
     let config =
         "[never_transient.test-failure]\nenabled = false\n[transient.any-test]\npatterns = ['Tests run: [0-9]+']";
-    let mut stage = Stage::new(Settings::default(), config);
-    lives(&mut stage, 4, "acme/payments", Some(Fault::AgentLost)).await;
-    lives(&mut stage, 2, "acme/payments", Some(Fault::RealTestFailure)).await;
-    lives(&mut stage, 2, "acme/payments", Some(Fault::PolicyAsleep)).await;
+    let stage = Testbed::new(Settings::default(), config);
+    lives(&stage, 4, "acme/payments", Some(Fault::AgentLost)).await;
+    lives(&stage, 2, "acme/payments", Some(Fault::RealTestFailure)).await;
+    lives(&stage, 2, "acme/payments", Some(Fault::PolicyAsleep)).await;
     let told = insights(&stage, "").await;
     let of = |strategy: Strategy| told.remedies.iter().find(|(one, _)| *one == strategy).unwrap().1;
     let rebuilds = of(Strategy::Rebuild);

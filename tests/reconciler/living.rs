@@ -6,8 +6,7 @@ use domain::event::EventKind;
 use domain::state::State;
 use fakes::{Action, CheckRun, Fakes, Fault, Pr, Repo, Reports, Required, Settings};
 use jiff::SignedDuration;
-
-use crate::stage::{Stage, Stop};
+use testbed::{CallFault, Testbed};
 
 const ON: &str = "[check_run]\nenabled = true";
 
@@ -22,25 +21,25 @@ fn telling() -> Settings {
 }
 
 /// The one on the head.
-fn one(stage: &Stage, pr: &Pr) -> CheckRun {
+fn one(stage: &Testbed, pr: &Pr) -> CheckRun {
     let mut runs = stage.with(|world| ours(world, pr));
     assert_eq!(runs.len(), 1, "one on each head: {runs:?}");
     runs.remove(0)
 }
 
-fn done(stage: &Stage, action: Action) -> usize {
+fn done(stage: &Testbed, action: Action) -> usize {
     stage.with(|world| world.audit_by("suture[bot]").filter(|effect| effect.action == action).count())
 }
 
 /// A person presses a button, and everything that follows at once happens.
-async fn press(stage: &mut Stage, pr: &Pr, button: &str, by: &str) {
+async fn press(stage: &Testbed, pr: &Pr, button: &str, by: &str) {
     assert!(stage.with(|world| world.person_presses(pr, NAME, button, by)), "{button}: {:?}", one(stage, pr).actions);
     stage.pass(1).await;
 }
 
 #[tokio::test]
 async fn it_tells_a_life_that_is_healed_and_leaves_no_comment() {
-    let mut stage = Stage::new(telling(), ON);
+    let stage = Testbed::new(telling(), ON);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     let mut told: Vec<(String, Option<String>, String)> = Vec::new();
@@ -82,7 +81,7 @@ async fn it_tells_a_life_that_is_healed_and_leaves_no_comment() {
 
 #[tokio::test]
 async fn off_means_off() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let pr = stage.open();
     stage.pass(60).await;
     assert_eq!(stage.state(&pr).await, Some(State::Merged));
@@ -91,7 +90,7 @@ async fn off_means_off() {
 
 #[tokio::test]
 async fn it_is_changed_only_on_change() {
-    let mut stage = Stage::new(Settings::default(), &format!("{ON}\n[thresholds_minutes]\nchecks_running = 600"));
+    let stage = Testbed::new(Settings::default(), &format!("{ON}\n[thresholds_minutes]\nchecks_running = 600"));
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(10).await;
@@ -106,7 +105,7 @@ async fn it_is_changed_only_on_change() {
 
 #[tokio::test]
 async fn a_person_who_is_needed_is_called_there_and_by_mail_and_nowhere_else() {
-    let mut stage = Stage::new(Settings::default(), ON);
+    let stage = Testbed::new(Settings::default(), ON);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::RealTestFailure, &pr));
     assert!(stage.until(180, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await);
@@ -126,28 +125,28 @@ async fn a_person_who_is_needed_is_called_there_and_by_mail_and_nowhere_else() {
 
 #[tokio::test]
 async fn a_press_is_a_command_with_the_usual_permission() {
-    let mut stage = Stage::new(telling(), &format!("{ON}\n[thresholds_minutes]\nchecks_failed = 600"));
+    let stage = Testbed::new(telling(), &format!("{ON}\n[thresholds_minutes]\nchecks_failed = 600"));
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::ChecksFailed)).await);
     stage.pass(1).await;
     assert_eq!(one(&stage, &pr).actions, ["rebuild", "hold", "explain"]);
 
-    press(&mut stage, &pr, "hold", "guest").await;
+    press(&stage, &pr, "hold", "guest").await;
     assert!(!stage.record(&pr).await.hold, "reading is not enough");
     let text = one(&stage, &pr).summary;
     assert!(text.contains("guest asked for `/hold`, and Suture refused: `/hold` needs write permission"), "{text}");
 
-    press(&mut stage, &pr, "hold", "danny").await;
+    press(&stage, &pr, "hold", "danny").await;
     assert!(stage.record(&pr).await.hold);
     assert_eq!(one(&stage, &pr).actions, ["rebuild", "resume", "explain"]);
-    press(&mut stage, &pr, "resume", "danny").await;
+    press(&stage, &pr, "resume", "danny").await;
     assert!(!stage.record(&pr).await.hold);
-    press(&mut stage, &pr, "explain", "danny").await;
+    press(&stage, &pr, "explain", "danny").await;
     let text = one(&stage, &pr).summary;
     assert!(text.contains("danny asked for `/explain`.") && text.contains("Rule 3"), "{text}");
 
-    press(&mut stage, &pr, "rebuild", "danny").await;
+    press(&stage, &pr, "rebuild", "danny").await;
     let asked = stage.logged(&pr, EventKind::CommandReceived).await;
     let said: Vec<_> = asked.iter().map(|event| (event.payload.by.as_deref(), event.payload.name.as_deref())).collect();
     assert_eq!(said.last(), Some(&(Some("danny"), Some("/rebuild"))), "{said:?}");
@@ -159,12 +158,12 @@ async fn a_press_is_a_command_with_the_usual_permission() {
 
 #[tokio::test]
 async fn a_press_that_github_delivers_twice_is_one() {
-    let mut stage = Stage::new(Settings::default(), ON);
+    let stage = Testbed::new(Settings::default(), ON);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(5).await;
     stage.with(|world| world.force(Fault::WebhookDoubled, &pr));
-    press(&mut stage, &pr, "hold", "danny").await;
+    press(&stage, &pr, "hold", "danny").await;
     stage.pass(5).await;
     assert_eq!(stage.logged(&pr, EventKind::CommandReceived).await.len(), 1);
 }
@@ -174,7 +173,7 @@ async fn it_is_never_a_signal_not_even_where_the_base_requires_it() {
     let contexts = ["continuous-integration/jenkins/pr-merge", "policy-bot: main", NAME];
     let required = contexts.map(|context| Required { context: context.to_owned(), app_id: None }).to_vec();
     let repos = vec![Repo { required, ..Repo::new("acme/payments") }];
-    let mut stage = Stage::new(Settings { repos, ..Settings::default() }, ON);
+    let stage = Testbed::new(Settings { repos, ..Settings::default() }, ON);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::PolicyAsleep, &pr));
     let merged = stage
@@ -193,21 +192,21 @@ async fn it_is_never_a_signal_not_even_where_the_base_requires_it() {
 /// From its opening to its failure, the process is stopped at every call, in each of three ways.
 #[tokio::test]
 async fn however_a_process_dies_there_is_one_and_it_tells_the_truth() {
-    let play = async |stop: Option<(usize, Stop)>| {
-        let mut stage = Stage::new(Settings::default(), ON);
+    let play = async |stop: Option<(usize, CallFault)>| {
+        let stage = Testbed::new(Settings::default(), ON);
         let pr = stage.open();
         stage.with(|world| world.force(Fault::RealTestFailure, &pr));
-        stage.trap.count();
-        stage.trap.names();
+        stage.faults.count_anew();
+        stage.faults.take_names();
         if let Some((at, how)) = stop {
-            stage.trap.set(at, how);
+            stage.faults.plan(at + 1, how);
         }
         for _ in 0..6 {
             stage.with(|world| world.advance(SignedDuration::from_secs(30)));
             stage.settle().await;
         }
-        let names = stage.trap.names();
-        stage.trap.revive();
+        let names = stage.faults.take_names();
+        stage.faults.restart();
         stage.pass(40).await;
         (stage, pr, names)
     };
@@ -215,7 +214,7 @@ async fn however_a_process_dies_there_is_one_and_it_tells_the_truth() {
     let expected = one(&stage, &pr);
     let mut points = 0;
     for (at, name) in names.iter().enumerate() {
-        for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
+        for how in CallFault::CRASHES {
             let (stage, pr, _) = play(Some((at, how))).await;
             let found = one(&stage, &pr);
             assert_eq!((&found.title, &found.conclusion), (&expected.title, &expected.conclusion), "{how:?} {name}");

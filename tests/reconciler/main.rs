@@ -17,7 +17,54 @@ mod overlap;
 mod rules;
 mod scale;
 mod scenes;
-#[expect(dead_code, reason = "the tests of triggers use the rest of it")]
-mod stage;
 mod waking;
 mod watching;
+
+use std::sync::Arc;
+
+use domain::event::{EventKind, Happened};
+use domain::policy::Policies;
+use fakes::{Pr, Settings};
+use testbed::{TestStore, Testbed, pr_id};
+use tests::rig::Dynoxide;
+
+/// What the tables are kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    Memory,
+    /// DynamoDB in this process, through the client that production uses.
+    Dynoxide,
+}
+
+impl On {
+    /// A testbed on it, with this policy on top of `mode = "act"`.
+    pub(crate) async fn stage(self, settings: Settings, toml: &str) -> Testbed {
+        match self {
+            Self::Memory => Testbed::new(settings, toml),
+            Self::Dynoxide => {
+                let policies = Policies::parse(&format!("mode = \"act\"\n{toml}")).unwrap();
+                let rig = Dynoxide::in_memory().await;
+                let store = TestStore::Dynamo(Arc::new(rig.store().await));
+                let mut testbed = Testbed::on(store, settings, policies, |_| {});
+                testbed.keep_alive(rig);
+                testbed
+            }
+        }
+    }
+}
+
+/// What GitHub would correct about a record right now, in words; nothing if they agree.
+pub(crate) async fn drift(stage: &Testbed, pr: &Pr) -> Option<String> {
+    let record = stage.record(pr).await;
+    if record.state.is_terminal() {
+        let open = stage.with(|world| world.pull(pr).is_some_and(fakes::Pull::is_open));
+        return open.then(|| "GitHub says it is open".to_owned());
+    }
+    let wanted = [(pr_id(pr), record.node_id.clone().unwrap())];
+    let (_, snapshot) = stage.github.snapshots(&wanted, &stage.policies).await.pop().unwrap();
+    let fact = tests::fact(&pr_id(pr), "probe", stage.now(), Happened::Verified(Box::new(snapshot.unwrap())));
+    let policy = stage.policies.for_repo(&pr_id(pr).repo);
+    let decision = domain::decide::decide(policy, Some(record), &fact, stage.now());
+    let drift = decision.events.iter().find(|event| event.kind == EventKind::StateDriftCorrected);
+    drift.map(|event| event.payload.text.clone())
+}

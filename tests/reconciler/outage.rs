@@ -1,13 +1,12 @@
 //! Seed 000 §19: Jenkins is gone, fifteen pull requests fail, the breaker trips, is probed, and is reset by a person.
 
-use std::sync::atomic::Ordering;
-
 use domain::breaker::BreakerState;
 use domain::state::State;
 use fakes::{Fault, NewPull, Pr, Repo, Reports, Settings};
 use platform::breaker;
+use testbed::Testbed;
 
-use crate::stage::{On, Stage};
+use crate::On;
 
 /// Five repositories whose Jenkins tells GitHub why a build failed.
 fn repos() -> Vec<Repo> {
@@ -15,7 +14,7 @@ fn repos() -> Vec<Repo> {
     (1..=5).map(repo).collect()
 }
 
-fn claims(stage: &Stage) -> usize {
+fn claims(stage: &Testbed) -> usize {
     stage.commands().iter().map(|(_, _, run)| run).collect::<std::collections::BTreeSet<_>>().len()
 }
 
@@ -31,7 +30,7 @@ async fn an_outage_of_jenkins_trips_the_breaker_on_dynoxide_too() {
 
 async fn outage(on: On) {
     let repos = repos();
-    let mut stage = on.stage(Settings { repos: repos.clone(), ..Settings::default() }, "").await;
+    let stage = on.stage(Settings { repos: repos.clone(), ..Settings::default() }, "").await;
     let prs: Vec<Pr> = (0..15)
         .map(|n| stage.with(|world| world.open_pr(NewPull { repo: repos[n % 5].name.clone(), ..NewPull::default() })))
         .collect();
@@ -39,7 +38,7 @@ async fn outage(on: On) {
         stage.with(|world| world.force(Fault::AgentLost, pr));
     }
     stage.pass(20).await;
-    let failed = async |stage: &Stage| {
+    let failed = async |stage: &Testbed| {
         let mut failed = 0;
         for pr in &prs {
             failed += usize::from(stage.state(pr).await == Some(State::ChecksFailed));
@@ -47,16 +46,16 @@ async fn outage(on: On) {
         failed
     };
     assert_eq!(failed(&stage).await, 15);
-    stage.jenkins_down.store(true, Ordering::SeqCst);
+    stage.set_jenkins_down(true);
 
-    let now = |stage: &Stage| stage.now();
+    let now = |stage: &Testbed| stage.now();
     let open = stage
         .until(60, async |stage| {
             let breaker = breaker::load(&stage.store, now(stage)).await.unwrap();
             matches!(breaker.state, BreakerState::Open { .. })
         })
         .await;
-    assert!(open, "it trips: {:?}", stage.summaries.last());
+    assert!(open, "it trips: {:?}", stage.summaries().last());
     stage.pass(1).await;
     let mails: Vec<String> = stage.mails().iter().map(|(_, mail)| mail.body.clone()).collect();
     let trips: Vec<&String> = mails.iter().filter(|body| body.starts_with("Circuit breaker tripped — ")).collect();
@@ -66,9 +65,9 @@ async fn outage(on: On) {
     let claimed = claims(&stage);
     stage.pass(7).await;
     assert_eq!(claims(&stage), claimed);
-    let last = stage.summaries.iter().rev().find(|summary| !summary.stale.is_empty());
-    assert!(last.is_some(), "{:?}", stage.summaries.last());
-    assert_eq!(stage.summaries.last().unwrap().breaker, "open");
+    let listed = stage.summaries().iter().any(|summary| !summary.stale.is_empty());
+    assert!(listed, "{:?}", stage.summaries().last());
+    assert_eq!(stage.summaries().last().unwrap().breaker, "open");
 
     // Cooled down, one is let through, and fails: it stays open, without another mail.
     let before = claims(&stage);
@@ -78,7 +77,7 @@ async fn outage(on: On) {
     assert_eq!(stage.mails().len(), mails.len(), "a failed probe is not another trip");
 
     // Jenkins is back, and a person says so.
-    stage.jenkins_down.store(false, Ordering::SeqCst);
+    stage.set_jenkins_down(false);
     breaker::reset(&stage.store, stage.now()).await.unwrap();
     let merged = stage
         .until(400, async |stage| {
@@ -101,16 +100,16 @@ async fn outage(on: On) {
 #[tokio::test]
 async fn a_probe_that_works_closes_the_breaker() {
     let repos = repos();
-    let mut stage = Stage::new(Settings { repos: repos.clone(), ..Settings::default() }, "");
+    let stage = Testbed::new(Settings { repos: repos.clone(), ..Settings::default() }, "");
     for n in 0..8 {
         let pr = stage.with(|world| world.open_pr(NewPull { repo: repos[n % 5].name.clone(), ..NewPull::default() }));
         stage.with(|world| world.force(Fault::AgentLost, &pr));
     }
     stage.pass(20).await;
-    stage.jenkins_down.store(true, Ordering::SeqCst);
-    let state = async |stage: &Stage| breaker::load(&stage.store, stage.now()).await.unwrap().state;
+    stage.set_jenkins_down(true);
+    let state = async |stage: &Testbed| breaker::load(&stage.store, stage.now()).await.unwrap().state;
     assert!(stage.until(60, async |stage| matches!(state(stage).await, BreakerState::Open { .. })).await);
-    stage.jenkins_down.store(false, Ordering::SeqCst);
+    stage.set_jenkins_down(false);
     let before = claims(&stage);
     assert!(stage.until(20, async |stage| state(stage).await == BreakerState::Closed).await);
     assert_eq!(claims(&stage), before + 1, "one remedy was enough to know");

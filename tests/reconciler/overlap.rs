@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use domain::id::RunId;
 use platform::store::{Key, OnlyIf, Store, Write};
 use reconciler::{Scope, Swept, Wish};
+use testbed::{SWEEP_TIMEOUT, Testbed, pr_id, scheduled_sweep};
 
 use crate::crashes::{Outcome, outcome};
 use crate::scenes::{Play, Scene, scene};
-use crate::stage::{PATIENCE, Stage, id, regular};
 
 #[tokio::test]
 async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
@@ -21,14 +21,15 @@ async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
         tick("b"),
         Wish {
             run: RunId::new("requested-1"),
-            ..Wish::requested(RunId::new("x"), Scope::One(id(&prs[1])), false, "c")
+            ..Wish::requested(RunId::new("x"), Scope::One(pr_id(&prs[1])), false, "c")
         },
     );
     // At the same time: the doubled event of the schedule, and a wish for one pull request.
-    let (one, other, next) = tokio::join!(stage.wish(&one), stage.wish(&other), stage.wish(&next));
+    let (one, other, next) =
+        tokio::join!(stage.request_sweep(&one), stage.request_sweep(&other), stage.request_sweep(&next));
     let swept = [&one, &other, &next].iter().filter(|swept| matches!(swept, Swept::Done(_))).count();
     assert_eq!(swept, 2, "{one:?}\n{other:?}\n{next:?}");
-    assert_eq!(stage.wish(&tick("d")).await, Swept::Repeated, "and later it is still the same event");
+    assert_eq!(stage.request_sweep(&tick("d")).await, Swept::Repeated, "and later it is still the same event");
     let found = outcome(&stage, &prs).await;
     assert_eq!(found.runs_per_pr[..4], [1, 1, 0, 0]);
     assert_eq!(found.states[1].1, 1, "one remedy, counted once");
@@ -36,10 +37,10 @@ async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
 
 #[tokio::test]
 async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
-    let Scene { mut stage, prs } = scene(Play::Everyday).await;
-    let wish = |name: &str| Wish::requested(RunId::new(name), Scope::One(id(&prs[1])), false, name);
+    let Scene { stage, prs } = scene(Play::Everyday).await;
+    let wish = |name: &str| Wish::requested(RunId::new(name), Scope::One(pr_id(&prs[1])), false, name);
     let (one, other) = (wish("r-1"), wish("r-2"));
-    let (one, other) = tokio::join!(stage.wish(&one), stage.wish(&other));
+    let (one, other) = tokio::join!(stage.request_sweep(&one), stage.request_sweep(&other));
     let claims = |swept: &Swept| match swept {
         Swept::Done(summary) => summary.claims(),
         Swept::Busy { .. } | Swept::Repeated | Swept::Superseded { .. } | Swept::LeftToSchedule(_) => 0,
@@ -55,18 +56,18 @@ async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
 /// over before.
 async fn both(play: Play, ahead: usize) -> Option<Outcome> {
     let Scene { stage, prs } = scene(play).await;
-    stage.trap.count();
+    stage.faults.count_anew();
     let now = stage.now();
     let (one, other) = (stage.another_sweep(), stage.another_sweep());
     let over = AtomicBool::new(false);
     let first = async {
         let wish = Wish::scheduled("sweep", now, "first");
-        let swept = one.sweep(&wish, now + PATIENCE).await.unwrap();
+        let swept = one.sweep(&wish, now + SWEEP_TIMEOUT).await.unwrap();
         over.store(true, Ordering::SeqCst);
         swept
     };
     let second = async {
-        while stage.trap.so_far() < ahead {
+        while stage.faults.calls() < ahead {
             if over.load(Ordering::SeqCst) {
                 return None;
             }
@@ -75,8 +76,8 @@ async fn both(play: Play, ahead: usize) -> Option<Outcome> {
         // The first one's lease is gone, as if it had outlived it.
         let lease = Write::Delete { key: Key::state("LEASE#sweep"), only_if: OnlyIf::Always };
         stage.store.store.write(vec![lease], now).await.unwrap();
-        let wish = regular("second", now);
-        Some(other.sweep(&wish, now + PATIENCE).await.unwrap())
+        let wish = scheduled_sweep("second", now);
+        Some(other.sweep(&wish, now + SWEEP_TIMEOUT).await.unwrap())
     };
     let (first, second) = tokio::join!(first, second);
     let second = second?;
@@ -88,7 +89,7 @@ async fn both(play: Play, ahead: usize) -> Option<Outcome> {
 }
 
 /// What is left, the next sweeps do.
-async fn settle(mut stage: Stage, prs: &[fakes::Pr]) -> Outcome {
+async fn settle(stage: Testbed, prs: &[fakes::Pr]) -> Outcome {
     for _ in 0..2 {
         stage.with(|world| world.advance(jiff::SignedDuration::from_mins(3)));
         stage.settle().await;
@@ -101,7 +102,7 @@ async fn settle(mut stage: Stage, prs: &[fakes::Pr]) -> Outcome {
 async fn two_whole_sweeps_that_overlap_do_no_harm() {
     let mut meetings = 0;
     for play in [Play::Everyday, Play::Tripping, Play::Digest, Play::Watching, Play::Redelivery] {
-        let Scene { mut stage, prs } = scene(play).await;
+        let Scene { stage, prs } = scene(play).await;
         stage.sweep_now().await;
         let alone = settle(stage, &prs).await;
         for ahead in (1..).step_by(3) {

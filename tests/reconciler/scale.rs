@@ -1,6 +1,5 @@
 //! The cost of a sweep follows what is stale, not what is open.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use domain::id::{PrId, RunId};
@@ -9,8 +8,9 @@ use jiff::SignedDuration;
 use platform::engine::Engine;
 use platform::store::Store;
 use reconciler::{Scope, Swept, Wish};
+use testbed::{Testbed, pr_id};
 
-use crate::stage::{On, Stage, id};
+use crate::On;
 
 #[tokio::test]
 async fn ten_thousand_open_and_a_hundred_stale() {
@@ -25,9 +25,9 @@ async fn five_hundred_open_and_a_hundred_stale_on_dynoxide() {
 
 async fn sweep_among(on: On, open: usize) {
     let toml = "limits.remedies_in_flight = 100\nsweep.inventory_every = 100000";
-    let mut stage = on.stage(Settings::default(), toml).await;
+    let stage = on.stage(Settings::default(), toml).await;
     stage.sweep_now().await;
-    stage.sweeping = false;
+    stage.sweeping.set(false);
     let stale: Vec<_> = (0..100).map(|_| stage.open()).collect();
     for pr in &stale {
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
@@ -35,22 +35,20 @@ async fn sweep_among(on: On, open: usize) {
     stage.pass(2).await;
     stage.sweep_now().await;
     stage.pass(4).await;
-    stage.bridging = false;
+    stage.bridging.set(false);
     // All the others were opened a moment ago.
-    let engine = Engine::new(stage.store.clone(), tests::Remembering::default(), stage.policies.clone());
+    let engine = Engine::new(stage.store.clone(), testbed::RecordingPublisher::default(), stage.policies.clone());
     for number in 1..=open - stale.len() {
         let pr: PrId = format!("acme/busy#{number}").parse().unwrap();
         let at = stage.now();
         engine.apply(&tests::opened(&pr, format!("d{number}"), at), at).await.unwrap();
     }
     stage.with(|world| world.advance(SignedDuration::from_secs(30)));
-    for counter in [&stage.store.index_items, &stage.queries] {
-        counter.store(0, Ordering::SeqCst);
-    }
+    let (items, queries) = (stage.store.rows_queried(), stage.queries());
     let (spent, began) = (stage.store.spent().so_far(), Instant::now());
     let summary = stage.sweep_now().await;
     let (took, after) = (began.elapsed(), stage.store.spent().so_far());
-    let (items, queries) = (stage.store.index_items.load(Ordering::SeqCst), stage.queries.load(Ordering::SeqCst));
+    let (items, queries) = (stage.store.rows_queried() - items, stage.queries() - queries);
     println!(
         "{on:?}, {open} open, 100 stale: {} ms, {items} index items, {queries} GraphQL requests, {} store requests, \
          {} rows read, {} written; {}",
@@ -68,7 +66,7 @@ async fn sweep_among(on: On, open: usize) {
 
 #[tokio::test]
 async fn two_hundred_contexts_on_one_pull_request_are_all_read() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
     stage.pass(1).await;
@@ -77,13 +75,13 @@ async fn two_hundred_contexts_on_one_pull_request_are_all_read() {
             world.post_check_on(&pr, &format!("matrix {n}"), Some("success"), "");
         }
     });
-    stage.sweeping = false;
-    stage.lose(|_, _| true);
+    stage.sweeping.set(false);
+    stage.lose_webhooks(|_, _| true);
     stage.pass(20).await;
-    let wish = Wish::requested(RunId::new("r-1"), Scope::One(id(&pr)), false, "a");
-    let Swept::Done(summary) = stage.wish(&wish).await else { panic!("no sweep") };
+    let wish = Wish::requested(RunId::new("r-1"), Scope::One(pr_id(&pr)), false, "a");
+    let Swept::Done(summary) = stage.request_sweep(&wish).await else { panic!("no sweep") };
     assert_eq!((summary.verified, summary.skipped.len()), (1, 0), "{summary:?}");
     let (record, runs) = (stage.record(&pr).await, stage.with(|world| world.check_runs(&pr).len()));
     assert!(record.signals.checks.len() == 200, "{} of {runs}", record.signals.checks.len());
-    assert_eq!(stage.drift(&pr).await, None);
+    assert_eq!(crate::drift(&stage, &pr).await, None);
 }

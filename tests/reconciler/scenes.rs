@@ -6,9 +6,10 @@ use fakes::{Fault, Pr, Settings, Timing};
 use jiff::SignedDuration;
 use platform::breaker::{self, Ended};
 use reconciler::MOST_SINGLE;
+use testbed::Testbed;
 
+use crate::On;
 use crate::mails;
-use crate::stage::{On, Stage};
 
 /// Which scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub(crate) enum Play {
 
 /// A scene, ready to be swept.
 pub(crate) struct Scene {
-    pub(crate) stage: Stage,
+    pub(crate) stage: Testbed,
     pub(crate) prs: Vec<Pr>,
 }
 
@@ -39,15 +40,15 @@ pub(crate) async fn scene(play: Play) -> Scene {
         Play::Everyday => everyday().await,
         Play::Tripping => failing("breaker.cooldown_minutes = 60").await,
         Play::Probe => {
-            let Scene { mut stage, prs } = failing("breaker.cooldown_minutes = 6").await;
+            let Scene { stage, prs } = failing("breaker.cooldown_minutes = 6").await;
             let settings = stage.policies.base().breaker.clone();
             breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
             stage.pass(7).await;
             Scene { stage, prs }
         }
         Play::Digest => {
-            let (mut stage, prs) = mails::broken(On::Memory, MOST_SINGLE + 1).await;
-            stage.bridging = false;
+            let (stage, prs) = mails::broken(On::Memory, MOST_SINGLE + 1).await;
+            stage.bridging.set(false);
             Scene { stage, prs }
         }
         Play::Watching => watching().await,
@@ -57,16 +58,17 @@ pub(crate) async fn scene(play: Play) -> Scene {
 
 async fn everyday() -> Scene {
     let timing = Timing { build_ms: (240_000, 240_000), ..Timing::default() };
-    let mut stage = Stage::new(Settings { timing, ..Settings::default() }, "sweep.inventory_every = 40");
+    let stage = Testbed::new(Settings { timing, ..Settings::default() }, "sweep.inventory_every = 40");
     stage.sweep_now().await;
-    (stage.bridging, stage.sweeping) = (false, false);
+    stage.bridging.set(false);
+    stage.sweeping.set(false);
     let deaf = stage.open();
     stage.with(|world| world.force(Fault::JenkinsDeaf, &deaf));
     stage.pass(6).await;
     // Its claim is in the table, but its message is not on the queue.
-    stage.post_is_down(true);
+    stage.publisher.set_down(true);
     stage.sweep_now().await;
-    stage.post_is_down(false);
+    stage.publisher.set_down(false);
     let (flaky, broken, merged) = (stage.open(), stage.open(), stage.open());
     stage.with(|world| {
         world.force(Fault::AgentLost, &flaky);
@@ -74,7 +76,7 @@ async fn everyday() -> Scene {
     });
     stage.pass(6).await;
     let unheard = [merged.number, merged.number + 1];
-    stage.lose(move |_, delivery| delivery.pr.as_ref().is_some_and(|pr| unheard.contains(&pr.number)));
+    stage.lose_webhooks(move |_, delivery| delivery.pr.as_ref().is_some_and(|pr| unheard.contains(&pr.number)));
     stage.with(|world| world.person_merges(&merged, "maria"));
     let unknown = stage.open();
     stage.with(|world| world.force(Fault::JenkinsDeaf, &unknown));
@@ -85,9 +87,10 @@ async fn everyday() -> Scene {
 
 /// Three whose checks never started, and six remedies that failed a moment ago.
 async fn failing(toml: &str) -> Scene {
-    let mut stage = Stage::new(Settings::default(), &format!("sweep.inventory_every = 1000\n{toml}"));
+    let stage = Testbed::new(Settings::default(), &format!("sweep.inventory_every = 1000\n{toml}"));
     stage.sweep_now().await;
-    (stage.bridging, stage.sweeping) = (false, false);
+    stage.bridging.set(false);
+    stage.sweeping.set(false);
     let prs: Vec<Pr> = (0..3).map(|_| stage.open()).collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
@@ -105,9 +108,10 @@ async fn failing(toml: &str) -> Scene {
 
 async fn watching() -> Scene {
     let policies = Policies::parse("sweep.inventory_every = 1000").unwrap();
-    let mut stage = Stage::with_policies(Settings::default(), policies);
+    let stage = Testbed::with_policies(Settings::default(), policies);
     stage.sweep_now().await;
-    (stage.bridging, stage.sweeping) = (false, false);
+    stage.bridging.set(false);
+    stage.sweeping.set(false);
     let (deaf, broken) = (stage.open(), stage.open());
     stage.with(|world| {
         world.force(Fault::JenkinsDeaf, &deaf);
@@ -120,8 +124,9 @@ async fn watching() -> Scene {
 }
 
 async fn redelivery() -> Scene {
-    let mut stage = Stage::new(Settings::default(), "sweep.inventory_every = 1");
-    (stage.bridging, stage.sweeping) = (false, false);
+    let stage = Testbed::new(Settings::default(), "sweep.inventory_every = 1");
+    stage.bridging.set(false);
+    stage.sweeping.set(false);
     let prs = vec![stage.open(), stage.open()];
     for pr in &prs {
         stage.with(|world| world.force(Fault::WebhookLost, pr));

@@ -7,8 +7,7 @@ use fakes::{Fault, Settings};
 use platform::telemetry::Log;
 use reconciler::{Moment, handle};
 use serde_json::{Value, json};
-
-use crate::stage::{PATIENCE, Stage};
+use testbed::{SWEEP_TIMEOUT, Testbed};
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -33,8 +32,9 @@ impl Lines {
 
 #[tokio::test]
 async fn each_event_gets_one_answer_and_leaves_one_line() {
-    let mut stage = Stage::new(Settings::default(), "");
-    (stage.sweeping, stage.bridging) = (false, false);
+    let stage = Testbed::new(Settings::default(), "");
+    stage.bridging.set(false);
+    stage.sweeping.set(false);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
     stage.pass(1).await;
@@ -43,7 +43,7 @@ async fn each_event_gets_one_answer_and_leaves_one_line() {
     let lines = Lines::default();
     let log = Log::to(lines.clone());
     let now = stage.now();
-    let moment = |request| Moment { request, now, deadline: now + PATIENCE };
+    let moment = |request| Moment { request, now, deadline: now + SWEEP_TIMEOUT };
     let asked = json!({"detail-type": "ReconcileRequested", "detail": {"dry_run": true, "run_id": "dry-1"}});
     let dry = handle(&stage.sweep, asked, &moment("a"), &log).await.unwrap();
     assert_eq!((&dry["status"], &dry["run_id"]), (&json!("swept"), &json!("dry-1")));

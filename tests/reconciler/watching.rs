@@ -9,12 +9,11 @@ use platform::sweep_summary::summary_of;
 use platform::{lookup, rows};
 use reconciler::observe_report as observed;
 use reconciler::{Scope, Swept, Wish};
-
-use crate::stage::{Stage, id};
+use testbed::{Testbed, pr_id};
 
 #[tokio::test]
 async fn observe_mode_says_what_it_would_do_and_does_nothing() {
-    let mut stage = Stage::with_policies(Settings::default(), Policies::default());
+    let stage = Testbed::with_policies(Settings::default(), Policies::default());
     let (flaky, broken) = (stage.open(), stage.open());
     stage.with(|world| {
         world.force(Fault::AgentLost, &flaky);
@@ -31,11 +30,12 @@ async fn observe_mode_says_what_it_would_do_and_does_nothing() {
     assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
     let actions: Vec<Action> = stage.with(|world| world.audit_by("suture[bot]").map(|one| one.action).collect());
     assert_eq!(actions, []);
-    let last = stage.summaries.iter().rev().find_map(|summary| summary.observed.clone()).unwrap();
+    let last = stage.summaries().iter().rev().find_map(|summary| summary.observed.clone()).unwrap();
     assert!(last.starts_with("would have healed 1, escalated 1 since "), "{last}");
     let week = observed::week(&stage.store, stage.now(), stage.now()).await.unwrap();
     assert_eq!((week.would_remedy.len(), week.would_escalate.len()), (1, 1));
-    let plans: Vec<_> = stage.summaries.iter().flat_map(|summary| &summary.plans).collect();
+    let summaries = stage.summaries();
+    let plans: Vec<_> = summaries.iter().flat_map(|summary| &summary.plans).collect();
     let planned = plans.iter().find(|plan| plan.pr == flaky.to_string()).unwrap();
     assert!(planned.what.starts_with("would run the checks again"), "{planned:?}");
     assert!(planned.why.starts_with("Rule 3 (CHECKS FAILED — TRANSIENT)"), "{planned:?}");
@@ -43,18 +43,18 @@ async fn observe_mode_says_what_it_would_do_and_does_nothing() {
 
 #[tokio::test]
 async fn a_dry_run_says_what_the_next_sweep_does() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let (flaky, broken) = (stage.open(), stage.open());
     stage.with(|world| {
         world.force(Fault::AgentLost, &flaky);
         world.force(Fault::RealTestFailure, &broken);
     });
     stage.pass(15).await;
-    stage.sweeping = false;
+    stage.sweeping.set(false);
     stage.pass(40).await;
     let before = [stage.record(&flaky).await, stage.record(&broken).await];
     let wish = Wish::requested(RunId::new("dry-1"), Scope::All, true, "a");
-    let Swept::Done(dry) = stage.wish(&wish).await else { panic!("no sweep") };
+    let Swept::Done(dry) = stage.request_sweep(&wish).await else { panic!("no sweep") };
     assert_eq!(before, [stage.record(&flaky).await, stage.record(&broken).await], "nothing has changed");
     assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
     assert_eq!((dry.claims(), dry.escalated, dry.plans.len()), (1, 1, 2), "{dry:?}");
@@ -63,6 +63,6 @@ async fn a_dry_run_says_what_the_next_sweep_does() {
     assert!(run.outcome.unwrap().starts_with("dry run: 2 due"));
     let real = stage.sweep_now().await;
     assert_eq!((real.dispatched, real.escalated), (dry.dispatched, dry.escalated), "and then it is done");
-    let key = rows::record_key(&id(&flaky));
+    let key = rows::record_key(&pr_id(&flaky));
     assert!(stage.store.get(&key, stage.now()).await.unwrap().is_some());
 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use simulate::{CrashMode, CrashPoint, DashboardAction, FaultPlan, Function, Invariant, SimConfig, run_seed};
+use simulate::{CrashPoint, DashboardAction, FaultPlan, Function, Invariant, SimConfig, run_seed};
+use testbed::CallFault;
 
 /// One pull request to which exactly this happens. Somebody sits at the dashboard if it is the admin function that is stopped.
 fn config(faults: &str, function: Function) -> SimConfig {
@@ -40,10 +41,11 @@ fn walk(function: Function, lives: &[&str]) -> BTreeMap<String, u64> {
         assert!(plain.outcome.is_good(), "{faults}: {:?}", plain.outcome.failed);
         let calls = plain.calls.get(&function).copied().unwrap_or(0);
         for call in 1..=calls {
-            for mode in [CrashMode::Before, CrashMode::After, CrashMode::AnswerLost] {
-                let config = SimConfig { crash: Some(CrashPoint { function, call, mode }), ..config(faults, function) };
+            for fault in CallFault::CRASHES {
+                let config =
+                    SimConfig { crash: Some(CrashPoint { function, call, fault }), ..config(faults, function) };
                 let stopped = run_seed(&config).unwrap();
-                let at = format!("{faults}: {} crashed {mode:?} call {call} of {calls}", function.name());
+                let at = format!("{faults}: {} crashed {fault:?} call {call} of {calls}", function.name());
                 if !stopped.outcome.is_good() {
                     let history = run_seed(&SimConfig { trace: true, ..config }).unwrap().trace.join("\n");
                     panic!("{at}: {:?}\n{history}", stopped.outcome.failed);

@@ -8,11 +8,12 @@ use platform::lookup::{by_head, due, events, pull_requests, records, runs_of, vu
 use platform::rows::{self, Subject};
 use platform::store::{Key, OnlyIf, Store, Write};
 use serde_dynamo::{AttributeValue, Item};
-use tests::{Remembering, acting, check, claim, minute, opened, pr, sha, start};
+use testbed::RecordingPublisher;
+use tests::{acting, check, claim, minute, opened, pr, sha, start};
 
 /// Three pull requests; the first is claimed, and its effect could not be delivered.
-async fn three<S: Store>(store: &S) -> Engine<&S, Remembering> {
-    let engine = Engine::new(store, Remembering::default(), acting());
+async fn three<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
+    let engine = Engine::new(store, RecordingPublisher::default(), acting());
     for number in 1..=3 {
         engine.apply(&opened(&pr(number), format!("d{number}"), start()), start()).await.unwrap();
     }

@@ -9,9 +9,9 @@ mod idempotency;
 mod lookup;
 
 use platform::store::dynamo::DynamoStore;
-use platform::store::memory::MemoryStore;
 use platform::store::{Key, OnlyIf, Store, StoreError, TTL, Write, number};
 use serde_dynamo::Item;
+use testbed::MemoryStore;
 use tests::rig::{self, Dynoxide, Folder, Ministack};
 
 /// Runs each clause on a fresh store.

@@ -10,13 +10,12 @@ use domain::run::{RunState, RunTrigger};
 use fakes::{NewPull, Pr, Repo, Settings};
 use jiff::{SignedDuration, Timestamp};
 use platform::requests::{self, Taken};
-use platform::store::memory::MemoryStore;
 use platform::sweep_summary::summary_of;
 use reconciler::Swept;
 use serde_json::json;
+use testbed::{MemoryStore, SWEEP_TIMEOUT, Testbed, pr_id, scheduled_sweep};
 use tests::{acting, minute, start};
 
-use crate::stage::{PATIENCE, Stage, id};
 use crate::{base, hear, push, quiet, request, run, runs, settled, wish};
 
 fn ask(name: impl Into<String>, at: Timestamp) -> Ask {
@@ -78,8 +77,8 @@ async fn a_thousand_a_day_for_an_owner() {
 
 #[tokio::test]
 async fn over_the_limit_a_push_is_answered_and_logged_and_the_schedule_does_its_work() {
-    let mut stage = Stage::new(Settings::default(), "triggers.per_repo_per_day = 1");
-    let prs = quiet(&mut stage, 2).await;
+    let stage = Testbed::new(Settings::default(), "triggers.per_repo_per_day = 1");
+    let prs = quiet(&stage, 2).await;
     let Scope::Base(repo, branch) = base() else { panic!() };
     let pushed = |at: Timestamp| {
         json!({"ref": format!("refs/heads/{branch}"), "deleted": false,
@@ -94,7 +93,7 @@ async fn over_the_limit_a_push_is_answered_and_logged_and_the_schedule_does_its_
     assert!(over["reason"].as_str().unwrap().contains("left to the schedule"), "{over}");
     assert_eq!(request(&stage, &base()).await.unwrap().waiting(), None);
     // Whatever the push did to them, the schedule finds out when they are due.
-    stage.sweeping = true;
+    stage.sweeping.set(true);
     let healed = stage.until(180, async |stage| {
         let mut verified = Vec::new();
         for pr in &prs {
@@ -107,12 +106,13 @@ async fn over_the_limit_a_push_is_answered_and_logged_and_the_schedule_does_its_
 
 #[tokio::test]
 async fn one_at_a_time_for_a_repository() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let prs = quiet(&mut stage, 2).await;
+    let stage = Testbed::new(Settings::default(), "");
+    let prs = quiet(&stage, 2).await;
     let (one, other) = (stage.another_sweep(), stage.another_sweep());
     let now = stage.now();
-    let (first, second) = (wish("first", Scope::One(id(&prs[0]))), wish("second", Scope::One(id(&prs[1]))));
-    let (first, second) = tokio::join!(one.sweep(&first, now + PATIENCE), other.sweep(&second, now + PATIENCE));
+    let (first, second) = (wish("first", Scope::One(pr_id(&prs[0]))), wish("second", Scope::One(pr_id(&prs[1]))));
+    let (first, second) =
+        tokio::join!(one.sweep(&first, now + SWEEP_TIMEOUT), other.sweep(&second, now + SWEEP_TIMEOUT));
     let (first, second) = (first.unwrap(), second.unwrap());
     assert!(matches!(first, Swept::Done(_)), "{first:?}");
     let Swept::Busy { by, .. } = second else { panic!("{second:?}") };
@@ -129,14 +129,14 @@ async fn one_at_a_time_for_a_repository() {
 async fn five_at_once_in_all() {
     let names: Vec<String> = (0..9).map(|n| format!("acme/shop-{n}")).collect();
     let settings = Settings { repos: names.iter().map(|name| Repo::new(name)).collect(), ..Settings::default() };
-    let mut stage = Stage::new(settings, "");
-    let open = |stage: &Stage, name: &String| {
+    let stage = Testbed::new(settings, "");
+    let open = |stage: &Testbed, name: &String| {
         stage.with(|world| world.open_pr(NewPull { repo: name.clone(), ..NewPull::default() }))
     };
     let mut prs: Vec<Pr> = names.iter().map(|name| open(&stage, name)).collect();
     prs.push(open(&stage, &names[0]));
-    settled(&mut stage, &prs).await;
-    let scopes: Vec<Scope> = prs.iter().map(|pr| Scope::One(id(pr))).collect();
+    settled(&stage, &prs).await;
+    let scopes: Vec<Scope> = prs.iter().map(|pr| Scope::One(pr_id(pr))).collect();
     let now = stage.now();
     for scope in &scopes {
         let ask = ask(format!("run of {scope}"), now - SignedDuration::from_secs(60));
@@ -145,8 +145,8 @@ async fn five_at_once_in_all() {
     stage.with(|world| world.advance(SignedDuration::from_secs(10)));
     let over = AtomicBool::new(false);
     let (sweep, other) = (stage.another_sweep(), stage.another_sweep());
-    let deadline = stage.now() + PATIENCE;
-    let tick = crate::stage::regular("tick", stage.now());
+    let deadline = stage.now() + SWEEP_TIMEOUT;
+    let tick = scheduled_sweep("tick", stage.now());
     let swept = async {
         let swept = sweep.sweep(&tick, deadline).await.unwrap();
         over.store(true, Ordering::SeqCst);
@@ -187,8 +187,8 @@ async fn five_at_once_in_all() {
 
 #[tokio::test]
 async fn a_request_visits_so_many_by_priority_and_names_the_others() {
-    let mut stage = Stage::new(Settings::default(), "triggers.max_prs = 3");
-    let prs = quiet(&mut stage, 8).await;
+    let stage = Testbed::new(Settings::default(), "triggers.max_prs = 3");
+    let prs = quiet(&stage, 8).await;
     stage.with(|world| world.person_labels(&prs[6], "maria", "suture/priority-p0"));
     stage.with(|world| world.person_labels(&prs[4], "maria", "suture/priority-p1"));
     stage.pass(1).await;
@@ -196,7 +196,7 @@ async fn a_request_visits_so_many_by_priority_and_names_the_others() {
     push(&stage);
     stage.with(|world| world.advance(SignedDuration::from_secs(12)));
     stage.settle().await;
-    let verified = async |stage: &Stage| {
+    let verified = async |stage: &Testbed| {
         let mut at = Vec::new();
         for pr in &prs {
             at.push(stage.record(pr).await.verified_at);
@@ -205,7 +205,7 @@ async fn a_request_visits_so_many_by_priority_and_names_the_others() {
     };
     let before = verified(&stage).await;
     stage.with(|world| world.advance(SignedDuration::from_secs(12)));
-    let Swept::Done(summary) = stage.wish(&wish("now", base())).await else { panic!("no sweep") };
+    let Swept::Done(summary) = stage.request_sweep(&wish("now", base())).await else { panic!("no sweep") };
     let after = verified(&stage).await;
     let visited: Vec<usize> = (0..8).filter(|n| before[*n] != after[*n]).collect();
     assert_eq!(visited, [0, 4, 6], "the two that are urgent, and the oldest of the others");

@@ -11,14 +11,14 @@ use platform::requests::{self, Taken};
 use platform::sweep_summary::summary_of;
 use reconciler::{Swept, Wish};
 use serde_json::json;
+use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
-use crate::stage::{PATIENCE, Stage, id};
 use crate::{base, hear, push, quiet, request, run, runs, wish};
 
 #[tokio::test]
 async fn two_hundred_pushes_in_a_minute_leave_one_evaluation_for_each_pull_request() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let prs = quiet(&mut stage, 12).await;
+    let stage = Testbed::new(Settings::default(), "");
+    let prs = quiet(&stage, 12).await;
     for n in 0..200 {
         push(&stage);
         stage.with(|world| world.advance(SignedDuration::from_millis(300)));
@@ -44,7 +44,7 @@ async fn two_hundred_pushes_in_a_minute_leave_one_evaluation_for_each_pull_reque
         found[0].stands_for
     );
     assert!((50..=200).contains(&found[0].stands_for), "{}", found[0].stands_for);
-    let regular: u32 = stage.summaries.iter().rev().take(4).map(|summary| summary.verified).sum();
+    let regular: u32 = stage.summaries().iter().rev().take(4).map(|summary| summary.verified).sum();
     assert_eq!((found[0].verified, regular), (12, 0), "twelve evaluations, one of each");
     for pr in &prs {
         assert_eq!(stage.logged(pr, EventKind::BaseMoved).await.len(), 1, "{pr}");
@@ -55,8 +55,8 @@ async fn two_hundred_pushes_in_a_minute_leave_one_evaluation_for_each_pull_reque
 
 #[tokio::test]
 async fn the_newest_by_event_time_wins_and_the_older_say_so() {
-    let mut stage = Stage::new(Settings::default(), "");
-    quiet(&mut stage, 1).await;
+    let stage = Testbed::new(Settings::default(), "");
+    quiet(&stage, 1).await;
     let (scope, now) = (base(), stage.now());
     let pushed = |secs: i64| {
         let at = now.as_second() + secs;
@@ -77,9 +77,9 @@ async fn the_newest_by_event_time_wins_and_the_older_say_so() {
 
 #[tokio::test]
 async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let pr = quiet(&mut stage, 1).await.remove(0);
-    let scope = Scope::One(id(&pr));
+    let stage = Testbed::new(Settings::default(), "");
+    let pr = quiet(&stage, 1).await.remove(0);
+    let scope = Scope::One(pr_id(&pr));
     let ask = |name: &str, secs: i64| domain::request::Ask {
         run: RunId::new(name),
         at: stage.now() + SignedDuration::from_secs(secs),
@@ -100,8 +100,8 @@ async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
         );
         assert_eq!(run.due_at(), None);
     }
-    assert_eq!(stage.wish(&wish("first", scope.clone())).await, Swept::Repeated);
-    assert!(matches!(stage.wish(&wish("second", scope.clone())).await, Swept::Done(_)));
+    assert_eq!(stage.request_sweep(&wish("first", scope.clone())).await, Swept::Repeated);
+    assert!(matches!(stage.request_sweep(&wish("second", scope.clone())).await, Swept::Done(_)));
 }
 
 /// A newer request comes while the first is under way, after each of its calls in turn: the first stops, the second is granted,
@@ -110,25 +110,25 @@ async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
 async fn one_under_way_is_cancelled_by_a_newer_one_at_its_next_stage_boundary() {
     let (mut stopped, mut finished) = (0, 0);
     for ahead in (6..).step_by(2) {
-        let mut stage = Stage::new(Settings::default(), "");
-        let pr = quiet(&mut stage, 1).await.remove(0);
-        stage.trap.count();
-        let (scope, now) = (Scope::One(id(&pr)), stage.now());
+        let stage = Testbed::new(Settings::default(), "");
+        let pr = quiet(&stage, 1).await.remove(0);
+        stage.faults.count_anew();
+        let (scope, now) = (Scope::One(pr_id(&pr)), stage.now());
         let over = std::sync::atomic::AtomicBool::new(false);
         let first = async {
-            let swept = stage.sweep.sweep(&wish("first", scope.clone()), now + PATIENCE).await.unwrap();
+            let swept = stage.sweep.sweep(&wish("first", scope.clone()), now + SWEEP_TIMEOUT).await.unwrap();
             over.store(true, std::sync::atomic::Ordering::SeqCst);
             swept
         };
         let second = async {
-            while stage.trap.so_far() < ahead {
+            while stage.faults.calls() < ahead {
                 if over.load(std::sync::atomic::Ordering::SeqCst) {
                     return false;
                 }
                 tokio::task::yield_now().await;
             }
             let newer = Wish { at: Some(now + SignedDuration::from_secs(1)), ..wish("second", scope.clone()) };
-            let swept = stage.sweep.sweep(&newer, now + PATIENCE).await.unwrap();
+            let swept = stage.sweep.sweep(&newer, now + SWEEP_TIMEOUT).await.unwrap();
             assert!(matches!(swept, Swept::Busy { .. } | Swept::Done(_)), "{swept:?}");
             true
         };

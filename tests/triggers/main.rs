@@ -9,9 +9,6 @@ mod bounds;
 mod debounce;
 mod reliable;
 mod speed;
-#[expect(dead_code, reason = "the reconciler's own tests use the rest of it")]
-#[path = "../reconciler/stage.rs"]
-mod stage;
 mod stopping;
 mod trying;
 
@@ -22,31 +19,30 @@ use fakes::{Fault, Pr, Settings};
 use platform::{lookup, requests};
 use reconciler::Wish;
 use serde_json::Value;
+use testbed::Testbed;
 use webhook::signature::sign;
 
-use crate::stage::Stage;
-
 /// So many pull requests whose builds hang: open, healthy for an hour, and of no interest to any sweep.
-async fn quiet(stage: &mut Stage, count: usize) -> Vec<Pr> {
+async fn quiet(stage: &Testbed, count: usize) -> Vec<Pr> {
     let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
     settled(stage, &prs).await;
     prs
 }
 
 /// Nothing about them is due any more.
-async fn settled(stage: &mut Stage, prs: &[Pr]) {
+async fn settled(stage: &Testbed, prs: &[Pr]) {
     for pr in prs {
         stage.with(|world| world.force(Fault::BuildHung, pr));
     }
     stage.pass(5).await;
-    stage.sweeping = false;
+    stage.sweeping.set(false);
     assert_eq!(stage.sweep_now().await.due, 0, "nothing is due");
-    stage.trap.names();
+    stage.faults.take_names();
 }
 
 /// So many pull requests whose checks never started: stale.
-async fn stale(stage: &mut Stage, count: usize) -> Vec<Pr> {
-    stage.sweeping = false;
+async fn stale(stage: &Testbed, count: usize) -> Vec<Pr> {
+    stage.sweeping.set(false);
     let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
@@ -54,8 +50,8 @@ async fn stale(stage: &mut Stage, count: usize) -> Vec<Pr> {
     stage.pass(2).await;
     stage.sweep_now().await;
     stage.pass(6).await;
-    stage.bridging = false;
-    stage.trap.names();
+    stage.bridging.set(false);
+    stage.faults.take_names();
     prs
 }
 
@@ -66,12 +62,12 @@ fn base() -> Scope {
 }
 
 /// Somebody pushes to it.
-fn push(stage: &Stage) {
+fn push(stage: &Testbed) {
     stage.with(|world| world.push_base(&Settings::default().repos[0].name));
 }
 
 /// GitHub delivers something; answers what is answered.
-async fn hear(stage: &Stage, event: &str, delivery: &str, payload: &Value) -> Value {
+async fn hear(stage: &Testbed, event: &str, delivery: &str, payload: &Value) -> Value {
     let body = payload.to_string();
     let request = http::Request::builder()
         .method("POST")
@@ -84,16 +80,16 @@ async fn hear(stage: &Stage, event: &str, delivery: &str, payload: &Value) -> Va
     serde_json::from_str(answer.body()).unwrap()
 }
 
-async fn request(stage: &Stage, scope: &Scope) -> Option<Request> {
+async fn request(stage: &Testbed, scope: &Scope) -> Option<Request> {
     requests::load(&stage.store.store, &Request::key_of(scope, false), stage.now()).await.unwrap()
 }
 
-async fn run(stage: &Stage, id: &str) -> Option<Run> {
+async fn run(stage: &Testbed, id: &str) -> Option<Run> {
     lookup::runs(&stage.store.store, &[RunId::new(id)], stage.now()).await.unwrap().pop()
 }
 
 /// The runs of requests that have begun, the newest first.
-async fn runs(stage: &Stage) -> Vec<Run> {
+async fn runs(stage: &Testbed) -> Vec<Run> {
     let runs = lookup::runs_of(&stage.store.store, None, None, 500, stage.now()).await.unwrap().entries;
     runs.into_iter().filter(|run| run.request.is_some()).collect()
 }

@@ -12,8 +12,8 @@ use platform::outlets::message::Message;
 use platform::telemetry::Log;
 use reconciler::Moment;
 use serde_json::{Value, json};
+use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
-use crate::stage::{PATIENCE, Stage, id};
 use crate::{quiet, stale};
 
 fn is_remedy(event: &Event) -> bool {
@@ -25,7 +25,7 @@ fn is_remedy(event: &Event) -> bool {
 async fn no_remedy_within_the_cooldown_of_the_last_and_budgets_end_them() {
     // Jenkins loses every build: three rebuilds, each after its pause, then a person.
     let timing = Timing { build_ms: (60_000, 90_000), ..Timing::default() };
-    let mut stage = Stage::new(Settings { timing, ..Settings::default() }, "backoff.cooldown_secs = 3000");
+    let stage = Testbed::new(Settings { timing, ..Settings::default() }, "backoff.cooldown_secs = 3000");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     let mut rebuilds = 0;
@@ -49,14 +49,14 @@ async fn no_remedy_within_the_cooldown_of_the_last_and_budgets_end_them() {
 }
 
 /// What `status` would show, for everything whose automation has stopped.
-async fn reason(stage: &Stage, pr: &Pr) -> Option<String> {
+async fn reason(stage: &Testbed, pr: &Pr) -> Option<String> {
     comment::blocked(&stage.record(pr).await)
 }
 
 #[tokio::test]
 async fn every_needs_intervention_says_why() {
     for (fault, said) in [(Fault::RealTestFailure, "failed"), (Fault::PolicyMisconfigured, "olicy")] {
-        let mut stage = Stage::new(Settings::default(), "");
+        let stage = Testbed::new(Settings::default(), "");
         let pr = stage.open();
         stage.with(|world| world.force(fault, &pr));
         let given_up = stage.until(300, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await;
@@ -77,7 +77,7 @@ async fn every_needs_intervention_says_why() {
 
 #[tokio::test]
 async fn every_hold_says_who_and_why_whatever_happens_meanwhile_and_resume_ends_it() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     stage.pass(2).await;
@@ -99,8 +99,8 @@ async fn every_hold_says_who_and_why_whatever_happens_meanwhile_and_resume_ends_
 
 #[tokio::test]
 async fn a_label_that_holds_is_the_reason_and_only_people_remove_it() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let pr = quiet(&mut stage, 1).await.remove(0);
+    let stage = Testbed::new(Settings::default(), "");
+    let pr = quiet(&stage, 1).await.remove(0);
     stage.with(|world| world.person_labels(&pr, "maria", "suture/hold"));
     stage.pass(1).await;
     assert_eq!(reason(&stage, &pr).await.as_deref(), Some("the label `suture/hold` holds it"));
@@ -117,20 +117,20 @@ async fn a_label_that_holds_is_the_reason_and_only_people_remove_it() {
 
 #[tokio::test]
 async fn a_repository_has_so_many_builds_at_a_time_and_the_others_wait_instead_of_being_refused() {
-    let mut stage =
-        Stage::new(Settings::default(), "limits.rebuilds_in_flight_per_repo = 2\nlimits.remedies_in_flight = 100");
-    let prs = stale(&mut stage, 5).await;
+    let stage =
+        Testbed::new(Settings::default(), "limits.rebuilds_in_flight_per_repo = 2\nlimits.remedies_in_flight = 100");
+    let prs = stale(&stage, 5).await;
     stage.sweep_now().await;
     assert_eq!(stage.commands().len(), 5, "all of them are claimed");
-    stage.bridging = true;
+    stage.bridging.set(true);
     stage.settle().await;
-    let repo = &id(&prs[0]).repo;
+    let repo = &pr_id(&prs[0]).repo;
     let holders = guards::slot_holders(&stage.store, repo.as_str(), 2, stage.now()).await.unwrap();
     // What Jenkins never heard of is found by a scan of its repository.
     let builds = stage.with(|world| world.audit_by("jenkins:suture").count());
     assert_eq!((holders.len(), builds), (2, 2), "two hold a slot, and only they build");
     // The other three were not refused and cost nothing: their date brings them back.
-    stage.sweeping = true;
+    stage.sweeping.set(true);
     for pr in &prs {
         let merged = stage.until(400, async |stage| stage.state(pr).await == Some(State::Merged)).await;
         assert!(merged, "{pr}: {:?}", stage.kinds(pr).await);
@@ -142,7 +142,7 @@ async fn a_repository_has_so_many_builds_at_a_time_and_the_others_wait_instead_o
 /// step is repeated, and before that the duplicate guard looks; so a vulnerability never has two open ones by our doing.
 #[tokio::test]
 async fn the_request_for_a_fresh_pull_request_cannot_double() {
-    let mut stage = Stage::new(Settings::default(), "");
+    let stage = Testbed::new(Settings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(5).await;
@@ -150,10 +150,10 @@ async fn the_request_for_a_fresh_pull_request_cannot_double() {
     let closed = stage.until(240, async |stage| stage.state(&pr).await == Some(State::Closed)).await;
     assert!(closed, "{:?}", stage.kinds(&pr).await);
     // The message comes again and again, as SQS may do.
-    let sent = stage.sent();
+    let sent = stage.publisher.messages();
     let (name, message) = sent.iter().rfind(|(_, message)| format!("{message:?}").contains("CloseAndReopen")).unwrap();
     for _ in 0..3 {
-        stage.again(name, message);
+        stage.publisher.enqueue(name, message);
         stage.pass(2).await;
     }
     stage.pass(60).await;
@@ -184,27 +184,27 @@ fn is_metric(line: &Value, name: &str) -> bool {
 #[tokio::test]
 async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_counted() {
     let config = "budgets.rebuild = 1\nlimits.remedies_in_flight = 1\ntriggers.per_repo_per_day = 1";
-    let mut stage = Stage::new(Settings::default(), config);
-    let prs = stale(&mut stage, 2).await;
+    let stage = Testbed::new(Settings::default(), config);
+    let prs = stale(&stage, 2).await;
     let lines = tests::Written::default();
     let log = Log::to(lines.clone());
-    let sweep = async |stage: &Stage, event: Value| {
+    let sweep = async |stage: &Testbed, event: Value| {
         let now = stage.now();
-        let moment = Moment { request: "r", now, deadline: now + PATIENCE };
+        let moment = Moment { request: "r", now, deadline: now + SWEEP_TIMEOUT };
         reconciler::handle(&stage.sweep, event, &moment, &log).await.unwrap()
     };
-    let tick = |stage: &Stage| json!({"schedule": "sweep", "slot": stage.now().to_string()});
+    let tick = |stage: &Testbed| json!({"schedule": "sweep", "slot": stage.now().to_string()});
     sweep(&stage, tick(&stage)).await;
     assert_eq!((counted(&lines, "dispatched"), counted(&lines, "skipped")), (1, 1), "one retry, and one has no room");
     // Two requests of one repository: the second is one too many for the day.
     for pr in &prs {
-        let detail = json!({"repo": id(pr).repo.as_str(), "pr_number": pr.number, "run_id": format!("r-{pr}")});
+        let detail = json!({"repo": pr_id(pr).repo.as_str(), "pr_number": pr.number, "run_id": format!("r-{pr}")});
         sweep(&stage, json!({"detail-type": "ReconcileRequested", "detail": detail})).await;
     }
     assert_eq!(counted(&lines, "left_to_schedule"), 1);
     // Jenkins is down, and the rebuild fails: the budget of one is used up, and a person is called.
-    stage.jenkins_down.store(true, std::sync::atomic::Ordering::SeqCst);
-    stage.bridging = true;
+    stage.set_jenkins_down(true);
+    stage.bridging.set(true);
     for _ in 0..200 {
         stage.with(|world| world.advance(SignedDuration::from_mins(3)));
         stage.settle().await;
@@ -216,9 +216,9 @@ async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_c
     assert!(counted(&lines, "loop_blocked") > 0, "{:?}", stage.kinds(&prs[0]).await);
     assert!(counted(&lines, "loop_blocked") <= counted(&lines, "escalated"));
     // A message of close-and-reopen whose run is not there (any more) asks for nothing, and is counted.
-    let (_, Message::Command(rebuild)) = stage.sent().remove(0) else { panic!() };
+    let (_, Message::Command(rebuild)) = stage.publisher.messages().remove(0) else { panic!() };
     let message = CommandMessage { command: Command::CloseAndReopen, run_id: Some(RunId::new("gone")), ..rebuild };
     let body = Message::Command(message).to_json().unwrap();
-    car_bridge::handle_one(stage.bridge(), "m", &body, &log, || stage.now()).await.unwrap();
+    car_bridge::handle_one(&stage.bridge, "m", &body, &log, || stage.now()).await.unwrap();
     assert_eq!((counted(&lines, "nothing"), counted(&lines, "pr_create_skipped")), (1, 1));
 }

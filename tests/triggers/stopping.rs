@@ -9,17 +9,17 @@ use domain::run::RunState;
 use fakes::Settings;
 use platform::requests;
 use reconciler::Swept;
+use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
-use crate::stage::{PATIENCE, Stage, id};
 use crate::{base, request, run, stale, wish};
 
 /// The calls of a request for a stale pull request, by name, in order.
 async fn calls(scope: impl Fn(&fakes::Pr) -> Scope) -> Vec<String> {
-    let mut stage = Stage::new(Settings::default(), "");
-    let pr = stale(&mut stage, 1).await.remove(0);
-    let Swept::Done(summary) = stage.wish(&wish("r-1", scope(&pr))).await else { panic!("no sweep") };
+    let stage = Testbed::new(Settings::default(), "");
+    let pr = stale(&stage, 1).await.remove(0);
+    let Swept::Done(summary) = stage.request_sweep(&wish("r-1", scope(&pr))).await else { panic!("no sweep") };
     assert_eq!(summary.claims(), 1, "{summary:?}");
-    stage.trap.names()
+    stage.faults.take_names()
 }
 
 #[tokio::test]
@@ -51,25 +51,25 @@ async fn cancel_is_read_after_the_query_after_verification_and_before_each_claim
 async fn a_request_under_way_stops_wherever_it_is() {
     let (mut removed, mut cancelled, mut completed) = (0, 0, 0);
     for ahead in 6.. {
-        let mut stage = Stage::new(Settings::default(), "");
-        let pr = stale(&mut stage, 1).await.remove(0);
-        stage.trap.count();
+        let stage = Testbed::new(Settings::default(), "");
+        let pr = stale(&stage, 1).await.remove(0);
+        stage.faults.count_anew();
         let now = stage.now();
         let (over, at) = (AtomicBool::new(false), AtomicBool::new(false));
         let sweeping = async {
-            let swept = stage.sweep.sweep(&wish("r-1", base()), now + PATIENCE).await.unwrap();
+            let swept = stage.sweep.sweep(&wish("r-1", base()), now + SWEEP_TIMEOUT).await.unwrap();
             over.store(true, Ordering::SeqCst);
             swept
         };
         let cancelling = async {
-            while stage.trap.so_far() < ahead && !over.load(Ordering::SeqCst) {
+            while stage.faults.calls() < ahead && !over.load(Ordering::SeqCst) {
                 tokio::task::yield_now().await;
             }
             if over.load(Ordering::SeqCst) {
                 return 0;
             }
             at.store(true, Ordering::SeqCst);
-            let before = stage.trap.names().len();
+            let before = stage.faults.take_names().len();
             let request = (&*format!("{}", base()), &RunId::new("r-1"));
             requests::cancel(&stage.store.store, &stage.policies, request, "maria", now).await.unwrap();
             before
@@ -78,7 +78,7 @@ async fn a_request_under_way_stops_wherever_it_is() {
         if !at.load(Ordering::SeqCst) {
             break;
         }
-        let names = stage.trap.names();
+        let names = stage.faults.take_names();
         let late: Vec<&String> = names.iter().filter(|name| name.starts_with("write PR#")).collect();
         let Swept::Done(summary) = swept else {
             // It had not begun: it was taken off.
@@ -115,16 +115,16 @@ async fn a_request_under_way_stops_wherever_it_is() {
 
 #[tokio::test]
 async fn one_that_waits_is_taken_off_and_never_begins() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let pr = stale(&mut stage, 1).await.remove(0);
-    let scope = Scope::One(id(&pr));
+    let stage = Testbed::new(Settings::default(), "");
+    let pr = stale(&stage, 1).await.remove(0);
+    let scope = Scope::One(pr_id(&pr));
     // The slot of its repository is taken: it waits.
     let repo_slot = format!("requests:{}", scope.repo().unwrap());
     let until = stage.now() + jiff::SignedDuration::from_mins(1);
     platform::guards::take_slot(&stage.store, &repo_slot, 1, "somebody", until, stage.now()).await.unwrap();
-    assert!(matches!(stage.wish(&wish("r-1", scope.clone())).await, Swept::Busy { .. }));
+    assert!(matches!(stage.request_sweep(&wish("r-1", scope.clone())).await, Swept::Busy { .. }));
     assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Pending);
-    let cancel = async |stage: &Stage| {
+    let cancel = async |stage: &Testbed| {
         let request = (&*scope.to_string(), &RunId::new("r-1"));
         requests::cancel(&stage.store, &stage.policies, request, "maria", stage.now()).await.unwrap();
     };
@@ -133,7 +133,7 @@ async fn one_that_waits_is_taken_off_and_never_begins() {
     assert_eq!((run_of.state, run_of.outcome.as_deref()), (RunState::Cancelled, Some("maria cancelled it")));
     assert_eq!(request(&stage, &scope).await.unwrap().due_at(), None);
     stage.with(|world| world.advance(jiff::SignedDuration::from_mins(2)));
-    assert_eq!(stage.wish(&wish("r-1", scope.clone())).await, Swept::Repeated, "the bus told of it late");
+    assert_eq!(stage.request_sweep(&wish("r-1", scope.clone())).await, Swept::Repeated, "the bus told of it late");
     // Once more, and for one that is over: nothing happens.
     let version = request(&stage, &scope).await.unwrap().version;
     cancel(&stage).await;

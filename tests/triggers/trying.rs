@@ -1,55 +1,53 @@
 //! Requests that go wrong: tried again three times with growing pauses, taken over from a worker that died, and ended with what
 //! they have when their time is up.
 
-use std::sync::atomic::Ordering;
-
 use domain::request::Scope;
 use domain::run::RunState;
 use fakes::Settings;
 use jiff::SignedDuration;
 use platform::sweep_summary::summary_of;
 use reconciler::Swept;
+use testbed::{CallFault, SWEEP_TIMEOUT, Testbed, pr_id};
 
-use crate::stage::{PATIENCE, Stage, Stop, id};
 use crate::{base, quiet, request, run, wish};
 
 #[tokio::test]
 async fn a_request_that_fails_is_tried_again_three_times_with_backoff() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let pr = quiet(&mut stage, 1).await.remove(0);
-    let scope = Scope::One(id(&pr));
-    stage.trap.silence(Some("get BREAKER"));
+    let stage = Testbed::new(Settings::default(), "");
+    let pr = quiet(&stage, 1).await.remove(0);
+    let scope = Scope::One(pr_id(&pr));
+    stage.faults.fail_calls("get BREAKER", true);
     let mut now = stage.now();
     for pause in [30, 60, 120] {
-        let Swept::Done(summary) = stage.wish(&wish("r-1", scope.clone())).await else { panic!("no sweep") };
+        let Swept::Done(summary) = stage.request_sweep(&wish("r-1", scope.clone())).await else { panic!("no sweep") };
         assert_eq!(summary.errors.len(), 1, "{summary:?}");
         let due = request(&stage, &scope).await.unwrap().due_at().unwrap();
         assert_eq!(due, now + SignedDuration::from_secs(pause));
         assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Running, "it is not over");
         stage.with(|world| world.advance_to(due - SignedDuration::from_secs(1)));
-        assert!(matches!(stage.wish(&wish("r-1", scope.clone())).await, Swept::Busy { .. }), "not before");
+        assert!(matches!(stage.request_sweep(&wish("r-1", scope.clone())).await, Swept::Busy { .. }), "not before");
         stage.with(|world| world.advance_to(due));
         now = due;
     }
-    stage.wish(&wish("r-1", scope.clone())).await;
+    stage.request_sweep(&wish("r-1", scope.clone())).await;
     let failed = run(&stage, "r-1").await.unwrap();
     assert_eq!((failed.state, failed.outcome.as_deref()), (RunState::Failed, Some("given up")));
-    assert!(failed.error.as_deref().unwrap().contains("nobody answers"), "{failed:?}");
+    assert!(failed.error.as_deref().unwrap().contains("no answer: get BREAKER"), "{failed:?}");
     assert_eq!(failed.steps.iter().filter(|step| step.name.starts_with("try-")).count(), 3);
     assert_eq!(request(&stage, &scope).await.unwrap().due_at(), None);
     // What it was about has its own date, and lost nothing.
-    stage.trap.silence(None);
+    stage.faults.fail_calls("get BREAKER", false);
     assert!(stage.record(&pr).await.due_at.is_some());
 }
 
 #[tokio::test]
 async fn one_that_fails_once_is_granted_by_the_next_sweep() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let pr = quiet(&mut stage, 1).await.remove(0);
-    let scope = Scope::One(id(&pr));
-    stage.trap.silence(Some("get BREAKER"));
-    stage.wish(&wish("r-1", scope.clone())).await;
-    stage.trap.silence(None);
+    let stage = Testbed::new(Settings::default(), "");
+    let pr = quiet(&stage, 1).await.remove(0);
+    let scope = Scope::One(pr_id(&pr));
+    stage.faults.fail_calls("get BREAKER", true);
+    stage.request_sweep(&wish("r-1", scope.clone())).await;
+    stage.faults.fail_calls("get BREAKER", false);
     assert_eq!(stage.sweep_now().await.requests, 0, "it is not due yet");
     stage.with(|world| world.advance(SignedDuration::from_secs(30)));
     assert_eq!(stage.sweep_now().await.requests, 1);
@@ -62,19 +60,19 @@ async fn one_that_fails_once_is_granted_by_the_next_sweep() {
 async fn a_request_whose_worker_dies_is_taken_over() {
     let mut deaths = 0;
     for call in 0.. {
-        let mut stage = Stage::new(Settings::default(), "");
-        let prs = quiet(&mut stage, 2).await;
-        stage.trap.set(call, Stop::After);
+        let stage = Testbed::new(Settings::default(), "");
+        let prs = quiet(&stage, 2).await;
+        stage.faults.plan(call + 1, CallFault::After);
         let now = stage.now();
-        let swept = stage.sweep.sweep(&wish("r-1", base()), now + PATIENCE).await;
-        let died = stage.trap.so_far() > call;
-        stage.trap.revive();
+        let swept = stage.sweep.sweep(&wish("r-1", base()), now + SWEEP_TIMEOUT).await;
+        let died = stage.faults.struck();
+        stage.faults.restart();
         if !died {
             assert!(matches!(swept, Ok(Swept::Done(_))), "{swept:?}");
             break;
         }
         deaths += 1;
-        stage.with(|world| world.advance(PATIENCE + SignedDuration::from_secs(1)));
+        stage.with(|world| world.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
         for _ in 0..4 {
             stage.sweep_now().await;
             stage.with(|world| world.advance(SignedDuration::from_mins(2)));
@@ -99,11 +97,11 @@ async fn a_request_whose_worker_dies_is_taken_over() {
 
 #[tokio::test]
 async fn after_ten_minutes_it_ends_with_what_it_has() {
-    let mut stage =
-        Stage::new(Settings::default(), "triggers.max_prs = 130\nlimits.webhooks_per_minute_per_repo = 10000");
-    quiet(&mut stage, 130).await;
+    let stage =
+        Testbed::new(Settings::default(), "triggers.max_prs = 130\nlimits.webhooks_per_minute_per_repo = 10000");
+    quiet(&stage, 130).await;
     // Four queries of 25 are one go: the second hundred would begin after nine and a half minutes.
-    stage.slow_secs.store(140, Ordering::SeqCst);
+    stage.before_query(|fakes| fakes.advance(SignedDuration::from_secs(140)));
     let began = stage.now();
     let swept = stage.sweep.sweep(&wish("r-1", base()), began + SignedDuration::from_hours(1)).await.unwrap();
     let Swept::Done(summary) = swept else { panic!("{swept:?}") };
@@ -116,19 +114,19 @@ async fn after_ten_minutes_it_ends_with_what_it_has() {
     assert!(ended.outcome.unwrap().starts_with("stopped in time: 130 due, 100 verified"));
     assert_eq!(request(&stage, &base()).await.unwrap().due_at(), None, "it is over");
     // What it missed is due, and the schedule's.
-    stage.slow_secs.store(0, Ordering::SeqCst);
+    stage.before_query(|_| {});
     let next = stage.sweep_now().await;
     assert_eq!((next.due, next.verified), (30, 30), "{next:?}");
 }
 
 #[tokio::test]
 async fn one_that_github_could_not_be_asked_about_is_tried_again() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let pr = quiet(&mut stage, 1).await.remove(0);
-    let (scope, now) = (Scope::One(id(&pr)), stage.now());
+    let stage = Testbed::new(Settings::default(), "");
+    let pr = quiet(&stage, 1).await.remove(0);
+    let (scope, now) = (Scope::One(pr_id(&pr)), stage.now());
     let until = now + SignedDuration::from_secs(20);
     platform::guards::hold_off(&stage.store, "github", until, now).await.unwrap();
-    stage.wish(&wish("r-1", scope.clone())).await;
+    stage.request_sweep(&wish("r-1", scope.clone())).await;
     assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Running, "it is not over");
     stage.with(|world| world.advance(SignedDuration::from_secs(30)));
     assert_eq!(stage.sweep_now().await.requests, 1);
@@ -138,9 +136,9 @@ async fn one_that_github_could_not_be_asked_about_is_tried_again() {
 
 #[tokio::test]
 async fn a_sweep_that_is_about_to_end_begins_with_nothing_it_cannot_look_at() {
-    let mut stage = Stage::new(Settings::default(), "");
-    let pr = quiet(&mut stage, 1).await.remove(0);
-    let (scope, now) = (Scope::One(id(&pr)), stage.now());
+    let stage = Testbed::new(Settings::default(), "");
+    let pr = quiet(&stage, 1).await.remove(0);
+    let (scope, now) = (Scope::One(pr_id(&pr)), stage.now());
     let swept = stage.sweep.sweep(&wish("r-1", scope.clone()), now + SignedDuration::from_secs(70)).await.unwrap();
     assert!(matches!(&swept, Swept::Busy { by, .. } if by == "the end of this sweep"), "{swept:?}");
     let waiting = request(&stage, &scope).await.unwrap();

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::json;
 use webhook::signature::sign;
 
-use crate::ear::{CONFIG, Ear, Mood, SECRET, pull, status};
+use crate::ear::{CONFIG, Ear, SECRET, pull, status};
 
 const PATH: &str = "/webhook/github";
 
@@ -104,7 +104,7 @@ async fn a_line_says_all_there_is_to_say() {
 async fn without_a_store_nothing_is_acknowledged() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.store().be(Mood::Down);
+    ear.store().faults.fail_calls("", true);
     for delivery in [pull(43, "opened", 'a', 0), status('a', crate::ear::JENKINS, "pending", "", 1)] {
         let answer = ear.hear(&delivery).await;
         assert_eq!((answer.code, answer.word.as_str()), (503, "TEMPORARILY_UNAVAILABLE"));
@@ -113,7 +113,7 @@ async fn without_a_store_nothing_is_acknowledged() {
     // What needs no store is answered all the same.
     let ping = crate::ear::Delivery { event: "ping", id: "p".to_owned(), payload: json!({}) };
     ear.expect(&ping, "ignored").await;
-    ear.store().be(Mood::Good);
+    ear.store().faults.fail_calls("", false);
     ear.expect(&status('a', crate::ear::JENKINS, "pending", "", 1), "applied").await;
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use domain::event::{Event, Fact, Happened};
@@ -13,11 +12,9 @@ use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
 use platform::lookup;
 use platform::outlets::Parcel;
-use platform::store::memory::MemoryStore;
-use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
 use platform::telemetry::Log;
 use serde_json::{Value, json};
-use tests::Remembering;
+use testbed::{FaultStore, RecordingPublisher};
 use webhook::github::Own;
 use webhook::signature::{Secrets, sign};
 use webhook::{Senders, Webhook};
@@ -28,72 +25,6 @@ pub(crate) const POLICY: &str = "policy-bot: main";
 
 /// Acting, with one required check, so that nothing waits for GitHub to be asked.
 pub(crate) const CONFIG: &str = "mode = 'act'\n[checks]\nrequired = ['continuous-integration/jenkins/pr-merge']\n[limits]\nwebhooks_per_minute_per_repo = 1000\n";
-
-/// What a store does on bad days.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Mood {
-    #[default]
-    Good = 0,
-    /// Nothing works.
-    Down = 1,
-    /// Somebody is always faster.
-    Contended = 2,
-}
-
-/// A store in memory that can have bad days.
-#[derive(Debug, Default)]
-pub(crate) struct Moody {
-    store: MemoryStore,
-    mood: AtomicU32,
-}
-
-impl Moody {
-    pub(crate) fn be(&self, mood: Mood) {
-        self.mood.store(mood as u32, Ordering::SeqCst);
-    }
-
-    fn is(&self, mood: Mood) -> bool {
-        self.mood.load(Ordering::SeqCst) == mood as u32
-    }
-
-    fn answer(&self) -> Result<(), StoreError> {
-        if self.is(Mood::Down) { Err(StoreError::Unavailable("a bad day".to_owned())) } else { Ok(()) }
-    }
-}
-
-impl Store for Moody {
-    async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<serde_dynamo::Item>, StoreError> {
-        self.answer()?;
-        self.store.get(key, now).await
-    }
-
-    async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, serde_dynamo::Item)>, StoreError> {
-        self.answer()?;
-        self.store.get_many(keys, now).await
-    }
-
-    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
-        self.answer()?;
-        if self.is(Mood::Contended) {
-            return Err(StoreError::Contended);
-        }
-        self.store.write(writes, now).await
-    }
-
-    async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
-        self.answer()?;
-        self.store.count(key, by, ttl, now).await
-    }
-
-    async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
-        self.answer()?;
-        self.store.query(query, now).await
-    }
-
-    fn spent(&self) -> &Spent {
-        self.store.spent()
-    }
-}
 
 /// What was written to the log, line by line.
 #[derive(Debug, Clone, Default)]
@@ -130,7 +61,7 @@ pub(crate) struct Answer {
 
 /// The function, listening.
 pub(crate) struct Ear {
-    webhook: Webhook<Moody, Remembering>,
+    webhook: Webhook<FaultStore, RecordingPublisher>,
     lines: Lines,
     pub(crate) now: Timestamp,
 }
@@ -144,15 +75,15 @@ impl Ear {
         let own = Own { app_id: Some(77), login: Some("suture[bot]".to_owned()) };
         let lines = Lines::default();
         let log = Log::to(lines.clone());
-        let webhook = Webhook::new(Moody::default(), Remembering::default(), policies, own, senders, log);
+        let webhook = Webhook::new(FaultStore::default(), RecordingPublisher::default(), policies, own, senders, log);
         Self { webhook, lines, now: tests::minute(60) }
     }
 
-    pub(crate) fn store(&self) -> &Moody {
+    pub(crate) fn store(&self) -> &FaultStore {
         self.webhook.engine().store()
     }
 
-    pub(crate) fn outlets(&self) -> &Remembering {
+    pub(crate) fn outlets(&self) -> &RecordingPublisher {
         self.webhook.engine().outlets()
     }
 

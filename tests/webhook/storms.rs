@@ -6,10 +6,10 @@ use domain::event::Fact;
 use domain::state::State;
 use platform::outlets::message::Message;
 use platform::outlets::{Content, Parcel};
-use platform::store::Store as _;
+use platform::store::{Store as _, StoreError};
 use serde_json::json;
 
-use crate::ear::{Ear, JENKINS, Mood, comment, pull, push, run, status};
+use crate::ear::{Ear, JENKINS, comment, pull, push, run, status};
 
 const LIMITED: &str = "mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 5";
 
@@ -102,10 +102,10 @@ async fn a_push_to_a_busy_base_is_one_row() {
 async fn a_record_that_others_keep_writing_makes_its_fact_wait() {
     let ear = Ear::new(crate::ear::CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.store().be(Mood::Contended);
+    ear.store().fail_writes(std::iter::repeat_n(StoreError::Contended, 1_000));
     let answer = ear.expect(&status('a', JENKINS, "pending", "", 1), "throttled_delayed").await;
     assert!(answer.reason.contains("others keep writing"), "{answer:?}");
-    ear.store().be(Mood::Good);
+    ear.store().fail_writes([]);
     let waiting = put_off(&ear.sent());
     assert_eq!(waiting.len(), 1);
     ear.apply(&waiting[0].0).await;

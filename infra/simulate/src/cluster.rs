@@ -27,9 +27,9 @@ use platform::telemetry::Log;
 use reconciler::Moment;
 use reconciler::Sweep;
 use serde_json::{Value, json};
+use testbed::FakeAccess;
 use webhook::Webhook;
 
-use crate::fake_access::FakeAccess;
 use crate::fault_injection::{Function, Process, ProcessBoundary, Target};
 use crate::faults::InternalFault;
 use crate::invariants::Invariant;

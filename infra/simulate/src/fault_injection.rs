@@ -17,6 +17,7 @@ use platform::http::{BoxError, Transport};
 use platform::outlets::{Content, Outlets, Parcel, Undelivered};
 use platform::store::{Key, Page, Query, Spent, Store, StoreError, Table, Write};
 use serde_dynamo::Item;
+use testbed::CallFault;
 use tokio::sync::Notify;
 
 use crate::faults::InternalFault;
@@ -36,22 +37,12 @@ pub enum InjectedBug {
     MailLost,
 }
 
-/// How a call that leaves a process ends it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CrashMode {
-    Before,
-    /// After the call, before its answer is read.
-    After,
-    /// The answer is lost, and the process goes on.
-    AnswerLost,
-}
-
 /// Crashes a process of this function at its call of this number, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashPoint {
     pub function: Function,
     pub call: u64,
-    pub mode: CrashMode,
+    pub fault: CallFault,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,32 +124,40 @@ impl ProcessBoundary {
         tokio::time::sleep(Duration::from_millis(self.shared.between(low, high))).await;
     }
 
-    fn crash_mode(&self, call: impl FnOnce() -> String) -> Option<CrashMode> {
+    fn next_fault(&self, call: impl FnOnce() -> String) -> Option<CallFault> {
         let function = self.process.function;
         let configured = self.shared.count_call(function);
         let random = || {
             let dies =
                 self.shared.happens(InternalFault::ProcessKilled, KILLED_PER_MILLE) && self.shared.may_crash(function);
-            dies.then(|| if self.shared.between(0, 1) == 0 { CrashMode::Before } else { CrashMode::After })
+            dies.then(|| if self.shared.between(0, 1) == 0 { CallFault::Before } else { CallFault::After })
         };
-        let mode = configured.or_else(random);
-        if let Some(mode) = mode {
-            self.trace(|| format!("crashes ({mode:?}) at: {}", call()));
+        let fault = configured.or_else(random);
+        if let Some(fault) = fault {
+            self.trace(|| format!("crashes ({fault:?}) at: {}", call()));
         }
-        mode
+        fault
     }
 
     /// Makes a call that leaves the process. `None` if its answer is lost.
     async fn call<T>(&self, name: impl FnOnce() -> String, call: impl Future<Output = T>) -> Option<T> {
-        let mode = self.crash_mode(name);
-        if mode == Some(CrashMode::Before) {
-            return self.process.die().await;
+        match self.next_fault(name) {
+            Some(CallFault::Before) => self.process.die().await,
+            Some(CallFault::NotSent) => None,
+            Some(CallFault::AnswerLost) => {
+                call.await;
+                None
+            }
+            Some(CallFault::After) => {
+                call.await;
+                self.process.die().await
+            }
+            Some(CallFault::Late) => {
+                self.take_ms(500, 500).await;
+                Some(call.await)
+            }
+            None => Some(call.await),
         }
-        let answer = call.await;
-        if mode == Some(CrashMode::After) {
-            return self.process.die().await;
-        }
-        (mode != Some(CrashMode::AnswerLost)).then_some(answer)
     }
 
     async fn call_store<T>(

@@ -9,7 +9,6 @@ mod budget_model;
 mod cluster;
 mod command_line;
 mod dashboard_users;
-mod fake_access;
 mod fault_injection;
 mod faults;
 mod final_checks;
@@ -24,8 +23,7 @@ mod users;
 
 pub use command_line::{Arguments, Request, run, run_seeds};
 pub use dashboard_users::DashboardAction;
-pub use fake_access::FakeAccess;
-pub use fault_injection::{CrashMode, CrashPoint, Function, InjectedBug};
+pub use fault_injection::{CrashPoint, Function, InjectedBug};
 pub use faults::{FaultPlan, InternalFault};
 pub use invariants::Invariant;
 pub use report::Outcome;

@@ -9,13 +9,13 @@ use domain::time::saturating_after;
 use fakes::Fakes;
 use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
-use platform::store::memory::MemoryStore;
 use platform::store::{Key, Store};
 use serde_dynamo::Item;
+use testbed::{CallFault, MemoryStore};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::fault_injection::{CrashMode, Function};
+use crate::fault_injection::Function;
 use crate::faults::InternalFault;
 use crate::invariants::{Invariant, InvariantChecker};
 use crate::queue::{Message, Queue};
@@ -136,11 +136,11 @@ impl SharedState {
     }
 
     /// Counts a call that leaves a process of this function. Answers whether the configuration wants a crash there.
-    pub(crate) fn count_call(&self, function: Function) -> Option<CrashMode> {
+    pub(crate) fn count_call(&self, function: Function) -> Option<CallFault> {
         let mut calls = locked(&self.calls);
         let call = calls.entry(function).or_default();
         *call += 1;
-        self.config.crash.filter(|point| point.function == function && point.call == *call).map(|point| point.mode)
+        self.config.crash.filter(|point| point.function == function && point.call == *call).map(|point| point.fault)
     }
 
     pub(crate) fn happens(&self, fault: InternalFault, per_mille: u64) -> bool {

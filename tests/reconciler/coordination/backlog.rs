@@ -6,29 +6,29 @@ use domain::state::State;
 use fakes::{Action, Fault, Pr, Settings, Timing};
 use jiff::SignedDuration;
 use reconciler::Wish;
+use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use super::{SUTURE, actions, requests, stopped};
-use crate::stage::{PATIENCE, Stage, Stop};
 
 const CONFIG: &str = "[repos.'acme/payments']\nbacklog.enabled = true";
 
-fn issue(stage: &Stage, number: u64, labels: &[&str]) -> Pr {
+fn issue(stage: &Testbed, number: u64, labels: &[&str]) -> Pr {
     stage.with(|world| world.person_writes_issue("", "maria", &format!("Repair CVE-2026-{}", 50_000 + number), labels))
 }
 
-fn labels(stage: &Stage, issue: &Pr) -> Vec<String> {
+fn labels(stage: &Testbed, issue: &Pr) -> Vec<String> {
     stage.with(|world| world.issue(issue).unwrap().labels.clone())
 }
 
-fn is_open(stage: &Stage, issue: &Pr) -> bool {
+fn is_open(stage: &Testbed, issue: &Pr) -> bool {
     stage.with(|world| world.issue(issue).unwrap().open)
 }
 
-fn pulls(stage: &Stage) -> Vec<Pr> {
+fn pulls(stage: &Testbed) -> Vec<Pr> {
     stage.with(|world| world.pulls().map(|(pr, _)| pr).collect())
 }
 
-fn said(stage: &Stage, issue: &Pr) -> Vec<String> {
+fn said(stage: &Testbed, issue: &Pr) -> Vec<String> {
     stage.with(|world| {
         let comments = world.comments(issue).filter(|comment| comment.user == SUTURE);
         comments.map(|comment| comment.body.clone()).collect()
@@ -49,7 +49,7 @@ fn late_builds() -> Settings {
 
 #[tokio::test]
 async fn an_approved_issue_becomes_a_pull_request_and_is_closed_when_that_is_merged() {
-    let mut stage = Stage::new(slow(20), CONFIG);
+    let stage = Testbed::new(slow(20), CONFIG);
     let approved = issue(&stage, 1, &["pipeline/discovered", "pipeline/approved", "bug"]);
     stage.pass(2).await;
     assert_eq!(requests(&stage), [format!("backlog:{approved}:1")]);
@@ -70,14 +70,14 @@ async fn an_approved_issue_becomes_a_pull_request_and_is_closed_when_that_is_mer
 
 #[tokio::test]
 async fn only_so_many_are_in_progress_and_the_urgent_come_first() {
-    let mut stage = Stage::new(slow(60), &format!("coordination.wip_limit = 3\n{CONFIG}"));
+    let stage = Testbed::new(slow(60), &format!("coordination.wip_limit = 3\n{CONFIG}"));
     let issues: Vec<Pr> = (0..6).map(|n| issue(&stage, n, &["pipeline/approved"])).collect();
     stage.with(|world| world.person_labels_issue(&issues[5], "maria", "suture/priority-p0", true));
     stage.with(|world| world.person_labels_issue(&issues[4], "maria", "suture/priority-p1", true));
     stage.pass(30).await;
     let asked: Vec<String> = [5, 4, 0].map(|n: usize| format!("backlog:{}:1", issues[n])).into();
     assert_eq!(requests(&stage), asked);
-    assert_eq!(stage.summaries.iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.waiting).max(), Some(3));
+    assert_eq!(stage.summaries().iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.waiting).max(), Some(3));
     // They are open now: there is room for the rest.
     stage.pass(60).await;
     assert_eq!(requests(&stage).into_iter().collect::<BTreeSet<_>>().len(), 6);
@@ -86,7 +86,7 @@ async fn only_so_many_are_in_progress_and_the_urgent_come_first() {
 
 #[tokio::test]
 async fn what_is_a_persons_is_left_alone() {
-    let mut stage = Stage::new(Settings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
+    let stage = Testbed::new(Settings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
     let held = issue(&stage, 1, &["pipeline/approved", "suture/hold"]);
     let ignored = issue(&stage, 2, &["pipeline/approved", "suture/ignore"]);
     let taken = issue(&stage, 3, &["pipeline/approved"]);
@@ -107,20 +107,20 @@ async fn what_is_a_persons_is_left_alone() {
 
 #[tokio::test]
 async fn whoever_is_faster_than_the_car_bridge_wins() {
-    let mut stage = Stage::new(Settings::default(), CONFIG);
+    let stage = Testbed::new(Settings::default(), CONFIG);
     let (closed, back, taken) = (
         issue(&stage, 1, &["pipeline/approved"]),
         issue(&stage, 2, &["pipeline/approved"]),
         issue(&stage, 3, &["pipeline/approved"]),
     );
-    stage.bridging = false;
+    stage.bridging.set(false);
     stage.pass(2).await;
     stage.with(|world| {
         world.person_closes_issue(&closed, "maria", true);
         world.person_labels_issue(&back, "maria", "pipeline/approved", false);
         world.person_takes_issue(&taken, "danny");
     });
-    stage.bridging = true;
+    stage.bridging.set(true);
     stage.pass(30).await;
     assert_eq!((requests(&stage).len(), pulls(&stage).len()), (0, 0));
     assert_eq!(stage.with(|world| world.audit_by(SUTURE).count()), 0);
@@ -128,7 +128,7 @@ async fn whoever_is_faster_than_the_car_bridge_wins() {
 
 #[tokio::test]
 async fn without_a_pull_request_for_two_hours_it_is_asked_for_again_under_another_name() {
-    let mut stage = Stage::new(slow(150), CONFIG);
+    let stage = Testbed::new(slow(150), CONFIG);
     let approved = issue(&stage, 1, &["pipeline/approved"]);
     stage.pass(119).await;
     assert_eq!(requests(&stage).len(), 1);
@@ -142,7 +142,7 @@ async fn without_a_pull_request_for_two_hours_it_is_asked_for_again_under_anothe
 
 #[tokio::test]
 async fn it_is_not_asked_for_for_ever() {
-    let mut stage = Stage::new(slow(100_000), CONFIG);
+    let stage = Testbed::new(slow(100_000), CONFIG);
     let approved = issue(&stage, 1, &["pipeline/approved"]);
     stage.pass(12 * 60).await;
     assert_eq!(requests(&stage).len(), 3);
@@ -156,7 +156,7 @@ async fn it_is_not_asked_for_for_ever() {
 
 #[tokio::test]
 async fn what_nobody_approves_for_a_day_is_rejected_and_who_brings_it_back_is_obeyed() {
-    let mut stage = Stage::new(Settings::default(), CONFIG);
+    let stage = Testbed::new(Settings::default(), CONFIG);
     let found = issue(&stage, 1, &["pipeline/discovered"]);
     stage.pass(24 * 60 - 10).await;
     assert!(is_open(&stage, &found));
@@ -176,7 +176,7 @@ async fn what_nobody_approves_for_a_day_is_rejected_and_who_brings_it_back_is_ob
 
 #[tokio::test]
 async fn a_pull_request_nobody_approves_for_four_hours_makes_its_issue_urgent() {
-    let mut stage = Stage::new(late_builds(), CONFIG);
+    let stage = Testbed::new(late_builds(), CONFIG);
     let approved = issue(&stage, 1, &["pipeline/approved"]);
     stage.pass(4).await;
     let pr = pulls(&stage).remove(0);
@@ -192,7 +192,7 @@ async fn a_pull_request_nobody_approves_for_four_hours_makes_its_issue_urgent() 
 
 #[tokio::test]
 async fn a_failed_review_nobody_fixes_closes_the_pull_request_and_brings_the_issue_back() {
-    let mut stage = Stage::new(late_builds(), CONFIG);
+    let stage = Testbed::new(late_builds(), CONFIG);
     let approved = issue(&stage, 1, &["pipeline/approved"]);
     stage.pass(4).await;
     let pr = pulls(&stage).remove(0);
@@ -220,15 +220,15 @@ async fn a_failed_review_nobody_fixes_closes_the_pull_request_and_brings_the_iss
 #[tokio::test]
 async fn a_request_is_one_pull_request_wherever_the_process_dies() {
     let mut points = 0;
-    for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
+    for how in CallFault::CRASHES {
         for at in 0.. {
-            let mut stage = Stage::new(Settings::default(), CONFIG);
-            stage.sweeping = false;
+            let stage = Testbed::new(Settings::default(), CONFIG);
+            stage.sweeping.set(false);
             let approved = issue(&stage, 1, &["pipeline/approved"]);
             let found = issue(&stage, 2, &["pipeline/discovered"]);
             stage.pass(1).await;
-            let reached = stopped(&mut stage, at, how).await;
-            stage.sweeping = true;
+            let reached = stopped(&stage, at, how).await;
+            stage.sweeping.set(true);
             stage.pass(40).await;
             let place = format!("stopped {how:?} call {at}");
             let asked: BTreeSet<String> = requests(&stage).into_iter().collect();
@@ -248,15 +248,15 @@ async fn a_request_is_one_pull_request_wherever_the_process_dies() {
 #[tokio::test]
 async fn a_rejection_is_told_once_wherever_the_process_dies() {
     let mut points = 0;
-    for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
+    for how in CallFault::CRASHES {
         for at in (0..).step_by(2) {
-            let mut stage = Stage::new(Settings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
+            let stage = Testbed::new(Settings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
             let found = issue(&stage, 1, &["pipeline/discovered"]);
             stage.pass(58).await;
-            stage.sweeping = false;
+            stage.sweeping.set(false);
             stage.with(|world| world.advance(SignedDuration::from_mins(5)));
-            let reached = stopped(&mut stage, at, how).await;
-            stage.sweeping = true;
+            let reached = stopped(&stage, at, how).await;
+            stage.sweeping.set(true);
             stage.pass(15).await;
             let told = (is_open(&stage, &found), actions(&stage, Action::CommentCreated));
             assert_eq!(told, (false, 1), "stopped {how:?} call {at}");
@@ -273,19 +273,19 @@ async fn a_rejection_is_told_once_wherever_the_process_dies() {
 #[tokio::test]
 async fn sweeps_that_overlap_ask_for_no_more_than_there_is_room_for() {
     for ahead in (0..40).step_by(4) {
-        let mut stage = Stage::new(slow(60), &format!("coordination.wip_limit = 2\n{CONFIG}"));
-        stage.sweeping = false;
+        let stage = Testbed::new(slow(60), &format!("coordination.wip_limit = 2\n{CONFIG}"));
+        stage.sweeping.set(false);
         for n in 0..6 {
             issue(&stage, n, &["pipeline/approved"]);
         }
         stage.pass(1).await;
         let now = stage.now();
-        stage.trap.count();
+        stage.faults.count_anew();
         let (one, other) = (stage.another_sweep(), stage.another_sweep());
         let wishes = ["first", "second"].map(|name| Wish::scheduled(name, now, name));
         let second = async {
             for _ in 0..10_000 {
-                if stage.trap.so_far() >= ahead {
+                if stage.faults.calls() >= ahead {
                     break;
                 }
                 tokio::task::yield_now().await;
@@ -293,13 +293,13 @@ async fn sweeps_that_overlap_ask_for_no_more_than_there_is_room_for() {
             use platform::store::{Key, OnlyIf, Store, Write};
             let gone = Write::Delete { key: Key::state("LEASE#sweep"), only_if: OnlyIf::Always };
             stage.store.store.write(vec![gone], now).await.unwrap();
-            other.sweep(&wishes[1], now + PATIENCE).await
+            other.sweep(&wishes[1], now + SWEEP_TIMEOUT).await
         };
-        let (first, second) = tokio::join!(one.sweep(&wishes[0], now + PATIENCE), second);
+        let (first, second) = tokio::join!(one.sweep(&wishes[0], now + SWEEP_TIMEOUT), second);
         first.unwrap();
         second.unwrap();
         stage.settle().await;
-        stage.sweeping = true;
+        stage.sweeping.set(true);
         stage.pass(20).await;
         let asked: BTreeSet<String> = requests(&stage).into_iter().collect();
         assert_eq!(asked.len(), 2, "{ahead} calls ahead: {asked:?}");

@@ -3,14 +3,14 @@
 use domain::coordination::is_peoples;
 use domain::state::State;
 use fakes::{Action, Fault, NewPull, Settings};
+use testbed::Testbed;
 
 use super::SUTURE;
-use crate::stage::Stage;
 
 #[tokio::test]
 async fn a_label_holds_a_pull_request_until_a_person_takes_it_off() {
     for label in ["suture/hold", "suture/ignore"] {
-        let mut stage = Stage::new(Settings::default(), "");
+        let stage = Testbed::new(Settings::default(), "");
         let pr = stage.with(|world| world.open_pr(NewPull { labels: vec![label.to_owned()], ..NewPull::default() }));
         stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
         stage.pass(60).await;
@@ -28,8 +28,8 @@ async fn a_label_holds_a_pull_request_until_a_person_takes_it_off() {
 
 #[tokio::test]
 async fn the_oldest_of_the_same_priority_goes_first_and_priority_before_age() {
-    let mut stage = Stage::new(Settings::default(), "limits.remedies_in_flight = 1");
-    stage.sweeping = false;
+    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 1");
+    stage.sweeping.set(false);
     let held = vec!["suture/hold".to_owned()];
     let old = stage.with(|world| world.open_pr(NewPull { labels: held, ..NewPull::default() }));
     stage.with(|world| world.force(Fault::JenkinsDeaf, &old));
@@ -41,7 +41,7 @@ async fn the_oldest_of_the_same_priority_goes_first_and_priority_before_age() {
     stage.with(|world| world.person_labels(&urgent, "maria", "suture/priority-p1"));
     stage.with(|world| world.person_unlabels(&old, "maria", "suture/hold"));
     stage.pass(10).await;
-    stage.bridging = false;
+    stage.bridging.set(false);
     stage.sweep_now().await;
     assert_eq!(stage.commands().iter().map(|(number, ..)| *number).collect::<Vec<_>>(), [urgent.number]);
     stage.with(|world| world.person_labels(&urgent, "maria", "suture/hold"));
@@ -54,7 +54,7 @@ async fn the_oldest_of_the_same_priority_goes_first_and_priority_before_age() {
 async fn suture_neither_puts_on_nor_takes_off_peoples_labels() {
     let config = "backlog = { enabled = true, discovered_hours = 1 }\nstatus.repo = 'acme/payments'\nsentinel.urls = ['https://shop.example']\n\
                   wake = { automerge_bot = 'label', automerge_bot_with = 'automerge' }";
-    let mut stage = Stage::new(Settings::default(), config);
+    let stage = Testbed::new(Settings::default(), config);
     let all = ["suture/priority-p0", "suture/priority-p1", "suture/priority-p2"];
     let labels = |extra: &str| all.iter().map(|&label| label.to_owned()).chain([extra.to_owned()]).collect::<Vec<_>>();
     let held = stage.with(|world| world.open_pr(NewPull { labels: labels("suture/hold"), ..NewPull::default() }));

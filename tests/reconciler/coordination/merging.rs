@@ -2,12 +2,11 @@
 
 use domain::state::State;
 use fakes::{Fault, NewPull, Pr, Settings};
-
-use crate::stage::Stage;
+use testbed::Testbed;
 
 /// Approved pull requests that Automerge Bot has overlooked, and urgent ones whose checks never started; all stale, none swept.
-async fn waiting(stage: &mut Stage, approved: usize, deaf: usize) -> (Vec<Pr>, Vec<Pr>) {
-    stage.sweeping = false;
+async fn waiting(stage: &Testbed, approved: usize, deaf: usize) -> (Vec<Pr>, Vec<Pr>) {
+    stage.sweeping.set(false);
     let approved: Vec<Pr> = (0..approved).map(|_| stage.open()).collect();
     for pr in &approved {
         stage.with(|world| world.force(Fault::AutomergeAsleep, pr));
@@ -24,20 +23,20 @@ async fn waiting(stage: &mut Stage, approved: usize, deaf: usize) -> (Vec<Pr>, V
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
     }
     stage.pass(10).await;
-    stage.bridging = false;
+    stage.bridging.set(false);
     (approved, deaf)
 }
 
 #[tokio::test]
 async fn all_that_only_has_to_be_merged_is_merged_first_and_in_one_sweep() {
-    let mut stage = Stage::new(Settings::default(), "limits.remedies_in_flight = 2");
-    let (approved, _) = waiting(&mut stage, 5, 3).await;
+    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 2");
+    let (approved, _) = waiting(&stage, 5, 3).await;
     let summary = stage.sweep_now().await;
     assert_eq!(summary.dispatched.get("retrigger_automerge_bot"), Some(&5), "{summary:?}");
     assert_eq!((summary.claims(), summary.skipped["full"]), (5, 3), "the others wait, however urgent: {summary:?}");
     let commands = stage.commands();
     assert!(commands.iter().all(|(_, command, _)| *command == "/merge"), "{commands:?}");
-    stage.bridging = true;
+    stage.bridging.set(true);
     stage.pass(3).await;
     for pr in &approved {
         assert!(stage.with(|world| world.is_merged(pr)), "{pr}");
@@ -46,12 +45,12 @@ async fn all_that_only_has_to_be_merged_is_merged_first_and_in_one_sweep() {
 
 #[tokio::test]
 async fn a_batch_has_an_end() {
-    let mut stage = Stage::new(Settings::default(), "limits.remedies_in_flight = 1\ncoordination.merge_batch = 2");
-    waiting(&mut stage, 4, 1).await;
+    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 1\ncoordination.merge_batch = 2");
+    waiting(&stage, 4, 1).await;
     let summary = stage.sweep_now().await;
     // The first has room like everybody, the batch has two; the first is in both.
     assert_eq!((summary.claims(), summary.skipped["full"]), (2, 3), "{summary:?}");
-    let mut stage = Stage::new(Settings::default(), "limits.remedies_in_flight = 1\ncoordination.merge_batch = 0");
-    waiting(&mut stage, 3, 0).await;
+    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 1\ncoordination.merge_batch = 0");
+    waiting(&stage, 3, 0).await;
     assert_eq!(stage.sweep_now().await.claims(), 1, "like all others");
 }

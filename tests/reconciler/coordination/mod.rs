@@ -13,8 +13,9 @@ use domain::id::RunId;
 use fakes::{Action, Fakes, Issue, Pr, Repo, Settings};
 use jiff::SignedDuration;
 use reconciler::{Scope, Wish};
+use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
-use crate::stage::{On, PATIENCE, Stage, Stop};
+use crate::On;
 
 /// Who Suture is on GitHub.
 const SUTURE: &str = "suture[bot]";
@@ -25,12 +26,12 @@ fn ours(world: &Fakes) -> Vec<(Pr, Issue)> {
 }
 
 /// How often Suture has done this.
-fn actions(stage: &Stage, action: Action) -> usize {
+fn actions(stage: &Testbed, action: Action) -> usize {
     stage.with(|world| world.audit_by(SUTURE).filter(|effect| effect.action == action).count())
 }
 
 /// What was asked of CodeGenie: the effect ids, in order, repetitions included.
-fn requests(stage: &Stage) -> Vec<String> {
+fn requests(stage: &Testbed) -> Vec<String> {
     let asked = |effect: &fakes::AuditEntry| {
         let detail = effect.detail.strip_prefix("PullRequestRequested ")?;
         let json: serde_json::Value = serde_json::from_str(detail).ok()?;
@@ -41,17 +42,17 @@ fn requests(stage: &Stage) -> Vec<String> {
 
 /// Sweeps once, and carries out what it asks for, stopped at one of all calls; then the process is there again. Whether there was
 /// such a call.
-async fn stopped(stage: &mut Stage, at: usize, how: Stop) -> bool {
-    let _ = stage.trap.names();
-    stage.trap.set(at, how);
+async fn stopped(stage: &Testbed, at: usize, how: CallFault) -> bool {
+    let _ = stage.faults.take_names();
+    stage.faults.plan(at + 1, how);
     let now = stage.now();
     let wish = Wish::requested(RunId::new("stopped"), Scope::All, false, "the one that dies");
     // It may not even begin.
-    let _ = stage.sweep.sweep(&wish, now + PATIENCE).await;
+    let _ = stage.sweep.sweep(&wish, now + SWEEP_TIMEOUT).await;
     stage.settle().await;
-    let reached = stage.trap.so_far() > at;
-    stage.trap.revive();
-    stage.with(|world| world.advance(PATIENCE + SignedDuration::from_secs(1)));
+    let reached = stage.faults.struck();
+    stage.faults.restart();
+    stage.with(|world| world.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
     stage.settle().await;
     reached
 }
@@ -62,7 +63,7 @@ async fn all_of_it_on_dynoxide() {
     let repos = vec![Repo::new("acme/payments"), Repo::new("acme/ops")];
     let config = "status.repo = 'acme/ops'\nsentinel = { urls = ['https://shop.example/'], issue_repo = 'acme/ops' }\n\
                   [repos.'acme/payments']\nbacklog.enabled = true";
-    let mut stage = On::Dynoxide.stage(Settings { repos, ..Settings::default() }, config).await;
+    let stage = On::Dynoxide.stage(Settings { repos, ..Settings::default() }, config).await;
     let approved = stage.with(|world| {
         world.person_writes_issue("acme/payments", "maria", "Repair CVE-2026-50001", &["pipeline/approved"])
     });
@@ -72,7 +73,7 @@ async fn all_of_it_on_dynoxide() {
     stage.pass(35).await;
     assert_eq!(stage.logged(&early, EventKind::PostMergeVerified).await.len(), 1);
     assert!(stage.with(|world| world.is_merged(&late)), "it was merged meanwhile, and is being watched");
-    stage.health.lock().unwrap().sick.insert("https://shop.example/".to_owned(), 502);
+    stage.set_health("https://shop.example/", 502);
     let fresh = stage.open();
     stage.pass(1).await;
     stage.with(|world| world.person_merges(&fresh, "maria"));
@@ -83,7 +84,7 @@ async fn all_of_it_on_dynoxide() {
     assert!(issues[0].1.body.contains("- **Down since "), "{}", issues[0].1.body);
     assert_eq!(requests(&stage), [format!("backlog:{approved}:1")]);
     assert!(!stage.with(|world| world.issue(&approved).unwrap().open), "its pull request was merged");
-    let failed: Vec<String> = stage.summaries.iter().flat_map(|summary| summary.errors.clone()).collect();
+    let failed: Vec<String> = stage.summaries().iter().flat_map(|summary| summary.errors.clone()).collect();
     assert_eq!(failed, Vec::<String>::new());
     assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
 }

@@ -2,12 +2,12 @@
 
 use domain::state::State;
 use fakes::{Fault, Repo, Settings};
+use testbed::Testbed;
 
 use super::{ours, requests};
-use crate::stage::Stage;
 
 /// Somebody else uses up what is left, down to this share.
-async fn use_up(stage: &Stage, percent: u32) {
+async fn use_up(stage: &Testbed, percent: u32) {
     let repo = "acme/payments".parse().unwrap();
     for nowhere in 900_000.. {
         let rest = stage.github.rates().rest.unwrap();
@@ -18,8 +18,8 @@ async fn use_up(stage: &Stage, percent: u32) {
     }
 }
 
-fn left_out(stage: &Stage) -> Vec<String> {
-    let last = stage.summaries.last().and_then(|summary| summary.coordination.clone()).unwrap();
+fn left_out(stage: &Testbed) -> Vec<String> {
+    let last = stage.summaries().last().and_then(|summary| summary.coordination.clone()).unwrap();
     last.left_out.iter().filter_map(|why| why.split(':').next()).map(str::to_owned).collect()
 }
 
@@ -29,7 +29,7 @@ async fn status_is_left_out_before_what_lies_around_then_new_work_and_merging_la
     let settings = Settings { repos, rate_limit: 1_000, secondary_limits: false, ..Settings::default() };
     let config = "status = { repo = 'acme/ops', every_minutes = 1 }\n\
                   [repos.'acme/payments']\nbacklog = { enabled = true, every_minutes = 1 }";
-    let mut stage = Stage::new(settings, config);
+    let stage = Testbed::new(settings, config);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     stage.pass(3).await;

@@ -6,9 +6,9 @@ use domain::event::EventKind;
 use fakes::{Action, Pr, Repo, Settings};
 use jiff::SignedDuration;
 use reconciler::Wish;
+use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use super::{SUTURE, actions, ours, stopped};
-use crate::stage::{PATIENCE, Stage, Stop};
 
 const SHOP: &str = "https://shop.example/health";
 const CONFIG: &str = "sentinel = { urls = ['https://shop.example/health'], issue_repo = 'acme/ops' }";
@@ -18,7 +18,7 @@ fn with_ops() -> Settings {
 }
 
 /// Opened, and merged by a person a minute later.
-async fn merged(stage: &mut Stage) -> Pr {
+async fn merged(stage: &Testbed) -> Pr {
     let pr = stage.open();
     stage.pass(1).await;
     stage.with(|world| world.person_merges(&pr, "maria"));
@@ -26,24 +26,24 @@ async fn merged(stage: &mut Stage) -> Pr {
     pr
 }
 
-fn is_sick(stage: &Stage, status: u16) {
-    stage.health.lock().unwrap().sick.insert(SHOP.to_owned(), status);
+fn is_sick(stage: &Testbed, status: u16) {
+    stage.set_health(SHOP, status);
 }
 
-fn is_well(stage: &Stage) {
-    stage.health.lock().unwrap().sick.clear();
+fn is_well(stage: &Testbed) {
+    stage.set_health(SHOP, 200);
 }
 
-fn asked(stage: &Stage) -> usize {
-    std::mem::take(&mut stage.health.lock().unwrap().asked).len()
+fn asked(stage: &Testbed) -> usize {
+    stage.transport.take_count("health")
 }
 
 #[tokio::test]
 async fn a_merge_after_which_all_is_well_is_verified_once() {
-    let mut stage = Stage::new(with_ops(), CONFIG);
+    let stage = Testbed::new(with_ops(), CONFIG);
     stage.pass(5).await;
     assert_eq!(asked(&stage), 0, "nothing was merged");
-    let pr = merged(&mut stage).await;
+    let pr = merged(&stage).await;
     stage.pass(27).await;
     assert_eq!(stage.logged(&pr, EventKind::PostMergeVerified).await, []);
     assert!(asked(&stage) >= 26, "each sweep asks");
@@ -55,14 +55,14 @@ async fn a_merge_after_which_all_is_well_is_verified_once() {
     stage.pass(60).await;
     assert_eq!((asked(&stage), stage.logged(&pr, EventKind::PostMergeVerified).await.len()), (0, 1));
     assert_eq!(actions(&stage, Action::CommentCreated), 0, "comments have to be asked for");
-    let total: u32 = stage.summaries.iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.verified).sum();
+    let total: u32 = stage.summaries().iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.verified).sum();
     assert_eq!(total, 1);
 }
 
 #[tokio::test]
 async fn the_pull_request_is_told_if_that_is_wanted() {
-    let mut stage = Stage::new(with_ops(), &CONFIG.replace("issue_repo", "comment = true, issue_repo"));
-    let pr = merged(&mut stage).await;
+    let stage = Testbed::new(with_ops(), &CONFIG.replace("issue_repo", "comment = true, issue_repo"));
+    let pr = merged(&stage).await;
     stage.pass(60).await;
     let said: Vec<String> = stage.with(|world| {
         let comments = world.comments(&pr).filter(|comment| comment.user == SUTURE);
@@ -74,8 +74,8 @@ async fn the_pull_request_is_told_if_that_is_wanted() {
 
 #[tokio::test]
 async fn an_outage_is_one_issue_that_names_the_likely_merges_however_long_it_lasts() {
-    let mut stage = Stage::new(with_ops(), CONFIG);
-    let (first, second) = (merged(&mut stage).await, merged(&mut stage).await);
+    let stage = Testbed::new(with_ops(), CONFIG);
+    let (first, second) = (merged(&stage).await, merged(&stage).await);
     // One bad answer is nothing.
     is_sick(&stage, 503);
     stage.pass(1).await;
@@ -96,7 +96,7 @@ async fn an_outage_is_one_issue_that_names_the_likely_merges_however_long_it_las
     let (newest, older) = (issue.body.find(&second.to_string()), issue.body.find(&first.to_string()));
     assert!(newest.unwrap() < older.unwrap(), "{}", issue.body);
     // It goes on for hours, with further merges: still one.
-    merged(&mut stage).await;
+    merged(&stage).await;
     stage.pass(180).await;
     assert_eq!(stage.with(|world| ours(world)).len(), 1);
     for pr in [&first, &second] {
@@ -109,7 +109,7 @@ async fn an_outage_is_one_issue_that_names_the_likely_merges_however_long_it_las
     assert!(said[0].starts_with("Well again since "), "{said:?}");
     assert!(stage.with(|world| world.issue(place).unwrap().open), "closing it is a person's");
     // Another outage is another issue.
-    merged(&mut stage).await;
+    merged(&stage).await;
     is_sick(&stage, 0);
     stage.pass(4).await;
     assert_eq!(stage.with(|world| ours(world)).len(), 2);
@@ -118,14 +118,14 @@ async fn an_outage_is_one_issue_that_names_the_likely_merges_however_long_it_las
 #[tokio::test]
 async fn an_outage_of_a_repository_is_told_there_and_what_others_watch_is_theirs() {
     let config = "[repos.'acme/payments']\nsentinel.urls = ['https://shop.example/health']";
-    let mut stage = Stage::new(with_ops(), config);
+    let stage = Testbed::new(with_ops(), config);
     let other = stage.with(|world| world.open_pr(fakes::NewPull { repo: "acme/ops".to_owned(), ..Default::default() }));
     stage.pass(1).await;
     stage.with(|world| world.person_merges(&other, "maria"));
     stage.pass(2).await;
     assert_eq!(asked(&stage), 0, "nobody watches acme/ops");
     is_sick(&stage, 404);
-    merged(&mut stage).await;
+    merged(&stage).await;
     stage.pass(4).await;
     let issues = stage.with(|world| ours(world));
     assert_eq!(issues.iter().map(|(place, _)| place.repo.as_str()).collect::<Vec<_>>(), ["acme/payments"]);
@@ -135,14 +135,15 @@ async fn an_outage_of_a_repository_is_told_there_and_what_others_watch_is_theirs
 #[tokio::test]
 async fn where_suture_only_watches_nothing_is_written() {
     let policies = domain::policy::Policies::parse(CONFIG).unwrap();
-    let mut stage = Stage::with_policies(with_ops(), policies);
-    let pr = merged(&mut stage).await;
+    let stage = Testbed::with_policies(with_ops(), policies);
+    let pr = merged(&stage).await;
     is_sick(&stage, 500);
     stage.pass(10).await;
-    let begun: u32 = stage.summaries.iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.outages_begun).sum();
+    let begun: u32 =
+        stage.summaries().iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.outages_begun).sum();
     assert_eq!((begun, stage.with(|world| ours(world)).len()), (1, 0));
     is_well(&stage);
-    let later = merged(&mut stage).await;
+    let later = merged(&stage).await;
     stage.pass(40).await;
     assert_eq!(stage.logged(&pr, EventKind::PostMergeVerified).await.len(), 0);
     assert_eq!(stage.logged(&later, EventKind::PostMergeVerified).await.len(), 1, "the log may be written");
@@ -151,8 +152,8 @@ async fn where_suture_only_watches_nothing_is_written() {
 
 #[tokio::test]
 async fn while_a_person_has_paused_suture_no_issue_is_written_and_later_it_is() {
-    let mut stage = Stage::new(with_ops(), CONFIG);
-    merged(&mut stage).await;
+    let stage = Testbed::new(with_ops(), CONFIG);
+    merged(&stage).await;
     platform::guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
     is_sick(&stage, 500);
     stage.pass(10).await;
@@ -163,10 +164,10 @@ async fn while_a_person_has_paused_suture_no_issue_is_written_and_later_it_is() 
 }
 
 /// The second bad look: the outage begins with the next sweep.
-async fn nearly() -> Stage {
-    let mut stage = Stage::new(with_ops(), CONFIG);
-    merged(&mut stage).await;
-    stage.sweeping = false;
+async fn nearly() -> Testbed {
+    let stage = Testbed::new(with_ops(), CONFIG);
+    merged(&stage).await;
+    stage.sweeping.set(false);
     is_sick(&stage, 500);
     stage.with(|world| world.advance(SignedDuration::from_mins(1)));
     stage.sweep_now().await;
@@ -177,11 +178,11 @@ async fn nearly() -> Stage {
 #[tokio::test]
 async fn an_outage_is_one_issue_wherever_the_process_dies() {
     let mut points = 0;
-    for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
+    for how in CallFault::CRASHES {
         for at in 0.. {
-            let mut stage = nearly().await;
-            let reached = stopped(&mut stage, at, how).await;
-            stage.sweeping = true;
+            let stage = nearly().await;
+            let reached = stopped(&stage, at, how).await;
+            stage.sweeping.set(true);
             stage.pass(15).await;
             let issues = stage.with(|world| ours(world));
             assert_eq!(issues.len(), 1, "stopped {how:?} call {at}: {issues:?}");
@@ -198,18 +199,18 @@ async fn an_outage_is_one_issue_wherever_the_process_dies() {
 #[tokio::test]
 async fn the_end_of_a_watch_is_told_once_wherever_the_process_dies() {
     let mut points = 0;
-    for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
+    for how in CallFault::CRASHES {
         for at in 0.. {
-            let mut stage = Stage::new(with_ops(), &CONFIG.replace("issue_repo", "comment = true, issue_repo"));
-            let pr = merged(&mut stage).await;
-            stage.sweeping = false;
+            let stage = Testbed::new(with_ops(), &CONFIG.replace("issue_repo", "comment = true, issue_repo"));
+            let pr = merged(&stage).await;
+            stage.sweeping.set(false);
             stage.with(|world| world.advance(SignedDuration::from_mins(31)));
-            let reached = stopped(&mut stage, at, how).await;
-            stage.sweeping = true;
+            let reached = stopped(&stage, at, how).await;
+            stage.sweeping.set(true);
             stage.pass(8).await;
             let told =
                 (stage.logged(&pr, EventKind::PostMergeVerified).await.len(), actions(&stage, Action::CommentCreated));
-            assert_eq!(told, (1, 1), "stopped {how:?} call {at}: {:?}", stage.trap.names().first());
+            assert_eq!(told, (1, 1), "stopped {how:?} call {at}: {:?}", stage.faults.take_names().first());
             if !reached {
                 break;
             }
@@ -224,35 +225,35 @@ async fn the_end_of_a_watch_is_told_once_wherever_the_process_dies() {
 #[tokio::test]
 async fn sweeps_that_overlap_see_one_outage() {
     for ahead in (0..30).step_by(3) {
-        let mut stage = nearly().await;
+        let stage = nearly().await;
         let now = stage.now();
-        stage.trap.count();
+        stage.faults.count_anew();
         let (one, other) = (Arc::new(stage.another_sweep()), Arc::new(stage.another_sweep()));
         let wishes = ["first", "second"]
             .map(|name| Wish { run: domain::id::RunId::new(name), ..Wish::scheduled(name, now, name) });
         let second = async {
             for _ in 0..10_000 {
-                if stage.trap.so_far() >= ahead {
+                if stage.faults.calls() >= ahead {
                     break;
                 }
                 tokio::task::yield_now().await;
             }
             forget_lease(&stage).await;
-            other.sweep(&wishes[1], now + PATIENCE).await
+            other.sweep(&wishes[1], now + SWEEP_TIMEOUT).await
         };
-        let (first, second) = tokio::join!(one.sweep(&wishes[0], now + PATIENCE), second);
+        let (first, second) = tokio::join!(one.sweep(&wishes[0], now + SWEEP_TIMEOUT), second);
         first.unwrap();
         second.unwrap();
         stage.settle().await;
-        stage.with(|world| world.advance(PATIENCE));
-        stage.sweeping = true;
+        stage.with(|world| world.advance(SWEEP_TIMEOUT));
+        stage.sweeping.set(true);
         stage.pass(10).await;
         let issues = stage.with(|world| ours(world));
         assert_eq!(issues.len(), 1, "{ahead} calls ahead: {issues:?}");
     }
 }
 
-async fn forget_lease(stage: &Stage) {
+async fn forget_lease(stage: &Testbed) {
     use platform::store::{Key, OnlyIf, Store, Write};
     let gone = Write::Delete { key: Key::state("LEASE#sweep"), only_if: OnlyIf::Always };
     stage.store.store.write(vec![gone], stage.now()).await.unwrap();

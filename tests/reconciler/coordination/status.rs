@@ -1,9 +1,9 @@
 //! The status issue: one, pinned, edited in place, and always reached.
 
 use fakes::{Action, Fault, Repo, Settings};
+use testbed::{CallFault, Testbed};
 
 use super::{actions, ours, stopped};
-use crate::stage::{Stage, Stop};
 
 const CONFIG: &str = "status.repo = 'acme/ops'";
 
@@ -13,7 +13,7 @@ fn with_ops() -> Settings {
 
 #[tokio::test]
 async fn one_pinned_issue_is_kept_up_to_date_by_editing() {
-    let mut stage = Stage::new(with_ops(), CONFIG);
+    let stage = Testbed::new(with_ops(), CONFIG);
     let prs: Vec<_> = (0..3).map(|_| stage.open()).collect();
     stage.with(|world| world.force(Fault::RealTestFailure, &prs[0]));
     stage.pass(2).await;
@@ -38,7 +38,7 @@ async fn one_pinned_issue_is_kept_up_to_date_by_editing() {
 
 #[tokio::test]
 async fn what_people_do_to_it_is_theirs() {
-    let mut stage = Stage::new(with_ops(), CONFIG);
+    let stage = Testbed::new(with_ops(), CONFIG);
     stage.open();
     stage.pass(2).await;
     let (place, _) = stage.with(|world| ours(world)).remove(0);
@@ -52,7 +52,7 @@ async fn what_people_do_to_it_is_theirs() {
 #[tokio::test]
 async fn a_repository_may_have_one_of_its_own_and_no_room_to_pin_is_no_reason_for_a_second() {
     let config = "status.repo = 'acme/ops'\n[repos.'acme/payments']\nstatus.repo = 'acme/payments'";
-    let mut stage = Stage::new(with_ops(), config);
+    let stage = Testbed::new(with_ops(), config);
     stage.with(|world| {
         for n in 0..3 {
             let issue = world.person_writes_issue("acme/payments", "maria", &format!("pinned {n}"), &[]);
@@ -79,14 +79,14 @@ async fn a_repository_may_have_one_of_its_own_and_no_room_to_pin_is_no_reason_fo
 async fn status_is_reached_whatever_fails_before() {
     // The sentinel asks what does not answer, the backlog of a repository that is not there, Jenkins is down.
     let config = "status.repo = 'acme/ops'\nsentinel.urls = ['https://shop.example']\n[repos.'acme/nowhere']\nbacklog.enabled = true";
-    let mut stage = Stage::new(with_ops(), config);
+    let stage = Testbed::new(with_ops(), config);
     let pr = stage.open();
     stage.pass(1).await;
     stage.with(|world| world.person_merges(&pr, "maria"));
-    stage.health.lock().unwrap().sick.insert("https://shop.example/".to_owned(), 0);
-    stage.jenkins_down.store(true, std::sync::atomic::Ordering::SeqCst);
+    stage.set_health("https://shop.example/", 0);
+    stage.set_jenkins_down(true);
     stage.pass(10).await;
-    let failed: Vec<String> = stage.summaries.iter().flat_map(|summary| summary.errors.clone()).collect();
+    let failed: Vec<String> = stage.summaries().iter().flat_map(|summary| summary.errors.clone()).collect();
     assert!(failed.iter().any(|error| error.starts_with("backlog: acme/nowhere: not there")), "{failed:?}");
     let issues = stage.with(|world| ours(world));
     let status = issues.iter().find(|(_, issue)| issue.labels == ["suture/status"]).map(|(_, issue)| issue);
@@ -97,14 +97,14 @@ async fn status_is_reached_whatever_fails_before() {
 #[tokio::test]
 async fn it_is_one_issue_wherever_the_process_dies() {
     let mut points = 0;
-    for how in [Stop::Before, Stop::After, Stop::AnswerLost] {
+    for how in CallFault::CRASHES {
         for at in 0.. {
-            let mut stage = Stage::new(with_ops(), CONFIG);
-            stage.sweeping = false;
+            let stage = Testbed::new(with_ops(), CONFIG);
+            stage.sweeping.set(false);
             stage.open();
             stage.pass(2).await;
-            let reached = stopped(&mut stage, at, how).await;
-            stage.sweeping = true;
+            let reached = stopped(&stage, at, how).await;
+            stage.sweeping.set(true);
             stage.pass(30).await;
             let issues = stage.with(|world| ours(world));
             assert_eq!(issues.len(), 1, "stopped {how:?} call {at}: {issues:?}");

@@ -11,7 +11,7 @@ use platform::env::Environment;
 use platform::github::GitHub;
 use platform::http::Transport;
 use platform::jenkins::Jenkins;
-use simulate::FakeAccess;
+use testbed::FakeAccess;
 use webhook::Senders;
 use webhook::github::Own;
 

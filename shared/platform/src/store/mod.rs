@@ -1,8 +1,7 @@
 //! The store interface on two tables: read a row, write rows in a transaction, count, query an index. All persistence is built on it, so
-//! that it works the same on DynamoDB and on the in-memory store of the simulation. The item layout is in `schema`.
+//! that it works the same on DynamoDB and on the in-memory store of `infra/testbed`. The item layout is in `schema`.
 
 pub mod dynamo;
-pub mod memory;
 pub mod versioned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,7 +162,8 @@ impl Index {
     }
 
     /// A row's sort key in this index.
-    fn sort_of<'a>(self, key: &'a Key, item: &'a Item) -> Option<&'a str> {
+    #[must_use]
+    pub fn sort_of<'a>(self, key: &'a Key, item: &'a Item) -> Option<&'a str> {
         match self {
             Self::ByDay => Some(&key.sort),
             Self::Due | Self::ByRepo | Self::Runs => text_of(item, self.shape().2),
@@ -400,7 +400,7 @@ pub fn set_of<'a>(item: &'a Item, attribute: &str) -> impl Iterator<Item = &'a s
 }
 
 /// Rejects what DynamoDB would reject: an empty transaction, too many rows, or one row twice.
-fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
+pub fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
     if writes.is_empty() || writes.len() > MOST_WRITES {
         return Err(StoreError::TooLarge(format!(
             "cannot write {} rows in one transaction: the limit is 1 to {MOST_WRITES}",

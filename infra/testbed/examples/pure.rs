@@ -10,17 +10,17 @@ use domain::policy::Policies;
 use http::Request;
 use jiff::Timestamp;
 use platform::outlets::{Outlets, Parcel, Undelivered};
-use platform::store::memory::MemoryStore;
 use platform::telemetry::Log;
 use serde_json::Value;
+use testbed::MemoryStore;
 use webhook::github::Own;
 use webhook::signature::Secrets;
 use webhook::{Senders, Webhook};
 
-/// Discards all messages.
-struct Nowhere;
+/// Discards all messages, so that publishing adds no instructions.
+struct DiscardingPublisher;
 
-impl Outlets for Nowhere {
+impl Outlets for DiscardingPublisher {
     async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
         parcels.iter().map(|_| Ok(())).collect()
     }
@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
     let policies = Policies::parse(include_str!("../../../tests/bench/suture.toml"))?;
     let senders = Senders { github: secrets.clone(), jenkins: None, bot: None };
     let log = Log::to(std::io::sink());
-    let webhook = Webhook::new(MemoryStore::new(), Nowhere, policies, Own::default(), senders, log);
+    let webhook = Webhook::new(MemoryStore::new(), DiscardingPublisher, policies, Own::default(), senders, log);
     let now: Timestamp = "2026-11-16T09:00:00Z".parse()?;
     // The whole file is read for every COUNT, because the benchmark compares the instructions of two counts.
     let mut deliveries = Vec::new();

@@ -1,4 +1,4 @@
-//! How Suture reaches the fakes, in the simulator and in the demo: as the App and with the secrets of their settings.
+//! How Suture reaches the fakes, in tests, in the simulator and in the demo: with the secrets of their settings.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,22 +17,22 @@ use webhook::Senders;
 use webhook::github::Own;
 use webhook::signature::Secrets;
 
+/// The secrets and addresses of the fakes.
 pub struct FakeAccess {
     pub senders: Senders,
     pub own: Own,
-    app: Credentials,
+    pub credentials: Credentials,
+    pub login: Login,
     github_url: Uri,
-    login: Login,
     jenkins_url: Uri,
 }
 
 impl FakeAccess {
+    /// Access as the App of these settings.
+    ///
     /// # Errors
     /// If the addresses are none, or this machine has no source of randomness.
     pub fn new(settings: &Settings, github_url: &str, jenkins_url: &str) -> Result<Self, String> {
-        // Made once: making one takes longer than a whole simulation.
-        static KEY: LazyLock<Result<String, Unspecified>> = LazyLock::new(private_key);
-        let key = KEY.as_deref().map_err(|error| error.to_string())?;
         let secrets = |text: &str| Secrets::parse(text).map_err(|error| error.to_string());
         let uri = |text: &str| text.parse::<Uri>().map_err(|error| error.to_string());
         Ok(Self {
@@ -42,7 +42,7 @@ impl FakeAccess {
                 bot: Some(secrets(&settings.bot_secret)?),
             },
             own: Own { app_id: Some(settings.app_id), login: Some(format!("{}[bot]", settings.app_slug)) },
-            app: Credentials::app(settings.app_id, key).map_err(|error| error.to_string())?,
+            credentials: app_credentials(settings.app_id)?,
             github_url: uri(github_url)?,
             login: Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() },
             jenkins_url: uri(jenkins_url)?,
@@ -52,13 +52,23 @@ impl FakeAccess {
     pub fn github(&self, transport: Transport, clock: Arc<dyn Clock>) -> GitHub {
         let settings =
             platform::github::Settings { base_url: self.github_url.clone(), ..platform::github::Settings::default() };
-        GitHub::with_service(&self.app, settings, transport, clock)
+        GitHub::with_service(&self.credentials, settings, transport, clock)
     }
 
     pub fn jenkins(&self, transport: Transport, clock: Arc<dyn Clock>) -> Jenkins {
         let settings = platform::jenkins::Settings::new(self.jenkins_url.clone());
         Jenkins::with_service(self.login.clone(), settings, transport, clock)
     }
+}
+
+/// An App's credentials, with a key made once: making one takes longer than a whole simulation.
+///
+/// # Errors
+/// If this machine has no source of randomness.
+pub fn app_credentials(app_id: u64) -> Result<Credentials, String> {
+    static KEY: LazyLock<Result<String, Unspecified>> = LazyLock::new(private_key);
+    let key = KEY.as_deref().map_err(|error| error.to_string())?;
+    Credentials::app(app_id, key).map_err(|error| error.to_string())
 }
 
 fn private_key() -> Result<String, Unspecified> {

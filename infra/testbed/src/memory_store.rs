@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use serde_dynamo::{AttributeValue, Item};
 
-use super::{
+use platform::store::{
     COUNT, Change, Cursor, From, HOLDER, Index, Key, OnlyIf, Page, Query, Refused, Spent, Store, StoreError, TTL,
     VERSION, Write, is_expired, number, number_of, refuse_nonsense, text_of,
 };

@@ -1,0 +1,111 @@
+//! A publisher that keeps what it publishes.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use domain::bus::DetailType;
+use domain::comment::Notice;
+use platform::outlets::message::Message;
+use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+
+use crate::{Faults, SharedFakes, locked};
+
+/// Records what is published. Messages wait to be handled; bus events go to the fake bots, if there are any.
+#[derive(Clone, Default)]
+pub struct RecordingPublisher {
+    pub faults: Arc<Faults>,
+    bots: Option<SharedFakes>,
+    published: Arc<Mutex<Published>>,
+}
+
+#[derive(Default)]
+struct Published {
+    all: Vec<Parcel>,
+    queue: VecDeque<(String, String)>,
+}
+
+impl fmt::Debug for RecordingPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecordingPublisher({} published)", locked(&self.published).all.len())
+    }
+}
+
+impl RecordingPublisher {
+    #[must_use]
+    pub fn new(faults: &Arc<Faults>, bots: &SharedFakes) -> Self {
+        Self { faults: Arc::clone(faults), bots: Some(Arc::clone(bots)), published: Arc::default() }
+    }
+
+    /// Whether nothing can be published.
+    pub fn set_down(&self, down: bool) {
+        self.faults.fail_calls("publish ", down);
+    }
+
+    /// All that was ever published, repetitions included.
+    #[must_use]
+    pub fn sent(&self) -> Vec<Parcel> {
+        locked(&self.published).all.clone()
+    }
+
+    /// The messages among it: id and message.
+    #[must_use]
+    pub fn messages(&self) -> Vec<(String, Message)> {
+        let message = |parcel: Parcel| match parcel.what {
+            Content::Queue { message, .. } => Some((parcel.id, message)),
+            Content::Bus { .. } | Content::People(_) => None,
+        };
+        self.sent().into_iter().filter_map(message).collect()
+    }
+
+    /// The mails among it: id and mail.
+    #[must_use]
+    pub fn mails(&self) -> Vec<(String, Notice)> {
+        let mail = |parcel: Parcel| match parcel.what {
+            Content::People(notice) => Some((parcel.id, notice)),
+            Content::Queue { .. } | Content::Bus { .. } => None,
+        };
+        self.sent().into_iter().filter_map(mail).collect()
+    }
+
+    /// Puts a message onto the queue.
+    pub fn enqueue(&self, id: &str, message: &Message) {
+        self.enqueue_body(id, message.to_json().expect("a message"));
+    }
+
+    pub(crate) fn enqueue_body(&self, id: &str, body: String) {
+        locked(&self.published).queue.push_back((id.to_owned(), body));
+    }
+
+    /// Takes the next message off the queue: its id and its body.
+    #[must_use]
+    pub fn take_message(&self) -> Option<(String, String)> {
+        locked(&self.published).queue.pop_front()
+    }
+
+    /// All messages on the queue are lost.
+    pub fn lose_queue(&self) {
+        locked(&self.published).queue.clear();
+    }
+
+    fn publish(&self, parcel: &Parcel) {
+        locked(&self.published).all.push(parcel.clone());
+        match (&parcel.what, &self.bots) {
+            (Content::Queue { message, .. }, Some(_)) => self.enqueue(&parcel.id, message),
+            // For the reconciler, which a testbed asks itself.
+            (Content::Bus { detail_type: DetailType::ReconcileRequested, .. }, _) => {}
+            (Content::Bus { detail_type, detail }, Some(bots)) => {
+                locked(bots).bus_event(detail_type.name(), detail);
+            }
+            (Content::Queue { .. } | Content::Bus { .. } | Content::People(_), _) => {}
+        }
+    }
+}
+
+impl Outlets for RecordingPublisher {
+    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+        let name = format!("publish {}", parcels.first().map_or("", |parcel| &parcel.id));
+        let published = self.faults.call(name, async { parcels.iter().for_each(|parcel| self.publish(parcel)) }).await;
+        parcels.iter().map(|_| published.clone().map_err(Undelivered)).collect()
+    }
+}

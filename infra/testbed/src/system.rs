@@ -1,0 +1,453 @@
+//! All of Suture but the admin function around the fakes, in their time, without sockets.
+
+use std::any::Any;
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use car_bridge::{Again, Bridge, Handled};
+use domain::breaker::minute_of;
+use domain::comment::Notice;
+use domain::event::{Event, EventKind};
+use domain::id::{PrId, RunId};
+use domain::policy::Policies;
+use domain::pull_request::Record;
+use domain::state::State;
+use fakes::{Delivery, Fakes, NewPull, Pr, Settings};
+use http::{Request, Response};
+use jiff::{SignedDuration, Timestamp};
+use platform::clock::Clock;
+use platform::engine::Engine;
+use platform::github::{Credentials, GitHub};
+use platform::http::Transport;
+use platform::jenkins::Jenkins;
+use platform::lookup;
+use platform::outlets::message::Message;
+use platform::sweep_summary::Summary;
+use platform::telemetry::Log;
+use reconciler::{Sweep, Swept, Wish};
+use webhook::Webhook;
+use webhook::github::Own;
+
+use crate::{
+    FakeAccess, FaultStore, FaultTransport, Faults, ManualClock, MemoryStore, RecordingPublisher, SharedFakes,
+    TestStore, locked,
+};
+
+/// How long a sweep may take.
+pub const SWEEP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
+
+type LosesWebhook = Box<dyn FnMut(usize, &Delivery) -> bool>;
+type BeforeQuery = Box<dyn FnMut(&mut Fakes) + Send>;
+
+/// The webhook function, the Car Bridge and the reconciler on one store, around the fakes. All calls that leave them pass one
+/// [`Faults`]: together they are the process that dies.
+pub struct Testbed {
+    pub faults: Arc<Faults>,
+    pub store: FaultStore<TestStore>,
+    pub publisher: RecordingPublisher,
+    pub transport: FaultTransport,
+    pub clock: ManualClock,
+    pub policies: Policies,
+    pub github: GitHub,
+    pub jenkins: Jenkins,
+    pub webhook: Webhook<FaultStore<TestStore>, RecordingPublisher>,
+    pub bridge: Bridge<FaultStore<TestStore>, RecordingPublisher>,
+    pub sweep: Sweep<FaultStore<TestStore>, RecordingPublisher>,
+    /// Whether the Car Bridge handles what is on the queue.
+    pub bridging: Cell<bool>,
+    /// Whether there is a sweep every minute while time passes.
+    pub sweeping: Cell<bool>,
+    fakes: SharedFakes,
+    health: Arc<Mutex<BTreeMap<String, u16>>>,
+    before_query: Arc<Mutex<BeforeQuery>>,
+    summaries: RefCell<Vec<Summary>>,
+    loses_webhook: RefCell<LosesWebhook>,
+    webhooks: Cell<usize>,
+    swept_until: Cell<Option<Timestamp>>,
+    kept_alive: Option<Box<dyn Any>>,
+}
+
+impl Testbed {
+    /// Fakes without faults that strike by themselves; Suture has a token, acts, and nobody sweeps.
+    #[must_use]
+    pub fn quiet() -> Self {
+        Self::configured("mode = \"act\"", |_| {})
+    }
+
+    /// The same with this configuration, and fakes that are set up differently.
+    #[must_use]
+    pub fn configured(config: &str, set_up: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings { faults: fakes::Faults::none(), secondary_limits: false, ..Settings::default() };
+        set_up(&mut settings);
+        let token = settings.tokens.first().map(|(token, _)| token.clone()).unwrap_or_default();
+        let policies = Policies::parse(config).expect("a configuration");
+        let access = |access: &mut FakeAccess| {
+            (access.credentials, access.own) = (Credentials::token(&token), Own::default());
+        };
+        Self { sweeping: Cell::new(false), ..Self::on(memory(), settings, policies, access) }
+    }
+
+    /// The same, where Suture is an App: only Apps write check runs.
+    #[must_use]
+    pub fn as_app(config: &str) -> Self {
+        let settings = Settings { faults: fakes::Faults::none(), secondary_limits: false, ..Settings::default() };
+        Self {
+            sweeping: Cell::new(false),
+            ..Self::with_policies(settings, Policies::parse(config).expect("a configuration"))
+        }
+    }
+
+    /// Fakes with these settings; Suture is an App, with this policy on top of `mode = "act"`, and sweeps every minute.
+    #[must_use]
+    pub fn new(settings: Settings, toml: &str) -> Self {
+        let policies = Policies::parse(&format!("mode = \"act\"\n{toml}")).expect("a configuration");
+        Self::with_policies(settings, policies)
+    }
+
+    #[must_use]
+    pub fn with_policies(settings: Settings, policies: Policies) -> Self {
+        Self::on(memory(), settings, policies, |_| {})
+    }
+
+    /// The same with other access to the fakes, on the defaults.
+    #[must_use]
+    pub fn with_access(settings: Settings, change_access: impl FnOnce(&mut FakeAccess)) -> Self {
+        Self::on(memory(), settings, Policies::default(), change_access)
+    }
+
+    /// On this store, with access to the fakes that is changed first.
+    #[must_use]
+    pub fn on(
+        store: TestStore,
+        settings: Settings,
+        policies: Policies,
+        change_access: impl FnOnce(&mut FakeAccess),
+    ) -> Self {
+        let mut access =
+            FakeAccess::new(&settings, &settings.api_url, &settings.jenkins_url).expect("settings of the fakes");
+        change_access(&mut access);
+        let fakes: SharedFakes = Arc::new(Mutex::new(Fakes::new(7, settings)));
+        let faults = Arc::new(Faults::default());
+        let transport = FaultTransport::new(&faults);
+        let publisher = RecordingPublisher::new(&faults, &fakes);
+        let store = FaultStore::new(store, &faults);
+        let clock = ManualClock::of(&fakes);
+        let before_query: Arc<Mutex<BeforeQuery>> = Arc::new(Mutex::new(Box::new(|_| {})));
+        let (queried, before) = (Arc::clone(&fakes), Arc::clone(&before_query));
+        let to_github = transport.to("GitHub", move |request| {
+            let mut fakes = locked(&queried);
+            if request.uri().path() == "/graphql" {
+                locked(&before)(&mut fakes);
+            }
+            fakes.github(request).map_err(Into::into)
+        });
+        let github = access.github(to_github, Arc::new(clock.clone()));
+        let jenkins = access.jenkins(transport.jenkins(&fakes), Arc::new(clock.clone()));
+        let clients = car_bridge::World {
+            github: github.clone(),
+            jenkins: Some(jenkins.clone()),
+            http: transport.github(&fakes),
+            clock: Arc::new(clock.clone()),
+        };
+        let health = Arc::default();
+        let log = Log::to(std::io::sink());
+        let (own, senders) = (access.own, access.senders);
+        let sweep_of = (store.clone(), publisher.clone(), policies.clone(), github.clone(), Some(jenkins.clone()));
+        Self {
+            webhook: Webhook::new(store.clone(), publisher.clone(), policies.clone(), own, senders, log),
+            bridge: Bridge::new(Engine::new(store.clone(), publisher.clone(), policies.clone()), clients),
+            sweep: sweep(sweep_of, &clock, to_health(&transport, &health)),
+            faults,
+            store,
+            publisher,
+            transport,
+            clock,
+            policies,
+            github,
+            jenkins,
+            bridging: Cell::new(true),
+            sweeping: Cell::new(true),
+            fakes,
+            health,
+            before_query,
+            summaries: RefCell::default(),
+            loses_webhook: RefCell::new(Box::new(|_, _| false)),
+            webhooks: Cell::new(0),
+            swept_until: Cell::new(None),
+            kept_alive: None,
+        }
+    }
+
+    /// Another process that sweeps.
+    #[must_use]
+    pub fn another_sweep(&self) -> Sweep<FaultStore<TestStore>, RecordingPublisher> {
+        let (github, jenkins) = (self.github.clone(), Some(self.jenkins.clone()));
+        let of = (self.store.clone(), self.publisher.clone(), self.policies.clone(), github, jenkins);
+        sweep(of, &self.clock, to_health(&self.transport, &self.health))
+    }
+
+    /// What the store runs on lasts as long as the testbed.
+    pub fn keep_alive(&mut self, what: impl Any) {
+        self.kept_alive = Some(Box::new(what));
+    }
+
+    #[must_use]
+    pub fn fakes(&self) -> MutexGuard<'_, Fakes> {
+        locked(&self.fakes)
+    }
+
+    /// Does something with the fakes.
+    pub fn with<T>(&self, act: impl FnOnce(&mut Fakes) -> T) -> T {
+        act(&mut self.fakes())
+    }
+
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Moves the fakes' time, and delivers nothing.
+    pub fn advance(&self, by: SignedDuration) {
+        self.clock.advance(by);
+    }
+
+    /// CodeGenie opens a pull request.
+    pub fn open(&self) -> Pr {
+        self.with(|fakes| fakes.open_pr(NewPull::default()))
+    }
+
+    /// CodeGenie opens a pull request, and its webhooks arrive.
+    pub async fn open_and_deliver(&self, new: NewPull) -> Pr {
+        let pr = self.with(|fakes| fakes.open_pr(new));
+        self.advance(SignedDuration::from_secs(3));
+        self.deliver_webhooks().await;
+        pr
+    }
+
+    /// Jenkins does not answer, or answers again.
+    pub fn set_jenkins_down(&self, down: bool) {
+        self.faults.fail_calls("Jenkins ", down);
+    }
+
+    /// What an address that is checked after merges answers, instead of 200; 0 is no answer.
+    pub fn set_health(&self, url: &str, status: u16) {
+        locked(&self.health).insert(url.to_owned(), status);
+    }
+
+    /// This is done to the fakes before each GraphQL request that reaches them.
+    pub fn before_query(&self, act: impl FnMut(&mut Fakes) + Send + 'static) {
+        *locked(&self.before_query) = Box::new(act);
+    }
+
+    /// How many GraphQL requests were sent.
+    #[must_use]
+    pub fn queries(&self) -> usize {
+        self.transport.lines().iter().filter(|line| *line == "POST /graphql").count()
+    }
+
+    /// Which webhooks never arrive, by their place among all that were sent.
+    pub fn lose_webhooks(&self, lost: impl FnMut(usize, &Delivery) -> bool + 'static) {
+        *self.loses_webhook.borrow_mut() = Box::new(lost);
+    }
+
+    /// How many webhooks were sent so far, lost ones included.
+    #[must_use]
+    pub fn webhooks(&self) -> usize {
+        self.webhooks.get()
+    }
+
+    /// Delivers all webhooks that are under way. Whether there were any.
+    pub async fn deliver_webhooks(&self) -> bool {
+        let before = self.webhooks.get();
+        loop {
+            let deliveries = self.with(Fakes::take_webhooks);
+            if deliveries.is_empty() {
+                return self.webhooks.get() > before;
+            }
+            for delivery in &deliveries {
+                let number = self.webhooks.replace(self.webhooks.get() + 1);
+                if !(self.loses_webhook.borrow_mut())(number, delivery) {
+                    self.deliver(delivery).await;
+                }
+            }
+        }
+    }
+
+    /// Delivers one webhook.
+    pub async fn deliver(&self, delivery: &Delivery) {
+        let mut request = Request::builder().method("POST").uri(delivery.target.path());
+        for (name, value) in &delivery.headers {
+            request = request.header(name, value);
+        }
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        let answer = self.webhook.handle(&parts, &delivery.body, self.now()).await;
+        let code = answer.status().as_u16();
+        if code != 200 {
+            // Shown when a test fails.
+            eprintln!("{} {} {}", self.now(), delivery.event, answer.body());
+            self.with(|fakes| fakes.webhook_answered(delivery, code));
+        }
+    }
+
+    /// The Car Bridge handles each message on the queue once.
+    pub async fn handle_messages(&self) -> Vec<Result<Handled, Again>> {
+        let mut handled = Vec::new();
+        while let Some((id, body)) = self.publisher.take_message() {
+            let one = self.bridge.handle(&id, &body).await;
+            // Shown when a test fails.
+            eprintln!("{} {one:?}", self.now());
+            handled.push(one);
+        }
+        handled
+    }
+
+    /// Everything that is under way arrives; a message that fails stays on the queue.
+    pub async fn settle(&self) {
+        loop {
+            let delivered = self.deliver_webhooks().await;
+            let message = if self.bridging.get() { self.publisher.take_message() } else { None };
+            let Some((id, body)) = message else { if delivered { continue } else { return } };
+            if self.bridge.handle(&id, &body).await.is_err() {
+                return self.publisher.enqueue_body(&id, body);
+            }
+        }
+    }
+
+    /// Lets time pass: webhooks arrive, messages are handled, and every minute there is a sweep.
+    pub async fn pass(&self, minutes: i64) {
+        let until = self.now() + SignedDuration::from_mins(minutes);
+        self.settle().await;
+        while self.now() < until {
+            let minute = minute_of(self.now()) + SignedDuration::from_mins(1);
+            let next = self.with(|fakes| fakes.next_event_at()).unwrap_or(minute).min(minute).min(until);
+            self.clock.set(next);
+            self.settle().await;
+            let this = minute_of(self.now());
+            if self.sweeping.get() && self.swept_until.get().is_none_or(|last| last < this) {
+                self.swept_until.set(Some(this));
+                self.sweep_now().await;
+                self.settle().await;
+            }
+        }
+    }
+
+    /// Lets time pass until something is true, at most this long.
+    pub async fn until(&self, minutes: i64, mut is_true: impl AsyncFnMut(&Self) -> bool) -> bool {
+        for _ in 0..minutes {
+            if is_true(self).await {
+                return true;
+            }
+            self.pass(1).await;
+        }
+        is_true(self).await
+    }
+
+    /// Sweeps as the schedule would.
+    pub async fn sweep_now(&self) -> Summary {
+        let name = format!("sweep-{}", self.summaries.borrow().len());
+        let swept = self.request_sweep(&scheduled_sweep(&name, self.now())).await;
+        let Swept::Done(summary) = swept else { panic!("{swept:?}") };
+        self.summaries.borrow_mut().push((*summary).clone());
+        *summary
+    }
+
+    /// Sweeps as somebody asks for it.
+    pub async fn request_sweep(&self, wish: &Wish) -> Swept {
+        self.sweep.sweep(wish, self.now() + SWEEP_TIMEOUT).await.expect("a store that answers")
+    }
+
+    /// What the sweeps of the schedule did.
+    #[must_use]
+    pub fn summaries(&self) -> Ref<'_, Vec<Summary>> {
+        self.summaries.borrow()
+    }
+
+    /// Mails so far: id and mail.
+    #[must_use]
+    pub fn mails(&self) -> Vec<(String, Notice)> {
+        self.publisher.mails()
+    }
+
+    /// Commands that were ever put onto the queue: pull request, command, run.
+    #[must_use]
+    pub fn commands(&self) -> Vec<(u64, &'static str, String)> {
+        let command = |(_, message)| match message {
+            Message::Command(command) => {
+                let run = command.run_id.as_ref().map(ToString::to_string).unwrap_or_default();
+                Some((command.pr_number, command.command.name(), run))
+            }
+            Message::Fact(_) | Message::Chore(_) => None,
+        };
+        self.publisher.messages().into_iter().filter_map(command).collect()
+    }
+
+    /// The record, which must be there.
+    pub async fn record(&self, pr: &Pr) -> Record {
+        self.find(pr).await.unwrap_or_else(|| panic!("{pr} is not known"))
+    }
+
+    pub async fn find(&self, pr: &Pr) -> Option<Record> {
+        lookup::records(&self.store.store, &[pr_id(pr)], self.now()).await.expect("a store").pop()
+    }
+
+    pub async fn state(&self, pr: &Pr) -> Option<State> {
+        self.find(pr).await.map(|record| record.state)
+    }
+
+    /// What the log of a pull request has.
+    pub async fn log(&self, pr: &Pr) -> Vec<Event> {
+        lookup::events(&self.store.store, &pr_id(pr), false, None, 1_000, self.now()).await.expect("a store").entries
+    }
+
+    pub async fn logged(&self, pr: &Pr, kind: EventKind) -> Vec<Event> {
+        self.log(pr).await.into_iter().filter(|event| event.kind == kind).collect()
+    }
+
+    /// How often each thing has happened in the log.
+    pub async fn kinds(&self, pr: &Pr) -> BTreeMap<&'static str, usize> {
+        let mut kinds = BTreeMap::new();
+        for event in self.log(pr).await {
+            *kinds.entry(event.kind.name()).or_default() += 1;
+        }
+        kinds
+    }
+}
+
+/// A sweep of the schedule, named by its millisecond: tests sweep more often than once a minute.
+#[must_use]
+pub fn scheduled_sweep(name: &str, now: Timestamp) -> Wish {
+    let run = RunId::new(format!("{name}-{}", now.as_millisecond()));
+    Wish { run, ..Wish::scheduled("sweep", now, format!("{name}-process-{}", now.as_millisecond())) }
+}
+
+/// Suture's name of a pull request of the fakes.
+#[must_use]
+pub fn pr_id(pr: &Pr) -> PrId {
+    pr.to_string().parse().expect("a pull request")
+}
+
+fn memory() -> TestStore {
+    TestStore::Memory(Arc::new(MemoryStore::new()))
+}
+
+type SweepOf = (FaultStore<TestStore>, RecordingPublisher, Policies, GitHub, Option<Jenkins>);
+
+fn sweep(
+    (store, publisher, policies, github, jenkins): SweepOf,
+    clock: &ManualClock,
+    health: Transport,
+) -> Sweep<FaultStore<TestStore>, RecordingPublisher> {
+    let clock = Arc::new(clock.clone());
+    Sweep::new(store, publisher, policies, github, jenkins, clock, Vec::new()).asking_through(health)
+}
+
+/// The addresses that are checked after merges.
+fn to_health(transport: &FaultTransport, health: &Arc<Mutex<BTreeMap<String, u16>>>) -> Transport {
+    let health = Arc::clone(health);
+    transport.to("health", move |request| match locked(&health).get(&request.uri().to_string()).copied() {
+        Some(0) => Err("no answer".into()),
+        status => Ok(Response::builder().status(status.unwrap_or(200)).body(Bytes::new())?),
+    })
+}
