@@ -110,16 +110,16 @@ async fn told(body: &str, parcels: &[Parcel]) -> Vec<Result<(), String>> {
 async fn what_was_not_taken_is_not_called_sent() {
     let half = r#"{"Successful":[{"Id":"0","MessageId":"m","MD5OfMessageBody":"x"}],"Failed":[{"Id":"1","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;
     let answers = told(half, &[deferred("d0"), deferred("d1"), deferred("d2")]).await;
-    let undelivered = |why: &str| Err(format!("could not be delivered: {why}"));
+    let undelivered = |why: &str| Err(format!("cannot publish: {why}"));
     assert_eq!(answers, [Ok(()), undelivered("SQS: try again"), undelivered("SQS: no answer")]);
     let half = r#"{"FailedEntryCount":1,"Entries":[{"EventId":"e"},{"ErrorCode":"ThrottlingException","ErrorMessage":"slow down"}]}"#;
     let answers = told(half, &[asked(), asked(), asked()]).await;
-    let undelivered = |why: &str| Err(format!("could not be delivered: EventBridge: {why}"));
-    assert_eq!(answers, [Ok(()), undelivered("slow down"), undelivered("no answer")]);
+    let undelivered = |why: &str| Err(format!("cannot publish: EventBridge: {why}"));
+    assert_eq!(answers, [Ok(()), undelivered("slow down"), undelivered("no result")]);
     let answers = told("{}", &[notice()]).await;
     assert_eq!(
         answers,
-        [Err("could not be delivered: no topic for people is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned())]
+        [Err("cannot publish: no topic for notices is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned())]
     );
 }
 
@@ -145,7 +145,7 @@ async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
     let newer = Message::from_json(&json.replace(r#""v":1"#, r#""v":2"#)).unwrap_err();
     assert!(newer.to_string().contains("version 2 is not understood by this build"), "{newer}");
     let broken = Message::from_json("{").unwrap_err();
-    assert!(broken.to_string().starts_with("it is no JSON: EOF"), "{broken}");
+    assert!(broken.to_string().starts_with("the message is not JSON: EOF"), "{broken}");
     assert!(Message::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
 }
 
@@ -203,7 +203,7 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
     reasons.sort();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(reasons[0].contains("version 7 is not understood by this build (1): deploy"), "{reasons:?}");
-    assert!(reasons[1].starts_with("it is no JSON"), "{reasons:?}");
+    assert!(reasons[1].starts_with("the message is not JSON"), "{reasons:?}");
 }
 
 #[tokio::test]

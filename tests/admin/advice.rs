@@ -34,7 +34,7 @@ async fn the_numbers_are_told_with_their_formulas<S: Store + 'static>(store: S) 
     let told = counter.get(Who::Viewer, "/api/insights").await.json();
     assert_eq!((&told["days"], &told["partial"], &told["partial_reason"]), (&json!(14), &json!(false), &json!(null)));
     let formulas = told["formulas"].as_array().unwrap();
-    assert!(formulas[0].as_str().unwrap().contains("p99") && formulas[1].as_str().unwrap().contains("same words"));
+    assert!(formulas[0].as_str().unwrap().contains("p99") && formulas[1].as_str().unwrap().contains("same text"));
     let failed = find(&told["dwell"], "state", "CHECKS_FAILED");
     assert_eq!((&failed["repo"], &failed["count"], &failed["by_itself"]), (&json!(null), &json!(1), &json!(0)));
     assert_eq!((&failed["p50_secs"], &failed["p99_secs"]), (&json!(38 * 60), &json!(38 * 60)));
@@ -110,7 +110,7 @@ async fn a_day_that_is_too_busy_is_read_in_part_and_says_so() {
     let told = counter.get(Who::Viewer, "/api/insights").await.json();
     let asked = store.spent().so_far().requests - before;
     assert_eq!(told["partial"], true);
-    let why = "Of one day only the first 5000 events of each part were read: the numbers are of those.";
+    let why = "For one day, only the first 5000 events of each partition were read, so the numbers are incomplete.";
     assert_eq!(told["partial_reason"], why);
     // Fourteen days of four parts, and what the key costs.
     assert!(asked <= 14 * 4 + 10, "{asked} requests");

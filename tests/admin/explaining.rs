@@ -41,13 +41,13 @@ async fn each_state_is_explained_in_one_sentence() {
     }
     let said = said.join("\n");
     let expected = "\
-CREATED | 9a RETRY_CHECKS | No check has started yet; that has taken 1 h, and 5 min is normal.
-CHECKS_RUNNING | 9b NO_ACTION | Checks are running: `continuous-integration/jenkins/pr-merge`; that has taken 1 h, and 1 h is normal.
-CHECKS_PASSED | 5 RETRIGGER_POLICY_BOT | The checks are green, and Policy Bot has said nothing yet; that has taken 1 h, and 30 min is normal.
-POLICY_EVALUATING | 5 RETRIGGER_POLICY_BOT | Policy Bot is evaluating; that has taken 1 h, and 30 min is normal.
-POLICY_PASSED | 8 RETRIGGER_APPROVER_BOT | The policies are met, and Approver Bot has not approved yet; that has taken 1 h, and 15 min is normal.
-APPROVED | 9 RETRIGGER_MERGE | It is approved, and Automerge Bot has not merged it yet; that has taken 1 h, and 10 min is normal.
-MERGING | 9c RETRIGGER_MERGE | Automerge Bot is merging it; that has taken 1 h, and 5 min is normal.
+CREATED | 9a RETRY_CHECKS | No check has started yet; in this state for 1 h (threshold 5 min).
+CHECKS_RUNNING | 9b NO_ACTION | Checks are running: `continuous-integration/jenkins/pr-merge`; in this state for 1 h (threshold 1 h).
+CHECKS_PASSED | 5 RETRIGGER_POLICY_BOT | The checks passed, but Policy Bot has not reported yet; in this state for 1 h (threshold 30 min).
+POLICY_EVALUATING | 5 RETRIGGER_POLICY_BOT | Policy Bot is evaluating; in this state for 1 h (threshold 30 min).
+POLICY_PASSED | 8 RETRIGGER_APPROVER_BOT | The policies are met, but Approver Bot has not approved it yet; in this state for 1 h (threshold 15 min).
+APPROVED | 9 RETRIGGER_MERGE | It is approved, but Automerge Bot has not merged it yet; in this state for 1 h (threshold 10 min).
+MERGING | 9c RETRIGGER_MERGE | Automerge Bot is merging it; in this state for 1 h (threshold 5 min).
 MERGED | – NO_ACTION | It is merged.";
     assert_eq!(said, expected);
 }
@@ -60,7 +60,7 @@ async fn an_explanation_has_evidence_the_next_action_budgets_and_what_a_person_c
     let why = explain(&counter, 1, "").await;
     assert_eq!((&why["rule"]["number"], &why["classification"]), (&json!("3"), &json!("RETRY_CHECKS")));
     assert_eq!(why["evidence"], json!(["`build` failed, transient by rule `network`: connection reset"]));
-    let next = "Suture will run the checks again with the next sweep, unless GitHub shows something else.";
+    let next = "Suture will run the checks again in the next sweep, unless GitHub shows a different state by then.";
     assert_eq!((&why["next_action"], &why["next_action_at"]), (&json!(next), &json!("2036-03-03T09:33:00Z")));
     assert_eq!(why["would_have_matched"], "rule 11 (FALLTHROUGH)");
     assert_eq!(why["you_can"][0], "`/rebuild`: Runs the Jenkins build again.");
@@ -68,7 +68,7 @@ async fn an_explanation_has_evidence_the_next_action_budgets_and_what_a_person_c
     // A key without GitHub says so, and explains all the same.
     let live = explain(&counter, 1, "?live=true").await;
     assert_eq!((&live["live"], &live["classification"]), (&json!(false), &json!("RETRY_CHECKS")));
-    assert!(live["live_error"].as_str().unwrap().starts_with("GitHub could not be asked: "));
+    assert!(live["live_error"].as_str().unwrap().starts_with("cannot read GitHub: "));
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn what_is_spent_held_escalated_or_only_observed_is_said() {
     let gave_up = explain(&counter, 1, "").await;
     assert_eq!((&gave_up["state"], &gave_up["rule"]), (&json!("NEEDS_INTERVENTION"), &json!(null)));
     assert_eq!(gave_up["summary"], "Suture gave up: Retry budget exhausted for rebuild (3/3).");
-    assert_eq!(gave_up["you_can"][0], "Fix the cause and push to the branch: Suture takes over again by itself.");
+    assert_eq!(gave_up["you_can"][0], "Fix the cause and push to the branch: Suture then resumes automatically.");
     let overview = counter.get(Who::Viewer, "/api/overview").await.json();
     assert_eq!((&overview["needs_person"][0]["number"], &overview["repos"][0]["needs_person"]), (&json!(1), &json!(1)));
     let observing = Options { policies: Policies::default(), ..Options::default() };
@@ -108,7 +108,7 @@ async fn what_is_spent_held_escalated_or_only_observed_is_said() {
     watcher.hear(&opened(&pr(1), "d1", start())).await;
     watcher.clock.set(minute(60));
     let watched = explain(&watcher, 1, "").await;
-    assert_eq!(watched["next_action"], "Suture would run the checks again, but only observes here.");
+    assert_eq!(watched["next_action"], "Suture would run the checks again, but this repository is in observe mode.");
     let would = claim(watcher.admin.engine(), &pr(1), "run-1", minute(60)).await;
     watcher.admin.engine().apply(&would, minute(60)).await.unwrap();
     let stale = watcher.get(Who::Viewer, "/api/prs/stale").await.json();

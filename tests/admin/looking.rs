@@ -100,7 +100,7 @@ async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
         .map(|line| (line["kind"].as_str().unwrap(), line["text"].as_str().unwrap()))
         .collect();
     assert_eq!(told[0], ("REMEDIATION_ENDED", "A remedy worked: the checks passed."));
-    assert!(told[1].1.starts_with("Suture set out to run the checks again: Rule 3"), "{told:?}");
+    assert!(told[1].1.starts_with("Suture started a remedy (run the checks again): Rule 3"), "{told:?}");
     assert_eq!(told[2], ("MERGE_SUCCEEDED", "Automerge Bot merged it."));
     let dwell = overview["dwell"].as_array().unwrap();
     assert_eq!((dwell.len(), &dwell[1]["state"]), (9, &json!("CHECKS_RUNNING")));

@@ -75,7 +75,7 @@ async fn only_what_awaits_approval_is_approved_or_rejected() {
     // Once rejected it is not tried again: the next sweep hands it to a person.
     let next = claim(counter.admin.engine(), &pr(2), "run-2", minute(60 * 24)).await;
     let applied = counter.admin.engine().apply(&next, minute(60 * 24)).await.unwrap();
-    assert!(applied.reason.contains("operator rejected it"), "{}", applied.reason);
+    assert!(applied.reason.contains("rejected by operator"), "{}", applied.reason);
 }
 
 #[tokio::test]

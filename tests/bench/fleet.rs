@@ -168,7 +168,7 @@ fn sweep_once(reconciler: &mut Function, dry_run: bool) -> Value {
 
 fn swept(reconciler: &mut Function, event: &Value) -> Value {
     let answer = reconciler.invoke(&event.to_string());
-    assert_eq!(answer["status"], "swept", "{answer}: {}", reconciler.output());
+    assert_eq!(answer["status"], "completed", "{answer}: {}", reconciler.output());
     answer["summary"].clone()
 }
 

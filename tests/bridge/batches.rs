@@ -41,7 +41,7 @@ async fn poison_is_logged_with_a_readable_reason() {
     car_bridge::handle(&stage.bridge, batch, &Log::to(written.clone()), || stage.now(), Timestamp::MAX).await;
     let line = written.text();
     assert!(
-        line.contains(r#""outcome":"again""#) && line.contains("this build knows `command`, `fact` and `chore`"),
+        line.contains(r#""outcome":"retried""#) && line.contains("this build knows `command`, `fact` and `chore`"),
         "{line}"
     );
 }

@@ -74,7 +74,7 @@ async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
     }
     assert!(matches!(handled(&stage, &chore("Healed", "after one rebuild", 5)).await, Handled::Done(_)));
     let late = handled(&stage, &chore("Waiting", "for Approver Bot", 4)).await;
-    assert_eq!(late, Handled::Nothing(format!("check run {} shows something newer", run_id(&stage, &pr))));
+    assert_eq!(late, Handled::Nothing(format!("check run {} is newer", run_id(&stage, &pr))));
     let long = handled(&stage, &chore("Long", &"ä".repeat(70_000), 6)).await;
     assert!(matches!(long, Handled::Done(_)), "{long:?}");
     assert!(matches!(handled(&stage, &chore("Long", &"ä".repeat(70_000), 7)).await, Handled::Nothing(_)));
@@ -91,7 +91,7 @@ async fn without_an_app_there_is_no_check_run_and_no_call() {
     stage.faults.plan(usize::MAX, CallFault::Before);
     let chore = check_run(&stage, &pr, "Waiting", "", stage.now());
     let handled = handled(&stage, &chore).await;
-    assert!(matches!(&handled, Handled::Nothing(why) if why.contains("for GitHub Apps")), "{handled:?}");
+    assert!(matches!(&handled, Handled::Nothing(why) if why.contains("need a GitHub App")), "{handled:?}");
     assert_eq!(stage.fakes().audit_by("suture[bot]").count(), 0);
 }
 

@@ -46,7 +46,7 @@ async fn who_may_not_is_told_once_what_it_takes() {
     assert_ne!(stage.record(&pr).await.state, State::Closed);
     let said = said(&stage, &pr);
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].contains("`/cancel` needs maintain permission on this repository, and yours is write"), "{said:?}");
+    assert!(said[0].contains("`/cancel` needs maintain permission on this repository, but yours is write"), "{said:?}");
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn a_command_that_makes_no_sense_is_answered_with_what_would() {
     stage.fakes().person_comments(&pr, "maria", "/merge");
     stage.pass(1).await;
     let said = said(&stage, &pr);
-    assert!(said.len() == 1 && said[0].contains("What would work now"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("Valid now"), "{said:?}");
 }
 
 #[tokio::test]
@@ -69,10 +69,10 @@ async fn status_and_explain_are_answered_in_a_comment() {
     let said = said(&stage, &pr);
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(
-        said[0].contains("**CREATED** for") && said[0].contains("Suture looks again with its next sweep."),
+        said[0].contains("**CREATED** for") && said[0].contains("Suture will look at it again in the next sweep."),
         "{said:?}"
     );
-    assert!(said[1].contains("Rule 9a") && said[1].contains("with the next sweep"), "{said:?}");
+    assert!(said[1].contains("Rule 9a") && said[1].contains("in the next sweep"), "{said:?}");
     assert!(said[1].contains("- `/rebuild`: Runs the Jenkins build again."), "{said:?}");
 }
 
@@ -86,7 +86,7 @@ async fn cancel_closes_for_good() {
     assert_eq!(record.state, State::Closed);
     assert_eq!(count(&stage, Action::PullClosed), 1);
     let said = said(&stage, &pr);
-    assert!(said.iter().any(|body| body.contains("gave this fix up")), "{said:?}");
+    assert!(said.iter().any(|body| body.contains("requested `/cancel`")), "{said:?}");
     let id = record.vulnerability_id.clone().unwrap();
     let known = platform::lookup::vulnerability(&stage.store, &record.id.repo, &record.base_branch, &id, stage.now());
     assert!(known.await.unwrap().abandoned);
@@ -130,5 +130,5 @@ async fn too_many_commands_are_too_many() {
         stage.pass(1).await;
     }
     let said = said(&stage, &pr);
-    assert!(said.len() == 3 && said[2].contains("more than 2 commands within an hour"), "{said:?}");
+    assert!(said.len() == 3 && said[2].contains("rate limit: 2 commands per hour"), "{said:?}");
 }

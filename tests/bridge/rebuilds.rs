@@ -26,7 +26,7 @@ async fn failed_jobs_of_github_actions_are_run_again() {
     tests::claim_in(&stage, &pr, "run-1").await;
     let (id, body) = stage.publisher.take_message().unwrap();
     let handled = stage.bridge.handle(&id, &body).await.unwrap();
-    assert_eq!(handled, Handled::Done("GitHub runs 1 checks again".to_owned()));
+    assert_eq!(handled, Handled::Done("re-requested 1 checks on GitHub".to_owned()));
     assert!(matches!(stage.bridge.handle(&id, &body).await.unwrap(), Handled::Nothing(_)));
     assert_eq!(reruns(&stage), 1);
     stage.pass(120).await;
@@ -44,7 +44,7 @@ async fn a_workflow_at_work_is_left_alone() {
     stage.fakes().advance(jiff::SignedDuration::from_secs(2));
     tests::claim_in(&stage, &pr, "run-1").await;
     let handled = stage.handle_messages().await;
-    assert!(matches!(&handled[..], [Ok(Handled::Refused(why))] if why.contains("is at work")), "{handled:?}");
+    assert!(matches!(&handled[..], [Ok(Handled::Refused(why))] if why.contains("is running")), "{handled:?}");
     assert_eq!((reruns(&stage), stage.record(&pr).await.retry_counts.rebuild), (1, 0), "given back");
 }
 
@@ -56,7 +56,7 @@ async fn a_rerun_whose_answer_was_lost_is_known_again() {
     tests::claim_in(&stage, &pr, "run-1").await;
     stage.fakes().person_reruns(&pr, "suture[bot]");
     let handled = stage.handle_messages().await;
-    assert_eq!(handled, [Ok(Handled::Done("GitHub runs 1 checks again".to_owned()))]);
+    assert_eq!(handled, [Ok(Handled::Done("re-requested 1 checks on GitHub".to_owned()))]);
     assert_eq!(reruns(&stage), 1);
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
@@ -72,7 +72,7 @@ async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_w
     tests::claim_in(&stage, &pr, "run-1").await;
     let handled = stage.handle_messages().await;
     assert!(
-        matches!(&handled[..], [Ok(Handled::Failed(why))] if why.contains("set another `rebuild.via`")),
+        matches!(&handled[..], [Ok(Handled::Failed(why))] if why.contains("change `rebuild.via`")),
         "{handled:?}"
     );
     let record = stage.record(&pr).await;

@@ -128,7 +128,7 @@ async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
     tests::claim_in(&stage, &pr, "run-1").await;
     guards::pause(&stage.store, "ops", stage.now(), stage.now()).await.unwrap();
     let handled = stage.handle_messages().await;
-    assert_eq!(handled, [Ok(Handled::Refused("ops has paused Suture".to_owned()))]);
+    assert_eq!(handled, [Ok(Handled::Refused("paused by ops".to_owned()))]);
     assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "given back");
     guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
     for n in 0..6 {
@@ -274,7 +274,7 @@ async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at
 async fn poison_comes_back_with_a_reason_and_chores_are_done() {
     let stage = Testbed::quiet();
     for (body, reason) in [
-        ("{", "it is no JSON"),
+        ("{", "the message is not JSON"),
         (r#"{"type":"poem","v":1}"#, "`type` is \"poem\""),
         (r#"{"type":"command","v":9}"#, "cannot be read"),
     ] {

@@ -158,7 +158,7 @@ function overviewOf(system, role, now) {
 const insightsOf = (now) => {
   const stay = (repo, state, minutes, configured, suggested, advice) => ({ repo, state, count: 44, by_itself: suggested ? 41 : 3, p50_secs: minutes * 20, p95_secs: minutes * 50, p99_secs: minutes * 60, configured_minutes: configured, suggested_minutes: suggested, advice });
   return {
-    now: iso(now), days: 14, partial: true, partial_reason: 'Of one day only the first 5000 events of each part were read: the numbers are of those.',
+    now: iso(now), days: 14, partial: true, partial_reason: 'For one day, only the first 5000 events of each partition were read, so the numbers are incomplete.',
     formulas: ['A suggested threshold is the p99 …', 'A rule is flagged when …'],
     dwell: [stay(null, 'CHECKS_RUNNING', 66, 60, 83, 'Raise `thresholds_minutes.checks_running` from 60 to 83: it is stale before it has had its ordinary time (p99 1 h 6 min).'),
       stay(null, 'APPROVED', 7, 10, 9, '`thresholds_minutes.approved` = 10 fits what was seen.'), stay('acme/shop', 'CHECKS_RUNNING', 66, 60, 83, 'Raise `thresholds_minutes.checks_running` from 60 to 83: …'),
@@ -188,7 +188,7 @@ function explainOf(one, live) {
   return {
     repo: item.repo, number: item.number, state: item.state, summary: item.why, rule: { number: '3', title: 'CHECKS FAILED — TRANSIENT' }, classification: person ? 'NEEDS_INTERVENTION' : item.stale ? 'RETRY_CHECKS' : 'NO_ACTION',
     evidence: [item.why.replace(/\.$/, ''), `in ${item.state} since ${item.since.slice(0, 16).replace('T', ' ')} UTC`, live ? 'GitHub: mergeable, not behind, 4 of 4 required contexts reported' : 'GitHub was last asked 2 min ago'], would_have_matched: 'rule 10 (STILL WITHIN THRESHOLD)', next_action: item.next, next_action_at: item.due_at,
-    budgets: budgetsOf(one), lifetime: { used: 1, max: 12 }, you_can: person ? ['Fix the cause and push to the branch: Suture takes over again by itself.', 'Press `/resume`: Suture tries again, with fresh budgets.', 'Merge or close it: Suture notices.'] : ['Wait: Suture does the next step by itself.'], commands: commandsFor(item), live, live_error: null, text: '',
+    budgets: budgetsOf(one), lifetime: { used: 1, max: 12 }, you_can: person ? ['Fix the cause and push to the branch: Suture then resumes automatically.', 'Press `/resume`: Suture tries again, with fresh budgets.', 'Merge or close it: Suture notices.'] : ['Wait: Suture does the next step by itself.'], commands: commandsFor(item), live, live_error: null, text: '',
   };
 }
 

@@ -99,11 +99,11 @@ async fn the_sample_events_go_through_the_release_binaries() {
 
     let reconciler = here.start("ReconcilerFunction", "reconciler").await;
     let swept = reconciler.invoke(&sample("reconciler")).await;
-    assert_eq!((&swept["status"], &swept["run_id"]), (&json!("swept"), &json!("sweep-20261116T0905Z")), "{swept}");
+    assert_eq!((&swept["status"], &swept["run_id"]), (&json!("completed"), &json!("sweep-20261116T0905Z")), "{swept}");
     let again = reconciler.invoke(&sample("reconciler")).await;
-    assert_eq!(again["status"], "repeated", "{again}");
+    assert_eq!(again["status"], "duplicate_trigger", "{again}");
     let asked = reconciler.invoke(&sample("reconciler-requested")).await;
-    assert_eq!((&asked["status"], &asked["run_id"]), (&json!("swept"), &json!("asked-by-sample")), "{asked}");
+    assert_eq!((&asked["status"], &asked["run_id"]), (&json!("completed"), &json!("asked-by-sample")), "{asked}");
 
     let admin = here.start("AdminFunction", "admin").await;
     let healthy = admin.invoke(&sample("admin")).await;

@@ -248,7 +248,7 @@ fn times_fit_together() {
     assert_eq!(mapping["FunctionResponseTypes"], json!(["ReportBatchItemFailures"]));
     // bridge::runs::LEASE: a worker that has not come back by then is gone.
     assert!(bridge < 120, "a run is leased for two minutes");
-    // sweep::READING: in its last minute a sweep reads nothing from GitHub.
+    // SNAPSHOT_RESERVE: in its last minute a sweep reads nothing from GitHub.
     assert!(seconds("ReconcilerFunction", "Timeout") >= 120, "there would be no time to look at anything");
     assert!(seconds("WebhookFunction", "Timeout") <= 10, "GitHub does not wait longer");
     assert!(seconds("AdminFunction", "Timeout") < 30, "API Gateway does not wait longer");

@@ -75,7 +75,7 @@ async fn who_is_always_overtaken_gives_up_and_says_so() {
     engine.store().fail_writes(std::iter::repeat_n(StoreError::Contended, 1000));
     let error = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap_err();
     assert!(matches!(&error, EngineError::Contended { tries, .. } if *tries > 5), "{error}");
-    assert!(error.to_string().starts_with("acme/shop#1 is being written by others all the time: gave up after"));
+    assert!(error.to_string().starts_with("acme/shop#1: write conflict after"));
 }
 
 /// The answer was lost, the write was not: the redelivery finds its event, and delivers what is left.
@@ -119,7 +119,7 @@ async fn what_is_too_large_to_store_is_an_anomaly_and_not_lost() {
     let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
     let applied = engine.apply(&heard, minute(1)).await.unwrap();
     assert_eq!(applied.outcome, Outcome::Anomaly);
-    assert_eq!(applied.reason, "what follows from d1 cannot be stored: DynamoDB does not take this");
+    assert_eq!(applied.reason, "the result of d1 cannot be stored: DynamoDB does not take this");
     let log = lookup::events(engine.store(), &pr(1), true, None, 1, minute(1)).await.unwrap();
     assert_eq!((log.entries[0].kind, log.entries[0].id.as_str()), (EventKind::Anomaly, "d1"));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();

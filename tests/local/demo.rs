@@ -43,10 +43,10 @@ fn within_a_minute_pull_requests_are_opened_healed_and_merged_and_a_restart_goes
         "  mail ",
         "run the checks again",
         "merge the base branch into it",
-        "wake Policy Bot",
-        "ask the SOD validator again",
-        "wake Approver Bot",
-        "wake Automerge Bot",
+        "retrigger Policy Bot",
+        "request the separation-of-duties check again",
+        "retrigger Approver Bot",
+        "retrigger Automerge Bot",
         "close it and ask CodeGenie",
     ];
     for word in words {

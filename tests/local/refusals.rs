@@ -81,7 +81,7 @@ fn what_is_missing_for_a_real_github() {
     let said = refused(up_in(&data).env("SUTURE_GITHUB_TOKEN", "t"));
     assert!(said.starts_with("SUTURE_WEBHOOK_SECRET is not set"), "{said}");
     let said = refused(up_in(&data).env("SUTURE_GITHUB_APP_ID", "7"));
-    assert_eq!(said, "SUTURE_GITHUB_PRIVATE_KEY is not set.");
+    assert_eq!(said, "SUTURE_GITHUB_PRIVATE_KEY is not set: set this environment variable (docs/settings.md).");
     let said = refused(up_in(&data).args(["--speed", "2"]).env("SUTURE_GITHUB_TOKEN", "t"));
     assert!(said.starts_with("Only the demo's time can be sped up"), "{said}");
     let said = refused(up_in(&data).args(["--speed", "0"]));

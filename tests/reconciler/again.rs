@@ -112,7 +112,7 @@ async fn an_order_taken_out_of_jenkins_queue_fails_at_once_and_is_given_again() 
     stage.pass(4).await;
     let failed = run_of(&stage, &run).await;
     assert_eq!(failed.state, domain::run::RunState::Failed, "{failed:?}");
-    assert!(failed.error.as_deref().is_some_and(|why| why.contains("taken out of Jenkins' queue")), "{failed:?}");
+    assert!(failed.error.as_deref().is_some_and(|why| why.contains("Jenkins queue item")), "{failed:?}");
     assert!(stage.now() < waiting.wait_deadline.unwrap(), "long before its deadline");
     let merged = stage.until(240, async |stage| stage.state(&pr).await == Some(State::Merged)).await;
     assert!(merged, "{:?}", stage.kinds(&pr).await);

@@ -58,7 +58,7 @@ async fn a_sweep_stops_before_its_deadline_and_the_rest_is_still_due() {
     let run = lookup::runs_of(&stage.store, None, None, 10, stage.now()).await.unwrap().entries.remove(0);
     assert_eq!((run.id.clone(), run.state, run.partial), (wish.run, RunState::Completed, true));
     assert_eq!(summary_of(&run).unwrap(), *summary);
-    assert!(run.outcome.unwrap().starts_with("stopped in time: 3 due"));
+    assert!(run.outcome.unwrap().starts_with("stopped at the deadline: 3 due"));
     let summary = stage.sweep_now().await;
     assert_eq!((summary.claims(), summary.partial), (prs.len() as u32, false));
 }
@@ -195,7 +195,7 @@ async fn a_sweep_that_died_is_ended_by_the_next() {
     stage.sweep_now().await;
     let runs = lookup::runs_of(&stage.store, None, None, 10, stage.now()).await.unwrap().entries;
     let died = runs.iter().find(|run| run.id == wish.run).unwrap();
-    assert_eq!((died.state, died.outcome.as_deref()), (RunState::Failed, Some("left behind")));
+    assert_eq!((died.state, died.outcome.as_deref()), (RunState::Failed, Some("expired")));
 }
 
 #[tokio::test]

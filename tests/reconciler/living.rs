@@ -60,7 +60,7 @@ async fn it_tells_a_life_that_is_healed_and_leaves_no_comment() {
     assert_eq!((last.title.as_str(), last.conclusion.as_deref()), ("It is merged", Some("success")));
     assert_eq!(last.actions, Vec::<String>::new());
     let titles: Vec<&str> = told.iter().map(|(title, ..)| title.as_str()).collect();
-    for title in ["Checks are running", "Checks failed", "Checks are running; Suture is at it: run the checks again"] {
+    for title in ["Checks are running", "Checks failed", "Checks are running; remedy in progress: run the checks again"] {
         assert!(titles.contains(&title), "{title}: {titles:?}");
     }
     assert!(told.iter().all(|(_, conclusion, _)| conclusion.is_some()), "nothing ever waits for it: {told:?}");
@@ -135,7 +135,7 @@ async fn a_press_is_a_command_with_the_usual_permission() {
     press(&stage, &pr, "hold", "guest").await;
     assert!(!stage.record(&pr).await.hold, "reading is not enough");
     let text = one(&stage, &pr).summary;
-    assert!(text.contains("guest asked for `/hold`, and Suture refused: `/hold` needs write permission"), "{text}");
+    assert!(text.contains("guest asked for `/hold`, but Suture refused: `/hold` needs write permission"), "{text}");
 
     press(&stage, &pr, "hold", "danny").await;
     assert!(stage.record(&pr).await.hold);

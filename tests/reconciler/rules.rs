@@ -298,7 +298,7 @@ async fn rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons(on: On)
     let escalated = stage.until(120, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await;
     assert!(escalated, "{:?}", stage.kinds(&pr).await);
     let reason = &stage.logged(&pr, EventKind::EscalatedNeedsIntervention).await[0].payload.text;
-    assert!(reason.contains("Jenkins could not be asked"), "{reason}");
+    assert!(reason.contains("Jenkins did not answer"), "{reason}");
 }
 
 async fn rule_9c_a_merge_that_never_finished_is_begun_again(on: On) {

@@ -46,13 +46,13 @@ async fn each_event_gets_one_answer_and_leaves_one_line() {
     let moment = |request| Moment { request, now, deadline: now + SWEEP_TIMEOUT };
     let asked = json!({"detail-type": "ReconcileRequested", "detail": {"dry_run": true, "run_id": "dry-1"}});
     let dry = handle(&stage.sweep, asked, &moment("a"), &log).await.unwrap();
-    assert_eq!((&dry["status"], &dry["run_id"]), (&json!("swept"), &json!("dry-1")));
+    assert_eq!((&dry["status"], &dry["run_id"]), (&json!("completed"), &json!("dry-1")));
     assert_eq!(dry["summary"]["plans"][0]["pr"], json!(pr.to_string()));
     let tick = json!({"schedule": "sweep", "slot": now.to_string()});
     let swept = handle(&stage.sweep, tick.clone(), &moment("b"), &log).await.unwrap();
     assert_eq!(swept["summary"]["dispatched"], json!({"rebuild": 1}));
     let again = handle(&stage.sweep, tick, &moment("c"), &log).await.unwrap();
-    assert_eq!((&again["status"], &again["run_id"]), (&json!("repeated"), &swept["run_id"]));
+    assert_eq!((&again["status"], &again["run_id"]), (&json!("duplicate_trigger"), &swept["run_id"]));
     assert!(handle(&stage.sweep, json!({"detail-type": "Nonsense"}), &moment("d"), &log).await.is_err());
     let lines = lines.all();
     assert_eq!(lines.len(), 4);
@@ -61,5 +61,5 @@ async fn each_event_gets_one_answer_and_leaves_one_line() {
     for name in ["due", "verified", "drifted", "healthy", "dispatched", "escalated", "skipped", "github_points"] {
         assert!(metrics.iter().any(|metric| metric["Name"] == name), "{name}");
     }
-    assert_eq!((&lines[2]["repeated"], &lines[3]["failed"]), (&json!(1), &json!(1)));
+    assert_eq!((&lines[2]["duplicate_trigger"], &lines[3]["failed"]), (&json!(1), &json!(1)));
 }

@@ -8,7 +8,7 @@ fn again(seed: u64, times: u32) -> Outcome {
     run_seed(&SimConfig::new(seed, 5, faults).unwrap()).unwrap().outcome
 }
 
-/// `domain`: `a_hold_that_was_delivered_after_the_later_resume_holds_nothing`.
+/// `domain`: `late_hold_after_a_newer_resume_is_refused`.
 #[test]
 fn a_late_hold_held_for_ever() {
     let outcome = again(18, 5);

@@ -58,7 +58,7 @@ pub(crate) async fn what_failed_may_be_tried_three_times(store: &impl Store) {
     assert_eq!(error.code(), "IDEMPOTENCY_EXHAUSTED");
     assert_eq!(
         error.to_string(),
-        "this request failed 3 times, last because: jenkins said no (3). Use a new idempotency key to try again"
+        "this request failed 3 times, the last time with: jenkins said no (3). Use a new idempotency key to retry"
     );
     assert_eq!(work(begin(store, &key(), b"body", minute(63)).await.unwrap()).attempt(), 1, "after an hour it is new");
 }

@@ -65,7 +65,7 @@ async fn a_thousand_a_day_for_an_owner() {
         }
     }
     let Taken::OverLimit(why) = take(&store, &policies, one("acme/new", 1), start()).await else { panic!() };
-    assert!(why.contains("1000 requests for acme "), "{why}");
+    assert!(why.contains("1000 requests for acme;"), "{why}");
     assert!(matches!(take(&store, &policies, one("other/new", 1), start()).await, Taken::Queued(_)));
     assert!(matches!(take(&store, &policies, Scope::All, start()).await, Taken::Queued(_)), "everything is exempt");
     // A repository's own limit, where it has one.
@@ -116,7 +116,7 @@ async fn one_at_a_time_for_a_repository() {
     let (first, second) = (first.unwrap(), second.unwrap());
     assert!(matches!(first, Swept::Done(_)), "{first:?}");
     let Swept::Busy { by, .. } = second else { panic!("{second:?}") };
-    assert_eq!(by, "another request of its repository");
+    assert_eq!(by, "another request of the same repository");
     let waiting = run(&stage, "second").await.unwrap();
     assert_eq!(waiting.state, RunState::Pending, "it waits, and was not tried");
     assert_eq!(stage.sweep_now().await.requests, 1);

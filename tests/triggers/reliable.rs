@@ -103,10 +103,10 @@ async fn a_label_that_holds_is_the_reason_and_only_people_remove_it() {
     let pr = quiet(&stage, 1).await.remove(0);
     stage.with(|world| world.person_labels(&pr, "maria", "suture/hold"));
     stage.pass(1).await;
-    assert_eq!(reason(&stage, &pr).await.as_deref(), Some("the label `suture/hold` holds it"));
+    assert_eq!(reason(&stage, &pr).await.as_deref(), Some("held by the label `suture/hold`"));
     let record = stage.record(&pr).await;
     let status = comment::status(&record, stage.policies.base(), stage.now());
-    assert!(status.contains("Waiting for a person: the label `suture/hold` holds it."), "{status}");
+    assert!(status.contains("Waiting for a person: held by the label `suture/hold`."), "{status}");
     stage.with(|world| world.person_comments(&pr, "maria", "/resume"));
     stage.pass(1).await;
     assert!(stage.record(&pr).await.is_held(), "only people remove labels");
@@ -201,7 +201,7 @@ async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_c
         let detail = json!({"repo": pr_id(pr).repo.as_str(), "pr_number": pr.number, "run_id": format!("r-{pr}")});
         sweep(&stage, json!({"detail-type": "ReconcileRequested", "detail": detail})).await;
     }
-    assert_eq!(counted(&lines, "left_to_schedule"), 1);
+    assert_eq!(counted(&lines, "rate_limited"), 1);
     // Jenkins is down, and the rebuild fails: the budget of one is used up, and a person is called.
     stage.set_jenkins_down(true);
     stage.bridging.set(true);
@@ -220,5 +220,5 @@ async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_c
     let message = CommandMessage { command: Command::CloseAndReopen, run_id: Some(RunId::new("gone")), ..rebuild };
     let body = Message::Command(message).to_json().unwrap();
     car_bridge::handle_one(&stage.bridge, "m", &body, &log, || stage.now()).await.unwrap();
-    assert_eq!((counted(&lines, "nothing"), counted(&lines, "pr_create_skipped")), (1, 1));
+    assert_eq!((counted(&lines, "noop"), counted(&lines, "pr_create_skipped")), (1, 1));
 }

@@ -31,7 +31,7 @@ async fn a_request_that_fails_is_tried_again_three_times_with_backoff() {
     }
     stage.request_sweep(&wish("r-1", scope.clone())).await;
     let failed = run(&stage, "r-1").await.unwrap();
-    assert_eq!((failed.state, failed.outcome.as_deref()), (RunState::Failed, Some("given up")));
+    assert_eq!((failed.state, failed.outcome.as_deref()), (RunState::Failed, Some("retries exhausted")));
     assert!(failed.error.as_deref().unwrap().contains("no answer: get BREAKER"), "{failed:?}");
     assert_eq!(failed.steps.iter().filter(|step| step.name.starts_with("try-")).count(), 3);
     assert_eq!(request(&stage, &scope).await.unwrap().due_at(), None);
@@ -111,7 +111,7 @@ async fn after_ten_minutes_it_ends_with_what_it_has() {
     assert!(took <= SignedDuration::from_mins(10), "{took:#}");
     let ended = run(&stage, "r-1").await.unwrap();
     assert_eq!((ended.state, ended.partial), (RunState::Completed, true));
-    assert!(ended.outcome.unwrap().starts_with("stopped in time: 130 due, 100 verified"));
+    assert!(ended.outcome.unwrap().starts_with("stopped at the deadline: 130 due, 100 verified"));
     assert_eq!(request(&stage, &base()).await.unwrap().due_at(), None, "it is over");
     // What it missed is due, and the schedule's.
     stage.before_query(|_| {});
@@ -140,7 +140,7 @@ async fn a_sweep_that_is_about_to_end_begins_with_nothing_it_cannot_look_at() {
     let pr = quiet(&stage, 1).await.remove(0);
     let (scope, now) = (Scope::One(pr_id(&pr)), stage.now());
     let swept = stage.sweep.sweep(&wish("r-1", scope.clone()), now + SignedDuration::from_secs(70)).await.unwrap();
-    assert!(matches!(&swept, Swept::Busy { by, .. } if by == "the end of this sweep"), "{swept:?}");
+    assert!(matches!(&swept, Swept::Busy { by, .. } if by == "the deadline of this sweep"), "{swept:?}");
     let waiting = request(&stage, &scope).await.unwrap();
     assert_eq!(waiting.waiting().unwrap().tries, 0);
     assert_eq!(stage.sweep_now().await.requests, 1, "the next one has time");

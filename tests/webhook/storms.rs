@@ -104,7 +104,7 @@ async fn a_record_that_others_keep_writing_makes_its_fact_wait() {
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.store().fail_writes(std::iter::repeat_n(StoreError::Contended, 1_000));
     let answer = ear.expect(&status('a', JENKINS, "pending", "", 1), "throttled_delayed").await;
-    assert!(answer.reason.contains("others keep writing"), "{answer:?}");
+    assert!(answer.reason.contains("write conflict"), "{answer:?}");
     ear.store().fail_writes([]);
     let waiting = put_off(&ear.sent());
     assert_eq!(waiting.len(), 1);

@@ -308,7 +308,7 @@ impl Cluster {
                 })
                 .await;
             if let Some(Ok(answer)) = answer {
-                self.sweeps.fetch_add(u64::from(answer["status"] == json!("swept")), Ordering::Relaxed);
+                self.sweeps.fetch_add(u64::from(answer["status"] == json!("completed")), Ordering::Relaxed);
                 return;
             }
         }

@@ -134,7 +134,7 @@ async fn without_a_pull_request_for_two_hours_it_is_asked_for_again_under_anothe
     assert_eq!(requests(&stage).len(), 1);
     stage.pass(16).await;
     assert_eq!(requests(&stage), [1, 2].map(|n| format!("backlog:{approved}:{n}")));
-    assert!(said(&stage, &approved)[0].starts_with("CodeGenie was asked and has not opened a pull request in time."));
+    assert!(said(&stage, &approved)[0].starts_with("CodeGenie did not open a pull request in time."));
     stage.pass(300).await;
     assert_eq!(pulls(&stage).len(), 1, "the second request finds the first one's pull request");
     assert_eq!(requests(&stage).len(), 2);
@@ -148,7 +148,7 @@ async fn it_is_not_asked_for_for_ever() {
     assert_eq!(requests(&stage).len(), 3);
     assert!(labels(&stage, &approved).contains(&"pipeline/urgent".to_owned()));
     let last = said(&stage, &approved).pop().unwrap();
-    assert!(last.starts_with("CodeGenie was asked 3 times and no pull request was merged."), "{last}");
+    assert!(last.starts_with("CodeGenie was asked 3 times, but no pull request was merged."), "{last}");
     let comments = said(&stage, &approved).len();
     stage.pass(4 * 60).await;
     assert_eq!((requests(&stage).len(), said(&stage, &approved).len()), (3, comments));
@@ -163,7 +163,7 @@ async fn what_nobody_approves_for_a_day_is_rejected_and_who_brings_it_back_is_ob
     stage.pass(20).await;
     assert!(!is_open(&stage, &found));
     assert_eq!(labels(&stage, &found), ["pipeline/rejected"]);
-    assert!(said(&stage, &found)[0].starts_with("Nobody approved this within 24 h"));
+    assert!(said(&stage, &found)[0].starts_with("Closed because it was not approved within 24 h."));
     let reason = stage.with(|world| world.issue(&found).unwrap().state_reason.clone());
     assert_eq!(reason.as_deref(), Some("not_planned"));
     stage.with(|world| {
@@ -186,7 +186,7 @@ async fn a_pull_request_nobody_approves_for_four_hours_makes_its_issue_urgent() 
     stage.pass(70).await;
     assert_eq!(labels(&stage, &approved), ["pipeline/pr-open", "pipeline/urgent"]);
     stage.pass(120).await;
-    let urgent = said(&stage, &approved).iter().filter(|said| said.contains("a person should look")).count();
+    let urgent = said(&stage, &approved).iter().filter(|said| said.contains("A person should look")).count();
     assert_eq!(urgent, 1);
 }
 
@@ -208,7 +208,7 @@ async fn a_failed_review_nobody_fixes_closes_the_pull_request_and_brings_the_iss
     stage.pass(12).await;
     assert!(stage.with(|world| !world.pull(&pr).unwrap().is_open()), "{:?}", labels(&stage, &approved));
     assert!(
-        said(&stage, &pr).iter().any(|said| said.contains("nobody fixed it within 4 h")),
+        said(&stage, &pr).iter().any(|said| said.contains("was not fixed within 4 h")),
         "{:?}",
         said(&stage, &pr)
     );

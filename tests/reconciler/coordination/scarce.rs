@@ -35,7 +35,7 @@ async fn status_is_left_out_before_what_lies_around_then_new_work_and_merging_la
     stage.pass(3).await;
     assert_eq!((left_out(&stage).len(), stage.with(|world| ours(world)).len()), (0, 1));
     for (percent, expected) in
-        [(24, &["status"][..]), (14, &["backlog, what lies around", "status"]), (11, &["backlog", "status"])]
+        [(24, &["status"][..]), (14, &["backlog triage", "status"]), (11, &["backlog", "status"])]
     {
         use_up(&stage, percent).await;
         stage.pass(1).await;

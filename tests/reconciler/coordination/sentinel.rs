@@ -106,7 +106,7 @@ async fn an_outage_is_one_issue_that_names_the_likely_merges_however_long_it_las
     stage.pass(5).await;
     let said: Vec<String> = stage.with(|world| world.comments(place).map(|comment| comment.body.clone()).collect());
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].starts_with("Well again since "), "{said:?}");
+    assert!(said[0].starts_with("Healthy again since "), "{said:?}");
     assert!(stage.with(|world| world.issue(place).unwrap().open), "closing it is a person's");
     // Another outage is another issue.
     merged(&stage).await;

@@ -20,7 +20,7 @@ async fn one_pinned_issue_is_kept_up_to_date_by_editing() {
     let issues = stage.with(|world| ours(world));
     assert_eq!(issues.len(), 1, "{issues:?}");
     let (place, issue) = issues[0].clone();
-    assert_eq!((place.repo.as_str(), issue.title.as_str()), ("acme/ops", "Suture: how things stand in acme"));
+    assert_eq!((place.repo.as_str(), issue.title.as_str()), ("acme/ops", "Suture status: acme"));
     assert!(issue.pinned && issue.labels == ["suture/status"], "{issue:?}");
     stage.pass(180).await;
     let now = stage.with(|world| world.issue(&place).unwrap().clone());
@@ -72,7 +72,7 @@ async fn a_repository_may_have_one_of_its_own_and_no_room_to_pin_is_no_reason_fo
         "{}",
         own.body
     );
-    assert_eq!(own.title, "Suture: how things stand in acme/payments");
+    assert_eq!(own.title, "Suture status: acme/payments");
 }
 
 #[tokio::test]

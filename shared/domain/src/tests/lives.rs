@@ -857,7 +857,7 @@ fn hold_labels_ignore_case_and_resume_reports_them() {
     tale.tell(Happened::Edited(Described { labels: vec!["Suture/Hold".into()], ..described(&sha('a')) }));
     assert!(tale.record().is_held());
     tale.command(Command::Resume);
-    assert_eq!(tale.last().reason, "the label `Suture/Hold` still holds it: only people remove that");
+    assert_eq!(tale.last().reason, "it is still held by the label `Suture/Hold`: remove that label, Suture never does");
     assert!(tale.record().is_held());
 }
 

@@ -58,7 +58,7 @@ fn claim_has_run_budget_event_and_command() {
     assert_eq!((record.lifetime_remedies, record.remediation_action), (1, Some(Strategy::RetriggerApproverBot)));
     assert_eq!(record.last_asked[&Strategy::RetriggerApproverBot], tale.now);
     assert_eq!(last.outcome, Outcome::Applied);
-    assert_eq!(last.reason, "claimed: wake Approver Bot");
+    assert_eq!(last.reason, "claimed: retrigger Approver Bot");
     let [event] = &last.events[..] else { panic!() };
     assert_eq!((event.kind, event.hop, event.from), (EventKind::RemediationRetriggerApprover, 0, None));
     assert_eq!(event.payload.head, Some(sha('a')));

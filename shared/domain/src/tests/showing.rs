@@ -150,7 +150,7 @@ fn new_head_gets_its_own_check_run() {
     assert!(shown(&tale).is_some());
     tale.pass(1);
     tale.push('b', false);
-    assert!(shown(&tale).is_some_and(|text| text.summary.contains("on bbbbbbb")));
+    assert!(shown(&tale).is_some_and(|text| text.summary.contains("at commit bbbbbbb")));
 }
 
 #[test]
@@ -181,12 +181,12 @@ fn escalated_check_run_shows_action_required_and_the_diagnosis() {
 fn button_runs_its_command_and_shows_the_result() {
     let mut tale = stuck_in_failure();
     let held = press(&mut tale, Button::Hold, Ok(()));
-    assert!(tale.record().hold && held.contains("**Asked:** danny asked for `/hold`."), "{held}");
+    assert!(tale.record().hold && held.contains("**Last command:** danny asked for `/hold`."), "{held}");
     assert!(shown(&tale).unwrap().buttons.contains(&Button::Resume));
     let resumed = press(&mut tale, Button::Resume, Ok(()));
     assert!(!tale.record().hold && resumed.contains("danny asked for `/resume`."), "{resumed}");
     let refused = press(&mut tale, Button::Rebuild, Err("`/rebuild` needs write permission".to_owned()));
-    assert!(refused.contains("and Suture refused: `/rebuild` needs write permission."), "{refused}");
+    assert!(refused.contains("but Suture refused: `/rebuild` needs write permission."), "{refused}");
     assert_eq!(tale.record().active_run, None);
     let asked = press(&mut tale, Button::Rebuild, Ok(()));
     assert!(asked.contains("Suture is about to run the checks again."), "{asked}");
@@ -194,12 +194,12 @@ fn button_runs_its_command_and_shows_the_result() {
     tale.news(RemedyNews::Dropped { why: "a build is under way".to_owned() });
     let text = shown(&tale).unwrap().summary;
     assert!(
-        text.contains("**Asked:** Suture was asked to run the checks again: dropped: a build is under way."),
+        text.contains("**Last command:** Suture was asked to run the checks again: dropped: a build is under way."),
         "{text}"
     );
     // A newer command in a comment removes the result of the button.
     tale.command(Command::Hold);
-    assert!(shown(&tale).is_some_and(|text| !text.summary.contains("**Asked:**")));
+    assert!(shown(&tale).is_some_and(|text| !text.summary.contains("**Last command:**")));
 }
 
 #[test]
@@ -266,5 +266,5 @@ fn policy_rejection_is_shown_with_its_text() {
         "{}",
         text.summary
     );
-    assert!(text.summary.contains("If nothing happens before, Suture will call a person at "), "{}", text.summary);
+    assert!(text.summary.contains("If nothing changes, Suture will escalate to a person at "), "{}", text.summary);
 }
