@@ -49,7 +49,7 @@ async fn poison_is_logged_with_a_readable_reason() {
 /// The clock shows 50 s more each time it is read: the first message is handled, and the others go back.
 #[tokio::test]
 async fn messages_without_time_left_go_back() {
-    let stage = Stage::quiet();
+    let stage = Testbed::quiet();
     let good = Message::Chore(Chore::Redeliver { delivery: 1 }).to_json().unwrap();
     let mut batch = SqsEvent::default();
     for n in 0..3 {

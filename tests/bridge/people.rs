@@ -64,6 +64,7 @@ async fn status_and_explain_are_answered_in_a_comment() {
     let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     stage.fakes().person_comments(&pr, "danny", "/status");
+    stage.pass(1).await;
     stage.fakes().person_comments(&pr, "danny", "/explain");
     stage.pass(1).await;
     let said = said(&stage, &pr);
