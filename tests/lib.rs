@@ -11,15 +11,17 @@ pub mod rig;
 
 use std::sync::{Arc, Mutex};
 
-use domain::comment::Story;
-use domain::diagnosis::{Case, classify};
-use domain::event::{Actor, Described, Diagnosed, Fact, Happened};
+use domain::comment::EscalationHistory;
+use domain::diagnosis::{DiagnosisInput, classify};
+use domain::event::{Actor, DiagnosisFact, Fact, FactKind, PullRequestDetails};
 use domain::id::{EventId, PrId, RunId, Sha};
 use domain::policy::Policies;
-use domain::signals::{Approval, Check, CheckKind, MergeReport, PolicyReport, PolicyVerdict, Renewal, Verdict};
+use domain::signals::{
+    ApprovalReport, CheckKind, CheckReport, CheckVerdict, MergeReport, PolicyReport, PolicyVerdict, RenewalMark,
+};
 use jiff::{SignedDuration, Timestamp};
-use platform::engine::{Applied, Engine};
-use platform::outlets::Outlets;
+use platform::engine::{ApplyResult, Engine};
+use platform::outlets::Publisher;
 use platform::store::Store;
 use testbed::{Testbed, pr_id};
 
@@ -56,14 +58,14 @@ pub fn acting() -> Policies {
 
 /// A fact with an id of its own.
 #[must_use]
-pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: Happened) -> Fact {
-    Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, what }
+pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: FactKind) -> Fact {
+    Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, kind: what }
 }
 
 /// The pull request is opened, with head `a`.
 #[must_use]
 pub fn opened(pr: &PrId, id: impl Into<String>, at: Timestamp) -> Fact {
-    let described = Described {
+    let described = PullRequestDetails {
         node_id: Some(format!("PR_kwDOJ8x2Pc5{:08}", pr.number)),
         branch: "codegenie/fix".to_owned(),
         base_branch: "main".to_owned(),
@@ -75,13 +77,13 @@ pub fn opened(pr: &PrId, id: impl Into<String>, at: Timestamp) -> Fact {
         size: Some(12),
         required_checks: Some(vec![]),
     };
-    fact(pr, id, at, Happened::Opened(described))
+    fact(pr, id, at, FactKind::Opened(described))
 }
 
 /// A check of head `a` reports.
 #[must_use]
-pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: Verdict, at: Timestamp) -> Fact {
-    let check = Check {
+pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: CheckVerdict, at: Timestamp) -> Fact {
+    let check = CheckReport {
         name: name.to_owned(),
         kind: CheckKind::Run,
         verdict,
@@ -89,35 +91,45 @@ pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: Verdict, at:
         started_at: Some(start()),
         at,
         failure: None,
-        renewal: Renewal::None,
+        renewal: RenewalMark::None,
     };
-    fact(pr, id, at, Happened::Check { head: sha('a'), check })
+    fact(pr, id, at, FactKind::Check { head: sha('a'), check })
 }
 
 /// A pull request as most are: three checks, Policy Bot, Approver Bot, Automerge Bot, merged within the hour.
 #[must_use]
 pub fn typical_life(pr: &PrId) -> Vec<Fact> {
     let head = || sha('a');
-    let policy =
-        |verdict, at| PolicyReport { verdict, text: "All rules are approved".to_owned(), at, renewal: Renewal::None };
+    let policy = |verdict, at| PolicyReport {
+        verdict,
+        text: "All rules are approved".to_owned(),
+        at,
+        renewal: RenewalMark::None,
+    };
     let policy_bot = |id: &str, verdict, at| Fact {
         actor: Actor::PolicyBot,
-        ..fact(pr, id, at, Happened::Policy { head: head(), report: policy(verdict, at) })
+        ..fact(pr, id, at, FactKind::Policy { head: head(), report: policy(verdict, at) })
     };
     let mut life = vec![opened(pr, "72d3162e-cc78-11e3-81ab-4c9367dc0958", start())];
     for (n, name) in ["continuous-integration/jenkins/pr-merge", "lint", "unit-tests"].into_iter().enumerate() {
         let at = minute(1 + i64::try_from(n).unwrap_or(0));
-        life.push(check(pr, format!("delivery-{n}-started"), name, Verdict::Running, at));
-        life.push(check(pr, format!("delivery-{n}-passed"), name, Verdict::Passed, at + SignedDuration::from_mins(9)));
+        life.push(check(pr, format!("delivery-{n}-started"), name, CheckVerdict::Running, at));
+        life.push(check(
+            pr,
+            format!("delivery-{n}-passed"),
+            name,
+            CheckVerdict::Passed,
+            at + SignedDuration::from_mins(9),
+        ));
     }
     life.sort_by_key(|fact| fact.occurred_at);
     life.push(policy_bot("policy-started", PolicyVerdict::Evaluating, minute(13)));
     life.push(policy_bot("policy-passed", PolicyVerdict::Passed, minute(14)));
-    let approval = Approval { granted: true, by: "approver-bot[bot]".to_owned(), at: minute(15) };
-    life.push(fact(pr, "approved", minute(15), Happened::Approval { head: head(), approval }));
-    let report = MergeReport { failed: false, text: String::new(), at: minute(16), renewal: Renewal::None };
-    life.push(fact(pr, "merging", minute(16), Happened::Merge { head: head(), report }));
-    life.push(fact(pr, "merged", minute(17), Happened::Merged { by: None, by_automerge_bot: true }));
+    let approval = ApprovalReport { granted: true, by: "approver-bot[bot]".to_owned(), at: minute(15) };
+    life.push(fact(pr, "approved", minute(15), FactKind::Approval { head: head(), approval }));
+    let report = MergeReport { failed: false, text: String::new(), at: minute(16), renewal: RenewalMark::None };
+    life.push(fact(pr, "merging", minute(16), FactKind::Merge { head: head(), report }));
+    life.push(fact(pr, "merged", minute(17), FactKind::Merged { by: None, by_automerge_bot: true }));
     life
 }
 
@@ -125,17 +137,21 @@ pub fn typical_life(pr: &PrId) -> Vec<Fact> {
 ///
 /// # Panics
 /// If there is no such pull request.
-pub async fn claim<S: Store, O: Outlets>(engine: &Engine<S, O>, pr: &PrId, run: &str, now: Timestamp) -> Fact {
+pub async fn claim<S: Store, O: Publisher>(engine: &Engine<S, O>, pr: &PrId, run: &str, now: Timestamp) -> Fact {
     let record = engine.load(pr, now).await.expect("a store").expect("a record");
     let policy = engine.policies().for_repo(&pr.repo);
-    let case = Case { record: &record, live: None, vulnerability: None, policy, now };
-    let found =
-        Diagnosed { diagnosis: classify(&case), run: RunId::new(run), vulnerability: None, story: Story::default() };
-    fact(pr, format!("sweep-{run}"), now, Happened::Diagnosed(Box::new(found)))
+    let case = DiagnosisInput { record: &record, live: None, vulnerability: None, policy, now };
+    let found = DiagnosisFact {
+        diagnosis: classify(&case),
+        run: RunId::new(run),
+        vulnerability: None,
+        story: EscalationHistory::default(),
+    };
+    fact(pr, format!("sweep-{run}"), now, FactKind::Diagnosed(Box::new(found)))
 }
 
 /// A sweep has found that something is to be done: the claim, as the reconciler makes it.
-pub async fn claim_in(testbed: &Testbed, pr: &fakes::Pr, run: &str) -> Applied {
+pub async fn claim_in(testbed: &Testbed, pr: &fakes::FakePrId, run: &str) -> ApplyResult {
     let (engine, now) = (testbed.bridge.engine(), testbed.now());
     engine.apply(&claim(engine, &pr_id(pr), run, now).await, now).await.expect("a store")
 }

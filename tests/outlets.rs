@@ -9,11 +9,11 @@ use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use aws_sdk_dynamodb::config::Credentials;
 use domain::bus::DetailType;
 use domain::comment::Notice;
-use domain::signals::Verdict;
-use platform::outlets::aws::{Addresses, AwsOutlets};
-use platform::outlets::dlq::{Dlq, DlqError};
-use platform::outlets::message::{Message, Unreadable};
-use platform::outlets::{Content, Outlets, Parcel};
+use domain::signals::CheckVerdict;
+use platform::outlets::aws::{AwsPublisher, AwsTargets};
+use platform::outlets::dlq::{DeadLetterQueue, DlqError};
+use platform::outlets::message::{InvalidMessage, QueueMessage};
+use platform::outlets::{Destination, OutboundMessage, Publisher};
 use tests::rig::{Canned, Ministack};
 use tests::{check, claim, minute, opened, pr, start};
 
@@ -22,19 +22,25 @@ async fn config(endpoint: &str) -> SdkConfig {
     config.credentials_provider(Credentials::for_tests()).endpoint_url(endpoint).load().await
 }
 
-fn deferred(id: &str) -> Parcel {
-    let message = Message::Fact(Box::new(check(&pr(1), id, "build", Verdict::Passed, minute(1))));
-    Parcel { id: id.to_owned(), what: Content::Queue { message, repo: pr(1).repo, delay: Duration::ZERO } }
+fn deferred(id: &str) -> OutboundMessage {
+    let message = QueueMessage::Fact(Box::new(check(&pr(1), id, "build", CheckVerdict::Passed, minute(1))));
+    OutboundMessage {
+        id: id.to_owned(),
+        destination: Destination::Queue { message, repo: pr(1).repo, delay: Duration::ZERO },
+    }
 }
 
-fn asked() -> Parcel {
+fn asked() -> OutboundMessage {
     let detail = r#"{"repo":"acme/shop","pr_number":1}"#.to_owned();
-    Parcel { id: "e1".to_owned(), what: Content::Bus { detail_type: DetailType::ReconcileRequested, detail } }
+    OutboundMessage {
+        id: "e1".to_owned(),
+        destination: Destination::Bus { detail_type: DetailType::ReconcileRequested, detail },
+    }
 }
 
-fn notice() -> Parcel {
+fn notice() -> OutboundMessage {
     let notice = Notice { subject: "acme/shop#1 needs you".to_owned(), body: "It is stuck.".to_owned() };
-    Parcel { id: "e2".to_owned(), what: Content::People(notice) }
+    OutboundMessage { id: "e2".to_owned(), destination: Destination::Notice(notice) }
 }
 
 async fn queue(client: &aws_sdk_sqs::Client, name: &str) -> (String, String) {
@@ -74,20 +80,21 @@ async fn commands_facts_requests_and_notices_arrive() {
     let target = aws_sdk_eventbridge::types::Target::builder().id("q").arn(heard_arn).build().unwrap();
     bus.put_targets().rule("all").event_bus_name("suture").targets(target).send().await.unwrap();
 
-    let addresses = Addresses { queue_url: queue_url.clone(), bus: "suture".to_owned(), topic_arn: Some(topic_arn) };
-    let outlets = AwsOutlets::new(&config, addresses);
-    let parcels: Vec<Parcel> = (0..12).map(|n| deferred(&format!("d{n:02}"))).chain([asked(), notice()]).collect();
-    let answers = outlets.send(&parcels).await;
+    let addresses = AwsTargets { queue_url: queue_url.clone(), bus: "suture".to_owned(), topic_arn: Some(topic_arn) };
+    let outlets = AwsPublisher::new(&config, addresses);
+    let parcels: Vec<OutboundMessage> =
+        (0..12).map(|n| deferred(&format!("d{n:02}"))).chain([asked(), notice()]).collect();
+    let answers = outlets.publish(&parcels).await;
     assert!(answers.len() == 14 && answers.iter().all(Result::is_ok), "{answers:?}");
     let mut facts: Vec<String> = received(&queues, &queue_url, 12)
         .await
         .iter()
-        .map(|body| match Message::from_json(body).unwrap() {
-            Message::Fact(fact) => {
-                assert_eq!(*fact, check(&pr(1), fact.id.as_str(), "build", Verdict::Passed, minute(1)));
+        .map(|body| match QueueMessage::from_json(body).unwrap() {
+            QueueMessage::Fact(fact) => {
+                assert_eq!(*fact, check(&pr(1), fact.id.as_str(), "build", CheckVerdict::Passed, minute(1)));
                 fact.id.to_string()
             }
-            other @ (Message::Command(_) | Message::Chore(_)) => panic!("{other:?}"),
+            other @ (QueueMessage::Command(_) | QueueMessage::Chore(_)) => panic!("{other:?}"),
         })
         .collect();
     facts.sort();
@@ -98,11 +105,12 @@ async fn commands_facts_requests_and_notices_arrive() {
     assert!(mail[0].contains("acme/shop#1 needs you") && mail[0].contains("It is stuck."), "{mail:?}");
 }
 
-async fn told(body: &str, parcels: &[Parcel]) -> Vec<Result<(), String>> {
+async fn told(body: &str, parcels: &[OutboundMessage]) -> Vec<Result<(), String>> {
     let server = Canned::start(vec![(200, body.to_owned())]).await;
-    let addresses = Addresses { queue_url: format!("{}/1/q", server.endpoint()), bus: "b".to_owned(), topic_arn: None };
-    let outlets = AwsOutlets::new(&config(server.endpoint()).await, addresses);
-    outlets.send(parcels).await.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
+    let addresses =
+        AwsTargets { queue_url: format!("{}/1/q", server.endpoint()), bus: "b".to_owned(), topic_arn: None };
+    let outlets = AwsPublisher::new(&config(server.endpoint()).await, addresses);
+    outlets.publish(parcels).await.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
 }
 
 /// Both services answer 200 and say inside which entries they did not take.
@@ -133,20 +141,20 @@ async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let own = claim(&engine, &pr(1), "run-1", minute(5)).await;
     engine.apply(&own, minute(5)).await.unwrap();
-    let sent = engine.outlets().sent();
-    let Content::Queue { message, .. } = &sent[0].what else { panic!("{sent:?}") };
+    let sent = engine.publisher().sent();
+    let Destination::Queue { message, .. } = &sent[0].destination else { panic!("{sent:?}") };
     let json = message.to_json().unwrap();
     assert!(json.starts_with(r#"{"type":"command","v":1,"#), "{json}");
-    assert_eq!(Message::from_json(&json).as_ref(), Ok(message));
+    assert_eq!(QueueMessage::from_json(&json).as_ref(), Ok(message));
     // The shape the companions know has no type.
-    assert_eq!(Message::from_json(&json.replace(r#""type":"command","#, "")).as_ref(), Ok(message));
-    let unknown = Message::from_json(r#"{"type":"poem","v":1}"#).unwrap_err();
-    assert_eq!(unknown, Unreadable::Unknown("poem".to_owned()));
-    let newer = Message::from_json(&json.replace(r#""v":1"#, r#""v":2"#)).unwrap_err();
+    assert_eq!(QueueMessage::from_json(&json.replace(r#""type":"command","#, "")).as_ref(), Ok(message));
+    let unknown = QueueMessage::from_json(r#"{"type":"poem","v":1}"#).unwrap_err();
+    assert_eq!(unknown, InvalidMessage::Unknown("poem".to_owned()));
+    let newer = QueueMessage::from_json(&json.replace(r#""v":1"#, r#""v":2"#)).unwrap_err();
     assert!(newer.to_string().contains("version 2 is not understood by this build"), "{newer}");
-    let broken = Message::from_json("{").unwrap_err();
+    let broken = QueueMessage::from_json("{").unwrap_err();
     assert!(broken.to_string().starts_with("the message is not JSON: EOF"), "{broken}");
-    assert!(Message::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
+    assert!(QueueMessage::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
 }
 
 /// What nobody can read comes back until the queue gives it up; whoever looks into the dead-letter queue is told why it is there, and a
@@ -164,12 +172,12 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
     );
     let attributes = client.set_queue_attributes().queue_url(&url).attributes(policy, redrive).attributes(hidden, "0");
     attributes.send().await.unwrap();
-    let good = Message::Chore(platform::outlets::message::Chore::Redeliver { delivery: 1 }).to_json().unwrap();
+    let good = QueueMessage::Chore(platform::outlets::message::Task::Redeliver { delivery: 1 }).to_json().unwrap();
     for body in [r#"{"type":"command","v":7,"pr_number":1}"#, "not ours", &good] {
         client.send_message().queue_url(&url).message_body(body).send().await.unwrap();
     }
     let stage = testbed::Testbed::quiet();
-    let log = platform::telemetry::Log::to(std::io::sink());
+    let log = platform::telemetry::MetricLog::writing_to(std::io::sink());
     // As Lambda does it: a batch at a time, and only what is not among the failures is taken off the queue.
     let mut handed = 0;
     for _ in 0..30 {
@@ -198,7 +206,7 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
     let mut reasons: Vec<String> = received(&client, &dead_url, 2)
         .await
         .iter()
-        .map(|body| Message::from_json(body).unwrap_err().to_string())
+        .map(|body| QueueMessage::from_json(body).unwrap_err().to_string())
         .collect();
     reasons.sort();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
@@ -211,19 +219,22 @@ async fn dead_messages_are_looked_at_without_being_taken_and_sent_back() {
     let config = config(Ministack::shared().endpoint()).await;
     let client = aws_sdk_sqs::Client::new(&config);
     let ((dead, _), (alive, _)) = (queue(&client, "suture-test-dead").await, queue(&client, "suture-test-alive").await);
-    let dlq = Dlq::Sqs(platform::outlets::sqs_dlq::SqsDlq::new(&config, dead.clone(), alive.clone()));
-    assert_eq!(dlq.look().await.unwrap().messages, []);
+    let dlq = DeadLetterQueue::Sqs(platform::outlets::sqs_dlq::SqsDlq::new(&config, dead.clone(), alive.clone()));
+    assert_eq!(dlq.peek().await.unwrap().messages, []);
     for body in [r#"{"type":"riddle"}"#, "not even JSON"] {
         client.send_message().queue_url(&dead).message_body(body).send().await.unwrap();
     }
     for _ in 0..2 {
-        let dump = dlq.look().await.unwrap();
+        let dump = dlq.peek().await.unwrap();
         assert_eq!((dump.messages.len(), dump.approximate_count), (2, 2), "{dump:?}");
         assert!(dump.messages.iter().all(|dead| dead.sent_at.is_some() && !dead.reason().is_empty()));
     }
     assert_eq!(dlq.redrive().await.unwrap(), 2);
     assert_eq!((dlq.count().await.unwrap(), received(&client, &alive, 2).await.len()), (0, 2));
-    let nowhere =
-        Dlq::Sqs(platform::outlets::sqs_dlq::SqsDlq::new(&config, "http://127.0.0.1:9/queue".to_owned(), alive));
-    assert!(matches!(nowhere.look().await, Err(DlqError::Unavailable(_))));
+    let nowhere = DeadLetterQueue::Sqs(platform::outlets::sqs_dlq::SqsDlq::new(
+        &config,
+        "http://127.0.0.1:9/queue".to_owned(),
+        alive,
+    ));
+    assert!(matches!(nowhere.peek().await, Err(DlqError::Unavailable(_))));
 }

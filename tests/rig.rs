@@ -16,7 +16,7 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dynoxide::Database;
 use platform::store::dynamo::DynamoStore;
-use platform::store::dynamo::tables::{self, Names};
+use platform::store::dynamo::tables::{self, TableNames};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
@@ -33,11 +33,11 @@ pub fn client(endpoint: &str) -> Client {
 
 /// Names nobody else in this process uses. (dynoxide wants eleven characters or more.)
 #[must_use]
-pub fn fresh_names() -> Names {
+pub fn fresh_names() -> TableNames {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let of = std::process::id();
-    Names { state: format!("suture-state-{of}-{n}"), events: format!("suture-events-{of}-{n}") }
+    TableNames { state: format!("suture-state-{of}-{n}"), events: format!("suture-events-{of}-{n}") }
 }
 
 /// DynamoDB in this process.
@@ -83,7 +83,7 @@ impl Dynoxide {
     }
 
     /// A store on these tables, which are made if they are not there.
-    pub async fn store_on(&self, names: Names) -> DynamoStore {
+    pub async fn store_on(&self, names: TableNames) -> DynamoStore {
         store_at(&self.endpoint, names).await
     }
 }
@@ -100,7 +100,7 @@ impl Drop for Dynoxide {
     }
 }
 
-async fn store_at(endpoint: &str, names: Names) -> DynamoStore {
+async fn store_at(endpoint: &str, names: TableNames) -> DynamoStore {
     let client = client(endpoint);
     tables::create(&client, &names).await.expect("tables");
     DynamoStore::new(client, names)

@@ -114,7 +114,7 @@ async fn what_is_for_everybody_asks_for_no_key() {
 
 fn spent(counter: &Counter<testbed::MemoryStore>) -> u64 {
     use platform::store::Store as _;
-    counter.store().spent().so_far().requests
+    counter.store().usage().usage().requests
 }
 
 /// API1: broken object level authorization. Another scope's pull request, run or page is not there.

@@ -1,9 +1,9 @@
 //! What the numbers suggest: the route, its scopes, and how far it reads.
 
-use domain::event::{Happened, RemedyNews};
+use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
-use domain::signals::Verdict;
-use platform::store::{Key, OnlyIf, Query, Store, Write};
+use domain::signals::CheckVerdict;
+use platform::store::{Condition, Key, Query, RowWrite, Store};
 use serde_json::{Value, json};
 use testbed::MemoryStore;
 use tests::rig::Dynoxide;
@@ -23,10 +23,10 @@ async fn the_numbers_are_told_with_their_formulas<S: Store + 'static>(store: S) 
     let engine = counter.admin.engine();
     let claimed = claim(engine, &pr(1), "run-1", minute(40)).await;
     engine.apply(&claimed, minute(40)).await.unwrap();
-    let news = Happened::Remedy { run: RunId::new("run-1"), news: RemedyNews::Accepted };
+    let news = FactKind::Remedy { run: RunId::new("run-1"), news: RemedyUpdate::Accepted };
     engine.apply(&fact(&pr(1), "n1", minute(41), news), minute(41)).await.unwrap();
-    let mut passed = check(&pr(1), "d9", "build", Verdict::Passed, minute(45));
-    if let Happened::Check { check, .. } = &mut passed.what {
+    let mut passed = check(&pr(1), "d9", "build", CheckVerdict::Passed, minute(45));
+    if let FactKind::Check { check, .. } = &mut passed.kind {
         check.id = Some(8);
     }
     engine.apply(&passed, minute(45)).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_day_that_is_too_busy_is_read_in_part_and_says_so() {
     furnished(&counter).await;
     let (store, now) = (counter.store(), minute(20));
     let query = Query {
-        from: platform::store::From::Log,
+        from: platform::store::QuerySource::Log,
         partition: pr(3).to_string(),
         prefix: None,
         up_to: None,
@@ -96,25 +96,25 @@ async fn a_day_that_is_too_busy_is_read_in_part_and_says_so() {
         after: None,
     };
     let (_, item) = store.query(&query, now).await.unwrap().rows.remove(0);
-    let copies: Vec<Write> = (0..5_100)
-        .map(|n| Write::Put {
+    let copies: Vec<RowWrite> = (0..5_100)
+        .map(|n| RowWrite::Put {
             key: Key::event(pr(3).to_string(), format!("2036-03-03T09:10:00.000Z#copy-{n:05}#0")),
             item: item.clone(),
-            only_if: OnlyIf::Always,
+            only_if: Condition::Always,
         })
         .collect();
     for chunk in copies.chunks(100) {
         store.write(chunk.to_vec(), now).await.unwrap();
     }
-    let before = store.spent().so_far().requests;
+    let before = store.usage().usage().requests;
     let told = counter.get(Who::Viewer, "/api/insights").await.json();
-    let asked = store.spent().so_far().requests - before;
+    let asked = store.usage().usage().requests - before;
     assert_eq!(told["partial"], true);
     let why = "For one day, only the first 5000 events of each partition were read, so the numbers are incomplete.";
     assert_eq!(told["partial_reason"], why);
     // Fourteen days of four parts, and what the key costs.
     assert!(asked <= 14 * 4 + 10, "{asked} requests");
     counter.get(Who::Viewer, "/api/insights").await.json();
-    let again = store.spent().so_far().requests - before - asked;
+    let again = store.usage().usage().requests - before - asked;
     assert!(again <= 12, "a day that was read is not read again at once: {again}");
 }

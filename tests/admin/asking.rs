@@ -1,9 +1,9 @@
 //! What people want done: once for each name, and only what makes sense.
 
 use domain::command::{Command, CommandSource};
-use domain::request::Request;
-use platform::outlets::message::Message;
-use platform::outlets::{Content, Parcel};
+use domain::request::ReconcileRequest;
+use platform::outlets::message::QueueMessage;
+use platform::outlets::{Destination, OutboundMessage};
 use platform::rows;
 use platform::store::Store as _;
 use serde_json::json;
@@ -15,10 +15,10 @@ use crate::furnished;
 const COMMAND: &str = "/api/pr/shop/1/command";
 const REBUILD: &str = r#"{"command":"/rebuild"}"#;
 
-fn commands(parcels: &[Parcel]) -> Vec<domain::command::CommandMessage> {
-    let command = |parcel: &Parcel| match &parcel.what {
-        Content::Queue { message: Message::Command(command), .. } => Some(command.clone()),
-        Content::Queue { .. } | Content::Bus { .. } | Content::People(_) => None,
+fn commands(parcels: &[OutboundMessage]) -> Vec<domain::command::CommandMessage> {
+    let command = |parcel: &OutboundMessage| match &parcel.destination {
+        Destination::Queue { message: QueueMessage::Command(command), .. } => Some(command.clone()),
+        Destination::Queue { .. } | Destination::Bus { .. } | Destination::Notice(_) => None,
     };
     parcels.iter().filter_map(command).collect()
 }
@@ -81,11 +81,11 @@ async fn what_was_not_done_is_asked_for_again_under_the_same_name_and_is_the_sam
 
 #[tokio::test]
 async fn while_somebody_works_on_it_the_answer_is_202() {
-    use admin::idempotency::{IdempotencyKey, begin};
+    use admin::idempotency::{IdempotencyKey, claim};
     let counter = Counter::new();
     furnished(&counter).await;
     let whole = [COMMAND.as_bytes(), b"\n", REBUILD.as_bytes()].concat();
-    begin(counter.store(), &IdempotencyKey::api("operator", "k3"), &whole, minute(20)).await.unwrap();
+    claim(counter.store(), &IdempotencyKey::api("operator", "k3"), &whole, minute(20)).await.unwrap();
     let answer = counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k3")).await;
     assert_eq!((answer.status, &answer.json()["status"]), (202, &json!("processing")));
     assert_eq!(counter.outlets().sent(), []);
@@ -117,8 +117,20 @@ async fn what_makes_no_sense_is_refused_with_what_would() {
         ("/api/reconciler/run", r#"{"dry":true}"#, 400, "BAD_JSON", "unknown field"),
         ("/api/reconciler/run", r#"{"repo":"shop","pr_number":99.0}"#, 404, "NOT_FOUND", "acme/shop#99"),
         ("/api/reconciler/run", r#"{"repo":"shop","pr_number":0}"#, 400, "BAD_JSON", "0 is not a pull request number"),
-        ("/api/reconciler/run", r#"{"repo":"shop","pr_number":1.5}"#, 400, "BAD_JSON", "1.5 is not a pull request number"),
-        ("/api/reconciler/run", r#"{"repo":"shop","pr_number":-1.0}"#, 400, "BAD_JSON", "-1.0 is not a pull request number"),
+        (
+            "/api/reconciler/run",
+            r#"{"repo":"shop","pr_number":1.5}"#,
+            400,
+            "BAD_JSON",
+            "1.5 is not a pull request number",
+        ),
+        (
+            "/api/reconciler/run",
+            r#"{"repo":"shop","pr_number":-1.0}"#,
+            400,
+            "BAD_JSON",
+            "-1.0 is not a pull request number",
+        ),
         ("/api/reconciler/run", r#"{"repo":"shop","pr_number":1e15}"#, 400, "BAD_JSON", "is not a pull request number"),
         ("/api/runs/none/cancel", "", 404, "NOT_FOUND", "no such run"),
         ("/api/dlq/redrive", "", 404, "NO_DLQ", "SUTURE_DLQ_URL"),
@@ -188,7 +200,9 @@ async fn a_sweep_is_pending_before_anybody_is_told_and_then_asked_for_on_the_bus
         (&json!("pending"), &json!("sweep"), &json!("operator"))
     );
     let sent = counter.outlets().sent();
-    let [Parcel { what: Content::Bus { detail_type, detail }, .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    let [OutboundMessage { destination: Destination::Bus { detail_type, detail }, .. }] = sent.as_slice() else {
+        panic!("{sent:?}")
+    };
     assert_eq!(detail_type.name(), "ReconcileRequested");
     let detail: serde_json::Value = serde_json::from_str(detail).unwrap();
     let said = json!({"repo": "acme/shop", "pr_number": 1, "base": null, "dry_run": true, "run_id": id, "requested_by": "operator"});
@@ -199,7 +213,7 @@ async fn a_sweep_is_pending_before_anybody_is_told_and_then_asked_for_on_the_bus
     assert_eq!(silent.status, 202);
     let key = rows::request_key("all");
     let row = counter.store().get(&key, minute(20)).await.unwrap().unwrap();
-    let request: Request = rows::read(&key, &row).unwrap();
+    let request: ReconcileRequest = rows::read(&key, &row).unwrap();
     assert_eq!(request.waiting().unwrap().run.as_str(), silent.json()["run_id"]);
     assert_eq!(request.due_at(), Some(minute(20)));
 }

@@ -2,7 +2,7 @@
 //! Gateway sends it.
 
 use admin::keys::new_key;
-use domain::command::Role;
+use domain::command::ApiRole;
 use platform::engine::Engine;
 use platform::rows;
 use platform::store::Store as _;
@@ -36,8 +36,8 @@ async fn the_release_binary_answers_gateway_events() {
     let names = fresh_names();
     let engine = Engine::new(dynamo.store_on(names.clone()).await, RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(42), "d0", start()), start()).await.unwrap();
-    engine.store().write(vec![rows::repo_known(&pr(42).repo)], minute(1)).await.unwrap();
-    let (key, entry) = new_key("ops", Role::Viewer).unwrap();
+    engine.store().write(vec![rows::add_repo(&pr(42).repo)], minute(1)).await.unwrap();
+    let (key, entry) = new_key("ops", ApiRole::Viewer).unwrap();
     let function = Function::start(
         "admin",
         &[

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admin::router;
-use platform::outlets::dlq::{Dlq, Parked};
+use platform::outlets::dlq::{DeadLetterQueue, LocalDeadLetters};
 
 use crate::counter::{Counter, Options, Who};
 use crate::furnished;
@@ -56,7 +56,7 @@ async fn serve(router: axum::Router) -> (String, tokio::task::JoinHandle<()>) {
 async fn schemathesis_finds_nothing() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 100000").unwrap();
-    let dlq = Dlq::Local(Arc::new(Parked::new(|_| {})));
+    let dlq = DeadLetterQueue::Local(Arc::new(LocalDeadLetters::new(|_| {})));
     let counter = Counter::on(testbed::MemoryStore::new(), Options { policies, dlq, ..Options::default() });
     furnished(&counter).await;
     let (address, served) = serve(router(Arc::clone(&counter.admin))).await;

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use admin::keys::{Keys, new_key};
-use admin::{Admin, Settings, router};
+use admin::keys::{ApiKeys, new_key};
+use admin::{Admin, AdminSettings, router};
 use bytes::Bytes;
-use domain::command::Role;
+use domain::command::ApiRole;
 use domain::event::Fact;
 use domain::policy::Policies;
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use platform::engine::Engine;
 use platform::github::GitHub;
-use platform::outlets::dlq::Dlq;
+use platform::outlets::dlq::DeadLetterQueue;
 use platform::rows;
 use platform::store::Store;
-use platform::telemetry::Log;
+use platform::telemetry::MetricLog;
 use serde_json::Value;
 use testbed::{ManualClock, MemoryStore, RecordingPublisher};
 use tests::{Written, acting, start};
@@ -74,12 +74,12 @@ impl Answered {
 pub(crate) struct Options {
     pub(crate) policies: Policies,
     pub(crate) github: Option<GitHub>,
-    pub(crate) dlq: Dlq,
+    pub(crate) dlq: DeadLetterQueue,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { policies: acting(), github: None, dlq: Dlq::None }
+        Self { policies: acting(), github: None, dlq: DeadLetterQueue::None }
     }
 }
 
@@ -96,24 +96,24 @@ impl<S: Store + 'static> Counter<S> {
         let mut keys = Vec::new();
         let mut entries = Vec::new();
         for (who, name, role, scope) in [
-            (Who::Viewer, "viewer", Role::Viewer, ""),
-            (Who::Operator, "operator", Role::Operator, ""),
-            (Who::Admin, "admin", Role::Admin, ""),
-            (Who::ShopAdmin, "shop-admin", Role::Admin, ":acme/shop"),
-            (Who::WebViewer, "web-viewer", Role::Viewer, ":acme/web"),
+            (Who::Viewer, "viewer", ApiRole::Viewer, ""),
+            (Who::Operator, "operator", ApiRole::Operator, ""),
+            (Who::Admin, "admin", ApiRole::Admin, ""),
+            (Who::ShopAdmin, "shop-admin", ApiRole::Admin, ":acme/shop"),
+            (Who::WebViewer, "web-viewer", ApiRole::Viewer, ":acme/web"),
         ] {
             let (key, entry) = new_key(name, role).unwrap();
             keys.push((who, key));
             entries.push(format!("{entry}{scope}"));
         }
-        let settings = Settings {
-            keys: Keys::parse(&entries.join(";")).unwrap(),
+        let settings = AdminSettings {
+            keys: ApiKeys::parse(&entries.join(";")).unwrap(),
             owner: Some("acme".to_owned()),
             github: options.github,
             jenkins: None,
             dlq: options.dlq,
             clock: Arc::new(clock.clone()),
-            log: Log::to(lines.clone()),
+            log: MetricLog::writing_to(lines.clone()),
         };
         let engine = Engine::new(store, RecordingPublisher::default(), options.policies);
         Self { admin: Arc::new(Admin::new(engine, settings)), clock, lines, keys }
@@ -128,7 +128,7 @@ impl<S: Store + 'static> Counter<S> {
     }
 
     pub(crate) fn outlets(&self) -> &RecordingPublisher {
-        self.admin.engine().outlets()
+        self.admin.engine().publisher()
     }
 
     pub(crate) fn store(&self) -> &S {
@@ -139,7 +139,7 @@ impl<S: Store + 'static> Counter<S> {
     pub(crate) async fn hear(&self, fact: &Fact) {
         let at = fact.occurred_at;
         self.admin.engine().apply(fact, at).await.unwrap();
-        self.store().write(vec![rows::repo_known(&fact.pr.repo)], at).await.unwrap();
+        self.store().write(vec![rows::add_repo(&fact.pr.repo)], at).await.unwrap();
     }
 
     pub(crate) async fn send(&self, who: Who, request: Request<Bytes>) -> Answered {

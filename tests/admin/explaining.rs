@@ -1,6 +1,6 @@
 //! Why: one sentence in each state, the rule and its evidence, and what GitHub shows, with nothing changed by it.
 
-use domain::event::{Happened, RemedyNews};
+use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
 use domain::policy::Policies;
 use serde_json::{Value, json};
@@ -83,9 +83,11 @@ async fn what_is_spent_held_escalated_or_only_observed_is_said() {
         at += 60;
         let claimed = claim(engine, &pr(1), &format!("run-{n}"), minute(at)).await;
         engine.apply(&claimed, minute(at)).await.unwrap();
-        let failed =
-            RemedyNews::Failed { error: "Jenkins is gone".to_owned(), failure: domain::backoff::Failure::Unavailable };
-        let news = Happened::Remedy { run: RunId::new(format!("run-{n}")), news: failed };
+        let failed = RemedyUpdate::Failed {
+            error: "Jenkins is gone".to_owned(),
+            failure: domain::backoff::AttemptFailure::Unavailable,
+        };
+        let news = FactKind::Remedy { run: RunId::new(format!("run-{n}")), news: failed };
         engine.apply(&fact(&pr(1), format!("n{n}"), minute(at + 1), news), minute(at + 1)).await.unwrap();
         at += 60;
     }

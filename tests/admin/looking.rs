@@ -1,8 +1,8 @@
 //! What is shown: the overview, lists page by page, one pull request; on memory and on dynoxide.
 
-use domain::event::{Happened, RemedyNews};
+use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
-use domain::signals::Verdict;
+use domain::signals::CheckVerdict;
 use platform::store::Store;
 use serde_json::{Value, json};
 use testbed::MemoryStore;
@@ -21,10 +21,10 @@ async fn healed<S: Store + 'static>(counter: &Counter<S>) {
     let engine = counter.admin.engine();
     let claimed = claim(engine, &pr(1), "run-1", minute(40)).await;
     engine.apply(&claimed, minute(40)).await.unwrap();
-    let news = Happened::Remedy { run: RunId::new("run-1"), news: RemedyNews::Accepted };
+    let news = FactKind::Remedy { run: RunId::new("run-1"), news: RemedyUpdate::Accepted };
     engine.apply(&fact(&pr(1), "n1", minute(41), news), minute(41)).await.unwrap();
-    let mut passed = check(&pr(1), "d9", "build", Verdict::Passed, minute(45));
-    if let Happened::Check { check, .. } = &mut passed.what {
+    let mut passed = check(&pr(1), "d9", "build", CheckVerdict::Passed, minute(45));
+    if let FactKind::Check { check, .. } = &mut passed.kind {
         check.id = Some(8);
     }
     engine.apply(&passed, minute(45)).await.unwrap();
@@ -36,17 +36,17 @@ async fn a_status_asked_for_again_costs_less_and_says_the_same() {
     let counter = Counter::new();
     furnished(&counter).await;
     let ask = async || {
-        let before = counter.store().spent().so_far().requests;
+        let before = counter.store().usage().usage().requests;
         let mut status = counter.get(Who::Viewer, "/api/pr/shop/1/status").await.json();
         status["version"].take();
-        (status, counter.store().spent().so_far().requests - before)
+        (status, counter.store().usage().usage().requests - before)
     };
     let ((first, cost), (second, later)) = (ask().await, ask().await);
     assert_eq!((&first, cost), (&second, later + 1), "the record and its vulnerability at once");
     let mut edited = opened(&pr(1), "d77", minute(15));
-    if let Happened::Opened(described) = edited.what.clone() {
+    if let FactKind::Opened(described) = edited.kind.clone() {
         let vulnerability_id = Some("CVE-2026-7777".to_owned());
-        edited.what = Happened::Edited(domain::event::Described { vulnerability_id, ..described });
+        edited.kind = FactKind::Edited(domain::event::PullRequestDetails { vulnerability_id, ..described });
     }
     counter.hear(&edited).await;
     let (third, _) = ask().await;

@@ -16,7 +16,7 @@ mod speed;
 mod together;
 
 use domain::id::PrId;
-use domain::signals::{CheckKind, Failure, Renewal, Verdict};
+use domain::signals::{CheckFailure, CheckKind, CheckVerdict, RenewalMark};
 use platform::store::Store;
 use tests::{fact, minute, opened, pr, sha, start};
 
@@ -29,17 +29,17 @@ fn web(number: u64) -> PrId {
 
 /// A check of head `a` fails because of the network.
 fn flaky(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
-    let check = domain::signals::Check {
+    let check = domain::signals::CheckReport {
         name: "build".to_owned(),
         kind: CheckKind::Run,
-        verdict: Verdict::Failed,
+        verdict: CheckVerdict::Failed,
         id: Some(7),
         started_at: Some(start()),
         at: minute(minutes),
-        failure: Some(Failure { transient_rule: Some("network".to_owned()), text: "connection reset".to_owned() }),
-        renewal: Renewal::None,
+        failure: Some(CheckFailure { transient_rule: Some("network".to_owned()), text: "connection reset".to_owned() }),
+        renewal: RenewalMark::None,
     };
-    fact(pr, id, minute(minutes), domain::event::Happened::Check { head: sha('a'), check })
+    fact(pr, id, minute(minutes), domain::event::FactKind::Check { head: sha('a'), check })
 }
 
 /// Two repositories: `acme/shop` with #1 (failed), #2 (just opened) and #3 (merged), `acme/web` with #1 (just opened).

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use domain::event::{Happened, RemedyNews};
+use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::run::{Initiator, RunState, TransitionContext};
-use platform::outlets::dlq::{Dead, Dlq, Parked};
+use platform::outlets::dlq::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
 use platform::rows;
-use platform::store::{OnlyIf, Store as _, Write};
+use platform::store::{Condition, RowWrite, Store as _};
 use serde_json::json;
 use testbed::MemoryStore;
 use tests::{claim, fact, minute, pr};
@@ -32,7 +32,7 @@ async fn moved(counter: &Counter<MemoryStore>, states: &[RunState]) {
         run = run.advance(*state, TransitionContext::new(Initiator::System, minute(20))).unwrap();
     }
     let (key, item) = rows::run_row(&run, engine.policies().base()).unwrap();
-    let write = Write::Put { key, item, only_if: OnlyIf::Version(loaded) };
+    let write = RowWrite::Put { key, item, only_if: Condition::Version(loaded) };
     counter.store().write(vec![write], minute(20)).await.unwrap();
 }
 
@@ -85,14 +85,14 @@ async fn a_run_that_no_record_waits_for_ends_all_the_same() {
     claimed(&counter).await;
     // A person's command has overtaken it, and the run's own end was lost.
     let engine = counter.admin.engine();
-    let news = RemedyNews::Dropped { why: "test".to_owned() };
+    let news = RemedyUpdate::Dropped { why: "test".to_owned() };
     let before = engine.run(&RunId::new("run-1"), minute(20)).await.unwrap().unwrap();
     engine
-        .apply(&fact(&pr(2), "n", minute(20), Happened::Remedy { run: RunId::new("run-1"), news }), minute(20))
+        .apply(&fact(&pr(2), "n", minute(20), FactKind::Remedy { run: RunId::new("run-1"), news }), minute(20))
         .await
         .unwrap();
     let (key, item) = rows::run_row(&before, engine.policies().base()).unwrap();
-    counter.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Always }], minute(20)).await.unwrap();
+    counter.store().write(vec![RowWrite::Put { key, item, only_if: Condition::Always }], minute(20)).await.unwrap();
     let cancelled = counter.post(Who::Operator, "/api/runs/run-1/cancel", "").await;
     assert_eq!((cancelled.status, &cancelled.json()["state"]), (202, &json!("cancelled")), "{}", cancelled.text);
 }
@@ -113,11 +113,11 @@ async fn a_sweep_that_has_not_begun_is_cancelled_at_once() {
 
 #[tokio::test]
 async fn dead_messages_are_shown_with_their_reason_and_sent_back() {
-    let parked = Arc::new(Parked::new(|_| {}));
-    let options = Options { dlq: Dlq::Local(Arc::clone(&parked)), ..Options::default() };
+    let parked = Arc::new(LocalDeadLetters::new(|_| {}));
+    let options = Options { dlq: DeadLetterQueue::Local(Arc::clone(&parked)), ..Options::default() };
     let counter = Counter::on(MemoryStore::new(), options);
     let body = r#"{"type":"riddle"}"#.to_owned();
-    parked.park(Dead { id: "m1".to_owned(), sent_at: Some(minute(1)), receive_count: 5, body: body.clone() });
+    parked.add(DeadLetter { id: "m1".to_owned(), sent_at: Some(minute(1)), receive_count: 5, body: body.clone() });
     assert_eq!(counter.get(Who::Operator, "/api/dlq").await.problem().0, 403);
     assert_eq!(counter.get(Who::ShopAdmin, "/api/dlq").await.problem().0, 403, "they name everybody's pull requests");
     let dlq = counter.get(Who::Admin, "/api/dlq").await.json();
@@ -136,7 +136,9 @@ async fn the_breaker_is_shown_and_reset() {
     let settings = &counter.admin.engine().policies().base().breaker;
     for n in 0..3 {
         let run = RunId::new(format!("r{n}"));
-        platform::breaker::count(counter.store(), &run, platform::breaker::Ended::Failed, minute(20)).await.unwrap();
+        platform::breaker::count_outcome(counter.store(), &run, platform::breaker::RemedyOutcome::Failed, minute(20))
+            .await
+            .unwrap();
     }
     platform::breaker::evaluate(counter.store(), settings, minute(20)).await.unwrap().unwrap();
     let open = counter.get(Who::Viewer, "/api/circuit-breaker").await.json();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use domain::signals::Verdict;
+use domain::signals::CheckVerdict;
 use tests::rig::{self, Dynoxide};
 use tests::{check, minute, opened, pr, start};
 
@@ -35,7 +35,7 @@ async fn a_status_costs_little_more_than_reading_its_rows() {
     counter.hear(&opened(&pr(1), "d0", start())).await;
     for n in 0..60 {
         let name = format!("check-{}", n % 20);
-        let verdict = if n % 2 == 0 { Verdict::Running } else { Verdict::Passed };
+        let verdict = if n % 2 == 0 { CheckVerdict::Running } else { CheckVerdict::Passed };
         counter.hear(&check(&pr(1), format!("d{n}x"), &name, verdict, minute(1 + n))).await;
     }
     let client = rig::client(rig.endpoint());

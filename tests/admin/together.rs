@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use car_bridge::Handled;
+use car_bridge::MessageOutcome;
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
-use fakes::{Fault, NewPull, Pr};
+use fakes::{FakePrId, Fault, NewPullRequest};
 use jiff::SignedDuration;
-use platform::outlets::message::Message;
-use platform::outlets::{Content, Parcel};
+use platform::outlets::message::QueueMessage;
+use platform::outlets::{Destination, OutboundMessage};
 use platform::store::Store;
-use reconciler::{Scope, Sweep, Swept, Wish};
+use reconciler::{ReconcileScope, Reconciler, SweepOutcome, SweepTrigger};
 use serde_json::json;
 use testbed::{FaultStore, RecordingPublisher, TestStore, Testbed};
 
@@ -21,9 +21,9 @@ use crate::counter::{Counter, Options, Who};
 type Shared = Counter<FaultStore<TestStore>>;
 
 /// The stage with a pull request on it, and the admin function on the same store.
-async fn together() -> (Testbed, Shared, Pr, String) {
+async fn together() -> (Testbed, Shared, FakePrId, String) {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     let options = Options { github: Some(stage.github.clone()), ..Options::default() };
     let counter = Counter::on(stage.store.clone(), options);
     counter.clock.set(stage.now());
@@ -32,15 +32,17 @@ async fn together() -> (Testbed, Shared, Pr, String) {
 }
 
 /// The reconciler on the same store.
-fn sweep(stage: &Testbed, config: &str) -> Sweep<FaultStore<TestStore>, RecordingPublisher> {
+fn sweep(stage: &Testbed, config: &str) -> Reconciler<FaultStore<TestStore>, RecordingPublisher> {
     let (store, publisher, clock) = (stage.store.clone(), stage.publisher.clone(), Arc::new(stage.clock.clone()));
-    Sweep::new(store, publisher, Policies::parse(config).unwrap(), stage.github.clone(), None, clock, vec![])
+    Reconciler::new(store, publisher, Policies::parse(config).unwrap(), stage.github.clone(), None, clock, vec![])
 }
 
 fn messages(counter: &Shared) -> Vec<String> {
-    let body = |parcel: Parcel| match parcel.what {
-        Content::Queue { message: Message::Command(command), .. } => Message::Command(command).to_json().ok(),
-        Content::Queue { .. } | Content::Bus { .. } | Content::People(_) => None,
+    let body = |parcel: OutboundMessage| match parcel.destination {
+        Destination::Queue { message: QueueMessage::Command(command), .. } => {
+            QueueMessage::Command(command).to_json().ok()
+        }
+        Destination::Queue { .. } | Destination::Bus { .. } | Destination::Notice(_) => None,
     };
     counter.outlets().sent().into_iter().filter_map(body).collect()
 }
@@ -54,7 +56,7 @@ async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_come
     let sent = messages(&counter);
     for n in 0..2 {
         let handled = stage.bridge.handle(&format!("m{n}"), &sent[0]).await.unwrap();
-        assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
+        assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
     }
     let record = stage.record(&pr).await;
     assert!(record.hold);
@@ -80,7 +82,7 @@ async fn what_was_given_up_is_taken_back_by_the_api() {
     while stage.record(&pr).await.state != State::NeedsIntervention {
         assert!(minutes < 300, "{:?}", stage.record(&pr).await);
         (minutes, _) = (minutes + 5, stage.pass(5).await);
-        let wish = Wish::scheduled("sweep", stage.now(), "here");
+        let wish = SweepTrigger::scheduled("sweep", stage.now(), "here");
         sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(4)).await.unwrap();
         stage.handle_messages().await;
     }
@@ -92,7 +94,7 @@ async fn what_was_given_up_is_taken_back_by_the_api() {
     let sent = messages(&counter);
     assert_eq!(sent.len(), 1, "{sent:?}");
     let handled = stage.bridge.handle("m-resume", &sent[0]).await.unwrap();
-    assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
+    assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
     let record = stage.record(&pr).await;
     assert_eq!((record.state, record.blocked), (State::ChecksFailed, None));
     assert_eq!(record.retry_counts, domain::budget::RetryCounts::default());
@@ -106,10 +108,10 @@ async fn a_sweep_that_was_asked_for_is_found_by_the_reconciler_under_its_name() 
     let asked = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
     let id = asked["run_id"].as_str().unwrap();
     let sweep = sweep(&stage, "mode = \"act\"");
-    let wish = Wish::requested(RunId::new(id), Scope::All, false, "here");
+    let wish = SweepTrigger::requested(RunId::new(id), ReconcileScope::All, false, "here");
     let deadline = stage.now() + SignedDuration::from_mins(5);
-    assert!(matches!(sweep.sweep(&wish, deadline).await.unwrap(), Swept::Done(_)));
-    assert_eq!(sweep.sweep(&wish, deadline).await.unwrap(), Swept::Repeated);
+    assert!(matches!(sweep.sweep(&wish, deadline).await.unwrap(), SweepOutcome::Done(_)));
+    assert_eq!(sweep.sweep(&wish, deadline).await.unwrap(), SweepOutcome::DuplicateTrigger);
     let run = counter.get(Who::Viewer, &format!("/api/runs/{id}")).await.json();
     assert_eq!((&run["state"], &run["kind"]), (&json!("completed"), &json!("sweep")));
     let overview = counter.get(Who::Viewer, "/api/overview").await.json();
@@ -118,9 +120,9 @@ async fn a_sweep_that_was_asked_for_is_found_by_the_reconciler_under_its_name() 
     stage.fakes().advance(SignedDuration::from_mins(1));
     counter.clock.set(stage.now());
     let lost = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
-    let tick = Wish::scheduled("sweep", stage.now(), "there");
+    let tick = SweepTrigger::scheduled("sweep", stage.now(), "there");
     let deadline = stage.now() + SignedDuration::from_mins(5);
-    let Swept::Done(summary) = sweep.sweep(&tick, deadline).await.unwrap() else { panic!("no sweep") };
+    let SweepOutcome::Done(summary) = sweep.sweep(&tick, deadline).await.unwrap() else { panic!("no sweep") };
     assert_eq!(summary.requests, 1);
     let run = counter.get(Who::Viewer, &format!("/api/runs/{}", lost["run_id"].as_str().unwrap())).await.json();
     assert_eq!(run["state"], "completed");
@@ -137,14 +139,15 @@ fn shown(body: &str, begins: &str) -> Vec<u64> {
 async fn the_status_issue_shows_the_numbers_of_the_overview() {
     let (stage, counter, pr, _) = together().await;
     for _ in 0..3 {
-        stage.open_and_deliver(NewPull::default()).await;
+        stage.open_and_deliver(NewPullRequest::default()).await;
     }
     stage.pass(3).await;
     stage.fakes().person_merges(&pr, "maria");
     stage.pass(40).await;
     let sweep = sweep(&stage, "mode = \"act\"\nstatus.repo = 'acme/payments'");
-    let wish = Wish::scheduled("sweep", stage.now(), "here");
-    let Swept::Done(summary) = sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(5)).await.unwrap() else {
+    let wish = SweepTrigger::scheduled("sweep", stage.now(), "here");
+    let SweepOutcome::Done(summary) = sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(5)).await.unwrap()
+    else {
         panic!("no sweep")
     };
     assert_eq!((summary.errors.len(), summary.coordination.map(|it| it.status)), (0, Some(1)));
@@ -173,10 +176,10 @@ async fn github_is_asked_and_nothing_is_changed_by_it() {
     let (stage, counter, pr, path) = together().await;
     stage.fakes().advance(SignedDuration::from_mins(1));
     let before = stage.record(&pr).await;
-    let written = stage.store.spent().so_far().items_written;
+    let written = stage.store.usage().usage().items_written;
     counter.clock.set(stage.now());
     let live = counter.get(Who::Viewer, &format!("{path}/explain?live=true")).await.json();
     assert_eq!((&live["live"], &live["live_error"]), (&json!(true), &json!(null)), "{live}");
     assert_eq!(stage.record(&pr).await, before);
-    assert!(stage.store.spent().so_far().items_written <= written + 1, "only the limit of the key was counted");
+    assert!(stage.store.usage().usage().items_written <= written + 1, "only the limit of the key was counted");
 }

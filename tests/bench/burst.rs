@@ -157,7 +157,7 @@ async fn lost(tables: &Tables, told: &[Told], took: &[(usize, f64, Value)]) -> u
         if ends.contains(number) {
             let key = rows::record_key(&pr);
             let row = store.get(&key, Timestamp::UNIX_EPOCH).await.expect("a store");
-            let record = row.map(|row| rows::read::<domain::pull_request::Record>(&key, &row).expect("a record"));
+            let record = row.map(|row| rows::read::<domain::pull_request::PullRequest>(&key, &row).expect("a record"));
             lost += usize::from(record.is_none_or(|record| record.state != State::Merged));
         }
     }

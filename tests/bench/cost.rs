@@ -3,24 +3,24 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use car_bridge::{self, Bridge};
+use car_bridge::{self, CarBridge};
 use domain::policy::Policies;
-use fakes::{Fakes, Fault, NewPull, PullState, Settings};
+use fakes::{FakeSettings, Fakes, Fault, NewPullRequest, PullState};
 use http::Request;
 use jiff::SignedDuration;
 use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::github::Credentials;
-use platform::outlets::Content;
+use platform::outlets::Destination;
 use platform::store::dynamo::DynamoStore;
-use platform::store::{Spending, Store};
-use platform::telemetry::Log;
-use reconciler::{Sweep, Swept, Wish};
+use platform::store::{Store, Usage};
+use platform::telemetry::MetricLog;
+use reconciler::{Reconciler, SweepOutcome, SweepTrigger};
 use serde_json::{Value, json};
 use testbed::{FakeAccess, FaultTransport, ManualClock, RecordingPublisher, SharedFakes};
 use tests::rig::Dynoxide;
-use webhook::Webhook;
-use webhook::github::Own;
+use webhook::WebhookHandler;
+use webhook::github::BotIdentity;
 
 use crate::webhooks::round;
 
@@ -100,16 +100,16 @@ impl Life {
 struct Play {
     fakes: SharedFakes,
     publisher: RecordingPublisher,
-    webhook: Webhook<Arc<DynamoStore>, RecordingPublisher>,
-    bridge: Bridge<Arc<DynamoStore>, RecordingPublisher>,
-    sweep: Sweep<Arc<DynamoStore>, RecordingPublisher>,
+    webhook: WebhookHandler<Arc<DynamoStore>, RecordingPublisher>,
+    bridge: CarBridge<Arc<DynamoStore>, RecordingPublisher>,
+    sweep: Reconciler<Arc<DynamoStore>, RecordingPublisher>,
     stores: [Arc<DynamoStore>; 3],
     life: Life,
 }
 
 impl Play {
     async fn new(name: &'static str, dynamo: &Dynoxide) -> Self {
-        let settings = Settings { secondary_limits: false, ..Settings::default() };
+        let settings = FakeSettings { secondary_limits: false, ..FakeSettings::default() };
         let policies = Policies::parse("mode = \"act\"\nsweep.inventory_every = 100000").expect("a configuration");
         let mut access = FakeAccess::new(&settings, &settings.api_url, &settings.jenkins_url).expect("addresses");
         access.credentials = Credentials::token(&settings.tokens[0].0);
@@ -126,23 +126,23 @@ impl Play {
         ];
         let publisher = RecordingPublisher::new(&Arc::default(), &fakes);
         let store = |n: usize| Arc::clone(&stores[n]);
-        let outer = car_bridge::World {
+        let outer = car_bridge::ExternalClients {
             github: github.clone(),
             jenkins: Some(jenkins.clone()),
             http: transport.github(&fakes),
             clock: Arc::clone(&clock),
         };
         Self {
-            webhook: Webhook::new(
+            webhook: WebhookHandler::new(
                 store(0),
                 publisher.clone(),
                 policies.clone(),
-                Own::default(),
+                BotIdentity::default(),
                 access.senders,
-                Log::to(std::io::sink()),
+                MetricLog::writing_to(std::io::sink()),
             ),
-            bridge: Bridge::new(Engine::new(store(1), publisher.clone(), policies.clone()), outer),
-            sweep: Sweep::new(store(2), publisher.clone(), policies, github, Some(jenkins), clock, Vec::new()),
+            bridge: CarBridge::new(Engine::new(store(1), publisher.clone(), policies.clone()), outer),
+            sweep: Reconciler::new(store(2), publisher.clone(), policies, github, Some(jenkins), clock, Vec::new()),
             fakes,
             publisher,
             stores,
@@ -158,18 +158,18 @@ impl Play {
     fn published(&self) -> [u64; 3] {
         let mut counts = [0; 3];
         for parcel in self.publisher.sent() {
-            let place = match parcel.what {
-                Content::Queue { .. } => 0,
-                Content::Bus { .. } => 1,
-                Content::People(_) => 2,
+            let place = match parcel.destination {
+                Destination::Queue { .. } => 0,
+                Destination::Bus { .. } => 1,
+                Destination::Notice(_) => 2,
             };
             counts[place] += 1;
         }
         counts
     }
 
-    fn spent(&self) -> Spending {
-        self.stores.iter().map(|store| store.spent().so_far()).fold(Spending::default(), |sum, one| Spending {
+    fn spent(&self) -> Usage {
+        self.stores.iter().map(|store| store.usage().usage()).fold(Usage::default(), |sum, one| Usage {
             requests: sum.requests + one.requests,
             units: sum.units + one.units,
             ..sum
@@ -197,23 +197,20 @@ impl Play {
     }
 
     /// A sweep as the schedule makes one each minute. Answers what it cost, and whether it had anything to do.
-    async fn tick(&mut self) -> (Spending, bool) {
-        let (before, now) = (self.stores[2].spent().so_far(), self.fakes().now());
-        let wish = Wish::scheduled("sweep", now, format!("p{}", now.as_second()));
+    async fn tick(&mut self) -> (Usage, bool) {
+        let (before, now) = (self.stores[2].usage().usage(), self.fakes().now());
+        let wish = SweepTrigger::scheduled("sweep", now, format!("p{}", now.as_second()));
         let swept = self.sweep.sweep(&wish, now + SignedDuration::from_mins(5)).await.expect("a sweep");
-        let Swept::Done(summary) = swept else { panic!("{swept:?}") };
-        let after = self.stores[2].spent().so_far();
-        let cost = Spending {
-            requests: after.requests - before.requests,
-            units: after.units - before.units,
-            ..Spending::default()
-        };
+        let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
+        let after = self.stores[2].usage().usage();
+        let cost =
+            Usage { requests: after.requests - before.requests, units: after.units - before.units, ..Usage::default() };
         (cost, summary.due > 0 || summary.delivered > 0 || summary.expired > 0 || summary.resent > 0)
     }
 }
 
 /// What a sweep costs that finds nothing to do, and two lives.
-pub(crate) async fn lives() -> (Spending, Vec<Life>) {
+pub(crate) async fn lives() -> (Usage, Vec<Life>) {
     let dynamo = Dynoxide::in_memory().await;
     let mut play = Play::new("idle", &dynamo).await;
     play.tick().await;
@@ -231,14 +228,14 @@ async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Li
     // The first sweep takes the inventory; it is a deployment's, not a life's.
     play.tick().await;
     let (before, asked) = (play.spent(), play.fakes().requests());
-    let each = |play: &Play| play.stores.each_ref().map(|store| store.spent().so_far());
+    let each = |play: &Play| play.stores.each_ref().map(|store| store.usage().usage());
     let each_before = each(&play);
-    let pr = play.fakes().open_pr(NewPull::default());
+    let pr = play.fakes().open_pr(NewPullRequest::default());
     if let Some(fault) = fault {
         play.fakes().force(fault, &pr);
     }
     let opened_at = play.fakes().now();
-    let mut idle = Spending::default();
+    let mut idle = Usage::default();
     for _ in 0..600 {
         let minute = play.fakes().now() + SignedDuration::from_mins(1);
         loop {
@@ -281,7 +278,7 @@ async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Li
 }
 
 /// What sweeping each minute costs in a month of 30 days, whatever is open.
-pub(crate) fn idle_dollars_per_month(idle: &Spending) -> f64 {
+pub(crate) fn idle_dollars_per_month(idle: &Usage) -> f64 {
     let sweeps = 30.0 * 24.0 * 60.0;
     let ms = MS_OF_ITS_OWN + idle.requests as f64 * MS_PER_REQUEST;
     let each =

@@ -14,18 +14,18 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use domain::id::PrId;
 use domain::policy::Policies;
-use fakes::{Fakes, Fault, NewPull, Settings};
+use fakes::{FakeSettings, Fakes, Fault, NewPullRequest};
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
 use platform::rows;
-use platform::telemetry::Log;
+use platform::telemetry::MetricLog;
 use serde_json::{Value, json};
 use testbed::{MemoryStore, RecordingPublisher};
 use tests::rig::{Dynoxide, client};
-use webhook::github::Own;
-use webhook::signature::Secrets;
-use webhook::{Senders, Webhook};
+use webhook::github::BotIdentity;
+use webhook::signature::SenderSecrets;
+use webhook::{WebhookHandler, WebhookSecrets};
 
 use crate::lambda::Function;
 use crate::tables::{Tables, requests};
@@ -64,14 +64,14 @@ pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
     let stale = (open / 100).max(1);
     let tables = Tables::new(Dynoxide::in_memory().await).await;
     let now = Timestamp::now();
-    let settings = Settings {
+    let settings = FakeSettings {
         start: now - SignedDuration::from_hours(2),
         secondary_limits: false,
         rate_limit: 1_000_000,
         graphql_limit: 1_000_000,
         // A token is given in the world's past and used in its present.
         token_secs: 24 * 3600,
-        ..Settings::default()
+        ..FakeSettings::default()
     };
     let world = Arc::new(Mutex::new(Fakes::new(7, settings)));
     let serving = fakes::serve(Arc::clone(&world)).await.expect("two ports");
@@ -116,7 +116,7 @@ pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
 }
 
 fn start(programs: &Programs, tables: &Tables, github: &Server, jenkins: &Server) -> Function {
-    let settings = Settings::default();
+    let settings = FakeSettings::default();
     let mut command = Command::new(programs.release.join("reconciler"));
     command
         .env("SUTURE_CONFIG", programs.root.join("tests/bench/suture.toml"))
@@ -176,14 +176,20 @@ fn swept(reconciler: &mut Function, event: &Value) -> Value {
 async fn stuck(programs: &Programs, tables: &Tables, world: &Mutex<Fakes>, count: u64, now: Timestamp) {
     let text = std::fs::read_to_string(programs.root.join("tests/bench/suture.toml")).expect("a configuration");
     let policies = Policies::parse(&text).expect("a configuration");
-    let secrets = Secrets::parse(&Settings::default().webhook_secret).expect("a secret");
-    let senders = Senders { github: secrets, jenkins: None, bot: None };
-    let log = Log::to(std::io::sink());
-    let webhook =
-        Webhook::new(tables.store().await, RecordingPublisher::default(), policies, Own::default(), senders, log);
+    let secrets = SenderSecrets::parse(&FakeSettings::default().webhook_secret).expect("a secret");
+    let senders = WebhookSecrets { github: secrets, jenkins: None, bot: None };
+    let log = MetricLog::writing_to(std::io::sink());
+    let webhook = WebhookHandler::new(
+        tables.store().await,
+        RecordingPublisher::default(),
+        policies,
+        BotIdentity::default(),
+        senders,
+        log,
+    );
     let look = || world.lock().expect("nobody panicked");
     for _ in 0..count {
-        let pr = look().open_pr(NewPull::default());
+        let pr = look().open_pr(NewPullRequest::default());
         look().force(Fault::JenkinsDeaf, &pr);
     }
     loop {

@@ -1,6 +1,6 @@
 //! The result table: each measurement of Suture and of what it is compared with, its target, and whether the target is met.
 
-use platform::store::Spending;
+use platform::store::Usage;
 
 use crate::burst::Burst;
 use crate::cost::Life;
@@ -110,7 +110,7 @@ impl Table {
         self.row(format!("{of}: lost"), suture.lost.to_string(), String::new(), "0", Some(suture.lost == 0));
     }
 
-    pub(crate) fn costs(&mut self, lives: &[Life], idle: &Spending, monthly: f64) {
+    pub(crate) fn costs(&mut self, lives: &[Life], idle: &Usage, monthly: f64) {
         for life in lives {
             let shown = format!(
                 "{} webhooks, {} requests to the store, {:.1} units, {} sweeps saw it, {} to GitHub and Jenkins",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
 use platform::store::dynamo::DynamoStore;
-use platform::store::dynamo::tables::Names;
+use platform::store::dynamo::tables::TableNames;
 use serde_json::{Value, json};
 use tests::rig::{Dynoxide, client};
 
@@ -19,7 +19,7 @@ pub(crate) struct Tables {
     relay: Server,
     elsewhere: Server,
     pub(crate) counts: Counts,
-    pub(crate) names: Names,
+    pub(crate) names: TableNames,
 }
 
 /// The tables the peers keep.
@@ -33,7 +33,7 @@ impl Tables {
     /// All tables, empty.
     pub(crate) async fn new(dynamo: Dynoxide) -> Self {
         let counts = Counts::default();
-        let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
+        let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
         drop(dynamo.store_on(names.clone()).await);
         let direct = client(dynamo.endpoint());
         for ((_, table), keys) in PEER_TABLES.iter().zip([&["id"][..], &["pk"], &["pr", "sk"]]) {

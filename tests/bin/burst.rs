@@ -7,19 +7,19 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use platform::engine::Engine;
-use platform::outlets::{Outlets, Parcel, Undelivered};
-use platform::store::dynamo::tables::Names;
+use platform::outlets::{OutboundMessage, PublishError, Publisher};
+use platform::store::dynamo::tables::TableNames;
 use tests::rig::Dynoxide;
 use tests::{acting, claim, minute, opened, pr, start};
 
 #[derive(Default)]
 struct EveryOther(AtomicBool);
 
-impl Outlets for EveryOther {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
-        let one = |parcel: &Parcel| {
+impl Publisher for EveryOther {
+    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
+        let one = |parcel: &OutboundMessage| {
             if self.0.fetch_xor(true, Ordering::SeqCst) {
-                return Err(Undelivered("down".to_owned()));
+                return Err(PublishError("down".to_owned()));
             }
             println!("sent {}", parcel.id);
             Ok(())
@@ -32,7 +32,7 @@ impl Outlets for EveryOther {
 async fn main() {
     let file = PathBuf::from(std::env::args().nth(1).expect("a database file"));
     let rig = Dynoxide::on_file(&file).await;
-    let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
+    let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
     let engine = Engine::new(rig.store_on(names).await, EveryOther::default(), acting());
     let engine = &engine;
     let worker = |worker: u64| async move {

@@ -2,16 +2,16 @@
 
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::message::{Chore, Message};
-use platform::telemetry::Log;
+use platform::outlets::message::{QueueMessage, Task};
+use platform::telemetry::MetricLog;
 use testbed::Testbed;
 
 /// All 1,024 ways in which ten messages can be good or bad.
 #[tokio::test]
 async fn exactly_the_failed_ones_come_back() {
     let stage = Testbed::quiet();
-    let good = Message::Chore(Chore::Redeliver { delivery: 1 }).to_json().unwrap();
-    let log = Log::to(std::io::sink());
+    let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
+    let log = MetricLog::writing_to(std::io::sink());
     for mask in 0..1024_u32 {
         let mut batch = SqsEvent::default();
         for n in 0..10 {
@@ -38,7 +38,8 @@ async fn poison_is_logged_with_a_readable_reason() {
     message.body = Some(r#"{"type":"poem"}"#.to_owned());
     let mut batch = SqsEvent::default();
     batch.records.push(message);
-    car_bridge::handle(&stage.bridge, batch, &Log::to(written.clone()), || stage.now(), Timestamp::MAX).await;
+    car_bridge::handle(&stage.bridge, batch, &MetricLog::writing_to(written.clone()), || stage.now(), Timestamp::MAX)
+        .await;
     let line = written.text();
     assert!(
         line.contains(r#""outcome":"retried""#) && line.contains("this build knows `command`, `fact` and `chore`"),
@@ -50,7 +51,7 @@ async fn poison_is_logged_with_a_readable_reason() {
 #[tokio::test]
 async fn messages_without_time_left_go_back() {
     let stage = Testbed::quiet();
-    let good = Message::Chore(Chore::Redeliver { delivery: 1 }).to_json().unwrap();
+    let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let mut batch = SqsEvent::default();
     for n in 0..3 {
         let mut message = SqsMessage::default();
@@ -64,7 +65,8 @@ async fn messages_without_time_left_go_back() {
     };
     let written = tests::Written::default();
     let deadline = begun + SignedDuration::from_secs(110);
-    let response = car_bridge::handle(&stage.bridge, batch, &Log::to(written.clone()), now, deadline).await;
+    let response =
+        car_bridge::handle(&stage.bridge, batch, &MetricLog::writing_to(written.clone()), now, deadline).await;
     let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
     assert_eq!(back, ["m1", "m2"]);
     assert_eq!(written.text().lines().count(), 1, "{}", written.text());

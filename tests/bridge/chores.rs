@@ -1,63 +1,66 @@
 //! Chores: small things to do on GitHub. However often one comes, it is done once.
 
-use car_bridge::Handled;
-use domain::comment::check_run::{CheckText, Mood};
+use car_bridge::MessageOutcome;
+use domain::comment::check_run::{CheckConclusion, CheckRunText};
 use domain::id::{EffectId, PrId, RepoName};
-use fakes::{Action, NewPull, Pr};
+use fakes::{AuditedAction, FakePrId, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
 use platform::github::Reaction;
 use platform::guards;
-use platform::outlets::message::{Chore, Message, OwnIssue, PullAsk, Tending};
+use platform::outlets::message::{IssueUpdate, ManagedIssue, PullRequestRequest, QueueMessage, Task};
 use testbed::{CallFault, Testbed, pr_id};
 
-async fn open() -> (Testbed, Pr, PrId) {
+async fn open() -> (Testbed, FakePrId, PrId) {
     let stage = Testbed::as_app("mode = \"act\"");
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     let id = pr_id(&pr);
     (stage, pr, id)
 }
 
-async fn handled(stage: &Testbed, chore: &Chore) -> Handled {
-    let body = Message::Chore(chore.clone()).to_json().unwrap();
+async fn handled(stage: &Testbed, chore: &Task) -> MessageOutcome {
+    let body = QueueMessage::Chore(chore.clone()).to_json().unwrap();
     stage.bridge.handle("m1", &body).await.unwrap()
 }
 
-fn done(stage: &Testbed, action: Action) -> usize {
+fn done(stage: &Testbed, action: AuditedAction) -> usize {
     stage.fakes().audit_by("suture[bot]").filter(|effect| effect.action == action).count()
 }
 
-fn check_run(stage: &Testbed, pr: &Pr, title: &str, summary: &str, as_of: Timestamp) -> Chore {
+fn check_run(stage: &Testbed, pr: &FakePrId, title: &str, summary: &str, as_of: Timestamp) -> Task {
     let head_sha = stage.fakes().pull(pr).unwrap().head().parse().unwrap();
     let (title, summary) = (title.to_owned(), summary.to_owned());
-    let text = Box::new(CheckText { mood: Mood::Quiet, title, summary, buttons: Vec::new() });
-    Chore::CheckRun { pr: pr_id(pr), head_sha, text, as_of }
+    let text = Box::new(CheckRunText { mood: CheckConclusion::Quiet, title, summary, buttons: Vec::new() });
+    Task::CheckRun { pr: pr_id(pr), head_sha, text, as_of }
 }
 
 #[tokio::test]
 async fn a_reaction_twice_is_one() {
     let (stage, pr, id) = open().await;
     let comment = stage.fakes().person_comments(&pr, "maria", "hello").unwrap();
-    let chore = Chore::React { repo: id.repo.clone(), subject: format!("IC_{comment}"), reaction: Reaction::Rocket };
+    let chore = Task::React { repo: id.repo.clone(), subject: format!("IC_{comment}"), reaction: Reaction::Rocket };
     for _ in 0..2 {
-        assert!(matches!(handled(&stage, &chore).await, Handled::Done(_)));
+        assert!(matches!(handled(&stage, &chore).await, MessageOutcome::Done(_)));
     }
-    assert_eq!(done(&stage, Action::ReactionAdded), 1);
-    let gone = Chore::React { repo: id.repo, subject: "IC_999999".to_owned(), reaction: Reaction::Eyes };
-    assert!(matches!(handled(&stage, &gone).await, Handled::Failed(_)), "a comment that was deleted is no poison");
+    assert_eq!(done(&stage, AuditedAction::ReactionAdded), 1);
+    let gone = Task::React { repo: id.repo, subject: "IC_999999".to_owned(), reaction: Reaction::Eyes };
+    assert!(
+        matches!(handled(&stage, &gone).await, MessageOutcome::Failed(_)),
+        "a comment that was deleted is no poison"
+    );
 }
 
 #[tokio::test]
 async fn a_comment_is_known_by_its_marker() {
     let (stage, pr, id) = open().await;
-    let chore = |marker: &str| Chore::Comment {
+    let chore = |marker: &str| Task::Comment {
         pr: id.clone(),
         marker: marker.to_owned(),
         text: "Suture looks after this one.".to_owned(),
         since: stage.now() - SignedDuration::from_mins(1),
     };
-    assert!(matches!(handled(&stage, &chore("suture:hello")).await, Handled::Done(_)));
-    assert!(matches!(handled(&stage, &chore("suture:hello")).await, Handled::Nothing(_)));
-    assert!(matches!(handled(&stage, &chore("suture:other")).await, Handled::Done(_)));
+    assert!(matches!(handled(&stage, &chore("suture:hello")).await, MessageOutcome::Done(_)));
+    assert!(matches!(handled(&stage, &chore("suture:hello")).await, MessageOutcome::Noop(_)));
+    assert!(matches!(handled(&stage, &chore("suture:other")).await, MessageOutcome::Done(_)));
     let said: Vec<String> = stage.fakes().comments(&pr).map(|comment| comment.body.clone()).collect();
     assert_eq!(said.len(), 2);
     assert!(said[0].ends_with("<!-- suture:hello -->"), "{said:?}");
@@ -67,18 +70,18 @@ async fn a_comment_is_known_by_its_marker() {
 async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
     let (stage, pr, _) = open().await;
     let chore = |title: &str, summary: &str, minute: i64| check_run(&stage, &pr, title, summary, tests::minute(minute));
-    assert!(matches!(handled(&stage, &chore("Waiting", "for Policy Bot", 1)).await, Handled::Done(_)));
+    assert!(matches!(handled(&stage, &chore("Waiting", "for Policy Bot", 1)).await, MessageOutcome::Done(_)));
     for minute in [1, 2] {
         let again = handled(&stage, &chore("Waiting", "for Policy Bot", minute)).await;
-        assert!(matches!(again, Handled::Nothing(_)), "{again:?}");
+        assert!(matches!(again, MessageOutcome::Noop(_)), "{again:?}");
     }
-    assert!(matches!(handled(&stage, &chore("Healed", "after one rebuild", 5)).await, Handled::Done(_)));
+    assert!(matches!(handled(&stage, &chore("Healed", "after one rebuild", 5)).await, MessageOutcome::Done(_)));
     let late = handled(&stage, &chore("Waiting", "for Approver Bot", 4)).await;
-    assert_eq!(late, Handled::Nothing(format!("check run {} is newer", run_id(&stage, &pr))));
+    assert_eq!(late, MessageOutcome::Noop(format!("check run {} is newer", run_id(&stage, &pr))));
     let long = handled(&stage, &chore("Long", &"ä".repeat(70_000), 6)).await;
-    assert!(matches!(long, Handled::Done(_)), "{long:?}");
-    assert!(matches!(handled(&stage, &chore("Long", &"ä".repeat(70_000), 7)).await, Handled::Nothing(_)));
-    assert_eq!((done(&stage, Action::CheckRunCreated), done(&stage, Action::CheckRunUpdated)), (1, 2));
+    assert!(matches!(long, MessageOutcome::Done(_)), "{long:?}");
+    assert!(matches!(handled(&stage, &chore("Long", &"ä".repeat(70_000), 7)).await, MessageOutcome::Noop(_)));
+    assert_eq!((done(&stage, AuditedAction::CheckRunCreated), done(&stage, AuditedAction::CheckRunUpdated)), (1, 2));
     let world = stage.fakes();
     let ours = world.check_runs(&pr).iter().find(|run| run.name == "suture").unwrap();
     assert_eq!((ours.title.as_str(), ours.summary.chars().count()), ("Long", 65_535));
@@ -87,20 +90,20 @@ async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
 #[tokio::test]
 async fn without_an_app_there_is_no_check_run_and_no_call() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.faults.plan(usize::MAX, CallFault::Before);
     let chore = check_run(&stage, &pr, "Waiting", "", stage.now());
     let handled = handled(&stage, &chore).await;
-    assert!(matches!(&handled, Handled::Nothing(why) if why.contains("need a GitHub App")), "{handled:?}");
+    assert!(matches!(&handled, MessageOutcome::Noop(why) if why.contains("need a GitHub App")), "{handled:?}");
     assert_eq!(stage.fakes().audit_by("suture[bot]").count(), 0);
 }
 
-fn run_id(stage: &Testbed, pr: &Pr) -> u64 {
+fn run_id(stage: &Testbed, pr: &FakePrId) -> u64 {
     stage.fakes().check_runs(pr).iter().find(|run| run.name == "suture").unwrap().id
 }
 
-fn own_issue(body: &str, as_of: Timestamp) -> OwnIssue {
-    OwnIssue {
+fn own_issue(body: &str, as_of: Timestamp) -> ManagedIssue {
+    ManagedIssue {
         key: "status".to_owned(),
         label: "suture/status".to_owned(),
         labels: vec!["ops".to_owned()],
@@ -112,13 +115,13 @@ fn own_issue(body: &str, as_of: Timestamp) -> OwnIssue {
     }
 }
 
-fn issue(stage: &Testbed, labels: &[&str]) -> Pr {
+fn issue(stage: &Testbed, labels: &[&str]) -> FakePrId {
     stage.fakes().person_writes_issue("", "maria", "Repair CVE-2026-50001", labels)
 }
 
-fn asking(stage: &Testbed, repo: RepoName) -> Chore {
+fn asking(stage: &Testbed, repo: RepoName) -> Task {
     let issue = issue(stage, &["pipeline/approved"]);
-    let ask = PullAsk {
+    let ask = PullRequestRequest {
         issue: issue.number,
         vulnerability: "CVE-2026-50001".to_owned(),
         base_branch: "main".to_owned(),
@@ -126,12 +129,12 @@ fn asking(stage: &Testbed, repo: RepoName) -> Chore {
         approved: "pipeline/approved".to_owned(),
         in_progress: "pipeline/in-progress".to_owned(),
     };
-    Chore::AskForPull { repo, ask: Box::new(ask) }
+    Task::AskForPull { repo, ask: Box::new(ask) }
 }
 
-fn tending(stage: &Testbed, repo: RepoName, since: Timestamp) -> Chore {
+fn tending(stage: &Testbed, repo: RepoName, since: Timestamp) -> Task {
     let issue = issue(stage, &["pipeline/discovered"]);
-    let tending = Tending {
+    let tending = IssueUpdate {
         issue: issue.number,
         key: format!("backlog:{issue}:reject:1"),
         expects: "pipeline/discovered".to_owned(),
@@ -142,7 +145,7 @@ fn tending(stage: &Testbed, repo: RepoName, since: Timestamp) -> Chore {
         close_pull: None,
         since,
     };
-    Chore::Tend { repo, tending: Box::new(tending) }
+    Task::Tend { repo, tending: Box::new(tending) }
 }
 
 /// The simulation's seed 435 of five pull requests: neither worker found the comment that the other was about to write.
@@ -153,18 +156,20 @@ async fn one_message_with_two_workers_at_once_was_said_twice() {
     let shown = check_run(&stage, &pr, "Waiting", "for Policy Bot", since);
     let issue = Box::new(own_issue("All is well.", stage.now()));
     let chores = [
-        Chore::Comment { pr: id.clone(), marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
+        Task::Comment { pr: id.clone(), marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
         shown,
-        Chore::Issue { repo: id.repo, issue },
+        Task::Issue { repo: id.repo, issue },
     ];
-    for (chore, action) in chores.iter().zip([Action::CommentCreated, Action::CheckRunCreated, Action::IssueOpened]) {
-        let body = Message::Chore(chore.clone()).to_json().unwrap();
+    for (chore, action) in
+        chores.iter().zip([AuditedAction::CommentCreated, AuditedAction::CheckRunCreated, AuditedAction::IssueOpened])
+    {
+        let body = QueueMessage::Chore(chore.clone()).to_json().unwrap();
         let both = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m1", &body));
         assert_eq!(done(&stage, action), 1, "{action:?}: {both:?}");
         // The one that was sent away comes back, and finds it.
         stage.fakes().advance(SignedDuration::from_mins(7));
         stage.handle_messages().await;
-        assert!(matches!(stage.bridge.handle("m1", &body).await, Ok(Handled::Nothing(_))));
+        assert!(matches!(stage.bridge.handle("m1", &body).await, Ok(MessageOutcome::Noop(_))));
         assert_eq!(done(&stage, action), 1, "{action:?}");
     }
 }
@@ -181,13 +186,13 @@ async fn what_could_not_be_said_may_be_tried_again_at_once() {
             let issue = Box::new(own_issue("All is well.", stage.now()));
             let (chore, action) = match kind {
                 0 => (
-                    Chore::Comment { pr: id, marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
-                    Action::CommentCreated,
+                    Task::Comment { pr: id, marker: "suture:hello".to_owned(), text: "Hello.".to_owned(), since },
+                    AuditedAction::CommentCreated,
                 ),
-                1 => (shown, Action::CheckRunCreated),
-                _ => (Chore::Issue { repo: id.repo, issue }, Action::IssueOpened),
+                1 => (shown, AuditedAction::CheckRunCreated),
+                _ => (Task::Issue { repo: id.repo, issue }, AuditedAction::IssueOpened),
             };
-            let body = Message::Chore(chore).to_json().unwrap();
+            let body = QueueMessage::Chore(chore).to_json().unwrap();
             stage.faults.plan(call, CallFault::NotSent);
             let first = stage.bridge.handle("m1", &body).await;
             if !stage.faults.struck() {
@@ -198,7 +203,10 @@ async fn what_could_not_be_said_may_be_tried_again_at_once() {
             let again = stage.bridge.handle("m1", &body).await;
             let at = format!("{action:?}, call {call}: {first:?}, then {again:?}");
             // If it was the lease that could not be given back, the message waits for its end, and nothing is missing.
-            assert!(matches!(again, Ok(Handled::Done(_) | Handled::Nothing(_) | Handled::Waits(_))), "{at}");
+            assert!(
+                matches!(again, Ok(MessageOutcome::Done(_) | MessageOutcome::Noop(_) | MessageOutcome::Deferred(_))),
+                "{at}"
+            );
             assert_eq!(done(&stage, action), 1, "{at}");
         }
     }
@@ -209,44 +217,48 @@ async fn what_could_not_be_said_may_be_tried_again_at_once() {
 async fn two_messages_at_once_write_one_issue() {
     let (stage, _, id) = open().await;
     let issue = Box::new(own_issue("All is well.", stage.now()));
-    let body = Message::Chore(Chore::Issue { repo: id.repo, issue }).to_json().unwrap();
+    let body = QueueMessage::Chore(Task::Issue { repo: id.repo, issue }).to_json().unwrap();
     let (one, other) = tokio::join!(stage.bridge.handle("m1", &body), stage.bridge.handle("m2", &body));
     let both = [one.unwrap(), other.unwrap()];
-    assert!(both.iter().any(|handled| matches!(handled, Handled::Done(_))), "{both:?}");
+    assert!(both.iter().any(|handled| matches!(handled, MessageOutcome::Done(_))), "{both:?}");
     stage.fakes().advance(SignedDuration::from_mins(7));
     stage.handle_messages().await;
-    assert_eq!((done(&stage, Action::IssueOpened), done(&stage, Action::IssuePinned)), (1, 1), "{both:?}");
+    assert_eq!(
+        (done(&stage, AuditedAction::IssueOpened), done(&stage, AuditedAction::IssuePinned)),
+        (1, 1),
+        "{both:?}"
+    );
 }
 
 #[tokio::test]
 async fn an_issue_of_ours_is_edited_on_change_only_and_never_taken_back() {
     let (stage, _, id) = open().await;
-    let chore = |body: &str, minute: i64| Chore::Issue {
+    let chore = |body: &str, minute: i64| Task::Issue {
         repo: id.repo.clone(),
         issue: Box::new(own_issue(body, tests::minute(minute))),
     };
-    assert!(matches!(handled(&stage, &chore("All is well.", 1)).await, Handled::Done(_)));
-    assert!(matches!(handled(&stage, &chore("All is well.", 2)).await, Handled::Nothing(_)));
-    assert!(matches!(handled(&stage, &chore("Two are stuck.", 5)).await, Handled::Done(_)));
-    assert!(matches!(handled(&stage, &chore("One is stuck.", 4)).await, Handled::Nothing(_)), "it was overtaken");
-    let once = Chore::Issue {
+    assert!(matches!(handled(&stage, &chore("All is well.", 1)).await, MessageOutcome::Done(_)));
+    assert!(matches!(handled(&stage, &chore("All is well.", 2)).await, MessageOutcome::Noop(_)));
+    assert!(matches!(handled(&stage, &chore("Two are stuck.", 5)).await, MessageOutcome::Done(_)));
+    assert!(matches!(handled(&stage, &chore("One is stuck.", 4)).await, MessageOutcome::Noop(_)), "it was overtaken");
+    let once = Task::Issue {
         repo: id.repo.clone(),
-        issue: Box::new(OwnIssue { kept: false, ..own_issue("Down.", tests::minute(9)) }),
+        issue: Box::new(ManagedIssue { kept: false, ..own_issue("Down.", tests::minute(9)) }),
     };
-    assert!(matches!(handled(&stage, &once).await, Handled::Nothing(_)), "what is written once is written");
+    assert!(matches!(handled(&stage, &once).await, MessageOutcome::Noop(_)), "what is written once is written");
     let world = stage.fakes();
     let ours: Vec<_> = world.issues().map(|(_, issue)| issue.clone()).collect();
     assert_eq!((ours.len(), ours[0].pinned, ours[0].labels.len()), (1, true, 2));
     assert!(ours[0].body.contains("Two are stuck.") && ours[0].body.ends_with("<!-- suture:status -->"), "{ours:?}");
     drop(world);
-    assert_eq!((done(&stage, Action::IssueEdited), done(&stage, Action::IssuePinned)), (1, 1));
+    assert_eq!((done(&stage, AuditedAction::IssueEdited), done(&stage, AuditedAction::IssuePinned)), (1, 1));
 }
 
 #[tokio::test]
 async fn an_issue_that_is_not_where_it_was_is_left_alone() {
     let (stage, _, id) = open().await;
     let (ask, tend) = (asking(&stage, id.repo.clone()), tending(&stage, id.repo.clone(), stage.now()));
-    let places: Vec<Pr> = stage.fakes().issues().map(|(place, _)| place).collect();
+    let places: Vec<FakePrId> = stage.fakes().issues().map(|(place, _)| place).collect();
     {
         let mut world = stage.fakes();
         world.person_labels_issue(&places[0], "maria", "suture/hold", true);
@@ -255,17 +267,22 @@ async fn an_issue_that_is_not_where_it_was_is_left_alone() {
     }
     for chore in [&ask, &tend] {
         let left = handled(&stage, chore).await;
-        assert!(matches!(left, Handled::Nothing(_)), "{left:?}");
+        assert!(matches!(left, MessageOutcome::Noop(_)), "{left:?}");
     }
     assert_eq!(stage.fakes().audit_by("suture[bot]").count(), 0);
     // And what a pull request is open for is not asked for, nor what a person has given up, nor while Suture is paused.
     stage.fakes().person_labels_issue(&places[0], "maria", "suture/hold", false);
     guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
-    assert!(matches!(handled(&stage, &ask).await, Handled::Nothing(_)));
+    assert!(matches!(handled(&stage, &ask).await, MessageOutcome::Noop(_)));
     guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
-    stage.open_and_deliver(NewPull { vulnerability: Some("CVE-2026-50001".to_owned()), ..NewPull::default() }).await;
+    stage
+        .open_and_deliver(NewPullRequest {
+            vulnerability: Some("CVE-2026-50001".to_owned()),
+            ..NewPullRequest::default()
+        })
+        .await;
     let left = handled(&stage, &ask).await;
-    assert!(matches!(&left, Handled::Nothing(why) if why.contains("is open for CVE-2026-50001")), "{left:?}");
+    assert!(matches!(&left, MessageOutcome::Noop(why) if why.contains("is open for CVE-2026-50001")), "{left:?}");
     assert_eq!(stage.fakes().audit_by("bus").count(), 0);
 }
 
@@ -275,7 +292,7 @@ async fn peoples_labels_are_not_touched_even_if_a_message_says_so() {
     let chore = tending(&stage, id.repo, stage.now());
     let place = stage.fakes().issues().next().unwrap().0;
     stage.fakes().person_labels_issue(&place, "maria", "suture/priority-p0", true);
-    assert!(matches!(handled(&stage, &chore).await, Handled::Done(_)));
+    assert!(matches!(handled(&stage, &chore).await, MessageOutcome::Done(_)));
     let world = stage.fakes();
     let issue = world.issue(&place).unwrap();
     assert_eq!((issue.open, issue.state_reason.as_deref()), (false, Some("not_planned")));
@@ -295,20 +312,21 @@ async fn every_call_of_every_chore_may_be_the_last() {
                 let (chore, action) = match what {
                     "react" => {
                         let subject = format!("IC_{comment}");
-                        (Chore::React { repo, subject, reaction: Reaction::Eyes }, Action::ReactionAdded)
+                        (Task::React { repo, subject, reaction: Reaction::Eyes }, AuditedAction::ReactionAdded)
                     }
                     "comment" => {
                         let (marker, text) = ("suture:x".to_owned(), "Hello.".to_owned());
-                        (Chore::Comment { pr: id, marker, text, since }, Action::CommentCreated)
+                        (Task::Comment { pr: id, marker, text, since }, AuditedAction::CommentCreated)
                     }
-                    "issue" => {
-                        (Chore::Issue { repo, issue: Box::new(own_issue("All is well.", since)) }, Action::IssueOpened)
-                    }
-                    "ask" => (asking(&stage, repo), Action::LabelAdded),
-                    "tend" => (tending(&stage, repo, since), Action::CommentCreated),
-                    _ => (check_run(&stage, &pr, "Waiting", "for Policy Bot", since), Action::CheckRunCreated),
+                    "issue" => (
+                        Task::Issue { repo, issue: Box::new(own_issue("All is well.", since)) },
+                        AuditedAction::IssueOpened,
+                    ),
+                    "ask" => (asking(&stage, repo), AuditedAction::LabelAdded),
+                    "tend" => (tending(&stage, repo, since), AuditedAction::CommentCreated),
+                    _ => (check_run(&stage, &pr, "Waiting", "for Policy Bot", since), AuditedAction::CheckRunCreated),
                 };
-                let body = Message::Chore(chore).to_json().unwrap();
+                let body = QueueMessage::Chore(chore).to_json().unwrap();
                 stage.faults.plan(call, how);
                 for _ in 0..6 {
                     let handled = stage.bridge.handle("m1", &body).await;
@@ -335,14 +353,14 @@ async fn every_call_of_every_chore_may_be_the_last() {
 async fn what_github_does_not_want_now_waits_on_the_queue_and_is_not_lost() {
     let (stage, _, id) = open().await;
     let until = stage.now() + SignedDuration::from_mins(5);
-    guards::hold_off(&stage.store, "github", until, stage.now()).await.unwrap();
+    guards::set_not_before(&stage.store, "github", until, stage.now()).await.unwrap();
     let (marker, text) = ("suture:x".to_owned(), "Hello.".to_owned());
-    let chore = Chore::Comment { pr: id, marker, text, since: stage.now() };
-    assert!(matches!(handled(&stage, &chore).await, Handled::Waits(_)));
-    assert_eq!(done(&stage, Action::CommentCreated), 0);
+    let chore = Task::Comment { pr: id, marker, text, since: stage.now() };
+    assert!(matches!(handled(&stage, &chore).await, MessageOutcome::Deferred(_)));
+    assert_eq!(done(&stage, AuditedAction::CommentCreated), 0);
     let (_, waiting) = stage.publisher.take_message().expect("it is on the queue again");
-    assert_eq!(Message::from_json(&waiting), Ok(Message::Chore(chore)));
+    assert_eq!(QueueMessage::from_json(&waiting), Ok(QueueMessage::Chore(chore)));
     stage.fakes().advance(SignedDuration::from_mins(7));
-    assert!(matches!(stage.bridge.handle("m2", &waiting).await, Ok(Handled::Done(_))));
-    assert_eq!(done(&stage, Action::CommentCreated), 1);
+    assert!(matches!(stage.bridge.handle("m2", &waiting).await, Ok(MessageOutcome::Done(_))));
+    assert_eq!(done(&stage, AuditedAction::CommentCreated), 1);
 }

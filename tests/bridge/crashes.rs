@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::state::State;
-use fakes::{Action, Fault, Pr, Repo, Reports};
+use fakes::{AuditedAction, FakePrId, Fault, JenkinsReporting, RepoSettings};
 use testbed::{CallFault, Testbed};
 
 use crate::remedies::stuck;
@@ -21,7 +21,7 @@ struct Scenario {
     config: &'static str,
     ends: State,
     /// What may be done once, and only once.
-    once: &'static [Action],
+    once: &'static [AuditedAction],
 }
 
 const ACT: &str = "mode = \"act\"";
@@ -34,7 +34,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: None,
         config: ACT,
         ends: State::Merged,
-        once: &[Action::BuildQueued, Action::RepositoryScanned],
+        once: &[AuditedAction::BuildQueued, AuditedAction::RepositoryScanned],
     },
     Scenario {
         name: "approver",
@@ -52,7 +52,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: None,
         config: "mode = \"act\"\nwake.approver_bot = \"label\"\nwake.approver_bot_with = \"wake-up\"",
         ends: State::Merged,
-        once: &[Action::LabelAdded],
+        once: &[AuditedAction::LabelAdded],
     },
     Scenario {
         name: "comment",
@@ -61,7 +61,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: None,
         config: "mode = \"act\"\nwake.approver_bot = \"comment\"\nwake.approver_bot_with = \"/wake\"",
         ends: State::Merged,
-        once: &[Action::CommentCreated],
+        once: &[AuditedAction::CommentCreated],
     },
     Scenario {
         name: "automerge",
@@ -79,7 +79,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: None,
         config: "mode = \"act\"\nrebuild.via = \"github\"",
         ends: State::Merged,
-        once: &[Action::JobsRerun],
+        once: &[AuditedAction::JobsRerun],
     },
     Scenario {
         name: "person's rebuild",
@@ -88,7 +88,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: Some("/rebuild"),
         config: ACT,
         ends: State::Merged,
-        once: &[Action::BuildQueued, Action::RepositoryScanned],
+        once: &[AuditedAction::BuildQueued, AuditedAction::RepositoryScanned],
     },
     Scenario {
         name: "update branch",
@@ -97,7 +97,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: Some("/update-branch"),
         config: ACT,
         ends: State::Merged,
-        once: &[Action::BranchUpdated],
+        once: &[AuditedAction::BranchUpdated],
     },
     Scenario {
         name: "cancel",
@@ -106,7 +106,7 @@ const SCENARIOS: &[Scenario] = &[
         comment: Some("/cancel"),
         config: ACT,
         ends: State::Closed,
-        once: &[Action::PullClosed, Action::CommentCreated],
+        once: &[AuditedAction::PullClosed, AuditedAction::CommentCreated],
     },
     Scenario {
         name: "close and reopen",
@@ -115,24 +115,25 @@ const SCENARIOS: &[Scenario] = &[
         comment: Some("/close-and-reopen"),
         config: ACT,
         ends: State::Closed,
-        once: &[Action::PullClosed, Action::CommentCreated],
+        once: &[AuditedAction::PullClosed, AuditedAction::CommentCreated],
     },
 ];
 
 /// The stage with its message waiting.
-async fn set(scenario: &Scenario) -> (Testbed, Pr, (String, String)) {
+async fn set(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
     let stage = Testbed::configured(scenario.config, |settings| {
         for listening in &mut settings.listening {
             (listening.labels, listening.comments) = (true, true);
         }
         if scenario.config.contains("github") {
-            settings.repos = vec![Repo { reports: Reports::Actions, ..Repo::new("acme/payments") }];
+            settings.repos =
+                vec![RepoSettings { reports: JenkinsReporting::Actions, ..RepoSettings::new("acme/payments") }];
         }
     });
     let pr = match scenario.fault {
         Some(fault) => stuck(&stage, fault, scenario.minutes).await,
         None => {
-            let pr = stage.open_and_deliver(fakes::NewPull::default()).await;
+            let pr = stage.open_and_deliver(fakes::NewPullRequest::default()).await;
             stage.pass(scenario.minutes).await;
             pr
         }
@@ -167,7 +168,7 @@ async fn deliver(stage: &Testbed, (id, body): &(String, String)) {
     panic!("the message is never done with");
 }
 
-fn assert_once(stage: &Testbed, pr: &Pr, scenario: &Scenario, at: &str) {
+fn assert_once(stage: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) {
     for action in scenario.once {
         let world = stage.fakes();
         let done = world

@@ -1,21 +1,21 @@
 //! What people ask for in comments.
 
-use car_bridge::Handled;
+use car_bridge::MessageOutcome;
 use domain::run::RunState;
 use domain::state::{State, Strategy};
-use fakes::{Action, Fault, NewPull, Pr};
+use fakes::{AuditedAction, FakePrId, Fault, NewPullRequest};
 use testbed::Testbed;
 
 use crate::remedies::{count, run_state, stuck};
 
-fn said(stage: &Testbed, pr: &Pr) -> Vec<String> {
+fn said(stage: &Testbed, pr: &FakePrId) -> Vec<String> {
     let bodies: Vec<String> = stage.fakes().comments(pr).map(|comment| comment.body.to_string()).collect();
     bodies.into_iter().filter(|body| body.contains("<!-- suture")).collect()
 }
 
 fn reactions(stage: &Testbed) -> Vec<String> {
     let world = stage.fakes();
-    let added = world.audit().iter().filter(|effect| effect.action == Action::ReactionAdded);
+    let added = world.audit().iter().filter(|effect| effect.action == AuditedAction::ReactionAdded);
     added.map(|effect| effect.detail.clone()).collect()
 }
 
@@ -34,14 +34,14 @@ async fn a_rebuild_asked_for_in_a_comment_is_seen_done_and_not_counted() {
 #[tokio::test]
 async fn who_may_not_is_told_once_what_it_takes() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.fakes().person_comments(&pr, "danny", "/cancel");
     stage.fakes().advance(jiff::SignedDuration::from_secs(3));
     stage.deliver_webhooks().await;
     let (id, body) = stage.publisher.take_message().unwrap();
     for _ in 0..3 {
         let handled = stage.bridge.handle(&id, &body).await.unwrap();
-        assert!(!matches!(handled, Handled::Done(_)), "{handled:?}");
+        assert!(!matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
     }
     assert_ne!(stage.record(&pr).await.state, State::Closed);
     let said = said(&stage, &pr);
@@ -52,7 +52,7 @@ async fn who_may_not_is_told_once_what_it_takes() {
 #[tokio::test]
 async fn a_command_that_makes_no_sense_is_answered_with_what_would() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.fakes().person_comments(&pr, "maria", "/merge");
     stage.pass(1).await;
     let said = said(&stage, &pr);
@@ -80,12 +80,12 @@ async fn status_and_explain_are_answered_in_a_comment() {
 #[tokio::test]
 async fn cancel_closes_for_good() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.fakes().person_comments(&pr, "maria", "/cancel");
     stage.pass(5).await;
     let record = stage.record(&pr).await;
     assert_eq!(record.state, State::Closed);
-    assert_eq!(count(&stage, Action::PullClosed), 1);
+    assert_eq!(count(&stage, AuditedAction::PullClosed), 1);
     let said = said(&stage, &pr);
     assert!(said.iter().any(|body| body.contains("requested `/cancel`")), "{said:?}");
     let id = record.vulnerability_id.clone().unwrap();
@@ -96,7 +96,7 @@ async fn cancel_closes_for_good() {
 #[tokio::test]
 async fn hold_and_resume_set_a_flag() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.fakes().person_comments(&pr, "maria", "/hold release freeze");
     stage.pass(1).await;
     assert!(stage.record(&pr).await.hold);
@@ -111,9 +111,9 @@ async fn what_needs_an_approval_waits_for_it() {
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&stage, &pr, "run-1").await;
     let handled = stage.handle_messages().await;
-    assert!(matches!(&handled[..], [Ok(Handled::Waits(why))] if why.contains("/approve")), "{handled:?}");
+    assert!(matches!(&handled[..], [Ok(MessageOutcome::Deferred(why))] if why.contains("/approve")), "{handled:?}");
     assert_eq!(run_state(&stage, "run-1").await, RunState::AwaitingApproval);
-    assert_eq!(count(&stage, Action::BuildQueued) + count(&stage, Action::RepositoryScanned), 0);
+    assert_eq!(count(&stage, AuditedAction::BuildQueued) + count(&stage, AuditedAction::RepositoryScanned), 0);
     stage.fakes().person_comments(&pr, "maria", "/approve");
     stage.pass(120).await;
     let record = stage.record(&pr).await;
@@ -125,7 +125,7 @@ async fn what_needs_an_approval_waits_for_it() {
 #[tokio::test]
 async fn too_many_commands_are_too_many() {
     let stage = Testbed::configured("mode = \"act\"\nlimits.commands_per_person_per_hour = 2", |_| {});
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     for _ in 0..3 {
         stage.fakes().person_comments(&pr, "danny", "/status");
         stage.pass(1).await;

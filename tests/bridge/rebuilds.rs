@@ -1,21 +1,22 @@
 //! The many ways to run checks again: GitHub Actions, and what an order becomes at Jenkins.
 
-use car_bridge::Handled;
+use car_bridge::MessageOutcome;
 use domain::run::RunState;
 use domain::state::State;
-use fakes::{Action, Fault, Repo, Reports};
+use fakes::{AuditedAction, Fault, JenkinsReporting, RepoSettings};
 use testbed::Testbed;
 
 use crate::remedies::{run_state, stuck};
 
 fn actions() -> Testbed {
     Testbed::configured("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
-        settings.repos = vec![Repo { reports: Reports::Actions, ..Repo::new("acme/payments") }];
+        settings.repos =
+            vec![RepoSettings { reports: JenkinsReporting::Actions, ..RepoSettings::new("acme/payments") }];
     })
 }
 
 fn reruns(stage: &Testbed) -> usize {
-    stage.fakes().audit().iter().filter(|effect| effect.action == Action::JobsRerun).count()
+    stage.fakes().audit().iter().filter(|effect| effect.action == AuditedAction::JobsRerun).count()
 }
 
 #[tokio::test]
@@ -26,8 +27,8 @@ async fn failed_jobs_of_github_actions_are_run_again() {
     tests::claim_in(&stage, &pr, "run-1").await;
     let (id, body) = stage.publisher.take_message().unwrap();
     let handled = stage.bridge.handle(&id, &body).await.unwrap();
-    assert_eq!(handled, Handled::Done("re-requested 1 checks on GitHub".to_owned()));
-    assert!(matches!(stage.bridge.handle(&id, &body).await.unwrap(), Handled::Nothing(_)));
+    assert_eq!(handled, MessageOutcome::Done("re-requested 1 checks on GitHub".to_owned()));
+    assert!(matches!(stage.bridge.handle(&id, &body).await.unwrap(), MessageOutcome::Noop(_)));
     assert_eq!(reruns(&stage), 1);
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
@@ -44,7 +45,7 @@ async fn a_workflow_at_work_is_left_alone() {
     stage.fakes().advance(jiff::SignedDuration::from_secs(2));
     tests::claim_in(&stage, &pr, "run-1").await;
     let handled = stage.handle_messages().await;
-    assert!(matches!(&handled[..], [Ok(Handled::Refused(why))] if why.contains("is running")), "{handled:?}");
+    assert!(matches!(&handled[..], [Ok(MessageOutcome::Rejected(why))] if why.contains("is running")), "{handled:?}");
     assert_eq!((reruns(&stage), stage.record(&pr).await.retry_counts.rebuild), (1, 0), "given back");
 }
 
@@ -56,7 +57,7 @@ async fn a_rerun_whose_answer_was_lost_is_known_again() {
     tests::claim_in(&stage, &pr, "run-1").await;
     stage.fakes().person_reruns(&pr, "suture[bot]");
     let handled = stage.handle_messages().await;
-    assert_eq!(handled, [Ok(Handled::Done("re-requested 1 checks on GitHub".to_owned()))]);
+    assert_eq!(handled, [Ok(MessageOutcome::Done("re-requested 1 checks on GitHub".to_owned()))]);
     assert_eq!(reruns(&stage), 1);
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
@@ -66,13 +67,14 @@ async fn a_rerun_whose_answer_was_lost_is_known_again() {
 async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_what_to_set() {
     // Jenkins' App owns its check run: GitHub answers 403 when we ask for it.
     let stage = Testbed::configured("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
-        settings.repos = vec![Repo { reports: Reports::CheckRun, ..Repo::new("acme/payments") }];
+        settings.repos =
+            vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];
     });
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     tests::claim_in(&stage, &pr, "run-1").await;
     let handled = stage.handle_messages().await;
     assert!(
-        matches!(&handled[..], [Ok(Handled::Failed(why))] if why.contains("change `rebuild.via`")),
+        matches!(&handled[..], [Ok(MessageOutcome::Failed(why))] if why.contains("change `rebuild.via`")),
         "{handled:?}"
     );
     let record = stage.record(&pr).await;
@@ -82,12 +84,13 @@ async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_w
 #[tokio::test]
 async fn an_order_is_written_down_with_its_queue_item() {
     let stage = Testbed::configured("mode = \"act\"", |settings| {
-        settings.repos = vec![Repo { reports: Reports::CheckRun, ..Repo::new("acme/payments") }];
+        settings.repos =
+            vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];
     });
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     tests::claim_in(&stage, &pr, "run-1").await;
     let handled = stage.handle_messages().await;
-    assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{handled:?}");
+    assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{handled:?}");
     let run = stage.bridge.engine().run(&domain::id::RunId::new("run-1"), stage.now()).await.unwrap().unwrap();
     let output = run.step("build").unwrap().output.clone().unwrap();
     assert!(output.starts_with("queue item "), "{output}");

@@ -1,16 +1,16 @@
 //! What sweeps claim, carried out: each remedy, its repetition, its refusal, and what keeps it from being done.
 
-use car_bridge::{Again, Handled};
+use car_bridge::{MessageOutcome, RetryableError};
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use domain::id::{CommandId, PrId, RunId};
 use domain::run::RunState;
 use domain::state::State;
-use fakes::{Action, Fault, NewPull, Pr};
+use fakes::{AuditedAction, FakePrId, Fault, NewPullRequest};
 use platform::guards;
-use platform::outlets::message::{Chore, Message};
+use platform::outlets::message::{QueueMessage, Task};
 use testbed::{Testbed, pr_id};
 
-pub(crate) fn count(stage: &Testbed, action: Action) -> usize {
+pub(crate) fn count(stage: &Testbed, action: AuditedAction) -> usize {
     stage.fakes().audit().iter().filter(|effect| effect.action == action && ours(&effect.by)).count()
 }
 
@@ -24,8 +24,8 @@ pub(crate) async fn run_state(stage: &Testbed, run: &str) -> RunState {
 }
 
 /// A pull request with this fault, after so many minutes.
-pub(crate) async fn stuck(stage: &Testbed, fault: Fault, minutes: i64) -> Pr {
-    let pr = stage.fakes().open_pr(NewPull::default());
+pub(crate) async fn stuck(stage: &Testbed, fault: Fault, minutes: i64) -> FakePrId {
+    let pr = stage.fakes().open_pr(NewPullRequest::default());
     stage.fakes().force(fault, &pr);
     stage.pass(minutes).await;
     pr
@@ -34,7 +34,7 @@ pub(crate) async fn stuck(stage: &Testbed, fault: Fault, minutes: i64) -> Pr {
 #[tokio::test]
 async fn a_life_without_faults_needs_nobody() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
     assert!(stage.fakes().unknown_requests().is_empty());
@@ -47,7 +47,7 @@ async fn checks_that_never_started_are_started() {
     assert_eq!(stage.record(&pr).await.state, State::Created);
     tests::claim_in(&stage, &pr, "run-1").await;
     let handled = stage.handle_messages().await;
-    assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{handled:?}");
+    assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{handled:?}");
     assert_eq!(run_state(&stage, "run-1").await, RunState::WaitingExternal);
     stage.pass(120).await;
     assert_eq!(stage.record(&pr).await.state, State::Merged);
@@ -69,9 +69,9 @@ async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
         let (id, body) = stage.publisher.take_message().unwrap();
         for n in 0..3 {
             let handled = stage.bridge.handle(&id, &body).await.unwrap();
-            assert_eq!(matches!(handled, Handled::Done(_)), n == 0, "{handled:?}");
+            assert_eq!(matches!(handled, MessageOutcome::Done(_)), n == 0, "{handled:?}");
         }
-        assert_eq!(count(&stage, Action::BusEvent), 1, "{fault:?}");
+        assert_eq!(count(&stage, AuditedAction::BusEvent), 1, "{fault:?}");
         stage.pass(120).await;
         assert_eq!(stage.record(&pr).await.state, State::Merged, "{fault:?}");
     }
@@ -80,7 +80,7 @@ async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
 #[tokio::test]
 async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
     for (wake, with, action) in
-        [("label", "wake-up", Action::LabelAdded), ("comment", "/policy check", Action::CommentCreated)]
+        [("label", "wake-up", AuditedAction::LabelAdded), ("comment", "/policy check", AuditedAction::CommentCreated)]
     {
         let config = format!("mode = \"act\"\nwake.approver_bot = \"{wake}\"\nwake.approver_bot_with = \"{with}\"");
         let stage = Testbed::configured(&config, |settings| {
@@ -91,7 +91,7 @@ async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
         let pr = stuck(&stage, Fault::ApproverAsleep, 120).await;
         tests::claim_in(&stage, &pr, "run-1").await;
         let handled = stage.handle_messages().await;
-        assert!(matches!(&handled[..], [Ok(Handled::Done(_))]), "{wake}: {handled:?}");
+        assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{wake}: {handled:?}");
         let done = stage
             .fakes()
             .audit()
@@ -114,8 +114,8 @@ async fn a_head_that_moved_gets_nothing_and_the_budget_comes_back() {
     stage.fakes().advance(jiff::SignedDuration::from_mins(1));
     stage.deliver_webhooks().await;
     let handled = stage.handle_messages().await;
-    assert!(!handled.iter().any(|handled| matches!(handled, Ok(Handled::Done(_)))), "{handled:?}");
-    assert_eq!(count(&stage, Action::BuildQueued), 0);
+    assert!(!handled.iter().any(|handled| matches!(handled, Ok(MessageOutcome::Done(_)))), "{handled:?}");
+    assert_eq!(count(&stage, AuditedAction::BuildQueued), 0);
     let record = stage.record(&pr).await;
     assert_eq!((record.retry_counts.rebuild, record.active_run), (0, None));
     assert_eq!(run_state(&stage, "run-1").await, RunState::Cancelled);
@@ -128,12 +128,14 @@ async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
     tests::claim_in(&stage, &pr, "run-1").await;
     guards::pause(&stage.store, "ops", stage.now(), stage.now()).await.unwrap();
     let handled = stage.handle_messages().await;
-    assert_eq!(handled, [Ok(Handled::Refused("paused by ops".to_owned()))]);
+    assert_eq!(handled, [Ok(MessageOutcome::Rejected("paused by ops".to_owned()))]);
     assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "given back");
     guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
     for n in 0..6 {
         let run = RunId::new(format!("other-{n}"));
-        platform::breaker::count(&stage.store, &run, platform::breaker::Ended::Failed, stage.now()).await.unwrap();
+        platform::breaker::count_outcome(&stage.store, &run, platform::breaker::RemedyOutcome::Failed, stage.now())
+            .await
+            .unwrap();
     }
     let settings = stage.bridge.engine().policies().base().breaker.clone();
     assert!(platform::breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().is_some());
@@ -143,13 +145,15 @@ async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
     stage.pass(1).await;
     for n in 10..16 {
         let run = RunId::new(format!("other-{n}"));
-        platform::breaker::count(&stage.store, &run, platform::breaker::Ended::Failed, stage.now()).await.unwrap();
+        platform::breaker::count_outcome(&stage.store, &run, platform::breaker::RemedyOutcome::Failed, stage.now())
+            .await
+            .unwrap();
     }
     platform::breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
     tests::claim_in(&stage, &pr, "run-2").await;
     let handled = stage.handle_messages().await;
-    assert_eq!(handled, [Ok(Handled::Refused("the circuit breaker is open".to_owned()))]);
-    assert_eq!(count(&stage, Action::BuildQueued), 0);
+    assert_eq!(handled, [Ok(MessageOutcome::Rejected("the circuit breaker is open".to_owned()))]);
+    assert_eq!(count(&stage, AuditedAction::BuildQueued), 0);
 }
 
 #[tokio::test]
@@ -157,7 +161,7 @@ async fn fifteen_pull_requests_share_two_slots() {
     let stage = Testbed::quiet();
     let mut prs = Vec::new();
     for _ in 0..15 {
-        let pr = stage.fakes().open_pr(NewPull::default());
+        let pr = stage.fakes().open_pr(NewPullRequest::default());
         stage.fakes().force(Fault::JenkinsDeaf, &pr);
         prs.push(pr);
     }
@@ -166,8 +170,8 @@ async fn fifteen_pull_requests_share_two_slots() {
         tests::claim_in(&stage, pr, &format!("run-{n}")).await;
     }
     let handled = stage.handle_messages().await;
-    let done = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Done(_)))).count();
-    let waits = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Waits(_)))).count();
+    let done = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Done(_)))).count();
+    let waits = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Deferred(_)))).count();
     assert_eq!((done, waits), (2, 13), "{handled:?}");
     assert_eq!(run_state(&stage, "run-14").await, RunState::Pending, "its date brings it back");
     // Each pass of time frees slots; the messages of those that wait come again, as the sweep sends them.
@@ -182,7 +186,7 @@ async fn fifteen_pull_requests_share_two_slots() {
             }
         }
         let handled = stage.handle_messages().await;
-        let done = handled.iter().filter(|handled| matches!(handled, Ok(Handled::Done(_)))).count();
+        let done = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Done(_)))).count();
         assert!(done <= 2, "{handled:?}");
     }
     for (n, pr) in prs.iter().enumerate() {
@@ -193,8 +197,8 @@ async fn fifteen_pull_requests_share_two_slots() {
     }
 }
 
-fn resent(pr: &PrId, run: &RunId, stage: &Testbed) -> Message {
-    Message::Command(CommandMessage {
+fn resent(pr: &PrId, run: &RunId, stage: &Testbed) -> QueueMessage {
+    QueueMessage::Command(CommandMessage {
         v: MessageVersion,
         pr_number: pr.number,
         repo: pr.repo.clone(),
@@ -213,7 +217,7 @@ fn resent(pr: &PrId, run: &RunId, stage: &Testbed) -> Message {
 #[tokio::test]
 async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(1).await;
     let person = "maria";
     stage.fakes().conflict(&pr);
@@ -222,24 +226,24 @@ async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
     let said: Vec<String> = stage.fakes().comments(&pr).map(|comment| comment.body.to_string()).collect();
     let old = stage.record(&pr).await;
     assert_eq!(old.state, State::Closed, "{said:?}");
-    assert_eq!(count(&stage, Action::PullClosed), 1);
+    assert_eq!(count(&stage, AuditedAction::PullClosed), 1);
     assert_eq!(said.iter().filter(|body| body.contains("Closing due to merge conflicts")).count(), 1, "{said:?}");
     stage.pass(60).await;
     let old = stage.record(&pr).await;
     let fresh = old.replaced_by.expect("a fresh pull request");
-    let fresh = stage.record(&Pr { repo: pr.repo.clone(), number: fresh }).await;
+    let fresh = stage.record(&FakePrId { repo: pr.repo.clone(), number: fresh }).await;
     assert_eq!((fresh.replaces, old.active_run), (Some(pr.number), None));
 }
 
 #[tokio::test]
 async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_closing_is_heard() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(1).await;
     stage.fakes().conflict(&pr);
     stage.fakes().person_comments(&pr, "maria", "/close-and-reopen");
     let mut late = Vec::new();
-    let fresh = Pr { number: pr.number + 1, ..pr.clone() };
+    let fresh = FakePrId { number: pr.number + 1, ..pr.clone() };
     while stage.bridge.engine().load(&pr_id(&fresh), stage.now()).await.unwrap().is_none() {
         let next = stage.fakes().next_event_at().expect("a fresh pull request");
         stage.fakes().advance_to(next);
@@ -263,9 +267,9 @@ async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_cl
 async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at_once() {
     let stage = Testbed::quiet();
     let pr: PrId = "acme/quiet-corner#7".parse().unwrap();
-    let fact = Message::Fact(Box::new(tests::opened(&pr, "late-opening", stage.now())));
+    let fact = QueueMessage::Fact(Box::new(tests::opened(&pr, "late-opening", stage.now())));
     let handled = stage.bridge.handle("m1", &fact.to_json().unwrap()).await.unwrap();
-    assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
+    assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
     let repos = platform::lookup::repos(&stage.store, stage.now()).await.unwrap();
     assert!(repos.contains(&pr.repo), "{repos:?}");
 }
@@ -279,24 +283,24 @@ async fn poison_comes_back_with_a_reason_and_chores_are_done() {
         (r#"{"type":"command","v":9}"#, "cannot be read"),
     ] {
         let again = stage.bridge.handle("m1", body).await.unwrap_err();
-        assert!(matches!(again, Again::Unreadable(_)) && again.to_string().contains(reason), "{again}");
+        assert!(matches!(again, RetryableError::InvalidMessage(_)) && again.to_string().contains(reason), "{again}");
     }
-    let chore = Message::Chore(Chore::Redeliver { delivery: 999 }).to_json().unwrap();
+    let chore = QueueMessage::Chore(Task::Redeliver { delivery: 999 }).to_json().unwrap();
     let handled = stage.bridge.handle("m2", &chore).await.unwrap();
-    assert!(matches!(handled, Handled::Failed(_)), "a person's token cannot redeliver: {handled:?}");
+    assert!(matches!(handled, MessageOutcome::Failed(_)), "a person's token cannot redeliver: {handled:?}");
 }
 
 #[tokio::test]
 async fn a_branch_that_is_behind_is_updated_on_the_head_it_was_decided_on() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(1).await;
     stage.fakes().push_base(&pr.repo);
     stage.pass(1).await;
     let before = stage.record(&pr).await.head_sha;
     stage.fakes().person_comments(&pr, "maria", "/update-branch");
     stage.pass(2).await;
-    assert_eq!(count(&stage, Action::BranchUpdated), 1);
+    assert_eq!(count(&stage, AuditedAction::BranchUpdated), 1);
     let record = stage.record(&pr).await;
     assert_ne!(record.head_sha, before);
     assert_eq!((stage.fakes().behind_by(&pr), record.active_run), (0, None), "the new head is the proof");
@@ -307,19 +311,19 @@ async fn a_branch_that_is_behind_is_updated_on_the_head_it_was_decided_on() {
 #[tokio::test]
 async fn nothing_to_merge_is_said_and_a_conflict_fails_for_good() {
     let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPull::default()).await;
+    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(1).await;
     stage.fakes().person_comments(&pr, "maria", "/update-branch");
     stage.fakes().advance(jiff::SignedDuration::from_secs(3));
     stage.deliver_webhooks().await;
     let handled = stage.handle_messages().await;
-    assert_eq!(handled, [Ok(Handled::Refused("nothing to merge".to_owned()))]);
+    assert_eq!(handled, [Ok(MessageOutcome::Rejected("nothing to merge".to_owned()))]);
     stage.fakes().conflict(&pr);
     stage.fakes().person_comments(&pr, "maria", "/update-branch");
     stage.fakes().advance(jiff::SignedDuration::from_secs(3));
     stage.deliver_webhooks().await;
     let handled = stage.handle_messages().await;
-    assert_eq!(handled.last(), Some(&Ok(Handled::Failed("conflict".to_owned()))), "{handled:?}");
+    assert_eq!(handled.last(), Some(&Ok(MessageOutcome::Failed("conflict".to_owned()))), "{handled:?}");
     let record = stage.record(&pr).await;
     assert!(record.due_at.is_some_and(|due_at| due_at <= stage.now()), "the sweep decides what comes next");
     assert_eq!(record.active_run, None);

@@ -1,19 +1,19 @@
 //! The seed's own two stories of commands: a developer's `/rebuild` (§18), and an engineer's batch after an outage (§19).
 
-use car_bridge::Handled;
+use car_bridge::MessageOutcome;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use domain::event::EventKind;
 use domain::id::{CommandId, RunId};
 use domain::state::State;
-use fakes::{Fault, NewPull, Pr};
-use platform::breaker::{self, Ended};
+use fakes::{FakePrId, Fault, NewPullRequest};
+use platform::breaker::{self, RemedyOutcome};
 use platform::lookup;
-use platform::outlets::message::Message;
+use platform::outlets::message::QueueMessage;
 use testbed::{Testbed, pr_id};
 
 use crate::remedies::stuck;
 
-async fn kinds(stage: &Testbed, pr: &Pr) -> Vec<EventKind> {
+async fn kinds(stage: &Testbed, pr: &FakePrId) -> Vec<EventKind> {
     let log = lookup::events(&stage.store, &pr_id(pr), false, None, 100, stage.now()).await.unwrap();
     log.entries.iter().map(|event| event.kind).collect()
 }
@@ -27,13 +27,13 @@ async fn a_developer_rebuilds_before_the_reconciler_acts() {
     stage.fakes().advance(jiff::SignedDuration::from_secs(3));
     stage.deliver_webhooks().await;
     let (id, body) = stage.publisher.take_message().unwrap();
-    let Message::Command(command) = Message::from_json(&body).unwrap() else { panic!("{body}") };
+    let QueueMessage::Command(command) = QueueMessage::from_json(&body).unwrap() else { panic!("{body}") };
     assert_eq!(
         (command.pr(), command.command, command.source, command.requested_by.as_str()),
         (pr_id(&pr), Command::Rebuild, CommandSource::PrComment, "danny")
     );
     let handled = stage.bridge.handle(&id, &body).await.unwrap();
-    assert!(matches!(handled, Handled::Done(_)), "{handled:?}");
+    assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
     stage.pass(120).await;
     let kinds = kinds(&stage, &pr).await;
     let at = |kind: EventKind| kinds.iter().position(|known| *known == kind);
@@ -46,14 +46,14 @@ async fn an_engineer_rebuilds_fifteen_after_an_outage() {
     let stage = Testbed::quiet();
     let mut prs = Vec::new();
     for _ in 0..15 {
-        let pr = stage.fakes().open_pr(NewPull::default());
+        let pr = stage.fakes().open_pr(NewPullRequest::default());
         stage.fakes().force(Fault::AgentLost, &pr);
         prs.push(pr);
     }
     stage.pass(40).await;
     for n in 0..6 {
         let run = RunId::new(format!("lost-{n}"));
-        breaker::count(&stage.store, &run, Ended::Failed, stage.now()).await.unwrap();
+        breaker::count_outcome(&stage.store, &run, RemedyOutcome::Failed, stage.now()).await.unwrap();
     }
     let settings = stage.bridge.engine().policies().base().breaker.clone();
     breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
@@ -62,7 +62,7 @@ async fn an_engineer_rebuilds_fifteen_after_an_outage() {
         let id = pr_id(pr);
         stage.publisher.enqueue(
             &format!("m{n}"),
-            &Message::Command(CommandMessage {
+            &QueueMessage::Command(CommandMessage {
                 v: MessageVersion,
                 pr_number: id.number,
                 repo: id.repo.clone(),
@@ -85,9 +85,11 @@ async fn an_engineer_rebuilds_fifteen_after_an_outage() {
         let mut done = 0;
         while let Some((id, body)) = stage.publisher.take_message() {
             match stage.bridge.handle(&id, &body).await.unwrap() {
-                Handled::Waits(_) => waiting.push((id, Message::from_json(&body).unwrap())),
-                Handled::Done(_) => done += 1,
-                other @ (Handled::Nothing(_) | Handled::Refused(_) | Handled::Failed(_)) => panic!("{other:?}"),
+                MessageOutcome::Deferred(_) => waiting.push((id, QueueMessage::from_json(&body).unwrap())),
+                MessageOutcome::Done(_) => done += 1,
+                other @ (MessageOutcome::Noop(_) | MessageOutcome::Rejected(_) | MessageOutcome::Failed(_)) => {
+                    panic!("{other:?}")
+                }
             }
         }
         most = most.max(done);

@@ -6,11 +6,11 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::Credentials;
 use jiff::Timestamp;
 use platform::aws::{OPERATION_TIMEOUT, timeouts};
-use platform::outlets::aws::{Addresses, AwsOutlets};
-use platform::outlets::{Content, Outlets, Parcel};
+use platform::outlets::aws::{AwsPublisher, AwsTargets};
+use platform::outlets::{Destination, OutboundMessage, Publisher};
 use platform::secrets::FetchError;
 use platform::store::dynamo::DynamoStore;
-use platform::store::dynamo::tables::Names;
+use platform::store::dynamo::tables::TableNames;
 use platform::store::{Key, Store, StoreError};
 use tokio::net::TcpListener;
 
@@ -50,7 +50,7 @@ async fn within_limit<T>(call: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn a_silent_dynamodb_is_given_up() {
-    let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
+    let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
     let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config().await), names);
     let answer = within_limit(store.get(&Key::state("BREAKER"), Timestamp::UNIX_EPOCH)).await;
     assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
@@ -59,19 +59,19 @@ async fn a_silent_dynamodb_is_given_up() {
 #[tokio::test]
 async fn a_silent_sqs_is_given_up() {
     let addresses =
-        Addresses { queue_url: "http://127.0.0.1:9/queue".to_owned(), bus: "b".to_owned(), topic_arn: None };
-    let outlets = AwsOutlets::new(&config().await, addresses);
-    let parcel = Parcel {
+        AwsTargets { queue_url: "http://127.0.0.1:9/queue".to_owned(), bus: "b".to_owned(), topic_arn: None };
+    let outlets = AwsPublisher::new(&config().await, addresses);
+    let parcel = OutboundMessage {
         id: "m1".to_owned(),
-        what: Content::Queue {
-            message: platform::outlets::message::Message::Chore(platform::outlets::message::Chore::Redeliver {
+        destination: Destination::Queue {
+            message: platform::outlets::message::QueueMessage::Chore(platform::outlets::message::Task::Redeliver {
                 delivery: 7,
             }),
             repo: "acme/shop".parse().unwrap(),
             delay: Duration::ZERO,
         },
     };
-    let answers = within_limit(outlets.send(&[parcel])).await;
+    let answers = within_limit(outlets.publish(&[parcel])).await;
     assert!(answers[0].is_err(), "{answers:?}");
 }
 

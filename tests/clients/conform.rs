@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use domain::comment::check_run::Button;
+use domain::comment::check_run::CheckRunButton;
 use domain::policy::Policy;
 use http::Request;
 use jiff::SignedDuration;
-use platform::github::{CheckRun, CheckState, IssueChange, Reaction};
+use platform::github::{CheckRun, CheckRunState, IssueChange, Reaction};
 use serde_json::{Value, json};
 use tests::{pr, sha, start};
 
@@ -72,17 +72,17 @@ fn least(request: &Request<bytes::Bytes>) -> Value {
 }
 
 /// Calls everything once. A call that fails would not show all it sends, so each must succeed.
-async fn call_everything(made: &Made) -> Result<(), platform::http::CallError> {
+async fn call_everything(made: &Made) -> Result<(), platform::http::ApiError> {
     let (github, pr) = (&made.github, pr(1));
     let repo = &pr.repo;
     let run = CheckRun {
         name: "suture".to_owned(),
         head: sha('a'),
         external_id: "acme/shop#1".to_owned(),
-        state: CheckState::InProgress,
+        state: CheckRunState::InProgress,
         title: "Watching".to_owned(),
         summary: "All is well".to_owned(),
-        buttons: vec![Button::Rebuild, Button::Hold, Button::Explain],
+        buttons: vec![CheckRunButton::Rebuild, CheckRunButton::Hold, CheckRunButton::Explain],
         completed_at: None,
     };
     github.pull(&pr).await?;
@@ -100,11 +100,11 @@ async fn call_everything(made: &Made) -> Result<(), platform::http::CallError> {
     github.behind_by(repo, "release/1.x", &sha('a')).await?;
     github.required(repo, "release/1.x").await?;
     for state in [
-        CheckState::InProgress,
-        CheckState::Success,
-        CheckState::Neutral,
-        CheckState::Failure,
-        CheckState::ActionRequired,
+        CheckRunState::InProgress,
+        CheckRunState::Success,
+        CheckRunState::Neutral,
+        CheckRunState::Failure,
+        CheckRunState::ActionRequired,
     ] {
         github.create_check_run(repo, &CheckRun { state, ..run.clone() }).await?;
         github.update_check_run(repo, 1, &CheckRun { state, ..run.clone() }).await?;

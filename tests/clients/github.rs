@@ -1,29 +1,29 @@
 //! What the GitHub client does to the simulated world, and what it reads there.
 
-use domain::command::Permission;
-use domain::comment::check_run::Button;
+use domain::command::RepoPermission;
+use domain::comment::check_run::CheckRunButton;
 use domain::id::{PrId, RepoName, Sha};
-use fakes::{Fault, NewPull as Fresh, Protection, Repo};
+use fakes::{Fault, NewPullRequest as Fresh, ProtectionSource, RepoSettings};
 use jiff::SignedDuration;
-use platform::github::{BranchUpdate, CheckRun, CheckState, IssueChange, Reaction, Required};
-use platform::http::CallError;
+use platform::github::{BaseRequirements, BranchUpdate, CheckRun, CheckRunState, IssueChange, Reaction};
+use platform::http::ApiError;
 use testbed::Testbed;
 
 use crate::{staged, token};
 
 /// A pull request there, by Suture's name for it, with its head.
-pub(crate) fn opened(stage: &Testbed) -> (fakes::Pr, PrId, Sha) {
+pub(crate) fn opened(stage: &Testbed) -> (fakes::FakePrId, PrId, Sha) {
     let pr = stage.with(|world| world.open_pr(Fresh::default()));
     let id = id(&pr);
     let head = head(stage, &pr);
     (pr, id, head)
 }
 
-pub(crate) fn id(pr: &fakes::Pr) -> PrId {
+pub(crate) fn id(pr: &fakes::FakePrId) -> PrId {
     pr.to_string().parse().expect("a pull request")
 }
 
-pub(crate) fn head(stage: &Testbed, pr: &fakes::Pr) -> Sha {
+pub(crate) fn head(stage: &Testbed, pr: &fakes::FakePrId) -> Sha {
     stage.with(|world| world.pull(pr).unwrap().commits.last().unwrap().parse().unwrap())
 }
 
@@ -38,7 +38,7 @@ fn all_known(stage: &Testbed) {
 
 #[tokio::test]
 async fn a_branch_is_updated_once_and_every_no_has_its_name() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, id, head_before) = opened(&stage);
     assert_eq!(stage.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::NothingToMerge));
     stage.with(|world| world.push_base("acme/payments"));
@@ -56,7 +56,7 @@ async fn a_branch_is_updated_once_and_every_no_has_its_name() {
 
 #[tokio::test]
 async fn a_comment_whose_answer_was_lost_is_found_by_its_marker() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, id, _) = opened(&stage);
     for n in 0..120 {
         stage.with(|world| world.person_comments(&pr, "danny", &format!("remark {n}")));
@@ -77,7 +77,7 @@ async fn a_comment_whose_answer_was_lost_is_found_by_its_marker() {
 
 #[tokio::test]
 async fn a_request_that_timed_out_before_it_arrived_may_have_happened_for_all_we_know() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, id, _) = opened(&stage);
     stage.github.pull(&id).await.unwrap();
     stage.with(|world| world.force_request(Fault::ApiTimeout));
@@ -87,7 +87,7 @@ async fn a_request_that_timed_out_before_it_arrived_may_have_happened_for_all_we
 
 #[tokio::test]
 async fn reactions_and_labels() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, id, _) = opened(&stage);
     let comment = stage.with(|world| world.person_comments(&pr, "danny", "/rebuild")).unwrap();
     let written = stage.github.find_comment(&id, "/rebuild", None).await.unwrap().unwrap();
@@ -102,7 +102,7 @@ async fn reactions_and_labels() {
     reactions.sort();
     assert_eq!(reactions, ["confused", "eyes", "rocket"]);
     let gone = stage.github.react(&id.repo, "IC_nothing", Reaction::Eyes).await;
-    assert!(matches!(gone, Err(CallError::Gone { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(ApiError::Gone { .. })), "{gone:?}");
     stage.github.add_labels(&id, &["suture/hold", "needs a look"]).await.unwrap();
     let labels = stage.github.pull(&id).await.unwrap().labels;
     assert!(labels.contains(&"needs a look".to_owned()) && labels.contains(&"codegenie".to_owned()), "{labels:?}");
@@ -115,7 +115,7 @@ async fn reactions_and_labels() {
 
 #[tokio::test]
 async fn closing_a_pull_request_twice_closes_it_once() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (_, id, _) = opened(&stage);
     let pull = stage.github.pull(&id).await.unwrap();
     assert_eq!((pull.open, pull.merged, pull.closed_at), (true, false, None));
@@ -125,16 +125,18 @@ async fn closing_a_pull_request_twice_closes_it_once() {
         assert!(!pull.open && !pull.merged && pull.closed_at.is_some(), "{pull:?}");
     }
     let nowhere = stage.github.pull(&PrId::new(id.repo, 999)).await;
-    assert!(matches!(nowhere, Err(CallError::Gone { .. })));
+    assert!(matches!(nowhere, Err(ApiError::Gone { .. })));
     all_known(&stage);
 }
 
 #[tokio::test]
 async fn permissions_are_as_github_says() {
-    let stage = staged(fakes::Settings::default());
-    for (login, expected) in
-        [("maria", Some(Permission::Admin)), ("danny", Some(Permission::Write)), ("guest", Some(Permission::Read))]
-    {
+    let stage = staged(fakes::FakeSettings::default());
+    for (login, expected) in [
+        ("maria", Some(RepoPermission::Admin)),
+        ("danny", Some(RepoPermission::Write)),
+        ("guest", Some(RepoPermission::Read)),
+    ] {
         assert_eq!(stage.github.permission(&repo(), login).await, Ok(expected), "{login}");
     }
     all_known(&stage);
@@ -143,42 +145,42 @@ async fn permissions_are_as_github_says() {
 #[tokio::test]
 async fn what_a_base_requires_comes_from_protection_and_from_rulesets() {
     for (protection, strict) in [
-        (Protection::Classic, true),
-        (Protection::Ruleset, true),
-        (Protection::Classic, false),
-        (Protection::None, false),
+        (ProtectionSource::Classic, true),
+        (ProtectionSource::Ruleset, true),
+        (ProtectionSource::Classic, false),
+        (ProtectionSource::None, false),
     ] {
-        let repository = Repo { protection, strict, ..Repo::new("acme/payments") };
-        let stage = staged(fakes::Settings { repos: vec![repository], ..fakes::Settings::default() });
+        let repository = RepoSettings { protection, strict, ..RepoSettings::new("acme/payments") };
+        let stage = staged(fakes::FakeSettings { repos: vec![repository], ..fakes::FakeSettings::default() });
         let required = stage.github.required(&repo(), "main").await.unwrap();
         let names: &[&str] = match protection {
-            Protection::None => &[],
-            Protection::Classic | Protection::Ruleset => {
+            ProtectionSource::None => &[],
+            ProtectionSource::Classic | ProtectionSource::Ruleset => {
                 &["continuous-integration/jenkins/pr-merge", "policy-bot: main"]
             }
         };
         let contexts = Some(names.iter().map(|&name| name.to_owned()).collect());
-        assert_eq!(required, Required { contexts, strict }, "{protection:?}");
+        assert_eq!(required, BaseRequirements { contexts, strict }, "{protection:?}");
         all_known(&stage);
     }
 }
 
 #[tokio::test]
 async fn check_runs_of_our_own_and_of_others() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, id, head) = opened(&stage);
     let run = CheckRun {
         name: "Suture".to_owned(),
         head: head.clone(),
         external_id: id.to_string(),
-        state: CheckState::InProgress,
+        state: CheckRunState::InProgress,
         title: "Watching".to_owned(),
         summary: "x".repeat(70_000),
-        buttons: vec![Button::Rebuild, Button::Hold, Button::Explain],
+        buttons: vec![CheckRunButton::Rebuild, CheckRunButton::Hold, CheckRunButton::Explain],
         completed_at: None,
     };
     let ours = stage.github.create_check_run(&id.repo, &run).await.unwrap();
-    let done = CheckRun { state: CheckState::Neutral, summary: "done".to_owned(), ..run };
+    let done = CheckRun { state: CheckRunState::Neutral, summary: "done".to_owned(), ..run };
     stage.github.update_check_run(&id.repo, ours, &done).await.unwrap();
     let theirs = stage.with(|world| world.post_check_on(&pr, "lint", Some("failure"), "2 errors")).unwrap();
     let seen = stage.github.check_runs(&id.repo, &head).await.unwrap();
@@ -191,7 +193,7 @@ async fn check_runs_of_our_own_and_of_others() {
 
 #[tokio::test]
 async fn issues_are_written_found_and_pinned() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let issue = stage.github.create_issue(&repo(), "Suture", "All is well", &["suture/status"]).await.unwrap();
     opened(&stage);
     let found = stage.github.issues_labelled(&repo(), "suture/status", false).await.unwrap();
@@ -213,13 +215,13 @@ async fn issues_are_written_found_and_pinned() {
         (&["suture/status".to_owned()][..], false, false)
     );
     let gone = stage.github.issue(&repo(), 999).await;
-    assert!(matches!(gone, Err(platform::http::CallError::Gone { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(platform::http::ApiError::Gone { .. })), "{gone:?}");
     all_known(&stage);
 }
 
 #[tokio::test]
 async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     assert_eq!(stage.github.health().await.unwrap().app.unwrap().slug, "suture");
     let installations = stage.github.installations().await.unwrap();
     assert_eq!((installations[0].id, installations[0].owner.as_str()), (815, "acme"));
@@ -250,7 +252,7 @@ async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
 
 #[tokio::test]
 async fn a_token_that_expired_early_is_renewed_unseen() {
-    let settings = fakes::Settings { token_secs: 60, ..fakes::Settings::default() };
+    let settings = fakes::FakeSettings { token_secs: 60, ..fakes::FakeSettings::default() };
     let stage = staged(settings);
     let (_, id, _) = opened(&stage);
     stage.github.pull(&id).await.unwrap();
@@ -262,20 +264,20 @@ async fn a_token_that_expired_early_is_renewed_unseen() {
 
 #[tokio::test]
 async fn a_persons_token_works_too_and_a_bad_one_is_noticed() {
-    let stage = Testbed::with_access(fakes::Settings::default(), |access| access.credentials = token());
+    let stage = Testbed::with_access(fakes::FakeSettings::default(), |access| access.credentials = token());
     let (_, id, _) = opened(&stage);
     assert_eq!(stage.github.health().await.unwrap().app, None);
     assert!(stage.github.pull(&id).await.is_ok());
-    assert!(stage.github.rates().rest.is_some_and(|rate| rate.limit == 5_000 && rate.remaining < 5_000));
+    assert!(stage.github.rate_limits().rest.is_some_and(|rate| rate.limit == 5_000 && rate.remaining < 5_000));
     stage.github.use_credentials(&platform::github::Credentials::token("nobody's"));
     let error = stage.github.health().await.unwrap_err();
-    assert!(matches!(error, CallError::Unauthorized { .. }), "{error}");
+    assert!(matches!(error, ApiError::Unauthorized { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn the_worlds_limits_are_obeyed() {
     for fault in [Fault::ApiForbidden, Fault::ApiTooMany] {
-        let stage = staged(fakes::Settings::default());
+        let stage = staged(fakes::FakeSettings::default());
         let (_, id, _) = opened(&stage);
         stage.github.pull(&id).await.unwrap();
         stage.with(|world| world.force_request(fault));

@@ -1,37 +1,37 @@
 //! The Jenkins client before the simulated Jenkins, and before answers it never gives.
 
 use domain::id::Sha;
-use domain::snapshot::Build;
-use fakes::{Action, Fault};
+use domain::snapshot::BuildStatus;
+use fakes::{AuditedAction, Fault};
 use jiff::SignedDuration;
-use platform::http::{CallError, TakeAtMost};
-use platform::jenkins::{BuildRef, Found, Job, Login, Looking};
+use platform::http::{ApiError, BodyLimit};
+use platform::jenkins::{BuildMatch, BuildQuery, BuildRef, JenkinsJob, JenkinsLogin};
 use testbed::{FaultTransport, Testbed};
 
 use crate::github::{head, opened};
 use crate::{says, staged};
 
 /// A pull request whose first build is over, with its job.
-fn built() -> (Testbed, fakes::Pr, Job) {
-    let stage = staged(fakes::Settings::default());
+fn built() -> (Testbed, fakes::FakePrId, JenkinsJob) {
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
     stage.advance(SignedDuration::from_mins(20));
-    let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
+    let job = JenkinsJob::new(&format!("{}/PR-{}", pr.repo, pr.number));
     (stage, pr, job)
 }
 
 /// A pull request whose build fails for lack of an agent, with its job.
-fn failed() -> (Testbed, fakes::Pr, Job) {
-    let stage = staged(fakes::Settings::default());
+fn failed() -> (Testbed, fakes::FakePrId, JenkinsJob) {
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     stage.advance(SignedDuration::from_mins(20));
-    let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
+    let job = JenkinsJob::new(&format!("{}/PR-{}", pr.repo, pr.number));
     (stage, pr, job)
 }
 
 fn queued(stage: &Testbed) -> usize {
-    stage.with(|world| world.audit().iter().filter(|effect| effect.action == Action::BuildQueued).count())
+    stage.with(|world| world.audit().iter().filter(|effect| effect.action == AuditedAction::BuildQueued).count())
 }
 
 #[tokio::test]
@@ -45,32 +45,36 @@ async fn a_build_is_started_followed_and_read() {
     assert!(tail.len() < 120 && log.ends_with(&tail), "whole lines of the end: {tail}");
     let since = stage.with(|world| world.now());
     let head = head(&stage, &pr);
-    let looking = Looking { job: &job, commit: Some(&head), since };
-    assert_eq!(stage.jenkins.find(&looking).await.unwrap(), None, "what is older does not count");
-    assert_eq!(stage.jenkins.build_of(&looking).await, Build::Gone);
+    let looking = BuildQuery { job: &job, commit: Some(&head), since };
+    assert_eq!(stage.jenkins.find_build(&looking).await.unwrap(), None, "what is older does not count");
+    assert_eq!(stage.jenkins.build_of(&looking).await, BuildStatus::Gone);
 
-    let item = stage.jenkins.build(&job).await.unwrap().item.expect("a queue item");
+    let item = stage.jenkins.trigger_build(&job).await.unwrap().item.expect("a queue item");
     let waiting = stage.jenkins.queue_item(item).await.unwrap().unwrap();
     assert_eq!((waiting.id, waiting.cancelled, waiting.build), (item, false, None));
     assert!(waiting.why.is_some());
-    let of_job = Looking { commit: None, ..looking };
-    let found = stage.jenkins.find(&of_job).await.unwrap();
-    assert!(matches!(&found, Some(Found::Queued(queued)) if queued.id == item), "{found:?}");
+    let of_job = BuildQuery { commit: None, ..looking };
+    let found = stage.jenkins.find_build(&of_job).await.unwrap();
+    assert!(matches!(&found, Some(BuildMatch::Queued(queued)) if queued.id == item), "{found:?}");
     stage.advance(SignedDuration::from_mins(1));
     let started = stage.jenkins.queue_item(item).await.unwrap().unwrap().build.expect("it has begun");
     assert_eq!(started, BuildRef { job: job.clone(), number: 2 });
     let state = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert_eq!(state.build, started);
     assert!(state.building && state.result.is_none() && state.revisions.contains(&head.to_string()), "{state:?}");
-    assert_eq!(stage.jenkins.build_of(&looking).await, Build::Building { since: state.started_at });
-    let later = Looking { since: state.started_at + SignedDuration::from_mins(5), ..looking };
-    assert_eq!(stage.jenkins.build_of(&later).await, Build::Building { since: state.started_at }, "it is at work");
+    assert_eq!(stage.jenkins.build_of(&looking).await, BuildStatus::Building { since: state.started_at });
+    let later = BuildQuery { since: state.started_at + SignedDuration::from_mins(5), ..looking };
+    assert_eq!(
+        stage.jenkins.build_of(&later).await,
+        BuildStatus::Building { since: state.started_at },
+        "it is at work"
+    );
     let other: Sha = "f".repeat(40).parse().unwrap();
-    let another = Looking { commit: Some(&other), ..later };
-    assert_eq!(stage.jenkins.build_of(&another).await, Build::Gone, "what is at work is of another commit");
+    let another = BuildQuery { commit: Some(&other), ..later };
+    assert_eq!(stage.jenkins.build_of(&another).await, BuildStatus::Gone, "what is at work is of another commit");
     stage.advance(SignedDuration::from_mins(15));
-    assert_eq!(stage.jenkins.build_of(&later).await, Build::Gone, "what ended before does not count");
-    assert_eq!(stage.jenkins.build_of(&looking).await, Build::Finished);
+    assert_eq!(stage.jenkins.build_of(&later).await, BuildStatus::Gone, "what ended before does not count");
+    assert_eq!(stage.jenkins.build_of(&looking).await, BuildStatus::Finished);
     let done = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert_eq!((done.building, done.result.as_deref()), (false, Some("SUCCESS")));
     assert_eq!(stage.jenkins.queue_item(item).await.unwrap(), None, "forgotten by now");
@@ -84,19 +88,19 @@ async fn a_build_whose_answer_was_lost_is_found_before_it_is_asked_again() {
     let head = head(&stage, &pr);
     let before = queued(&stage);
     stage.with(|world| world.force_request(Fault::AnswerLost));
-    let error = stage.jenkins.build(&job).await.unwrap_err();
+    let error = stage.jenkins.trigger_build(&job).await.unwrap_err();
     assert!(error.may_have_happened(), "{error}");
     for minutes in [0, 2, 15] {
         stage.advance(SignedDuration::from_mins(minutes));
-        let found = stage.jenkins.find(&Looking { job: &job, commit: None, since }).await.unwrap();
+        let found = stage.jenkins.find_build(&BuildQuery { job: &job, commit: None, since }).await.unwrap();
         assert!(found.is_some(), "after {minutes} minutes");
     }
-    let of_head = Looking { job: &job, commit: Some(&head), since };
+    let of_head = BuildQuery { job: &job, commit: Some(&head), since };
     assert!(
-        matches!(stage.jenkins.find(&of_head).await.unwrap(), Some(Found::Build(build)) if build.build.number == 2)
+        matches!(stage.jenkins.find_build(&of_head).await.unwrap(), Some(BuildMatch::Build(build)) if build.build.number == 2)
     );
     let other = tests::sha('e');
-    assert_eq!(stage.jenkins.find(&Looking { commit: Some(&other), ..of_head }).await.unwrap(), None);
+    assert_eq!(stage.jenkins.find_build(&BuildQuery { commit: Some(&other), ..of_head }).await.unwrap(), None);
     assert_eq!(queued(&stage), before + 1);
 }
 
@@ -105,21 +109,22 @@ async fn builds_are_replayed_parametrised_and_stopped() {
     let (stage, _, job) = failed();
     let first = BuildRef { job: job.clone(), number: 1 };
     let queued_before = queued(&stage);
-    stage.jenkins.replay(&first).await.unwrap();
+    stage.jenkins.replay_build(&first).await.unwrap();
     assert_eq!(queued(&stage), queued_before + 1);
     stage.advance(SignedDuration::from_mins(1));
     let second = BuildRef { job: job.clone(), number: 2 };
-    stage.jenkins.stop(&second).await.unwrap();
+    stage.jenkins.stop_build(&second).await.unwrap();
     stage.advance(SignedDuration::from_mins(1));
     let stopped = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert_eq!((stopped.build, stopped.result.as_deref()), (second, Some("ABORTED")));
     let parameters = [("COMMIT", "a b&c=d"), ("WHY", "suture")];
-    stage.jenkins.build_with_parameters(&job, &parameters).await.unwrap();
+    stage.jenkins.trigger_build_with_parameters(&job, &parameters).await.unwrap();
     stage.advance(SignedDuration::from_mins(1));
     let third = stage.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert!(third.revisions.contains(&"a b&c=d".to_owned()), "{third:?}");
-    stage.jenkins.rescan(&job.parent().unwrap()).await.unwrap();
-    let scanned = stage.with(|world| world.audit().iter().any(|effect| effect.action == Action::RepositoryScanned));
+    stage.jenkins.scan_multibranch(&job.parent().unwrap()).await.unwrap();
+    let scanned =
+        stage.with(|world| world.audit().iter().any(|effect| effect.action == AuditedAction::RepositoryScanned));
     assert!(scanned);
     assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
 }
@@ -127,57 +132,58 @@ async fn builds_are_replayed_parametrised_and_stopped() {
 #[tokio::test]
 async fn what_is_not_there_is_no_error_and_what_cannot_be_built_is_a_conflict() {
     let (stage, pr, job) = built();
-    let nowhere = Job::new("acme/nothing/PR-1");
+    let nowhere = JenkinsJob::new("acme/nothing/PR-1");
     assert_eq!(stage.jenkins.builds(&nowhere).await.unwrap(), []);
     stage.with(|world| world.person_closes(&pr, "danny"));
-    let error = stage.jenkins.build(&job).await.unwrap_err();
-    assert!(matches!(error, CallError::Conflict { .. }), "{error}");
-    assert!(matches!(stage.jenkins.build(&nowhere).await, Err(CallError::Gone { .. })));
+    let error = stage.jenkins.trigger_build(&job).await.unwrap_err();
+    assert!(matches!(error, ApiError::Conflict { .. }), "{error}");
+    assert!(matches!(stage.jenkins.trigger_build(&nowhere).await, Err(ApiError::Gone { .. })));
 }
 
 #[tokio::test]
 async fn a_jenkins_that_cannot_be_reached_is_asked_again_and_then_called_so() {
     let (stage, _, job) = built();
-    let looking = Looking { job: &job, commit: None, since: stage.with(|world| world.now()) };
+    let looking = BuildQuery { job: &job, commit: None, since: stage.with(|world| world.now()) };
     let sent = stage.transport.count();
     for _ in 0..3 {
         stage.with(|world| world.force_request(Fault::JenkinsDown));
     }
-    assert_eq!(stage.jenkins.build_of(&looking).await, Build::Unreachable);
+    assert_eq!(stage.jenkins.build_of(&looking).await, BuildStatus::Unreachable);
     assert_eq!(stage.transport.count() - sent, 3);
     stage.with(|world| world.force_request(Fault::JenkinsDown));
     let sent = stage.transport.count();
-    assert!(stage.jenkins.build(&job).await.is_err());
+    assert!(stage.jenkins.trigger_build(&job).await.is_err());
     assert_eq!(stage.transport.count() - sent, 1, "a write is sent once");
 }
 
 #[tokio::test]
 async fn a_password_needs_a_crumb_and_its_session_and_gets_a_new_one_when_that_is_over() {
-    let settings = fakes::Settings::default();
-    let login = Login::Password { user: settings.jenkins_user.clone(), password: settings.jenkins_password.clone() };
+    let settings = fakes::FakeSettings::default();
+    let login =
+        JenkinsLogin::Password { user: settings.jenkins_user.clone(), password: settings.jenkins_password.clone() };
     assert_eq!(format!("{login:?}"), "Password(suture, …)");
     let stage = Testbed::with_access(settings, |access| access.login = login);
     let (pr, _, _) = opened(&stage);
     // It stays open, whatever is built.
     stage.with(|world| world.force(Fault::RealTestFailure, &pr));
     stage.advance(SignedDuration::from_mins(20));
-    let job = Job::new(&format!("{}/PR-{}", pr.repo, pr.number));
-    stage.jenkins.build(&job).await.unwrap();
+    let job = JenkinsJob::new(&format!("{}/PR-{}", pr.repo, pr.number));
+    stage.jenkins.trigger_build(&job).await.unwrap();
     stage.advance(SignedDuration::from_mins(20));
-    stage.jenkins.build(&job).await.unwrap();
+    stage.jenkins.trigger_build(&job).await.unwrap();
     let crumbs = || stage.transport.lines().iter().filter(|line| line.contains("crumbIssuer")).count();
     assert_eq!(crumbs(), 1, "{:?}", stage.transport.lines());
     assert!(stage.transport.last().headers.contains_key("cookie"));
 }
 
 /// A Jenkins client before made-up answers.
-fn made<F>(login: Login, answer: F) -> (platform::jenkins::Jenkins, FaultTransport)
+fn made<F>(login: JenkinsLogin, answer: F) -> (platform::jenkins::Jenkins, FaultTransport)
 where
     F: Fn(http::Request<bytes::Bytes>) -> http::Response<bytes::Bytes> + Send + Sync + 'static,
 {
     let transport = FaultTransport::default();
     let answering = transport.to("Jenkins", move |request| Ok(answer(request)));
-    let settings = platform::jenkins::Settings::new("https://ci.example/jenkins".parse().unwrap());
+    let settings = platform::jenkins::JenkinsSettings::new("https://ci.example/jenkins".parse().unwrap());
     let clock = std::sync::Arc::new(platform::clock::SystemClock);
     (platform::jenkins::Jenkins::with_service(login, settings, answering, clock), transport)
 }
@@ -185,7 +191,7 @@ where
 #[tokio::test]
 async fn a_crumb_whose_session_is_over_is_replaced_once() {
     let issued = std::sync::atomic::AtomicUsize::new(0);
-    let login = Login::Password { user: "u".into(), password: "p".into() };
+    let login = JenkinsLogin::Password { user: "u".into(), password: "p".into() };
     let (jenkins, transport) = made(login, move |request| {
         if request.uri().path() == "/jenkins/crumbIssuer/api/json" {
             let n = issued.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
@@ -198,8 +204,8 @@ async fn a_crumb_whose_session_is_over_is_replaced_once() {
         let used = request.uri().path().ends_with("PR-1/build");
         if shown == "c2" || (shown == "c1" && used) { says(201, "") } else { says(403, "No valid crumb was included") }
     });
-    jenkins.build(&Job::new("a/PR-1")).await.unwrap();
-    jenkins.build(&Job::new("a/PR-2")).await.unwrap();
+    jenkins.trigger_build(&JenkinsJob::new("a/PR-1")).await.unwrap();
+    jenkins.trigger_build(&JenkinsJob::new("a/PR-2")).await.unwrap();
     let lines = transport.lines();
     let (crumb, first, second) = (
         "GET /jenkins/crumbIssuer/api/json",
@@ -211,31 +217,31 @@ async fn a_crumb_whose_session_is_over_is_replaced_once() {
 
 #[tokio::test]
 async fn being_sent_to_the_sign_in_page_is_no_success() {
-    let login = || Login::Token { user: "u".into(), token: "t".into() };
+    let login = || JenkinsLogin::Token { user: "u".into(), token: "t".into() };
     let (jenkins, _) = made(login(), |_| {
         let mut answer = says(302, "");
         answer.headers_mut().insert("location", "https://ci.example/jenkins/login?from=x".parse().unwrap());
         answer
     });
-    let job = Job::new("a/PR-1");
-    assert!(matches!(jenkins.build(&job).await, Err(CallError::Unauthorized { .. })));
-    assert!(matches!(jenkins.builds(&job).await, Err(CallError::Unauthorized { .. })));
+    let job = JenkinsJob::new("a/PR-1");
+    assert!(matches!(jenkins.trigger_build(&job).await, Err(ApiError::Unauthorized { .. })));
+    assert!(matches!(jenkins.builds(&job).await, Err(ApiError::Unauthorized { .. })));
 }
 
 #[tokio::test]
 async fn only_the_end_of_a_log_is_asked_for() {
-    let login = Login::Token { user: "u".into(), token: "t".into() };
+    let login = JenkinsLogin::Token { user: "u".into(), token: "t".into() };
     let log: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
     let length = log.len();
     let (jenkins, transport) = made(login, move |request| {
         let start: usize = request.uri().query().unwrap().strip_prefix("start=").unwrap().parse().unwrap();
-        let most = request.extensions().get::<TakeAtMost>().map(|most| most.0).expect("a bound");
+        let most = request.extensions().get::<BodyLimit>().map(|most| most.0).expect("a bound");
         let wanted = &log[start..];
         let mut answer = says(200, &wanted[..wanted.len().min(most)]);
         answer.headers_mut().insert("x-text-size", length.to_string().parse().unwrap());
         answer
     });
-    let build = BuildRef { job: Job::new("a/PR-1"), number: 3 };
+    let build = BuildRef { job: JenkinsJob::new("a/PR-1"), number: 3 };
     let tail = jenkins.log_tail(&build, 1000).await.unwrap();
     assert!(tail.starts_with("line 99") && tail.ends_with("line 9999\n") && tail.len() < 1000, "{tail}");
     assert_eq!(transport.last().query, format!("start={}", length - 1000));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use platform::github::{Credentials, GitHub, Settings};
+use platform::github::{Credentials, GitHub, GitHubSettings};
 use platform::http::BoxError;
 use testbed::{FaultTransport, ManualClock, Testbed, app_credentials};
 
@@ -32,7 +32,7 @@ where
 {
     let (transport, clock) = (FaultTransport::default(), ManualClock::at(tests::start()));
     let answering = transport.to("GitHub", answer);
-    let github = GitHub::with_service(credentials, Settings::default(), answering, Arc::new(clock.clone()));
+    let github = GitHub::with_service(credentials, GitHubSettings::default(), answering, Arc::new(clock.clone()));
     Made { github, transport, clock }
 }
 
@@ -42,7 +42,7 @@ fn says(status: u16, body: &str) -> Response<Bytes> {
 }
 
 /// The clients before the fakes, as an App and with Jenkins' API token.
-fn staged(settings: fakes::Settings) -> Testbed {
+fn staged(settings: fakes::FakeSettings) -> Testbed {
     Testbed::new(settings, "")
 }
 

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use domain::backoff::Failure;
+use domain::backoff::AttemptFailure;
 use http::Response;
 use jiff::SignedDuration;
 use platform::clock::SystemClock;
-use platform::github::{Credentials, GitHub, Rate, Reaction, Settings};
-use platform::http::{CallError, Transport};
+use platform::github::{Credentials, GitHub, GitHubSettings, RateLimit, Reaction};
+use platform::http::{ApiError, Transport};
 use tests::{pr, start};
 use tokio::io::AsyncReadExt;
 
@@ -38,13 +38,15 @@ async fn a_read_is_repeated_while_it_may_succeed_and_a_write_never() {
     assert!(error.is_transient() && !error.may_have_happened(), "{error}");
     assert_eq!(down.transport.count(), 3, "asked, and twice again");
     let error = down.github.close(&pr(1)).await.unwrap_err();
-    assert_eq!((error.may_have_happened(), error.failure()), (true, Failure::TimedOut));
+    assert_eq!((error.may_have_happened(), error.failure()), (true, AttemptFailure::TimedOut));
     assert_eq!(down.transport.count(), 4, "sent once");
 }
 
 #[tokio::test]
 async fn a_definitive_refusal_is_not_repeated() {
-    for (status, failure) in [(404, Failure::Invalid), (422, Failure::Invalid), (403, Failure::Forbidden)] {
+    for (status, failure) in
+        [(404, AttemptFailure::Invalid), (422, AttemptFailure::Invalid), (403, AttemptFailure::Forbidden)]
+    {
         let made = made(&token(), move |_| Ok(says(status, r#"{"message":"No"}"#)));
         let error = made.github.pull(&pr(1)).await.unwrap_err();
         assert_eq!((made.transport.count(), error.failure()), (1, failure), "{status}");
@@ -66,7 +68,7 @@ async fn nothing_is_asked_before_a_limit_is_over() {
         })
     });
     let until = start() + SignedDuration::from_secs(40);
-    let limit = CallError::RateLimited { until };
+    let limit = ApiError::RateLimited { until };
     assert_eq!(made.github.pull(&pr(1)).await, Err(limit.clone()));
     assert_eq!(made.github.not_before(), Some(until));
     assert_eq!(made.github.close(&pr(1)).await, Err(limit));
@@ -76,8 +78,8 @@ async fn nothing_is_asked_before_a_limit_is_over() {
     assert!(made.github.pull(&pr(1)).await.is_ok());
     // What another function was told holds here too, and is never shortened.
     let longer = until + SignedDuration::from_secs(5);
-    made.github.hold_until(longer);
-    made.github.hold_until(until + SignedDuration::from_secs(1));
+    made.github.set_not_before(longer);
+    made.github.set_not_before(until + SignedDuration::from_secs(1));
     assert_eq!(made.github.not_before(), Some(longer));
     assert!(made.github.pull(&pr(1)).await.is_err());
     assert_eq!(made.transport.count(), 2);
@@ -117,16 +119,20 @@ async fn what_has_not_changed_is_not_sent_again() {
     let made = made(&token(), |request| Ok(tagged(&request)));
     let resets_at = jiff::Timestamp::from_second(1_772_442_060).unwrap();
     let first = made.github.pull(&pr(1)).await.unwrap();
-    assert_eq!(made.github.rates().rest, Some(Rate { limit: 5000, remaining: 4990, resets_at }));
+    assert_eq!(made.github.rate_limits().rest, Some(RateLimit { limit: 5000, remaining: 4990, resets_at }));
     assert_eq!(made.github.pull(&pr(1)).await.unwrap(), first);
     assert!(made.transport.last().headers.contains_key("if-none-match"));
-    assert_eq!(made.github.rates().rest, Some(Rate { limit: 5000, remaining: 4999, resets_at }));
+    assert_eq!(made.github.rate_limits().rest, Some(RateLimit { limit: 5000, remaining: 4999, resets_at }));
     let other = made.github.pull(&pr(7)).await.unwrap();
     assert!(!made.transport.last().headers.contains_key("if-none-match"), "{other:?}");
-    let remaining = || (made.github.rates().rest, made.github.rates().graphql.map(|rate| rate.remaining));
-    assert_eq!(remaining(), (Some(Rate { limit: 5000, remaining: 4999, resets_at }), None), "search has its own limit");
+    let remaining = || (made.github.rate_limits().rest, made.github.rate_limits().graphql.map(|rate| rate.remaining));
+    assert_eq!(
+        remaining(),
+        (Some(RateLimit { limit: 5000, remaining: 4999, resets_at }), None),
+        "search has its own limit"
+    );
     assert!(made.github.react(&pr(1).repo, "IC_1", Reaction::Eyes).await.is_err(), "neither data nor errors");
-    assert_eq!(remaining(), (Some(Rate { limit: 5000, remaining: 4999, resets_at }), Some(4990)));
+    assert_eq!(remaining(), (Some(RateLimit { limit: 5000, remaining: 4999, resets_at }), Some(4990)));
     made.github.close(&pr(1)).await.unwrap();
     assert!(!made.transport.last().headers.contains_key("if-none-match"), "a write is never conditional");
 }
@@ -259,7 +265,7 @@ async fn a_token_that_is_not_accepted_any_more_is_replaced_even_for_a_write() {
 
     let refused = crate::made(&token(), |_| Ok(says(401, r#"{"message":"Bad credentials"}"#)));
     let error = refused.github.pull(&pr(1)).await.unwrap_err();
-    assert_eq!(error, CallError::Unauthorized { message: "Bad credentials".to_owned() });
+    assert_eq!(error, ApiError::Unauthorized { message: "Bad credentials".to_owned() });
     assert_eq!(refused.transport.count(), 1);
     refused.github.use_credentials(&Credentials::token(" newer\n"));
     assert!(refused.github.pull(&pr(1)).await.is_err());
@@ -280,7 +286,7 @@ async fn many_at_once_ask_for_one_token_and_stay_below_the_cap() {
             answers(request)
         }
     }));
-    let settings = Settings { concurrency: 4, ..Settings::default() };
+    let settings = GitHubSettings { concurrency: 4, ..GitHubSettings::default() };
     let github = GitHub::with_service(&app(), settings, transport, Arc::new(SystemClock));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..40 {
@@ -303,11 +309,11 @@ fn a_key_that_is_none_is_refused_with_a_sentence() {
 
 /// A client that talks to this address for real.
 fn real(port: u16) -> GitHub {
-    let settings = Settings {
+    let settings = GitHubSettings {
         base_url: format!("http://127.0.0.1:{port}/api/v3").parse().unwrap(),
         call_limit: Duration::from_millis(300),
         repeats: 0,
-        ..Settings::default()
+        ..GitHubSettings::default()
     };
     GitHub::with_service(&token(), settings, Transport::https().unwrap(), Arc::new(SystemClock))
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use domain::id::PrId;
 use domain::policy::Policies;
-use domain::signals::{CheckKind, Checks, PolicyVerdict, Verdict};
-use domain::snapshot::{Life, Mergeable, Snapshot};
+use domain::signals::{CheckKind, CheckVerdict, ChecksStatus, PolicyVerdict};
+use domain::snapshot::{Mergeability, PullRequestState, Snapshot};
 use domain::state::State;
-use fakes::{Fault, NewPull, Protection, Repo, ReviewState, StatusState};
+use fakes::{Fault, NewPullRequest, ProtectionSource, RepoSettings, ReviewState, StatusState};
 use jiff::SignedDuration;
-use platform::github::Unread;
-use platform::http::CallError;
+use platform::github::SnapshotError;
+use platform::http::ApiError;
 use serde_json::{Value, json};
 use testbed::Testbed;
 
@@ -20,15 +20,15 @@ use crate::{made, says, staged, token};
 const BUILD: &str = "continuous-integration/jenkins/pr-merge";
 
 /// The pull requests with their node ids.
-fn named(stage: &Testbed, prs: &[fakes::Pr]) -> Vec<(PrId, String)> {
+fn named(stage: &Testbed, prs: &[fakes::FakePrId]) -> Vec<(PrId, String)> {
     prs.iter().map(|pr| (id(pr), stage.with(|world| world.pull(pr).unwrap().node_id.clone()))).collect()
 }
 
-async fn snapshot(stage: &Testbed, pr: &fakes::Pr) -> Result<Snapshot, Unread> {
+async fn snapshot(stage: &Testbed, pr: &fakes::FakePrId) -> Result<Snapshot, SnapshotError> {
     snapshot_by(stage, pr, "").await
 }
 
-async fn snapshot_by(stage: &Testbed, pr: &fakes::Pr, toml: &str) -> Result<Snapshot, Unread> {
+async fn snapshot_by(stage: &Testbed, pr: &fakes::FakePrId, toml: &str) -> Result<Snapshot, SnapshotError> {
     let policies = Policies::parse(toml).unwrap();
     let mut all = stage.github.snapshots(&named(stage, std::slice::from_ref(pr)), &policies).await;
     assert_eq!(all.len(), 1);
@@ -40,32 +40,35 @@ fn queries(stage: &Testbed) -> usize {
     stage.transport.lines().iter().filter(|line| *line == "POST /graphql").count()
 }
 
-fn in_repo(repo: Repo) -> Testbed {
-    staged(fakes::Settings { repos: vec![repo], ..fakes::Settings::default() })
+fn in_repo(repo: RepoSettings) -> Testbed {
+    staged(fakes::FakeSettings { repos: vec![repo], ..fakes::FakeSettings::default() })
 }
 
 #[tokio::test]
 async fn a_life_is_read_as_it_goes() {
-    for protection in [Protection::Classic, Protection::Ruleset] {
-        let stage = in_repo(Repo { protection, ..Repo::new("acme/payments") });
+    for protection in [ProtectionSource::Classic, ProtectionSource::Ruleset] {
+        let stage = in_repo(RepoSettings { protection, ..RepoSettings::new("acme/payments") });
         let pr = stage.with(|world| {
-            world.open_pr(NewPull { vulnerability: Some("CVE-2026-1234".to_owned()), ..NewPull::default() })
+            world.open_pr(NewPullRequest {
+                vulnerability: Some("CVE-2026-1234".to_owned()),
+                ..NewPullRequest::default()
+            })
         });
         let fresh = snapshot(&stage, &pr).await.unwrap();
-        assert_eq!((fresh.life.clone(), fresh.described.head.clone()), (Life::Open, head(&stage, &pr)));
-        assert_eq!(fresh.described.vulnerability_id.as_deref(), Some("CVE-2026-1234"));
+        assert_eq!((fresh.state.clone(), fresh.details.head.clone()), (PullRequestState::Open, head(&stage, &pr)));
+        assert_eq!(fresh.details.vulnerability_id.as_deref(), Some("CVE-2026-1234"));
         assert_eq!(
-            (fresh.described.labels.as_slice(), fresh.described.draft),
+            (fresh.details.labels.as_slice(), fresh.details.draft),
             (["codegenie".to_owned()].as_slice(), false)
         );
         assert_eq!(fresh.required_checks, Some(vec![BUILD.to_owned()]), "without Policy Bot's own: {protection:?}");
-        assert_eq!(fresh.live.mergeable, Mergeable::Clean, "asked again until GitHub knew");
+        assert_eq!(fresh.live.mergeable, Mergeability::Clean, "asked again until GitHub knew");
         let required = fresh.required_checks.clone().unwrap();
         let mut states = vec![fresh.signals.implied(&required).state];
         let merged = loop {
             stage.with(|world| world.advance(SignedDuration::from_secs(5)));
             let now = snapshot(&stage, &pr).await.unwrap();
-            if now.life != Life::Open {
+            if now.state != PullRequestState::Open {
                 break now;
             }
             let state = now.signals.implied(&required).state;
@@ -78,7 +81,7 @@ async fn a_life_is_read_as_it_goes() {
             assert!(states.contains(&state), "{state} not in {states:?}");
         }
         assert!(states.iter().any(|state| *state >= State::PolicyEvaluating), "{states:?}");
-        let Life::Merged { by, by_automerge_bot, at } = merged.life else { panic!("{:?}", merged.life) };
+        let PullRequestState::Merged { by, by_automerge_bot, at } = merged.state else { panic!("{:?}", merged.state) };
         assert_eq!((by.as_deref(), by_automerge_bot), (Some("automerge-bot[bot]"), true));
         assert!(at <= merged.read_at);
     }
@@ -86,7 +89,7 @@ async fn a_life_is_read_as_it_goes() {
 
 #[tokio::test]
 async fn checks_policy_and_approvals_are_signals_of_the_head() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| {
         world.post_status_on(&pr, BUILD, StatusState::Error, "Connection reset by peer");
@@ -99,12 +102,12 @@ async fn checks_policy_and_approvals_are_signals_of_the_head() {
     let snapshot_now = snapshot(&stage, &pr).await.unwrap();
     let signals = &snapshot_now.signals;
     let found = |name: &str| signals.checks.iter().find(|check| check.name == name).unwrap();
-    assert_eq!((found(BUILD).kind, found(BUILD).verdict), (CheckKind::Status, Verdict::Failed));
+    assert_eq!((found(BUILD).kind, found(BUILD).verdict), (CheckKind::Status, CheckVerdict::Failed));
     assert_eq!(found(BUILD).failure.as_ref().unwrap().transient_rule.as_deref(), Some("network"));
-    assert_eq!((found("lint").kind, found("lint").verdict), (CheckKind::Run, Verdict::Failed));
+    assert_eq!((found("lint").kind, found("lint").verdict), (CheckKind::Run, CheckVerdict::Failed));
     assert_eq!(found("lint").failure.as_ref().unwrap().transient_rule.as_deref(), Some("timed-out"));
     assert!(found("lint").id.is_some());
-    assert!(found("scan").verdict < Verdict::Passed);
+    assert!(found("scan").verdict < CheckVerdict::Passed);
     assert_eq!(signals.checks.len(), 3, "Policy Bot's status is no check: {:?}", signals.checks);
     let policy = signals.policy.as_ref().unwrap();
     assert_eq!(policy.verdict, PolicyVerdict::Failed(domain::state::Substatus::SodFailure));
@@ -112,14 +115,14 @@ async fn checks_policy_and_approvals_are_signals_of_the_head() {
     assert_eq!(approvals, [("approver-bot[bot]", true)], "with the [bot] that GraphQL leaves out; people do not count");
     stage.with(|world| world.person_pushes(&pr, "danny"));
     let pushed = snapshot(&stage, &pr).await.unwrap();
-    assert_eq!(pushed.described.head, head(&stage, &pr));
+    assert_eq!(pushed.details.head, head(&stage, &pr));
     assert!(pushed.signals.approvals.iter().all(|one| !one.granted), "an approval belongs to its commit");
-    assert_eq!(pushed.signals.checks(&[]), Checks::NotStarted);
+    assert_eq!(pushed.signals.checks(&[]), ChecksStatus::NotStarted);
 }
 
 #[tokio::test]
 async fn two_hundred_and_fifty_contexts_of_one_head_are_all_read() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
     for n in 0..250 {
         stage.with(|world| world.post_status_on(&pr, &format!("ci/{n:03}"), StatusState::Success, "fine"));
@@ -134,9 +137,10 @@ async fn two_hundred_and_fifty_contexts_of_one_head_are_all_read() {
 
 #[tokio::test]
 async fn a_hundred_pull_requests_take_four_queries_and_come_back_in_order() {
-    let settings = fakes::Settings { secondary_limits: false, ..fakes::Settings::default() };
+    let settings = fakes::FakeSettings { secondary_limits: false, ..fakes::FakeSettings::default() };
     let stage = staged(settings);
-    let prs: Vec<fakes::Pr> = (0..100).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let prs: Vec<fakes::FakePrId> =
+        (0..100).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
     let named = named(&stage, &prs);
     // Ask once, so that GitHub begins to work out what can be merged.
     stage.github.snapshots(&named, &Policies::default()).await;
@@ -147,14 +151,16 @@ async fn a_hundred_pull_requests_take_four_queries_and_come_back_in_order() {
         assert_eq!(pr, answered);
         assert!(snapshot.is_ok(), "{pr}: {snapshot:?}");
     }
-    assert!(stage.github.rates().graphql.is_some_and(|rate| rate.remaining < rate.limit));
+    assert!(stage.github.rate_limits().graphql.is_some_and(|rate| rate.remaining < rate.limit));
 }
 
 #[tokio::test]
 async fn a_query_that_is_too_large_is_halved_until_it_is_answered() {
-    let settings = fakes::Settings { graphql_502_above: 2_500, secondary_limits: false, ..fakes::Settings::default() };
+    let settings =
+        fakes::FakeSettings { graphql_502_above: 2_500, secondary_limits: false, ..fakes::FakeSettings::default() };
     let stage = staged(settings);
-    let prs: Vec<fakes::Pr> = (0..25).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let prs: Vec<fakes::FakePrId> =
+        (0..25).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
     let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     let unread: Vec<_> = all.iter().filter(|(_, snapshot)| snapshot.is_err()).collect();
     assert!(unread.is_empty(), "{unread:?}");
@@ -162,29 +168,30 @@ async fn a_query_that_is_too_large_is_halved_until_it_is_answered() {
 
 #[tokio::test]
 async fn what_is_missing_from_an_answer_costs_only_itself() {
-    let stage = staged(fakes::Settings::default());
-    let prs: Vec<fakes::Pr> = (0..6).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let stage = staged(fakes::FakeSettings::default());
+    let prs: Vec<fakes::FakePrId> =
+        (0..6).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
     stage.with(|world| world.force_request(Fault::GraphqlPartial));
     let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     let unread: Vec<_> = all.iter().filter_map(|(_, snapshot)| snapshot.as_ref().err()).collect();
     assert_eq!(unread.len(), 1, "{all:?}");
-    assert!(matches!(unread[0], Unread::Partial { .. }), "{unread:?}");
+    assert!(matches!(unread[0], SnapshotError::Partial { .. }), "{unread:?}");
     let again = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     assert!(again.iter().all(|(_, snapshot)| snapshot.is_ok()));
 }
 
 #[tokio::test]
 async fn mergeability_is_asked_again_and_unknown_is_no_verdict() {
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
-    assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeable::Clean);
+    assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeability::Clean);
     assert_eq!(stage.clock.take_pauses().first().map(std::time::Duration::as_secs), Some(5));
     stage.with(|world| world.conflict(&pr));
-    assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeable::Conflicting);
-    let stubborn = stage.with(|world| world.open_pr(NewPull::default()));
+    assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeability::Conflicting);
+    let stubborn = stage.with(|world| world.open_pr(NewPullRequest::default()));
     stage.with(|world| world.force(Fault::MergeableUnknown, &stubborn));
     stage.clock.take_pauses();
-    assert_eq!(snapshot(&stage, &stubborn).await.unwrap().live.mergeable, Mergeable::Unknown);
+    assert_eq!(snapshot(&stage, &stubborn).await.unwrap().live.mergeable, Mergeability::Unknown);
     let pauses: Vec<u64> = stage.clock.take_pauses().iter().map(std::time::Duration::as_secs).collect();
     assert_eq!(pauses, [5, 10, 15]);
 }
@@ -192,15 +199,15 @@ async fn mergeability_is_asked_again_and_unknown_is_no_verdict() {
 #[tokio::test]
 async fn heads_are_compared_only_where_being_behind_matters() {
     let compared = |stage: &Testbed| stage.transport.lines().iter().filter(|line| line.contains("/compare/")).count();
-    for protection in [Protection::Classic, Protection::Ruleset] {
-        let stage = in_repo(Repo { strict: true, protection, ..Repo::new("acme/payments") });
+    for protection in [ProtectionSource::Classic, ProtectionSource::Ruleset] {
+        let stage = in_repo(RepoSettings { strict: true, protection, ..RepoSettings::new("acme/payments") });
         let (pr, _, _) = opened(&stage);
         stage.with(|world| world.push_base("acme/payments"));
         let read = snapshot(&stage, &pr).await.unwrap();
         assert_eq!((read.live.strict, read.live.behind_by), (true, Some(1)), "{protection:?}");
         assert_eq!(compared(&stage), 1);
     }
-    let stage = staged(fakes::Settings::default());
+    let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| world.push_base("acme/payments"));
     let read = snapshot(&stage, &pr).await.unwrap();
@@ -212,21 +219,23 @@ async fn heads_are_compared_only_where_being_behind_matters() {
 /// A merge leaves every other pull request of a strict base behind: asking about each of them was most of what a sweep sent.
 #[tokio::test]
 async fn heads_of_one_base_are_compared_together() {
-    let stage = in_repo(Repo { strict: true, ..Repo::new("acme/payments") });
-    let prs: Vec<fakes::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let stage = in_repo(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
+    let prs: Vec<fakes::FakePrId> =
+        (0..30).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
     stage.with(|world| world.push_base("acme/payments"));
     stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
     let (before, asked) = (stage.transport.count(), queries(&stage));
     let all = stage.github.snapshots(&named(&stage, &prs), &Policies::default()).await;
-    let behind = |(_, read): &(PrId, Result<Snapshot, Unread>)| read.as_ref().unwrap().live.behind_by == Some(1);
+    let behind = |(_, read): &(PrId, Result<Snapshot, SnapshotError>)| read.as_ref().unwrap().live.behind_by == Some(1);
     assert!(all.iter().all(behind), "{all:?}");
     assert_eq!((stage.transport.count() - before, queries(&stage) - asked), (4, 4), "two to read, two to compare");
 }
 
 #[tokio::test]
 async fn closed_merged_and_gone() {
-    let stage = staged(fakes::Settings::default());
-    let prs: Vec<fakes::Pr> = (0..3).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let stage = staged(fakes::FakeSettings::default());
+    let prs: Vec<fakes::FakePrId> =
+        (0..3).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
     stage.with(|world| {
         world.person_closes(&prs[0], "danny");
         world.person_merges(&prs[1], "maria");
@@ -235,18 +244,19 @@ async fn closed_merged_and_gone() {
     named.push(("acme/payments#99".parse().unwrap(), "PR_nonsense".to_owned()));
     named.push(("acme/payments#98".parse().unwrap(), named[2].1.clone()));
     let all = stage.github.snapshots(&named, &Policies::default()).await;
-    let life = |n: usize| all[n].1.as_ref().unwrap().life.clone();
-    assert!(matches!(life(0), Life::Closed { .. }));
-    assert!(matches!(life(1), Life::Merged { by: Some(by), by_automerge_bot: false, .. } if by == "maria"));
-    assert_eq!(life(2), Life::Open);
-    assert_eq!(all[3].1, Err(Unread::Gone));
-    assert_eq!(all[4].1, Err(Unread::Renamed { now: prs[2].to_string() }));
+    let life = |n: usize| all[n].1.as_ref().unwrap().state.clone();
+    assert!(matches!(life(0), PullRequestState::Closed { .. }));
+    assert!(matches!(life(1), PullRequestState::Merged { by: Some(by), by_automerge_bot: false, .. } if by == "maria"));
+    assert_eq!(life(2), PullRequestState::Open);
+    assert_eq!(all[3].1, Err(SnapshotError::Gone));
+    assert_eq!(all[4].1, Err(SnapshotError::Renamed { now: prs[2].to_string() }));
 }
 
 #[tokio::test]
 async fn a_limit_in_the_middle_says_until_when_for_everyone() {
-    let stage = staged(fakes::Settings::default());
-    let prs: Vec<fakes::Pr> = (0..30).map(|_| stage.with(|world| world.open_pr(NewPull::default()))).collect();
+    let stage = staged(fakes::FakeSettings::default());
+    let prs: Vec<fakes::FakePrId> =
+        (0..30).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
     stage.github.health().await.unwrap();
     stage.github.pull(&id(&prs[0])).await.unwrap();
     stage.with(|world| world.force_request(Fault::ApiForbidden));
@@ -256,16 +266,16 @@ async fn a_limit_in_the_middle_says_until_when_for_everyone() {
     assert!(until > stage.with(|world| world.now()));
     assert!(stage.transport.count() - sent <= 2, "{:?}", stage.transport.lines());
     for (pr, snapshot) in &all {
-        assert!(matches!(snapshot, Err(Unread::Failed(CallError::RateLimited { .. }))), "{pr}: {snapshot:?}");
+        assert!(matches!(snapshot, Err(SnapshotError::Failed(ApiError::RateLimited { .. }))), "{pr}: {snapshot:?}");
     }
 }
 
 #[tokio::test]
 async fn the_inventory_lists_all_open_ones_and_whose_they_are() {
-    let stage = staged(fakes::Settings { secondary_limits: false, ..fakes::Settings::default() });
+    let stage = staged(fakes::FakeSettings { secondary_limits: false, ..fakes::FakeSettings::default() });
     for n in 0..130 {
         let author = if n % 10 == 0 { "danny" } else { "" };
-        stage.with(|world| world.open_pr(NewPull { author: author.to_owned(), ..NewPull::default() }));
+        stage.with(|world| world.open_pr(NewPullRequest { author: author.to_owned(), ..NewPullRequest::default() }));
     }
     let policies = Policies::default();
     let repo = "acme/payments".parse().unwrap();
@@ -275,10 +285,10 @@ async fn the_inventory_lists_all_open_ones_and_whose_they_are() {
     assert_eq!(bots, 117);
     assert!(listed.iter().all(|one| one.is_ours(policies.base())), "by branch or label, all are");
     let first = &listed[0];
-    let pr = fakes::Pr { repo: "acme/payments".to_owned(), number: first.id.number };
+    let pr = fakes::FakePrId { repo: "acme/payments".to_owned(), number: first.id.number };
     assert_eq!(first.described.head, head(&stage, &pr));
     let nowhere = stage.github.open_pulls(&"acme/nothing".parse().unwrap(), policies.base()).await;
-    assert!(matches!(nowhere, Err(CallError::Gone { .. })), "{nowhere:?}");
+    assert!(matches!(nowhere, Err(ApiError::Gone { .. })), "{nowhere:?}");
 }
 
 /// Pull request n as the query shows it, quiet and mergeable.
@@ -333,7 +343,7 @@ async fn one_that_breaks_the_query_is_cornered_and_the_others_are_read() {
 async fn a_github_that_is_down_is_not_asked_for_ever() {
     let down = made(&token(), |_| Ok(says(502, "")));
     let all = down.github.snapshots(&wanted(25), &Policies::default()).await;
-    assert!(all.iter().all(|(_, one)| matches!(one, Err(Unread::Failed(CallError::Unavailable { .. })))));
+    assert!(all.iter().all(|(_, one)| matches!(one, Err(SnapshotError::Failed(ApiError::Unavailable { .. })))));
     assert!(down.transport.count() <= 8, "{}", down.transport.count());
     let slow = made(&token(), |_| {
         Ok(says(200, r#"{"data":null,"errors":[{"message":"Something went wrong while executing your query."}]}"#))
@@ -345,7 +355,7 @@ async fn a_github_that_is_down_is_not_asked_for_ever() {
         Ok(says(200, &json!({"errors": [error]}).to_string()))
     });
     let all = wrong.github.snapshots(&wanted(4), &Policies::default()).await;
-    assert!(all.iter().all(|(_, one)| matches!(one, Err(Unread::Failed(CallError::Refused { .. })))));
+    assert!(all.iter().all(|(_, one)| matches!(one, Err(SnapshotError::Failed(ApiError::Refused { .. })))));
     assert_eq!(wrong.transport.count(), 1, "a wrong question stays wrong");
 }
 
@@ -353,7 +363,10 @@ async fn a_github_that_is_down_is_not_asked_for_ever() {
 type Change = Box<dyn Fn(&mut Value) + Send + Sync>;
 
 /// GitHub's answer about `PR_1`, changed before it is sent; `errors` beside it.
-async fn read_one(change: impl Fn(&mut Value) + Send + Sync + 'static, errors: Value) -> Result<Snapshot, Unread> {
+async fn read_one(
+    change: impl Fn(&mut Value) + Send + Sync + 'static,
+    errors: Value,
+) -> Result<Snapshot, SnapshotError> {
     let errors = Arc::new(errors);
     let made = made(&token(), move |_| {
         let mut one = node("PR_1");
@@ -386,10 +399,10 @@ async fn nothing_is_concluded_from_half_a_reading() {
     ];
     for (n, change) in incomplete.into_iter().enumerate() {
         let read = read_one(change, none()).await;
-        assert!(matches!(read, Err(Unread::Partial { .. })), "{n}: {read:?}");
+        assert!(matches!(read, Err(SnapshotError::Partial { .. })), "{n}: {read:?}");
     }
     for errors in [json!([{"message": "timeout"}]), json!([{"message": "timeout", "path": ["nodes", 0, "commits"]}])] {
-        assert!(matches!(read_one(|_| {}, errors).await, Err(Unread::Partial { .. })));
+        assert!(matches!(read_one(|_| {}, errors).await, Err(SnapshotError::Partial { .. })));
     }
     let elsewhere = json!([{"message": "timeout", "path": ["rateLimit"]}]);
     assert!(read_one(|_| {}, elsewhere).await.is_ok(), "what nobody reads may be missing");
@@ -466,6 +479,6 @@ async fn our_own_check_run_is_not_waited_for_and_an_id_is_found_in_the_path() {
     });
     let read = made.github.snapshots(&wanted(1), &Policies::default()).await.remove(0).1.unwrap();
     let checks: Vec<_> = read.signals.checks.iter().map(|one| (one.name.as_str(), one.id, one.verdict)).collect();
-    assert_eq!(checks, [("Jenkins", Some(5_000_000_001), Verdict::Queued)]);
+    assert_eq!(checks, [("Jenkins", Some(5_000_000_001), CheckVerdict::Queued)]);
     assert_eq!(read.signals.checks[0].at, "2026-03-02T09:01:00Z".parse().unwrap());
 }

@@ -208,7 +208,7 @@ fn every_index_is_described_as_the_template_declares_it() {
     };
     for index in Index::ALL {
         let (name, ..) = index.shape();
-        assert_eq!(all(name), index.carries().is_none(), "whether `{name}` carries everything");
+        assert_eq!(all(name), index.projected_attributes().is_none(), "whether `{name}` carries everything");
     }
 }
 
@@ -220,7 +220,7 @@ fn every_attribute_of_keys_indexes_and_conditions_is_described() {
     for index in Index::ALL {
         let (_, partition, sort) = index.shape();
         used.extend([partition, sort]);
-        used.extend(index.carries().unwrap_or_default());
+        used.extend(index.projected_attributes().unwrap_or_default());
     }
     let used: BTreeSet<String> = used.into_iter().map(str::to_owned).collect();
     assert_eq!(described, used);

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use fakes::{Fakes, NewPull, Serving, Settings};
+use fakes::{FakeServers, FakeSettings, Fakes, NewPullRequest};
 use jiff::Timestamp;
-use platform::store::dynamo::tables::{self, Names};
+use platform::store::dynamo::tables::{self, TableNames};
 use serde_json::{Value, json};
 use tests::lambda::{Function, MOST_ZIPPED_BYTES, binaries, root, zipped_bytes};
 use tests::rig::{Folder, Ministack, client};
@@ -23,20 +23,20 @@ fn sample(name: &str) -> Value {
 
 /// What the functions find around them.
 struct Surroundings {
-    names: Names,
+    names: TableNames,
     queue: String,
-    serving: Serving,
+    serving: FakeServers,
     folder: Folder,
 }
 
 impl Surroundings {
     async fn set_up() -> Self {
-        let settings = Settings { start: Timestamp::now(), ..Settings::default() };
+        let settings = FakeSettings { start: Timestamp::now(), ..FakeSettings::default() };
         let world = Arc::new(Mutex::new(Fakes::new(1, settings)));
-        world.lock().unwrap().open_pr(NewPull::default());
+        world.lock().unwrap().open_pr(NewPullRequest::default());
         let serving = fakes::serve(world).await.unwrap();
         let endpoint = Ministack::shared().endpoint();
-        let names = Names { state: "sample-state".to_owned(), events: "sample-events".to_owned() };
+        let names = TableNames { state: "sample-state".to_owned(), events: "sample-events".to_owned() };
         tables::create(&client(endpoint), &names).await.unwrap();
         let config = aws_sdk_sqs::Config::builder()
             .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())

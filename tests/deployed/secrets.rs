@@ -8,13 +8,13 @@ use aws_config::{BehaviorVersion, Region};
 use aws_sdk_dynamodb::config::Credentials;
 use aws_sdk_secretsmanager::Client;
 use domain::id::PrId;
-use fakes::{Fakes, NewPull, Settings};
+use fakes::{FakeSettings, Fakes, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
 use platform::aws::fetch_with;
 use platform::clients::Clients;
 use platform::env::Environment;
-use platform::http::CallError;
-use platform::secrets::{BadSecret, Renewal, Vault};
+use platform::http::ApiError;
+use platform::secrets::{SecretEnv, SecretError, SecretRefresher};
 use serde_json::{Value, json};
 use tests::rig::Ministack;
 
@@ -66,7 +66,7 @@ async fn references_are_resolved_and_everything_else_is_as_it_was() {
         ("SUTURE_JENKINS_TOKEN", "plain"),
         ("SUTURE_STATE_TABLE", "secret:this is no secret#at all"),
     ]);
-    let vault = Vault::open(set, fetch_with(client().await), later(0)).await.unwrap();
+    let vault = SecretEnv::resolve(set, fetch_with(client().await), later(0)).await.unwrap();
     let got = |name: &str| vault.get(name).unwrap_or_default();
     assert_eq!((got("SUTURE_WEBHOOK_SECRET"), got("SUTURE_BOT_SECRET")), ("s1".to_owned(), "s2".to_owned()));
     assert_eq!((got("SUTURE_GITHUB_APP_ID"), got("SUTURE_JENKINS_TOKEN")), ("4711".to_owned(), "plain".to_owned()));
@@ -82,10 +82,10 @@ async fn what_is_not_to_be_had_is_said_with_what_to_do() {
     client().await.create_secret().name("bad/text").secret_string("not JSON").send().await.unwrap();
     let variable = "SUTURE_BOT_SECRET";
     let open = async |reference: &str, client: Client| {
-        Vault::open(variables([(variable, reference)]), fetch_with(client), later(0)).await.unwrap_err()
+        SecretEnv::resolve(variables([(variable, reference)]), fetch_with(client), later(0)).await.unwrap_err()
     };
     let missing = open("secret:bad/none#field", client().await).await;
-    assert_eq!(missing, BadSecret::Missing { variable, secret: "bad/none".to_owned() });
+    assert_eq!(missing, SecretError::Missing { variable, secret: "bad/none".to_owned() });
     assert!(missing.to_string().contains("Create it"), "{missing}");
     for field in ["absent", "empty"] {
         let error = open(&format!("secret:bad/fields#{field}"), client().await).await;
@@ -95,7 +95,7 @@ async fn what_is_not_to_be_had_is_said_with_what_to_do() {
         let error = open(reference, client().await).await;
         assert!(error.to_string().contains("not a JSON object"), "{error}");
     }
-    assert_eq!(open("secret:bad/fields", client().await).await, BadSecret::Reference { variable });
+    assert_eq!(open("secret:bad/fields", client().await).await, SecretError::Reference { variable });
     let key = python(
         Ministack::guarded().endpoint(),
         "iam = boto3.client('iam'); iam.create_user(UserName='nobody')\n\
@@ -104,7 +104,7 @@ async fn what_is_not_to_be_had_is_said_with_what_to_do() {
     let key: Value = serde_json::from_str(key.trim()).unwrap();
     let nobody = client_as(key["AccessKeyId"].as_str().unwrap(), key["SecretAccessKey"].as_str().unwrap()).await;
     let denied = open("secret:bad/fields#empty", nobody).await;
-    assert_eq!(denied, BadSecret::Denied { variable, secret: "bad/fields".to_owned() });
+    assert_eq!(denied, SecretError::Denied { variable, secret: "bad/fields".to_owned() });
     assert!(denied.to_string().contains("secretsmanager:GetSecretValue"), "{denied}");
 }
 
@@ -114,24 +114,24 @@ async fn a_rotation_is_seen_after_five_minutes_or_at_once_on_doubt_but_not_more_
     let fields = |n: u32| json!({"token": format!("t{n}")});
     keep(name, &fields(1)).await;
     let set = variables([("SUTURE_GITHUB_TOKEN", "secret:rotate/time#token")]);
-    let vault = Vault::open(set, fetch_with(client().await), later(0)).await.unwrap();
+    let vault = SecretEnv::resolve(set, fetch_with(client().await), later(0)).await.unwrap();
     let token = || vault.get("SUTURE_GITHUB_TOKEN").unwrap();
     rotate(name, &fields(2)).await;
-    vault.freshen(later(299)).await;
+    vault.refresh_if_stale(later(299)).await;
     assert_eq!((token().as_str(), vault.changes()), ("t1", 0));
-    vault.freshen(later(300)).await;
+    vault.refresh_if_stale(later(300)).await;
     assert_eq!((token().as_str(), vault.changes()), ("t2", 1));
     rotate(name, &fields(3)).await;
-    vault.doubt(later(359)).await;
+    vault.refresh_now(later(359)).await;
     assert_eq!(token(), "t2", "it was read less than a minute ago");
-    vault.doubt(later(360)).await;
+    vault.refresh_now(later(360)).await;
     assert_eq!((token().as_str(), vault.changes()), ("t3", 2));
-    vault.doubt(later(420)).await;
+    vault.refresh_now(later(420)).await;
     assert_eq!(vault.changes(), 2, "it is the same");
     // What cannot be read leaves what was read.
     client().await.delete_secret().secret_id(name).force_delete_without_recovery(true).send().await.unwrap();
-    vault.doubt(later(480)).await;
-    vault.freshen(later(1_000)).await;
+    vault.refresh_now(later(480)).await;
+    vault.refresh_if_stale(later(1_000)).await;
     assert_eq!((token().as_str(), vault.changes()), ("t3", 2));
 }
 
@@ -139,8 +139,8 @@ async fn a_rotation_is_seen_after_five_minutes_or_at_once_on_doubt_but_not_more_
 async fn each_user_of_a_vault_hears_of_each_change_once() {
     keep("rotate/users", &json!({"token": "t1"})).await;
     let set = variables([("SUTURE_GITHUB_TOKEN", "secret:rotate/users#token")]);
-    let vault = Arc::new(Vault::open(set, fetch_with(client().await), later(0)).await.unwrap());
-    let user = || Renewal::new(&vault, || later(10), |vault: &Vault| vault.get("SUTURE_GITHUB_TOKEN"));
+    let vault = Arc::new(SecretEnv::resolve(set, fetch_with(client().await), later(0)).await.unwrap());
+    let user = || SecretRefresher::new(&vault, || later(10), |vault: &SecretEnv| vault.get("SUTURE_GITHUB_TOKEN"));
     let (one, two, idle) = (user(), user(), user());
     assert_eq!(one.freshen(later(1)).await, None);
     rotate("rotate/users", &json!({"token": "t2"})).await;
@@ -153,10 +153,10 @@ async fn each_user_of_a_vault_hears_of_each_change_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_whose_credentials_were_rotated_read_them_again_and_go_on() {
-    let settings = Settings::default();
+    let settings = FakeSettings::default();
     let (token, jenkins_token) = (settings.tokens[0].0.clone(), settings.jenkins_token.clone());
     let world = Arc::new(Mutex::new(Fakes::new(3, settings)));
-    let pr = world.lock().unwrap().open_pr(NewPull::default());
+    let pr = world.lock().unwrap().open_pr(NewPullRequest::default());
     let serving = fakes::serve(Arc::clone(&world)).await.unwrap();
     keep("rotate/clients", &json!({"github": "old", "jenkins": "old"})).await;
     let open = async || {
@@ -167,11 +167,13 @@ async fn clients_whose_credentials_were_rotated_read_them_again_and_go_on() {
             ("SUTURE_JENKINS_USER", "suture"),
             ("SUTURE_JENKINS_TOKEN", "secret:rotate/clients#jenkins"),
         ]);
-        Clients::connect(&Arc::new(Vault::open(set, fetch_with(client().await), Timestamp::now()).await.unwrap()))
-            .unwrap()
+        Clients::connect(&Arc::new(
+            SecretEnv::resolve(set, fetch_with(client().await), Timestamp::now()).await.unwrap(),
+        ))
+        .unwrap()
     };
     let pr: PrId = format!("{}#{}", pr.repo, pr.number).parse().unwrap();
-    let refused = |error: &CallError| matches!(error, CallError::Unauthorized { .. });
+    let refused = |error: &ApiError| matches!(error, ApiError::Unauthorized { .. });
     // Nothing was rotated: the same credentials are refused, and that is the answer.
     let stale = open().await;
     assert!(refused(&stale.github.pull(&pr).await.unwrap_err()));

@@ -10,12 +10,12 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::Credentials;
 use aws_sdk_sqs::types::QueueAttributeName;
 use domain::id::PrId;
-use domain::pull_request::Record;
-use fakes::{Fakes, Faults, Pr, Serving, Settings, Timing};
+use domain::pull_request::PullRequest;
+use fakes::{FakePrId, FakeServers, FakeSettings, FakeTiming, Fakes, FaultRates};
 use jiff::{SignedDuration, Timestamp};
 use platform::rows;
 use platform::store::dynamo::DynamoStore;
-use platform::store::dynamo::tables::Names;
+use platform::store::dynamo::tables::TableNames;
 use platform::store::{Key, Store};
 use serde_json::{Value, json};
 use tests::lambda::{FUNCTIONS, binaries, request, root, tools};
@@ -38,13 +38,13 @@ pub(crate) struct Stack {
     mails: String,
     queue: aws_sdk_sqs::Client,
     port: u16,
-    _serving: Serving,
+    _serving: FakeServers,
     _folder: Folder,
 }
 
-fn settings() -> Settings {
+fn settings() -> FakeSettings {
     let quick = (200, 400);
-    let timing = Timing {
+    let timing = FakeTiming {
         webhook_ms: (10, 50),
         mergeable_ms: (10, 50),
         notice_ms: quick,
@@ -59,7 +59,7 @@ fn settings() -> Settings {
     };
     // It began three hours ago: what was stuck then is stale now, and nobody has to wait for it.
     let start = Timestamp::now() - SignedDuration::from_hours(3);
-    Settings { start, timing, faults: Faults::none(), secondary_limits: false, ..Settings::default() }
+    FakeSettings { start, timing, faults: FaultRates::none(), secondary_limits: false, ..FakeSettings::default() }
 }
 
 impl Stack {
@@ -102,7 +102,7 @@ impl Stack {
             &["list", "stack-outputs", "--stack-name", "suture", "--output", "json"].map(str::to_owned),
         );
         let outputs = outputs(&listed);
-        let names = Names { state: outputs["StateTableName"].clone(), events: outputs["EventsTableName"].clone() };
+        let names = TableNames { state: outputs["StateTableName"].clone(), events: outputs["EventsTableName"].clone() };
         let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&aws), names);
         let queue = aws_sdk_sqs::Client::new(&aws);
         let bus = listen_to_bus(&aws, &queue, &outputs["BusName"]).await;
@@ -202,7 +202,7 @@ impl Stack {
         &self.queue
     }
 
-    pub(crate) async fn record(&self, pr: &Pr) -> Option<Record> {
+    pub(crate) async fn record(&self, pr: &FakePrId) -> Option<PullRequest> {
         let pr: PrId = format!("{}#{}", pr.repo, pr.number).parse().unwrap();
         let key = rows::record_key(&pr);
         let item = self.store.get(&key, Timestamp::now()).await.unwrap()?;
@@ -214,7 +214,7 @@ impl Stack {
     }
 }
 
-fn secret_of(settings: &Settings) -> Value {
+fn secret_of(settings: &FakeSettings) -> Value {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, ADMIN_KEY.as_bytes());
     let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     json!({

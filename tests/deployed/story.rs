@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_sqs::types::QueueAttributeName;
 use domain::state::State;
-use fakes::{Fault, NewPull, Pr};
+use fakes::{FakePrId, Fault, NewPullRequest};
 use webhook::signature::sign;
 
 use crate::stack::{ADMIN_KEY, SECRET, Stack};
@@ -23,14 +23,14 @@ fn is_left_out() -> bool {
     left_out
 }
 
-fn opens(stack: &Stack, fault: Fault) -> Pr {
+fn opens(stack: &Stack, fault: Fault) -> FakePrId {
     let mut world = stack.world.lock().unwrap();
-    let pr = world.open_pr(NewPull::default());
+    let pr = world.open_pr(NewPullRequest::default());
     world.force(fault, &pr);
     pr
 }
 
-async fn state_of(stack: &Stack, pr: &Pr) -> Option<State> {
+async fn state_of(stack: &Stack, pr: &FakePrId) -> Option<State> {
     stack.record(pr).await.map(|record| record.state)
 }
 
@@ -87,7 +87,7 @@ async fn the_deployed_stack_heals_pull_requests_and_calls_a_person_for_the_rest(
 }
 
 /// From the sweep that decided over the message to the delivery that proved it.
-fn one_run_can_be_followed_through_all_logs(stack: &Stack, pr: &Pr) {
+fn one_run_can_be_followed_through_all_logs(stack: &Stack, pr: &FakePrId) {
     let json = |line: &String| serde_json::from_str::<serde_json::Value>(line).ok();
     let bridge: Vec<serde_json::Value> = stack.lines("car-bridge").iter().filter_map(json).collect();
     let rebuilt = bridge.iter().find(|line| line["pr"] == pr.number && line["command"] == "/rebuild");
@@ -100,7 +100,7 @@ fn one_run_can_be_followed_through_all_logs(stack: &Stack, pr: &Pr) {
 }
 
 /// The admin API behind the same gateway: for anyone, for a key, and not for anybody else.
-async fn the_desk_answers(stack: &Stack, pr: &Pr) {
+async fn the_desk_answers(stack: &Stack, pr: &FakePrId) {
     let (status, health) = stack.call("GET", "/healthz", vec![], b"").await;
     assert_eq!(status, 200, "{health}\n{}", stack.logs());
     let (status, page) = stack.call("GET", "/", vec![], b"").await;
@@ -128,7 +128,7 @@ async fn the_desk_answers(stack: &Stack, pr: &Pr) {
 }
 
 /// A comment comes in as a webhook, goes through the queue, and is answered by a comment.
-async fn a_person_asks(stack: &Stack, pr: &Pr) {
+async fn a_person_asks(stack: &Stack, pr: &FakePrId) {
     let before = stack.world.lock().unwrap().comments(pr).count();
     stack.world.lock().unwrap().person_comments(pr, "danny", "/explain");
     stack
@@ -139,7 +139,7 @@ async fn a_person_asks(stack: &Stack, pr: &Pr) {
 }
 
 /// `ReconcileRequested` on the bus reaches the reconciler by its rule.
-async fn a_sweep_is_asked_for(stack: &Stack, pr: &Pr) {
+async fn a_sweep_is_asked_for(stack: &Stack, pr: &FakePrId) {
     let detail = format!(r#"{{"repo": "{}", "pr_number": {}, "run_id": "asked-1"}}"#, pr.repo, pr.number);
     let entry = aws_sdk_eventbridge::types::PutEventsRequestEntry::builder().source("suture").detail(detail);
     let entry = entry.detail_type("ReconcileRequested").event_bus_name(&stack.outputs["BusName"]).build();

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use domain::bus::{BUS_SOURCE, DetailType};
-use platform::store::dynamo::tables::Names;
+use platform::store::dynamo::tables::TableNames;
 use serde_json::{Value, json};
 use tests::lambda::root;
 use tests::rig::{Dynoxide, client, fresh_names};
@@ -79,7 +79,7 @@ async fn in_code(client: &aws_sdk_dynamodb::Client, table: &str) -> Value {
 #[tokio::test]
 async fn the_tables_are_those_the_code_makes() {
     let dynamo = Dynoxide::in_memory().await;
-    let names: Names = fresh_names();
+    let names: TableNames = fresh_names();
     drop(dynamo.store_on(names.clone()).await);
     let client = client(dynamo.endpoint());
     assert_eq!(in_template("StateTable"), in_code(&client, &names.state).await);
@@ -118,7 +118,7 @@ fn counted() -> BTreeMap<&'static str, BTreeSet<String>> {
         if function == "car-bridge" {
             metrics.extend(names(&text, " => (\""));
         }
-        if text.contains("took_ms(") || text.contains(".line(") {
+        if text.contains("duration_ms(") || text.contains(".line(") {
             metrics.insert("ms".to_owned());
         }
         all.insert(function, metrics);

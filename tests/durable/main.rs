@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use domain::id::RunId;
 use platform::engine::Engine;
 use platform::lookup;
-use platform::rows::Subject;
-use platform::store::dynamo::tables::Names;
+use platform::rows::DueSubject;
+use platform::store::dynamo::tables::TableNames;
 use testbed::RecordingPublisher;
 use tests::rig::{Dynoxide, Folder};
 use tests::{acting, minute, pr};
@@ -58,7 +58,7 @@ async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
     let file = folder.path().join("tables.db");
     let said = killed_after(60, &file);
     let rig = Dynoxide::on_file(&file).await;
-    let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
+    let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
     let engine = Engine::new(rig.store_on(names).await, RecordingPublisher::default(), acting());
     for number in &said.opened {
         let record = engine.load(&pr(*number), minute(6)).await.unwrap().unwrap();
@@ -73,12 +73,12 @@ async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
     let due = lookup::due(engine.store(), 1000, minute(7)).await.unwrap();
     let mut left = 0;
     for entry in due.entries {
-        if let Subject::Effect(id) = entry.subject {
+        if let DueSubject::Effect(id) = entry.subject {
             assert!(engine.redeliver(&id, minute(7)).await.unwrap());
             left += 1;
         }
     }
-    let delivered: BTreeSet<String> = engine.outlets().sent().into_iter().map(|parcel| parcel.id).collect();
+    let delivered: BTreeSet<String> = engine.publisher().sent().into_iter().map(|parcel| parcel.id).collect();
     assert_eq!(delivered.len(), left);
     for number in &said.claimed {
         let id = format!("acme/shop#{number}#sweep-run-{number}#0");

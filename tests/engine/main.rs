@@ -6,18 +6,18 @@ mod pressure;
 mod refusals;
 mod retention;
 
-use domain::decide::Outcome;
-use domain::event::{Event, Fact, Happened, RemedyNews};
+use domain::decide::FactOutcome;
+use domain::event::{Event, Fact, FactKind, RemedyUpdate};
 use domain::id::{EffectId, RunId};
 use domain::run::{Initiator, RunState, TransitionContext};
-use domain::signals::Verdict;
+use domain::signals::CheckVerdict;
 use domain::state::State;
 use platform::engine::{Engine, EngineError};
 use platform::lookup;
-use platform::outlets::message::Message;
-use platform::outlets::{Content, Parcel};
+use platform::outlets::message::QueueMessage;
+use platform::outlets::{Destination, OutboundMessage};
 use platform::rows;
-use platform::store::{From, Key, OnlyIf, Query, Store, StoreError, Write};
+use platform::store::{Condition, Key, Query, QuerySource, RowWrite, Store, StoreError};
 use testbed::{MemoryStore, RecordingPublisher};
 use tests::{acting, check, claim, fact, minute, opened, pr, sha, start};
 
@@ -42,15 +42,17 @@ async fn stuck(engine: &TestEngine) -> Fact {
 #[tokio::test]
 async fn a_fact_costs_two_requests_and_an_opening_one() {
     let engine = engine();
-    let spent = || engine.store().spent().so_far().requests;
+    let spent = || engine.store().usage().usage().requests;
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     assert_eq!(spent(), 1, "an opening is written blindly");
-    let applied = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
-    assert_eq!((applied.outcome, applied.tries, spent()), (Outcome::Applied, 1, 3));
-    let again = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
-    assert_eq!((again.outcome, spent()), (Outcome::Duplicate, 4), "what says nothing new costs its read");
-    let unknown = engine.apply(&check(&pr(2), "d2", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
-    assert_eq!((unknown.outcome, spent()), (Outcome::Ignored, 5));
+    let applied =
+        engine.apply(&check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
+    assert_eq!((applied.outcome, applied.attempts, spent()), (FactOutcome::Applied, 1, 3));
+    let again = engine.apply(&check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
+    assert_eq!((again.outcome, spent()), (FactOutcome::Duplicate, 4), "what says nothing new costs its read");
+    let unknown =
+        engine.apply(&check(&pr(2), "d2", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
+    assert_eq!((unknown.outcome, spent()), (FactOutcome::Ignored, 5));
     let row = engine.store().get(&Key::state(format!("SHA#acme/shop#{}", sha('a'))), minute(1)).await.unwrap().unwrap();
     assert_eq!(rows::prs_of_head(&row).into_iter().collect::<Vec<_>>(), [1]);
     let key = rows::vulnerability_key(&pr(1).repo, "main", "CVE-2026-1234");
@@ -62,10 +64,10 @@ async fn a_fact_costs_two_requests_and_an_opening_one() {
 async fn an_opening_that_comes_late_finds_the_record_without_another_read() {
     let engine = engine();
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    let spent = engine.store().spent().so_far().requests;
+    let spent = engine.store().usage().usage().requests;
     let late = engine.apply(&opened(&pr(1), "d9", start()), minute(1)).await.unwrap();
-    assert_eq!((late.outcome, late.tries), (Outcome::Duplicate, 2));
-    assert_eq!(engine.store().spent().so_far().requests - spent, 1, "the refusal brings the record along");
+    assert_eq!((late.outcome, late.attempts), (FactOutcome::Duplicate, 2));
+    assert_eq!(engine.store().usage().usage().requests - spent, 1, "the refusal brings the record along");
 }
 
 #[tokio::test]
@@ -73,9 +75,11 @@ async fn a_claim_is_one_transaction_and_its_effect_is_forgotten_once_delivered()
     let engine = engine();
     let claim = stuck(&engine).await;
     let applied = engine.apply(&claim, minute(5)).await.unwrap();
-    assert_eq!((applied.outcome, applied.undelivered), (Outcome::Applied, 0));
-    let sent = engine.outlets().sent();
-    let [Parcel { id, what: Content::Queue { message: Message::Command(command), .. } }] = &sent[..] else {
+    assert_eq!((applied.outcome, applied.unpublished), (FactOutcome::Applied, 0));
+    let sent = engine.publisher().sent();
+    let [OutboundMessage { id, destination: Destination::Queue { message: QueueMessage::Command(command), .. } }] =
+        &sent[..]
+    else {
         panic!("{sent:?}");
     };
     assert_eq!(command.command.name(), "/rebuild");
@@ -88,14 +92,14 @@ async fn a_claim_is_one_transaction_and_its_effect_is_forgotten_once_delivered()
 async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
     let engine = engine();
     let claim = stuck(&engine).await;
-    engine.outlets().set_down(true);
+    engine.publisher().set_down(true);
     let applied = engine.apply(&claim, minute(5)).await.unwrap();
-    assert_eq!((applied.outcome, applied.undelivered), (Outcome::Applied, 1));
+    assert_eq!((applied.outcome, applied.unpublished), (FactOutcome::Applied, 1));
     let due = Query {
-        from: From::Index(platform::store::Index::Due),
+        from: QuerySource::Index(platform::store::Index::Due),
         partition: String::new(),
         prefix: None,
-        up_to: Some(rows::sortable(minute(6))),
+        up_to: Some(rows::sort_time(minute(6))),
         backwards: false,
         limit: 10,
         after: None,
@@ -106,19 +110,19 @@ async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
         waiting.extend(page.rows.into_iter().map(|(key, _)| key.partition).filter(|key| key.starts_with("OUT#")));
     }
     assert_eq!(waiting, ["OUT#acme/shop#1#sweep-run-1#0"], "after a minute the sweep finds it");
-    engine.outlets().set_down(false);
+    engine.publisher().set_down(false);
     // The same fact again, decided on the record as it was: a redelivery after a crash.
     let before = stuck_again(&engine).await;
     let again = engine.apply(&before, minute(6)).await.unwrap();
-    assert_eq!((again.outcome, again.undelivered), (Outcome::Duplicate, 0));
-    assert_eq!(engine.outlets().sent().len(), 1);
+    assert_eq!((again.outcome, again.unpublished), (FactOutcome::Duplicate, 0));
+    assert_eq!(engine.publisher().sent().len(), 1);
     let record = engine.load(&pr(1), minute(6)).await.unwrap().unwrap();
     assert_eq!(record.retry_counts.rebuild, 1, "and is not counted twice");
 }
 
 /// A fact with the id of one that was applied, which would be decided again because it says something new.
 async fn stuck_again(_: &TestEngine) -> Fact {
-    Fact { occurred_at: minute(5), ..check(&pr(1), "sweep-run-1", "build", Verdict::Running, minute(5)) }
+    Fact { occurred_at: minute(5), ..check(&pr(1), "sweep-run-1", "build", CheckVerdict::Running, minute(5)) }
 }
 
 #[tokio::test]
@@ -132,15 +136,15 @@ async fn news_of_a_run_change_the_record_and_the_run_together() {
     let version = run.version;
     let context = TransitionContext::new(Initiator::System, minute(6));
     let running = run.advance(RunState::Running, context).unwrap();
-    let running = running.take_lease("bridge", minute(6), minute(7)).unwrap();
+    let running = running.acquire_lease("bridge", minute(6), minute(7)).unwrap();
     let (_, item) = rows::run_row(&running, acting().base()).unwrap();
-    let write = Write::Put { key, item, only_if: OnlyIf::Version(version) };
+    let write = RowWrite::Put { key, item, only_if: Condition::Version(version) };
     engine.store().write(vec![write], minute(6)).await.unwrap();
-    let news = |name: &str, news| fact(&pr(1), name, minute(6), Happened::Remedy { run: id.clone(), news });
-    engine.apply(&news("n1", RemedyNews::Accepted), minute(6)).await.unwrap();
+    let news = |name: &str, news| fact(&pr(1), name, minute(6), FactKind::Remedy { run: id.clone(), news });
+    engine.apply(&news("n1", RemedyUpdate::Accepted), minute(6)).await.unwrap();
     let run = engine.run(&id, minute(6)).await.unwrap().unwrap();
     assert_eq!((run.state, run.wait_deadline), (RunState::WaitingExternal, Some(minute(66))));
-    engine.apply(&check(&pr(1), "d5", "build", Verdict::Passed, minute(9)), minute(9)).await.unwrap();
+    engine.apply(&check(&pr(1), "d5", "build", CheckVerdict::Passed, minute(9)), minute(9)).await.unwrap();
     let run = engine.run(&id, minute(9)).await.unwrap().unwrap();
     assert_eq!((run.state, run.outcome.as_deref()), (RunState::Completed, Some("the checks passed")));
     let record = engine.load(&pr(1), minute(9)).await.unwrap().unwrap();
@@ -155,16 +159,16 @@ async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction
     let id = RunId::new("run-1");
     let run = engine.run(&id, minute(5)).await.unwrap().unwrap();
     let version = run.version;
-    let running = run.take_lease("bridge", minute(6), minute(7)).unwrap();
+    let running = run.acquire_lease("bridge", minute(6), minute(7)).unwrap();
     let running = running.advance(RunState::Running, TransitionContext::new(Initiator::System, minute(6))).unwrap();
     let (key, item) = rows::run_row(&running, acting().base()).unwrap();
-    let write = Write::Put { key, item, only_if: OnlyIf::Version(version) };
+    let write = RowWrite::Put { key, item, only_if: Condition::Version(version) };
     engine.store().write(vec![write], minute(6)).await.unwrap();
     // The answer of Jenkins was slow, and the build quick: its result is here first.
-    engine.apply(&check(&pr(1), "d5", "build", Verdict::Passed, minute(9)), minute(9)).await.unwrap();
-    let news = Happened::Remedy { run: id.clone(), news: RemedyNews::Accepted };
+    engine.apply(&check(&pr(1), "d5", "build", CheckVerdict::Passed, minute(9)), minute(9)).await.unwrap();
+    let news = FactKind::Remedy { run: id.clone(), news: RemedyUpdate::Accepted };
     let applied = engine.apply(&fact(&pr(1), "n1", minute(10), news), minute(10)).await.unwrap();
-    assert_eq!(applied.outcome, Outcome::Applied, "{}", applied.reason);
+    assert_eq!(applied.outcome, FactOutcome::Applied, "{}", applied.reason);
     let run = engine.run(&id, minute(10)).await.unwrap().unwrap();
     assert_eq!((run.state, run.outcome.as_deref()), (RunState::Completed, Some("the checks passed")));
     let record = engine.load(&pr(1), minute(10)).await.unwrap().unwrap();
@@ -174,10 +178,13 @@ async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction
 #[tokio::test]
 async fn a_record_that_cannot_be_read_is_named() {
     let engine = engine();
-    let write =
-        Write::Put { key: rows::record_key(&pr(1)), item: serde_dynamo::Item::default(), only_if: OnlyIf::Always };
+    let write = RowWrite::Put {
+        key: rows::record_key(&pr(1)),
+        item: serde_dynamo::Item::default(),
+        only_if: Condition::Always,
+    };
     engine.store().write(vec![write], start()).await.unwrap();
-    let error = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, start()), start()).await.unwrap_err();
+    let error = engine.apply(&check(&pr(1), "d1", "build", CheckVerdict::Running, start()), start()).await.unwrap_err();
     assert!(matches!(&error, EngineError::Store(StoreError::Corrupt(key, _)) if key.partition == "PR#acme/shop#1"));
     assert_eq!(error.to_string(), "the row PR#acme/shop#1 cannot be read: it has no `body`");
 }
@@ -186,7 +193,7 @@ async fn a_record_that_cannot_be_read_is_named() {
 async fn terminal_records_and_events_have_an_end() {
     let engine = engine();
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    let merged = fact(&pr(1), "d1", minute(1), Happened::Merged { by: None, by_automerge_bot: true });
+    let merged = fact(&pr(1), "d1", minute(1), FactKind::Merged { by: None, by_automerge_bot: true });
     engine.apply(&merged, minute(1)).await.unwrap();
     let day = 24 * 60;
     assert!(engine.load(&pr(1), minute(day)).await.unwrap().is_some());

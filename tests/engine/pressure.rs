@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use domain::decide::Outcome;
+use domain::decide::FactOutcome;
 use domain::event::Fact;
-use domain::signals::Verdict;
+use domain::signals::CheckVerdict;
 use domain::state::State;
-use platform::engine::{Applied, Engine, EngineError};
+use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::store::Store;
 use testbed::{MemoryStore, RecordingPublisher};
 use tests::rig::{Dynoxide, Ministack};
@@ -19,10 +19,10 @@ fn engine_on<S: Store>(store: S) -> Arc<Engine<S, RecordingPublisher>> {
 }
 
 /// On a busy machine one may be overtaken for five seconds; then the queue brings it back. Any other error is one.
-async fn apply_at_last<S: Store>(engine: &Engine<S, RecordingPublisher>, heard: &Fact) -> Applied {
+async fn apply_at_last<S: Store>(engine: &Engine<S, RecordingPublisher>, heard: &Fact) -> ApplyResult {
     loop {
         match engine.apply(heard, minute(1)).await {
-            Err(EngineError::Contended { .. }) => {}
+            Err(EngineError::WriteConflict { .. }) => {}
             done => return done.unwrap(),
         }
     }
@@ -37,9 +37,9 @@ async fn one_delivery_a_thousand_times<S: Store + 'static>(store: S) {
             tokio::spawn(async move {
                 let mut applied = 0;
                 for _ in 0..32 {
-                    let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
+                    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
                     let outcome = engine.apply(&heard, minute(1)).await.unwrap().outcome;
-                    applied += u32::from(outcome == Outcome::Applied);
+                    applied += u32::from(outcome == FactOutcome::Applied);
                 }
                 applied
             })
@@ -62,13 +62,13 @@ async fn thirty_two_writers<S: Store + 'static>(store: S) {
         .map(|n| {
             let engine = Arc::clone(&engine);
             tokio::spawn(async move {
-                let heard = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), Verdict::Running, minute(1));
+                let heard = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), CheckVerdict::Running, minute(1));
                 apply_at_last(&engine, &heard).await
             })
         })
         .collect();
     for task in tasks {
-        assert_eq!(task.await.unwrap().outcome, Outcome::Applied);
+        assert_eq!(task.await.unwrap().outcome, FactOutcome::Applied);
     }
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
     assert_eq!((record.signals.checks.len(), record.version), (32, 33));
@@ -84,13 +84,13 @@ async fn a_hundred_checks_in_a_minute<S: Store + 'static>(store: S) {
             let engine = Arc::clone(&engine);
             tokio::spawn(async move {
                 tokio::time::sleep(std::time::Duration::from_millis(100 * n)).await;
-                let heard = check(&pr(1), format!("d{n}"), &format!("job-{n:03}"), Verdict::Passed, minute(1));
+                let heard = check(&pr(1), format!("d{n}"), &format!("job-{n:03}"), CheckVerdict::Passed, minute(1));
                 apply_at_last(&engine, &heard).await
             })
         })
         .collect();
     for task in tasks {
-        assert_eq!(task.await.unwrap().outcome, Outcome::Applied);
+        assert_eq!(task.await.unwrap().outcome, FactOutcome::Applied);
     }
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
     assert_eq!((record.signals.checks.len(), record.state), (100, State::ChecksPassed));

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use domain::decide::Outcome;
+use domain::decide::FactOutcome;
 use domain::event::EventKind;
-use domain::signals::Verdict;
+use domain::signals::CheckVerdict;
 use domain::state::State;
 use platform::engine::{Engine, EngineError};
 use platform::lookup;
 use platform::store::dynamo::DynamoStore;
-use platform::store::{Key, OnlyIf, Store, StoreError, Write};
+use platform::store::{Condition, Key, RowWrite, Store, StoreError};
 use serde_dynamo::{AttributeValue, Item};
 use testbed::{CallFault, FaultStore, MemoryStore, RecordingPublisher};
 use tests::rig::{self, Canned, Dynoxide};
@@ -21,7 +21,7 @@ async fn told(status: u16, body: &str) -> StoreError {
     // The SDK tries three times before it gives up.
     let server = Canned::start(vec![(status, body.to_owned()); 3]).await;
     let store = DynamoStore::new(rig::client(server.endpoint()), rig::fresh_names());
-    let row = |name: &str| Write::Put { key: Key::state(name), item: Item::default(), only_if: OnlyIf::Absent };
+    let row = |name: &str| RowWrite::Put { key: Key::state(name), item: Item::default(), only_if: Condition::Absent };
     store.write(vec![row("a"), row("b")], start()).await.unwrap_err()
 }
 
@@ -36,9 +36,9 @@ async fn each_answer_of_dynamodb_says_what_the_caller_can_do() {
     let none = r#"{"Code":"None"}"#;
     let conflict = r#"{"Code":"TransactionConflict","Message":"ongoing"}"#;
     let failed = r#"{"Code":"ConditionalCheckFailed","Item":{"pk":{"S":"b"},"who":{"S":"first"}}}"#;
-    assert_eq!(told(400, &cancelled(&format!("{none},{conflict}"))).await, StoreError::Contended);
+    assert_eq!(told(400, &cancelled(&format!("{none},{conflict}"))).await, StoreError::TransactionConflict);
     let both = told(400, &cancelled(&format!("{conflict},{failed}"))).await;
-    let StoreError::Refused(refused) = both else { panic!("{both}") };
+    let StoreError::ConditionFailed(refused) = both else { panic!("{both}") };
     assert_eq!(refused.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true], "a condition says most");
     let found = refused[1].as_ref().unwrap().found.as_ref().unwrap();
     assert_eq!(platform::store::text_of(found, "who"), Some("first"));
@@ -60,10 +60,10 @@ async fn two_transactions_that_meet_are_decided_again() {
     let engine =
         Engine::new(FaultStore::new(rig.store().await, &Arc::default()), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    engine.store().fail_writes([StoreError::Contended, StoreError::Contended]);
-    let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
+    engine.store().fail_writes([StoreError::TransactionConflict, StoreError::TransactionConflict]);
+    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
     let applied = engine.apply(&heard, minute(1)).await.unwrap();
-    assert_eq!((applied.outcome, applied.tries), (Outcome::Applied, 3));
+    assert_eq!((applied.outcome, applied.attempts), (FactOutcome::Applied, 3));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
     assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
 }
@@ -72,9 +72,10 @@ async fn two_transactions_that_meet_are_decided_again() {
 async fn who_is_always_overtaken_gives_up_and_says_so() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    engine.store().fail_writes(std::iter::repeat_n(StoreError::Contended, 1000));
-    let error = engine.apply(&check(&pr(1), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap_err();
-    assert!(matches!(&error, EngineError::Contended { tries, .. } if *tries > 5), "{error}");
+    engine.store().fail_writes(std::iter::repeat_n(StoreError::TransactionConflict, 1000));
+    let error =
+        engine.apply(&check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap_err();
+    assert!(matches!(&error, EngineError::WriteConflict { tries, .. } if *tries > 5), "{error}");
     assert!(error.to_string().starts_with("acme/shop#1: write conflict after"));
 }
 
@@ -89,14 +90,14 @@ async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
     assert!(error.to_string().contains("no answer: write PR#"), "{error}");
     engine.store().faults.restart();
     assert!(matches!(error, EngineError::Store(StoreError::Unavailable(_))));
-    assert_eq!(engine.outlets().sent(), []);
+    assert_eq!(engine.publisher().sent(), []);
     let due = lookup::due(engine.store(), 10, minute(6)).await.unwrap();
     for entry in due.entries {
-        if let platform::rows::Subject::Effect(id) = entry.subject {
+        if let platform::rows::DueSubject::Effect(id) = entry.subject {
             assert!(engine.redeliver(&id, minute(6)).await.unwrap());
         }
     }
-    assert_eq!(engine.outlets().sent().len(), 1);
+    assert_eq!(engine.publisher().sent().len(), 1);
     assert_eq!(engine.load(&pr(1), minute(6)).await.unwrap().unwrap().retry_counts.rebuild, 1);
 }
 
@@ -107,7 +108,7 @@ async fn throttling_is_told_and_nothing_is_written() {
     let error = engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap_err();
     assert_eq!(error, EngineError::Store(StoreError::Throttled));
     assert_eq!(engine.load(&pr(1), start()).await.unwrap(), None);
-    assert_eq!(engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap().outcome, Outcome::Applied);
+    assert_eq!(engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap().outcome, FactOutcome::Applied);
 }
 
 /// A bound is hit: the log says what was heard and why it came to nothing, and GitHub will be asked.
@@ -116,16 +117,16 @@ async fn what_is_too_large_to_store_is_an_anomaly_and_not_lost() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     engine.store().fail_writes([StoreError::TooLarge("DynamoDB does not take this".to_owned())]);
-    let heard = check(&pr(1), "d1", "build", Verdict::Running, minute(1));
+    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
     let applied = engine.apply(&heard, minute(1)).await.unwrap();
-    assert_eq!(applied.outcome, Outcome::Anomaly);
+    assert_eq!(applied.outcome, FactOutcome::Anomaly);
     assert_eq!(applied.reason, "the result of d1 cannot be stored: DynamoDB does not take this");
     let log = lookup::events(engine.store(), &pr(1), true, None, 1, minute(1)).await.unwrap();
     assert_eq!((log.entries[0].kind, log.entries[0].id.as_str()), (EventKind::Anomaly, "d1"));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
     assert_eq!((record.state, record.due_at), (State::Created, Some(minute(1))), "it is due at once");
     let again = engine.apply(&heard, minute(2)).await.unwrap();
-    assert_eq!(again.outcome, Outcome::Duplicate);
+    assert_eq!(again.outcome, FactOutcome::Duplicate);
 }
 
 /// The real thing: a record that no longer fits into a row of DynamoDB.
@@ -135,8 +136,8 @@ async fn a_row_of_more_than_400_kb_is_refused_as_too_large() {
     let store = rig.store().await;
     let mut item = Item::default();
     item.inner_mut().insert("body".to_owned(), AttributeValue::S("x".repeat(410_000)));
-    let large = Write::Put { key: Key::state("a"), item, only_if: OnlyIf::Absent };
-    let small = Write::Put { key: Key::state("b"), item: Item::default(), only_if: OnlyIf::Absent };
+    let large = RowWrite::Put { key: Key::state("a"), item, only_if: Condition::Absent };
+    let small = RowWrite::Put { key: Key::state("b"), item: Item::default(), only_if: Condition::Absent };
     for writes in [vec![large.clone()], vec![large, small]] {
         let error = store.write(writes, start()).await.unwrap_err();
         assert!(matches!(&error, StoreError::TooLarge(_)), "{error}");

@@ -1,13 +1,13 @@
 //! What ends, and what things cost.
 
-use domain::event::Happened;
-use domain::signals::Verdict;
+use domain::event::FactKind;
+use domain::signals::CheckVerdict;
 use domain::state::State;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
-use platform::lookup::DayReading;
-use platform::store::dynamo::tables::Names;
-use platform::store::{MOST_WRITES, OnlyIf, Store, Write};
+use platform::lookup::DayQuery;
+use platform::store::dynamo::tables::TableNames;
+use platform::store::{Condition, MAX_WRITES, RowWrite, Store};
 use platform::{lookup, rows};
 use testbed::{MemoryStore, RecordingPublisher};
 use tests::rig::{self, Dynoxide};
@@ -19,11 +19,11 @@ async fn what_has_expired_is_invisible_before_the_broom_comes_and_gone_after() {
     let long_ago: Timestamp = "2020-03-02T09:00:00Z".parse().unwrap();
     let minute = |count: i64| long_ago + SignedDuration::from_mins(count);
     let rig = Dynoxide::in_memory().await;
-    let names = Names { state: "suture-state-ttl".to_owned(), events: "suture-events-ttl".to_owned() };
+    let names = TableNames { state: "suture-state-ttl".to_owned(), events: "suture-events-ttl".to_owned() };
     let engine = Engine::new(rig.store_on(names.clone()).await, RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", long_ago), long_ago).await.unwrap();
     engine.apply(&opened(&pr(2), "d2", long_ago), long_ago).await.unwrap();
-    let merged = fact(&pr(1), "d1", minute(1), Happened::Merged { by: None, by_automerge_bot: true });
+    let merged = fact(&pr(1), "d1", minute(1), FactKind::Merged { by: None, by_automerge_bot: true });
     engine.apply(&merged, minute(1)).await.unwrap();
     let client = rig::client(rig.endpoint());
     let rows = async |table: &str| client.scan().table_name(table).send().await.unwrap().items.unwrap();
@@ -49,22 +49,22 @@ async fn the_due_query_reads_what_is_due<S: Store>(store: S) {
     let engine = Engine::new(store, RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let template = engine.load(&pr(1), start()).await.unwrap().unwrap();
-    let writes: Vec<Write> = (1..=10_000)
+    let writes: Vec<RowWrite> = (1..=10_000)
         .map(|number| {
             let mut record = template.clone();
             record.id = pr(number);
             let stale = number % 100 == 0;
             record.due_at = Some(if stale { minute(10) } else { minute(60) });
             let item = rows::record_row(&record).unwrap();
-            Write::Put { key: rows::record_key(&record.id), item, only_if: OnlyIf::Always }
+            RowWrite::Put { key: rows::record_key(&record.id), item, only_if: Condition::Always }
         })
         .collect();
-    for chunk in writes.chunks(MOST_WRITES) {
+    for chunk in writes.chunks(MAX_WRITES) {
         engine.store().write(chunk.to_vec(), start()).await.unwrap();
     }
-    let before = engine.store().spent().so_far();
+    let before = engine.store().usage().usage();
     let due = lookup::due(engine.store(), 500, minute(10)).await.unwrap();
-    let after = engine.store().spent().so_far();
+    let after = engine.store().usage().usage();
     assert_eq!((due.entries.len(), due.more), (100, false));
     let (read, requests) = (after.items_read - before.items_read, after.requests - before.requests);
     assert!(read <= 105 && requests == 4, "{read} index items in {requests} requests");
@@ -88,10 +88,10 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
     let names = rig::fresh_names();
     let engine = Engine::new(rig.store_on(names.clone()).await, RecordingPublisher::default(), acting());
     for (n, heard) in tests::typical_life(&pr(1)).into_iter().enumerate() {
-        let before = engine.store().spent().so_far().requests;
+        let before = engine.store().usage().usage().requests;
         let at = heard.occurred_at + SignedDuration::from_secs(1);
         engine.apply(&heard, at).await.unwrap();
-        let spent = engine.store().spent().so_far().requests - before;
+        let spent = engine.store().usage().usage().requests - before;
         assert_eq!(spent, if n == 0 { 1 } else { 2 }, "{}", heard.id);
     }
     let record = engine.load(&pr(1), minute(60)).await.unwrap().unwrap();
@@ -106,8 +106,8 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
     largest.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
     assert!(largest.iter().all(|(size, _)| *size <= 1024), "{largest:?}");
     // What the index of the log by day costs: one write unit for each event of the story, since none is larger than 1 KB.
-    let reading = DayReading { day: rows::day_of(start()), backwards: false, most: 100 };
-    let (story, whole) = lookup::of_day(engine.store(), reading, minute(60)).await.unwrap();
+    let reading = DayQuery { day: rows::day_of(start()), backwards: false, most: 100 };
+    let (story, whole) = lookup::events_of_day(engine.store(), reading, minute(60)).await.unwrap();
     let log = lookup::events(engine.store(), &pr(1), false, None, 100, minute(60)).await.unwrap();
     println!("a typical life: {} events, {} of them in the story of their day", log.entries.len(), story.len());
     assert_eq!((log.entries.len(), story.len(), whole), (12, 8, true));
@@ -117,11 +117,11 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
 async fn the_commit_row_costs_one_request_more() {
     let engine = Engine::new(MemoryStore::new(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    let before = engine.store().spent().so_far().requests;
+    let before = engine.store().usage().usage().requests;
     // As a `status` event does it: the commit is all it knows.
     let numbers = lookup::by_head(engine.store(), &pr(1).repo, &tests::sha('a'), minute(1)).await.unwrap();
     for number in numbers {
-        engine.apply(&check(&pr(number), "d1", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
+        engine.apply(&check(&pr(number), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
     }
-    assert_eq!(engine.store().spent().so_far().requests - before, 3);
+    assert_eq!(engine.store().usage().usage().requests - before, 3);
 }

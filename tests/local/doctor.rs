@@ -7,7 +7,7 @@ use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use fakes::{Fakes, NewPull, Protection, Repo, Serving, Settings};
+use fakes::{FakeServers, FakeSettings, Fakes, NewPullRequest, ProtectionSource, RepoSettings};
 use jiff::{SignedDuration, Timestamp};
 use tests::rig::Folder;
 
@@ -19,15 +19,15 @@ fn private_key() -> String {
     format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", BASE64_STANDARD.encode(der.as_ref()))
 }
 
-async fn served(settings: Settings) -> (Arc<Mutex<Fakes>>, Serving) {
+async fn served(settings: FakeSettings) -> (Arc<Mutex<Fakes>>, FakeServers) {
     let world = Arc::new(Mutex::new(Fakes::new(5, settings)));
     let serving = fakes::serve(Arc::clone(&world)).await.expect("ports");
     (world, serving)
 }
 
-fn well(serving: &Serving, settings: &Settings) -> Command {
+fn well(serving: &FakeServers, settings: &FakeSettings) -> Command {
     let mut command = program();
-    let entry = admin::keys::new_key("ops", domain::command::Role::Admin).expect("a key").1;
+    let entry = admin::keys::new_key("ops", domain::command::ApiRole::Admin).expect("a key").1;
     command.arg("doctor").envs([
         ("SUTURE_GITHUB_API_URL", serving.github_url.as_str()),
         ("SUTURE_GITHUB_APP_ID", "4711"),
@@ -51,15 +51,15 @@ fn line<'a>(said: &'a str, what: &str) -> &'a str {
     said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("nothing about {what}:\n{said}"))
 }
 
-fn settings() -> Settings {
+fn settings() -> FakeSettings {
     let start = Timestamp::now() - SignedDuration::from_hours(1);
-    let bare = Repo { protection: Protection::None, ..Repo::new("acme/bare") };
-    Settings { start, repos: vec![Repo::new("acme/payments"), bare], ..Settings::default() }
+    let bare = RepoSettings { protection: ProtectionSource::None, ..RepoSettings::new("acme/bare") };
+    FakeSettings { start, repos: vec![RepoSettings::new("acme/payments"), bare], ..FakeSettings::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_is_well() {
-    let settings = Settings { repos: vec![Repo::new("acme/payments")], ..settings() };
+    let settings = FakeSettings { repos: vec![RepoSettings::new("acme/payments")], ..settings() };
     let (world, serving) = served(settings.clone()).await;
     let (code, said) = told(well(&serving, &settings)).await;
     assert_eq!(code, Some(0), "{said}");
@@ -92,7 +92,7 @@ async fn what_is_wrong_is_said_with_what_to_do() {
     {
         // A webhook that Suture did not believe.
         let mut world = world.lock().expect("nobody panicked");
-        world.open_pr(NewPull::default());
+        world.open_pr(NewPullRequest::default());
         world.advance(SignedDuration::from_secs(5));
         for delivery in world.take_webhooks() {
             world.webhook_answered(&delivery, 401);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fakes::{Delivery, Fakes, NewPull, Repo, Settings};
+use fakes::{FakeSettings, Fakes, NewPullRequest, RepoSettings, WebhookDelivery};
 use jiff::SignedDuration;
 use serde_json::Value;
 use tests::rig::Folder;
@@ -15,15 +15,15 @@ const REPO: &str = "acme/elsewhere";
 /// Few webhooks a minute are taken at once: the others wait on the queue.
 const CONFIG: &str = "mode = \"act\"\n[limits]\nwebhooks_per_minute_per_repo = 5\n";
 
-fn openings(count: usize) -> Vec<Delivery> {
-    let repos = vec![Repo::new(REPO)];
+fn openings(count: usize) -> Vec<WebhookDelivery> {
+    let repos = vec![RepoSettings::new(REPO)];
     let start = jiff::Timestamp::now() - SignedDuration::from_mins(1);
-    let mut world = Fakes::new(99, Settings { repos, start, ..Settings::default() });
+    let mut world = Fakes::new(99, FakeSettings { repos, start, ..FakeSettings::default() });
     for _ in 0..count {
-        world.open_pr(NewPull::default());
+        world.open_pr(NewPullRequest::default());
     }
     world.advance(SignedDuration::from_secs(5));
-    let opened = |delivery: &Delivery| delivery.action.as_deref() == Some("opened");
+    let opened = |delivery: &WebhookDelivery| delivery.action.as_deref() == Some("opened");
     world.take_webhooks().into_iter().filter(opened).collect()
 }
 

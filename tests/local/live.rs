@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fakes::{Fakes, NewPull, Settings};
+use fakes::{FakeSettings, Fakes, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
 use tests::rig::Folder;
 
@@ -12,9 +12,9 @@ use crate::process::Up;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_github_is_served_by_what_the_environment_names() {
     let start = Timestamp::now() - SignedDuration::from_hours(2);
-    let settings = Settings { start, ..Settings::default() };
+    let settings = FakeSettings { start, ..FakeSettings::default() };
     let mut world = Fakes::new(3, settings.clone());
-    let pr = world.open_pr(NewPull::default());
+    let pr = world.open_pr(NewPullRequest::default());
     world.force(fakes::Fault::ApproverAsleep, &pr);
     world.advance_to(Timestamp::now());
     let heard = world.take_webhooks();

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
-use admin::keys::Keys;
+use admin::keys::ApiKeys;
 use tests::rig::Folder;
 
 use crate::process::{Up, program, run};
@@ -94,11 +94,11 @@ fn a_new_key_opens_what_its_entry_says() {
     let output = run(program().args(["new-key", "ann", "operator", "--repos", "acme/shop,acme/web"]));
     let said = String::from_utf8(output.stdout).expect("text");
     let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).expect(name).trim().to_owned();
-    let keys = Keys::parse(&field("entry")).expect("an entry");
+    let keys = ApiKeys::parse(&field("entry")).expect("an entry");
     let caller = keys.caller(&field("key")).expect("it opens");
     assert_eq!((caller.name.as_str(), caller.role.name()), ("ann", "operator"));
-    assert!(caller.sees(&"acme/shop".parse().expect("a repository")));
-    assert!(!caller.sees(&"acme/payments".parse().expect("a repository")));
+    assert!(caller.can_see(&"acme/shop".parse().expect("a repository")));
+    assert!(!caller.can_see(&"acme/payments".parse().expect("a repository")));
     for (wrong, word) in [
         (vec!["ann", "owner"], "owner"),
         (vec!["a b", "admin"], "`a b`"),

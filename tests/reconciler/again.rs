@@ -2,22 +2,22 @@
 
 use domain::command::CommandMessage;
 use domain::state::State;
-use fakes::{Action, Fault, Settings};
+use fakes::{AuditedAction, FakeSettings, Fault};
 use jiff::SignedDuration;
-use platform::outlets::message::Message;
+use platform::outlets::message::QueueMessage;
 use testbed::{CallFault, Testbed};
 
 fn commands(stage: &Testbed) -> Vec<CommandMessage> {
     let commands = stage.publisher.messages().into_iter().filter_map(|(_, message)| match message {
-        Message::Command(command) => Some(command),
-        Message::Fact(_) | Message::Chore(_) => None,
+        QueueMessage::Command(command) => Some(command),
+        QueueMessage::Fact(_) | QueueMessage::Chore(_) => None,
     });
     commands.collect()
 }
 
 #[tokio::test]
 async fn a_rebuild_that_is_sent_again_still_stops_the_hung_build_first() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.bridging.set(false);
@@ -33,7 +33,8 @@ async fn a_rebuild_that_is_sent_again_still_stops_the_hung_build_first() {
     stage.bridging.set(true);
     let merged = stage.until(180, async |stage| stage.state(&pr).await == Some(State::Merged)).await;
     assert!(merged, "{:?}", stage.kinds(&pr).await);
-    let stopped = stage.with(|world| world.audit().iter().filter(|one| one.action == Action::BuildStopped).count());
+    let stopped =
+        stage.with(|world| world.audit().iter().filter(|one| one.action == AuditedAction::BuildStopped).count());
     assert_eq!(stopped, 1);
 }
 
@@ -42,7 +43,7 @@ async fn a_rebuild_that_is_sent_again_still_stops_the_hung_build_first() {
 #[tokio::test]
 async fn a_persons_command_that_is_sent_again_is_the_same_command() {
     for call in 0..40 {
-        let stage = Testbed::new(Settings::default(), "");
+        let stage = Testbed::new(FakeSettings::default(), "");
         let pr = stage.open();
         stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
         stage.pass(2).await;
@@ -79,18 +80,18 @@ async fn a_persons_command_that_is_sent_again_is_the_same_command() {
 }
 
 /// A build that waits long for an executor, and a look at it every two minutes.
-fn queueing() -> Settings {
-    let timing = fakes::Timing { queue_ms: (900_000, 900_000), ..fakes::Timing::default() };
-    let reports = fakes::Reports::CheckRun;
-    Settings {
+fn queueing() -> FakeSettings {
+    let timing = fakes::FakeTiming { queue_ms: (900_000, 900_000), ..fakes::FakeTiming::default() };
+    let reports = fakes::JenkinsReporting::CheckRun;
+    FakeSettings {
         timing,
-        repos: vec![fakes::Repo { reports, ..fakes::Repo::new("acme/payments") }],
-        ..Settings::default()
+        repos: vec![fakes::RepoSettings { reports, ..fakes::RepoSettings::new("acme/payments") }],
+        ..FakeSettings::default()
     }
 }
 
 /// Its checks have not started in time, so a build is asked for: the one that waits already is found, and followed.
-async fn ordered(stage: &Testbed) -> (fakes::Pr, domain::id::RunId) {
+async fn ordered(stage: &Testbed) -> (fakes::FakePrId, domain::id::RunId) {
     let pr = stage.open();
     assert!(stage.until(180, async |stage| !stage.commands().is_empty()).await, "{:?}", stage.kinds(&pr).await);
     stage.pass(1).await;

@@ -5,18 +5,18 @@ use domain::event::EventKind;
 use domain::id::RunId;
 use domain::run::RunState;
 use domain::state::State;
-use fakes::{Fault, Pr, Settings, Timing};
+use fakes::{FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
 use platform::engine::Engine;
 use platform::sweep_summary::summary_of;
 use platform::{guards, lookup, requests, rows};
-use reconciler::{Scope, Swept, Wish};
+use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed, pr_id};
 
 /// So many pull requests whose checks never started, due now; nobody works on the queue.
-async fn deaf(stage: &Testbed, count: usize) -> Vec<Pr> {
+async fn deaf(stage: &Testbed, count: usize) -> Vec<FakePrId> {
     stage.sweeping.set(false);
-    let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
+    let prs: Vec<FakePrId> = (0..count).map(|_| stage.open()).collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
     }
@@ -29,7 +29,7 @@ async fn deaf(stage: &Testbed, count: usize) -> Vec<Pr> {
 
 #[tokio::test]
 async fn only_so_many_remedies_are_under_way_and_the_urgent_come_first() {
-    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 3");
+    let stage = Testbed::new(FakeSettings::default(), "limits.remedies_in_flight = 3");
     let prs = deaf(&stage, 8).await;
     stage.with(|world| world.person_labels(&prs[6], "maria", "suture/priority-p0"));
     stage.with(|world| world.person_labels(&prs[4], "maria", "suture/priority-p1"));
@@ -47,10 +47,11 @@ async fn only_so_many_remedies_are_under_way_and_the_urgent_come_first() {
 
 #[tokio::test]
 async fn a_sweep_stops_before_its_deadline_and_the_rest_is_still_due() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let prs = deaf(&stage, 3).await;
-    let wish = Wish::scheduled("sweep", stage.now(), "a");
-    let Swept::Done(summary) = stage.sweep.sweep(&wish, stage.now() + SignedDuration::from_secs(50)).await.unwrap()
+    let wish = SweepTrigger::scheduled("sweep", stage.now(), "a");
+    let SweepOutcome::Done(summary) =
+        stage.sweep.sweep(&wish, stage.now() + SignedDuration::from_secs(50)).await.unwrap()
     else {
         panic!("no sweep")
     };
@@ -65,11 +66,11 @@ async fn a_sweep_stops_before_its_deadline_and_the_rest_is_still_due() {
 
 #[tokio::test]
 async fn a_sweep_is_cancelled_between_two_stages() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     deaf(&stage, 3).await;
-    let wish = Wish::requested(RunId::new("r-1"), Scope::All, false, "a");
-    requests::tell_to_stop(&stage.store, &wish.run, stage.now()).await.unwrap();
-    let Swept::Done(summary) = stage.request_sweep(&wish).await else { panic!("no sweep") };
+    let wish = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::All, false, "a");
+    requests::request_cancel(&stage.store, &wish.run, stage.now()).await.unwrap();
+    let SweepOutcome::Done(summary) = stage.request_sweep(&wish).await else { panic!("no sweep") };
     assert!(summary.cancelled && summary.verified == 0, "{summary:?}");
     let run = lookup::runs_of(&stage.store, None, None, 1, stage.now()).await.unwrap().entries.remove(0);
     assert_eq!((run.id.as_str(), run.state), ("r-1", RunState::Cancelled));
@@ -78,7 +79,7 @@ async fn a_sweep_is_cancelled_between_two_stages() {
 
 #[tokio::test]
 async fn while_a_person_has_paused_suture_nothing_is_claimed() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     deaf(&stage, 2).await;
     guards::pause(&stage.store, "maria", stage.now(), stage.now()).await.unwrap();
     let summary = stage.sweep_now().await;
@@ -91,7 +92,7 @@ async fn while_a_person_has_paused_suture_nothing_is_claimed() {
 
 #[tokio::test]
 async fn a_secondary_limit_in_the_middle_stops_the_asking_and_not_the_sweep() {
-    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 100");
+    let stage = Testbed::new(FakeSettings::default(), "limits.remedies_in_flight = 100");
     deaf(&stage, 30).await;
     // The second of two queries is refused.
     let mut queries = 0;
@@ -104,7 +105,7 @@ async fn a_secondary_limit_in_the_middle_stops_the_asking_and_not_the_sweep() {
     let summary = stage.sweep_now().await;
     let limited = summary.skipped.get("rate_limit").copied().unwrap_or(0);
     assert_eq!((summary.claims(), limited, summary.errors.len()), (25, 5, 0), "{summary:?}");
-    let until = guards::held_off(&stage.store, "github", stage.now()).await.unwrap().expect("all functions know");
+    let until = guards::not_before(&stage.store, "github", stage.now()).await.unwrap().expect("all functions know");
     let queries = stage.queries();
     stage.with(|world| world.advance(SignedDuration::from_secs(5)));
     let held = stage.sweep_now().await;
@@ -118,7 +119,7 @@ async fn a_secondary_limit_in_the_middle_stops_the_asking_and_not_the_sweep() {
 
 #[tokio::test]
 async fn a_pull_request_that_can_never_be_read_does_not_starve_the_others() {
-    let stage = Testbed::new(Settings::default(), "sweep.max_prs = 2\nlimits.remedies_in_flight = 100");
+    let stage = Testbed::new(FakeSettings::default(), "sweep.max_prs = 2\nlimits.remedies_in_flight = 100");
     // A record whose pull request GitHub does not know, and older than all others.
     let ghost: domain::id::PrId = "acme/payments#999999".parse().unwrap();
     let at = stage.now();
@@ -140,13 +141,13 @@ async fn a_pull_request_that_can_never_be_read_does_not_starve_the_others() {
 
 #[tokio::test]
 async fn a_row_nobody_understands_is_counted_and_put_off() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let prs = deaf(&stage, 2).await;
     let record = stage.record(&prs[0]).await;
     let mut row = rows::record_row(&record).unwrap();
     row.inner_mut().remove("body");
     let key = rows::record_key(&pr_id(&prs[0]));
-    let write = platform::store::Write::Put { key, item: row, only_if: platform::store::OnlyIf::Always };
+    let write = platform::store::RowWrite::Put { key, item: row, only_if: platform::store::Condition::Always };
     platform::store::Store::write(&stage.store, vec![write], stage.now()).await.unwrap();
     let summary = stage.sweep_now().await;
     assert_eq!((summary.unreadable, summary.claims()), (1, 1), "{summary:?}");
@@ -157,24 +158,25 @@ async fn a_row_nobody_understands_is_counted_and_put_off() {
 
 #[tokio::test]
 async fn only_what_was_asked_for_is_looked_at() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let prs = deaf(&stage, 3).await;
-    let one = Wish::requested(RunId::new("r-1"), Scope::One(pr_id(&prs[1])), false, "a");
-    let Swept::Done(summary) = stage.request_sweep(&one).await else { panic!("no sweep") };
+    let one = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::One(pr_id(&prs[1])), false, "a");
+    let SweepOutcome::Done(summary) = stage.request_sweep(&one).await else { panic!("no sweep") };
     assert_eq!((summary.due, summary.claims()), (1, 1));
     assert_eq!(stage.commands()[0].0, prs[1].number);
-    let elsewhere = Wish::requested(RunId::new("r-2"), Scope::Repo("acme/other".parse().unwrap()), false, "a");
-    let Swept::Done(summary) = stage.request_sweep(&elsewhere).await else { panic!("no sweep") };
+    let elsewhere =
+        SweepTrigger::requested(RunId::new("r-2"), ReconcileScope::Repo("acme/other".parse().unwrap()), false, "a");
+    let SweepOutcome::Done(summary) = stage.request_sweep(&elsewhere).await else { panic!("no sweep") };
     assert_eq!((summary.due, summary.verified), (0, 0));
 }
 
 #[tokio::test]
 async fn a_person_who_asks_for_everything_while_another_sweep_is_at_work_gets_it_from_the_next() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let until = stage.now() + SignedDuration::from_mins(1);
-    guards::take_lease(&stage.store, "sweep", "somebody", until, stage.now()).await.unwrap();
-    let wish = Wish::requested(RunId::new("r-1"), Scope::All, false, "a");
-    assert_eq!(stage.request_sweep(&wish).await, Swept::Busy { by: "somebody".to_owned(), until });
+    guards::acquire_lease(&stage.store, "sweep", "somebody", until, stage.now()).await.unwrap();
+    let wish = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::All, false, "a");
+    assert_eq!(stage.request_sweep(&wish).await, SweepOutcome::Busy { by: "somebody".to_owned(), until });
     let run =
         async |stage: &Testbed| lookup::runs(&stage.store, &[RunId::new("r-1")], stage.now()).await.unwrap().remove(0);
     assert_eq!(run(&stage).await.state, RunState::Pending);
@@ -185,10 +187,10 @@ async fn a_person_who_asks_for_everything_while_another_sweep_is_at_work_gets_it
 
 #[tokio::test]
 async fn a_sweep_that_died_is_ended_by_the_next() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     deaf(&stage, 1).await;
     stage.faults.plan(9, CallFault::After);
-    let wish = Wish::scheduled("sweep", stage.now(), "a");
+    let wish = SweepTrigger::scheduled("sweep", stage.now(), "a");
     let _ = stage.sweep.sweep(&wish, stage.now() + SWEEP_TIMEOUT).await;
     stage.faults.restart();
     stage.with(|world| world.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
@@ -201,8 +203,8 @@ async fn a_sweep_that_died_is_ended_by_the_next() {
 #[tokio::test]
 async fn when_little_is_left_of_the_rate_limit_merging_still_goes_on() {
     let for_ever = 30 * 24 * 3_600_000;
-    let timing = Timing { asleep_ms: (for_ever, for_ever), ..Timing::default() };
-    let settings = Settings { timing, graphql_limit: 200, ..Settings::default() };
+    let timing = FakeTiming { asleep_ms: (for_ever, for_ever), ..FakeTiming::default() };
+    let settings = FakeSettings { timing, graphql_limit: 200, ..FakeSettings::default() };
     let stage = Testbed::new(settings, "sweep.inventory_every = 100000");
     let merge = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &merge));
@@ -210,7 +212,7 @@ async fn when_little_is_left_of_the_rate_limit_merging_still_goes_on() {
     let rebuild = deaf(&stage, 1).await.remove(0);
     stage.pass(10).await;
     let wanted = [(pr_id(&merge), stage.record(&merge).await.node_id.unwrap())];
-    let left = |stage: &Testbed| stage.github.rates().graphql.map_or(200, |rate| rate.remaining);
+    let left = |stage: &Testbed| stage.github.rate_limits().graphql.map_or(200, |rate| rate.remaining);
     while left(&stage) > 14 {
         stage.github.snapshots(&wanted, &stage.policies).await;
     }
@@ -218,17 +220,17 @@ async fn when_little_is_left_of_the_rate_limit_merging_still_goes_on() {
     assert!((4..16).contains(&left(&stage)), "{}", left(&stage));
     let commands: Vec<u64> = stage.commands().iter().map(|(number, ..)| *number).collect();
     assert_eq!((commands, summary.skipped["rate_limit"]), (vec![merge.number], 1), "{summary:?}");
-    assert_eq!(stage.record(&rebuild).await.due_at, stage.github.rates().graphql.map(|rate| rate.resets_at));
+    assert_eq!(stage.record(&rebuild).await.due_at, stage.github.rate_limits().graphql.map(|rate| rate.resets_at));
 }
 
 #[tokio::test]
 async fn a_failure_whose_log_cannot_be_read_is_not_taken_for_a_real_one_at_once() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     assert!(stage.until(30, async |stage| stage.state(&pr).await == Some(State::ChecksFailed)).await);
     stage.set_jenkins_down(true);
-    let unanswered = stage.until(60, async |stage| stage.record(&pr).await.unanswered == 1).await;
+    let unanswered = stage.until(60, async |stage| stage.record(&pr).await.inconclusive_visits == 1).await;
     assert!(unanswered, "{:?}", stage.kinds(&pr).await);
     stage.set_jenkins_down(false);
     assert!(stage.until(10, async |stage| !stage.commands().is_empty()).await);
@@ -239,11 +241,11 @@ async fn a_failure_whose_log_cannot_be_read_is_not_taken_for_a_real_one_at_once(
 
 #[tokio::test]
 async fn when_less_is_left_of_the_rate_limit_the_inventory_waits_and_remedies_go_on() {
-    let settings = Settings { graphql_limit: 200, ..Settings::default() };
+    let settings = FakeSettings { graphql_limit: 200, ..FakeSettings::default() };
     let stage = Testbed::new(settings, "sweep.inventory_every = 1");
     let pr = deaf(&stage, 1).await.remove(0);
     let wanted = [(pr_id(&pr), stage.record(&pr).await.node_id.unwrap())];
-    let left = |stage: &Testbed| stage.github.rates().graphql.map_or(200, |rate| rate.remaining);
+    let left = |stage: &Testbed| stage.github.rate_limits().graphql.map_or(200, |rate| rate.remaining);
     // Between the tenth that remedies need and the fifth that an inventory needs.
     while left(&stage) > 34 {
         stage.github.snapshots(&wanted, &stage.policies).await;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::breaker::BreakerState;
 use domain::state::State;
-use fakes::Pr;
+use fakes::FakePrId;
 use jiff::SignedDuration;
 use platform::breaker;
-use platform::outlets::message::Message;
-use reconciler::Wish;
+use platform::outlets::message::QueueMessage;
+use reconciler::SweepTrigger;
 use reconciler::observe_report as observed;
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
@@ -32,7 +32,7 @@ pub(crate) struct Outcome {
     pub(crate) watched: (BTreeSet<String>, BTreeSet<String>),
 }
 
-pub(crate) async fn outcome(stage: &Testbed, prs: &[Pr]) -> Outcome {
+pub(crate) async fn outcome(stage: &Testbed, prs: &[FakePrId]) -> Outcome {
     let (mut states, mut logs, mut runs_per_pr) = (Vec::new(), Vec::new(), Vec::new());
     let commands = stage.commands();
     let mut called = BTreeMap::new();
@@ -54,7 +54,8 @@ pub(crate) async fn outcome(stage: &Testbed, prs: &[Pr]) -> Outcome {
         }
     }
     let others = mails.iter().filter(|(_, mail)| prs.iter().all(|pr| !mail.body.contains(&link(pr))));
-    let chores = stage.publisher.messages().into_iter().filter(|(_, message)| matches!(message, Message::Chore(_)));
+    let chores =
+        stage.publisher.messages().into_iter().filter(|(_, message)| matches!(message, QueueMessage::Chore(_)));
     let breaker = breaker::load(&stage.store, stage.now()).await.unwrap();
     let week = observed::week(&stage.store, stage.now(), stage.now()).await.unwrap();
     Outcome {
@@ -78,7 +79,7 @@ fn name_of(state: &BreakerState) -> &'static str {
     }
 }
 
-fn link(pr: &Pr) -> String {
+fn link(pr: &FakePrId) -> String {
     format!("/{}/pull/{}\n", pr.repo, pr.number)
 }
 
@@ -91,7 +92,7 @@ async fn swept(play: Play, stop: Option<(usize, CallFault)>) -> (Outcome, Vec<St
         stage.faults.plan(at + 1, how);
     }
     let now = stage.now();
-    let wish = Wish::scheduled("sweep", now, "first");
+    let wish = SweepTrigger::scheduled("sweep", now, "first");
     let first = stage.sweep.sweep(&wish, now + SWEEP_TIMEOUT).await;
     assert!(stop.is_some() || first.is_ok());
     let names = stage.faults.take_names();

@@ -3,14 +3,14 @@
 
 use domain::event::EventKind;
 use domain::state::State;
-use fakes::{Fault, Settings};
+use fakes::{FakeSettings, Fault};
 use testbed::Testbed;
 
 const DAY: i64 = 24 * 60;
 
 #[tokio::test]
 async fn held_and_escalated_pull_requests_are_verified_once_a_day() {
-    let stage = Testbed::new(Settings::default(), "sweep.inventory_every = 100000");
+    let stage = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 100000");
     let (held, broken) = (stage.open(), stage.open());
     stage.with(|world| {
         world.force(Fault::JenkinsDeaf, &held);
@@ -36,7 +36,7 @@ async fn held_and_escalated_pull_requests_are_verified_once_a_day() {
 
 #[tokio::test]
 async fn drift_is_told_with_old_new_and_what_was_missed_and_changes_no_count() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     let rebuilt = stage

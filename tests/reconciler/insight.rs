@@ -1,38 +1,43 @@
 //! What the log suggests after some days in the pretended world: thresholds, lost webhooks, remedies and rules that help or do not.
 
-use admin::keys::{Caller, Keys, new_key};
-use admin::query::Desk;
-use domain::command::Role;
+use admin::keys::{ApiCaller, ApiKeys, new_key};
+use admin::query::AdminApi;
+use domain::command::ApiRole;
 use domain::event::EventKind;
-use domain::insight::{Insights, Stay};
+use domain::insight::{Insights, StateDuration};
 use domain::state::{State, Strategy};
-use fakes::{Fault, NewPull, Pr, Repo, Settings};
+use fakes::{FakePrId, FakeSettings, Fault, NewPullRequest, RepoSettings};
 use platform::engine::Engine;
 use testbed::Testbed;
 
-fn caller(scope: &str) -> Caller {
-    let (key, entry) = new_key("looker", Role::Viewer).unwrap();
-    Keys::parse(&format!("{entry}{scope}")).unwrap().caller(&key).unwrap()
+fn caller(scope: &str) -> ApiCaller {
+    let (key, entry) = new_key("looker", ApiRole::Viewer).unwrap();
+    ApiKeys::parse(&format!("{entry}{scope}")).unwrap().caller(&key).unwrap()
 }
 
 async fn insights(stage: &Testbed, scope: &str) -> Insights {
     let engine = Engine::new(stage.store.clone(), testbed::RecordingPublisher::default(), stage.policies.clone());
-    let desk = Desk::new(engine, std::sync::Arc::new(stage.clock.clone()), None, None);
-    let advice = desk.advice(&caller(scope), None).await.unwrap();
+    let desk = AdminApi::new(engine, std::sync::Arc::new(stage.clock.clone()), None, None);
+    let advice = desk.insights(&caller(scope), None).await.unwrap();
     assert_eq!((advice.days, advice.cut_days), (14, 0));
     advice.insights
 }
 
-fn stay<'a>(insights: &'a Insights, repo: Option<&str>, state: State) -> &'a Stay {
-    let here = |stay: &&Stay| stay.repo.as_ref().map(|repo| repo.as_str()) == repo && stay.state == state;
-    insights.stays.iter().find(here).unwrap_or_else(|| panic!("{state} in {repo:?}: {:?}", insights.stays))
+fn stay<'a>(insights: &'a Insights, repo: Option<&str>, state: State) -> &'a StateDuration {
+    let here = |stay: &&StateDuration| stay.repo.as_ref().map(|repo| repo.as_str()) == repo && stay.state == state;
+    insights
+        .state_durations
+        .iter()
+        .find(here)
+        .unwrap_or_else(|| panic!("{state} in {repo:?}: {:?}", insights.state_durations))
 }
 
 /// So many pull requests, one after the other, until they are merged or with a person.
-async fn lives(stage: &Testbed, count: usize, repo: &str, fault: Option<Fault>) -> Vec<Pr> {
+async fn lives(stage: &Testbed, count: usize, repo: &str, fault: Option<Fault>) -> Vec<FakePrId> {
     let mut prs = Vec::new();
     for _ in 0..count {
-        let pr = stage.with(|world| world.open_pr(NewPull { repo: repo.to_owned(), ..NewPull::default() }));
+        let pr =
+            stage.with(|world| world.open_pr(NewPullRequest { repo: repo.to_owned(), ..NewPullRequest::default() }));
         if let Some(fault) = fault {
             stage.with(|world| world.force(fault, &pr));
         }
@@ -54,8 +59,8 @@ async fn lives(stage: &Testbed, count: usize, repo: &str, fault: Option<Fault>) 
 
 #[tokio::test]
 async fn thresholds_are_suggested_by_state_and_repository_from_what_ended_by_itself() {
-    let repos = vec![Repo::new("acme/payments"), Repo::new("acme/web")];
-    let stage = Testbed::new(Settings { repos, ..Settings::default() }, "");
+    let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/web")];
+    let stage = Testbed::new(FakeSettings { repos, ..FakeSettings::default() }, "");
     lives(&stage, 24, "acme/payments", None).await;
     lives(&stage, 2, "acme/web", None).await;
     lives(&stage, 1, "acme/payments", Some(Fault::AgentLost)).await;
@@ -71,15 +76,17 @@ async fn thresholds_are_suggested_by_state_and_repository_from_what_ended_by_its
     assert_eq!(everywhere.count, running.count + stay(&told, Some("acme/web"), State::ChecksRunning).count);
     // The one that a rebuild took out of CHECKS_FAILED did not leave it by itself.
     let failed = stay(&told, Some("acme/payments"), State::ChecksFailed);
-    assert_eq!((failed.count, failed.by_itself), (1, 0), "{failed:?}");
+    assert_eq!((failed.count, failed.undisturbed), (1, 0), "{failed:?}");
     let scoped = insights(&stage, ":acme/web").await;
-    assert!(scoped.stays.iter().all(|stay| stay.repo.as_ref().is_none_or(|repo| repo.as_str() == "acme/web")));
+    assert!(
+        scoped.state_durations.iter().all(|stay| stay.repo.as_ref().is_none_or(|repo| repo.as_str() == "acme/web"))
+    );
     assert_eq!(stay(&scoped, None, State::ChecksRunning).count, 2, "nobody sees another scope's numbers");
 }
 
 #[tokio::test]
 async fn webhooks_that_never_came_are_counted_by_kind() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     // Every third approval and every fourth merge are never told.
     let (mut reviews, mut ends) = (0, 0);
     stage.lose_webhooks(move |_, delivery| {
@@ -96,14 +103,14 @@ async fn webhooks_that_never_came_are_counted_by_kind() {
     assert!(corrected >= 3, "a sweep found the merges out");
     let told = insights(&stage, "").await;
     let of = |kind: EventKind| {
-        let heard = told.heard.iter().find(|heard| heard.kind == kind).unwrap();
-        (heard.told, heard.missed)
+        let heard = told.webhooks.iter().find(|heard| heard.kind == kind).unwrap();
+        (heard.by_webhook, heard.missed)
     };
     assert_eq!(of(EventKind::ApprovalGranted).0, 8);
     assert!(
         (3..=4).contains(&of(EventKind::ApprovalGranted).1),
         "all but one whose merge was lost too: {:?}",
-        told.heard
+        told.webhooks
     );
     assert_eq!(of(EventKind::MergeSucceeded), (9, 3));
     assert_eq!((of(EventKind::PrOpened), of(EventKind::ChecksPassed)), ((12, 0), (12, 0)));
@@ -113,7 +120,7 @@ async fn webhooks_that_never_came_are_counted_by_kind() {
 async fn remedies_and_rules_are_counted_by_what_they_brought() {
     let config =
         "[never_transient.test-failure]\nenabled = false\n[transient.any-test]\npatterns = ['Tests run: [0-9]+']";
-    let stage = Testbed::new(Settings::default(), config);
+    let stage = Testbed::new(FakeSettings::default(), config);
     lives(&stage, 4, "acme/payments", Some(Fault::AgentLost)).await;
     lives(&stage, 2, "acme/payments", Some(Fault::RealTestFailure)).await;
     lives(&stage, 2, "acme/payments", Some(Fault::PolicyAsleep)).await;
@@ -125,6 +132,6 @@ async fn remedies_and_rules_are_counted_by_what_they_brought() {
     assert_eq!(of(Strategy::RetriggerPolicyBot).success_percent(), Some(100.0));
     let rule = |name: &str| told.rules.iter().find(|rule| rule.rule == name).unwrap();
     let (lost, test) = (rule("agent-lost"), rule("any-test"));
-    assert_eq!((lost.tally.helped, lost.identical, lost.is_flagged()), (4, 0, false), "{lost:?}");
-    assert_eq!((test.tally.failed_again, test.identical, test.is_flagged()), (6, 6, true), "{test:?}");
+    assert_eq!((lost.outcomes.helped, lost.identical, lost.is_flagged()), (4, 0, false), "{lost:?}");
+    assert_eq!((test.outcomes.failed_again, test.identical, test.is_flagged()), (6, 6, true), "{test:?}");
 }

@@ -1,39 +1,45 @@
 //! The living check run through the whole loop: webhooks, sweeps and the Car Bridge keep it true, people press its buttons, and
 //! however a process dies, there is one on each head.
 
-use domain::comment::check_run::NAME;
+use domain::comment::check_run::CHECK_RUN_NAME;
 use domain::event::EventKind;
 use domain::state::State;
-use fakes::{Action, CheckRun, Fakes, Fault, Pr, Repo, Reports, Required, Settings};
+use fakes::{
+    AuditedAction, FakeCheckRun, FakePrId, FakeSettings, Fakes, Fault, JenkinsReporting, RepoSettings, RequiredContext,
+};
 use jiff::SignedDuration;
 use testbed::{CallFault, Testbed};
 
 const ON: &str = "[check_run]\nenabled = true";
 
-fn ours(world: &Fakes, pr: &Pr) -> Vec<CheckRun> {
-    world.check_runs(pr).iter().filter(|run| run.name == NAME).cloned().collect()
+fn ours(world: &Fakes, pr: &FakePrId) -> Vec<FakeCheckRun> {
+    world.check_runs(pr).iter().filter(|run| run.name == CHECK_RUN_NAME).cloned().collect()
 }
 
 /// A world whose Jenkins tells GitHub why a build failed.
-fn telling() -> Settings {
-    let repos = vec![Repo { reports: Reports::CheckRun, ..Repo::new("acme/payments") }];
-    Settings { repos, ..Settings::default() }
+fn telling() -> FakeSettings {
+    let repos = vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];
+    FakeSettings { repos, ..FakeSettings::default() }
 }
 
 /// The one on the head.
-fn one(stage: &Testbed, pr: &Pr) -> CheckRun {
+fn one(stage: &Testbed, pr: &FakePrId) -> FakeCheckRun {
     let mut runs = stage.with(|world| ours(world, pr));
     assert_eq!(runs.len(), 1, "one on each head: {runs:?}");
     runs.remove(0)
 }
 
-fn done(stage: &Testbed, action: Action) -> usize {
+fn done(stage: &Testbed, action: AuditedAction) -> usize {
     stage.with(|world| world.audit_by("suture[bot]").filter(|effect| effect.action == action).count())
 }
 
 /// A person presses a button, and everything that follows at once happens.
-async fn press(stage: &Testbed, pr: &Pr, button: &str, by: &str) {
-    assert!(stage.with(|world| world.person_presses(pr, NAME, button, by)), "{button}: {:?}", one(stage, pr).actions);
+async fn press(stage: &Testbed, pr: &FakePrId, button: &str, by: &str) {
+    assert!(
+        stage.with(|world| world.person_presses(pr, CHECK_RUN_NAME, button, by)),
+        "{button}: {:?}",
+        one(stage, pr).actions
+    );
     stage.pass(1).await;
 }
 
@@ -60,7 +66,8 @@ async fn it_tells_a_life_that_is_healed_and_leaves_no_comment() {
     assert_eq!((last.title.as_str(), last.conclusion.as_deref()), ("It is merged", Some("success")));
     assert_eq!(last.actions, Vec::<String>::new());
     let titles: Vec<&str> = told.iter().map(|(title, ..)| title.as_str()).collect();
-    for title in ["Checks are running", "Checks failed", "Checks are running; remedy in progress: run the checks again"] {
+    for title in ["Checks are running", "Checks failed", "Checks are running; remedy in progress: run the checks again"]
+    {
         assert!(titles.contains(&title), "{title}: {titles:?}");
     }
     assert!(told.iter().all(|(_, conclusion, _)| conclusion.is_some()), "nothing ever waits for it: {told:?}");
@@ -74,38 +81,42 @@ async fn it_tells_a_life_that_is_healed_and_leaves_no_comment() {
     ] {
         assert!(failed.2.contains(part), "{part}: {}", failed.2);
     }
-    assert_eq!((done(&stage, Action::CheckRunCreated), done(&stage, Action::CommentCreated)), (1, 0));
-    println!("{} updates in a life of {} events", done(&stage, Action::CheckRunUpdated), stage.log(&pr).await.len());
-    assert!(done(&stage, Action::CheckRunUpdated) <= 14, "{}", done(&stage, Action::CheckRunUpdated));
+    assert_eq!((done(&stage, AuditedAction::CheckRunCreated), done(&stage, AuditedAction::CommentCreated)), (1, 0));
+    println!(
+        "{} updates in a life of {} events",
+        done(&stage, AuditedAction::CheckRunUpdated),
+        stage.log(&pr).await.len()
+    );
+    assert!(done(&stage, AuditedAction::CheckRunUpdated) <= 14, "{}", done(&stage, AuditedAction::CheckRunUpdated));
 }
 
 #[tokio::test]
 async fn off_means_off() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stage.open();
     stage.pass(60).await;
     assert_eq!(stage.state(&pr).await, Some(State::Merged));
-    assert_eq!(done(&stage, Action::CheckRunCreated), 0);
+    assert_eq!(done(&stage, AuditedAction::CheckRunCreated), 0);
 }
 
 #[tokio::test]
 async fn it_is_changed_only_on_change() {
-    let stage = Testbed::new(Settings::default(), &format!("{ON}\n[thresholds_minutes]\nchecks_running = 600"));
+    let stage = Testbed::new(FakeSettings::default(), &format!("{ON}\n[thresholds_minutes]\nchecks_running = 600"));
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(10).await;
-    let (before, text) = (done(&stage, Action::CheckRunUpdated), one(&stage, &pr).summary);
+    let (before, text) = (done(&stage, AuditedAction::CheckRunUpdated), one(&stage, &pr).summary);
     for _ in 0..10 {
         stage.with(|world| world.push_base("acme/payments"));
         stage.pass(5).await;
     }
     assert!(stage.logged(&pr, EventKind::BaseMoved).await.len() >= 5, "it was written, and asked GitHub about");
-    assert_eq!((done(&stage, Action::CheckRunUpdated), one(&stage, &pr).summary), (before, text));
+    assert_eq!((done(&stage, AuditedAction::CheckRunUpdated), one(&stage, &pr).summary), (before, text));
 }
 
 #[tokio::test]
 async fn a_person_who_is_needed_is_called_there_and_by_mail_and_nowhere_else() {
-    let stage = Testbed::new(Settings::default(), ON);
+    let stage = Testbed::new(FakeSettings::default(), ON);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::RealTestFailure, &pr));
     assert!(stage.until(180, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await);
@@ -113,14 +124,14 @@ async fn a_person_who_is_needed_is_called_there_and_by_mail_and_nowhere_else() {
     let run = one(&stage, &pr);
     assert_eq!((run.conclusion.as_deref(), run.title.as_str()), (Some("action_required"), "A person is needed"));
     assert!(run.summary.contains("Rule 4 (CHECKS FAILED — PERSISTENT)"), "{}", run.summary);
-    assert_eq!((stage.mails().len(), done(&stage, Action::CommentCreated)), (1, 0));
+    assert_eq!((stage.mails().len(), done(&stage, AuditedAction::CommentCreated)), (1, 0));
     // A push is a new head, with a check run of its own.
     stage.with(|world| world.person_pushes(&pr, "danny"));
     stage.pass(3).await;
     let fresh = one(&stage, &pr);
     assert_ne!(fresh.id, run.id);
     assert_eq!(fresh.conclusion.as_deref(), Some("neutral"), "{fresh:?}");
-    assert_eq!(done(&stage, Action::CheckRunCreated), 2);
+    assert_eq!(done(&stage, AuditedAction::CheckRunCreated), 2);
 }
 
 #[tokio::test]
@@ -152,13 +163,13 @@ async fn a_press_is_a_command_with_the_usual_permission() {
     assert_eq!(said.last(), Some(&(Some("danny"), Some("/rebuild"))), "{said:?}");
     assert!(stage.until(120, async |stage| stage.state(&pr).await == Some(State::Merged)).await);
     assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "a person's rebuild spends no budget");
-    assert_eq!((done(&stage, Action::CommentCreated), done(&stage, Action::ReactionAdded)), (0, 0));
-    assert!(!stage.with(|world| world.person_presses(&pr, NAME, "rebuild", "danny")), "merged: no buttons");
+    assert_eq!((done(&stage, AuditedAction::CommentCreated), done(&stage, AuditedAction::ReactionAdded)), (0, 0));
+    assert!(!stage.with(|world| world.person_presses(&pr, CHECK_RUN_NAME, "rebuild", "danny")), "merged: no buttons");
 }
 
 #[tokio::test]
 async fn a_press_that_github_delivers_twice_is_one() {
-    let stage = Testbed::new(Settings::default(), ON);
+    let stage = Testbed::new(FakeSettings::default(), ON);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(5).await;
@@ -170,17 +181,25 @@ async fn a_press_that_github_delivers_twice_is_one() {
 
 #[tokio::test]
 async fn it_is_never_a_signal_not_even_where_the_base_requires_it() {
-    let contexts = ["continuous-integration/jenkins/pr-merge", "policy-bot: main", NAME];
-    let required = contexts.map(|context| Required { context: context.to_owned(), app_id: None }).to_vec();
-    let repos = vec![Repo { required, ..Repo::new("acme/payments") }];
-    let stage = Testbed::new(Settings { repos, ..Settings::default() }, ON);
+    let contexts = ["continuous-integration/jenkins/pr-merge", "policy-bot: main", CHECK_RUN_NAME];
+    let required = contexts.map(|context| RequiredContext { context: context.to_owned(), app_id: None }).to_vec();
+    let repos = vec![RepoSettings { required, ..RepoSettings::new("acme/payments") }];
+    let stage = Testbed::new(FakeSettings { repos, ..FakeSettings::default() }, ON);
     let pr = stage.open();
     stage.with(|world| world.force(Fault::PolicyAsleep, &pr));
     let merged = stage
         .until(240, async |stage| {
             if let Some(record) = stage.find(&pr).await {
-                assert!(record.signals.checks.iter().all(|check| check.name != NAME), "{:?}", record.signals.checks);
-                assert!(record.required_checks.iter().all(|name| name != NAME), "{:?}", record.required_checks);
+                assert!(
+                    record.signals.checks.iter().all(|check| check.name != CHECK_RUN_NAME),
+                    "{:?}",
+                    record.signals.checks
+                );
+                assert!(
+                    record.required_checks.iter().all(|name| name != CHECK_RUN_NAME),
+                    "{:?}",
+                    record.required_checks
+                );
             }
             stage.state(&pr).await == Some(State::Merged)
         })
@@ -193,7 +212,7 @@ async fn it_is_never_a_signal_not_even_where_the_base_requires_it() {
 #[tokio::test]
 async fn however_a_process_dies_there_is_one_and_it_tells_the_truth() {
     let play = async |stop: Option<(usize, CallFault)>| {
-        let stage = Testbed::new(Settings::default(), ON);
+        let stage = Testbed::new(FakeSettings::default(), ON);
         let pr = stage.open();
         stage.with(|world| world.force(Fault::RealTestFailure, &pr));
         stage.faults.count_anew();
@@ -218,7 +237,7 @@ async fn however_a_process_dies_there_is_one_and_it_tells_the_truth() {
             let (stage, pr, _) = play(Some((at, how))).await;
             let found = one(&stage, &pr);
             assert_eq!((&found.title, &found.conclusion), (&expected.title, &expected.conclusion), "{how:?} {name}");
-            assert_eq!(done(&stage, Action::CheckRunCreated), 1, "{how:?} {name}");
+            assert_eq!(done(&stage, AuditedAction::CheckRunCreated), 1, "{how:?} {name}");
             points += 1;
         }
     }

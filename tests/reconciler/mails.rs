@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use domain::state::State;
-use fakes::{Fault, Pr, Settings};
-use reconciler::MOST_SINGLE;
+use fakes::{FakePrId, FakeSettings, Fault};
+use reconciler::MAX_SINGLE_MAILS;
 use testbed::Testbed;
 
 use crate::On;
 
 /// So many pull requests that a person is needed for, just before anybody is called.
-pub(crate) async fn broken(on: On, count: usize) -> (Testbed, Vec<Pr>) {
-    let stage = on.stage(Settings::default(), "sweep.inventory_every = 1000").await;
-    let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
+pub(crate) async fn broken(on: On, count: usize) -> (Testbed, Vec<FakePrId>) {
+    let stage = on.stage(FakeSettings::default(), "sweep.inventory_every = 1000").await;
+    let prs: Vec<FakePrId> = (0..count).map(|_| stage.open()).collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::RealTestFailure, pr));
     }
@@ -22,7 +22,7 @@ pub(crate) async fn broken(on: On, count: usize) -> (Testbed, Vec<Pr>) {
     (stage, prs)
 }
 
-async fn all_escalated(stage: &Testbed, prs: &[Pr]) {
+async fn all_escalated(stage: &Testbed, prs: &[FakePrId]) {
     for pr in prs {
         assert_eq!(stage.state(pr).await, Some(State::NeedsIntervention), "{pr}");
         assert_eq!(stage.kinds(pr).await["ESCALATED_NEEDS_INTERVENTION"], 1, "each has its event");
@@ -31,7 +31,7 @@ async fn all_escalated(stage: &Testbed, prs: &[Pr]) {
 
 #[tokio::test]
 async fn a_few_mails_go_out_one_by_one() {
-    let (stage, prs) = broken(On::Memory, MOST_SINGLE).await;
+    let (stage, prs) = broken(On::Memory, MAX_SINGLE_MAILS).await;
     let summary = stage.sweep_now().await;
     all_escalated(&stage, &prs).await;
     assert_eq!((summary.escalated, summary.notices, stage.mails().len()), (5, 5, 5));
@@ -46,7 +46,7 @@ async fn many_mails_become_one_that_names_them_all() {
 }
 
 async fn one_for_all(on: On) {
-    let (stage, prs) = broken(on, MOST_SINGLE + 2).await;
+    let (stage, prs) = broken(on, MAX_SINGLE_MAILS + 2).await;
     let summary = stage.sweep_now().await;
     all_escalated(&stage, &prs).await;
     let mails = stage.mails();
@@ -63,7 +63,7 @@ async fn one_for_all(on: On) {
 
 #[tokio::test]
 async fn mails_that_could_not_be_sent_are_sent_by_the_next_sweep() {
-    for count in [2, MOST_SINGLE + 1] {
+    for count in [2, MAX_SINGLE_MAILS + 1] {
         let (stage, prs) = broken(On::Memory, count).await;
         stage.publisher.set_down(true);
         stage.sweep_now().await;
@@ -73,7 +73,7 @@ async fn mails_that_could_not_be_sent_are_sent_by_the_next_sweep() {
         stage.pass(4).await;
         stage.sweep_now().await;
         let ids: BTreeSet<String> = stage.mails().into_iter().map(|(id, _)| id).collect();
-        assert_eq!(ids.len(), if count > MOST_SINGLE { 1 } else { count });
+        assert_eq!(ids.len(), if count > MAX_SINGLE_MAILS { 1 } else { count });
         assert_eq!(stage.mails().len(), ids.len());
     }
 }

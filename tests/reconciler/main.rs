@@ -22,9 +22,9 @@ mod watching;
 
 use std::sync::Arc;
 
-use domain::event::{EventKind, Happened};
+use domain::event::{EventKind, FactKind};
 use domain::policy::Policies;
-use fakes::{Pr, Settings};
+use fakes::{FakePrId, FakeSettings};
 use testbed::{TestStore, Testbed, pr_id};
 use tests::rig::Dynoxide;
 
@@ -38,7 +38,7 @@ pub(crate) enum On {
 
 impl On {
     /// A testbed on it, with this policy on top of `mode = "act"`.
-    pub(crate) async fn stage(self, settings: Settings, toml: &str) -> Testbed {
+    pub(crate) async fn stage(self, settings: FakeSettings, toml: &str) -> Testbed {
         match self {
             Self::Memory => Testbed::new(settings, toml),
             Self::Dynoxide => {
@@ -54,15 +54,15 @@ impl On {
 }
 
 /// What GitHub would correct about a record right now, in words; nothing if they agree.
-pub(crate) async fn drift(stage: &Testbed, pr: &Pr) -> Option<String> {
+pub(crate) async fn drift(stage: &Testbed, pr: &FakePrId) -> Option<String> {
     let record = stage.record(pr).await;
     if record.state.is_terminal() {
-        let open = stage.with(|world| world.pull(pr).is_some_and(fakes::Pull::is_open));
+        let open = stage.with(|world| world.pull(pr).is_some_and(fakes::FakePull::is_open));
         return open.then(|| "GitHub says it is open".to_owned());
     }
     let wanted = [(pr_id(pr), record.node_id.clone().unwrap())];
     let (_, snapshot) = stage.github.snapshots(&wanted, &stage.policies).await.pop().unwrap();
-    let fact = tests::fact(&pr_id(pr), "probe", stage.now(), Happened::Verified(Box::new(snapshot.unwrap())));
+    let fact = tests::fact(&pr_id(pr), "probe", stage.now(), FactKind::Verified(Box::new(snapshot.unwrap())));
     let policy = stage.policies.for_repo(&pr_id(pr).repo);
     let decision = domain::decide::decide(policy, Some(record), &fact, stage.now());
     let drift = decision.events.iter().find(|event| event.kind == EventKind::StateDriftCorrected);

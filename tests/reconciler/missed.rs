@@ -1,13 +1,13 @@
 //! Webhooks that never arrive: one of each life, then all of them. Whatever a sweep finds due is as GitHub says after it.
 
 use domain::state::State;
-use fakes::{Pr, Settings};
+use fakes::{FakePrId, FakeSettings};
 use testbed::{Testbed, pr_id};
 
 use crate::On;
 
 /// Lets a life pass minute by minute. Whoever was due before a sweep agrees with GitHub after it, and is not due any more.
-async fn watch(stage: &Testbed, pr: &Pr, minutes: i64) -> bool {
+async fn watch(stage: &Testbed, pr: &FakePrId, minutes: i64) -> bool {
     stage.sweeping.set(false);
     for _ in 0..minutes {
         stage.pass(1).await;
@@ -33,7 +33,7 @@ async fn watch(stage: &Testbed, pr: &Pr, minutes: i64) -> bool {
 }
 
 async fn lives_with(lost: Option<usize>) -> (usize, Testbed) {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     stage.lose_webhooks(move |place, _| Some(place) == lost);
     let pr = stage.open();
     let merged = watch(&stage, &pr, 150).await;
@@ -63,7 +63,7 @@ async fn all_webhooks_may_be_lost_on_dynoxide() {
 }
 
 async fn nobody_tells_us(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     stage.lose_webhooks(|_, _| true);
     stage.sweeping.set(false);
     let pr = stage.open();
@@ -83,7 +83,7 @@ async fn nobody_tells_us(on: On) {
 
 #[tokio::test]
 async fn a_pull_request_that_opens_between_two_inventories_is_found_by_the_next() {
-    let stage = Testbed::new(Settings::default(), "sweep.inventory_every = 3");
+    let stage = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 3");
     stage.sweeping.set(false);
     stage.sweep_now().await;
     stage.lose_webhooks(|_, _| true);
@@ -102,7 +102,7 @@ async fn a_pull_request_that_opens_between_two_inventories_is_found_by_the_next(
 
 #[tokio::test]
 async fn a_merge_and_a_closing_nobody_told_us_about_end_their_records() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let (merged, closed) = (stage.open(), stage.open());
     stage.pass(1).await;
     stage.lose_webhooks(|_, _| true);
@@ -121,7 +121,7 @@ async fn a_merge_and_a_closing_nobody_told_us_about_end_their_records() {
 
 #[tokio::test]
 async fn deliveries_that_failed_are_asked_for_again_once() {
-    let stage = Testbed::new(Settings::default(), "sweep.inventory_every = 1");
+    let stage = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 1");
     let pr = stage.open();
     stage.bridging.set(false);
     stage.with(|world| world.force(fakes::Fault::WebhookLost, &pr));
@@ -135,6 +135,7 @@ async fn deliveries_that_failed_are_asked_for_again_once() {
     assert!(lost >= 1 || stage.summaries().iter().any(|summary| summary.redelivered == 1), "{:?}", stage.summaries());
     stage.bridging.set(true);
     stage.pass(2).await;
-    let again = stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::Action::Redelivered).count());
+    let again =
+        stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::AuditedAction::Redelivered).count());
     assert_eq!(again, 1, "the Car Bridge asks for it, and nobody else");
 }

@@ -2,15 +2,15 @@
 
 use domain::breaker::BreakerState;
 use domain::state::State;
-use fakes::{Fault, NewPull, Pr, Repo, Reports, Settings};
+use fakes::{FakePrId, FakeSettings, Fault, JenkinsReporting, NewPullRequest, RepoSettings};
 use platform::breaker;
 use testbed::Testbed;
 
 use crate::On;
 
 /// Five repositories whose Jenkins tells GitHub why a build failed.
-fn repos() -> Vec<Repo> {
-    let repo = |n| Repo { reports: Reports::CheckRun, ..Repo::new(&format!("acme/app-{n}")) };
+fn repos() -> Vec<RepoSettings> {
+    let repo = |n| RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new(&format!("acme/app-{n}")) };
     (1..=5).map(repo).collect()
 }
 
@@ -30,9 +30,13 @@ async fn an_outage_of_jenkins_trips_the_breaker_on_dynoxide_too() {
 
 async fn outage(on: On) {
     let repos = repos();
-    let stage = on.stage(Settings { repos: repos.clone(), ..Settings::default() }, "").await;
-    let prs: Vec<Pr> = (0..15)
-        .map(|n| stage.with(|world| world.open_pr(NewPull { repo: repos[n % 5].name.clone(), ..NewPull::default() })))
+    let stage = on.stage(FakeSettings { repos: repos.clone(), ..FakeSettings::default() }, "").await;
+    let prs: Vec<FakePrId> = (0..15)
+        .map(|n| {
+            stage.with(|world| {
+                world.open_pr(NewPullRequest { repo: repos[n % 5].name.clone(), ..NewPullRequest::default() })
+            })
+        })
         .collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::AgentLost, pr));
@@ -100,9 +104,11 @@ async fn outage(on: On) {
 #[tokio::test]
 async fn a_probe_that_works_closes_the_breaker() {
     let repos = repos();
-    let stage = Testbed::new(Settings { repos: repos.clone(), ..Settings::default() }, "");
+    let stage = Testbed::new(FakeSettings { repos: repos.clone(), ..FakeSettings::default() }, "");
     for n in 0..8 {
-        let pr = stage.with(|world| world.open_pr(NewPull { repo: repos[n % 5].name.clone(), ..NewPull::default() }));
+        let pr = stage.with(|world| {
+            world.open_pr(NewPullRequest { repo: repos[n % 5].name.clone(), ..NewPullRequest::default() })
+        });
         stage.with(|world| world.force(Fault::AgentLost, &pr));
     }
     stage.pass(20).await;

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::id::RunId;
-use platform::store::{Key, OnlyIf, Store, Write};
-use reconciler::{Scope, Swept, Wish};
+use platform::store::{Condition, Key, RowWrite, Store};
+use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{SWEEP_TIMEOUT, Testbed, pr_id, scheduled_sweep};
 
 use crate::crashes::{Outcome, outcome};
@@ -15,21 +15,25 @@ use crate::scenes::{Play, Scene, scene};
 async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
     let Scene { stage, prs } = scene(Play::Everyday).await;
     let now = stage.now();
-    let tick = |holder: &str| Wish::scheduled("sweep", now, holder);
+    let tick = |holder: &str| SweepTrigger::scheduled("sweep", now, holder);
     let (one, other, next) = (
         tick("a"),
         tick("b"),
-        Wish {
+        SweepTrigger {
             run: RunId::new("requested-1"),
-            ..Wish::requested(RunId::new("x"), Scope::One(pr_id(&prs[1])), false, "c")
+            ..SweepTrigger::requested(RunId::new("x"), ReconcileScope::One(pr_id(&prs[1])), false, "c")
         },
     );
     // At the same time: the doubled event of the schedule, and a wish for one pull request.
     let (one, other, next) =
         tokio::join!(stage.request_sweep(&one), stage.request_sweep(&other), stage.request_sweep(&next));
-    let swept = [&one, &other, &next].iter().filter(|swept| matches!(swept, Swept::Done(_))).count();
+    let swept = [&one, &other, &next].iter().filter(|swept| matches!(swept, SweepOutcome::Done(_))).count();
     assert_eq!(swept, 2, "{one:?}\n{other:?}\n{next:?}");
-    assert_eq!(stage.request_sweep(&tick("d")).await, Swept::Repeated, "and later it is still the same event");
+    assert_eq!(
+        stage.request_sweep(&tick("d")).await,
+        SweepOutcome::DuplicateTrigger,
+        "and later it is still the same event"
+    );
     let found = outcome(&stage, &prs).await;
     assert_eq!(found.runs_per_pr[..4], [1, 1, 0, 0]);
     assert_eq!(found.states[1].1, 1, "one remedy, counted once");
@@ -38,12 +42,15 @@ async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
 #[tokio::test]
 async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
     let Scene { stage, prs } = scene(Play::Everyday).await;
-    let wish = |name: &str| Wish::requested(RunId::new(name), Scope::One(pr_id(&prs[1])), false, name);
+    let wish = |name: &str| SweepTrigger::requested(RunId::new(name), ReconcileScope::One(pr_id(&prs[1])), false, name);
     let (one, other) = (wish("r-1"), wish("r-2"));
     let (one, other) = tokio::join!(stage.request_sweep(&one), stage.request_sweep(&other));
-    let claims = |swept: &Swept| match swept {
-        Swept::Done(summary) => summary.claims(),
-        Swept::Busy { .. } | Swept::Repeated | Swept::Superseded { .. } | Swept::LeftToSchedule(_) => 0,
+    let claims = |swept: &SweepOutcome| match swept {
+        SweepOutcome::Done(summary) => summary.claims(),
+        SweepOutcome::Busy { .. }
+        | SweepOutcome::DuplicateTrigger
+        | SweepOutcome::Superseded { .. }
+        | SweepOutcome::RateLimited(_) => 0,
     };
     assert!(claims(&one) + claims(&other) <= 1, "{one:?}\n{other:?}");
     // The one that came second took the place of the first, and waits if that was under way: the next sweep grants it.
@@ -61,7 +68,7 @@ async fn both(play: Play, ahead: usize) -> Option<Outcome> {
     let (one, other) = (stage.another_sweep(), stage.another_sweep());
     let over = AtomicBool::new(false);
     let first = async {
-        let wish = Wish::scheduled("sweep", now, "first");
+        let wish = SweepTrigger::scheduled("sweep", now, "first");
         let swept = one.sweep(&wish, now + SWEEP_TIMEOUT).await.unwrap();
         over.store(true, Ordering::SeqCst);
         swept
@@ -74,7 +81,7 @@ async fn both(play: Play, ahead: usize) -> Option<Outcome> {
             tokio::task::yield_now().await;
         }
         // The first one's lease is gone, as if it had outlived it.
-        let lease = Write::Delete { key: Key::state("LEASE#sweep"), only_if: OnlyIf::Always };
+        let lease = RowWrite::Delete { key: Key::state("LEASE#sweep"), only_if: Condition::Always };
         stage.store.store.write(vec![lease], now).await.unwrap();
         let wish = scheduled_sweep("second", now);
         Some(other.sweep(&wish, now + SWEEP_TIMEOUT).await.unwrap())
@@ -82,14 +89,14 @@ async fn both(play: Play, ahead: usize) -> Option<Outcome> {
     let (first, second) = tokio::join!(first, second);
     let second = second?;
     for swept in [&first, &second] {
-        let Swept::Done(summary) = swept else { panic!("{swept:?}") };
+        let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
         assert_eq!(summary.errors, Vec::<String>::new());
     }
     Some(settle(stage, &prs).await)
 }
 
 /// What is left, the next sweeps do.
-async fn settle(stage: Testbed, prs: &[fakes::Pr]) -> Outcome {
+async fn settle(stage: Testbed, prs: &[fakes::FakePrId]) -> Outcome {
     for _ in 0..2 {
         stage.with(|world| world.advance(jiff::SignedDuration::from_mins(3)));
         stage.settle().await;

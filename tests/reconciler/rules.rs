@@ -1,12 +1,12 @@
 //! Each row of the classifier, through the whole loop: something goes wrong in the world, the sweep finds out, the Car Bridge
 //! does what was claimed, and the pull request moves on, or a person is called.
 
-use domain::event::{Event, EventKind, Happened};
-use domain::signals::{MergeReport, Renewal};
+use domain::event::{Event, EventKind, FactKind};
+use domain::signals::{MergeReport, RenewalMark};
 use domain::state::State;
-use fakes::{Fault, Pr, Protection, Repo, Settings, Timing};
+use fakes::{FakePrId, FakeSettings, FakeTiming, Fault, ProtectionSource, RepoSettings};
 use platform::engine::Engine;
-use platform::sweep_summary::Summary;
+use platform::sweep_summary::SweepSummary;
 use testbed::{Testbed, pr_id};
 
 use crate::On;
@@ -69,13 +69,16 @@ rules!(
 );
 
 /// A bot that sleeps until it is woken.
-fn sleepy() -> Settings {
+fn sleepy() -> FakeSettings {
     let for_ever = 30 * 24 * 3_600_000;
-    Settings { timing: Timing { asleep_ms: (for_ever, for_ever), ..Timing::default() }, ..Settings::default() }
+    FakeSettings {
+        timing: FakeTiming { asleep_ms: (for_ever, for_ever), ..FakeTiming::default() },
+        ..FakeSettings::default()
+    }
 }
 
 /// A pull request that a fault strikes, and the first remedy claimed for it: the rule's title, the command.
-async fn struck(stage: &Testbed, fault: Option<Fault>, minutes: i64) -> (Pr, String, &'static str) {
+async fn struck(stage: &Testbed, fault: Option<Fault>, minutes: i64) -> (FakePrId, String, &'static str) {
     let pr = stage.open();
     if let Some(fault) = fault {
         stage.with(|world| world.force(fault, &pr));
@@ -84,7 +87,7 @@ async fn struck(stage: &Testbed, fault: Option<Fault>, minutes: i64) -> (Pr, Str
     (pr, rule, command)
 }
 
-async fn first_remedy(stage: &Testbed, pr: &Pr, minutes: i64) -> (String, &'static str) {
+async fn first_remedy(stage: &Testbed, pr: &FakePrId, minutes: i64) -> (String, &'static str) {
     let claimed = stage.until(minutes, async |stage| !stage.commands().is_empty()).await;
     assert!(claimed, "nothing was claimed: {:?} {:?}", stage.kinds(pr).await, stage.summaries().last());
     let (number, command, _) = stage.commands()[0].clone();
@@ -97,7 +100,7 @@ async fn first_remedy(stage: &Testbed, pr: &Pr, minutes: i64) -> (String, &'stat
 }
 
 /// It is healed: merged, by the automerge bot, without a person.
-async fn heals(stage: &Testbed, pr: &Pr, minutes: i64) {
+async fn heals(stage: &Testbed, pr: &FakePrId, minutes: i64) {
     let merged = stage.until(minutes, async |stage| stage.state(pr).await == Some(State::Merged)).await;
     assert!(merged, "{:?} {:?}", stage.state(pr).await, stage.kinds(pr).await);
     assert!(stage.with(|world| world.is_merged(pr)));
@@ -142,13 +145,13 @@ async fn rule_1_a_conflict_gets_a_fresh_pull_request(on: On) {
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Closed)).await);
     let replaced = stage.until(150, async |stage| stage.record(&pr).await.replaced_by.is_some()).await;
     assert!(replaced, "{:?}", stage.kinds(&pr).await);
-    let fresh = Pr { number: stage.record(&pr).await.replaced_by.unwrap(), ..pr.clone() };
+    let fresh = FakePrId { number: stage.record(&pr).await.replaced_by.unwrap(), ..pr.clone() };
     heals(&stage, &fresh, 120).await;
 }
 
 async fn rule_2_a_branch_behind_a_strict_base_is_updated(on: On) {
-    let strict = Repo { strict: true, ..Repo::new("acme/payments") };
-    let stage = on.stage(Settings { repos: vec![strict], ..sleepy() }, "").await;
+    let strict = RepoSettings { strict: true, ..RepoSettings::new("acme/payments") };
+    let stage = on.stage(FakeSettings { repos: vec![strict], ..sleepy() }, "").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
@@ -158,14 +161,14 @@ async fn rule_2_a_branch_behind_a_strict_base_is_updated(on: On) {
 }
 
 async fn rule_3_a_lost_agent_is_worth_a_rebuild(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let (pr, rule, command) = struck(&stage, Some(Fault::AgentLost), 120).await;
     assert_eq!((rule.as_str(), command), ("CHECKS FAILED — TRANSIENT", "/rebuild"));
     heals(&stage, &pr, 120).await;
 }
 
 async fn rule_4_a_broken_test_is_a_persons(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     calls_a_person(&stage, Fault::RealTestFailure, "CHECKS FAILED — PERSISTENT").await;
 }
 
@@ -177,14 +180,14 @@ async fn rule_5_policy_bot_is_woken(on: On) {
 }
 
 async fn rule_6_separation_of_duties_is_checked_once_more(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let (pr, rule, command) = struck(&stage, Some(Fault::SodTiming), 120).await;
     assert_eq!((rule.as_str(), command), ("POLICY FAILED — SOD", "/recheck-sod"));
     heals(&stage, &pr, 120).await;
 }
 
 async fn rule_7_a_wrong_policy_is_a_persons(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     calls_a_person(&stage, Fault::PolicyMisconfigured, "POLICY FAILED — OTHER").await;
 }
 
@@ -203,14 +206,14 @@ async fn rule_9_automerge_bot_is_woken(on: On) {
 }
 
 async fn rule_9a_checks_that_never_started_are_started(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let (pr, rule, command) = struck(&stage, Some(Fault::JenkinsDeaf), 60).await;
     assert_eq!((rule.as_str(), command), ("CHECKS NEVER STARTED", "/rebuild"));
     heals(&stage, &pr, 120).await;
 }
 
 async fn rule_9b_a_hung_build_is_stopped_first(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let (pr, rule, command) = struck(&stage, Some(Fault::BuildHung), 240).await;
     assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
     let text = stage.logged(&pr, EventKind::RemediationRebuild).await[0].payload.text.clone();
@@ -219,29 +222,30 @@ async fn rule_9b_a_hung_build_is_stopped_first(on: On) {
 }
 
 async fn heads_of_one_base_are_brought_up_to_date_one_after_the_other(on: On) {
-    let strict = Repo { strict: true, ..Repo::new("acme/payments") };
-    let stage = on.stage(Settings { repos: vec![strict], ..Settings::default() }, "").await;
-    let prs: Vec<Pr> = (0..5).map(|_| stage.open()).collect();
+    let strict = RepoSettings { strict: true, ..RepoSettings::new("acme/payments") };
+    let stage = on.stage(FakeSettings { repos: vec![strict], ..FakeSettings::default() }, "").await;
+    let prs: Vec<FakePrId> = (0..5).map(|_| stage.open()).collect();
     for pr in &prs {
         heals(&stage, pr, 600).await;
     }
     // Each merge puts the others behind. All at once they would be built ten times, and some be given up.
-    let updates =
-        stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::Action::BranchUpdated).count());
+    let updates = stage
+        .with(|world| world.audit().iter().filter(|one| one.action == fakes::AuditedAction::BranchUpdated).count());
     assert_eq!(updates, 4);
 }
 
 /// For each that waited, all records of the base were read: a hundred of them cost ten thousand reads, every two minutes.
 async fn whoever_waits_for_a_turn_does_not_read_the_whole_line(on: On) {
-    let strict = Repo { strict: true, ..Repo::new("acme/payments") };
-    let settings = Settings { repos: vec![strict], ..Settings::default() };
+    let strict = RepoSettings { strict: true, ..RepoSettings::new("acme/payments") };
+    let settings = FakeSettings { repos: vec![strict], ..FakeSettings::default() };
     let stage = on.stage(settings, "").await;
     for _ in 0..30 {
         stage.open();
     }
     stage.pass(240).await;
-    let waited = |summary: &&Summary| summary.skipped.get("turn").is_some_and(|waiting| *waiting == summary.verified);
-    let cost = |summary: &Summary| (u64::from(summary.verified), summary.store_requests);
+    let waited =
+        |summary: &&SweepSummary| summary.skipped.get("turn").is_some_and(|waiting| *waiting == summary.verified);
+    let cost = |summary: &SweepSummary| (u64::from(summary.verified), summary.store_requests);
     let summaries = stage.summaries();
     let costs = || summaries.iter().filter(waited).map(cost);
     let (few, many) = (costs().min().unwrap(), costs().max().unwrap());
@@ -251,7 +255,7 @@ async fn whoever_waits_for_a_turn_does_not_read_the_whole_line(on: On) {
 }
 
 async fn a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let pr = stage.open();
     stage.with(|world| {
         world.force(Fault::BuildHung, &pr);
@@ -260,13 +264,13 @@ async fn a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping
     });
     heals(&stage, &pr, 300).await;
     let stopped =
-        stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::Action::BuildStopped).count());
+        stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::AuditedAction::BuildStopped).count());
     assert_eq!((stopped, stage.record(&pr).await.lifetime_remedies), (1, 1));
 }
 
 /// First heard of after its build had begun, and taken for one without a build: rebuilds were decided and dropped for ever.
 async fn rule_9b_a_hung_build_is_found_although_it_began_before_we_knew_its_head(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.sweeping.set(false);
@@ -283,14 +287,14 @@ async fn rule_9b_a_hung_build_is_found_although_it_began_before_we_knew_its_head
 }
 
 async fn rule_9b_a_build_whose_report_was_lost_is_done_again(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let (pr, rule, command) = struck(&stage, Some(Fault::ReportLost), 120).await;
     assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
     heals(&stage, &pr, 120).await;
 }
 
 async fn rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(30).await;
@@ -307,9 +311,9 @@ async fn rule_9c_a_merge_that_never_finished_is_begun_again(on: On) {
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
     let (head, at) = (stage.record(&pr).await.head_sha, stage.now());
-    let report = MergeReport { failed: false, text: String::new(), at, renewal: Renewal::None };
+    let report = MergeReport { failed: false, text: String::new(), at, renewal: RenewalMark::None };
     let engine = Engine::new(stage.store.clone(), testbed::RecordingPublisher::default(), stage.policies.clone());
-    let fact = tests::fact(&pr_id(&pr), "bot-1", at, Happened::Merge { head, report });
+    let fact = tests::fact(&pr_id(&pr), "bot-1", at, FactKind::Merge { head, report });
     engine.apply(&fact, at).await.unwrap();
     assert_eq!(stage.state(&pr).await, Some(State::Merging));
     assert_eq!(first_remedy(&stage, &pr, 30).await, ("MERGE NEVER FINISHED".to_owned(), "/merge"));
@@ -317,7 +321,7 @@ async fn rule_9c_a_merge_that_never_finished_is_begun_again(on: On) {
 }
 
 async fn rule_10_what_is_in_its_normal_time_is_left_alone(on: On) {
-    let stage = on.stage(Settings::default(), "").await;
+    let stage = on.stage(FakeSettings::default(), "").await;
     let pr = stage.open();
     heals(&stage, &pr, 60).await;
     assert_eq!(stage.commands(), []);
@@ -325,7 +329,7 @@ async fn rule_10_what_is_in_its_normal_time_is_left_alone(on: On) {
 }
 
 async fn rule_11_what_no_rule_knows_is_a_persons(on: On) {
-    let stage = on.stage(Settings::default(), "policy.extended_rules = false").await;
+    let stage = on.stage(FakeSettings::default(), "policy.extended_rules = false").await;
     let pr = stage.open();
     stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
     assert!(stage.until(30, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await);
@@ -349,8 +353,8 @@ async fn rule_0_nothing_is_done_while_github_does_not_know(on: On) {
 }
 
 async fn required_checks_may_stand_in_a_ruleset(on: On) {
-    let ruled = Repo { protection: Protection::Ruleset, ..Repo::new("acme/payments") };
-    let stage = on.stage(Settings { repos: vec![ruled], ..Settings::default() }, "").await;
+    let ruled = RepoSettings { protection: ProtectionSource::Ruleset, ..RepoSettings::new("acme/payments") };
+    let stage = on.stage(FakeSettings { repos: vec![ruled], ..FakeSettings::default() }, "").await;
     let (pr, rule, _) = struck(&stage, Some(Fault::FlakyTest), 120).await;
     assert_eq!(rule, "CHECKS FAILED — TRANSIENT");
     heals(&stage, &pr, 120).await;

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use domain::id::{PrId, RunId};
-use fakes::{Fault, Settings};
+use fakes::{FakeSettings, Fault};
 use jiff::SignedDuration;
 use platform::engine::Engine;
 use platform::store::Store;
-use reconciler::{Scope, Swept, Wish};
+use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{Testbed, pr_id};
 
 use crate::On;
@@ -25,7 +25,7 @@ async fn five_hundred_open_and_a_hundred_stale_on_dynoxide() {
 
 async fn sweep_among(on: On, open: usize) {
     let toml = "limits.remedies_in_flight = 100\nsweep.inventory_every = 100000";
-    let stage = on.stage(Settings::default(), toml).await;
+    let stage = on.stage(FakeSettings::default(), toml).await;
     stage.sweep_now().await;
     stage.sweeping.set(false);
     let stale: Vec<_> = (0..100).map(|_| stage.open()).collect();
@@ -45,9 +45,9 @@ async fn sweep_among(on: On, open: usize) {
     }
     stage.with(|world| world.advance(SignedDuration::from_secs(30)));
     let (items, queries) = (stage.store.rows_queried(), stage.queries());
-    let (spent, began) = (stage.store.spent().so_far(), Instant::now());
+    let (spent, began) = (stage.store.usage().usage(), Instant::now());
     let summary = stage.sweep_now().await;
-    let (took, after) = (began.elapsed(), stage.store.spent().so_far());
+    let (took, after) = (began.elapsed(), stage.store.usage().usage());
     let (items, queries) = (stage.store.rows_queried() - items, stage.queries() - queries);
     println!(
         "{on:?}, {open} open, 100 stale: {} ms, {items} index items, {queries} GraphQL requests, {} store requests, \
@@ -66,7 +66,7 @@ async fn sweep_among(on: On, open: usize) {
 
 #[tokio::test]
 async fn two_hundred_contexts_on_one_pull_request_are_all_read() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
     stage.pass(1).await;
@@ -78,8 +78,8 @@ async fn two_hundred_contexts_on_one_pull_request_are_all_read() {
     stage.sweeping.set(false);
     stage.lose_webhooks(|_, _| true);
     stage.pass(20).await;
-    let wish = Wish::requested(RunId::new("r-1"), Scope::One(pr_id(&pr)), false, "a");
-    let Swept::Done(summary) = stage.request_sweep(&wish).await else { panic!("no sweep") };
+    let wish = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::One(pr_id(&pr)), false, "a");
+    let SweepOutcome::Done(summary) = stage.request_sweep(&wish).await else { panic!("no sweep") };
     assert_eq!((summary.verified, summary.skipped.len()), (1, 0), "{summary:?}");
     let (record, runs) = (stage.record(&pr).await, stage.with(|world| world.check_runs(&pr).len()));
     assert!(record.signals.checks.len() == 200, "{} of {runs}", record.signals.checks.len());

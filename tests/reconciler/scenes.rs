@@ -2,10 +2,10 @@
 
 use domain::id::RunId;
 use domain::policy::Policies;
-use fakes::{Fault, Pr, Settings, Timing};
+use fakes::{FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
-use platform::breaker::{self, Ended};
-use reconciler::MOST_SINGLE;
+use platform::breaker::{self, RemedyOutcome};
+use reconciler::MAX_SINGLE_MAILS;
 use testbed::Testbed;
 
 use crate::On;
@@ -32,7 +32,7 @@ pub(crate) enum Play {
 /// A scene, ready to be swept.
 pub(crate) struct Scene {
     pub(crate) stage: Testbed,
-    pub(crate) prs: Vec<Pr>,
+    pub(crate) prs: Vec<FakePrId>,
 }
 
 pub(crate) async fn scene(play: Play) -> Scene {
@@ -47,7 +47,7 @@ pub(crate) async fn scene(play: Play) -> Scene {
             Scene { stage, prs }
         }
         Play::Digest => {
-            let (stage, prs) = mails::broken(On::Memory, MOST_SINGLE + 1).await;
+            let (stage, prs) = mails::broken(On::Memory, MAX_SINGLE_MAILS + 1).await;
             stage.bridging.set(false);
             Scene { stage, prs }
         }
@@ -57,8 +57,8 @@ pub(crate) async fn scene(play: Play) -> Scene {
 }
 
 async fn everyday() -> Scene {
-    let timing = Timing { build_ms: (240_000, 240_000), ..Timing::default() };
-    let stage = Testbed::new(Settings { timing, ..Settings::default() }, "sweep.inventory_every = 40");
+    let timing = FakeTiming { build_ms: (240_000, 240_000), ..FakeTiming::default() };
+    let stage = Testbed::new(FakeSettings { timing, ..FakeSettings::default() }, "sweep.inventory_every = 40");
     stage.sweep_now().await;
     stage.bridging.set(false);
     stage.sweeping.set(false);
@@ -87,11 +87,11 @@ async fn everyday() -> Scene {
 
 /// Three whose checks never started, and six remedies that failed a moment ago.
 async fn failing(toml: &str) -> Scene {
-    let stage = Testbed::new(Settings::default(), &format!("sweep.inventory_every = 1000\n{toml}"));
+    let stage = Testbed::new(FakeSettings::default(), &format!("sweep.inventory_every = 1000\n{toml}"));
     stage.sweep_now().await;
     stage.bridging.set(false);
     stage.sweeping.set(false);
-    let prs: Vec<Pr> = (0..3).map(|_| stage.open()).collect();
+    let prs: Vec<FakePrId> = (0..3).map(|_| stage.open()).collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
     }
@@ -99,7 +99,9 @@ async fn failing(toml: &str) -> Scene {
     stage.sweep_now().await;
     stage.pass(4).await;
     for n in 0..6 {
-        breaker::count(&stage.store, &RunId::new(format!("other-{n}")), Ended::Failed, stage.now()).await.unwrap();
+        breaker::count_outcome(&stage.store, &RunId::new(format!("other-{n}")), RemedyOutcome::Failed, stage.now())
+            .await
+            .unwrap();
     }
     stage.with(|world| world.advance(SignedDuration::from_mins(1)));
     stage.settle().await;
@@ -108,7 +110,7 @@ async fn failing(toml: &str) -> Scene {
 
 async fn watching() -> Scene {
     let policies = Policies::parse("sweep.inventory_every = 1000").unwrap();
-    let stage = Testbed::with_policies(Settings::default(), policies);
+    let stage = Testbed::with_policies(FakeSettings::default(), policies);
     stage.sweep_now().await;
     stage.bridging.set(false);
     stage.sweeping.set(false);
@@ -124,7 +126,7 @@ async fn watching() -> Scene {
 }
 
 async fn redelivery() -> Scene {
-    let stage = Testbed::new(Settings::default(), "sweep.inventory_every = 1");
+    let stage = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 1");
     stage.bridging.set(false);
     stage.sweeping.set(false);
     let prs = vec![stage.open(), stage.open()];

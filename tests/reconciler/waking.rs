@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use fakes::{Fault, Settings};
-use platform::telemetry::Log;
-use reconciler::{Moment, handle};
+use fakes::{FakeSettings, Fault};
+use platform::telemetry::MetricLog;
+use reconciler::{Invocation, handle};
 use serde_json::{Value, json};
 use testbed::{SWEEP_TIMEOUT, Testbed};
 
@@ -32,7 +32,7 @@ impl Lines {
 
 #[tokio::test]
 async fn each_event_gets_one_answer_and_leaves_one_line() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     stage.bridging.set(false);
     stage.sweeping.set(false);
     let pr = stage.open();
@@ -41,9 +41,9 @@ async fn each_event_gets_one_answer_and_leaves_one_line() {
     stage.sweep_now().await;
     stage.pass(6).await;
     let lines = Lines::default();
-    let log = Log::to(lines.clone());
+    let log = MetricLog::writing_to(lines.clone());
     let now = stage.now();
-    let moment = |request| Moment { request, now, deadline: now + SWEEP_TIMEOUT };
+    let moment = |request| Invocation { request_id: request, now, deadline: now + SWEEP_TIMEOUT };
     let asked = json!({"detail-type": "ReconcileRequested", "detail": {"dry_run": true, "run_id": "dry-1"}});
     let dry = handle(&stage.sweep, asked, &moment("a"), &log).await.unwrap();
     assert_eq!((&dry["status"], &dry["run_id"]), (&json!("completed"), &json!("dry-1")));

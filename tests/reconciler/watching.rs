@@ -3,17 +3,17 @@
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
-use fakes::{Action, Fault, Settings};
+use fakes::{AuditedAction, FakeSettings, Fault};
 use platform::store::Store;
 use platform::sweep_summary::summary_of;
 use platform::{lookup, rows};
 use reconciler::observe_report as observed;
-use reconciler::{Scope, Swept, Wish};
+use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{Testbed, pr_id};
 
 #[tokio::test]
 async fn observe_mode_says_what_it_would_do_and_does_nothing() {
-    let stage = Testbed::with_policies(Settings::default(), Policies::default());
+    let stage = Testbed::with_policies(FakeSettings::default(), Policies::default());
     let (flaky, broken) = (stage.open(), stage.open());
     stage.with(|world| {
         world.force(Fault::AgentLost, &flaky);
@@ -28,7 +28,7 @@ async fn observe_mode_says_what_it_would_do_and_does_nothing() {
         assert_eq!((record.state, record.lifetime_remedies, record.active_run), (State::ChecksFailed, 0, None));
     }
     assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
-    let actions: Vec<Action> = stage.with(|world| world.audit_by("suture[bot]").map(|one| one.action).collect());
+    let actions: Vec<AuditedAction> = stage.with(|world| world.audit_by("suture[bot]").map(|one| one.action).collect());
     assert_eq!(actions, []);
     let last = stage.summaries().iter().rev().find_map(|summary| summary.observed.clone()).unwrap();
     assert!(last.starts_with("would have healed 1, escalated 1 since "), "{last}");
@@ -43,7 +43,7 @@ async fn observe_mode_says_what_it_would_do_and_does_nothing() {
 
 #[tokio::test]
 async fn a_dry_run_says_what_the_next_sweep_does() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let (flaky, broken) = (stage.open(), stage.open());
     stage.with(|world| {
         world.force(Fault::AgentLost, &flaky);
@@ -53,8 +53,8 @@ async fn a_dry_run_says_what_the_next_sweep_does() {
     stage.sweeping.set(false);
     stage.pass(40).await;
     let before = [stage.record(&flaky).await, stage.record(&broken).await];
-    let wish = Wish::requested(RunId::new("dry-1"), Scope::All, true, "a");
-    let Swept::Done(dry) = stage.request_sweep(&wish).await else { panic!("no sweep") };
+    let wish = SweepTrigger::requested(RunId::new("dry-1"), ReconcileScope::All, true, "a");
+    let SweepOutcome::Done(dry) = stage.request_sweep(&wish).await else { panic!("no sweep") };
     assert_eq!(before, [stage.record(&flaky).await, stage.record(&broken).await], "nothing has changed");
     assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
     assert_eq!((dry.claims(), dry.escalated, dry.plans.len()), (1, 1, 2), "{dry:?}");

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use simulate::{CrashPoint, DashboardAction, FaultPlan, Function, Invariant, SimConfig, run_seed};
+use simulate::{CrashPoint, DashboardAction, FaultSelection, FunctionName, Invariant, SimConfig, run_seed};
 use testbed::CallFault;
 
 /// One pull request to which exactly this happens. Somebody sits at the dashboard if it is the admin function that is stopped.
-fn config(faults: &str, function: Function) -> SimConfig {
-    let mut faults = FaultPlan::named(faults).unwrap();
+fn config(faults: &str, function: FunctionName) -> SimConfig {
+    let mut faults = FaultSelection::named(faults).unwrap();
     faults.world.lives = 1.0;
-    let dashboard = if function == Function::Admin { dashboard_actions() } else { Vec::new() };
+    let dashboard = if function == FunctionName::Admin { dashboard_actions() } else { Vec::new() };
     SimConfig { dashboard, ..SimConfig::new(11, 1, faults).unwrap() }
 }
 
@@ -34,7 +34,7 @@ fn dashboard_actions() -> Vec<(SignedDuration, DashboardAction)> {
 }
 
 /// Stops at every call of every life. Answers how many points that were.
-fn walk(function: Function, lives: &[&str]) -> BTreeMap<String, u64> {
+fn walk(function: FunctionName, lives: &[&str]) -> BTreeMap<String, u64> {
     let mut points = BTreeMap::new();
     for faults in lives {
         let plain = run_seed(&config(faults, function)).unwrap();
@@ -74,30 +74,30 @@ const LIVES: [&str; 8] = [
 
 #[test]
 fn the_webhook_function_may_stop_at_any_call() {
-    let points = walk(Function::Webhook, &LIVES[..3]);
+    let points = walk(FunctionName::Webhook, &LIVES[..3]);
     assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }
 
 #[test]
 fn the_car_bridge_may_stop_at_any_call() {
-    let points = walk(Function::CarBridge, &LIVES[1..7]);
+    let points = walk(FunctionName::CarBridge, &LIVES[1..7]);
     assert!(points.values().sum::<u64>() > 150, "{points:?}");
 }
 
 #[test]
 fn the_reconciler_may_stop_at_any_call_of_a_short_life() {
-    let points = walk(Function::Reconciler, &LIVES[..4]);
+    let points = walk(FunctionName::Reconciler, &LIVES[..4]);
     assert!(points.values().sum::<u64>() > 1_000, "{points:?}");
 }
 
 #[test]
 fn the_reconciler_may_stop_at_any_call_of_a_long_life() {
-    let points = walk(Function::Reconciler, &LIVES[4..]);
+    let points = walk(FunctionName::Reconciler, &LIVES[4..]);
     assert!(points.values().sum::<u64>() > 1_500, "{points:?}");
 }
 
 #[test]
 fn the_admin_function_may_stop_at_any_call() {
-    let points = walk(Function::Admin, &["none", "jenkins-deaf", "policy-asleep"]);
+    let points = walk(FunctionName::Admin, &["none", "jenkins-deaf", "policy-asleep"]);
     assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }

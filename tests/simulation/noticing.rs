@@ -1,11 +1,11 @@
 //! A watch that never finds anything proves nothing: here something is broken on purpose, and must be found.
 
-use simulate::{FaultPlan, InjectedBug, Invariant, Outcome, SimConfig, run_seed};
+use simulate::{FaultSelection, InjectedBug, Invariant, SimConfig, SimulationReport, run_seed};
 
-fn broken(bug: InjectedBug, faults: &str, seeds: std::ops::Range<u64>) -> Outcome {
-    let mut total = Outcome::default();
+fn broken(bug: InjectedBug, faults: &str, seeds: std::ops::Range<u64>) -> SimulationReport {
+    let mut total = SimulationReport::default();
     for seed in seeds {
-        let config = SimConfig::new(seed, 4, FaultPlan::named(faults).unwrap()).unwrap();
+        let config = SimConfig::new(seed, 4, FaultSelection::named(faults).unwrap()).unwrap();
         total.add(run_seed(&SimConfig { bug: Some(bug), ..config }).unwrap().outcome);
     }
     total

@@ -1,10 +1,10 @@
 //! Seeds that once failed, each named for what went wrong. A seed tells the same story only as long as nothing changes what
 //! happens in it: the cause itself has a test of its own, named beside each.
 
-use simulate::{FaultPlan, Outcome, SimConfig, run_seed};
+use simulate::{FaultSelection, SimConfig, SimulationReport, run_seed};
 
-fn again(seed: u64, times: u32) -> Outcome {
-    let faults = FaultPlan::named("all").unwrap().times(times);
+fn again(seed: u64, times: u32) -> SimulationReport {
+    let faults = FaultSelection::named("all").unwrap().times(times);
     run_seed(&SimConfig::new(seed, 5, faults).unwrap()).unwrap().outcome
 }
 

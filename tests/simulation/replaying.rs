@@ -2,14 +2,14 @@
 
 use domain::policy::Policies;
 use simulate::replay::{ReplayReport, events_of, replay};
-use simulate::{FaultPlan, SimConfig, run_seed};
+use simulate::{FaultSelection, SimConfig, run_seed};
 
 /// A history in which bots sleep, agents die and tests fail.
 fn history() -> String {
     let mut lines = Vec::new();
     for seed in 1..6 {
         let faults = "policy-asleep,approver-asleep,automerge-asleep,agent-lost,jenkins-deaf,real-test-failure";
-        let mut faults = FaultPlan::named(faults).unwrap();
+        let mut faults = FaultSelection::named(faults).unwrap();
         faults.world.lives = 1.0;
         // Each seed has a configuration of its own otherwise.
         let policies = Policies::parse("mode = \"act\"").unwrap();

@@ -1,13 +1,13 @@
 //! Many seeds, the same seed twice, and each fault by itself.
 
-use simulate::{FaultPlan, Outcome, Request, SimConfig, run_seed, run_seeds};
+use simulate::{FaultSelection, SeedRequest, SimConfig, SimulationReport, run_seed, run_seeds};
 
-fn plan(list: &str) -> FaultPlan {
-    FaultPlan::named(list).unwrap()
+fn plan(list: &str) -> FaultSelection {
+    FaultSelection::named(list).unwrap()
 }
 
-fn simulated(prs: u64, seeds: std::ops::Range<u64>, faults: &str) -> Outcome {
-    let request = Request { prs, seeds, faults: plan(faults), threads: 2 };
+fn simulated(prs: u64, seeds: std::ops::Range<u64>, faults: &str) -> SimulationReport {
+    let request = SeedRequest { prs, seeds, faults: plan(faults), threads: 2 };
     run_seeds(&request, |_| {}).unwrap().0
 }
 
@@ -28,7 +28,7 @@ fn the_same_seed_makes_the_same_history_to_the_letter() {
 #[test]
 fn threads_do_not_change_what_comes_of_it() {
     let with = |threads| {
-        let request = Request { prs: 3, seeds: 1..7, faults: plan("all"), threads };
+        let request = SeedRequest { prs: 3, seeds: 1..7, faults: plan("all"), threads };
         run_seeds(&request, |_| {}).unwrap().0
     };
     assert_eq!(with(1).json(0.0), with(3).json(0.0));
@@ -44,7 +44,7 @@ fn without_faults_everything_is_merged_and_nothing_is_done() {
 
 #[test]
 fn each_fault_by_itself_is_survived() {
-    for name in FaultPlan::known() {
+    for name in FaultSelection::known() {
         let outcome = simulated(4, 1..4, &name);
         assert!(outcome.is_good(), "{name}: {:?} {}", outcome.failed, outcome.json(0.0));
         assert!(name == "users" || outcome.escalated_needlessly == 0, "{name}: {:?}", outcome.needless);

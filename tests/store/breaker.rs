@@ -1,8 +1,8 @@
 //! The breaker's rows.
 
-use domain::breaker::{BreakerState, Permit, ProbeOutcome};
+use domain::breaker::{BreakerPermit, BreakerState, ProbeOutcome};
 use domain::id::RunId;
-use platform::breaker::{Ended, count, evaluate, load, may_dispatch, minutes, probe_ended, reset};
+use platform::breaker::{RemedyOutcome, count_outcome, evaluate, load, may_dispatch, minutes, probe_ended, reset};
 use platform::store::Store;
 use tests::{acting, minute, start};
 
@@ -15,25 +15,32 @@ pub(crate) async fn the_breaker_trips_once_and_only_one_probe_passes(store: &imp
     let settings = &policies.base().breaker;
     assert_eq!(load(store, start()).await.unwrap().state, BreakerState::Closed);
     for n in 0..6 {
-        let ended = if n < 2 { Ended::Succeeded } else { Ended::Failed };
-        count(store, &run(n), ended, minute(i64::from(n))).await.unwrap();
-        count(store, &run(n), ended, minute(i64::from(n))).await.unwrap();
+        let ended = if n < 2 { RemedyOutcome::Succeeded } else { RemedyOutcome::Failed };
+        count_outcome(store, &run(n), ended, minute(i64::from(n))).await.unwrap();
+        count_outcome(store, &run(n), ended, minute(i64::from(n))).await.unwrap();
     }
     let breaker = load(store, minute(6)).await.unwrap();
     let counted = minutes(store, &breaker, settings, minute(6)).await.unwrap();
-    assert_eq!(breaker.tally(&counted, minute(6), settings).total(), 6, "counting twice counts once");
+    assert_eq!(breaker.window_counts(&counted, minute(6), settings).total(), 6, "counting twice counts once");
     let tripped = evaluate(store, settings, minute(6)).await.unwrap().unwrap();
     assert_eq!(tripped.log, "circuit breaker tripped: 67% failure rate");
     assert_eq!(evaluate(store, settings, minute(6)).await.unwrap(), None, "once per trip");
-    assert_eq!(may_dispatch(store, &run(7), settings, minute(7)).await.unwrap(), Permit::Refused { until: minute(16) });
-    assert!(matches!(may_dispatch(store, &run(7), settings, minute(16)).await.unwrap(), Permit::Probe(_)));
+    assert_eq!(
+        may_dispatch(store, &run(7), settings, minute(7)).await.unwrap(),
+        BreakerPermit::Refused { until: minute(16) }
+    );
+    assert!(matches!(may_dispatch(store, &run(7), settings, minute(16)).await.unwrap(), BreakerPermit::Probe(_)));
     let refused = may_dispatch(store, &run(8), settings, minute(16)).await.unwrap();
-    assert_eq!(refused, Permit::Refused { until: minute(26) }, "there is one probe");
-    assert_eq!(may_dispatch(store, &run(7), settings, minute(16)).await.unwrap(), Permit::Allowed, "delivered again");
+    assert_eq!(refused, BreakerPermit::Refused { until: minute(26) }, "there is one probe");
+    assert_eq!(
+        may_dispatch(store, &run(7), settings, minute(16)).await.unwrap(),
+        BreakerPermit::Allowed,
+        "delivered again"
+    );
     assert_eq!(probe_ended(store, &run(8), ProbeOutcome::Accepted, settings, minute(17)).await.unwrap(), None);
     let closed = probe_ended(store, &run(7), ProbeOutcome::Accepted, settings, minute(17)).await.unwrap().unwrap();
     assert_eq!(closed.state, BreakerState::Closed);
-    assert_eq!(may_dispatch(store, &run(8), settings, minute(17)).await.unwrap(), Permit::Allowed);
+    assert_eq!(may_dispatch(store, &run(8), settings, minute(17)).await.unwrap(), BreakerPermit::Allowed);
     assert_eq!(evaluate(store, settings, minute(17)).await.unwrap(), None, "the old failures do not count again");
 }
 
@@ -41,7 +48,7 @@ pub(crate) async fn a_person_may_reset_it(store: &impl Store) {
     let policies = acting();
     let settings = &policies.base().breaker;
     for n in 0..6 {
-        count(store, &run(n), Ended::Failed, start()).await.unwrap();
+        count_outcome(store, &run(n), RemedyOutcome::Failed, start()).await.unwrap();
     }
     evaluate(store, settings, start()).await.unwrap().unwrap();
     reset(store, minute(1)).await.unwrap();

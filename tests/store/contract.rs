@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use platform::store::{
-    Change, From, HOLDER, Index, Key, MOST_WRITES, OnlyIf, Page, Query, Store, StoreError, TTL, VERSION, Write, number,
-    number_of, text_of,
+    Condition, HOLDER, Index, Key, MAX_WRITES, Page, Query, QuerySource, RowUpdate, RowWrite, Store, StoreError, TTL,
+    VERSION, number, number_of, text_of,
 };
 use serde_dynamo::{AttributeValue, Item};
 use tests::{minute, start};
@@ -22,17 +22,19 @@ fn text(value: &str) -> AttributeValue {
     AttributeValue::S(value.to_owned())
 }
 
-fn put(key: &Key, item: Item, only_if: OnlyIf) -> Write {
-    Write::Put { key: key.clone(), item, only_if }
+fn put(key: &Key, item: Item, only_if: Condition) -> RowWrite {
+    RowWrite::Put { key: key.clone(), item, only_if }
 }
 
-async fn write_one(store: &impl Store, write: Write) -> Result<(), StoreError> {
+async fn write_one(store: &impl Store, write: RowWrite) -> Result<(), StoreError> {
     store.write(vec![write], start()).await
 }
 
 fn refused(error: StoreError) -> Vec<Option<Option<Item>>> {
     match error {
-        StoreError::Refused(refused) => refused.into_iter().map(|one| one.map(|refused| refused.found)).collect(),
+        StoreError::ConditionFailed(refused) => {
+            refused.into_iter().map(|one| one.map(|refused| refused.found)).collect()
+        }
         other => panic!("{other}"),
     }
 }
@@ -42,11 +44,11 @@ pub(crate) async fn what_is_put_is_read_back(store: &impl Store) {
     assert_eq!(store.get(&key, start()).await.unwrap(), None);
     let nested = AttributeValue::M([("a".to_owned(), AttributeValue::Bool(true))].into_iter().collect());
     let row = item(&[("body", nested), ("text", text("ä→🦀")), ("n", number(-5))]);
-    write_one(store, put(&key, row, OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&key, row, Condition::Always)).await.unwrap();
     let found = store.get(&key, start()).await.unwrap().unwrap();
     assert_eq!((text_of(&found, "text"), number_of(&found, "n")), (Some("ä→🦀"), Some(-5)));
     assert!(matches!(found.get("body"), Some(AttributeValue::M(map)) if map.contains_key("a")));
-    write_one(store, put(&key, item(&[("other", text("x"))]), OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&key, item(&[("other", text("x"))]), Condition::Always)).await.unwrap();
     let found = store.get(&key, start()).await.unwrap().unwrap();
     assert_eq!((text_of(&found, "text"), text_of(&found, "other")), (None, Some("x")), "a put replaces the whole row");
 }
@@ -54,44 +56,44 @@ pub(crate) async fn what_is_put_is_read_back(store: &impl Store) {
 pub(crate) async fn absent_means_not_there_or_expired(store: &impl Store) {
     let key = Key::state("LEASE#sweep");
     let row = |ttl: Timestamp| item(&[(TTL, number(ttl.as_second()))]);
-    write_one(store, put(&key, row(minute(1)), OnlyIf::Absent)).await.unwrap();
-    let error = write_one(store, put(&key, row(minute(2)), OnlyIf::Absent)).await.unwrap_err();
+    write_one(store, put(&key, row(minute(1)), Condition::Absent)).await.unwrap();
+    let error = write_one(store, put(&key, row(minute(2)), Condition::Absent)).await.unwrap_err();
     assert_eq!(number_of(refused(error)[0].as_ref().unwrap().as_ref().unwrap(), TTL), Some(minute(1).as_second()));
-    store.write(vec![put(&key, row(minute(3)), OnlyIf::Absent)], minute(1)).await.unwrap();
+    store.write(vec![put(&key, row(minute(3)), Condition::Absent)], minute(1)).await.unwrap();
 }
 
 pub(crate) async fn never_seen_is_stricter_than_absent(store: &impl Store) {
     let key = Key::event("acme/shop#1", "2036-03-03T09:00:00.000Z#d1#0");
     let row = item(&[(TTL, number(start().as_second()))]);
-    write_one(store, put(&key, row.clone(), OnlyIf::NeverSeen)).await.unwrap();
+    write_one(store, put(&key, row.clone(), Condition::NeverSeen)).await.unwrap();
     // Its time has passed, but the broom has not come: it was seen.
-    let error = store.write(vec![put(&key, row, OnlyIf::NeverSeen)], minute(1)).await.unwrap_err();
+    let error = store.write(vec![put(&key, row, Condition::NeverSeen)], minute(1)).await.unwrap_err();
     assert_eq!(refused(error).len(), 1);
 }
 
 pub(crate) async fn a_version_must_match(store: &impl Store) {
     let key = Key::state("PR#acme/shop#1");
     let row = |version: u64| item(&[(VERSION, number(version))]);
-    let error = write_one(store, put(&key, row(1), OnlyIf::Version(0))).await.unwrap_err();
+    let error = write_one(store, put(&key, row(1), Condition::Version(0))).await.unwrap_err();
     assert_eq!(refused(error), [Some(None)], "there is nothing to have a version");
-    write_one(store, put(&key, row(1), OnlyIf::Absent)).await.unwrap();
-    write_one(store, put(&key, row(2), OnlyIf::Version(1))).await.unwrap();
-    let error = write_one(store, put(&key, row(2), OnlyIf::Version(1))).await.unwrap_err();
+    write_one(store, put(&key, row(1), Condition::Absent)).await.unwrap();
+    write_one(store, put(&key, row(2), Condition::Version(1))).await.unwrap();
+    let error = write_one(store, put(&key, row(2), Condition::Version(1))).await.unwrap_err();
     let found = refused(error)[0].clone().unwrap().unwrap();
     assert_eq!(number_of(&found, VERSION), Some(2), "the row that was in the way comes with the refusal");
     let versionless = Key::state("PR#acme/shop#2");
-    write_one(store, put(&versionless, item(&[("x", text("y"))]), OnlyIf::Always)).await.unwrap();
-    assert!(write_one(store, put(&versionless, row(1), OnlyIf::Version(0))).await.is_err());
+    write_one(store, put(&versionless, item(&[("x", text("y"))]), Condition::Always)).await.unwrap();
+    assert!(write_one(store, put(&versionless, row(1), Condition::Version(0))).await.is_err());
 }
 
 pub(crate) async fn all_or_nothing_and_what_was_in_the_way(store: &impl Store) {
     let taken = Key::state("B");
-    write_one(store, put(&taken, item(&[("who", text("first"))]), OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&taken, item(&[("who", text("first"))]), Condition::Always)).await.unwrap();
     let writes = vec![
-        put(&Key::state("A"), item(&[]), OnlyIf::Absent),
-        put(&taken, item(&[("who", text("second"))]), OnlyIf::Absent),
-        Write::Delete { key: Key::state("C"), only_if: OnlyIf::Always },
-        put(&Key::event("acme/shop#1", "x"), item(&[]), OnlyIf::NeverSeen),
+        put(&Key::state("A"), item(&[]), Condition::Absent),
+        put(&taken, item(&[("who", text("second"))]), Condition::Absent),
+        RowWrite::Delete { key: Key::state("C"), only_if: Condition::Always },
+        put(&Key::event("acme/shop#1", "x"), item(&[]), Condition::NeverSeen),
     ];
     let refused = refused(store.write(writes, start()).await.unwrap_err());
     assert_eq!(refused.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false, false]);
@@ -104,16 +106,19 @@ pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
     let key = Key::state("VULN#acme/shop#main#CVE-2026-1234");
     let one = |number: &str| BTreeSet::from([number.to_owned()]);
     let insert =
-        |number: &str| Change { insert: BTreeMap::from([("open".to_owned(), one(number))]), ..Change::default() };
-    let take = |number: &str| Change { take: BTreeMap::from([("open".to_owned(), one(number))]), ..Change::default() };
-    let change = |change: Change| Write::Change { key: key.clone(), change };
+        |number: &str| RowUpdate { insert: BTreeMap::from([("open".to_owned(), one(number))]), ..RowUpdate::default() };
+    let take = |number: &str| RowUpdate {
+        remove_members: BTreeMap::from([("open".to_owned(), one(number))]),
+        ..RowUpdate::default()
+    };
+    let change = |change: RowUpdate| RowWrite::Change { key: key.clone(), change };
     for number in ["1", "2", "2"] {
         write_one(store, change(insert(number))).await.unwrap();
     }
-    let add = |by: i64| Change { add: BTreeMap::from([("count".to_owned(), by)]), ..Change::default() };
+    let add = |by: i64| RowUpdate { add: BTreeMap::from([("count".to_owned(), by)]), ..RowUpdate::default() };
     write_one(store, change(add(3))).await.unwrap();
     write_one(store, change(add(-1))).await.unwrap();
-    let set = Change { set: BTreeMap::from([("x".to_owned(), text("y"))]), ..Change::default() };
+    let set = RowUpdate { set: BTreeMap::from([("x".to_owned(), text("y"))]), ..RowUpdate::default() };
     write_one(store, change(set)).await.unwrap();
     write_one(store, change(take("1"))).await.unwrap();
     let found = store.get(&key, start()).await.unwrap().unwrap();
@@ -121,7 +126,7 @@ pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
     assert!(matches!(found.get("open"), Some(AttributeValue::Ss(members)) if *members == ["2"]));
     write_one(store, change(take("2"))).await.unwrap();
     write_one(store, change(take("2"))).await.unwrap();
-    let remove = Change { remove: one("x"), ..Change::default() };
+    let remove = RowUpdate { remove: one("x"), ..RowUpdate::default() };
     write_one(store, change(remove)).await.unwrap();
     let found = store.get(&key, start()).await.unwrap().unwrap();
     assert!(!found.contains_key("open") && !found.contains_key("x"));
@@ -131,37 +136,37 @@ pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
 pub(crate) async fn a_change_may_want_the_row_to_be_there(store: &impl Store) {
     let (key, other) = (Key::state("RUN#1"), Key::state("RUN#2"));
     let set = BTreeMap::from([("due_at".to_owned(), text("later"))]);
-    let change = |key: &Key| Write::Change {
+    let change = |key: &Key| RowWrite::Change {
         key: key.clone(),
-        change: Change { set: set.clone(), only_if: OnlyIf::Present, ..Change::default() },
+        change: RowUpdate { set: set.clone(), only_if: Condition::Present, ..RowUpdate::default() },
     };
     assert_eq!(refused(write_one(store, change(&key)).await.unwrap_err()), [Some(None)]);
     assert_eq!(store.get(&key, start()).await.unwrap(), None, "nothing was made");
     let row = item(&[(TTL, number(minute(1).as_second())), (VERSION, number(3))]);
-    write_one(store, put(&key, row, OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&key, row, Condition::Always)).await.unwrap();
     write_one(store, change(&key)).await.unwrap();
     let found = store.get(&key, start()).await.unwrap().unwrap();
     assert_eq!((text_of(&found, "due_at"), number_of(&found, VERSION)), (Some("later"), Some(3)));
     // The same in a transaction, and by the version it was found with.
     let both = refused(store.write(vec![change(&key), change(&other)], start()).await.unwrap_err());
     assert_eq!(both.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
-    let by_version = |version: u64| Write::Change {
+    let by_version = |version: u64| RowWrite::Change {
         key: key.clone(),
-        change: Change { set: set.clone(), only_if: OnlyIf::Version(version), ..Change::default() },
+        change: RowUpdate { set: set.clone(), only_if: Condition::Version(version), ..RowUpdate::default() },
     };
     write_one(store, by_version(3)).await.unwrap();
     let found = refused(write_one(store, by_version(4)).await.unwrap_err());
     assert_eq!(number_of(found[0].as_ref().unwrap().as_ref().unwrap(), VERSION), Some(3));
     assert!(store.write(vec![change(&key)], minute(1)).await.is_err(), "its time has passed");
-    write_one(store, put(&other, item(&[]), OnlyIf::Present)).await.unwrap_err();
-    write_one(store, Write::Delete { key: other.clone(), only_if: OnlyIf::Present }).await.unwrap_err();
+    write_one(store, put(&other, item(&[]), Condition::Present)).await.unwrap_err();
+    write_one(store, RowWrite::Delete { key: other.clone(), only_if: Condition::Present }).await.unwrap_err();
 }
 
 pub(crate) async fn deleting_twice_is_no_error(store: &impl Store) {
     let key = Key::state("OUT#1");
-    write_one(store, put(&key, item(&[]), OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&key, item(&[]), Condition::Always)).await.unwrap();
     for _ in 0..2 {
-        write_one(store, Write::Delete { key: key.clone(), only_if: OnlyIf::Always }).await.unwrap();
+        write_one(store, RowWrite::Delete { key: key.clone(), only_if: Condition::Always }).await.unwrap();
         assert_eq!(store.get(&key, start()).await.unwrap(), None);
     }
 }
@@ -177,7 +182,7 @@ pub(crate) async fn counters_count_and_begin_anew(store: &impl Store) {
 
 fn due(shard: &str, up_to: Option<&str>, limit: u32) -> Query {
     Query {
-        from: From::Index(Index::Due),
+        from: QuerySource::Index(Index::Due),
         partition: shard.to_owned(),
         prefix: None,
         up_to: up_to.map(str::to_owned),
@@ -194,28 +199,31 @@ fn keys(page: &Page) -> Vec<&str> {
 pub(crate) async fn an_index_is_sorted_sparse_and_follows_its_rows(store: &impl Store) {
     let row = |at: &str| item(&[("due", text("due-0")), ("due_at", text(at))]);
     for (name, at) in [("c", "3"), ("a", "1"), ("b", "2"), ("d", "4")] {
-        write_one(store, put(&Key::state(name), row(at), OnlyIf::Always)).await.unwrap();
+        write_one(store, put(&Key::state(name), row(at), Condition::Always)).await.unwrap();
     }
-    write_one(store, put(&Key::state("quiet"), item(&[("due", text("due-0"))]), OnlyIf::Always)).await.unwrap();
-    write_one(store, put(&Key::state("other"), item(&[("due", text("due-1")), ("due_at", text("1"))]), OnlyIf::Always))
-        .await
-        .unwrap();
+    write_one(store, put(&Key::state("quiet"), item(&[("due", text("due-0"))]), Condition::Always)).await.unwrap();
+    write_one(
+        store,
+        put(&Key::state("other"), item(&[("due", text("due-1")), ("due_at", text("1"))]), Condition::Always),
+    )
+    .await
+    .unwrap();
     let page = store.query(&due("due-0", Some("3"), 10), start()).await.unwrap();
     assert_eq!((keys(&page), page.next.is_none()), (vec!["a", "b", "c"], true));
-    write_one(store, put(&Key::state("a"), row("9"), OnlyIf::Always)).await.unwrap();
-    write_one(store, put(&Key::state("b"), item(&[]), OnlyIf::Always)).await.unwrap();
-    write_one(store, Write::Delete { key: Key::state("d"), only_if: OnlyIf::Always }).await.unwrap();
+    write_one(store, put(&Key::state("a"), row("9"), Condition::Always)).await.unwrap();
+    write_one(store, put(&Key::state("b"), item(&[]), Condition::Always)).await.unwrap();
+    write_one(store, RowWrite::Delete { key: Key::state("d"), only_if: Condition::Always }).await.unwrap();
     let page = store.query(&due("due-0", None, 10), start()).await.unwrap();
     assert_eq!(keys(&page), ["c", "a"]);
     let by_repo = |prefix: &str| Query {
-        from: From::Index(Index::ByRepo),
+        from: QuerySource::Index(Index::ByRepo),
         partition: "acme/shop".to_owned(),
         prefix: Some(prefix.to_owned()),
         ..due("", None, 10)
     };
     for (name, state) in [("p1", "APPROVED#0000000001"), ("p2", "APPROVED#0000000002"), ("p3", "MERGED#0000000003")] {
         let row = item(&[("repo", text("acme/shop")), ("state_number", text(state))]);
-        write_one(store, put(&Key::state(name), row, OnlyIf::Always)).await.unwrap();
+        write_one(store, put(&Key::state(name), row, Condition::Always)).await.unwrap();
     }
     assert_eq!(keys(&store.query(&by_repo("APPROVED#"), start()).await.unwrap()), ["p1", "p2"]);
     assert_eq!(keys(&store.query(&by_repo("CLOSED#"), start()).await.unwrap()), [""; 0]);
@@ -225,7 +233,7 @@ pub(crate) async fn pages_go_on_where_they_ended(store: &impl Store) {
     // Several rows with one and the same sort key must not be lost or repeated between pages.
     for n in 0..25 {
         let row = item(&[("due", text("due-0")), ("due_at", text(if n < 20 { "1" } else { "2" }))]);
-        write_one(store, put(&Key::state(format!("row-{n:02}")), row, OnlyIf::Always)).await.unwrap();
+        write_one(store, put(&Key::state(format!("row-{n:02}")), row, Condition::Always)).await.unwrap();
     }
     for backwards in [false, true] {
         let mut query = Query { backwards, ..due("due-0", None, 7) };
@@ -248,10 +256,14 @@ pub(crate) async fn the_log_is_read_by_time_and_from_its_end(store: &impl Store)
     for (pr, sort) in
         [("acme/shop#1", "1#a#0"), ("acme/shop#1", "2#b#0"), ("acme/shop#1", "2#b#1"), ("acme/shop#10", "1#z#0")]
     {
-        write_one(store, put(&Key::event(pr, sort), item(&[]), OnlyIf::NeverSeen)).await.unwrap();
+        write_one(store, put(&Key::event(pr, sort), item(&[]), Condition::NeverSeen)).await.unwrap();
     }
-    let query =
-        |backwards| Query { from: From::Log, partition: "acme/shop#1".to_owned(), backwards, ..due("", None, 10) };
+    let query = |backwards| Query {
+        from: QuerySource::Log,
+        partition: "acme/shop#1".to_owned(),
+        backwards,
+        ..due("", None, 10)
+    };
     let sorts = |page: Page| page.rows.into_iter().map(|(key, _)| key.sort).collect::<Vec<_>>();
     assert_eq!(sorts(store.query(&query(false), start()).await.unwrap()), ["1#a#0", "2#b#0", "2#b#1"]);
     assert_eq!(sorts(store.query(&query(true), start()).await.unwrap()), ["2#b#1", "2#b#0", "1#a#0"]);
@@ -260,7 +272,7 @@ pub(crate) async fn the_log_is_read_by_time_and_from_its_end(store: &impl Store)
 pub(crate) async fn what_has_expired_is_not_there(store: &impl Store) {
     let key = Key::state("PR#acme/shop#1");
     let row = item(&[("due", text("due-0")), ("due_at", text("1")), (TTL, number(minute(1).as_second()))]);
-    write_one(store, put(&key, row, OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&key, row, Condition::Always)).await.unwrap();
     assert!(store.get(&key, minute(0)).await.unwrap().is_some());
     assert_eq!(store.get(&key, minute(1)).await.unwrap(), None);
     assert_eq!(store.query(&due("due-0", None, 10), minute(0)).await.unwrap().rows.len(), 1);
@@ -269,26 +281,30 @@ pub(crate) async fn what_has_expired_is_not_there(store: &impl Store) {
 
 pub(crate) async fn nonsense_is_refused_whole(store: &impl Store) {
     assert!(matches!(store.write(vec![], start()).await, Err(StoreError::TooLarge(_))));
-    let many = |count: usize| (0..count).map(|n| put(&Key::state(format!("{n}")), item(&[]), OnlyIf::Always)).collect();
-    assert!(matches!(store.write(many(MOST_WRITES + 1), start()).await, Err(StoreError::TooLarge(_))));
-    store.write(many(MOST_WRITES), start()).await.unwrap();
+    let many =
+        |count: usize| (0..count).map(|n| put(&Key::state(format!("{n}")), item(&[]), Condition::Always)).collect();
+    assert!(matches!(store.write(many(MAX_WRITES + 1), start()).await, Err(StoreError::TooLarge(_))));
+    store.write(many(MAX_WRITES), start()).await.unwrap();
     let twice = vec![
-        Write::Delete { key: Key::state("a"), only_if: OnlyIf::Always },
-        put(&Key::state("a"), item(&[]), OnlyIf::Always),
+        RowWrite::Delete { key: Key::state("a"), only_if: Condition::Always },
+        put(&Key::state("a"), item(&[]), Condition::Always),
     ];
     let error = store.write(twice, start()).await.unwrap_err();
     assert_eq!(error.to_string(), "a is written twice in one transaction");
 }
 
 pub(crate) async fn requests_are_counted(store: &impl Store) {
-    let before = store.spent().so_far();
+    let before = store.usage().usage();
     let key = Key::state("a");
     store
-        .write(vec![put(&key, item(&[]), OnlyIf::Always), put(&Key::state("b"), item(&[]), OnlyIf::Always)], start())
+        .write(
+            vec![put(&key, item(&[]), Condition::Always), put(&Key::state("b"), item(&[]), Condition::Always)],
+            start(),
+        )
         .await
         .unwrap();
     store.get(&key, start()).await.unwrap();
-    let after = store.spent().so_far();
+    let after = store.usage().usage();
     assert_eq!(after.requests - before.requests, 2);
     assert_eq!((after.items_written - before.items_written, after.items_read - before.items_read), (2, 1));
 }
@@ -299,7 +315,7 @@ fn lease(holder: &str, until: Timestamp) -> Item {
 
 pub(crate) async fn a_lease_is_for_one_and_ends_by_itself(store: &impl Store) {
     let key = Key::state("LEASE#sweep");
-    let take = |holder: &str, until| put(&key, lease(holder, until), OnlyIf::FreeFor(holder.to_owned()));
+    let take = |holder: &str, until| put(&key, lease(holder, until), Condition::FreeFor(holder.to_owned()));
     write_one(store, take("first", minute(2))).await.unwrap();
     write_one(store, take("first", minute(3))).await.unwrap();
     let error = write_one(store, take("second", minute(4))).await.unwrap_err();
@@ -310,9 +326,9 @@ pub(crate) async fn a_lease_is_for_one_and_ends_by_itself(store: &impl Store) {
 
 pub(crate) async fn a_lease_is_given_back_only_by_its_holder(store: &impl Store) {
     let key = Key::state("LEASE#sweep");
-    write_one(store, put(&key, lease("first", minute(2)), OnlyIf::Absent)).await.unwrap();
-    let give_back = |holder: &str| Write::Delete { key: key.clone(), only_if: OnlyIf::HeldBy(holder.to_owned()) };
-    let other = Write::Put { key: Key::event("acme/shop#1", "x"), item: item(&[]), only_if: OnlyIf::Always };
+    write_one(store, put(&key, lease("first", minute(2)), Condition::Absent)).await.unwrap();
+    let give_back = |holder: &str| RowWrite::Delete { key: key.clone(), only_if: Condition::HeldBy(holder.to_owned()) };
+    let other = RowWrite::Put { key: Key::event("acme/shop#1", "x"), item: item(&[]), only_if: Condition::Always };
     let error = store.write(vec![other, give_back("second")], start()).await.unwrap_err();
     assert_eq!(refused(error).iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
     assert!(write_one(store, give_back("second")).await.is_err());
@@ -323,12 +339,12 @@ pub(crate) async fn a_lease_is_given_back_only_by_its_holder(store: &impl Store)
 pub(crate) async fn many_rows_are_read_at_once(store: &impl Store) {
     let mut keys: Vec<Key> = (0..130).map(|n| Key::state(format!("row-{n}"))).collect();
     keys.push(Key::event("acme/shop#1", "x"));
-    for chunk in keys.chunks(MOST_WRITES) {
-        let row = |key: &Key| put(key, item(&[("name", text(&key.to_string()))]), OnlyIf::Always);
+    for chunk in keys.chunks(MAX_WRITES) {
+        let row = |key: &Key| put(key, item(&[("name", text(&key.to_string()))]), Condition::Always);
         store.write(chunk.iter().map(row).collect(), start()).await.unwrap();
     }
     let expired = Key::state("expired");
-    write_one(store, put(&expired, lease("x", start()), OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&expired, lease("x", start()), Condition::Always)).await.unwrap();
     keys.extend([Key::state("missing"), expired, Key::state("row-1")]);
     let mut found = store.get_many(&keys, start()).await.unwrap();
     found.sort_by(|a, b| a.0.cmp(&b.0));
@@ -342,7 +358,7 @@ pub(crate) async fn many_rows_are_read_at_once(store: &impl Store) {
 
 pub(crate) async fn an_index_shows_only_what_it_carries(store: &impl Store) {
     let row = item(&[("due", text("due-0")), ("due_at", text("1")), ("priority", number(5)), ("body", text("long"))]);
-    write_one(store, put(&Key::state("a"), row, OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&Key::state("a"), row, Condition::Always)).await.unwrap();
     let page = store.query(&due("due-0", None, 10), start()).await.unwrap();
     let (key, entry) = &page.rows[0];
     assert_eq!((key, number_of(entry, "priority")), (&Key::state("a"), Some(5)));
@@ -351,10 +367,10 @@ pub(crate) async fn an_index_shows_only_what_it_carries(store: &impl Store) {
 
 pub(crate) async fn a_page_may_begin_with_a_prefix_and_end_somewhere(store: &impl Store) {
     for sort in ["1", "2a", "2b", "2c", "3"] {
-        write_one(store, put(&Key::event("acme/shop#1", sort), item(&[]), OnlyIf::Always)).await.unwrap();
+        write_one(store, put(&Key::event("acme/shop#1", sort), item(&[]), Condition::Always)).await.unwrap();
     }
     let query = Query {
-        from: From::Log,
+        from: QuerySource::Log,
         partition: "acme/shop#1".to_owned(),
         prefix: Some("2".to_owned()),
         ..due("", Some("2b"), 10)
@@ -372,14 +388,14 @@ pub(crate) async fn the_log_has_an_index_of_its_own_that_carries_everything(stor
         ("acme/shop#1", "2#b#0", "2036-03-03-0"),
         ("acme/shop#1", "3#c#0", "2036-03-04-0"),
     ] {
-        write_one(store, put(&Key::event(pr, sort), row(day), OnlyIf::NeverSeen)).await.unwrap();
+        write_one(store, put(&Key::event(pr, sort), row(day), Condition::NeverSeen)).await.unwrap();
     }
-    write_one(store, put(&Key::event("acme/shop#1", "9#quiet#0"), item(&[]), OnlyIf::NeverSeen)).await.unwrap();
+    write_one(store, put(&Key::event("acme/shop#1", "9#quiet#0"), item(&[]), Condition::NeverSeen)).await.unwrap();
     // An attribute of that name in the state table is nobody's.
-    write_one(store, put(&Key::state("x"), row("2036-03-03-0"), OnlyIf::Always)).await.unwrap();
+    write_one(store, put(&Key::state("x"), row("2036-03-03-0"), Condition::Always)).await.unwrap();
     for backwards in [false, true] {
         let mut query = Query {
-            from: From::Index(Index::ByDay),
+            from: QuerySource::Index(Index::ByDay),
             partition: "2036-03-03-0".to_owned(),
             backwards,
             ..due("", None, 1)

@@ -1,7 +1,9 @@
 //! One answer for one request.
 
-use admin::idempotency::{Begun, Claim, IdempotencyError, IdempotencyKey, Response, begin, complete, fail};
-use platform::hash::hashed;
+use admin::idempotency::{
+    ClaimResult, IdempotencyError, IdempotencyKey, KeyClaim, StoredResponse, claim, complete, fail,
+};
+use platform::hash::stable_id;
 use platform::store::Store;
 use tests::{minute, start};
 
@@ -9,73 +11,73 @@ fn key() -> IdempotencyKey {
     IdempotencyKey::api("ops", "req-1")
 }
 
-fn response() -> Response {
-    Response { status: 202, body: r#"{"command_id":"c1"}"#.to_owned() }
+fn response() -> StoredResponse {
+    StoredResponse { status: 202, body: r#"{"command_id":"c1"}"#.to_owned() }
 }
 
-fn work(begun: Begun) -> Claim {
+fn work(begun: ClaimResult) -> KeyClaim {
     match begun {
-        Begun::Work(claim) => claim,
-        Begun::Answered(_) | Begun::Processing { .. } => panic!("{begun:?}"),
+        ClaimResult::Work(claim) => claim,
+        ClaimResult::Answered(_) | ClaimResult::Processing { .. } => panic!("{begun:?}"),
     }
 }
 
 pub(crate) async fn the_second_gets_the_answer_of_the_first(store: &impl Store) {
-    let claim = work(begin(store, &key(), b"body", start()).await.unwrap());
+    let claim = work(claim(store, &key(), b"body", start()).await.unwrap());
     assert_eq!(claim.attempt(), 1);
-    let waiting = begin(store, &key(), b"body", minute(1)).await.unwrap();
-    assert_eq!(waiting, Begun::Processing { until: minute(5) });
+    let waiting = claim(store, &key(), b"body", minute(1)).await.unwrap();
+    assert_eq!(waiting, ClaimResult::Processing { until: minute(5) });
     complete(store, claim, response(), minute(2)).await.unwrap();
-    assert_eq!(begin(store, &key(), b"body", minute(3)).await.unwrap(), Begun::Answered(response()));
-    let error = begin(store, &key(), b"another", minute(3)).await.unwrap_err();
+    assert_eq!(claim(store, &key(), b"body", minute(3)).await.unwrap(), ClaimResult::Answered(response()));
+    let error = claim(store, &key(), b"another", minute(3)).await.unwrap_err();
     assert_eq!((error.code(), error), ("IDEMPOTENCY_CONFLICT", IdempotencyError::Conflict));
     let day = 24 * 60 + 2;
-    assert_eq!(begin(store, &key(), b"body", minute(day - 1)).await.unwrap(), Begun::Answered(response()));
+    assert_eq!(claim(store, &key(), b"body", minute(day - 1)).await.unwrap(), ClaimResult::Answered(response()));
     assert_eq!(
-        work(begin(store, &key(), b"another", minute(day)).await.unwrap()).attempt(),
+        work(claim(store, &key(), b"another", minute(day)).await.unwrap()).attempt(),
         1,
         "after a day it is new"
     );
 }
 
 pub(crate) async fn who_died_is_relieved_after_five_minutes(store: &impl Store) {
-    let dead = work(begin(store, &key(), b"body", start()).await.unwrap());
-    let next = work(begin(store, &key(), b"body", minute(5)).await.unwrap());
+    let dead = work(claim(store, &key(), b"body", start()).await.unwrap());
+    let next = work(claim(store, &key(), b"body", minute(5)).await.unwrap());
     assert_eq!(next.attempt(), 2);
     let late = complete(store, dead, response(), minute(6)).await.unwrap_err();
     assert_eq!((late.code(), late), ("IDEMPOTENCY_EXPIRED", IdempotencyError::Expired));
     complete(store, next, response(), minute(6)).await.unwrap();
-    assert_eq!(begin(store, &key(), b"body", minute(7)).await.unwrap(), Begun::Answered(response()));
+    assert_eq!(claim(store, &key(), b"body", minute(7)).await.unwrap(), ClaimResult::Answered(response()));
 }
 
 pub(crate) async fn what_failed_may_be_tried_three_times(store: &impl Store) {
     for attempt in 1..=3 {
-        let claim = work(begin(store, &key(), b"body", minute(attempt)).await.unwrap());
+        let claim = work(claim(store, &key(), b"body", minute(attempt)).await.unwrap());
         assert_eq!(i64::from(claim.attempt()), attempt);
         fail(store, claim, format!("jenkins said no ({attempt})"), minute(attempt)).await.unwrap();
     }
-    let error = begin(store, &key(), b"body", minute(4)).await.unwrap_err();
+    let error = claim(store, &key(), b"body", minute(4)).await.unwrap_err();
     assert_eq!(error.code(), "IDEMPOTENCY_EXHAUSTED");
     assert_eq!(
         error.to_string(),
         "this request failed 3 times, the last time with: jenkins said no (3). Use a new idempotency key to retry"
     );
-    assert_eq!(work(begin(store, &key(), b"body", minute(63)).await.unwrap()).attempt(), 1, "after an hour it is new");
+    assert_eq!(work(claim(store, &key(), b"body", minute(63)).await.unwrap()).attempt(), 1, "after an hour it is new");
 }
 
 pub(crate) async fn of_many_at_once_one_works(store: &impl Store) {
     let named = IdempotencyKey::api("ops", "at-once");
-    let begin = || begin(store, &named, b"", start());
+    let begin = || claim(store, &named, b"", start());
     let all = tokio::join!(begin(), begin(), begin(), begin(), begin(), begin());
     let all = [all.0, all.1, all.2, all.3, all.4, all.5].map(Result::unwrap);
-    assert_eq!(all.iter().filter(|begun| matches!(begun, Begun::Work(_))).count(), 1);
+    assert_eq!(all.iter().filter(|begun| matches!(begun, ClaimResult::Work(_))).count(), 1);
 }
 
 #[test]
 fn ids_made_of_parts_do_not_run_into_each_other() {
-    assert_ne!(hashed(&["ab", "c"]), hashed(&["a", "bc"]));
-    assert_eq!(hashed(&["job", "7"]), hashed(&["job", "7"]));
-    assert_eq!(hashed(&["job", "7"]).len(), 64);
+    assert_ne!(stable_id(&["ab", "c"]), stable_id(&["a", "bc"]));
+    assert_eq!(stable_id(&["job", "7"]), stable_id(&["job", "7"]));
+    assert_eq!(stable_id(&["job", "7"]).len(), 64);
     assert_eq!(platform::hash::hash(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     assert_eq!(key().as_str(), "api:ops:req-1");
 }

@@ -1,12 +1,12 @@
 //! Lists, and rows that nobody understands.
 
 use domain::id::{EffectId, RunId};
-use domain::signals::Verdict;
+use domain::signals::CheckVerdict;
 use domain::state::State;
 use platform::engine::Engine;
 use platform::lookup::{by_head, due, events, pull_requests, records, runs_of, vulnerability};
-use platform::rows::{self, Subject};
-use platform::store::{Key, OnlyIf, Store, Write};
+use platform::rows::{self, DueSubject};
+use platform::store::{Condition, Key, RowWrite, Store};
 use serde_dynamo::{AttributeValue, Item};
 use testbed::RecordingPublisher;
 use tests::{acting, check, claim, minute, opened, pr, sha, start};
@@ -17,22 +17,22 @@ async fn three<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
     for number in 1..=3 {
         engine.apply(&opened(&pr(number), format!("d{number}"), start()), start()).await.unwrap();
     }
-    engine.outlets().set_down(true);
+    engine.publisher().set_down(true);
     engine.apply(&claim(&engine, &pr(1), "run-1", minute(5)).await, minute(5)).await.unwrap();
-    engine.apply(&check(&pr(2), "d22", "build", Verdict::Running, minute(1)), minute(1)).await.unwrap();
+    engine.apply(&check(&pr(2), "d22", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
     engine
 }
 
 pub(crate) async fn what_is_due_is_found_the_longest_first(store: &impl Store) {
     three(store).await;
     let found = due(store, 100, minute(6)).await.unwrap();
-    let subjects: Vec<&Subject> = found.entries.iter().map(|entry| &entry.subject).collect();
+    let subjects: Vec<&DueSubject> = found.entries.iter().map(|entry| &entry.subject).collect();
     assert!(found.entries.is_sorted_by_key(|entry| entry.due_at));
-    let effect = Subject::Effect(EffectId::new("acme/shop#1#sweep-run-1#0"));
-    let run = Subject::Run(RunId::new("run-1"));
+    let effect = DueSubject::Effect(EffectId::new("acme/shop#1#sweep-run-1#0"));
+    let run = DueSubject::Run(RunId::new("run-1"));
     assert_eq!(
         subjects,
-        [&Subject::PullRequest(pr(3)), &effect, &run],
+        [&DueSubject::PullRequest(pr(3)), &effect, &run],
         "the claimed one waits, the running one has time"
     );
     assert!(!found.more);
@@ -75,11 +75,11 @@ pub(crate) async fn runs_events_heads_and_vulnerabilities_are_found(store: &impl
     let known = vulnerability(store, &pr(1).repo, "main", "CVE-2026-1234", minute(6)).await.unwrap();
     assert_eq!(Vec::from_iter(known.open), [1, 2, 3]);
     assert!(vulnerability(store, &pr(1).repo, "main", "CVE-0", minute(6)).await.unwrap().open.is_empty());
-    engine.outlets().set_down(false);
+    engine.publisher().set_down(false);
     let left = EffectId::new("acme/shop#1#sweep-run-1#0");
     assert!(engine.redeliver(&left, minute(6)).await.unwrap());
     assert!(engine.redeliver(&left, minute(6)).await.unwrap(), "and not again");
-    assert_eq!(engine.outlets().sent().len(), 1);
+    assert_eq!(engine.publisher().sent().len(), 1);
 }
 
 pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(store: &impl Store) {
@@ -89,15 +89,15 @@ pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(stor
         for (name, value) in attributes {
             item.inner_mut().insert((*name).to_owned(), AttributeValue::S((*value).to_owned()));
         }
-        Write::Put { key, item, only_if: OnlyIf::Always }
+        RowWrite::Put { key, item, only_if: Condition::Always }
     };
     let due_0 = [("due", "due-0"), ("due_at", "2036-03-03T08:00:00.000Z"), ("body", "nonsense")];
     let broken = rows::record_key(&pr(4));
     store.write(vec![put(broken.clone(), &due_0), put(Key::state("WHAT#is-this"), &due_0)], start()).await.unwrap();
     let found = due(store, 100, minute(6)).await.unwrap();
-    assert_eq!((found.entries.len(), store.spent().so_far().corrupt), (4, 1), "one cannot even be named");
+    assert_eq!((found.entries.len(), store.usage().usage().corrupt), (4, 1), "one cannot even be named");
     let read = records(store, &[pr(1), pr(4), pr(2)], minute(6)).await.unwrap();
-    assert_eq!((read.len(), store.spent().so_far().corrupt), (2, 2));
-    store.write(vec![rows::redate(broken, minute(60), OnlyIf::Present)], minute(6)).await.unwrap();
+    assert_eq!((read.len(), store.usage().usage().corrupt), (2, 2));
+    store.write(vec![rows::set_due_at(broken, minute(60), Condition::Present)], minute(6)).await.unwrap();
     assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not in the way every minute");
 }

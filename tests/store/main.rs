@@ -9,7 +9,7 @@ mod idempotency;
 mod lookup;
 
 use platform::store::dynamo::DynamoStore;
-use platform::store::{Key, OnlyIf, Store, StoreError, TTL, Write, number};
+use platform::store::{Condition, Key, RowWrite, Store, StoreError, TTL, number};
 use serde_dynamo::Item;
 use testbed::MemoryStore;
 use tests::rig::{self, Dynoxide, Folder, Ministack};
@@ -100,15 +100,15 @@ contract!(ministack, ((), Ministack::shared().store().await));
 async fn consumed_capacity_is_added_up() {
     let rig = Dynoxide::in_memory().await;
     for store in [rig.store().await, Ministack::shared().store().await] {
-        let row = |key: &str| Write::Put { key: Key::state(key), item: Item::default(), only_if: OnlyIf::Always };
+        let row = |key: &str| RowWrite::Put { key: Key::state(key), item: Item::default(), only_if: Condition::Always };
         store.write(vec![row("one")], tests::start()).await.unwrap();
-        let one = store.spent().so_far().units;
+        let one = store.usage().usage().units;
         assert!(one >= 1.0, "{one}");
         store.write(vec![row("a"), row("b")], tests::start()).await.unwrap();
-        let two = store.spent().so_far().units - one;
+        let two = store.usage().usage().units - one;
         assert!(two >= 2.0 * one, "{two}");
         store.get(&Key::state("one"), tests::start()).await.unwrap();
-        assert!(store.spent().so_far().units > one + two);
+        assert!(store.usage().usage().units > one + two);
     }
 }
 
@@ -131,7 +131,10 @@ async fn the_broom_takes_what_has_expired() {
     for (name, ttl) in [("old", now.as_second()), ("young", now.as_second() + 1)] {
         let mut item = serde_dynamo::Item::default();
         item.inner_mut().insert(TTL.to_owned(), number(ttl));
-        store.write(vec![Write::Put { key: Key::state(name), item, only_if: OnlyIf::Always }], now).await.unwrap();
+        store
+            .write(vec![RowWrite::Put { key: Key::state(name), item, only_if: Condition::Always }], now)
+            .await
+            .unwrap();
     }
     assert_eq!((store.len(), store.is_empty()), (2, false));
     assert_eq!(store.sweep_ttl(now), 1);

@@ -1,13 +1,13 @@
 //! The three kinds of request besides the schedule: one pull request, a base branch, everything.
 
 use domain::event::EventKind;
-use domain::request::Scope;
+use domain::request::ReconcileScope;
 use domain::run::{RunState, RunTrigger};
 use domain::state::State;
-use fakes::{Fault, Settings, StatusState};
+use fakes::{FakeSettings, Fault, StatusState};
 use jiff::SignedDuration;
 use platform::sweep_summary::summary_of;
-use reconciler::Swept;
+use reconciler::SweepOutcome;
 use serde_json::json;
 use testbed::{Testbed, pr_id};
 
@@ -15,10 +15,11 @@ use crate::{base, hear, push, quiet, request, run, runs, wish};
 
 #[tokio::test]
 async fn one_pull_request_that_is_not_due_is_looked_at_when_somebody_asks() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let prs = quiet(&stage, 2).await;
     let before = stage.record(&prs[1]).await.verified_at;
-    let Swept::Done(summary) = stage.request_sweep(&wish("r-1", Scope::One(pr_id(&prs[0])))).await else {
+    let SweepOutcome::Done(summary) = stage.request_sweep(&wish("r-1", ReconcileScope::One(pr_id(&prs[0])))).await
+    else {
         panic!("no sweep")
     };
     assert_eq!((summary.due, summary.verified, summary.stands_for), (1, 1, 1), "{summary:?}");
@@ -26,15 +27,15 @@ async fn one_pull_request_that_is_not_due_is_looked_at_when_somebody_asks() {
     let run = run(&stage, "r-1").await.unwrap();
     assert_eq!((run.state, run.request.as_deref()), (RunState::Completed, Some(format!("pr:{}", prs[0]).as_str())));
     assert_eq!(
-        stage.request_sweep(&wish("r-1", Scope::One(pr_id(&prs[0])))).await,
-        Swept::Repeated,
+        stage.request_sweep(&wish("r-1", ReconcileScope::One(pr_id(&prs[0])))).await,
+        SweepOutcome::DuplicateTrigger,
         "a name is granted once"
     );
 }
 
 #[tokio::test]
 async fn explain_asks_for_its_pull_request() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = quiet(&stage, 1).await.remove(0);
     let before = stage.record(&pr).await.verified_at;
     stage.with(|world| world.person_comments(&pr, "maria", "/explain"));
@@ -51,7 +52,7 @@ async fn explain_asks_for_its_pull_request() {
 /// debounce: however many odd webhooks there are, the next sweep looks once.
 #[tokio::test]
 async fn webhooks_that_look_odd_ask_for_their_pull_request_once() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::ApproverAsleep, &pr));
     assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::PolicyPassed)).await);
@@ -73,7 +74,7 @@ async fn webhooks_that_look_odd_ask_for_their_pull_request_once() {
 
 #[tokio::test]
 async fn a_push_asks_for_all_that_is_open_on_its_base_and_the_conflict_is_found_at_once() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let prs = quiet(&stage, 3).await;
     stage.with(|world| world.conflict(&prs[1]));
     push(&stage);
@@ -99,21 +100,23 @@ async fn a_push_asks_for_all_that_is_open_on_its_base_and_the_conflict_is_found_
 
 #[tokio::test]
 async fn everything_is_what_is_due_and_an_inventory() {
-    let stage = Testbed::new(Settings::default(), "sweep.inventory_every = 100000");
+    let stage = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 100000");
     let prs = quiet(&stage, 1).await;
     // One whose webhooks were all lost.
     stage.lose_webhooks(|_, _| true);
     let unknown = stage.open();
     stage.pass(3).await;
     assert_eq!(stage.sweep_now().await.adopted, None, "the regular sweep does not list for a long time");
-    let Swept::Done(summary) = stage.request_sweep(&wish("r-1", Scope::All)).await else { panic!("no sweep") };
+    let SweepOutcome::Done(summary) = stage.request_sweep(&wish("r-1", ReconcileScope::All)).await else {
+        panic!("no sweep")
+    };
     assert_eq!(summary.adopted, Some(1), "{summary:?}");
     assert!(stage.find(&unknown).await.is_some() && stage.find(&prs[0]).await.is_some());
 }
 
 #[tokio::test]
 async fn an_installation_asks_for_everything() {
-    let stage = Testbed::new(Settings::default(), "sweep.inventory_every = 100000");
+    let stage = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 100000");
     quiet(&stage, 1).await;
     stage.lose_webhooks(|_, _| true);
     let unknown = stage.open();

@@ -5,30 +5,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::id::{PrId, RepoName, RunId};
 use domain::policy::Policies;
-use domain::request::{Ask, Scope};
+use domain::request::{NewRequest, ReconcileScope};
 use domain::run::{RunState, RunTrigger};
-use fakes::{NewPull, Pr, Repo, Settings};
+use fakes::{FakePrId, FakeSettings, NewPullRequest, RepoSettings};
 use jiff::{SignedDuration, Timestamp};
-use platform::requests::{self, Taken};
+use platform::requests::{self, EnqueueOutcome};
 use platform::sweep_summary::summary_of;
-use reconciler::Swept;
+use reconciler::SweepOutcome;
 use serde_json::json;
 use testbed::{MemoryStore, SWEEP_TIMEOUT, Testbed, pr_id, scheduled_sweep};
 use tests::{acting, minute, start};
 
 use crate::{base, hear, push, quiet, request, run, runs, settled, wish};
 
-fn ask(name: impl Into<String>, at: Timestamp) -> Ask {
-    Ask { run: RunId::new(name), at, trigger: RunTrigger::Webhook, requested_by: None }
+fn ask(name: impl Into<String>, at: Timestamp) -> NewRequest {
+    NewRequest { run: RunId::new(name), at, trigger: RunTrigger::Webhook, requested_by: None }
 }
 
-async fn take(store: &MemoryStore, policies: &Policies, scope: Scope, at: Timestamp) -> Taken {
+async fn take(store: &MemoryStore, policies: &Policies, scope: ReconcileScope, at: Timestamp) -> EnqueueOutcome {
     let ask = ask(format!("{scope} {}", at.as_millisecond()), at);
-    requests::ask(store, policies, (&scope, false), &ask, at).await.unwrap()
+    requests::enqueue(store, policies, (&scope, false), &ask, at).await.unwrap()
 }
 
-fn one(repo: &str, number: u64) -> Scope {
-    Scope::One(PrId::new(repo.parse().unwrap(), number))
+fn one(repo: &str, number: u64) -> ReconcileScope {
+    ReconcileScope::One(PrId::new(repo.parse().unwrap(), number))
 }
 
 #[tokio::test]
@@ -36,23 +36,25 @@ async fn a_hundred_a_day_for_a_repository_and_the_hundred_and_first_is_left_to_t
     let (store, policies) = (MemoryStore::new(), acting());
     for number in 1..=100 {
         let taken = take(&store, &policies, one("acme/shop", number), start()).await;
-        assert!(matches!(taken, Taken::Queued(_)), "{number}: {taken:?}");
+        assert!(matches!(taken, EnqueueOutcome::Queued(_)), "{number}: {taken:?}");
     }
     // What stands for something that waits already is counted once.
     for second in 1..=50 {
         let again = take(&store, &policies, one("acme/shop", 7), start() + SignedDuration::from_secs(second)).await;
-        assert!(matches!(again, Taken::Queued(_)), "{again:?}");
+        assert!(matches!(again, EnqueueOutcome::Queued(_)), "{again:?}");
     }
-    let Taken::OverLimit(why) = take(&store, &policies, one("acme/shop", 101), start()).await else { panic!() };
+    let EnqueueOutcome::OverLimit(why) = take(&store, &policies, one("acme/shop", 101), start()).await else {
+        panic!()
+    };
     assert!(why.contains("100 requests for acme/shop") && why.contains("schedule"), "{why}");
     assert!(requests::load(&store, "pr:acme/shop#101", start()).await.unwrap().is_none(), "nothing waits");
     // Another repository has its own hundred, everything is exempt, and tomorrow there is room again.
-    assert!(matches!(take(&store, &policies, one("acme/web", 1), start()).await, Taken::Queued(_)));
-    assert!(matches!(take(&store, &policies, Scope::All, start()).await, Taken::Queued(_)));
+    assert!(matches!(take(&store, &policies, one("acme/web", 1), start()).await, EnqueueOutcome::Queued(_)));
+    assert!(matches!(take(&store, &policies, ReconcileScope::All, start()).await, EnqueueOutcome::Queued(_)));
     let tomorrow: Timestamp = "2036-03-04T00:00:00Z".parse().unwrap();
     let last = tomorrow - SignedDuration::from_secs(1);
-    assert!(matches!(take(&store, &policies, one("acme/shop", 102), last).await, Taken::OverLimit(_)));
-    assert!(matches!(take(&store, &policies, one("acme/shop", 102), tomorrow).await, Taken::Queued(_)));
+    assert!(matches!(take(&store, &policies, one("acme/shop", 102), last).await, EnqueueOutcome::OverLimit(_)));
+    assert!(matches!(take(&store, &policies, one("acme/shop", 102), tomorrow).await, EnqueueOutcome::Queued(_)));
 }
 
 #[tokio::test]
@@ -61,25 +63,28 @@ async fn a_thousand_a_day_for_an_owner() {
     for repo in 0..10 {
         for number in 1..=100 {
             let taken = take(&store, &policies, one(&format!("acme/shop-{repo}"), number), start()).await;
-            assert!(matches!(taken, Taken::Queued(_)), "{repo} {number}: {taken:?}");
+            assert!(matches!(taken, EnqueueOutcome::Queued(_)), "{repo} {number}: {taken:?}");
         }
     }
-    let Taken::OverLimit(why) = take(&store, &policies, one("acme/new", 1), start()).await else { panic!() };
+    let EnqueueOutcome::OverLimit(why) = take(&store, &policies, one("acme/new", 1), start()).await else { panic!() };
     assert!(why.contains("1000 requests for acme;"), "{why}");
-    assert!(matches!(take(&store, &policies, one("other/new", 1), start()).await, Taken::Queued(_)));
-    assert!(matches!(take(&store, &policies, Scope::All, start()).await, Taken::Queued(_)), "everything is exempt");
+    assert!(matches!(take(&store, &policies, one("other/new", 1), start()).await, EnqueueOutcome::Queued(_)));
+    assert!(
+        matches!(take(&store, &policies, ReconcileScope::All, start()).await, EnqueueOutcome::Queued(_)),
+        "everything is exempt"
+    );
     // A repository's own limit, where it has one.
     let own = Policies::parse("[repos.'acme/quiet']\ntriggers.per_repo_per_day = 1").unwrap();
     let (store, quiet) = (MemoryStore::new(), |number| one("acme/quiet", number));
-    assert!(matches!(take(&store, &own, quiet(1), minute(1)).await, Taken::Queued(_)));
-    assert!(matches!(take(&store, &own, quiet(2), minute(1)).await, Taken::OverLimit(_)));
+    assert!(matches!(take(&store, &own, quiet(1), minute(1)).await, EnqueueOutcome::Queued(_)));
+    assert!(matches!(take(&store, &own, quiet(2), minute(1)).await, EnqueueOutcome::OverLimit(_)));
 }
 
 #[tokio::test]
 async fn over_the_limit_a_push_is_answered_and_logged_and_the_schedule_does_its_work() {
-    let stage = Testbed::new(Settings::default(), "triggers.per_repo_per_day = 1");
+    let stage = Testbed::new(FakeSettings::default(), "triggers.per_repo_per_day = 1");
     let prs = quiet(&stage, 2).await;
-    let Scope::Base(repo, branch) = base() else { panic!() };
+    let ReconcileScope::Base(repo, branch) = base() else { panic!() };
     let pushed = |at: Timestamp| {
         json!({"ref": format!("refs/heads/{branch}"), "deleted": false,
                "repository": {"full_name": repo.as_str(), "pushed_at": at.as_second()}})
@@ -106,16 +111,17 @@ async fn over_the_limit_a_push_is_answered_and_logged_and_the_schedule_does_its_
 
 #[tokio::test]
 async fn one_at_a_time_for_a_repository() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let prs = quiet(&stage, 2).await;
     let (one, other) = (stage.another_sweep(), stage.another_sweep());
     let now = stage.now();
-    let (first, second) = (wish("first", Scope::One(pr_id(&prs[0]))), wish("second", Scope::One(pr_id(&prs[1]))));
+    let (first, second) =
+        (wish("first", ReconcileScope::One(pr_id(&prs[0]))), wish("second", ReconcileScope::One(pr_id(&prs[1]))));
     let (first, second) =
         tokio::join!(one.sweep(&first, now + SWEEP_TIMEOUT), other.sweep(&second, now + SWEEP_TIMEOUT));
     let (first, second) = (first.unwrap(), second.unwrap());
-    assert!(matches!(first, Swept::Done(_)), "{first:?}");
-    let Swept::Busy { by, .. } = second else { panic!("{second:?}") };
+    assert!(matches!(first, SweepOutcome::Done(_)), "{first:?}");
+    let SweepOutcome::Busy { by, .. } = second else { panic!("{second:?}") };
     assert_eq!(by, "another request of the same repository");
     let waiting = run(&stage, "second").await.unwrap();
     assert_eq!(waiting.state, RunState::Pending, "it waits, and was not tried");
@@ -128,19 +134,20 @@ async fn one_at_a_time_for_a_repository() {
 #[tokio::test]
 async fn five_at_once_in_all() {
     let names: Vec<String> = (0..9).map(|n| format!("acme/shop-{n}")).collect();
-    let settings = Settings { repos: names.iter().map(|name| Repo::new(name)).collect(), ..Settings::default() };
+    let settings =
+        FakeSettings { repos: names.iter().map(|name| RepoSettings::new(name)).collect(), ..FakeSettings::default() };
     let stage = Testbed::new(settings, "");
     let open = |stage: &Testbed, name: &String| {
-        stage.with(|world| world.open_pr(NewPull { repo: name.clone(), ..NewPull::default() }))
+        stage.with(|world| world.open_pr(NewPullRequest { repo: name.clone(), ..NewPullRequest::default() }))
     };
-    let mut prs: Vec<Pr> = names.iter().map(|name| open(&stage, name)).collect();
+    let mut prs: Vec<FakePrId> = names.iter().map(|name| open(&stage, name)).collect();
     prs.push(open(&stage, &names[0]));
     settled(&stage, &prs).await;
-    let scopes: Vec<Scope> = prs.iter().map(|pr| Scope::One(pr_id(pr))).collect();
+    let scopes: Vec<ReconcileScope> = prs.iter().map(|pr| ReconcileScope::One(pr_id(pr))).collect();
     let now = stage.now();
     for scope in &scopes {
         let ask = ask(format!("run of {scope}"), now - SignedDuration::from_secs(60));
-        requests::ask(&stage.store, &stage.policies, (scope, false), &ask, now).await.unwrap();
+        requests::enqueue(&stage.store, &stage.policies, (scope, false), &ask, now).await.unwrap();
     }
     stage.with(|world| world.advance(SignedDuration::from_secs(10)));
     let over = AtomicBool::new(false);
@@ -174,7 +181,7 @@ async fn five_at_once_in_all() {
         (most, of_first)
     };
     let (swept, _, (most, of_first)) = tokio::join!(swept, woken, watched);
-    let Swept::Done(summary) = swept else { panic!("{swept:?}") };
+    let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
     println!("of ten requests at most {most} were under way at once; {} were granted in one sweep", summary.requests);
     assert_eq!((most, of_first), (5, 1));
     stage.with(|world| world.advance(SignedDuration::from_mins(1)));
@@ -187,7 +194,7 @@ async fn five_at_once_in_all() {
 
 #[tokio::test]
 async fn a_request_visits_so_many_by_priority_and_names_the_others() {
-    let stage = Testbed::new(Settings::default(), "triggers.max_prs = 3");
+    let stage = Testbed::new(FakeSettings::default(), "triggers.max_prs = 3");
     let prs = quiet(&stage, 8).await;
     stage.with(|world| world.person_labels(&prs[6], "maria", "suture/priority-p0"));
     stage.with(|world| world.person_labels(&prs[4], "maria", "suture/priority-p1"));
@@ -205,7 +212,7 @@ async fn a_request_visits_so_many_by_priority_and_names_the_others() {
     };
     let before = verified(&stage).await;
     stage.with(|world| world.advance(SignedDuration::from_secs(12)));
-    let Swept::Done(summary) = stage.request_sweep(&wish("now", base())).await else { panic!("no sweep") };
+    let SweepOutcome::Done(summary) = stage.request_sweep(&wish("now", base())).await else { panic!("no sweep") };
     let after = verified(&stage).await;
     let visited: Vec<usize> = (0..8).filter(|n| before[*n] != after[*n]).collect();
     assert_eq!(visited, [0, 4, 6], "the two that are urgent, and the oldest of the others");

@@ -3,13 +3,13 @@
 
 use domain::event::EventKind;
 use domain::id::RunId;
-use domain::request::Scope;
+use domain::request::ReconcileScope;
 use domain::run::{RunState, RunTrigger};
-use fakes::Settings;
+use fakes::FakeSettings;
 use jiff::SignedDuration;
-use platform::requests::{self, Taken};
+use platform::requests::{self, EnqueueOutcome};
 use platform::sweep_summary::summary_of;
-use reconciler::{Swept, Wish};
+use reconciler::{SweepOutcome, SweepTrigger};
 use serde_json::json;
 use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
@@ -17,7 +17,7 @@ use crate::{base, hear, push, quiet, request, run, runs, wish};
 
 #[tokio::test]
 async fn two_hundred_pushes_in_a_minute_leave_one_evaluation_for_each_pull_request() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let prs = quiet(&stage, 12).await;
     for n in 0..200 {
         push(&stage);
@@ -55,12 +55,12 @@ async fn two_hundred_pushes_in_a_minute_leave_one_evaluation_for_each_pull_reque
 
 #[tokio::test]
 async fn the_newest_by_event_time_wins_and_the_older_say_so() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     quiet(&stage, 1).await;
     let (scope, now) = (base(), stage.now());
     let pushed = |secs: i64| {
         let at = now.as_second() + secs;
-        let Scope::Base(repo, branch) = &scope else { panic!() };
+        let ReconcileScope::Base(repo, branch) = &scope else { panic!() };
         json!({"ref": format!("refs/heads/{branch}"), "deleted": false,
                "repository": {"full_name": repo.as_str(), "pushed_at": at}})
     };
@@ -77,20 +77,20 @@ async fn the_newest_by_event_time_wins_and_the_older_say_so() {
 
 #[tokio::test]
 async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = quiet(&stage, 1).await.remove(0);
-    let scope = Scope::One(pr_id(&pr));
-    let ask = |name: &str, secs: i64| domain::request::Ask {
+    let scope = ReconcileScope::One(pr_id(&pr));
+    let ask = |name: &str, secs: i64| domain::request::NewRequest {
         run: RunId::new(name),
         at: stage.now() + SignedDuration::from_secs(secs),
         trigger: RunTrigger::AdminApi,
         requested_by: Some("maria".to_owned()),
     };
     let take =
-        async |ask| requests::ask(&stage.store, &stage.policies, (&scope, false), &ask, stage.now()).await.unwrap();
-    assert!(matches!(take(ask("first", 0)).await, Taken::Queued(_)));
-    assert!(matches!(take(ask("second", 1)).await, Taken::Queued(_)));
-    assert_eq!(take(ask("late", -5)).await, Taken::Superseded { by: RunId::new("second") });
+        async |ask| requests::enqueue(&stage.store, &stage.policies, (&scope, false), &ask, stage.now()).await.unwrap();
+    assert!(matches!(take(ask("first", 0)).await, EnqueueOutcome::Queued(_)));
+    assert!(matches!(take(ask("second", 1)).await, EnqueueOutcome::Queued(_)));
+    assert_eq!(take(ask("late", -5)).await, EnqueueOutcome::Superseded { by: RunId::new("second") });
     for name in ["first", "late"] {
         let run = run(&stage, name).await.unwrap();
         assert_eq!(
@@ -100,8 +100,8 @@ async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
         );
         assert_eq!(run.due_at(), None);
     }
-    assert_eq!(stage.request_sweep(&wish("first", scope.clone())).await, Swept::Repeated);
-    assert!(matches!(stage.request_sweep(&wish("second", scope.clone())).await, Swept::Done(_)));
+    assert_eq!(stage.request_sweep(&wish("first", scope.clone())).await, SweepOutcome::DuplicateTrigger);
+    assert!(matches!(stage.request_sweep(&wish("second", scope.clone())).await, SweepOutcome::Done(_)));
 }
 
 /// A newer request comes while the first is under way, after each of its calls in turn: the first stops, the second is granted,
@@ -110,10 +110,10 @@ async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
 async fn one_under_way_is_cancelled_by_a_newer_one_at_its_next_stage_boundary() {
     let (mut stopped, mut finished) = (0, 0);
     for ahead in (6..).step_by(2) {
-        let stage = Testbed::new(Settings::default(), "");
+        let stage = Testbed::new(FakeSettings::default(), "");
         let pr = quiet(&stage, 1).await.remove(0);
         stage.faults.count_anew();
-        let (scope, now) = (Scope::One(pr_id(&pr)), stage.now());
+        let (scope, now) = (ReconcileScope::One(pr_id(&pr)), stage.now());
         let over = std::sync::atomic::AtomicBool::new(false);
         let first = async {
             let swept = stage.sweep.sweep(&wish("first", scope.clone()), now + SWEEP_TIMEOUT).await.unwrap();
@@ -127,9 +127,9 @@ async fn one_under_way_is_cancelled_by_a_newer_one_at_its_next_stage_boundary() 
                 }
                 tokio::task::yield_now().await;
             }
-            let newer = Wish { at: Some(now + SignedDuration::from_secs(1)), ..wish("second", scope.clone()) };
+            let newer = SweepTrigger { at: Some(now + SignedDuration::from_secs(1)), ..wish("second", scope.clone()) };
             let swept = stage.sweep.sweep(&newer, now + SWEEP_TIMEOUT).await.unwrap();
-            assert!(matches!(swept, Swept::Busy { .. } | Swept::Done(_)), "{swept:?}");
+            assert!(matches!(swept, SweepOutcome::Busy { .. } | SweepOutcome::Done(_)), "{swept:?}");
             true
         };
         let (swept, came) = tokio::join!(first, second);
@@ -138,10 +138,10 @@ async fn one_under_way_is_cancelled_by_a_newer_one_at_its_next_stage_boundary() 
         }
         let first = run(&stage, "first").await.unwrap();
         let superseded = match swept {
-            Swept::Done(summary) => summary.cancelled,
+            SweepOutcome::Done(summary) => summary.cancelled,
             // It had not begun yet.
-            Swept::Busy { .. } | Swept::Repeated | Swept::Superseded { .. } => true,
-            Swept::LeftToSchedule(why) => panic!("{why}"),
+            SweepOutcome::Busy { .. } | SweepOutcome::DuplicateTrigger | SweepOutcome::Superseded { .. } => true,
+            SweepOutcome::RateLimited(why) => panic!("{why}"),
         };
         if superseded {
             stopped += 1;

@@ -13,24 +13,24 @@ mod stopping;
 mod trying;
 
 use domain::id::RunId;
-use domain::request::{Request, Scope};
+use domain::request::{ReconcileRequest, ReconcileScope};
 use domain::run::Run;
-use fakes::{Fault, Pr, Settings};
+use fakes::{FakePrId, FakeSettings, Fault};
 use platform::{lookup, requests};
-use reconciler::Wish;
+use reconciler::SweepTrigger;
 use serde_json::Value;
 use testbed::Testbed;
 use webhook::signature::sign;
 
 /// So many pull requests whose builds hang: open, healthy for an hour, and of no interest to any sweep.
-async fn quiet(stage: &Testbed, count: usize) -> Vec<Pr> {
-    let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
+async fn quiet(stage: &Testbed, count: usize) -> Vec<FakePrId> {
+    let prs: Vec<FakePrId> = (0..count).map(|_| stage.open()).collect();
     settled(stage, &prs).await;
     prs
 }
 
 /// Nothing about them is due any more.
-async fn settled(stage: &Testbed, prs: &[Pr]) {
+async fn settled(stage: &Testbed, prs: &[FakePrId]) {
     for pr in prs {
         stage.with(|world| world.force(Fault::BuildHung, pr));
     }
@@ -41,9 +41,9 @@ async fn settled(stage: &Testbed, prs: &[Pr]) {
 }
 
 /// So many pull requests whose checks never started: stale.
-async fn stale(stage: &Testbed, count: usize) -> Vec<Pr> {
+async fn stale(stage: &Testbed, count: usize) -> Vec<FakePrId> {
     stage.sweeping.set(false);
-    let prs: Vec<Pr> = (0..count).map(|_| stage.open()).collect();
+    let prs: Vec<FakePrId> = (0..count).map(|_| stage.open()).collect();
     for pr in &prs {
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
     }
@@ -56,14 +56,14 @@ async fn stale(stage: &Testbed, count: usize) -> Vec<Pr> {
 }
 
 /// The first repository's base branch.
-fn base() -> Scope {
-    let repo = Settings::default().repos[0].clone();
-    Scope::Base(repo.name.parse().unwrap(), repo.base)
+fn base() -> ReconcileScope {
+    let repo = FakeSettings::default().repos[0].clone();
+    ReconcileScope::Base(repo.name.parse().unwrap(), repo.base)
 }
 
 /// Somebody pushes to it.
 fn push(stage: &Testbed) {
-    stage.with(|world| world.push_base(&Settings::default().repos[0].name));
+    stage.with(|world| world.push_base(&FakeSettings::default().repos[0].name));
 }
 
 /// GitHub delivers something; answers what is answered.
@@ -72,7 +72,7 @@ async fn hear(stage: &Testbed, event: &str, delivery: &str, payload: &Value) -> 
     let request = http::Request::builder()
         .method("POST")
         .uri("/webhook/github")
-        .header("x-hub-signature-256", sign(&Settings::default().webhook_secret, body.as_bytes()))
+        .header("x-hub-signature-256", sign(&FakeSettings::default().webhook_secret, body.as_bytes()))
         .header("x-github-event", event)
         .header("x-github-delivery", delivery);
     let (parts, ()) = request.body(()).unwrap().into_parts();
@@ -80,8 +80,8 @@ async fn hear(stage: &Testbed, event: &str, delivery: &str, payload: &Value) -> 
     serde_json::from_str(answer.body()).unwrap()
 }
 
-async fn request(stage: &Testbed, scope: &Scope) -> Option<Request> {
-    requests::load(&stage.store.store, &Request::key_of(scope, false), stage.now()).await.unwrap()
+async fn request(stage: &Testbed, scope: &ReconcileScope) -> Option<ReconcileRequest> {
+    requests::load(&stage.store.store, &ReconcileRequest::key_of(scope, false), stage.now()).await.unwrap()
 }
 
 async fn run(stage: &Testbed, id: &str) -> Option<Run> {
@@ -94,6 +94,6 @@ async fn runs(stage: &Testbed) -> Vec<Run> {
     runs.into_iter().filter(|run| run.request.is_some()).collect()
 }
 
-fn wish(name: &str, scope: Scope) -> Wish {
-    Wish::requested(RunId::new(name), scope, false, format!("process of {name}"))
+fn wish(name: &str, scope: ReconcileScope) -> SweepTrigger {
+    SweepTrigger::requested(RunId::new(name), scope, false, format!("process of {name}"))
 }

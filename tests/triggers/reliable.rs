@@ -5,12 +5,12 @@ use domain::comment;
 use domain::event::{Event, EventKind};
 use domain::id::RunId;
 use domain::state::State;
-use fakes::{Action, Fault, Pr, Settings, Timing};
+use fakes::{AuditedAction, FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
 use platform::guards;
-use platform::outlets::message::Message;
-use platform::telemetry::Log;
-use reconciler::Moment;
+use platform::outlets::message::QueueMessage;
+use platform::telemetry::MetricLog;
+use reconciler::Invocation;
 use serde_json::{Value, json};
 use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
@@ -24,8 +24,8 @@ fn is_remedy(event: &Event) -> bool {
 #[tokio::test]
 async fn no_remedy_within_the_cooldown_of_the_last_and_budgets_end_them() {
     // Jenkins loses every build: three rebuilds, each after its pause, then a person.
-    let timing = Timing { build_ms: (60_000, 90_000), ..Timing::default() };
-    let stage = Testbed::new(Settings { timing, ..Settings::default() }, "backoff.cooldown_secs = 3000");
+    let timing = FakeTiming { build_ms: (60_000, 90_000), ..FakeTiming::default() };
+    let stage = Testbed::new(FakeSettings { timing, ..FakeSettings::default() }, "backoff.cooldown_secs = 3000");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AgentLost, &pr));
     let mut rebuilds = 0;
@@ -49,14 +49,14 @@ async fn no_remedy_within_the_cooldown_of_the_last_and_budgets_end_them() {
 }
 
 /// What `status` would show, for everything whose automation has stopped.
-async fn reason(stage: &Testbed, pr: &Pr) -> Option<String> {
+async fn reason(stage: &Testbed, pr: &FakePrId) -> Option<String> {
     comment::blocked(&stage.record(pr).await)
 }
 
 #[tokio::test]
 async fn every_needs_intervention_says_why() {
     for (fault, said) in [(Fault::RealTestFailure, "failed"), (Fault::PolicyMisconfigured, "olicy")] {
-        let stage = Testbed::new(Settings::default(), "");
+        let stage = Testbed::new(FakeSettings::default(), "");
         let pr = stage.open();
         stage.with(|world| world.force(fault, &pr));
         let given_up = stage.until(300, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await;
@@ -77,7 +77,7 @@ async fn every_needs_intervention_says_why() {
 
 #[tokio::test]
 async fn every_hold_says_who_and_why_whatever_happens_meanwhile_and_resume_ends_it() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     stage.pass(2).await;
@@ -99,7 +99,7 @@ async fn every_hold_says_who_and_why_whatever_happens_meanwhile_and_resume_ends_
 
 #[tokio::test]
 async fn a_label_that_holds_is_the_reason_and_only_people_remove_it() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = quiet(&stage, 1).await.remove(0);
     stage.with(|world| world.person_labels(&pr, "maria", "suture/hold"));
     stage.pass(1).await;
@@ -117,8 +117,10 @@ async fn a_label_that_holds_is_the_reason_and_only_people_remove_it() {
 
 #[tokio::test]
 async fn a_repository_has_so_many_builds_at_a_time_and_the_others_wait_instead_of_being_refused() {
-    let stage =
-        Testbed::new(Settings::default(), "limits.rebuilds_in_flight_per_repo = 2\nlimits.remedies_in_flight = 100");
+    let stage = Testbed::new(
+        FakeSettings::default(),
+        "limits.rebuilds_in_flight_per_repo = 2\nlimits.remedies_in_flight = 100",
+    );
     let prs = stale(&stage, 5).await;
     stage.sweep_now().await;
     assert_eq!(stage.commands().len(), 5, "all of them are claimed");
@@ -142,7 +144,7 @@ async fn a_repository_has_so_many_builds_at_a_time_and_the_others_wait_instead_o
 /// step is repeated, and before that the duplicate guard looks; so a vulnerability never has two open ones by our doing.
 #[tokio::test]
 async fn the_request_for_a_fresh_pull_request_cannot_double() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stage.open();
     stage.with(|world| world.force(Fault::BuildHung, &pr));
     stage.pass(5).await;
@@ -161,8 +163,8 @@ async fn the_request_for_a_fresh_pull_request_cannot_double() {
         let asked = world
             .audit()
             .iter()
-            .filter(|one| one.action == Action::BusEvent && one.detail.contains("PullRequestRequested"));
-        (asked.count(), world.audit().iter().filter(|one| one.action == Action::PullOpened).count())
+            .filter(|one| one.action == AuditedAction::BusEvent && one.detail.contains("PullRequestRequested"));
+        (asked.count(), world.audit().iter().filter(|one| one.action == AuditedAction::PullOpened).count())
     });
     assert_eq!((asked, opened), (1, 2), "asked for once, and one replaces the other");
 }
@@ -184,13 +186,13 @@ fn is_metric(line: &Value, name: &str) -> bool {
 #[tokio::test]
 async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_counted() {
     let config = "budgets.rebuild = 1\nlimits.remedies_in_flight = 1\ntriggers.per_repo_per_day = 1";
-    let stage = Testbed::new(Settings::default(), config);
+    let stage = Testbed::new(FakeSettings::default(), config);
     let prs = stale(&stage, 2).await;
     let lines = tests::Written::default();
-    let log = Log::to(lines.clone());
+    let log = MetricLog::writing_to(lines.clone());
     let sweep = async |stage: &Testbed, event: Value| {
         let now = stage.now();
-        let moment = Moment { request: "r", now, deadline: now + SWEEP_TIMEOUT };
+        let moment = Invocation { request_id: "r", now, deadline: now + SWEEP_TIMEOUT };
         reconciler::handle(&stage.sweep, event, &moment, &log).await.unwrap()
     };
     let tick = |stage: &Testbed| json!({"schedule": "sweep", "slot": stage.now().to_string()});
@@ -216,9 +218,9 @@ async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_c
     assert!(counted(&lines, "loop_blocked") > 0, "{:?}", stage.kinds(&prs[0]).await);
     assert!(counted(&lines, "loop_blocked") <= counted(&lines, "escalated"));
     // A message of close-and-reopen whose run is not there (any more) asks for nothing, and is counted.
-    let (_, Message::Command(rebuild)) = stage.publisher.messages().remove(0) else { panic!() };
+    let (_, QueueMessage::Command(rebuild)) = stage.publisher.messages().remove(0) else { panic!() };
     let message = CommandMessage { command: Command::CloseAndReopen, run_id: Some(RunId::new("gone")), ..rebuild };
-    let body = Message::Command(message).to_json().unwrap();
+    let body = QueueMessage::Command(message).to_json().unwrap();
     car_bridge::handle_one(&stage.bridge, "m", &body, &log, || stage.now()).await.unwrap();
     assert_eq!((counted(&lines, "noop"), counted(&lines, "pr_create_skipped")), (1, 1));
 }

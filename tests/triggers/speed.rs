@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use domain::id::{PrId, RunId};
-use domain::request::{Ask, Scope};
+use domain::request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
 use platform::requests;
 use tests::rig::Dynoxide;
@@ -26,19 +26,19 @@ fn figures(name: &str, limit_ms: u64, mut took: Vec<Duration>) {
 async fn asking_takes_a_moment() {
     let rig = Dynoxide::in_memory().await;
     let (store, policies) = (rig.store().await, acting());
-    let scope = |number| Scope::One(PrId::new("acme/shop".parse().unwrap(), number));
+    let scope = |number| ReconcileScope::One(PrId::new("acme/shop".parse().unwrap(), number));
     let (mut enqueue, mut limits, mut cancels) = (Vec::new(), Vec::new(), Vec::new());
     for number in 1..=TIMES {
         let run = RunId::new(format!("r-{number}"));
-        let ask = Ask { run: run.clone(), at: start(), trigger: RunTrigger::AdminApi, requested_by: None };
+        let ask = NewRequest { run: run.clone(), at: start(), trigger: RunTrigger::AdminApi, requested_by: None };
         let began = Instant::now();
-        requests::ask(&store, &policies, (&scope(number), false), &ask, start()).await.unwrap();
+        requests::enqueue(&store, &policies, (&scope(number), false), &ask, start()).await.unwrap();
         enqueue.push(began.elapsed());
         let began = Instant::now();
-        requests::over_limit(&store, &policies, &scope(number), start()).await.unwrap();
+        requests::count_toward_limit(&store, &policies, &scope(number), start()).await.unwrap();
         limits.push(began.elapsed());
         let began = Instant::now();
-        assert!(!requests::is_told_to_stop(&store, &run, start()).await.unwrap());
+        assert!(!requests::is_cancel_requested(&store, &run, start()).await.unwrap());
         cancels.push(began.elapsed());
     }
     figures("enqueue", 100, enqueue);

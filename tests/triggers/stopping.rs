@@ -4,20 +4,20 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::id::RunId;
-use domain::request::Scope;
+use domain::request::ReconcileScope;
 use domain::run::RunState;
-use fakes::Settings;
+use fakes::FakeSettings;
 use platform::requests;
-use reconciler::Swept;
+use reconciler::SweepOutcome;
 use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
 use crate::{base, request, run, stale, wish};
 
 /// The calls of a request for a stale pull request, by name, in order.
-async fn calls(scope: impl Fn(&fakes::Pr) -> Scope) -> Vec<String> {
-    let stage = Testbed::new(Settings::default(), "");
+async fn calls(scope: impl Fn(&fakes::FakePrId) -> ReconcileScope) -> Vec<String> {
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stale(&stage, 1).await.remove(0);
-    let Swept::Done(summary) = stage.request_sweep(&wish("r-1", scope(&pr))).await else { panic!("no sweep") };
+    let SweepOutcome::Done(summary) = stage.request_sweep(&wish("r-1", scope(&pr))).await else { panic!("no sweep") };
     assert_eq!(summary.claims(), 1, "{summary:?}");
     stage.faults.take_names()
 }
@@ -51,7 +51,7 @@ async fn cancel_is_read_after_the_query_after_verification_and_before_each_claim
 async fn a_request_under_way_stops_wherever_it_is() {
     let (mut removed, mut cancelled, mut completed) = (0, 0, 0);
     for ahead in 6.. {
-        let stage = Testbed::new(Settings::default(), "");
+        let stage = Testbed::new(FakeSettings::default(), "");
         let pr = stale(&stage, 1).await.remove(0);
         stage.faults.count_anew();
         let now = stage.now();
@@ -80,7 +80,7 @@ async fn a_request_under_way_stops_wherever_it_is() {
         }
         let names = stage.faults.take_names();
         let late: Vec<&String> = names.iter().filter(|name| name.starts_with("write PR#")).collect();
-        let Swept::Done(summary) = swept else {
+        let SweepOutcome::Done(summary) = swept else {
             // It had not begun: it was taken off.
             removed += 1;
             let run = run(&stage, "r-1").await.unwrap();
@@ -115,14 +115,14 @@ async fn a_request_under_way_stops_wherever_it_is() {
 
 #[tokio::test]
 async fn one_that_waits_is_taken_off_and_never_begins() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = stale(&stage, 1).await.remove(0);
-    let scope = Scope::One(pr_id(&pr));
+    let scope = ReconcileScope::One(pr_id(&pr));
     // The slot of its repository is taken: it waits.
     let repo_slot = format!("requests:{}", scope.repo().unwrap());
     let until = stage.now() + jiff::SignedDuration::from_mins(1);
-    platform::guards::take_slot(&stage.store, &repo_slot, 1, "somebody", until, stage.now()).await.unwrap();
-    assert!(matches!(stage.request_sweep(&wish("r-1", scope.clone())).await, Swept::Busy { .. }));
+    platform::guards::acquire_slot(&stage.store, &repo_slot, 1, "somebody", until, stage.now()).await.unwrap();
+    assert!(matches!(stage.request_sweep(&wish("r-1", scope.clone())).await, SweepOutcome::Busy { .. }));
     assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Pending);
     let cancel = async |stage: &Testbed| {
         let request = (&*scope.to_string(), &RunId::new("r-1"));
@@ -133,7 +133,11 @@ async fn one_that_waits_is_taken_off_and_never_begins() {
     assert_eq!((run_of.state, run_of.outcome.as_deref()), (RunState::Cancelled, Some("maria cancelled it")));
     assert_eq!(request(&stage, &scope).await.unwrap().due_at(), None);
     stage.with(|world| world.advance(jiff::SignedDuration::from_mins(2)));
-    assert_eq!(stage.request_sweep(&wish("r-1", scope.clone())).await, Swept::Repeated, "the bus told of it late");
+    assert_eq!(
+        stage.request_sweep(&wish("r-1", scope.clone())).await,
+        SweepOutcome::DuplicateTrigger,
+        "the bus told of it late"
+    );
     // Once more, and for one that is over: nothing happens.
     let version = request(&stage, &scope).await.unwrap().version;
     cancel(&stage).await;

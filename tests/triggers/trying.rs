@@ -1,31 +1,36 @@
 //! Requests that go wrong: tried again three times with growing pauses, taken over from a worker that died, and ended with what
 //! they have when their time is up.
 
-use domain::request::Scope;
+use domain::request::ReconcileScope;
 use domain::run::RunState;
-use fakes::Settings;
+use fakes::FakeSettings;
 use jiff::SignedDuration;
 use platform::sweep_summary::summary_of;
-use reconciler::Swept;
+use reconciler::SweepOutcome;
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed, pr_id};
 
 use crate::{base, quiet, request, run, wish};
 
 #[tokio::test]
 async fn a_request_that_fails_is_tried_again_three_times_with_backoff() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = quiet(&stage, 1).await.remove(0);
-    let scope = Scope::One(pr_id(&pr));
+    let scope = ReconcileScope::One(pr_id(&pr));
     stage.faults.fail_calls("get BREAKER", true);
     let mut now = stage.now();
     for pause in [30, 60, 120] {
-        let Swept::Done(summary) = stage.request_sweep(&wish("r-1", scope.clone())).await else { panic!("no sweep") };
+        let SweepOutcome::Done(summary) = stage.request_sweep(&wish("r-1", scope.clone())).await else {
+            panic!("no sweep")
+        };
         assert_eq!(summary.errors.len(), 1, "{summary:?}");
         let due = request(&stage, &scope).await.unwrap().due_at().unwrap();
         assert_eq!(due, now + SignedDuration::from_secs(pause));
         assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Running, "it is not over");
         stage.with(|world| world.advance_to(due - SignedDuration::from_secs(1)));
-        assert!(matches!(stage.request_sweep(&wish("r-1", scope.clone())).await, Swept::Busy { .. }), "not before");
+        assert!(
+            matches!(stage.request_sweep(&wish("r-1", scope.clone())).await, SweepOutcome::Busy { .. }),
+            "not before"
+        );
         stage.with(|world| world.advance_to(due));
         now = due;
     }
@@ -42,9 +47,9 @@ async fn a_request_that_fails_is_tried_again_three_times_with_backoff() {
 
 #[tokio::test]
 async fn one_that_fails_once_is_granted_by_the_next_sweep() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = quiet(&stage, 1).await.remove(0);
-    let scope = Scope::One(pr_id(&pr));
+    let scope = ReconcileScope::One(pr_id(&pr));
     stage.faults.fail_calls("get BREAKER", true);
     stage.request_sweep(&wish("r-1", scope.clone())).await;
     stage.faults.fail_calls("get BREAKER", false);
@@ -60,7 +65,7 @@ async fn one_that_fails_once_is_granted_by_the_next_sweep() {
 async fn a_request_whose_worker_dies_is_taken_over() {
     let mut deaths = 0;
     for call in 0.. {
-        let stage = Testbed::new(Settings::default(), "");
+        let stage = Testbed::new(FakeSettings::default(), "");
         let prs = quiet(&stage, 2).await;
         stage.faults.plan(call + 1, CallFault::After);
         let now = stage.now();
@@ -68,7 +73,7 @@ async fn a_request_whose_worker_dies_is_taken_over() {
         let died = stage.faults.struck();
         stage.faults.restart();
         if !died {
-            assert!(matches!(swept, Ok(Swept::Done(_))), "{swept:?}");
+            assert!(matches!(swept, Ok(SweepOutcome::Done(_))), "{swept:?}");
             break;
         }
         deaths += 1;
@@ -98,13 +103,13 @@ async fn a_request_whose_worker_dies_is_taken_over() {
 #[tokio::test]
 async fn after_ten_minutes_it_ends_with_what_it_has() {
     let stage =
-        Testbed::new(Settings::default(), "triggers.max_prs = 130\nlimits.webhooks_per_minute_per_repo = 10000");
+        Testbed::new(FakeSettings::default(), "triggers.max_prs = 130\nlimits.webhooks_per_minute_per_repo = 10000");
     quiet(&stage, 130).await;
     // Four queries of 25 are one go: the second hundred would begin after nine and a half minutes.
     stage.before_query(|fakes| fakes.advance(SignedDuration::from_secs(140)));
     let began = stage.now();
     let swept = stage.sweep.sweep(&wish("r-1", base()), began + SignedDuration::from_hours(1)).await.unwrap();
-    let Swept::Done(summary) = swept else { panic!("{swept:?}") };
+    let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
     assert!(summary.partial, "{summary:?}");
     assert_eq!((summary.due, summary.verified, summary.left), (130, 100, 30));
     let took = stage.now().duration_since(began);
@@ -121,11 +126,11 @@ async fn after_ten_minutes_it_ends_with_what_it_has() {
 
 #[tokio::test]
 async fn one_that_github_could_not_be_asked_about_is_tried_again() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = quiet(&stage, 1).await.remove(0);
-    let (scope, now) = (Scope::One(pr_id(&pr)), stage.now());
+    let (scope, now) = (ReconcileScope::One(pr_id(&pr)), stage.now());
     let until = now + SignedDuration::from_secs(20);
-    platform::guards::hold_off(&stage.store, "github", until, now).await.unwrap();
+    platform::guards::set_not_before(&stage.store, "github", until, now).await.unwrap();
     stage.request_sweep(&wish("r-1", scope.clone())).await;
     assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Running, "it is not over");
     stage.with(|world| world.advance(SignedDuration::from_secs(30)));
@@ -136,11 +141,11 @@ async fn one_that_github_could_not_be_asked_about_is_tried_again() {
 
 #[tokio::test]
 async fn a_sweep_that_is_about_to_end_begins_with_nothing_it_cannot_look_at() {
-    let stage = Testbed::new(Settings::default(), "");
+    let stage = Testbed::new(FakeSettings::default(), "");
     let pr = quiet(&stage, 1).await.remove(0);
-    let (scope, now) = (Scope::One(pr_id(&pr)), stage.now());
+    let (scope, now) = (ReconcileScope::One(pr_id(&pr)), stage.now());
     let swept = stage.sweep.sweep(&wish("r-1", scope.clone()), now + SignedDuration::from_secs(70)).await.unwrap();
-    assert!(matches!(&swept, Swept::Busy { by, .. } if by == "the deadline of this sweep"), "{swept:?}");
+    assert!(matches!(&swept, SweepOutcome::Busy { by, .. } if by == "the deadline of this sweep"), "{swept:?}");
     let waiting = request(&stage, &scope).await.unwrap();
     assert_eq!(waiting.waiting().unwrap().tries, 0);
     assert_eq!(stage.sweep_now().await.requests, 1, "the next one has time");

@@ -124,9 +124,9 @@ async fn a_push_reads_only_what_is_based_on_its_branch() {
         let base = if number <= 3 { "release" } else { "main" };
         ear.expect(&pull(number, "opened", 'a', 0).with("/pull_request/base/ref", json!(base)), "applied").await;
     }
-    let before = ear.store().spent().so_far();
+    let before = ear.store().usage().usage();
     ear.expect(&push("release", 9), "applied").await;
-    let after = ear.store().spent().so_far();
+    let after = ear.store().usage().usage();
     let (requests, read) = (after.requests - before.requests, after.items_read - before.items_read);
     println!("a push to a base of 3 among 90: {requests} requests, {read} items read");
     assert_eq!(ear.line()["applied"], json!(1));

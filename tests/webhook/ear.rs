@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use domain::event::{Event, Fact, Happened};
+use domain::event::{Event, Fact, FactKind};
 use domain::id::PrId;
 use domain::policy::Policies;
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
 use platform::lookup;
-use platform::outlets::Parcel;
-use platform::telemetry::Log;
+use platform::outlets::OutboundMessage;
+use platform::telemetry::MetricLog;
 use serde_json::{Value, json};
 use testbed::{FaultStore, RecordingPublisher};
-use webhook::github::Own;
-use webhook::signature::{Secrets, sign};
-use webhook::{Senders, Webhook};
+use webhook::github::BotIdentity;
+use webhook::signature::{SenderSecrets, sign};
+use webhook::{WebhookHandler, WebhookSecrets};
 
 pub(crate) const SECRET: &str = "a secret";
 pub(crate) const JENKINS: &str = "continuous-integration/jenkins/pr-merge";
@@ -61,7 +61,7 @@ pub(crate) struct Answer {
 
 /// The function, listening.
 pub(crate) struct Ear {
-    webhook: Webhook<FaultStore, RecordingPublisher>,
+    webhook: WebhookHandler<FaultStore, RecordingPublisher>,
     lines: Lines,
     pub(crate) now: Timestamp,
 }
@@ -69,13 +69,14 @@ pub(crate) struct Ear {
 impl Ear {
     pub(crate) fn new(config: &str) -> Self {
         let policies = policies(config);
-        let secrets = |text| Secrets::parse(text).unwrap();
+        let secrets = |text| SenderSecrets::parse(text).unwrap();
         let senders =
-            Senders { github: secrets(SECRET), jenkins: Some(secrets("j")), bot: Some(secrets("b-new,b-old")) };
-        let own = Own { app_id: Some(77), login: Some("suture[bot]".to_owned()) };
+            WebhookSecrets { github: secrets(SECRET), jenkins: Some(secrets("j")), bot: Some(secrets("b-new,b-old")) };
+        let own = BotIdentity { app_id: Some(77), login: Some("suture[bot]".to_owned()) };
         let lines = Lines::default();
-        let log = Log::to(lines.clone());
-        let webhook = Webhook::new(FaultStore::default(), RecordingPublisher::default(), policies, own, senders, log);
+        let log = MetricLog::writing_to(lines.clone());
+        let webhook =
+            WebhookHandler::new(FaultStore::default(), RecordingPublisher::default(), policies, own, senders, log);
         Self { webhook, lines, now: tests::minute(60) }
     }
 
@@ -84,10 +85,10 @@ impl Ear {
     }
 
     pub(crate) fn outlets(&self) -> &RecordingPublisher {
-        self.webhook.engine().outlets()
+        self.webhook.engine().publisher()
     }
 
-    pub(crate) fn sent(&self) -> Vec<Parcel> {
+    pub(crate) fn sent(&self) -> Vec<OutboundMessage> {
         self.outlets().sent()
     }
 
@@ -145,11 +146,11 @@ impl Ear {
         }
     }
 
-    pub(crate) async fn record(&self, number: u64) -> Record {
+    pub(crate) async fn record(&self, number: u64) -> PullRequest {
         self.known(number).await.unwrap()
     }
 
-    pub(crate) async fn known(&self, number: u64) -> Option<Record> {
+    pub(crate) async fn known(&self, number: u64) -> Option<PullRequest> {
         self.webhook.engine().load(&tests::pr(number), self.now).await.unwrap()
     }
 
@@ -171,7 +172,8 @@ impl Ear {
     pub(crate) async fn claim(&self, pr: &PrId, run: &str) {
         let fact = tests::claim(self.webhook.engine(), pr, run, self.now).await;
         self.apply(&fact).await;
-        let accepted = Happened::Remedy { run: domain::id::RunId::new(run), news: domain::event::RemedyNews::Accepted };
+        let accepted =
+            FactKind::Remedy { run: domain::id::RunId::new(run), news: domain::event::RemedyUpdate::Accepted };
         let moment_later = self.now + SignedDuration::from_secs(1);
         self.apply(&tests::fact(pr, format!("{run}-accepted"), moment_later, accepted)).await;
     }

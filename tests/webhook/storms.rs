@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use domain::event::Fact;
 use domain::state::State;
-use platform::outlets::message::Message;
-use platform::outlets::{Content, Parcel};
+use platform::outlets::message::QueueMessage;
+use platform::outlets::{Destination, OutboundMessage};
 use platform::store::{Store as _, StoreError};
 use serde_json::json;
 
@@ -13,16 +13,18 @@ use crate::ear::{Ear, JENKINS, comment, pull, push, run, status};
 
 const LIMITED: &str = "mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 5";
 
-fn put_off(parcels: &[Parcel]) -> Vec<(Fact, Duration)> {
+fn put_off(parcels: &[OutboundMessage]) -> Vec<(Fact, Duration)> {
     parcels
         .iter()
-        .filter_map(|parcel| match &parcel.what {
+        .filter_map(|parcel| match &parcel.destination {
             // As it would come out of the queue.
-            Content::Queue { message, delay, .. } => match Message::from_json(&message.to_json().unwrap()).unwrap() {
-                Message::Fact(fact) => Some((*fact, *delay)),
-                Message::Command(_) | Message::Chore(_) => None,
-            },
-            Content::Bus { .. } | Content::People(_) => None,
+            Destination::Queue { message, delay, .. } => {
+                match QueueMessage::from_json(&message.to_json().unwrap()).unwrap() {
+                    QueueMessage::Fact(fact) => Some((*fact, *delay)),
+                    QueueMessage::Command(_) | QueueMessage::Chore(_) => None,
+                }
+            }
+            Destination::Bus { .. } | Destination::Notice(_) => None,
         })
         .collect()
 }
@@ -44,7 +46,7 @@ async fn beyond_the_limit_facts_wait_on_the_queue_and_lose_nothing() {
     // Commands do not wait, neither here nor on the queue.
     ear.expect(&comment(42, "/status", 5), "command_queued").await;
     let command = ear.sent().into_iter().rfind(|parcel| parcel.id.starts_with("cmd:")).unwrap();
-    assert!(matches!(command.what, Content::Queue { delay: Duration::ZERO, .. }), "{command:?}");
+    assert!(matches!(command.destination, Destination::Queue { delay: Duration::ZERO, .. }), "{command:?}");
     // Pull requests that are none of ours take up no room, and are not queued.
     ear.expect(&run('f', "job", Some("success"), &[7], 3), "ignored").await;
     ear.expect(&run('f', "job", Some("success"), &[], 3), "ignored").await;
@@ -82,7 +84,7 @@ async fn a_push_to_a_busy_base_is_one_row() {
     for number in 1..=120 {
         ear.expect(&pull(number, "opened", 'a', 0), "applied").await;
     }
-    let before = ear.store().spent().so_far().items_written;
+    let before = ear.store().usage().usage().items_written;
     for second in 0..200 {
         let at = tests::minute(9) + jiff::SignedDuration::from_millis(300 * second);
         ear.now = at;
@@ -92,7 +94,7 @@ async fn a_push_to_a_busy_base_is_one_row() {
         ear.expect(&push, "applied").await;
     }
     // One row for each push, and once the counters of the day.
-    assert_eq!(ear.store().spent().so_far().items_written - before, 202);
+    assert_eq!(ear.store().usage().usage().items_written - before, 202);
     assert_eq!(put_off(&ear.sent()), [], "and nothing waits on the queue");
     let request = platform::requests::load(ear.store(), "base:acme/shop#main", ear.now).await.unwrap().unwrap();
     assert_eq!(request.waiting().unwrap().stands_for, 200);
@@ -102,7 +104,7 @@ async fn a_push_to_a_busy_base_is_one_row() {
 async fn a_record_that_others_keep_writing_makes_its_fact_wait() {
     let ear = Ear::new(crate::ear::CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.store().fail_writes(std::iter::repeat_n(StoreError::Contended, 1_000));
+    ear.store().fail_writes(std::iter::repeat_n(StoreError::TransactionConflict, 1_000));
     let answer = ear.expect(&status('a', JENKINS, "pending", "", 1), "throttled_delayed").await;
     assert!(answer.reason.contains("write conflict"), "{answer:?}");
     ear.store().fail_writes([]);
@@ -129,9 +131,9 @@ async fn without_a_queue_what_would_wait_is_not_acknowledged() {
 async fn a_fact_costs_what_the_design_allows() {
     let ear = Ear::new(crate::ear::CONFIG);
     let cost = async |delivery: &crate::ear::Delivery| {
-        let before = ear.store().spent().so_far().requests;
+        let before = ear.store().usage().usage().requests;
         ear.expect(delivery, "applied").await;
-        ear.store().spent().so_far().requests - before
+        ear.store().usage().usage().requests - before
     };
     // The counter is one of each; an opening also looks whom it replaces, and a repository's first is put on the list of
     // repositories.
@@ -140,8 +142,8 @@ async fn a_fact_costs_what_the_design_allows() {
     assert_eq!(cost(&pull(43, "opened", 'b', 0)).await, 4);
     assert_eq!(cost(&run('a', "build", None, &[42], 1)).await, 3);
     assert_eq!(cost(&status('a', JENKINS, "pending", "", 1)).await, 4);
-    let before = ear.store().spent().so_far().requests;
+    let before = ear.store().usage().usage().requests;
     ear.expect(&run('f', "build", None, &[7], 1), "ignored").await;
     ear.expect(&status('f', JENKINS, "pending", "", 1), "ignored").await;
-    assert_eq!(ear.store().spent().so_far().requests - before, 2);
+    assert_eq!(ear.store().usage().usage().requests - before, 2);
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 
 /// The longest cursor that is decoded.
 const MAX_CURSOR_BYTES: usize = 1024;
@@ -17,10 +17,10 @@ const MAX_CURSOR_BYTES: usize = 1024;
 #[derive(Debug, ToSchema)]
 #[schema(pattern = r"^[A-Za-z0-9_\-]{0,1024}$")]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) struct PlaceText(String);
+pub(crate) struct CursorText(String);
 
 #[derive(Serialize, Deserialize)]
-struct Place<T> {
+struct CursorPosition<T> {
     /// The list.
     l: String,
     /// The position in the list.
@@ -28,7 +28,7 @@ struct Place<T> {
 }
 
 pub(crate) fn write<T: Serialize>(list: &str, place: &T) -> Option<String> {
-    let json = serde_json::to_vec(&Place { l: list.to_owned(), p: place }).ok()?;
+    let json = serde_json::to_vec(&CursorPosition { l: list.to_owned(), p: place }).ok()?;
     Some(URL_SAFE_NO_PAD.encode(json))
 }
 
@@ -40,24 +40,24 @@ fn is_cursor(text: &str) -> bool {
 
 /// The position in this list, if a cursor was given. A malformed cursor is a bad request; a well-formed one that does not
 /// belong to this list is a conflict, because the OpenAPI pattern cannot distinguish the two.
-pub(crate) fn read<T: DeserializeOwned>(list: &str, text: Option<&str>) -> Result<Option<T>, Problem> {
+pub(crate) fn read<T: DeserializeOwned>(list: &str, text: Option<&str>) -> Result<Option<T>, ApiProblem> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     let detail = "`after` is not the `next` of a page of this list. Start again without `after`.";
     if !is_cursor(text) {
-        return Err(Problem::bad_request("BAD_CURSOR", detail));
+        return Err(ApiProblem::bad_request("BAD_CURSOR", detail));
     }
-    let mismatch = || Problem::new(StatusCode::CONFLICT, "BAD_CURSOR", detail);
+    let mismatch = || ApiProblem::new(StatusCode::CONFLICT, "BAD_CURSOR", detail);
     let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| mismatch())?;
-    let place: Place<T> = serde_json::from_slice(&json).map_err(|_| mismatch())?;
+    let place: CursorPosition<T> = serde_json::from_slice(&json).map_err(|_| mismatch())?;
     if place.l == list { Ok(Some(place.p)) } else { Err(mismatch()) }
 }
 
 /// The page size: the requested one, or the default.
-pub(crate) fn limit(requested: Option<u32>, default: u32, max: u32) -> Result<u32, Problem> {
+pub(crate) fn limit(requested: Option<u32>, default: u32, max: u32) -> Result<u32, ApiProblem> {
     match requested {
         None => Ok(default),
         Some(limit) if (1..=max).contains(&limit) => Ok(limit),
-        Some(_) => Err(Problem::bad_request("BAD_QUERY", format!("`limit` must be from 1 to {max}."))),
+        Some(_) => Err(ApiProblem::bad_request("BAD_QUERY", format!("`limit` must be from 1 to {max}."))),
     }
 }
 

@@ -8,15 +8,15 @@ use thiserror::Error;
 
 use platform::hash::hash;
 use platform::rows;
-use platform::store::{Key, OnlyIf, Refused, Store, StoreError, versioned};
+use platform::store::{Condition, ConditionFailed, Key, Store, StoreError, versioned};
 
 /// A request that was not answered by then counts as crashed.
-pub const LOCKED_FOR: SignedDuration = SignedDuration::from_mins(5);
+pub const LOCK_DURATION: SignedDuration = SignedDuration::from_mins(5);
 /// How long a response can be replayed.
-pub const COMPLETED_FOR: SignedDuration = SignedDuration::from_hours(24);
-pub const FAILED_FOR: SignedDuration = SignedDuration::from_hours(1);
+pub const COMPLETED_RETENTION: SignedDuration = SignedDuration::from_hours(24);
+pub const FAILED_RETENTION: SignedDuration = SignedDuration::from_hours(1);
 /// How often the same request may be attempted.
-pub const MOST_ATTEMPTS: u32 = 3;
+pub const MAX_ATTEMPTS: u32 = 3;
 
 /// The key that identifies a request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,24 +39,24 @@ impl IdempotencyKey {
 
 /// A response that can be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Response {
+pub struct StoredResponse {
     pub status: u16,
     pub body: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
-enum Progress {
+enum KeyProgress {
     Processing { lock_expires_at: Timestamp },
-    Completed { response: Response },
+    Completed { response: StoredResponse },
     Failed { error: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Remembered {
+struct StoredKey {
     request_hash: String,
     #[serde(flatten)]
-    progress: Progress,
+    progress: KeyProgress,
     created_at: Timestamp,
     updated_at: Timestamp,
     attempts: u32,
@@ -65,12 +65,12 @@ struct Remembered {
 
 /// The exclusive right to execute a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct KeyClaim {
     key: IdempotencyKey,
-    stored: Remembered,
+    stored: StoredKey,
 }
 
-impl Claim {
+impl KeyClaim {
     /// When the request was first attempted: the same in every attempt.
     pub fn first_at(&self) -> Timestamp {
         self.stored.created_at
@@ -84,11 +84,11 @@ impl Claim {
 
 /// The result of claiming a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Begun {
+pub enum ClaimResult {
     /// Execute it, then [`complete`] or [`fail`] the claim.
-    Work(Claim),
+    Work(KeyClaim),
     /// It was answered before: replay the response.
-    Answered(Response),
+    Answered(StoredResponse),
     /// Another process is executing it: answer 202.
     Processing {
         /// By then it is answered, or may be attempted again.
@@ -123,91 +123,96 @@ impl IdempotencyError {
 }
 
 /// Claims a request, or returns its stored response.
-pub async fn begin<S: Store>(
+pub async fn claim<S: Store>(
     store: &S,
     key: &IdempotencyKey,
     request: &[u8],
     now: Timestamp,
-) -> Result<Begun, IdempotencyError> {
+) -> Result<ClaimResult, IdempotencyError> {
     let request_hash = hash(request);
-    let progress = Progress::Processing { lock_expires_at: saturating_after(now, LOCKED_FOR) };
-    let first = Remembered { request_hash, progress, created_at: now, updated_at: now, attempts: 1, version: 1 };
-    let Err(found) = put(store, key, &first, OnlyIf::Absent, now).await? else {
-        return Ok(Begun::Work(Claim { key: key.clone(), stored: first }));
+    let progress = KeyProgress::Processing { lock_expires_at: saturating_after(now, LOCK_DURATION) };
+    let first = StoredKey { request_hash, progress, created_at: now, updated_at: now, attempts: 1, version: 1 };
+    let Err(found) = put(store, key, &first, Condition::Absent, now).await? else {
+        return Ok(ClaimResult::Work(KeyClaim { key: key.clone(), stored: first }));
     };
     let Some(found) = found else {
         // The item has just expired: the client retries.
-        return Ok(Begun::Processing { until: now });
+        return Ok(ClaimResult::Processing { until: now });
     };
     if found.request_hash != first.request_hash {
         return Err(IdempotencyError::Conflict);
     }
     let error = match &found.progress {
-        Progress::Completed { response } => return Ok(Begun::Answered(response.clone())),
-        Progress::Processing { lock_expires_at } if now < *lock_expires_at => {
-            return Ok(Begun::Processing { until: *lock_expires_at });
+        KeyProgress::Completed { response } => return Ok(ClaimResult::Answered(response.clone())),
+        KeyProgress::Processing { lock_expires_at } if now < *lock_expires_at => {
+            return Ok(ClaimResult::Processing { until: *lock_expires_at });
         }
-        Progress::Processing { .. } => "timed out",
-        Progress::Failed { error } => error,
+        KeyProgress::Processing { .. } => "timed out",
+        KeyProgress::Failed { error } => error,
     };
-    if found.attempts >= MOST_ATTEMPTS {
+    if found.attempts >= MAX_ATTEMPTS {
         return Err(IdempotencyError::Exhausted { attempts: found.attempts, error: error.to_owned() });
     }
     let (version, attempts) = (found.version, found.attempts + 1);
-    let retry = Remembered { created_at: found.created_at, attempts, version: version + 1, ..first };
-    match put(store, key, &retry, OnlyIf::Version(version), now).await? {
-        Ok(()) => Ok(Begun::Work(Claim { key: key.clone(), stored: retry })),
+    let retry = StoredKey { created_at: found.created_at, attempts, version: version + 1, ..first };
+    match put(store, key, &retry, Condition::Version(version), now).await? {
+        Ok(()) => Ok(ClaimResult::Work(KeyClaim { key: key.clone(), stored: retry })),
         // Another process has just started the retry.
-        Err(_) => Ok(Begun::Processing { until: saturating_after(now, LOCKED_FOR) }),
+        Err(_) => Ok(ClaimResult::Processing { until: saturating_after(now, LOCK_DURATION) }),
     }
 }
 
 pub async fn complete<S: Store>(
     store: &S,
-    claim: Claim,
-    response: Response,
+    claim: KeyClaim,
+    response: StoredResponse,
     now: Timestamp,
 ) -> Result<(), IdempotencyError> {
-    end(store, claim, Progress::Completed { response }, now).await
+    end(store, claim, KeyProgress::Completed { response }, now).await
 }
 
 /// Stores the failure; the same request may be attempted again.
 pub async fn fail<S: Store>(
     store: &S,
-    claim: Claim,
+    claim: KeyClaim,
     error: impl Into<String>,
     now: Timestamp,
 ) -> Result<(), IdempotencyError> {
-    end(store, claim, Progress::Failed { error: error.into() }, now).await
+    end(store, claim, KeyProgress::Failed { error: error.into() }, now).await
 }
 
-async fn end<S: Store>(store: &S, claim: Claim, progress: Progress, now: Timestamp) -> Result<(), IdempotencyError> {
-    let Claim { key, stored } = claim;
+async fn end<S: Store>(
+    store: &S,
+    claim: KeyClaim,
+    progress: KeyProgress,
+    now: Timestamp,
+) -> Result<(), IdempotencyError> {
+    let KeyClaim { key, stored } = claim;
     let loaded = stored.version;
-    let ended = Remembered { progress, updated_at: now, version: loaded + 1, ..stored };
-    put(store, &key, &ended, OnlyIf::Version(loaded), now).await?.map_err(|_| IdempotencyError::Expired)
+    let ended = StoredKey { progress, updated_at: now, version: loaded + 1, ..stored };
+    put(store, &key, &ended, Condition::Version(loaded), now).await?.map_err(|_| IdempotencyError::Expired)
 }
 
 /// Writes the item; returns the existing item if the condition fails.
 async fn put<S: Store>(
     store: &S,
     key: &IdempotencyKey,
-    item: &Remembered,
-    only_if: OnlyIf,
+    item: &StoredKey,
+    only_if: Condition,
     now: Timestamp,
-) -> Result<Result<(), Option<Remembered>>, StoreError> {
+) -> Result<Result<(), Option<StoredKey>>, StoreError> {
     let key = key.row();
     let retention = match item.progress {
         // The lock expires sooner, but the number of attempts must be kept.
-        Progress::Processing { .. } | Progress::Completed { .. } => COMPLETED_FOR,
-        Progress::Failed { .. } => FAILED_FOR,
+        KeyProgress::Processing { .. } | KeyProgress::Completed { .. } => COMPLETED_RETENTION,
+        KeyProgress::Failed { .. } => FAILED_RETENTION,
     };
     let write = versioned::write(&key, item, item.version, only_if, Some(saturating_after(now, retention)))?;
     match store.write(vec![write], now).await {
         Ok(()) => Ok(Ok(())),
-        Err(StoreError::Refused(mut refused)) => {
-            let found = refused.pop().flatten().and_then(|Refused { found }| found);
-            Ok(Err(found.map(|item| rows::take(&key, item)).transpose()?))
+        Err(StoreError::ConditionFailed(mut refused)) => {
+            let found = refused.pop().flatten().and_then(|ConditionFailed { found }| found);
+            Ok(Err(found.map(|item| rows::read_owned(&key, item)).transpose()?))
         }
         Err(error) => Err(error),
     }

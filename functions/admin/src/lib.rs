@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use crate::query::Desk;
+use crate::query::AdminApi;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
@@ -30,64 +30,64 @@ use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
-use platform::outlets::Outlets;
-use platform::outlets::dlq::Dlq;
-use platform::secrets::Renewal;
+use platform::outlets::Publisher;
+use platform::outlets::dlq::DeadLetterQueue;
+use platform::secrets::SecretRefresher;
 use platform::store::Store;
-use platform::telemetry::{Line, Log};
+use platform::telemetry::{LogRecord, MetricLog};
 use tower_http::compression::CompressionLayer;
 
 pub use crate::api_keys as keys;
-pub use problem::Problem;
+pub use problem::ApiProblem;
 pub use routes::openapi;
 
 use auth::KeyName;
-use problem::Went;
+use problem::ProblemCause;
 
 /// Allows only our own files, and no framing.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The settings and clients of the function.
 #[derive(Debug)]
-pub struct Settings {
-    pub keys: keys::Keys,
+pub struct AdminSettings {
+    pub keys: keys::ApiKeys,
     /// The owner of a bare repository name.
     pub owner: Option<String>,
     pub github: Option<GitHub>,
     pub jenkins: Option<Jenkins>,
-    pub dlq: Dlq,
+    pub dlq: DeadLetterQueue,
     pub clock: Arc<dyn Clock>,
-    pub log: Log,
+    pub log: MetricLog,
 }
 
 /// The admin function: queries, commands, keys and the request log.
 #[derive(Debug)]
 pub struct Admin<S, O> {
-    api: Desk<S, O>,
-    keys: RwLock<Arc<keys::Keys>>,
-    renewal: Option<Renewal<keys::Keys>>,
+    api: AdminApi<S, O>,
+    keys: RwLock<Arc<keys::ApiKeys>>,
+    renewal: Option<SecretRefresher<keys::ApiKeys>>,
     owner: Option<String>,
-    dlq: Dlq,
-    log: Log,
+    dlq: DeadLetterQueue,
+    log: MetricLog,
     /// The keys over their rate limit, each with the minute.
     over_limit: Mutex<BTreeMap<String, i64>>,
 }
 
-impl<S: Store, O: Outlets> Admin<S, O> {
-    pub fn new(engine: Engine<S, O>, settings: Settings) -> Self {
-        let Settings { keys, owner, github, jenkins, dlq, clock, log } = settings;
-        let (api, keys) = (Desk::new(engine, clock, github, jenkins), RwLock::new(Arc::new(keys)));
+impl<S: Store, O: Publisher> Admin<S, O> {
+    pub fn new(engine: Engine<S, O>, settings: AdminSettings) -> Self {
+        let AdminSettings { keys, owner, github, jenkins, dlq, clock, log } = settings;
+        let (api, keys) = (AdminApi::new(engine, clock, github, jenkins), RwLock::new(Arc::new(keys)));
         Self { api, keys, renewal: None, owner, dlq, log, over_limit: Mutex::default() }
     }
 
     /// Reloads the keys when a request has an unknown key: it may have been added a moment ago.
     #[must_use]
-    pub fn renewing(self, renewal: Renewal<keys::Keys>) -> Self {
+    pub fn with_secret_refresh(self, renewal: SecretRefresher<keys::ApiKeys>) -> Self {
         Self { renewal: Some(renewal), ..self }
     }
 
     /// The caller of a key. A removed key stops working within five minutes.
-    async fn caller(&self, key: &str) -> Option<keys::Caller> {
+    async fn caller(&self, key: &str) -> Option<keys::ApiCaller> {
         let known = || Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
         let replace = |keys| *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         let Some(renewal) = &self.renewal else { return known().caller(key) };
@@ -111,14 +111,14 @@ impl<S: Store, O: Outlets> Admin<S, O> {
 }
 
 /// The router with all routes and middleware.
-pub fn router<S: Store + 'static, O: Outlets + 'static>(admin: Arc<Admin<S, O>>) -> Router {
-    let logged = from_fn_with_state(Arc::clone(&admin), watch::<S, O>);
+pub fn router<S: Store + 'static, O: Publisher + 'static>(admin: Arc<Admin<S, O>>) -> Router {
+    let logged = from_fn_with_state(Arc::clone(&admin), log_request::<S, O>);
     // The first page load is three files and one API response: compression cuts them to a third.
     routes::routes().layer(CompressionLayer::new()).layer(logged).with_state(admin)
 }
 
 /// Logs one line per request, and sets the headers of every response.
-async fn watch<S: Store + 'static, O: Outlets + 'static>(
+async fn log_request<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     mut request: Request,
     next: Next,
@@ -141,9 +141,9 @@ async fn watch<S: Store + 'static, O: Outlets + 'static>(
         headers.insert(header, HeaderValue::from_static(value));
     }
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    let problem = response.extensions().get::<Went>();
+    let problem = response.extensions().get::<ProblemCause>();
     let status = response.status();
-    let line = Line::new("admin", at)
+    let line = LogRecord::new("admin", at)
         .with("level", if status.is_server_error() { "ERROR" } else { "INFO" })
         .with("route", route)
         .with("method", method.as_str())
@@ -154,7 +154,7 @@ async fn watch<S: Store + 'static, O: Outlets + 'static>(
         .count("requests", 1)
         .count("refused", u64::from(status.is_client_error()))
         .count("failed", u64::from(status.is_server_error()))
-        .took_ms(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        .duration_ms(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     admin.log.write(&line);
     response
 }

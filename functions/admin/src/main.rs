@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use admin::{Admin, Settings, config, router};
+use admin::{Admin, AdminSettings, config, router};
 use axum::body::Body;
 use jiff::Timestamp;
 use lambda_http::{Error, Request, tracing};
@@ -11,8 +11,8 @@ use platform::clients::Clients;
 use platform::clock::SystemClock;
 use platform::engine::Engine;
 use platform::env::{ConfigError, Environment};
-use platform::outlets::Outlets;
-use platform::secrets::{Renewal, Vault};
+use platform::outlets::Publisher;
+use platform::secrets::{SecretEnv, SecretRefresher};
 use platform::store::Store;
 use platform::{api_gateway, aws, env};
 use tower::ServiceExt;
@@ -38,7 +38,7 @@ async fn start() -> Result<(), Error> {
     let (router, clients) = (&router, &clients);
     api_gateway::run(move |request: Request| async move {
         if let Some(clients) = clients {
-            clients.freshen(Timestamp::now()).await;
+            clients.refresh_if_stale(Timestamp::now()).await;
         }
         Ok::<_, Error>(router.clone().oneshot(request.map(Body::new)).await?)
     })
@@ -46,12 +46,12 @@ async fn start() -> Result<(), Error> {
 }
 
 async fn build(
-    vault: &Arc<Vault>,
+    vault: &Arc<SecretEnv>,
     clients: Option<&Clients>,
-) -> Result<Admin<impl Store + 'static + use<>, impl Outlets + 'static + use<>>, ConfigError> {
+) -> Result<Admin<impl Store + 'static + use<>, impl Publisher + 'static + use<>>, ConfigError> {
     let policies = env::policies(&**vault)?;
     let (store, outlets) = aws::backends(&**vault).await?;
-    let settings = Settings {
+    let settings = AdminSettings {
         keys: config::keys(&**vault)?,
         owner: vault.get("SUTURE_GITHUB_OWNER"),
         github: clients.map(|clients| clients.github.clone()),
@@ -61,9 +61,9 @@ async fn build(
         log: env::log(&**vault),
     };
     let admin = Admin::new(Engine::new(store, outlets, policies), settings);
-    let renewed = |vault: &Vault| {
+    let renewed = |vault: &SecretEnv| {
         let keys = config::keys(vault);
         keys.inspect_err(|error| tracing::error!(%error, "rotated API keys are invalid; keeping the old keys")).ok()
     };
-    Ok(admin.renewing(Renewal::new(vault, Timestamp::now, renewed)))
+    Ok(admin.with_secret_refresh(SecretRefresher::new(vault, Timestamp::now, renewed)))
 }

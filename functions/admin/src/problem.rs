@@ -2,7 +2,7 @@
 //! a stack trace, never a name outside the caller's scope.
 
 use crate::idempotency::IdempotencyError;
-use crate::query::DeskError;
+use crate::query::AdminError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use platform::outlets::dlq::DlqError;
@@ -12,7 +12,7 @@ use utoipa::{IntoResponses, ToSchema};
 
 /// An error response (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Problem {
+pub struct ApiProblem {
     /// Always `about:blank`; see `code`.
     #[serde(rename = "type")]
     pub kind: &'static str,
@@ -33,7 +33,7 @@ pub struct Problem {
     pub cause: Option<String>,
 }
 
-impl Problem {
+impl ApiProblem {
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self {
             kind: "about:blank",
@@ -87,26 +87,26 @@ fn sentence(text: &str) -> String {
     if capitalised.ends_with(['.', '!', '?']) { capitalised } else { format!("{capitalised}.") }
 }
 
-impl From<DeskError> for Problem {
-    fn from(error: DeskError) -> Self {
+impl From<AdminError> for ApiProblem {
+    fn from(error: AdminError) -> Self {
         match error {
-            DeskError::NotFound(why) => Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", sentence(&why)),
-            DeskError::Forbidden(why) => Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", sentence(&why)),
-            DeskError::Conflict { code, why } => Self::new(StatusCode::CONFLICT, code, sentence(&why)),
-            DeskError::Invalid { code, why } => Self::bad_request(code, sentence(&why)),
-            DeskError::TooMany(why) => {
+            AdminError::NotFound(why) => Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", sentence(&why)),
+            AdminError::Forbidden(why) => Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", sentence(&why)),
+            AdminError::Conflict { code, why } => Self::new(StatusCode::CONFLICT, code, sentence(&why)),
+            AdminError::Invalid { code, why } => Self::bad_request(code, sentence(&why)),
+            AdminError::TooMany(why) => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_REQUESTS_TODAY", sentence(&why))
             }
-            DeskError::Store(error) => error.into(),
-            DeskError::Undelivered(error) => Self::unavailable(error),
+            AdminError::Store(error) => error.into(),
+            AdminError::Undelivered(error) => Self::unavailable(error),
         }
     }
 }
 
-impl From<StoreError> for Problem {
+impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Contended | StoreError::Refused(_) => {
+            StoreError::TransactionConflict | StoreError::ConditionFailed(_) => {
                 let detail = "Write conflict with another request. Retry in a second.";
                 let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "CONTENDED", detail).after(1);
                 Self { cause: Some(error.to_string()), ..problem }
@@ -118,7 +118,7 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl From<IdempotencyError> for Problem {
+impl From<IdempotencyError> for ApiProblem {
     fn from(error: IdempotencyError) -> Self {
         match error {
             IdempotencyError::Store(error) => error.into(),
@@ -129,7 +129,7 @@ impl From<IdempotencyError> for Problem {
     }
 }
 
-impl From<DlqError> for Problem {
+impl From<DlqError> for ApiProblem {
     fn from(error: DlqError) -> Self {
         match error {
             DlqError::None => Self::new(StatusCode::NOT_FOUND, "NO_DLQ", sentence(&error.to_string())),
@@ -140,12 +140,12 @@ impl From<DlqError> for Problem {
 
 /// The code and the cause of a problem, for the log line.
 #[derive(Debug, Clone)]
-pub(crate) struct Went {
+pub(crate) struct ProblemCause {
     pub(crate) code: &'static str,
     pub(crate) cause: Option<String>,
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let body = serde_json::to_string(&self).unwrap_or_default();
@@ -156,7 +156,7 @@ impl IntoResponse for Problem {
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        response.extensions_mut().insert(Went { code: self.code, cause: self.cause });
+        response.extensions_mut().insert(ProblemCause { code: self.code, cause: self.cause });
         response
     }
 }
@@ -164,29 +164,29 @@ impl IntoResponse for Problem {
 /// The error responses that every authenticated route can return.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) enum Problems {
+pub(crate) enum CommonProblems {
     /// The request is malformed.
     #[response(status = 400, content_type = "application/problem+json")]
-    BadRequest(Problem),
+    BadRequest(ApiProblem),
     /// No valid key.
     #[response(status = 401, content_type = "application/problem+json")]
-    Unauthorized(Problem),
+    Unauthorized(ApiProblem),
     /// The key does not permit the request.
     #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(Problem),
+    Forbidden(ApiProblem),
     /// Not found, or not visible to this key.
     #[response(status = 404, content_type = "application/problem+json")]
-    NotFound(Problem),
+    NotFound(ApiProblem),
     /// Well formed, but not possible in the current state; `code` says why.
     #[response(status = 409, content_type = "application/problem+json")]
-    Conflict(Problem),
+    Conflict(ApiProblem),
     /// The body is too large.
     #[response(status = 413, content_type = "application/problem+json")]
-    TooLarge(Problem),
+    TooLarge(ApiProblem),
     /// The rate limit of the key is reached; see `Retry-After`.
     #[response(status = 429, content_type = "application/problem+json")]
-    TooMany(Problem),
+    TooMany(ApiProblem),
     /// A service that Suture depends on is unavailable; nothing was changed.
     #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(Problem),
+    Unavailable(ApiProblem),
 }

@@ -1,14 +1,14 @@
 //! Handles an SQS batch of the command queue and builds the partial batch response: SQS redelivers exactly the messages that are to be
 //! retried.
 
-use crate::dispatch::{Again, Bridge, Handled};
+use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use aws_lambda_events::event::sqs::SqsEvent;
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::Outlets;
-use platform::outlets::message::Message;
+use platform::outlets::Publisher;
+use platform::outlets::message::QueueMessage;
 use platform::store::Store;
-use platform::telemetry::{Line, Log};
+use platform::telemetry::{LogRecord, MetricLog};
 
 /// No message is started with less than this left before Lambda ends the invocation: each message makes several calls to GitHub,
 /// Jenkins and AWS, and each call has its own timeout.
@@ -16,10 +16,10 @@ const RESERVE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Handles the messages of a batch in order, so that two messages of one repository do not overtake each other. Messages for which there
 /// is no time left return to the queue.
-pub async fn handle<S: Store, O: Outlets>(
-    bridge: &Bridge<S, O>,
+pub async fn handle<S: Store, O: Publisher>(
+    bridge: &CarBridge<S, O>,
     batch: SqsEvent,
-    log: &Log,
+    log: &MetricLog,
     now: impl Fn() -> Timestamp,
     deadline: Timestamp,
 ) -> SqsBatchResponse {
@@ -38,13 +38,13 @@ pub async fn handle<S: Store, O: Outlets>(
 }
 
 /// Handles one message and writes its log record.
-pub async fn handle_one<S: Store, O: Outlets>(
-    bridge: &Bridge<S, O>,
+pub async fn handle_one<S: Store, O: Publisher>(
+    bridge: &CarBridge<S, O>,
     id: &str,
     body: &str,
-    log: &Log,
+    log: &MetricLog,
     now: impl Fn() -> Timestamp,
-) -> Result<Handled, Again> {
+) -> Result<MessageOutcome, RetryableError> {
     let started_at = now();
     let handled = bridge.handle(id, body).await;
     log.write(&line(id, body, &handled, started_at, now()));
@@ -52,42 +52,48 @@ pub async fn handle_one<S: Store, O: Outlets>(
 }
 
 /// The log record of a message: its content, the outcome and the reason.
-fn line(id: &str, body: &str, handled: &Result<Handled, Again>, started_at: Timestamp, now: Timestamp) -> Line {
+fn line(
+    id: &str,
+    body: &str,
+    handled: &Result<MessageOutcome, RetryableError>,
+    started_at: Timestamp,
+    now: Timestamp,
+) -> LogRecord {
     let (outcome, why) = match handled {
-        Ok(Handled::Done(what)) => ("done", what.clone()),
-        Ok(Handled::Nothing(why)) => ("noop", why.clone()),
-        Ok(Handled::Waits(why)) => ("deferred", why.clone()),
-        Ok(Handled::Refused(why)) => ("refused", why.clone()),
-        Ok(Handled::Failed(why)) => ("failed", why.clone()),
+        Ok(MessageOutcome::Done(what)) => ("done", what.clone()),
+        Ok(MessageOutcome::Noop(why)) => ("noop", why.clone()),
+        Ok(MessageOutcome::Deferred(why)) => ("deferred", why.clone()),
+        Ok(MessageOutcome::Rejected(why)) => ("refused", why.clone()),
+        Ok(MessageOutcome::Failed(why)) => ("failed", why.clone()),
         Err(error) => ("retried", error.to_string()),
     };
     let took = u64::try_from(now.duration_since(started_at).as_millis()).unwrap_or(0);
-    let line = about(Line::new("car-bridge", now), body);
+    let line = about(LogRecord::new("car-bridge", now), body);
     // Metric (R-OPS-5): pull requests not requested because the same fix has an open one or was requested before.
-    let asked = Message::from_json(body).is_ok_and(|message| message.asks_for_pull_request());
-    let skipped = asked && matches!(handled, Ok(Handled::Nothing(_) | Handled::Refused(_)));
+    let asked = QueueMessage::from_json(body).is_ok_and(|message| message.asks_for_pull_request());
+    let skipped = asked && matches!(handled, Ok(MessageOutcome::Noop(_) | MessageOutcome::Rejected(_)));
     let line = if skipped { line.count("pr_create_skipped", 1) } else { line };
     line.with("level", if handled.is_err() { "ERROR" } else { "INFO" })
         .with("message", id)
         .with("outcome", outcome)
         .with("reason", why)
         .count(outcome, 1)
-        .took_ms(took)
+        .duration_ms(took)
 }
 
 /// Adds the ids that connect this line to those of the other functions: event, command, run.
-fn about(line: Line, body: &str) -> Line {
-    match Message::from_json(body) {
-        Ok(Message::Command(command)) => line
+fn about(line: LogRecord, body: &str) -> LogRecord {
+    match QueueMessage::from_json(body) {
+        Ok(QueueMessage::Command(command)) => line
             .with("repo", command.repo.as_str())
             .with("pr", command.pr_number)
             .with("command", command.command.name())
             .with("command_id", command.command_id.as_str())
-            .with("run", command.run().as_str())
+            .with("run", command.run_id().as_str())
             .with("by", command.requested_by.as_str()),
-        Ok(Message::Fact(fact)) => {
+        Ok(QueueMessage::Fact(fact)) => {
             line.with("repo", fact.pr.repo.as_str()).with("pr", fact.pr.number).with("event", fact.id.as_str())
         }
-        Ok(Message::Chore(_)) | Err(_) => line,
+        Ok(QueueMessage::Chore(_)) | Err(_) => line,
     }
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use domain::command::Permission;
-use domain::decide::Outcome;
-use domain::event::{Actor, Fact, Happened};
+use domain::command::RepoPermission;
+use domain::decide::FactOutcome;
+use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId, RepoName};
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
@@ -16,54 +16,54 @@ use thiserror::Error;
 use platform::clock::Clock;
 use platform::engine::ingest::apply_fact;
 use platform::engine::repo_registry::RepoRegistry;
-use platform::engine::{Applied, Engine, EngineError};
+use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::github::GitHub;
-use platform::guards::{self, Lease};
-use platform::http::{CallError, Transport};
+use platform::guards::{self, LeaseResult};
+use platform::http::{ApiError, Transport};
 use platform::jenkins::Jenkins;
-use platform::outlets::Outlets;
-use platform::outlets::message::{Message, Unreadable};
+use platform::outlets::Publisher;
+use platform::outlets::message::{InvalidMessage, QueueMessage};
 use platform::store::{Store, StoreError};
 
 /// Length of a worker's lease. Longer than an invocation can run (two minutes), even if the clocks of this worker and the next one are
 /// four minutes apart.
-pub(crate) const AT_WORK: SignedDuration = SignedDuration::from_mins(6);
+pub(crate) const WORKER_LEASE: SignedDuration = SignedDuration::from_mins(6);
 
 /// The outcome of a message that is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Handled {
+pub enum MessageOutcome {
     /// Executed; for a remedy: accepted by its target.
     Done(String),
     /// Nothing to do: executed before, superseded or finished.
-    Nothing(String),
+    Noop(String),
     /// Not possible now; its due date in the table brings it back.
-    Waits(String),
+    Deferred(String),
     /// Not executed; the requester is told why.
-    Refused(String),
+    Rejected(String),
     /// Tried and failed; the run records the error.
     Failed(String),
 }
 
 /// An error that returns the message to the queue. After several attempts SQS moves it to the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum Again {
+pub enum RetryableError {
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    InvalidMessage(#[from] InvalidMessage),
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A GitHub call failed while replying, or between two steps.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Api(#[from] ApiError),
     /// Publishing to the bus or the queue failed.
     #[error("{0}")]
-    Bus(String),
+    Publish(String),
 }
 
 /// Clients of the external systems.
 #[derive(Debug, Clone)]
-pub struct World {
+pub struct ExternalClients {
     pub github: GitHub,
     /// Set if Jenkins is configured.
     pub jenkins: Option<Jenkins>,
@@ -73,23 +73,29 @@ pub struct World {
 }
 
 /// Users' permissions as read from GitHub, with the time of reading.
-pub(crate) type Permissions = BTreeMap<(RepoName, String), (Timestamp, Option<Permission>)>;
+pub(crate) type PermissionCache = BTreeMap<(RepoName, String), (Timestamp, Option<RepoPermission>)>;
 
 #[derive(Debug)]
-pub struct Bridge<S, O> {
+pub struct CarBridge<S, O> {
     pub(crate) engine: Engine<S, O>,
-    pub(crate) world: World,
-    pub(crate) permissions: Mutex<Permissions>,
+    pub(crate) clients: ExternalClients,
+    pub(crate) permissions: Mutex<PermissionCache>,
     pub(crate) repos: RepoRegistry,
-    pub(crate) turns: AtomicU64,
+    pub(crate) worker_counter: AtomicU64,
 }
 
 /// The name of GitHub's rate limit in the table, shared by all functions.
 const GITHUB: &str = "github";
 
-impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub fn new(engine: Engine<S, O>, world: World) -> Self {
-        Self { engine, world, permissions: Mutex::default(), repos: RepoRegistry::default(), turns: AtomicU64::new(0) }
+impl<S: Store, O: Publisher> CarBridge<S, O> {
+    pub fn new(engine: Engine<S, O>, world: ExternalClients) -> Self {
+        Self {
+            engine,
+            clients: world,
+            permissions: Mutex::default(),
+            repos: RepoRegistry::default(),
+            worker_counter: AtomicU64::new(0),
+        }
     }
 
     pub fn engine(&self) -> &Engine<S, O> {
@@ -97,79 +103,88 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.world.clock.now()
+        self.clients.clock.now()
     }
 
     /// Handles one message. `id` is the SQS message id, the same in every delivery.
-    pub async fn handle(&self, id: &str, body: &str) -> Result<Handled, Again> {
-        match Message::from_json(body)? {
+    pub async fn handle(&self, id: &str, body: &str) -> Result<MessageOutcome, RetryableError> {
+        match QueueMessage::from_json(body)? {
             // Boxed, because the nested futures are otherwise too deep for the compiler.
-            Message::Fact(fact) => Box::pin(self.heard(&fact)).await,
-            Message::Command(command) if command.source.is_human() => Box::pin(self.asked(id, &command)).await,
-            Message::Command(command) => Box::pin(self.carry_out(id, &command)).await,
-            Message::Chore(task) => Box::pin(self.chore(id, &task)).await,
+            QueueMessage::Fact(fact) => Box::pin(self.apply_deferred_fact(&fact)).await,
+            QueueMessage::Command(command) if command.source.is_human() => {
+                Box::pin(self.handle_user_command(id, &command)).await
+            }
+            QueueMessage::Command(command) => Box::pin(self.execute_run(id, &command)).await,
+            QueueMessage::Chore(task) => Box::pin(self.run_task(id, &task)).await,
         }
     }
 
-    pub(crate) async fn heard(&self, fact: &Fact) -> Result<Handled, Again> {
+    pub(crate) async fn apply_deferred_fact(&self, fact: &Fact) -> Result<MessageOutcome, RetryableError> {
         let applied = apply_fact(&self.engine, &self.repos, None, fact, self.now()).await?;
         Ok(match applied.outcome {
-            Outcome::Applied | Outcome::Anomaly => Handled::Done(applied.reason),
-            Outcome::Duplicate | Outcome::Ignored | Outcome::Superseded | Outcome::Refused => {
-                Handled::Nothing(applied.reason)
+            FactOutcome::Applied | FactOutcome::Anomaly => MessageOutcome::Done(applied.reason),
+            FactOutcome::Duplicate | FactOutcome::Ignored | FactOutcome::Superseded | FactOutcome::Refused => {
+                MessageOutcome::Noop(applied.reason)
             }
         })
     }
 
     /// A unique worker name, even for two workers that handle the same message at the same time.
     pub(crate) fn worker(&self, id: &str) -> String {
-        format!("{id}@{}#{}", self.now(), self.turns.fetch_add(1, Ordering::Relaxed))
+        format!("{id}@{}#{}", self.now(), self.worker_counter.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Creates something that must exist once, after a probe did not find it. Two workers may handle the same message at the same time and
     /// both find nothing, so the write needs a lease. After a success the lease is left to expire, because later probes find the result;
     /// after a failure it is released, so that the next attempt need not wait.
-    pub(crate) async fn first<T>(
+    pub(crate) async fn run_once<T>(
         &self,
         what: &str,
-        write: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
+        write: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
         let (store, worker, now) = (self.engine.store(), self.worker("once"), self.now());
-        let until = now.saturating_add(AT_WORK).unwrap_or(now);
-        let why = match guards::take_lease(store, what, &worker, until, now).await {
-            Ok(Lease::Held) => {
+        let until = now.saturating_add(WORKER_LEASE).unwrap_or(now);
+        let why = match guards::acquire_lease(store, what, &worker, until, now).await {
+            Ok(LeaseResult::Held) => {
                 let written = write.await;
                 if written.is_err() {
                     // If the release fails, the lease expires.
-                    let _ = guards::give_lease(store, what, &worker, self.now()).await;
+                    let _ = guards::release_lease(store, what, &worker, self.now()).await;
                 }
                 return written;
             }
-            Ok(Lease::Taken { until, .. }) => {
+            Ok(LeaseResult::HeldByOther { until, .. }) => {
                 format!("another worker holds the lease: retry after {until}")
             }
             Err(error) => error.to_string(),
         };
-        Err(CallError::Unavailable { why, may_have_happened: false })
+        Err(ApiError::Unavailable { why, may_have_happened: false })
     }
 
     /// Until when GitHub's rate limit forbids calls, as recorded by any function.
-    pub(crate) async fn github_held_off(&self) -> Result<Option<Timestamp>, Again> {
-        Ok(guards::held_off(self.engine.store(), GITHUB, self.now()).await?)
+    pub(crate) async fn github_not_before(&self) -> Result<Option<Timestamp>, RetryableError> {
+        Ok(guards::not_before(self.engine.store(), GITHUB, self.now()).await?)
     }
 
     /// If the error is a rate limit, stores it for all functions.
-    pub(crate) async fn note_limit(&self, error: &CallError) -> Result<(), Again> {
+    pub(crate) async fn store_rate_limit(&self, error: &ApiError) -> Result<(), RetryableError> {
         if let Some(until) = error.until() {
-            guards::hold_off(self.engine.store(), GITHUB, until, self.now()).await?;
+            guards::set_not_before(self.engine.store(), GITHUB, until, self.now()).await?;
         }
         Ok(())
     }
 
     /// Applies a fact about something that Suture did or was asked to do. A retry must pass the same `id` and `at` to be recognised as a
     /// duplicate.
-    pub(crate) async fn tell(&self, pr: &PrId, id: String, at: Timestamp, what: Happened) -> Result<Applied, Again> {
-        let fact = Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::CommandQueue, what };
+    pub(crate) async fn apply_fact(
+        &self,
+        pr: &PrId,
+        id: String,
+        at: Timestamp,
+        what: FactKind,
+    ) -> Result<ApplyResult, RetryableError> {
+        let fact =
+            Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::CommandQueue, kind: what };
         Ok(self.engine.apply(&fact, self.now()).await?)
     }
 }

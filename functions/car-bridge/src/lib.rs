@@ -10,4 +10,4 @@ mod task;
 mod user_command;
 
 pub use batch::{handle, handle_one};
-pub use dispatch::{Again, Bridge, Handled, World};
+pub use dispatch::{CarBridge, ExternalClients, MessageOutcome, RetryableError};

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use aws_lambda_events::event::sqs::SqsEvent;
-use car_bridge::{Bridge, World};
+use car_bridge::{CarBridge, ExternalClients};
 use jiff::Timestamp;
 use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
 use platform::clients::Clients;
 use platform::clock::SystemClock;
 use platform::engine::Engine;
 use platform::http::Transport;
-use platform::outlets::Outlets;
-use platform::secrets::Vault;
+use platform::outlets::Publisher;
+use platform::secrets::SecretEnv;
 use platform::store::Store;
 use platform::{aws, env};
 
@@ -25,21 +25,24 @@ async fn main() -> Result<(), Error> {
     let (bridge, clients, log) = (&bridge, &clients, &log);
     run(service_fn(move |event: LambdaEvent<SqsEvent>| async move {
         let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-        clients.freshen(Timestamp::now()).await;
+        clients.refresh_if_stale(Timestamp::now()).await;
         let deadline = deadline.unwrap_or(Timestamp::MAX);
         Ok::<_, Error>(car_bridge::handle(bridge, event.payload, log, Timestamp::now, deadline).await)
     }))
     .await
 }
 
-async fn build(vault: &Vault, clients: &Clients) -> anyhow::Result<Bridge<impl Store + use<>, impl Outlets + use<>>> {
+async fn build(
+    vault: &SecretEnv,
+    clients: &Clients,
+) -> anyhow::Result<CarBridge<impl Store + use<>, impl Publisher + use<>>> {
     let policies = env::policies(vault)?;
     let (store, outlets) = aws::backends(vault).await?;
-    let world = World {
+    let world = ExternalClients {
         github: clients.github.clone(),
         jenkins: clients.jenkins.clone(),
         http: Transport::https().map_err(|error| anyhow::anyhow!("cannot build HTTPS client: {error}"))?,
         clock: Arc::new(SystemClock),
     };
-    Ok(Bridge::new(Engine::new(store, outlets, policies), world))
+    Ok(CarBridge::new(Engine::new(store, outlets, policies), world))
 }

@@ -1,40 +1,40 @@
 //! Executes one run: admission checks, lease, steps, report. The lease and the first checkpoint are one write, so that after a crash the
 //! next worker knows that the first step may have been executed.
 
-use domain::breaker::{Permit, ProbeOutcome};
+use domain::breaker::{BreakerPermit, ProbeOutcome};
 use domain::command::CommandMessage;
-use domain::event::{ClosedBecause, Happened, RemedyNews};
+use domain::event::{CloseReason, FactKind, RemedyUpdate};
 use domain::id::{PrId, RunId};
 use domain::policy::{Mode, Policy};
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::remedy;
-use domain::run::{Initiator, Run, RunError, RunKind, RunState, RunTrigger, Step, StepStatus, TransitionContext};
+use domain::run::{Initiator, Run, RunError, RunKind, RunState, RunStep, RunTrigger, StepStatus, TransitionContext};
 use domain::state::Strategy;
 use domain::time::saturating_after;
 use jiff::Timestamp;
 use tracing::info;
 
-use crate::dispatch::{AT_WORK, Again, Bridge, Handled};
-use crate::remedy::Stop;
-use platform::breaker::{self, Ended};
+use crate::dispatch::{CarBridge, MessageOutcome, RetryableError, WORKER_LEASE};
+use crate::remedy::RemedyError;
+use platform::breaker::{self, RemedyOutcome};
 use platform::engine::EngineError;
 use platform::engine::replacement;
-use platform::guards::{self, Slot};
+use platform::guards::{self, SlotResult};
 use platform::lookup;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::rows;
-use platform::store::versioned::{write_if, written};
-use platform::store::{OnlyIf, Store, StoreError, Write};
+use platform::store::versioned::{write_all_if, write_if};
+use platform::store::{Condition, RowWrite, Store, StoreError};
 
 /// A leased run; every change is stored.
-pub(crate) struct InHand<'a> {
+pub(crate) struct RunContext<'a> {
     pub(crate) run: Run,
-    pub(crate) record: &'a Record,
+    pub(crate) record: &'a PullRequest,
     pub(crate) policy: &'a Policy,
     pub(crate) command: &'a CommandMessage,
 }
 
-impl InHand<'_> {
+impl RunContext<'_> {
     pub(crate) fn pr(&self) -> &PrId {
         &self.record.id
     }
@@ -47,37 +47,41 @@ impl InHand<'_> {
 }
 
 /// Whether a run may be executed now.
-enum Ready {
-    Go,
+enum Admission {
+    Admitted,
     Drop(String),
     /// Unchanged; its due date brings it back.
-    Wait(String),
-    Nothing(String),
+    Defer(String),
+    Noop(String),
 }
 
-impl<S: Store, O: Outlets> Bridge<S, O> {
+impl<S: Store, O: Publisher> CarBridge<S, O> {
     /// Executes a run that a sweep claimed or a user's command opened.
-    pub(crate) async fn carry_out(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
-        let (pr, run_id) = (command.pr(), command.run());
+    pub(crate) async fn execute_run(
+        &self,
+        id: &str,
+        command: &CommandMessage,
+    ) -> Result<MessageOutcome, RetryableError> {
+        let (pr, run_id) = (command.pr(), command.run_id());
         let holder = &self.worker(id);
         let now = self.now();
         let Some(run) = self.engine.run(&run_id, now).await? else {
-            return Ok(Handled::Nothing(format!("run {run_id} does not exist any more")));
+            return Ok(MessageOutcome::Noop(format!("run {run_id} does not exist any more")));
         };
         let record = match self.engine.load(&pr, now).await? {
             Some(record) => record,
-            None => return Ok(Handled::Nothing(format!("{pr} has no record any more"))),
+            None => return Ok(MessageOutcome::Noop(format!("{pr} has no record any more"))),
         };
         let policy = self.engine.policies().for_repo(&pr.repo);
-        match self.ready(&run, &record, policy).await? {
-            Ready::Go => {}
-            Ready::Nothing(why) => return Ok(Handled::Nothing(why)),
-            Ready::Wait(why) => return Ok(Handled::Waits(why)),
-            Ready::Drop(why) => return self.dropped(&pr, &run, &why).await,
+        match self.admit(&run, &record, policy).await? {
+            Admission::Admitted => {}
+            Admission::Noop(why) => return Ok(MessageOutcome::Noop(why)),
+            Admission::Defer(why) => return Ok(MessageOutcome::Deferred(why)),
+            Admission::Drop(why) => return self.report_dropped(&pr, &run, &why).await,
         }
         if run.state == RunState::WaitingExternal {
             // Only the second request to CodeGenie is left; all earlier steps are done.
-            return self.ask_again(&run, &record, command).await;
+            return self.request_again(&run, &record, command).await;
         }
         if needs_approval(&run, policy) && !was_approved(&run) {
             return self.await_approval(run, holder).await;
@@ -85,107 +89,117 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let first = match run.kind {
             RunKind::Remedy(strategy) => crate::remedy::first_step(strategy, policy),
             RunKind::Abandon => "comment",
-            RunKind::Sweep => return Ok(Handled::Nothing("sweeps are executed by the reconciler".to_owned())),
+            RunKind::Sweep => return Ok(MessageOutcome::Noop("sweeps are executed by the reconciler".to_owned())),
         };
-        let leased = match self.take(run, holder, first).await? {
+        let leased = match self.acquire_lease(run, holder, first).await? {
             Ok(run) => run,
-            Err(why) => return Ok(Handled::Waits(why)),
+            Err(why) => return Ok(MessageOutcome::Deferred(why)),
         };
         let kind = leased.kind;
-        let mut ctx = InHand { run: leased, record: &record, policy, command };
+        let mut ctx = RunContext { run: leased, record: &record, policy, command };
         let result = match kind {
             RunKind::Remedy(strategy) => Box::pin(self.remedy(&mut ctx, strategy)).await,
             RunKind::Abandon => Box::pin(self.abandon(&mut ctx)).await,
             RunKind::Sweep => Ok(String::new()),
         };
-        self.ended(&ctx, result).await
+        self.report_end(&ctx, result).await
     }
 
     /// The admission checks, cheapest first.
-    async fn ready(&self, run: &Run, record: &Record, policy: &Policy) -> Result<Ready, Again> {
+    async fn admit(&self, run: &Run, record: &PullRequest, policy: &Policy) -> Result<Admission, RetryableError> {
         // By the run's trigger, not by the message's sender: an approval or a sweep may have sent the message.
         let human = is_human(run);
         if run.state.is_terminal() {
-            return Ok(Ready::Nothing(format!("run {} is already {}", run.id, run.state)));
+            return Ok(Admission::Noop(format!("run {} is already {}", run.id, run.state)));
         }
         let under_way = record.active_run.as_ref().filter(|active| active.id == run.id);
         let abandoning = record.abandoning.as_ref() == Some(&run.id);
         let Some(active) = under_way else {
             return Ok(match (run.kind, abandoning) {
-                (RunKind::Abandon, true) => Ready::Go,
+                (RunKind::Abandon, true) => Admission::Admitted,
                 (RunKind::Abandon | RunKind::Remedy(_) | RunKind::Sweep, _) => {
-                    Ready::Nothing(format!("run {} is not the active run of {}", run.id, record.id))
+                    Admission::Noop(format!("run {} is not the active run of {}", run.id, record.id))
                 }
             });
         };
         match run.state {
             RunState::WaitingExternal if !(active.asked_twice && active.strategy == Strategy::CloseAndReopen) => {
-                return Ok(Ready::Nothing(format!("run {} was accepted and awaits its proof", run.id)));
+                return Ok(Admission::Noop(format!("run {} was accepted and awaits its proof", run.id)));
             }
-            RunState::AwaitingApproval => return Ok(Ready::Nothing(format!("run {} awaits approval", run.id))),
-            RunState::WaitingExternal => return Ok(Ready::Go),
+            RunState::AwaitingApproval => return Ok(Admission::Noop(format!("run {} awaits approval", run.id))),
+            RunState::WaitingExternal => return Ok(Admission::Admitted),
             RunState::Pending | RunState::Running | RunState::Completed | RunState::Failed | RunState::Cancelled => {}
         }
         let began = run.steps.iter().any(|step| step.status != StepStatus::Failed);
         if record.head_sha != active.head_sha && !(began && active.strategy == Strategy::BranchUpdate) {
-            return Ok(Ready::Drop(format!("the head moved to {}", record.head_sha.short())));
+            return Ok(Admission::Drop(format!("the head moved to {}", record.head_sha.short())));
         }
         if record.state.is_terminal() && active.strategy != Strategy::CloseAndReopen {
-            return Ok(Ready::Drop(format!("the pull request is {}", record.state)));
+            return Ok(Admission::Drop(format!("the pull request is {}", record.state)));
         }
         if policy.mode == Mode::Observe {
-            return Ok(Ready::Drop("observe mode".to_owned()));
+            return Ok(Admission::Drop("observe mode".to_owned()));
         }
         let now = self.now();
-        if let Some(by) = guards::paused(self.engine.store(), now).await? {
-            return Ok(Ready::Drop(format!("paused by {by}")));
+        if let Some(by) = guards::paused_by(self.engine.store(), now).await? {
+            return Ok(Admission::Drop(format!("paused by {by}")));
         }
-        if let Some(until) = self.github_held_off().await? {
-            return Ok(Ready::Wait(format!("GitHub rate limit: paused until {until}")));
+        if let Some(until) = self.github_not_before().await? {
+            return Ok(Admission::Defer(format!("GitHub rate limit: paused until {until}")));
         }
         if !human {
             let settings = &self.engine.policies().base().breaker;
             match breaker::may_dispatch(self.engine.store(), &run.id, settings, now).await? {
-                Permit::Allowed | Permit::Probe(_) => {}
-                Permit::Refused { .. } => return Ok(Ready::Drop("the circuit breaker is open".to_owned())),
+                BreakerPermit::Allowed | BreakerPermit::Probe(_) => {}
+                BreakerPermit::Refused { .. } => return Ok(Admission::Drop("the circuit breaker is open".to_owned())),
             }
         }
         if active.strategy == Strategy::Rebuild {
-            return self.slot(run, record, policy).await;
+            return self.acquire_build_slot(run, record, policy).await;
         }
-        Ok(Ready::Go)
+        Ok(Admission::Admitted)
     }
 
     /// Acquires one of the repository's build slots. If all are held, releases those of finished runs and tries again.
-    async fn slot(&self, run: &Run, record: &Record, policy: &Policy) -> Result<Ready, Again> {
+    async fn acquire_build_slot(
+        &self,
+        run: &Run,
+        record: &PullRequest,
+        policy: &Policy,
+    ) -> Result<Admission, RetryableError> {
         let (store, now) = (self.engine.store(), self.now());
         let slots = policy.limits.rebuilds_in_flight_per_repo;
-        let until = saturating_after(now, remedy::wait(Strategy::Rebuild, policy));
+        let until = saturating_after(now, remedy::proof_timeout(Strategy::Rebuild, policy));
         let (repo, holder) = (record.id.repo.as_str(), run.id.as_str());
-        if guards::take_slot(store, repo, slots, holder, until, now).await? == Slot::Held {
-            return Ok(Ready::Go);
+        if guards::acquire_slot(store, repo, slots, holder, until, now).await? == SlotResult::Held {
+            return Ok(Admission::Admitted);
         }
         let holders: Vec<RunId> =
             guards::slot_holders(store, repo, slots, now).await?.into_iter().map(RunId::new).collect();
         let alive = lookup::runs(store, &holders, now).await?;
         for holder in holders {
             if alive.iter().all(|run| run.id != holder || run.state.is_terminal()) {
-                guards::give_slot(store, repo, slots, holder.as_str(), now).await?;
+                guards::release_slot(store, repo, slots, holder.as_str(), now).await?;
             }
         }
-        Ok(match guards::take_slot(store, repo, slots, holder, until, now).await? {
-            Slot::Held => Ready::Go,
-            Slot::Full { until } => {
-                Ready::Wait(format!("all {slots} build slots of {repo} are in use; the first expires at {until}"))
+        Ok(match guards::acquire_slot(store, repo, slots, holder, until, now).await? {
+            SlotResult::Held => Admission::Admitted,
+            SlotResult::Full { until } => {
+                Admission::Defer(format!("all {slots} build slots of {repo} are in use; the first expires at {until}"))
             }
         })
     }
 
     /// Acquires the lease, moves the run to running and writes the first checkpoint in one write. On a conflict the run is left to its due
     /// date.
-    async fn take(&self, run: Run, holder: &str, first: &'static str) -> Result<Result<Run, String>, Again> {
+    async fn acquire_lease(
+        &self,
+        run: Run,
+        holder: &str,
+        first: &'static str,
+    ) -> Result<Result<Run, String>, RetryableError> {
         let now = self.now();
-        let until = saturating_after(now, AT_WORK);
+        let until = saturating_after(now, WORKER_LEASE);
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::System, now);
         let leased = match run.state {
@@ -193,58 +207,58 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             RunState::Running if run.is_orphaned(now) && !run.steps.is_empty() => {
                 run.resume(holder, now, until).map(|(run, _)| run)
             }
-            RunState::Running => run.take_lease(holder, now, until),
+            RunState::Running => run.acquire_lease(holder, now, until),
             RunState::Pending
             | RunState::AwaitingApproval
             | RunState::WaitingExternal
             | RunState::Completed
             | RunState::Failed
             | RunState::Cancelled => {
-                run.take_lease(holder, now, until).and_then(|run| run.advance(RunState::Running, context))
+                run.acquire_lease(holder, now, until).and_then(|run| run.advance(RunState::Running, context))
             }
         };
         let leased =
             leased.and_then(|run| if run.step(first).is_some() { Ok(run) } else { run.checkpoint(step(first, now)) });
         match leased {
-            Ok(run) if written(self.engine.store(), vec![self.put(&run, loaded)?], now).await? => Ok(Ok(run)),
+            Ok(run) if write_all_if(self.engine.store(), vec![self.put(&run, loaded)?], now).await? => Ok(Ok(run)),
             Ok(_) => Ok(Err("another worker acquired the lease".to_owned())),
             Err(error) => Ok(Err(error.to_string())),
         }
     }
 
     /// Ends the lease early, so that the redelivered message need not wait for it. If the write fails, it waits.
-    async fn let_go(&self, run: &Run) {
+    async fn release_lease(&self, run: &Run) {
         let Some(holder) = &run.lease_holder else { return };
         let now = self.now();
-        if let Ok(free) = run.clone().take_lease(holder, now, now) {
+        if let Ok(free) = run.clone().acquire_lease(holder, now, now) {
             let _ = self.write(&free, run.version).await;
         }
     }
 
-    async fn write(&self, run: &Run, loaded: u64) -> Result<(), Again> {
+    async fn write(&self, run: &Run, loaded: u64) -> Result<(), RetryableError> {
         Ok(self.engine.store().write(vec![self.put(run, loaded)?], self.now()).await?)
     }
 
     /// Writes a run unless its version changed. Returns whether it was written.
-    async fn write_first(&self, run: &Run, loaded: u64) -> Result<bool, Again> {
+    async fn write_if_unchanged(&self, run: &Run, loaded: u64) -> Result<bool, RetryableError> {
         Ok(write_if(self.engine.store(), self.put(run, loaded)?, self.now()).await?)
     }
 
-    fn put(&self, run: &Run, loaded: u64) -> Result<Write, StoreError> {
+    fn put(&self, run: &Run, loaded: u64) -> Result<RowWrite, StoreError> {
         let (key, item) = rows::run_row(run, self.engine.policies().base())?;
-        Ok(Write::Put { key, item, only_if: OnlyIf::Version(loaded) })
+        Ok(RowWrite::Put { key, item, only_if: Condition::Version(loaded) })
     }
 
-    pub(crate) async fn checkpoint(&self, ctx: &mut InHand<'_>, step: Step) -> Result<(), Again> {
-        self.change(ctx, |run| run.checkpoint(step)).await
+    pub(crate) async fn checkpoint(&self, ctx: &mut RunContext<'_>, step: RunStep) -> Result<(), RetryableError> {
+        self.update_run(ctx, |run| run.checkpoint(step)).await
     }
 
     /// Changes the run, and stores it if it differs.
-    pub(crate) async fn change(
+    pub(crate) async fn update_run(
         &self,
-        ctx: &mut InHand<'_>,
+        ctx: &mut RunContext<'_>,
         change: impl FnOnce(Run) -> Result<Run, RunError>,
-    ) -> Result<(), Again> {
+    ) -> Result<(), RetryableError> {
         let loaded = ctx.run.version;
         let corrupt = |error: RunError| StoreError::Corrupt(rows::run_key(&ctx.run.id), error.to_string());
         let run = change(ctx.run.clone()).map_err(corrupt)?;
@@ -256,49 +270,53 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Reports the result to the engine and the breaker, and releases the build slot if nothing was started.
-    async fn ended(&self, ctx: &InHand<'_>, result: Result<String, Stop>) -> Result<Handled, Again> {
+    async fn report_end(
+        &self,
+        ctx: &RunContext<'_>,
+        result: Result<String, RemedyError>,
+    ) -> Result<MessageOutcome, RetryableError> {
         let (pr, run) = (ctx.pr().clone(), &ctx.run);
         let human = is_human(run);
         match result {
             Ok(what) => {
-                self.accepted(&pr, run, human).await?;
+                self.report_accepted(&pr, run, human).await?;
                 info!(%pr, run = %run.id, result = what, "run executed");
-                Ok(Handled::Done(what))
+                Ok(MessageOutcome::Done(what))
             }
-            Err(Stop::Again(again)) => {
-                self.let_go(run).await;
+            Err(RemedyError::Retry(again)) => {
+                self.release_lease(run).await;
                 Err(again)
             }
-            Err(Stop::Drop(why)) => {
-                self.free_slot(ctx).await?;
-                self.dropped(&pr, run, &why).await
+            Err(RemedyError::Drop(why)) => {
+                self.release_build_slot(ctx).await?;
+                self.report_dropped(&pr, run, &why).await
             }
-            Err(Stop::Fail(error, failure)) => {
-                self.free_slot(ctx).await?;
-                let update = RemedyNews::Failed { error: error.clone(), failure };
-                self.news(&pr, run, "failed", update).await?;
-                self.count(run, human, Ended::Failed, ProbeOutcome::Failed).await?;
-                Ok(Handled::Failed(error))
+            Err(RemedyError::Fail(error, failure)) => {
+                self.release_build_slot(ctx).await?;
+                let update = RemedyUpdate::Failed { error: error.clone(), failure };
+                self.report_update(&pr, run, "failed", update).await?;
+                self.count(run, human, RemedyOutcome::Failed, ProbeOutcome::Failed).await?;
+                Ok(MessageOutcome::Failed(error))
             }
         }
     }
 
-    async fn accepted(&self, pr: &PrId, run: &Run, human: bool) -> Result<(), Again> {
+    async fn report_accepted(&self, pr: &PrId, run: &Run, human: bool) -> Result<(), RetryableError> {
         match run.kind {
             RunKind::Remedy(_) => {
-                self.news(pr, run, "accepted", RemedyNews::Accepted).await?;
-                self.count(run, human, Ended::Succeeded, ProbeOutcome::Accepted).await
+                self.report_update(pr, run, "accepted", RemedyUpdate::Accepted).await?;
+                self.count(run, human, RemedyOutcome::Succeeded, ProbeOutcome::Accepted).await
             }
             RunKind::Abandon => {
                 let by = run.requested_by.clone();
-                let closed = Happened::Closed { by, why: Some(ClosedBecause::Abandoned) };
-                self.tell(pr, format!("{}#closed", run.id), self.now(), closed).await?;
+                let closed = FactKind::Closed { by, why: Some(CloseReason::Abandoned) };
+                self.apply_fact(pr, format!("{}#closed", run.id), self.now(), closed).await?;
                 let now = self.now();
                 let loaded = run.version;
                 let context = TransitionContext::new(Initiator::System, now);
                 if let Ok(done) = run.clone().complete("closed for good", context) {
                     // On a conflict the engine has already completed the run.
-                    self.write_first(&done, loaded).await?;
+                    self.write_if_unchanged(&done, loaded).await?;
                 }
                 Ok(())
             }
@@ -306,60 +324,71 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
     }
 
-    pub(crate) async fn dropped(&self, pr: &PrId, run: &Run, why: &str) -> Result<Handled, Again> {
-        self.news(pr, run, "dropped", RemedyNews::Dropped { why: why.to_owned() }).await?;
+    pub(crate) async fn report_dropped(
+        &self,
+        pr: &PrId,
+        run: &Run,
+        why: &str,
+    ) -> Result<MessageOutcome, RetryableError> {
+        self.report_update(pr, run, "dropped", RemedyUpdate::Dropped { why: why.to_owned() }).await?;
         let settings = &self.engine.policies().base().breaker;
         breaker::probe_ended(self.engine.store(), &run.id, ProbeOutcome::Cancelled, settings, self.now()).await?;
-        Ok(Handled::Refused(why.to_owned()))
+        Ok(MessageOutcome::Rejected(why.to_owned()))
     }
 
-    async fn news(&self, pr: &PrId, run: &Run, word: &str, news: RemedyNews) -> Result<(), Again> {
-        let what = Happened::Remedy { run: run.id.clone(), news };
-        self.tell(pr, format!("{}#{word}", run.id), self.now(), what).await.map(drop)
+    async fn report_update(&self, pr: &PrId, run: &Run, word: &str, news: RemedyUpdate) -> Result<(), RetryableError> {
+        let what = FactKind::Remedy { run: run.id.clone(), news };
+        self.apply_fact(pr, format!("{}#{word}", run.id), self.now(), what).await.map(drop)
     }
 
     /// Users' commands are neither counted nor blocked (R-BREAKER-7).
-    async fn count(&self, run: &Run, human: bool, ended: Ended, probe: ProbeOutcome) -> Result<(), Again> {
+    async fn count(
+        &self,
+        run: &Run,
+        human: bool,
+        ended: RemedyOutcome,
+        probe: ProbeOutcome,
+    ) -> Result<(), RetryableError> {
         if human {
             return Ok(());
         }
         let (store, now) = (self.engine.store(), self.now());
-        breaker::count(store, &run.id, ended, now).await?;
+        breaker::count_outcome(store, &run.id, ended, now).await?;
         let settings = &self.engine.policies().base().breaker;
         breaker::probe_ended(store, &run.id, probe, settings, now).await?;
         Ok(())
     }
 
-    async fn free_slot(&self, ctx: &InHand<'_>) -> Result<(), Again> {
+    async fn release_build_slot(&self, ctx: &RunContext<'_>) -> Result<(), RetryableError> {
         if ctx.run.kind == RunKind::Remedy(Strategy::Rebuild) {
             let slots = ctx.policy.limits.rebuilds_in_flight_per_repo;
             let (repo, holder) = (ctx.pr().repo.as_str(), ctx.run.id.as_str());
-            guards::give_slot(self.engine.store(), repo, slots, holder, self.now()).await?;
+            guards::release_slot(self.engine.store(), repo, slots, holder, self.now()).await?;
         }
         Ok(())
     }
 
     /// Moves the run to awaiting approval. This message is acknowledged; the approval sends another one.
-    async fn await_approval(&self, run: Run, holder: &str) -> Result<Handled, Again> {
+    async fn await_approval(&self, run: Run, holder: &str) -> Result<MessageOutcome, RetryableError> {
         let now = self.now();
         let loaded = run.version;
         let context = || TransitionContext::new(Initiator::Policy, now).because("policy.approval_required");
-        let until = saturating_after(now, AT_WORK);
+        let until = saturating_after(now, WORKER_LEASE);
         let awaiting = run
-            .take_lease(holder, now, until)
+            .acquire_lease(holder, now, until)
             .and_then(|run| run.advance(RunState::Running, context()))
             .and_then(|run| run.advance(RunState::AwaitingApproval, context()));
         match awaiting {
-            Ok(run) if self.write_first(&run, loaded).await? => {
-                Ok(Handled::Waits(format!("run {} awaits approval: `/approve`", run.id)))
+            Ok(run) if self.write_if_unchanged(&run, loaded).await? => {
+                Ok(MessageOutcome::Deferred(format!("run {} awaits approval: `/approve`", run.id)))
             }
-            Ok(_) => Ok(Handled::Nothing("another worker acquired the lease".to_owned())),
-            Err(error) => Ok(Handled::Nothing(error.to_string())),
+            Ok(_) => Ok(MessageOutcome::Noop("another worker acquired the lease".to_owned())),
+            Err(error) => Ok(MessageOutcome::Noop(error.to_string())),
         }
     }
 
     /// Resumes the run that awaits approval, if there is one.
-    pub(crate) async fn approve(&self, record: &Record, by: &str) -> Result<Option<Run>, Again> {
+    pub(crate) async fn approve(&self, record: &PullRequest, by: &str) -> Result<Option<Run>, RetryableError> {
         let Some(active) = &record.active_run else { return Ok(None) };
         let now = self.now();
         let Some(run) = self.engine.run(&active.id, now).await? else { return Ok(None) };
@@ -368,15 +397,20 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         }
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::Approval, now).by(by);
-        let until = saturating_after(now, AT_WORK);
-        let approved = run.advance(RunState::Running, context).and_then(|run| run.take_lease(APPROVED, now, until));
+        let until = saturating_after(now, WORKER_LEASE);
+        let approved = run.advance(RunState::Running, context).and_then(|run| run.acquire_lease(APPROVED, now, until));
         let Ok(run) = approved else { return Ok(None) };
         // The lease expires immediately, so that the worker that gets the message can acquire it.
         let run = Run { lease_until: Some(now), ..run };
-        Ok(self.write_first(&run, loaded).await?.then_some(run))
+        Ok(self.write_if_unchanged(&run, loaded).await?.then_some(run))
     }
 
-    async fn ask_again(&self, run: &Run, record: &Record, command: &CommandMessage) -> Result<Handled, Again> {
+    async fn request_again(
+        &self,
+        run: &Run,
+        record: &PullRequest,
+        command: &CommandMessage,
+    ) -> Result<MessageOutcome, RetryableError> {
         // The replacement may exist already, with only the link missing.
         if let Some(id) = &record.vulnerability_id {
             let (repo, base, now) = (&record.id.repo, &record.base_branch, self.now());
@@ -385,16 +419,16 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 if let Some(fresh) = self.engine.load(&PrId::new(repo.clone(), number), now).await?
                     && replacement::link(&self.engine, &fresh, now).await?.is_some()
                 {
-                    return Ok(Handled::Nothing(format!("#{number} already replaces it")));
+                    return Ok(MessageOutcome::Noop(format!("#{number} already replaces it")));
                 }
             }
         }
         let policy = self.engine.policies().for_repo(&record.id.repo);
-        let ctx = InHand { run: run.clone(), record, policy, command };
-        match self.ask_codegenie(&ctx, "again").await {
-            Ok(()) => Ok(Handled::Done("requested a pull request from CodeGenie again".to_owned())),
-            Err(Stop::Again(again)) => Err(again),
-            Err(Stop::Drop(why) | Stop::Fail(why, _)) => Ok(Handled::Failed(why)),
+        let ctx = RunContext { run: run.clone(), record, policy, command };
+        match self.request_replacement(&ctx, "again").await {
+            Ok(()) => Ok(MessageOutcome::Done("requested a pull request from CodeGenie again".to_owned())),
+            Err(RemedyError::Retry(again)) => Err(again),
+            Err(RemedyError::Drop(why) | RemedyError::Fail(why, _)) => Ok(MessageOutcome::Failed(why)),
         }
     }
 }
@@ -421,12 +455,12 @@ fn was_approved(run: &Run) -> bool {
 }
 
 /// A step that probes before it acts: it may be repeated, and skipped once done.
-pub(crate) fn step(name: &str, now: Timestamp) -> Step {
-    Step::started(name, now).idempotent().resumable()
+pub(crate) fn step(name: &str, now: Timestamp) -> RunStep {
+    RunStep::started(name, now).idempotent().resumable()
 }
 
-impl From<EngineError> for Stop {
+impl From<EngineError> for RemedyError {
     fn from(error: EngineError) -> Self {
-        Self::Again(Again::Engine(error))
+        Self::Retry(RetryableError::Engine(error))
     }
 }

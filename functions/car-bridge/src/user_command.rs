@@ -1,58 +1,64 @@
 //! Users' commands: check the permission, reply once, execute. Reactions: 👀 accepted, 🚀 done, 😕 rejected or failed.
 
-use domain::command::{Command, CommandMessage, CommandSource, Permission, Requester};
+use domain::command::{Command, CommandMessage, CommandRequester, CommandSource, RepoPermission};
 use domain::comment;
-use domain::decide::Outcome;
-use domain::diagnosis::{Case, classify};
-use domain::event::{Commanded, Happened};
+use domain::decide::FactOutcome;
+use domain::diagnosis::{DiagnosisInput, classify};
+use domain::event::{CommandRequest, FactKind};
 use domain::id::{PrId, RunId};
-use domain::pull_request::Record;
-use domain::request::{Ask, Scope};
+use domain::pull_request::PullRequest;
+use domain::request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
-use crate::dispatch::{Again, Bridge, Handled};
-use platform::engine::Applied;
+use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
+use platform::engine::ApplyResult;
 use platform::github::Reaction;
 use platform::guards;
-use platform::hash::hashed;
-use platform::http::CallError;
+use platform::hash::stable_id;
+use platform::http::ApiError;
 use platform::lookup;
-use platform::outlets::{Outlets, Parcel};
+use platform::outlets::{OutboundMessage, Publisher};
 use platform::requests;
 use platform::store::Store;
 
 /// How long a user's permission is cached.
 const PERMISSION_TTL: SignedDuration = SignedDuration::from_mins(5);
 
-impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub(crate) async fn asked(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
+impl<S: Store, O: Publisher> CarBridge<S, O> {
+    pub(crate) async fn handle_user_command(
+        &self,
+        id: &str,
+        command: &CommandMessage,
+    ) -> Result<MessageOutcome, RetryableError> {
         let pr = command.pr();
         let permission = self.permission(command).await?;
-        let request = Commanded {
+        let request = CommandRequest {
             command: command.command,
             source: command.source,
             by: command.requested_by.clone(),
             permission,
-            run: command.run(),
+            run: command.run_id(),
             args: command.args.clone().unwrap_or_default(),
             comment: command.comment.clone(),
         };
-        let what = Happened::Commanded(Box::new(request));
-        let applied = self.tell(&pr, command.command_id.to_string(), command.timestamp, what).await?;
+        let what = FactKind::CommandRequested(Box::new(request));
+        let applied = self.apply_fact(&pr, command.command_id.to_string(), command.timestamp, what).await?;
         match applied.outcome {
-            Outcome::Refused => self.no(command, &applied.reason).await,
-            Outcome::Ignored | Outcome::Superseded => {
-                self.no(command, &format!("Suture does not manage {pr}: {}.", applied.reason)).await
+            FactOutcome::Refused => self.reject(command, &applied.reason).await,
+            FactOutcome::Ignored | FactOutcome::Superseded => {
+                self.reject(command, &format!("Suture does not manage {pr}: {}.", applied.reason)).await
             }
             // Duplicates too: the first worker may have died after opening the run.
-            Outcome::Applied | Outcome::Anomaly | Outcome::Duplicate => self.yes(id, command, applied).await,
+            FactOutcome::Applied | FactOutcome::Anomaly | FactOutcome::Duplicate => {
+                self.accept(id, command, applied).await
+            }
         }
     }
 
     /// Checks rate limit and GitHub permission. API callers were checked by the admin function.
-    async fn permission(&self, command: &CommandMessage) -> Result<Result<(), String>, Again> {
+    async fn permission(&self, command: &CommandMessage) -> Result<Result<(), String>, RetryableError> {
         match command.source {
             CommandSource::AdminApi | CommandSource::Reconciler => return Ok(Ok(())),
             CommandSource::PrComment | CommandSource::CheckRun => {}
@@ -61,14 +67,14 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         let limit = self.engine.policies().for_repo(&pr.repo).limits.commands_per_person_per_hour;
         let name = format!("command#{}#{pr}", command.requested_by);
         let hour = SignedDuration::from_hours(1);
-        if guards::count_in(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit) {
+        if guards::count_in_window(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit) {
             return Ok(Err(format!("rate limit: {limit} commands per hour")));
         }
         let has = self.github_permission(&pr, &command.requested_by).await?;
-        Ok(command.command.allows(Requester::GitHub(has)).map_err(|refusal| refusal.to_string()))
+        Ok(command.command.allows(CommandRequester::GitHub(has)).map_err(|refusal| refusal.to_string()))
     }
 
-    async fn github_permission(&self, pr: &PrId, login: &str) -> Result<Option<Permission>, Again> {
+    async fn github_permission(&self, pr: &PrId, login: &str) -> Result<Option<RepoPermission>, RetryableError> {
         let key = (pr.repo.clone(), login.to_owned());
         let now = self.now();
         let fresh = |at: Timestamp| now.duration_since(at) < PERMISSION_TTL;
@@ -78,7 +84,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         {
             return Ok(has);
         }
-        let has = self.world.github.permission(&pr.repo, login).await?;
+        let has = self.clients.github.permission(&pr.repo, login).await?;
         if let Ok(mut known) = self.permissions.lock() {
             known.retain(|_, (at, _)| fresh(*at));
             known.insert(key, (now, has));
@@ -86,13 +92,18 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         Ok(has)
     }
 
-    async fn no(&self, command: &CommandMessage, why: &str) -> Result<Handled, Again> {
+    async fn reject(&self, command: &CommandMessage, why: &str) -> Result<MessageOutcome, RetryableError> {
         self.react(command, Reaction::Confused).await?;
-        self.answer(command, why).await?;
-        Ok(Handled::Refused(why.to_owned()))
+        self.reply(command, why).await?;
+        Ok(MessageOutcome::Rejected(why.to_owned()))
     }
 
-    async fn yes(&self, id: &str, command: &CommandMessage, applied: Applied) -> Result<Handled, Again> {
+    async fn accept(
+        &self,
+        id: &str,
+        command: &CommandMessage,
+        applied: ApplyResult,
+    ) -> Result<MessageOutcome, RetryableError> {
         let pr = command.pr();
         self.react(command, Reaction::Eyes).await?;
         let record = match applied.record {
@@ -100,19 +111,19 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             None => self.engine.load(&pr, self.now()).await?,
         };
         let Some(record) = record else {
-            return Ok(Handled::Nothing(format!("{pr} has no record any more")));
+            return Ok(MessageOutcome::Noop(format!("{pr} has no record any more")));
         };
         match command.command {
             Command::Status => {
                 let policy = self.engine.policies().for_repo(&pr.repo);
-                self.answer(command, &comment::status(&record, policy, self.now())).await?;
+                self.reply(command, &comment::status(&record, policy, self.now())).await?;
             }
             Command::Explain => self.explain(command, &record).await?,
             Command::Hold => {}
             // A hold label outlasts `/resume`; the reason says so.
             Command::Resume => {
-                if applied.outcome == Outcome::Applied && record.hold_label().is_some() {
-                    self.answer(command, &applied.reason).await?;
+                if applied.outcome == FactOutcome::Applied && record.hold_label().is_some() {
+                    self.reply(command, &applied.reason).await?;
                 }
             }
             Command::Approve => return self.approved(command, &record).await,
@@ -126,70 +137,70 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             | Command::Cancel => return self.act(id, command).await,
         }
         self.react(command, Reaction::Rocket).await?;
-        Ok(Handled::Done(format!("replied to {} by {}", command.command, command.requested_by)))
+        Ok(MessageOutcome::Done(format!("replied to {} by {}", command.command, command.requested_by)))
     }
 
-    async fn act(&self, id: &str, command: &CommandMessage) -> Result<Handled, Again> {
-        let handled = self.carry_out(id, command).await?;
+    async fn act(&self, id: &str, command: &CommandMessage) -> Result<MessageOutcome, RetryableError> {
+        let handled = self.execute_run(id, command).await?;
         match &handled {
-            Handled::Done(_) => self.react(command, Reaction::Rocket).await?,
-            Handled::Refused(why) | Handled::Failed(why) => {
+            MessageOutcome::Done(_) => self.react(command, Reaction::Rocket).await?,
+            MessageOutcome::Rejected(why) | MessageOutcome::Failed(why) => {
                 self.react(command, Reaction::Confused).await?;
-                self.answer(command, &format!("`{}` was not executed: {why}.", command.command)).await?;
+                self.reply(command, &format!("`{}` was not executed: {why}.", command.command)).await?;
             }
-            Handled::Waits(_) | Handled::Nothing(_) => {}
+            MessageOutcome::Deferred(_) | MessageOutcome::Noop(_) => {}
         }
         Ok(handled)
     }
 
-    async fn approved(&self, command: &CommandMessage, record: &Record) -> Result<Handled, Again> {
+    async fn approved(&self, command: &CommandMessage, record: &PullRequest) -> Result<MessageOutcome, RetryableError> {
         let active = record.active_run.as_ref().map(|active| &active.id);
         if command.run_id.is_some() && command.run_id.as_ref() != active {
-            return self.no(command, "That run is not awaiting approval any more.").await;
+            return self.reject(command, "That run is not awaiting approval any more.").await;
         }
         let Some(run) = self.approve(record, &command.requested_by).await? else {
-            return self.no(command, "Nothing is awaiting approval here.").await;
+            return self.reject(command, "Nothing is awaiting approval here.").await;
         };
         if let Some(message) = run.message() {
-            let outbound = Parcel::command(format!("{}#approved", run.id), message);
-            if let Err(error) = self.engine.outlets().send_one(outbound).await {
+            let outbound = OutboundMessage::command(format!("{}#approved", run.id), message);
+            if let Err(error) = self.engine.publisher().send_one(outbound).await {
                 // The run's lease has expired, so the next sweep resumes it.
                 warn!(run = %run.id, %error, "cannot queue approved run; left to the next sweep");
             }
         }
         self.react(command, Reaction::Rocket).await?;
-        Ok(Handled::Done(format!("run {} resumed", run.id)))
+        Ok(MessageOutcome::Done(format!("run {} resumed", run.id)))
     }
 
-    async fn explain(&self, command: &CommandMessage, record: &Record) -> Result<(), Again> {
+    async fn explain(&self, command: &CommandMessage, record: &PullRequest) -> Result<(), RetryableError> {
         let (policy, now) = (self.engine.policies().for_repo(&record.id.repo), self.now());
         let vulnerability = lookup::vulnerability_of(self.engine.store(), record, now).await?;
-        let case = Case { record, live: None, vulnerability: vulnerability.as_ref(), policy, now };
-        self.ask_to_look(command, now).await?;
-        self.answer(command, &comment::explanation(record, &classify(&case), policy, now)).await
+        let case = DiagnosisInput { record, live: None, vulnerability: vulnerability.as_ref(), policy, now };
+        self.request_reconcile(command, now).await?;
+        self.reply(command, &comment::explanation(record, &classify(&case), policy, now)).await
     }
 
     /// `/explain` often means that something looks wrong, so the pull request is reconciled early. The reply does not wait for it.
-    async fn ask_to_look(&self, command: &CommandMessage, now: Timestamp) -> Result<(), Again> {
-        let ask = Ask {
-            run: RunId::new(format!("explain-{}", &hashed(&[command.command_id.as_str()])[..20])),
+    async fn request_reconcile(&self, command: &CommandMessage, now: Timestamp) -> Result<(), RetryableError> {
+        let ask = NewRequest {
+            run: RunId::new(format!("explain-{}", &stable_id(&[command.command_id.as_str()])[..20])),
             at: command.timestamp,
             trigger: RunTrigger::PrComment,
             requested_by: Some(command.requested_by.clone()),
         };
-        let scope = Scope::One(command.pr());
+        let scope = ReconcileScope::One(command.pr());
         // Over the limit, the pull request is visited at its due date instead.
-        requests::ask(self.engine.store(), self.engine.policies(), (&scope, false), &ask, now).await?;
+        requests::enqueue(self.engine.store(), self.engine.policies(), (&scope, false), &ask, now).await?;
         Ok(())
     }
 
     /// Best effort: a deleted comment or a rate limit must not stop the command.
-    async fn react(&self, command: &CommandMessage, reaction: Reaction) -> Result<(), Again> {
+    async fn react(&self, command: &CommandMessage, reaction: Reaction) -> Result<(), RetryableError> {
         let Some(subject) = &command.comment else { return Ok(()) };
-        match self.world.github.react(&command.repo, subject, reaction).await {
+        match self.clients.github.react(&command.repo, subject, reaction).await {
             Ok(()) => {}
             Err(error) => {
-                self.note_limit(&error).await?;
+                self.store_rate_limit(&error).await?;
                 warn!(command = %command.command_id, %error, "cannot add reaction");
             }
         }
@@ -197,7 +208,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// Posts one reply on the pull request. Callers of the API get the result from the API; buttons show it on the check run.
-    async fn answer(&self, command: &CommandMessage, text: &str) -> Result<(), Again> {
+    async fn reply(&self, command: &CommandMessage, text: &str) -> Result<(), RetryableError> {
         match command.source {
             CommandSource::AdminApi | CommandSource::CheckRun | CommandSource::Reconciler => return Ok(()),
             CommandSource::PrComment => {}
@@ -208,7 +219,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Ok(_) => Ok(()),
             Err(error) if error.is_transient() => Err(error.into()),
             Err(error) => {
-                self.note_limit(&error).await?;
+                self.store_rate_limit(&error).await?;
                 warn!(command = %command.command_id, %error, "cannot post reply");
                 Ok(())
             }
@@ -222,12 +233,12 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         marker: &str,
         text: &str,
         since: Option<Timestamp>,
-    ) -> Result<bool, CallError> {
+    ) -> Result<bool, ApiError> {
         let marker = format!("<!-- {marker} -->");
-        if self.world.github.find_comment(pr, &marker, since).await?.is_some() {
+        if self.clients.github.find_comment(pr, &marker, since).await?.is_some() {
             return Ok(false);
         }
         let text = format!("{text}\n\n{marker}");
-        self.first(&format!("comment-{pr}-{marker}"), self.world.github.comment(pr, &text)).await.map(|_| true)
+        self.run_once(&format!("comment-{pr}-{marker}"), self.clients.github.comment(pr, &text)).await.map(|_| true)
     }
 }

@@ -3,18 +3,18 @@
 //! transient failure found in the log is recorded on the check like any other report.
 
 use domain::diagnosis::{Classification, Diagnosis, MAX_SKIPS};
-use domain::event::{Happened, cut};
+use domain::event::{FactKind, truncate};
 use domain::policy::Policy;
-use domain::pull_request::Record;
-use domain::signals::{Check, Failure};
+use domain::pull_request::PullRequest;
+use domain::signals::{CheckFailure, CheckReport};
 use domain::state::{State, Substatus};
 use domain::transient::{FailureClass, FailureSignals, classify};
 
 use crate::context::SweepContext;
 use crate::execution::ApplyError;
-use platform::http::CallError;
-use platform::jenkins::{Found, Jenkins, Looking, job_of, since_head};
-use platform::outlets::Outlets;
+use platform::http::ApiError;
+use platform::jenkins::{BuildMatch, BuildQuery, Jenkins, job_of, since_head};
+use platform::outlets::Publisher;
 use platform::store::Store;
 
 /// How much of the end of a log is read.
@@ -23,45 +23,45 @@ const TAIL_BYTES: usize = 64 * 1024;
 const MAX_LINE: usize = 200;
 
 /// The record after its build log was read.
-pub(crate) struct Explained {
-    pub(crate) record: Record,
+pub(crate) struct BuildLogFindings {
+    pub(crate) record: PullRequest,
     /// Jenkins did not answer, so the cause of the failure is unknown.
     pub(crate) jenkins_unavailable: bool,
 }
 
 /// Whether Jenkins reports this check: a build log does not explain the checks of other tools.
-fn is_jenkins(check: &Check) -> bool {
+fn is_jenkins(check: &CheckReport) -> bool {
     check.name.to_ascii_lowercase().contains("jenkins")
 }
 
 /// Reads the log of a build whose failure is not classified as transient yet.
-pub(crate) async fn explain(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
-    record: Record,
+pub(crate) async fn classify_by_log(
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
+    record: PullRequest,
     policy: &Policy,
-) -> Result<Explained, ApplyError> {
+) -> Result<BuildLogFindings, ApplyError> {
     let unexplained = record.state == State::ChecksFailed && record.substatus != Some(Substatus::Transient);
     let Some(jenkins) = cx.jenkins.filter(|_| unexplained && record.active_run.is_none()) else {
-        return Ok(Explained { record, jenkins_unavailable: false });
+        return Ok(BuildLogFindings { record, jenkins_unavailable: false });
     };
-    let failed: Vec<Check> =
+    let failed: Vec<CheckReport> =
         record.signals.failed_checks(record.required(policy)).filter(|check| is_jenkins(check)).cloned().collect();
     if failed.is_empty() {
-        return Ok(Explained { record, jenkins_unavailable: false });
+        return Ok(BuildLogFindings { record, jenkins_unavailable: false });
     }
     match log_of(jenkins, &record, policy).await {
-        Ok(Some(log)) => excuse(cx, record, &failed, &log, policy).await,
-        Ok(None) => Ok(Explained { record, jenkins_unavailable: false }),
-        Err(_) => Ok(Explained { record, jenkins_unavailable: true }),
+        Ok(Some(log)) => find_transient_rule(cx, record, &failed, &log, policy).await,
+        Ok(None) => Ok(BuildLogFindings { record, jenkins_unavailable: false }),
+        Err(_) => Ok(BuildLogFindings { record, jenkins_unavailable: true }),
     }
 }
 
 /// The end of the log of the newest build of the head, after the failure causes that Jenkins found in it.
-async fn log_of(jenkins: &Jenkins, record: &Record, policy: &Policy) -> Result<Option<String>, CallError> {
+async fn log_of(jenkins: &Jenkins, record: &PullRequest, policy: &Policy) -> Result<Option<String>, ApiError> {
     let job = job_of(record, policy);
     let commit = (!policy.rebuild.sha_parameter.is_empty()).then_some(&record.head_sha);
-    let looking = Looking { job: &job, commit, since: since_head(record) };
-    let Some(Found::Build(build)) = jenkins.find(&looking).await? else { return Ok(None) };
+    let looking = BuildQuery { job: &job, commit, since: since_head(record) };
+    let Some(BuildMatch::Build(build)) = jenkins.find_build(&looking).await? else { return Ok(None) };
     if build.building || build.result.as_deref() == Some("SUCCESS") {
         return Ok(None);
     }
@@ -70,22 +70,23 @@ async fn log_of(jenkins: &Jenkins, record: &Record, policy: &Policy) -> Result<O
 }
 
 /// Records a transient rule on every failed check that the log explains.
-async fn excuse(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
-    mut record: Record,
-    failed: &[Check],
+async fn find_transient_rule(
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
+    mut record: PullRequest,
+    failed: &[CheckReport],
     log: &str,
     policy: &Policy,
-) -> Result<Explained, ApplyError> {
+) -> Result<BuildLogFindings, ApplyError> {
     for (index, check) in failed.iter().enumerate() {
         let class = |text| classify(policy, &FailureSignals { conclusion: "error", source: &check.name, text });
         let FailureClass::Transient { rule } = class(log) else { continue };
         // The matching line, as evidence.
         let matching = log.lines().find(|line| matches!(class(line), FailureClass::Transient { .. }));
-        let failure = Failure { transient_rule: Some(rule), text: cut(matching.unwrap_or("").trim(), MAX_LINE) };
-        let check = Check { failure: Some(failure), ..check.clone() };
+        let failure =
+            CheckFailure { transient_rule: Some(rule), text: truncate(matching.unwrap_or("").trim(), MAX_LINE) };
+        let check = CheckReport { failure: Some(failure), ..check.clone() };
         let head = record.head_sha.clone();
-        let fact = cx.fact(&record.id, &format!("log-{index}"), Happened::Check { head, check });
+        let fact = cx.fact(&record.id, &format!("log-{index}"), FactKind::Check { head, check });
         let before = record.clone();
         record = match cx.apply(record, &fact).await?.record {
             Some(record) => record,
@@ -94,15 +95,15 @@ async fn excuse(
             None => cx.reload(before).await?,
         };
     }
-    Ok(Explained { record, jenkins_unavailable: false })
+    Ok(BuildLogFindings { record, jenkins_unavailable: false })
 }
 
 /// Postpones an escalation whose build log could not be read, up to `MAX_SKIPS` visits (R-TRANSIENT-4).
-pub(crate) fn doubt(diagnosis: &mut Diagnosis, record: &Record) {
+pub(crate) fn log_unavailable(diagnosis: &mut Diagnosis, record: &PullRequest) {
     if diagnosis.classification == Classification::NeedsIntervention
         && diagnosis.state == State::ChecksFailed
         && diagnosis.overridden.is_none()
-        && record.unanswered < MAX_SKIPS
+        && record.inconclusive_visits < MAX_SKIPS
     {
         diagnosis.classification = Classification::NoAction;
         diagnosis.inconclusive = true;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use domain::event::{Actor, Fact, Happened};
+use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId};
 use domain::policy::Policies;
 use domain::run::{Run, RunTrigger};
@@ -12,24 +12,24 @@ use platform::engine::Engine;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::requests;
 use platform::rows;
-use platform::store::{OnlyIf, Store, StoreError, Write};
-use platform::sweep_summary::Summary;
+use platform::store::{Condition, RowWrite, Store, StoreError};
+use platform::sweep_summary::SweepSummary;
 use tracing::{error, warn};
 
 use crate::digest::DigestingPublisher;
 use crate::execution::Execution;
-use crate::reconciler::Sweep;
-use crate::trigger::Wish;
+use crate::reconciler::Reconciler;
+use crate::trigger::SweepTrigger;
 
 /// No new work starts when less than this is left before the deadline: work in progress must end and be reported.
 pub(crate) const RESERVE: SignedDuration = SignedDuration::from_secs(10);
 /// No snapshots are read from GitHub when less than this is left: computing mergeability alone may take 30 s.
 pub(crate) const SNAPSHOT_RESERVE: SignedDuration = SignedDuration::from_secs(60);
 
-pub(crate) fn after(at: Timestamp, by: SignedDuration) -> Timestamp {
+pub(crate) fn saturating_after(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.saturating_add(by).unwrap_or(Timestamp::MAX)
 }
 
@@ -44,15 +44,15 @@ pub(crate) struct SweepContext<'a, S, O> {
     pub(crate) jenkins: Option<&'a Jenkins>,
     pub(crate) repos: &'a RepoRegistry,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) trigger: &'a Wish,
+    pub(crate) trigger: &'a SweepTrigger,
     pub(crate) execution: Execution,
     pub(crate) deadline: Timestamp,
     /// Set when the cancellation is first read, and never unset, so that it is read only once.
     cancelled: AtomicBool,
 }
 
-impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
-    pub(crate) fn new(reconciler: &'a Sweep<S, O>, trigger: &'a Wish, deadline: Timestamp) -> Self {
+impl<'a, S: Store, O: Publisher> SweepContext<'a, S, O> {
+    pub(crate) fn new(reconciler: &'a Reconciler<S, O>, trigger: &'a SweepTrigger, deadline: Timestamp) -> Self {
         Self {
             engine: &reconciler.engine,
             github: &reconciler.github,
@@ -79,7 +79,7 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
     }
 
     pub(crate) fn is_scheduled(&self) -> bool {
-        self.trigger.trigger == RunTrigger::Schedule
+        self.trigger.kind == RunTrigger::Schedule
     }
 
     /// How many pull requests are processed at the same time.
@@ -88,35 +88,35 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
     }
 
     /// A fact recorded by this sweep. Its id stays the same when the step is repeated within the sweep.
-    pub(crate) fn fact(&self, pr: &PrId, step: &str, what: Happened) -> Fact {
+    pub(crate) fn fact(&self, pr: &PrId, step: &str, what: FactKind) -> Fact {
         Fact {
             id: EventId::new(format!("{}.{step}", self.trigger.run)),
             pr: pr.clone(),
             occurred_at: self.now(),
             actor: Actor::Reconciler,
-            what,
+            kind: what,
         }
     }
 
     /// Writes a run, if it is unchanged since it was loaded.
     pub(crate) async fn put_run(&self, run: &Run, loaded: u64) -> Result<(), StoreError> {
         let (key, item) = rows::run_row(run, self.policies().base())?;
-        self.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Version(loaded) }], self.now()).await
+        self.store().write(vec![RowWrite::Put { key, item, only_if: Condition::Version(loaded) }], self.now()).await
     }
 
     /// Whether the deadline is too near to start new work; if so, the summary is marked partial.
-    pub(crate) fn is_late(&self, summary: &mut Summary) -> bool {
+    pub(crate) fn is_late(&self, summary: &mut SweepSummary) -> bool {
         self.ends_within(RESERVE, summary)
     }
 
-    pub(crate) fn ends_within(&self, reserve: SignedDuration, summary: &mut Summary) -> bool {
-        let late = after(self.now(), reserve) >= self.deadline;
+    pub(crate) fn ends_within(&self, reserve: SignedDuration, summary: &mut SweepSummary) -> bool {
+        let late = saturating_after(self.now(), reserve) >= self.deadline;
         summary.partial |= late;
         late
     }
 
     /// Checked between two stages: false if the deadline is near or the sweep is cancelled.
-    pub(crate) async fn should_continue(&self, summary: &mut Summary) -> bool {
+    pub(crate) async fn should_continue(&self, summary: &mut SweepSummary) -> bool {
         if summary.cancelled || self.is_late(summary) {
             return false;
         }
@@ -134,7 +134,7 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
         if self.was_cancelled() {
             return true;
         }
-        match requests::is_told_to_stop(self.store(), &self.trigger.run, self.now()).await {
+        match requests::is_cancel_requested(self.store(), &self.trigger.run, self.now()).await {
             Ok(cancelled) => {
                 self.cancelled.store(cancelled, Ordering::Relaxed);
                 cancelled
@@ -153,7 +153,7 @@ impl<'a, S: Store, O: Outlets> SweepContext<'a, S, O> {
     }
 
     /// Logs and counts a failed stage; the remaining stages still run.
-    pub(crate) fn stage_failed(&self, stage: &str, error: &StoreError, summary: &mut Summary) {
+    pub(crate) fn stage_failed(&self, stage: &str, error: &StoreError, summary: &mut SweepSummary) {
         error!(run = %self.trigger.run, stage, %error, "sweep stage failed");
         summary.fail(stage, error);
     }

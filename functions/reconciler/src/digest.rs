@@ -10,45 +10,45 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 use tracing::warn;
 
-use platform::hash::hashed;
-use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::hash::stable_id;
+use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
 use platform::rows;
 use platform::store::versioned::write_if;
-use platform::store::{MOST_WRITES, OnlyIf, Store, StoreError, Write};
+use platform::store::{Condition, MAX_WRITES, RowWrite, Store, StoreError};
 
-pub const MOST_SINGLE: usize = 5;
+pub const MAX_SINGLE_MAILS: usize = 5;
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Publishes queue and bus messages immediately, and holds mails for the digest.
 #[derive(Debug)]
 pub(crate) struct DigestingPublisher<O> {
     publisher: O,
-    held: Mutex<Vec<Parcel>>,
+    held: Mutex<Vec<OutboundMessage>>,
 }
 
-impl<O: Outlets> DigestingPublisher<O> {
+impl<O: Publisher> DigestingPublisher<O> {
     pub(crate) fn new(publisher: O) -> Self {
         Self { publisher, held: Mutex::default() }
     }
 
     /// Sends a message immediately, mails included.
-    pub(crate) async fn send_now(&self, parcel: Parcel) -> Result<(), Undelivered> {
+    pub(crate) async fn send_now(&self, parcel: OutboundMessage) -> Result<(), PublishError> {
         let sent = timeout(SEND_TIMEOUT, self.publisher.send_one(parcel)).await;
-        sent.unwrap_or_else(|_| Err(Undelivered("timed out".to_owned())))
+        sent.unwrap_or_else(|_| Err(PublishError("timed out".to_owned())))
     }
 
-    fn take(&self) -> Vec<Parcel> {
+    fn take(&self) -> Vec<OutboundMessage> {
         std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn hold(&self, parcel: &Parcel) {
+    fn hold(&self, parcel: &OutboundMessage) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.iter().all(|known| known.id != parcel.id) {
             held.push(parcel.clone());
         }
     }
 
-    pub(crate) fn holds(&self, id: &EffectId) -> bool {
+    pub(crate) fn is_held(&self, id: &EffectId) -> bool {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|parcel| parcel.id == id.as_str())
     }
 
@@ -64,24 +64,24 @@ impl<O: Outlets> DigestingPublisher<O> {
         if held.is_empty() {
             return Ok(0);
         }
-        let is_digest = held.len() > MOST_SINGLE;
+        let is_digest = held.len() > MAX_SINGLE_MAILS;
         let parcels = if is_digest { vec![digest(&held)] } else { held.clone() };
-        let results = timeout(SEND_TIMEOUT, self.publisher.send(&parcels))
+        let results = timeout(SEND_TIMEOUT, self.publisher.publish(&parcels))
             .await
-            .unwrap_or_else(|_| parcels.iter().map(|_| Err(Undelivered("timed out".to_owned()))).collect());
+            .unwrap_or_else(|_| parcels.iter().map(|_| Err(PublishError("timed out".to_owned()))).collect());
         let sent = results.iter().filter(|result| result.is_ok()).count();
         let (mut delivered, mut deferred) = (Vec::new(), Vec::new());
         for (index, parcel) in held.iter().enumerate() {
             let key = rows::effect_key(&EffectId::new(parcel.id.as_str()));
             let result = results.get(if is_digest { 0 } else { index });
             if matches!(result, Some(Ok(()))) {
-                delivered.push(Write::Delete { key, only_if: OnlyIf::Always });
+                delivered.push(RowWrite::Delete { key, only_if: Condition::Always });
             } else {
                 warn!(effect = %parcel.id, ?result, "cannot send mail; left in outbox");
-                deferred.push(rows::redate(key, later, OnlyIf::Present));
+                deferred.push(rows::set_due_at(key, later, Condition::Present));
             }
         }
-        for chunk in delivered.chunks(MOST_WRITES) {
+        for chunk in delivered.chunks(MAX_WRITES) {
             store.write(chunk.to_vec(), now).await?;
         }
         for write in deferred {
@@ -93,27 +93,31 @@ impl<O: Outlets> DigestingPublisher<O> {
 }
 
 /// One mail that lists many. The same mails give the same id, so that a repeated digest can be recognised.
-fn digest(held: &[Parcel]) -> Parcel {
+fn digest(held: &[OutboundMessage]) -> OutboundMessage {
     let mut ids: Vec<&str> = held.iter().map(|parcel| parcel.id.as_str()).collect();
     // The next sweep may read them in another order.
     ids.sort_unstable();
     let notices: Vec<&Notice> = held.iter().filter_map(notice_of).collect();
-    Parcel { id: format!("digest-{}", &hashed(&ids)[..16]), what: Content::People(comment::sweep::digest(&notices)) }
-}
-
-fn notice_of(parcel: &Parcel) -> Option<&Notice> {
-    match &parcel.what {
-        Content::People(notice) => Some(notice),
-        Content::Queue { .. } | Content::Bus { .. } => None,
+    OutboundMessage {
+        id: format!("digest-{}", &stable_id(&ids)[..16]),
+        destination: Destination::Notice(comment::sweep::digest(&notices)),
     }
 }
 
-impl<O: Outlets> Outlets for DigestingPublisher<O> {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
-        let others: Vec<Parcel> = parcels.iter().filter(|parcel| notice_of(parcel).is_none()).cloned().collect();
-        let results = if others.is_empty() { Vec::new() } else { self.publisher.send(&others).await };
+fn notice_of(parcel: &OutboundMessage) -> Option<&Notice> {
+    match &parcel.destination {
+        Destination::Notice(notice) => Some(notice),
+        Destination::Queue { .. } | Destination::Bus { .. } => None,
+    }
+}
+
+impl<O: Publisher> Publisher for DigestingPublisher<O> {
+    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
+        let others: Vec<OutboundMessage> =
+            parcels.iter().filter(|parcel| notice_of(parcel).is_none()).cloned().collect();
+        let results = if others.is_empty() { Vec::new() } else { self.publisher.publish(&others).await };
         let mut results = results.into_iter();
-        let missing = || Err(Undelivered("the publisher returned no result".to_owned()));
+        let missing = || Err(PublishError("the publisher returned no result".to_owned()));
         parcels
             .iter()
             .map(|parcel| {
@@ -121,7 +125,7 @@ impl<O: Outlets> Outlets for DigestingPublisher<O> {
                     return results.next().unwrap_or_else(missing);
                 }
                 self.hold(parcel);
-                Err(Undelivered("held for the digest".to_owned()))
+                Err(PublishError("held for the digest".to_owned()))
             })
             .collect()
     }

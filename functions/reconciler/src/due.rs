@@ -3,26 +3,26 @@
 use std::cmp::Reverse;
 
 use domain::id::{EffectId, PrId, RepoName, RunId};
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::EngineError;
 use platform::lookup;
-use platform::outlets::Outlets;
-use platform::rows::{self, DueEntry, Subject};
+use platform::outlets::Publisher;
+use platform::rows::{self, DueEntry, DueSubject};
 use platform::store::versioned::write_if;
-use platform::store::{Key, OnlyIf, Store, StoreError};
-use platform::sweep_summary::Summary;
+use platform::store::{Condition, Key, Store, StoreError};
+use platform::sweep_summary::SweepSummary;
 use tracing::warn;
 
-use crate::context::{SweepContext, after, count};
-use crate::trigger::Scope;
+use crate::context::{SweepContext, count, saturating_after};
+use crate::trigger::ReconcileScope;
 
 /// An item that cannot be decoded is due again after this long: a new release may decode it.
 const UNDECODABLE_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Default)]
-pub(crate) struct Due {
+pub(crate) struct DueWork {
     pub(crate) effects: Vec<EffectId>,
     pub(crate) runs: Vec<RunId>,
     pub(crate) requests: Vec<String>,
@@ -32,30 +32,32 @@ pub(crate) struct Due {
 /// The due items within the scope of the sweep. Each partition of the index is read up to the limit for the whole
 /// sweep, and the highest ranked of them are chosen, so that urgent items are found behind older ones.
 pub(crate) async fn find(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
-    summary: &mut Summary,
-) -> Result<Due, StoreError> {
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
+    summary: &mut SweepSummary,
+) -> Result<DueWork, StoreError> {
     match &cx.trigger.scope {
-        Scope::One(pr) => {
+        ReconcileScope::One(pr) => {
             summary.due = 1;
-            return Ok(Due { prs: vec![pr.clone()], ..Due::default() });
+            return Ok(DueWork { prs: vec![pr.clone()], ..DueWork::default() });
         }
-        Scope::Base(repo, branch) => {
+        ReconcileScope::Base(repo, branch) => {
             let prs = Box::pin(on_base(cx, repo, branch, summary)).await?;
-            return Ok(Due { prs, ..Due::default() });
+            return Ok(DueWork { prs, ..DueWork::default() });
         }
-        Scope::All | Scope::Repo(_) => {}
+        ReconcileScope::All | ReconcileScope::Repo(_) => {}
     }
     let max = cx.policies().base().sweep.max_prs.max(1);
-    let (mut due, mut prs) = (Due::default(), Vec::new());
+    let (mut due, mut prs) = (DueWork::default(), Vec::new());
     for entry in lookup::due(cx.store(), max, cx.now()).await?.entries {
         match (&entry.subject, &cx.trigger.scope) {
-            (Subject::Effect(id), Scope::All) => due.effects.push(id.clone()),
-            (Subject::Run(id), Scope::All) => due.runs.push(id.clone()),
-            (Subject::Request(key), Scope::All) => due.requests.push(key.clone()),
-            (Subject::PullRequest(pr), Scope::All) => prs.push((pr.clone(), entry)),
-            (Subject::PullRequest(pr), Scope::Repo(repo)) if pr.repo == *repo => prs.push((pr.clone(), entry)),
-            (Subject::PullRequest(_) | Subject::Effect(_) | Subject::Run(_) | Subject::Request(_), _) => {}
+            (DueSubject::Effect(id), ReconcileScope::All) => due.effects.push(id.clone()),
+            (DueSubject::Run(id), ReconcileScope::All) => due.runs.push(id.clone()),
+            (DueSubject::Request(key), ReconcileScope::All) => due.requests.push(key.clone()),
+            (DueSubject::PullRequest(pr), ReconcileScope::All) => prs.push((pr.clone(), entry)),
+            (DueSubject::PullRequest(pr), ReconcileScope::Repo(repo)) if pr.repo == *repo => {
+                prs.push((pr.clone(), entry))
+            }
+            (DueSubject::PullRequest(_) | DueSubject::Effect(_) | DueSubject::Run(_) | DueSubject::Request(_), _) => {}
         }
     }
     let now = cx.now();
@@ -74,26 +76,26 @@ fn rank(entry: &DueEntry, now: Timestamp) -> i64 {
 }
 
 /// The first `max` pull requests. The summary counts and names the others; a scheduled sweep visits them.
-fn take_capped(mut ranked: Vec<PrId>, max: u32, summary: &mut Summary) -> Vec<PrId> {
+fn take_capped(mut ranked: Vec<PrId>, max: u32, summary: &mut SweepSummary) -> Vec<PrId> {
     let rest = ranked.split_off(ranked.len().min(usize::try_from(max.max(1)).unwrap_or(usize::MAX)));
-    summary.leave_out(&rest);
+    summary.count_deferred(&rest);
     ranked
 }
 
 /// The base branch has moved: every record on it is updated, and the highest ranked up to the limit are visited now.
 /// The others are due, and a scheduled sweep visits them.
 async fn on_base(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     repo: &RepoName,
     branch: &str,
-    summary: &mut Summary,
+    summary: &mut SweepSummary,
 ) -> Result<Vec<PrId>, StoreError> {
     let now = cx.now();
-    let mut rest = lookup::on_base(cx.store(), repo, branch, now).await?.into_iter();
+    let mut rest = lookup::open_on_base(cx.store(), repo, branch, now).await?.into_iter();
     let mut records = Vec::new();
     summary.due = count(rest.len());
     loop {
-        let group: Vec<Record> = rest.by_ref().take(cx.concurrency()).collect();
+        let group: Vec<PullRequest> = rest.by_ref().take(cx.concurrency()).collect();
         if group.is_empty() || cx.is_late(summary) {
             break;
         }
@@ -112,32 +114,32 @@ async fn on_base(
 /// Sets a later due date on an item that still matches the condition. An item that was deleted or changed meanwhile is
 /// left as it is.
 pub(crate) async fn defer(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     key: Key,
     by: SignedDuration,
-    condition: OnlyIf,
+    condition: Condition,
 ) -> Result<(), StoreError> {
     let now = cx.now();
-    write_if(cx.store(), rows::redate(key, after(now, by), condition), now).await?;
+    write_if(cx.store(), rows::set_due_at(key, saturating_after(now, by), condition), now).await?;
     Ok(())
 }
 
 /// Defers an item that cannot be decoded, so that it does not take the place of others in the index. Other store errors
 /// are returned.
 pub(crate) async fn defer_undecodable(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     key: Key,
     error: EngineError,
-    summary: &mut Summary,
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     match error {
         EngineError::Store(StoreError::Corrupt(row, why)) => {
             warn!(%row, why, "skipping undecodable item; retry in 1 h");
             summary.unreadable += 1;
-            defer(cx, key, UNDECODABLE_RETRY_AFTER, OnlyIf::Present).await
+            defer(cx, key, UNDECODABLE_RETRY_AFTER, Condition::Present).await
         }
         EngineError::Store(error) => Err(error),
         // Another process is writing it.
-        EngineError::Contended { .. } => Ok(()),
+        EngineError::WriteConflict { .. } => Ok(()),
     }
 }

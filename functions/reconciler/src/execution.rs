@@ -3,22 +3,22 @@
 
 use std::collections::BTreeSet;
 
-use domain::breaker::{Breaker, Permit};
+use domain::breaker::{Breaker, BreakerPermit};
 use domain::decide::{Decision, decide};
-use domain::event::{Actor, Fact, Happened};
+use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId, RepoName, RunId};
-use domain::pull_request::Record;
-use domain::request::Request;
+use domain::pull_request::PullRequest;
+use domain::request::ReconcileRequest;
 use platform::breaker;
-use platform::engine::{Applied, EngineError, replacement};
-use platform::outlets::Outlets;
+use platform::engine::{ApplyResult, EngineError, replacement};
+use platform::outlets::Publisher;
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::{Skip, Summary};
+use platform::sweep_summary::{SkipReason, SweepSummary};
 use tracing::warn;
 
 use crate::context::SweepContext;
 use crate::limits::{Deferral, dispatch_gate, in_flight};
-use crate::trigger::Wish;
+use crate::trigger::SweepTrigger;
 use crate::visit::VisitOutcome;
 
 /// Why a fact was not applied.
@@ -47,21 +47,21 @@ pub(crate) enum Execution {
     DryRun,
 }
 
-impl From<&Wish> for Execution {
-    fn from(trigger: &Wish) -> Self {
+impl From<&SweepTrigger> for Execution {
+    fn from(trigger: &SweepTrigger) -> Self {
         if trigger.dry_run { Self::DryRun } else { Self::Commit }
     }
 }
 
-impl From<&Request> for Execution {
-    fn from(request: &Request) -> Self {
+impl From<&ReconcileRequest> for Execution {
+    fn from(request: &ReconcileRequest) -> Self {
         if request.dry_run { Self::DryRun } else { Self::Commit }
     }
 }
 
 impl Execution {
     /// Whether a branch update makes other pull requests of the same base wait.
-    pub(crate) fn takes_turn(self) -> bool {
+    pub(crate) fn holds_update_queue(self) -> bool {
         self == Self::Commit
     }
 
@@ -76,9 +76,9 @@ impl Execution {
     }
 }
 
-impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
+impl<S: Store, O: Publisher> SweepContext<'_, S, O> {
     /// Applies a fact to a record that was just read; in a dry run only decides.
-    pub(crate) async fn apply(&self, record: Record, fact: &Fact) -> Result<Applied, ApplyError> {
+    pub(crate) async fn apply(&self, record: PullRequest, fact: &Fact) -> Result<ApplyResult, ApplyError> {
         if self.is_request_cancelled().await {
             return Err(ApplyError::Cancelled);
         }
@@ -88,18 +88,18 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         }
         let policy = self.policies().for_repo(&fact.pr.repo);
         let Decision { outcome, reason, record, events, .. } = decide(policy, Some(record), fact, now);
-        Ok(Applied { outcome, reason, record, events, undelivered: 0, tries: 1, ended_ms: Vec::new() })
+        Ok(ApplyResult { outcome, reason, record, events, unpublished: 0, attempts: 1, run_durations_ms: Vec::new() })
     }
 
-    pub(crate) async fn skip(&self, record: Record, deferral: Deferral) -> Result<VisitOutcome, ApplyError> {
+    pub(crate) async fn skip(&self, record: PullRequest, deferral: Deferral) -> Result<VisitOutcome, ApplyError> {
         let Deferral { skip, why, until } = deferral;
-        let fact = self.fact(&record.id, "skip", Happened::Skipped { why, until });
+        let fact = self.fact(&record.id, "skip", FactKind::Skipped { why, until });
         self.apply(record, &fact).await?;
         Ok(VisitOutcome::Skipped(skip))
     }
 
     /// The current record, after a fact about it was refused because another sweep had applied it first.
-    pub(crate) async fn reload(&self, record: Record) -> Result<Record, EngineError> {
+    pub(crate) async fn reload(&self, record: PullRequest) -> Result<PullRequest, EngineError> {
         match self.execution {
             Execution::Commit => Ok(self.engine.load(&record.id, self.now()).await?.unwrap_or(record)),
             Execution::DryRun => Ok(record),
@@ -107,7 +107,7 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
     }
 
     /// Records that the base branch has moved: once per request, however often it is retried.
-    pub(crate) async fn move_base(&self, record: Record, base: &str) -> Result<Record, ApplyError> {
+    pub(crate) async fn move_base(&self, record: PullRequest, base: &str) -> Result<PullRequest, ApplyError> {
         if self.execution == Execution::DryRun {
             return Ok(record);
         }
@@ -116,7 +116,7 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
             pr: record.id.clone(),
             occurred_at: self.trigger.at.unwrap_or_else(|| self.now()),
             actor: Actor::GithubWebhook,
-            what: Happened::BaseMoved { base: base.to_owned() },
+            kind: FactKind::BaseMoved { base: base.to_owned() },
         };
         let applied = self.apply(record.clone(), &fact).await?;
         Ok(applied.record.unwrap_or(record))
@@ -124,7 +124,7 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
 
     /// Adds missing repositories to the registry: the process that wrote the first record of a repository may have
     /// crashed before registering it.
-    pub(crate) async fn register_repos(&self, records: &[Record]) {
+    pub(crate) async fn register_repos(&self, records: &[PullRequest]) {
         if self.execution == Execution::DryRun {
             return;
         }
@@ -135,9 +135,9 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
     }
 
     /// Links a closed pull request and its replacement, if the applied fact shows one of them.
-    pub(crate) async fn link_replacement(&self, pr: &PrId, applied: &Applied) {
+    pub(crate) async fn link_replacement(&self, pr: &PrId, applied: &ApplyResult) {
         if self.execution == Execution::Commit
-            && let Err(error) = replacement::follow(self.engine, applied, self.now()).await
+            && let Err(error) = replacement::link_after(self.engine, applied, self.now()).await
         {
             // Retried when the replacement seems to be missing.
             warn!(%pr, %error, "cannot link replacement");
@@ -163,7 +163,7 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
     }
 
     /// Sends the mail about the last trip of the breaker, once.
-    pub(crate) async fn report_trip(&self, breaker: &Breaker, summary: &mut Summary) -> Result<(), StoreError> {
+    pub(crate) async fn report_trip(&self, breaker: &Breaker, summary: &mut SweepSummary) -> Result<(), StoreError> {
         match self.execution {
             Execution::Commit => dispatch_gate::report_trip(self, breaker, summary).await,
             Execution::DryRun => Ok(()),
@@ -171,9 +171,9 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
     }
 
     /// Whether the breaker permits this remedy; if so, it counts as in flight from here on.
-    pub(crate) async fn permit(&self, run: &RunId) -> Result<Permit, ApplyError> {
+    pub(crate) async fn permit(&self, run: &RunId) -> Result<BreakerPermit, ApplyError> {
         if self.execution == Execution::DryRun {
-            return Ok(Permit::Allowed);
+            return Ok(BreakerPermit::Allowed);
         }
         // Checked before the claim counts as in flight or becomes the breaker's only probe.
         if self.is_request_cancelled().await {
@@ -182,8 +182,8 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
         let now = self.now();
         let permit = breaker::may_dispatch(self.store(), run, &self.policies().base().breaker, now).await?;
         match permit {
-            Permit::Allowed | Permit::Probe(_) => in_flight::add(self.store(), run, now).await?,
-            Permit::Refused { .. } => {}
+            BreakerPermit::Allowed | BreakerPermit::Probe(_) => in_flight::add(self.store(), run, now).await?,
+            BreakerPermit::Refused { .. } => {}
         }
         Ok(permit)
     }
@@ -191,14 +191,14 @@ impl<S: Store, O: Outlets> SweepContext<'_, S, O> {
     /// The outcome of a visit that failed. An unavailable store is returned as an error and ends all visits.
     pub(crate) fn classify_error(&self, error: ApplyError) -> Result<VisitOutcome, StoreError> {
         let skip = match error {
-            ApplyError::Cancelled => Skip::Cancelled,
-            ApplyError::Engine(EngineError::Contended { .. }) => Skip::Overtaken,
+            ApplyError::Cancelled => SkipReason::Cancelled,
+            ApplyError::Engine(EngineError::WriteConflict { .. }) => SkipReason::Overtaken,
             ApplyError::Engine(EngineError::Store(error)) => match error {
                 StoreError::Unavailable(_) | StoreError::Throttled => return Err(error),
-                StoreError::Refused(_) | StoreError::Contended => Skip::Overtaken,
+                StoreError::ConditionFailed(_) | StoreError::TransactionConflict => SkipReason::Overtaken,
                 StoreError::Corrupt(..) | StoreError::TooLarge(_) => {
                     warn!(run = %self.trigger.run, %error, "skipping a pull request that cannot be stored");
-                    Skip::Store
+                    SkipReason::Store
                 }
             },
         };

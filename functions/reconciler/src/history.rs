@@ -1,6 +1,6 @@
 //! Reads the remedies and events of a pull request for the escalation mail. The domain words them.
 
-use domain::comment::{Story, sweep};
+use domain::comment::{EscalationHistory, sweep};
 use domain::id::PrId;
 use jiff::Timestamp;
 
@@ -13,12 +13,12 @@ const MAX_REMEDIES: u32 = 20;
 const MAX_EVENTS: u32 = 30;
 
 /// The history, oldest first.
-pub(crate) async fn of<S: Store>(store: &S, pr: &PrId, now: Timestamp) -> Result<Story, StoreError> {
+pub(crate) async fn load<S: Store>(store: &S, pr: &PrId, now: Timestamp) -> Result<EscalationHistory, StoreError> {
     let (runs, events) = tokio::try_join!(
         lookup::runs_of(store, Some(pr), None, MAX_REMEDIES, now),
         lookup::events(store, pr, true, None, MAX_EVENTS, now),
     )?;
-    Ok(Story {
+    Ok(EscalationHistory {
         remedies: runs.entries.iter().rev().filter_map(sweep::remedy_line).collect(),
         history: events.entries.iter().rev().map(sweep::event_line).collect(),
     })

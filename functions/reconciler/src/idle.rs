@@ -14,7 +14,7 @@ pub async fn is_idle<S: Store>(store: &S, policy: &Policy, until: Timestamp) -> 
     if !lookup::due(store, 1, until).await?.entries.is_empty() {
         return Ok(false);
     }
-    if guards::held_off(store, INVENTORY, until).await?.is_none() {
+    if guards::not_before(store, INVENTORY, until).await?.is_none() {
         return Ok(false);
     }
     let known = breaker::load(store, until).await?;

@@ -5,24 +5,24 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::event::Happened;
+use domain::event::FactKind;
 use domain::id::RepoName;
 use domain::state::State;
 use jiff::SignedDuration;
-use platform::engine::{Applied, replacement};
-use platform::github::{FailedDelivery, GitHub, Listed};
+use platform::engine::{ApplyResult, replacement};
+use platform::github::{FailedDelivery, GitHub, OpenPullRequest};
 use platform::guards;
-use platform::http::CallError;
+use platform::http::ApiError;
 use platform::lookup;
-use platform::outlets::message::{Chore, Message};
-use platform::outlets::{Content, Outlets, Parcel};
+use platform::outlets::message::{QueueMessage, Task};
+use platform::outlets::{Destination, OutboundMessage, Publisher};
 use platform::rows;
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::Summary;
+use platform::sweep_summary::SweepSummary;
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::context::{SweepContext, after};
+use crate::context::{SweepContext, saturating_after};
 use crate::due::defer_undecodable;
 use crate::limits::rate_budget::{WorkKind, shed_until};
 
@@ -42,22 +42,22 @@ const REDELIVERY_GROUP: &str = "suture/errands";
 #[error(transparent)]
 enum InventoryError {
     Store(#[from] StoreError),
-    GitHub(#[from] CallError),
+    GitHub(#[from] ApiError),
 }
 
 struct Inventory<'a, S, O> {
     cx: &'a SweepContext<'a, S, O>,
     owners: &'a [String],
-    summary: &'a mut Summary,
+    summary: &'a mut SweepSummary,
 }
 
 /// Runs every Nth sweep, by the time of the last inventory: a missed sweep does not postpone it by another N. Does not
 /// run while dispatching is blocked.
-pub(crate) async fn run<S: Store, O: Outlets>(
+pub(crate) async fn run<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     owners: &[String],
     may_dispatch: bool,
-    summary: &mut Summary,
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     if !may_dispatch || !cx.should_continue(summary).await {
         return Ok(());
@@ -65,17 +65,17 @@ pub(crate) async fn run<S: Store, O: Outlets>(
     Inventory { cx, owners, summary }.run_if_due().await
 }
 
-impl<S: Store, O: Outlets> Inventory<'_, S, O> {
+impl<S: Store, O: Publisher> Inventory<'_, S, O> {
     async fn run_if_due(&mut self) -> Result<(), StoreError> {
         let now = self.cx.now();
         // A request for everything, or a new installation, does not wait until the next inventory is due.
         let waits_until_due = self.cx.is_scheduled();
         if self.cx.github.not_before().is_some()
-            || (waits_until_due && guards::held_off(self.cx.store(), INVENTORY, now).await?.is_some())
+            || (waits_until_due && guards::not_before(self.cx.store(), INVENTORY, now).await?.is_some())
         {
             return Ok(());
         }
-        if shed_until(&self.cx.github.rates(), WorkKind::Inventory, now).is_some() {
+        if shed_until(&self.cx.github.rate_limits(), WorkKind::Inventory, now).is_some() {
             return Ok(());
         }
         match self.adopt_all().await {
@@ -92,7 +92,7 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
             let sweeps = i64::from(settings.every_minutes) * i64::from(settings.inventory_every);
             // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
             let next = SignedDuration::from_mins(sweeps).saturating_sub(SignedDuration::from_secs(30));
-            guards::hold_off(self.cx.store(), INVENTORY, after(now, next), now).await?;
+            guards::set_not_before(self.cx.store(), INVENTORY, saturating_after(now, next), now).await?;
         }
         self.redeliver().await
     }
@@ -106,7 +106,7 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
             let listed = match self.cx.github.open_pulls(&repo, self.cx.policies().for_repo(&repo)).await {
                 Ok(listed) => listed,
                 // One inaccessible repository does not end the inventory.
-                Err(error @ (CallError::Gone { .. } | CallError::Refused { .. })) => {
+                Err(error @ (ApiError::Gone { .. } | ApiError::Refused { .. })) => {
                     warn!(%repo, %error, "cannot list open pull requests");
                     self.summary.fail(&format!("inventory of {repo}"), &error);
                     continue;
@@ -119,9 +119,9 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
     }
 
     /// Creates a record for each managed open pull request that has none or is recorded as closed.
-    async fn adopt(&mut self, repo: &RepoName, listed: Vec<Listed>) -> Result<u32, StoreError> {
+    async fn adopt(&mut self, repo: &RepoName, listed: Vec<OpenPullRequest>) -> Result<u32, StoreError> {
         let policy = self.cx.policies().for_repo(repo);
-        let managed: Vec<Listed> = listed.into_iter().filter(|pull| pull.is_ours(policy)).collect();
+        let managed: Vec<OpenPullRequest> = listed.into_iter().filter(|pull| pull.is_ours(policy)).collect();
         if managed.is_empty() {
             return Ok(0);
         }
@@ -138,12 +138,12 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
             {
                 continue;
             }
-            let mut fact = self.cx.fact(&pull.id, "adopt", Happened::Opened(pull.described));
+            let mut fact = self.cx.fact(&pull.id, "adopt", FactKind::Opened(pull.described));
             fact.occurred_at = pull.updated_at.min(fact.occurred_at);
             match self.cx.engine.apply(&fact, self.cx.now()).await {
-                Ok(Applied { record: Some(record), reason, .. }) => {
+                Ok(ApplyResult { record: Some(record), reason, .. }) => {
                     info!(pr = %pull.id, reason, "adopted a pull request without a record");
-                    self.summary.lose("PR_OPENED");
+                    self.summary.count_failure("PR_OPENED");
                     adopted += 1;
                     self.cx.repos.register(self.cx.store(), repo, self.cx.now()).await;
                     if let Err(error) = replacement::link(self.cx.engine, &record, self.cx.now()).await {
@@ -167,7 +167,7 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
     /// Requests redelivery of failed webhook deliveries that GitHub still has.
     async fn redeliver(&mut self) -> Result<(), StoreError> {
         let now = self.cx.now();
-        let shed = shed_until(&self.cx.github.rates(), WorkKind::Redelivery, now).is_some();
+        let shed = shed_until(&self.cx.github.rate_limits(), WorkKind::Redelivery, now).is_some();
         if !self.cx.github.is_app() || shed || !self.cx.should_continue(self.summary).await {
             return Ok(());
         }
@@ -189,24 +189,24 @@ impl<S: Store, O: Outlets> Inventory<'_, S, O> {
     async fn request_redelivery(&mut self, delivery: &FailedDelivery) -> Result<(), StoreError> {
         let now = self.cx.now();
         let name = format!("redelivery-{}", delivery.guid);
-        if guards::held_off(self.cx.store(), &name, now).await?.is_some() {
+        if guards::not_before(self.cx.store(), &name, now).await?.is_some() {
             return Ok(());
         }
         let Ok(repo) = REDELIVERY_GROUP.parse() else { return Ok(()) };
-        let message = Message::Chore(Chore::Redeliver { delivery: delivery.id });
-        let what = Content::Queue { message, repo, delay: Duration::ZERO };
-        let parcel = Parcel { id: format!("redeliver-{}", delivery.id), what };
-        if let Err(error) = self.cx.engine.outlets().send_now(parcel).await {
+        let message = QueueMessage::Chore(Task::Redeliver { delivery: delivery.id });
+        let what = Destination::Queue { message, repo, delay: Duration::ZERO };
+        let parcel = OutboundMessage { id: format!("redeliver-{}", delivery.id), destination: what };
+        if let Err(error) = self.cx.engine.publisher().send_now(parcel).await {
             warn!(delivery = delivery.id, %error, "cannot request webhook redelivery");
             return Ok(());
         }
         self.summary.redelivered += 1;
-        self.summary.lose(&delivery.event);
-        guards::hold_off(self.cx.store(), &name, after(now, REDELIVERY_RETRY_AFTER), now).await
+        self.summary.count_failure(&delivery.event);
+        guards::set_not_before(self.cx.store(), &name, saturating_after(now, REDELIVERY_RETRY_AFTER), now).await
     }
 }
 
-async fn repositories(github: &GitHub, owners: &[String]) -> Result<Vec<RepoName>, CallError> {
+async fn repositories(github: &GitHub, owners: &[String]) -> Result<Vec<RepoName>, ApiError> {
     let mut owners = owners.to_vec();
     if github.is_app() {
         owners.extend(github.installations().await?.into_iter().map(|installation| installation.owner));

@@ -2,15 +2,15 @@
 //! instead of at its deadline, and the build number is written to the run. Jenkins is only read; the visit of the pull
 //! request decides what follows.
 
-use domain::run::{Run, Step};
+use domain::run::{Run, RunStep};
 use jiff::Timestamp;
 use platform::engine::EngineError;
-use platform::jenkins::{CLOCKS_APART, Followed, Found, Jenkins, LOOK_AFTER, Looking, job_of};
-use platform::outlets::Outlets;
+use platform::jenkins::{BuildHandle, BuildMatch, BuildQuery, Jenkins, MAX_CLOCK_SKEW, POLL_INTERVAL, job_of};
+use platform::outlets::Publisher;
 use platform::store::Store;
 use tracing::warn;
 
-use crate::context::{SweepContext, after};
+use crate::context::{SweepContext, saturating_after};
 
 /// The step in which the Car Bridge stored Jenkins' response.
 const BUILD_STEP: &str = "build";
@@ -32,21 +32,21 @@ pub(crate) enum ItemState {
 
 /// Adds the state and the next poll time to the run. Its version changes only if one of them is new.
 pub(crate) fn record(run: Run, state: ItemState, now: Timestamp) -> Run {
-    let next_poll = Some(after(now, LOOK_AFTER));
+    let next_poll = Some(saturating_after(now, POLL_INTERVAL));
     let (handle, poll_at) = match state {
-        ItemState::Build(number) => (Some(Followed::Build(number)), None),
-        ItemState::Queued(item, why) => (Some(Followed::Item(item, why)), next_poll),
+        ItemState::Build(number) => (Some(BuildHandle::Build(number)), None),
+        ItemState::Queued(item, why) => (Some(BuildHandle::Item(item, why)), next_poll),
         ItemState::Cancelled(_) | ItemState::Forgotten => (None, None),
         ItemState::Unknown => (None, next_poll),
     };
     let run = match handle {
         Some(handle) => {
-            let step = Step::started(QUEUE_STEP, now).idempotent().done(Some(handle.to_string()), now);
+            let step = RunStep::started(QUEUE_STEP, now).idempotent().done(Some(handle.to_string()), now);
             run.clone().checkpoint(step).unwrap_or(run)
         }
         None => run,
     };
-    run.look_again(poll_at, now)
+    run.set_poll_at(poll_at, now)
 }
 
 pub(crate) struct JenkinsQueue<'a, S, O> {
@@ -55,10 +55,10 @@ pub(crate) struct JenkinsQueue<'a, S, O> {
     pub(crate) is_unavailable: bool,
 }
 
-impl<S: Store, O: Outlets> JenkinsQueue<'_, S, O> {
+impl<S: Store, O: Publisher> JenkinsQueue<'_, S, O> {
     pub(crate) async fn poll(&mut self, run: &Run) -> Result<ItemState, EngineError> {
         let handle = run.step(BUILD_STEP).and_then(|step| step.output.as_deref()?.parse().ok());
-        let (Some(Followed::Item(item, _)), Some(jenkins)) = (handle, self.cx.jenkins) else {
+        let (Some(BuildHandle::Item(item, _)), Some(jenkins)) = (handle, self.cx.jenkins) else {
             return Ok(ItemState::Forgotten);
         };
         if self.is_unavailable {
@@ -89,11 +89,11 @@ impl<S: Store, O: Outlets> JenkinsQueue<'_, S, O> {
         let Some(record) = self.cx.engine.load(pr, self.cx.now()).await? else { return Ok(ItemState::Forgotten) };
         let policy = self.cx.policies().for_repo(&pr.repo);
         let commit = run.head_sha.as_ref().filter(|_| !policy.rebuild.sha_parameter.is_empty());
-        let since = run.created_at.saturating_sub(CLOCKS_APART).unwrap_or(Timestamp::MIN);
-        let looking = Looking { job: &job_of(&record, policy), commit, since };
-        Ok(match jenkins.find(&looking).await {
-            Ok(Some(Found::Build(build))) => ItemState::Build(build.build.number),
-            Ok(Some(Found::Queued(found))) => ItemState::Queued(item, found.why),
+        let since = run.created_at.saturating_sub(MAX_CLOCK_SKEW).unwrap_or(Timestamp::MIN);
+        let looking = BuildQuery { job: &job_of(&record, policy), commit, since };
+        Ok(match jenkins.find_build(&looking).await {
+            Ok(Some(BuildMatch::Build(build))) => ItemState::Build(build.build.number),
+            Ok(Some(BuildMatch::Queued(found))) => ItemState::Queued(item, found.why),
             Ok(None) => ItemState::Forgotten,
             Err(_) => ItemState::Unknown,
         })

@@ -26,9 +26,9 @@ mod trigger;
 mod verify;
 mod visit;
 
-pub use digest::MOST_SINGLE;
-pub use event::{Unclear, wish_of};
-pub use handler::{Moment, NotSwept, handle, line};
+pub use digest::MAX_SINGLE_MAILS;
+pub use event::{InvalidEvent, parse_event};
+pub use handler::{Invocation, ReconcileError, handle, line};
 pub use idle::is_idle;
-pub use reconciler::{NoSweep, Sweep, Swept};
-pub use trigger::{Scope, Wish};
+pub use reconciler::{Reconciler, SweepError, SweepOutcome};
+pub use trigger::{ReconcileScope, SweepTrigger};

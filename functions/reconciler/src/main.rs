@@ -9,11 +9,11 @@ use platform::clients::Clients;
 use platform::clock::SystemClock;
 use platform::env::Environment;
 use platform::http::Transport;
-use platform::outlets::Outlets;
-use platform::secrets::Vault;
+use platform::outlets::Publisher;
+use platform::secrets::SecretEnv;
 use platform::store::Store;
 use platform::{aws, env};
-use reconciler::{Moment, Sweep};
+use reconciler::{Invocation, Reconciler};
 use serde_json::Value;
 
 #[tokio::main(flavor = "current_thread")]
@@ -38,18 +38,21 @@ async fn start() -> Result<(), Error> {
     run(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
         let now = Timestamp::now();
-        clients.freshen(now).await;
-        let invocation = Moment { request: &event.context.request_id, now, deadline: deadline.unwrap_or(now) };
+        clients.refresh_if_stale(now).await;
+        let invocation = Invocation { request_id: &event.context.request_id, now, deadline: deadline.unwrap_or(now) };
         Ok::<_, Error>(reconciler::handle(sweep, event.payload, &invocation, log).await?)
     }))
     .await
 }
 
-async fn build(vault: &Vault, clients: &Clients) -> anyhow::Result<Sweep<impl Store + use<>, impl Outlets + use<>>> {
+async fn build(
+    vault: &SecretEnv,
+    clients: &Clients,
+) -> anyhow::Result<Reconciler<impl Store + use<>, impl Publisher + use<>>> {
     let policies = env::policies(vault)?;
     let (store, outlets) = aws::backends(vault).await?;
     let (github, jenkins) = (clients.github.clone(), clients.jenkins.clone());
     let owners = vault.get("SUTURE_GITHUB_OWNER").into_iter().collect();
     let http = Transport::https().map_err(|error| anyhow::anyhow!("cannot build HTTPS client: {error}"))?;
-    Ok(Sweep::new(store, outlets, policies, github, jenkins, Arc::new(SystemClock), owners).asking_through(http))
+    Ok(Reconciler::new(store, outlets, policies, github, jenkins, Arc::new(SystemClock), owners).with_clients(http))
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::comment::sweep as words;
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::rows;
-use platform::store::{Change, Key, Store, StoreError, TTL, Write, number, set_of};
-use platform::sweep_summary::Summary;
+use platform::store::{Key, RowUpdate, RowWrite, Store, StoreError, TTL, number, set_of};
+use platform::sweep_summary::SweepSummary;
 use serde_dynamo::Item;
 
 use crate::context::SweepContext;
@@ -23,7 +23,7 @@ const MAX_SET_MEMBERS: usize = 4_000;
 
 /// The pull requests of one week in observe mode.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Week {
+pub struct ObservedWeek {
     /// Pull requests that would have been remedied.
     pub would_remedy: BTreeSet<String>,
     /// Pull requests that would have been escalated.
@@ -38,7 +38,7 @@ pub fn week_of(at: Timestamp) -> Timestamp {
 }
 
 fn key(week: Timestamp) -> Key {
-    Key::state(format!("OBSERVED#{}", rows::sortable(week)))
+    Key::state(format!("OBSERVED#{}", rows::sort_time(week)))
 }
 
 fn members(item: &Item, attribute: &str) -> BTreeSet<String> {
@@ -46,27 +46,27 @@ fn members(item: &Item, attribute: &str) -> BTreeSet<String> {
 }
 
 /// The report of the week that contains `at`, so far.
-pub async fn week<S: Store>(store: &S, at: Timestamp, now: Timestamp) -> Result<Week, StoreError> {
+pub async fn week<S: Store>(store: &S, at: Timestamp, now: Timestamp) -> Result<ObservedWeek, StoreError> {
     let row = store.get(&key(week_of(at)), now).await?.unwrap_or_default();
-    Ok(Week { would_remedy: members(&row, REMEDY), would_escalate: members(&row, ESCALATE) })
+    Ok(ObservedWeek { would_remedy: members(&row, REMEDY), would_escalate: members(&row, ESCALATE) })
 }
 
 /// Adds the results of a sweep, if any, and writes the totals of the week to the summary.
 pub(crate) async fn write(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
-    seen: &Week,
-    summary: &mut Summary,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
+    seen: &ObservedWeek,
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
-    if *seen != Week::default() {
+    if *seen != ObservedWeek::default() {
         let week = add(cx.store(), seen, cx.now()).await?;
         let (remedies, escalations) = (week.would_remedy.len(), week.would_escalate.len());
-        summary.observed = Some(words::observed(remedies, escalations, week_of(cx.now())));
+        summary.observed = Some(words::observe_report(remedies, escalations, week_of(cx.now())));
     }
     Ok(())
 }
 
 /// Adds the results of a sweep, and returns the whole week.
-async fn add<S: Store>(store: &S, seen: &Week, now: Timestamp) -> Result<Week, StoreError> {
+async fn add<S: Store>(store: &S, seen: &ObservedWeek, now: Timestamp) -> Result<ObservedWeek, StoreError> {
     let mut known = week(store, now, now).await?;
     let fresh = |seen: &BTreeSet<String>, known: &BTreeSet<String>| -> BTreeSet<String> {
         seen.difference(known).take(MAX_SET_MEMBERS.saturating_sub(known.len())).cloned().collect()
@@ -84,8 +84,8 @@ async fn add<S: Store>(store: &S, seen: &Week, now: Timestamp) -> Result<Week, S
         // Kept for a month after its week.
         let ttl = week_of(now).saturating_add(WEEK.saturating_mul(5)).unwrap_or(Timestamp::MAX);
         let set = BTreeMap::from([(TTL.to_owned(), number(ttl.as_second()))]);
-        let change = Change { insert, set, ..Change::default() };
-        store.write(vec![Write::Change { key: key(week_of(now)), change }], now).await?;
+        let change = RowUpdate { insert, set, ..RowUpdate::default() };
+        store.write(vec![RowWrite::Change { key: key(week_of(now)), change }], now).await?;
     }
     known.would_remedy.extend(seen.would_remedy.iter().cloned());
     known.would_escalate.extend(seen.would_escalate.iter().cloned());

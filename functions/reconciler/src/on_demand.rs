@@ -6,26 +6,26 @@ use std::collections::BTreeSet;
 
 use domain::comment::sweep as words;
 use domain::id::{PrId, RepoName, RunId};
-use domain::request::{End, Request, Scope, Then};
-use domain::run::{Initiator, Run, Step, TransitionContext};
+use domain::request::{ReconcileRequest, ReconcileScope, RequestCompletion, RequestNextStep};
+use domain::run::{Initiator, Run, RunStep, TransitionContext};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::EngineError;
-use platform::guards::{self, Lease, Slot};
+use platform::guards::{self, LeaseResult, SlotResult};
 use platform::lookup;
-use platform::outlets::Outlets;
-use platform::requests::{self, Begun, MayBegin};
+use platform::outlets::Publisher;
+use platform::requests::{self, StartOutcome, StartedRequest};
 use platform::rows;
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::Summary;
+use platform::sweep_summary::SweepSummary;
 use tracing::{info, warn};
 
-use crate::context::{RESERVE, SNAPSHOT_RESERVE, SweepContext, after};
+use crate::context::{RESERVE, SNAPSHOT_RESERVE, SweepContext, saturating_after};
 use crate::due::defer_undecodable;
 use crate::execution::Execution;
-use crate::reconciler::Sweep;
+use crate::reconciler::Reconciler;
 use crate::sweep::{self, SweepReport, summary_step};
-use crate::trigger::Wish;
+use crate::trigger::SweepTrigger;
 
 const ALL_REQUESTS: &str = "requests";
 /// Concurrent requests of one repository.
@@ -34,7 +34,7 @@ const PER_REPO: u32 = 1;
 /// The result of trying to run a request.
 pub(crate) enum RequestOutcome {
     /// It has ended; these pull requests were compared with GitHub.
-    Done(Box<Summary>, BTreeSet<PrId>),
+    Done(Box<SweepSummary>, BTreeSet<PrId>),
     /// It waits for its due date, for a slot, or for the sweep that is running it.
     Deferred { by: String, until: Timestamp },
     /// The request is no longer pending.
@@ -55,14 +55,14 @@ fn repo_slot(repo: &RepoName) -> String {
     format!("{ALL_REQUESTS}:{repo}")
 }
 
-impl<S: Store, O: Outlets> Sweep<S, O> {
+impl<S: Store, O: Publisher> Reconciler<S, O> {
     /// Sweeps the due requests in rounds of `max_concurrent`, one per repository. Returns the pull requests that were
     /// compared with GitHub.
     pub(crate) async fn sweep_due(
         &self,
         cx: &SweepContext<'_, S, O>,
         keys: &[String],
-        summary: &mut Summary,
+        summary: &mut SweepSummary,
     ) -> BTreeSet<PrId> {
         let mut compared = BTreeSet::new();
         if keys.is_empty() || !cx.should_continue(summary).await {
@@ -100,7 +100,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
     /// Sweeps one request, if it is due and there is a slot.
     pub(crate) async fn sweep_request(
         &self,
-        request: &Request,
+        request: &ReconcileRequest,
         holder: &str,
         deadline: Timestamp,
         nested: bool,
@@ -113,52 +113,57 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
         }
         let policy = request.scope.repo().map_or(policies.base(), |repo| policies.for_repo(repo));
         let timeout = SignedDuration::from_mins(i64::from(policy.triggers.timeout_minutes));
-        let until = deadline.min(after(now, timeout));
-        if after(now, SNAPSHOT_RESERVE + RESERVE) >= until {
+        let until = deadline.min(saturating_after(now, timeout));
+        if saturating_after(now, SNAPSHOT_RESERVE + RESERVE) >= until {
             // It would end before it could read a snapshot, and still count as done.
             return Ok(RequestOutcome::Deferred { by: "the deadline of this sweep".to_owned(), until: deadline });
         }
-        let slots = match self.take_slots(request, holder, until, nested).await? {
+        let slots = match self.acquire_slots(request, holder, until, nested).await? {
             Ok(slots) => slots,
             Err(later) => return Ok(later),
         };
-        let outcome = match requests::begin(self.store(), policies, request, (holder, until), now).await {
-            Ok(MayBegin::Yes(started)) => self.run_request(&started, holder, until).await,
-            Ok(MayBegin::Later { by, until }) => Ok(RequestOutcome::Deferred { by, until }),
-            Ok(MayBegin::No) => Ok(RequestOutcome::Noop),
+        let outcome = match requests::start(self.store(), policies, request, (holder, until), now).await {
+            Ok(StartOutcome::Started(started)) => self.run_request(&started, holder, until).await,
+            Ok(StartOutcome::NotYet { by, until }) => Ok(RequestOutcome::Deferred { by, until }),
+            Ok(StartOutcome::Nothing) => Ok(RequestOutcome::Noop),
             Err(error) => Err(error),
         };
-        self.give_slots(slots).await;
+        self.release_slots(slots).await;
         outcome
     }
 
     /// Runs the stages of a request that has started, and ends it.
-    async fn run_request(&self, started: &Begun, holder: &str, until: Timestamp) -> Result<RequestOutcome, StoreError> {
-        let Begun { request, asked: pending, .. } = started;
-        let trigger = Wish::enqueued(request, pending, holder);
+    async fn run_request(
+        &self,
+        started: &StartedRequest,
+        holder: &str,
+        until: Timestamp,
+    ) -> Result<RequestOutcome, StoreError> {
+        let StartedRequest { request, asked: pending, .. } = started;
+        let trigger = SweepTrigger::enqueued(request, pending, holder);
         let cx = SweepContext::new(self, &trigger, until);
         let mut report = Box::pin(sweep::run(self, &cx)).await;
         report.summary.stands_for = pending.stands_for;
-        if matches!(request.scope, Scope::One(_)) && report.compared.is_empty() && report.summary.left > 0 {
+        if matches!(request.scope, ReconcileScope::One(_)) && report.compared.is_empty() && report.summary.left > 0 {
             // The scheduled sweep finds only due pull requests, so the request itself is retried.
             report.first_failure.get_or_insert_with(|| "GitHub could not be read".to_owned());
         }
         let end = match &report.first_failure {
-            _ if report.summary.cancelled => End::Cancelled,
-            Some(error) => End::Failed(error),
-            None => End::Done,
+            _ if report.summary.cancelled => RequestCompletion::Cancelled,
+            Some(error) => RequestCompletion::Failed(error),
+            None => RequestCompletion::Done,
         };
         let now = cx.now();
-        let close = |run: Run, next: &Then| closed_run(run, next, &report, pending.tries, cx.now());
-        let next = requests::end(cx.store(), cx.policies(), started, end, close, now).await?;
+        let close = |run: Run, next: &RequestNextStep| closed_run(run, next, &report, pending.tries, cx.now());
+        let next = requests::complete(cx.store(), cx.policies(), started, end, close, now).await?;
         let summary = report.summary.sentence();
         info!(request = request.key(), run = %pending.run, coalesced = pending.stands_for, ?next, summary, "reconcile request completed");
         Ok(RequestOutcome::Done(Box::new(report.summary), report.compared))
     }
 
-    async fn take_slots(
+    async fn acquire_slots(
         &self,
-        request: &Request,
+        request: &ReconcileRequest,
         holder: &str,
         until: Timestamp,
         nested: bool,
@@ -172,35 +177,35 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
             if nested {
                 return Ok(Ok(HeldSlots::None));
             }
-            return Ok(match self.take_lease(holder, until, now).await? {
-                Lease::Held => Ok(HeldSlots::Lease(holder.to_owned())),
-                Lease::Taken { by, until } => Err(RequestOutcome::Deferred { by, until }),
+            return Ok(match self.acquire_lease(holder, until, now).await? {
+                LeaseResult::Held => Ok(HeldSlots::Lease(holder.to_owned())),
+                LeaseResult::HeldByOther { by, until } => Err(RequestOutcome::Deferred { by, until }),
             });
         };
         let (run, slot) = (pending.run.as_str(), repo_slot(repo));
         let full = |by: &str, until| Ok(Err(RequestOutcome::Deferred { by: by.to_owned(), until }));
-        if let Slot::Full { until } = guards::take_slot(store, &slot, PER_REPO, run, until, now).await? {
+        if let SlotResult::Full { until } = guards::acquire_slot(store, &slot, PER_REPO, run, until, now).await? {
             return full("another request of the same repository", until);
         }
         let at_once = self.engine.policies().base().triggers.at_once;
-        if let Slot::Full { until } = guards::take_slot(store, ALL_REQUESTS, at_once, run, until, now).await? {
-            guards::give_slot(store, &slot, PER_REPO, run, now).await?;
+        if let SlotResult::Full { until } = guards::acquire_slot(store, ALL_REQUESTS, at_once, run, until, now).await? {
+            guards::release_slot(store, &slot, PER_REPO, run, now).await?;
             return full("the limit of concurrent requests", until);
         }
         Ok(Ok(HeldSlots::Slots(repo.clone(), pending.run.clone())))
     }
 
     /// A slot that cannot be released expires.
-    async fn give_slots(&self, slots: HeldSlots) {
+    async fn release_slots(&self, slots: HeldSlots) {
         let (store, now) = (self.store(), self.clock.now());
         let (repo, run) = match slots {
             HeldSlots::None => return,
-            HeldSlots::Lease(holder) => return self.give_lease(&holder).await,
+            HeldSlots::Lease(holder) => return self.release_lease(&holder).await,
             HeldSlots::Slots(repo, run) => (repo, run),
         };
         let at_once = self.engine.policies().base().triggers.at_once;
         for (name, slots) in [(ALL_REQUESTS.to_owned(), at_once), (repo_slot(&repo), PER_REPO)] {
-            if let Err(error) = guards::give_slot(store, &name, slots, run.as_str(), now).await {
+            if let Err(error) = guards::release_slot(store, &name, slots, run.as_str(), now).await {
                 warn!(%run, %error, "cannot release request slot");
             }
         }
@@ -209,10 +214,10 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
 
 /// Loads the due requests, longest due first.
 async fn due_requests(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     keys: &[String],
-    summary: &mut Summary,
-) -> Result<Vec<Request>, StoreError> {
+    summary: &mut SweepSummary,
+) -> Result<Vec<ReconcileRequest>, StoreError> {
     let now = cx.now();
     let mut found = lookup::requests(cx.store(), keys, now).await?;
     for key in keys.iter().filter(|key| found.iter().all(|request| request.key() != **key)) {
@@ -225,9 +230,9 @@ async fn due_requests(
 }
 
 /// Splits off the requests that can be swept concurrently, one per repository; the rest follows in later rounds.
-fn next_round(requests: Vec<Request>, at_once: usize) -> (Vec<Request>, Vec<Request>) {
-    let (mut round, mut rest): (Vec<Request>, Vec<Request>) = (Vec::new(), Vec::new());
-    let needs_slot = |request: &Request| Execution::from(request).needs_slot();
+fn next_round(requests: Vec<ReconcileRequest>, at_once: usize) -> (Vec<ReconcileRequest>, Vec<ReconcileRequest>) {
+    let (mut round, mut rest): (Vec<ReconcileRequest>, Vec<ReconcileRequest>) = (Vec::new(), Vec::new());
+    let needs_slot = |request: &ReconcileRequest| Execution::from(request).needs_slot();
     for request in requests {
         let taken = round.iter().any(|other| needs_slot(other) && other.scope.repo() == request.scope.repo());
         let fits = round.len() < at_once && !(taken && needs_slot(&request));
@@ -237,22 +242,24 @@ fn next_round(requests: Vec<Request>, at_once: usize) -> (Vec<Request>, Vec<Requ
 }
 
 /// The run of a request after the sweep; `None` if another process holds the request by now.
-fn closed_run(run: Run, next: &Then, report: &SweepReport, tries: u32, now: Timestamp) -> Option<Run> {
+fn closed_run(run: Run, next: &RequestNextStep, report: &SweepReport, tries: u32, now: Timestamp) -> Option<Run> {
     let summary = &report.summary;
     let context = TransitionContext::new(Initiator::System, now);
     let (id, sentence, step) = (run.id.clone(), summary.sentence(), summary_step(summary, &run, now));
     let error = report.first_failure.clone().unwrap_or_default();
     let closed = match next {
-        Then::Lost => return None,
-        Then::Over if summary.cancelled => run.checkpoint(step).and_then(|run| run.cancel(sentence, context)),
-        Then::Over => run.checkpoint(step).and_then(|run| run.complete(sentence, context)),
-        Then::Superseded { by } => {
+        RequestNextStep::Lost => return None,
+        RequestNextStep::Finished if summary.cancelled => {
+            run.checkpoint(step).and_then(|run| run.cancel(sentence, context))
+        }
+        RequestNextStep::Finished => run.checkpoint(step).and_then(|run| run.complete(sentence, context)),
+        RequestNextStep::Superseded { by } => {
             let sentence = format!("{}; {sentence}", words::superseded(by));
             run.checkpoint(step).and_then(|run| run.cancel(sentence, context))
         }
-        Then::GivenUp => run.checkpoint(step).and_then(|run| run.fail("retries exhausted", error, context)),
-        Then::Again { .. } => {
-            let step = Step::started(format!("try-{tries}"), run.updated_at).idempotent().failed(error, now);
+        RequestNextStep::GivenUp => run.checkpoint(step).and_then(|run| run.fail("retries exhausted", error, context)),
+        RequestNextStep::Retry { .. } => {
+            let step = RunStep::started(format!("try-{tries}"), run.updated_at).idempotent().failed(error, now);
             run.checkpoint(step).map(|run| Run { lease_until: None, lease_holder: None, ..run })
         }
     };

@@ -4,21 +4,21 @@
 use domain::id::EffectId;
 use futures_util::future::join_all;
 use jiff::SignedDuration;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::rows;
-use platform::store::{OnlyIf, Store, StoreError};
-use platform::sweep_summary::Summary;
+use platform::store::{Condition, Store, StoreError};
+use platform::sweep_summary::SweepSummary;
 
-use crate::context::{SweepContext, after};
+use crate::context::{SweepContext, saturating_after};
 use crate::due::{defer, defer_undecodable};
 
 /// An effect that could not be delivered is due again after this long.
 const EFFECT_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
 pub(crate) async fn redeliver(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     ids: &[EffectId],
-    summary: &mut Summary,
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     for group in ids.chunks(cx.concurrency()) {
         if cx.is_late(summary) {
@@ -29,10 +29,10 @@ pub(crate) async fn redeliver(
         for (id, result) in group.iter().zip(results) {
             match result {
                 Ok(true) => summary.delivered += 1,
-                Ok(false) if cx.engine.outlets().holds(id) => {}
+                Ok(false) if cx.engine.publisher().is_held(id) => {}
                 Ok(false) => {
                     summary.undelivered += 1;
-                    defer(cx, rows::effect_key(id), EFFECT_RETRY_AFTER, OnlyIf::Present).await?;
+                    defer(cx, rows::effect_key(id), EFFECT_RETRY_AFTER, Condition::Present).await?;
                 }
                 Err(error) => defer_undecodable(cx, rows::effect_key(id), error, summary).await?,
             }
@@ -43,10 +43,11 @@ pub(crate) async fn redeliver(
 
 /// Sends the mails held so far.
 pub(crate) async fn send_mails(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
-    summary: &mut Summary,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     let now = cx.now();
-    summary.notices += cx.engine.outlets().send_held(cx.store(), after(now, EFFECT_RETRY_AFTER), now).await?;
+    summary.notices +=
+        cx.engine.publisher().send_held(cx.store(), saturating_after(now, EFFECT_RETRY_AFTER), now).await?;
     Ok(())
 }

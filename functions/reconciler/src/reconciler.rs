@@ -7,22 +7,22 @@ use std::sync::Arc;
 
 use domain::id::RunId;
 use domain::policy::Policies;
-use domain::request::{Ask, Request, Standing};
+use domain::request::{NewRequest, ReconcileRequest, RequestState};
 use domain::run::{Initiator, Run, RunState, RunTrigger, TransitionContext};
 use jiff::Timestamp;
 use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::github::GitHub;
-use platform::guards::{self, Lease};
+use platform::guards::{self, LeaseResult};
 use platform::http::Transport;
 use platform::jenkins::Jenkins;
-use platform::outlets::Outlets;
-use platform::requests::{self, Taken};
+use platform::outlets::Publisher;
+use platform::requests::{self, EnqueueOutcome};
 use platform::rows;
 use platform::store::versioned::write_if;
-use platform::store::{OnlyIf, Store, StoreError, Write};
-use platform::sweep_summary::Summary;
+use platform::store::{Condition, RowWrite, Store, StoreError};
+use platform::sweep_summary::SweepSummary;
 use thiserror::Error;
 use tracing::warn;
 
@@ -30,15 +30,15 @@ use crate::context::SweepContext;
 use crate::digest::DigestingPublisher;
 use crate::on_demand::RequestOutcome;
 use crate::sweep;
-use crate::trigger::Wish;
+use crate::trigger::SweepTrigger;
 
 /// The lease of the scheduled sweep.
 const LEASE: &str = "sweep";
 
 /// How a sweep ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Swept {
-    Done(Box<Summary>),
+pub enum SweepOutcome {
+    Done(Box<SweepSummary>),
     /// Another sweep is running and processes the due items.
     Busy {
         by: String,
@@ -46,23 +46,23 @@ pub enum Swept {
         until: Timestamp,
     },
     /// The same trigger has started a sweep before.
-    Repeated,
+    DuplicateTrigger,
     /// A newer request for the same scope replaces this one.
     Superseded {
         by: RunId,
     },
     /// The daily limit of requests is reached; the text says which one.
-    LeftToSchedule(String),
+    RateLimited(String),
 }
 
 /// The sweep could not start.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[error("cannot start the sweep: {0}")]
-pub struct NoSweep(#[from] pub StoreError);
+pub struct SweepError(#[from] pub StoreError);
 
 /// Runs sweeps with a store, a publisher and the API clients.
 #[derive(Debug)]
-pub struct Sweep<S, O> {
+pub struct Reconciler<S, O> {
     pub(crate) engine: Engine<S, DigestingPublisher<O>>,
     pub(crate) github: GitHub,
     pub(crate) jenkins: Option<Jenkins>,
@@ -72,7 +72,7 @@ pub struct Sweep<S, O> {
     pub(crate) http: Option<Transport>,
 }
 
-impl<S: Store, O: Outlets> Sweep<S, O> {
+impl<S: Store, O: Publisher> Reconciler<S, O> {
     /// `owners` are the owners whose repositories the inventory lists when Suture runs without a GitHub App; an App
     /// lists its installations instead.
     pub fn new(
@@ -90,7 +90,7 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
 
     /// Adds the transport that requests health URLs after a merge.
     #[must_use]
-    pub fn asking_through(mut self, http: Transport) -> Self {
+    pub fn with_clients(mut self, http: Transport) -> Self {
         self.http = Some(http);
         self
     }
@@ -101,91 +101,97 @@ impl<S: Store, O: Outlets> Sweep<S, O> {
 
     /// Runs one scheduled or requested sweep, and ends before the deadline.
     ///
-    /// Returns [`NoSweep`] if the store does not answer at the start. Later errors are in the summary.
-    pub async fn sweep(&self, trigger: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
+    /// Returns [`SweepError`] if the store does not answer at the start. Later errors are in the summary.
+    pub async fn sweep(&self, trigger: &SweepTrigger, deadline: Timestamp) -> Result<SweepOutcome, SweepError> {
         // Boxed, here and below: a single future of all of these would be too large to move.
-        if trigger.trigger == RunTrigger::Schedule {
+        if trigger.kind == RunTrigger::Schedule {
             Box::pin(self.scheduled(trigger, deadline)).await
         } else {
             Box::pin(self.requested(trigger, deadline)).await
         }
     }
 
-    async fn scheduled(&self, trigger: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
+    async fn scheduled(&self, trigger: &SweepTrigger, deadline: Timestamp) -> Result<SweepOutcome, SweepError> {
         let now = self.clock.now();
-        if let Lease::Taken { by, until } = self.take_lease(&trigger.holder, deadline, now).await? {
-            return Ok(Swept::Busy { by, until });
+        if let LeaseResult::HeldByOther { by, until } = self.acquire_lease(&trigger.holder, deadline, now).await? {
+            return Ok(SweepOutcome::Busy { by, until });
         }
         let Some(run) = self.open_run(trigger, deadline, now).await? else {
-            guards::give_lease(self.store(), LEASE, &trigger.holder, now).await?;
-            return Ok(Swept::Repeated);
+            guards::release_lease(self.store(), LEASE, &trigger.holder, now).await?;
+            return Ok(SweepOutcome::DuplicateTrigger);
         };
         let cx = SweepContext::new(self, trigger, deadline);
         let mut summary = Box::pin(sweep::run(self, &cx)).await.summary;
         if let Err(error) = close_run(&cx, run, &summary).await {
             cx.stage_failed("summary", &error, &mut summary);
         }
-        self.give_lease(&trigger.holder).await;
-        Ok(Swept::Done(Box::new(summary)))
+        self.release_lease(&trigger.holder).await;
+        Ok(SweepOutcome::Done(Box::new(summary)))
     }
 
     /// An event names a request: it is enqueued like any other, and swept immediately if it may start.
-    async fn requested(&self, trigger: &Wish, deadline: Timestamp) -> Result<Swept, NoSweep> {
+    async fn requested(&self, trigger: &SweepTrigger, deadline: Timestamp) -> Result<SweepOutcome, SweepError> {
         let (store, policies, now) = (self.store(), self.engine.policies(), self.clock.now());
-        let new_request = Ask {
+        let new_request = NewRequest {
             run: trigger.run.clone(),
             at: trigger.at.unwrap_or(now),
-            trigger: trigger.trigger,
+            trigger: trigger.kind,
             requested_by: trigger.requested_by.clone(),
         };
-        match requests::ask(store, policies, (&trigger.scope, trigger.dry_run), &new_request, now).await? {
-            Taken::Queued(_) | Taken::Known(Standing::Waiting | Standing::Running) => {}
-            Taken::Known(Standing::Over) => return Ok(Swept::Repeated),
-            Taken::Superseded { by } => return Ok(Swept::Superseded { by }),
-            Taken::OverLimit(why) => return Ok(Swept::LeftToSchedule(why)),
+        match requests::enqueue(store, policies, (&trigger.scope, trigger.dry_run), &new_request, now).await? {
+            EnqueueOutcome::Queued(_) | EnqueueOutcome::AlreadyKnown(RequestState::Waiting | RequestState::Running) => {
+            }
+            EnqueueOutcome::AlreadyKnown(RequestState::Finished) => return Ok(SweepOutcome::DuplicateTrigger),
+            EnqueueOutcome::Superseded { by } => return Ok(SweepOutcome::Superseded { by }),
+            EnqueueOutcome::OverLimit(why) => return Ok(SweepOutcome::RateLimited(why)),
         }
-        let key = Request::key_of(&trigger.scope, trigger.dry_run);
-        let Some(request) = requests::load(store, &key, now).await? else { return Ok(Swept::Repeated) };
+        let key = ReconcileRequest::key_of(&trigger.scope, trigger.dry_run);
+        let Some(request) = requests::load(store, &key, now).await? else { return Ok(SweepOutcome::DuplicateTrigger) };
         if let Some(newer) = request.waiting().filter(|pending| pending.run != trigger.run) {
-            return Ok(Swept::Superseded { by: newer.run.clone() });
+            return Ok(SweepOutcome::Superseded { by: newer.run.clone() });
         }
         Ok(match self.sweep_request(&request, &trigger.holder, deadline, false).await? {
-            RequestOutcome::Done(summary, _) => Swept::Done(summary),
-            RequestOutcome::Deferred { by, until } => Swept::Busy { by, until },
-            RequestOutcome::Noop => Swept::Repeated,
+            RequestOutcome::Done(summary, _) => SweepOutcome::Done(summary),
+            RequestOutcome::Deferred { by, until } => SweepOutcome::Busy { by, until },
+            RequestOutcome::Noop => SweepOutcome::DuplicateTrigger,
         })
     }
 
-    pub(crate) async fn take_lease(
+    pub(crate) async fn acquire_lease(
         &self,
         holder: &str,
         deadline: Timestamp,
         now: Timestamp,
-    ) -> Result<Lease, StoreError> {
-        guards::take_lease(self.store(), LEASE, holder, deadline, now).await
+    ) -> Result<LeaseResult, StoreError> {
+        guards::acquire_lease(self.store(), LEASE, holder, deadline, now).await
     }
 
-    pub(crate) async fn give_lease(&self, holder: &str) {
-        if let Err(error) = guards::give_lease(self.store(), LEASE, holder, self.clock.now()).await {
+    pub(crate) async fn release_lease(&self, holder: &str) {
+        if let Err(error) = guards::release_lease(self.store(), LEASE, holder, self.clock.now()).await {
             // The lease expires at the deadline.
             warn!(%error, "cannot release the sweep lease");
         }
     }
 
     /// Writes the run of a sweep that starts; `None` if the run exists already.
-    async fn open_run(&self, trigger: &Wish, deadline: Timestamp, now: Timestamp) -> Result<Option<Run>, StoreError> {
+    async fn open_run(
+        &self,
+        trigger: &SweepTrigger,
+        deadline: Timestamp,
+        now: Timestamp,
+    ) -> Result<Option<Run>, StoreError> {
         let run = started_run(trigger, deadline, now);
         let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
-        let first = write_if(self.store(), Write::Put { key, item, only_if: OnlyIf::Absent }, now).await?;
+        let first = write_if(self.store(), RowWrite::Put { key, item, only_if: Condition::Absent }, now).await?;
         Ok(first.then_some(run))
     }
 }
 
-fn started_run(trigger: &Wish, deadline: Timestamp, now: Timestamp) -> Run {
-    let mut run = Run::sweep(trigger.run.clone(), trigger.trigger, now);
+fn started_run(trigger: &SweepTrigger, deadline: Timestamp, now: Timestamp) -> Run {
+    let mut run = Run::sweep(trigger.run.clone(), trigger.kind, now);
     run.requested_by.clone_from(&trigger.requested_by);
     run.idempotency_key.clone_from(&trigger.key);
-    let leased = run.clone().take_lease(&trigger.holder, now, deadline);
+    let leased = run.clone().acquire_lease(&trigger.holder, now, deadline);
     let running = leased.and_then(|run| run.advance(RunState::Running, TransitionContext::new(Initiator::System, now)));
     // A new run is pending and not leased, so neither step can be refused.
     running.unwrap_or(run)
@@ -193,9 +199,9 @@ fn started_run(trigger: &Wish, deadline: Timestamp, now: Timestamp) -> Run {
 
 /// Writes the run of a sweep that has ended, with its summary.
 async fn close_run(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     run: Run,
-    summary: &Summary,
+    summary: &SweepSummary,
 ) -> Result<(), StoreError> {
     let (now, loaded) = (cx.now(), run.version);
     let context = TransitionContext::new(Initiator::System, now);

@@ -1,35 +1,35 @@
 //! Remediates stale pull requests: diagnoses them, checks the limits, and lets the domain decide: a claim, an
 //! escalation, or no action.
 
-use domain::breaker::{Permit, ProbeOutcome, SKIPPED_LOG};
-use domain::comment::{self, Story};
-use domain::decide::Outcome;
-use domain::diagnosis::{Case, Classification, Diagnosis, classify};
-use domain::event::{Diagnosed, EventKind, Happened};
+use domain::breaker::{BreakerPermit, ProbeOutcome, SKIPPED_LOG};
+use domain::comment::{self, EscalationHistory};
+use domain::decide::FactOutcome;
+use domain::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
+use domain::event::{DiagnosisFact, EventKind, FactKind};
 use domain::id::{PrId, RunId};
 use domain::policy::{Mode, Policy};
-use domain::pull_request::{Record, Vulnerability};
-use domain::snapshot::{Live, Mergeable};
+use domain::pull_request::{PullRequest, Vulnerability};
+use domain::snapshot::{LiveStatus, Mergeability};
 use domain::state::{State, Strategy};
 use futures_util::future::join_all;
 use jiff::SignedDuration;
 use platform::breaker;
-use platform::engine::Applied;
-use platform::hash::hashed;
+use platform::engine::ApplyResult;
+use platform::hash::stable_id;
 use platform::jenkins::build_of;
 use platform::lookup;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::{Plan, Skip, Summary};
+use platform::sweep_summary::{PlannedAction, SkipReason, SweepSummary};
 use tracing::info;
 
-use crate::build_log::{self, Explained};
-use crate::context::{SweepContext, after, count};
+use crate::build_log::{self, BuildLogFindings};
+use crate::context::{SweepContext, count, saturating_after};
 use crate::execution::ApplyError;
 use crate::history;
 use crate::limits::rate_budget::{WorkKind, shed_until};
 use crate::limits::{Deferral, Limits, update_queue};
-use crate::observe_report::Week;
+use crate::observe_report::ObservedWeek;
 use crate::visit::VisitOutcome;
 
 /// When `limits.remedies_in_flight` is reached, the other pull requests are due again after this long.
@@ -49,20 +49,20 @@ pub(crate) struct Remediation<'a, S, O> {
     pub(crate) limits: Limits<'a>,
 }
 
-impl<S: Store, O: Outlets> Remediation<'_, S, O> {
+impl<S: Store, O: Publisher> Remediation<'_, S, O> {
     /// Diagnoses stale pull requests in their order, and claims remedies as long as there is capacity.
     pub(crate) async fn remediate(
         &mut self,
-        stale: Vec<(Record, Live)>,
-        week: &mut Week,
-        summary: &mut Summary,
+        stale: Vec<(PullRequest, LiveStatus)>,
+        week: &mut ObservedWeek,
+        summary: &mut SweepSummary,
     ) -> Result<(), StoreError> {
         let policy = self.cx.policies().base();
         let merges = summary.dispatched.get(&Strategy::RetriggerAutomergeBot.to_string()).copied().unwrap_or(0);
         let mut merges_left = policy.coordination.merge_batch.saturating_sub(merges);
         let mut rest = stale.into_iter();
         loop {
-            let group: Vec<(Record, Live)> = rest.by_ref().take(self.cx.concurrency()).collect();
+            let group: Vec<(PullRequest, LiveStatus)> = rest.by_ref().take(self.cx.concurrency()).collect();
             if group.is_empty() {
                 return Ok(());
             }
@@ -83,7 +83,9 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
                 let (pr, outcome, plan) = done?;
                 match &outcome {
                     VisitOutcome::Dispatched(_) => self.limits.in_flight += 1,
-                    VisitOutcome::Skipped(Skip::Breaker | Skip::Paused) => summary.list_stale(pr.to_string()),
+                    VisitOutcome::Skipped(SkipReason::Breaker | SkipReason::Paused) => {
+                        summary.list_stale(pr.to_string())
+                    }
                     VisitOutcome::WouldRemedy => _ = week.would_remedy.insert(pr.to_string()),
                     VisitOutcome::WouldEscalate => _ = week.would_escalate.insert(pr.to_string()),
                     VisitOutcome::Healthy
@@ -101,10 +103,10 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
 
     async fn remediate_one(
         &self,
-        record: Record,
-        live: Live,
+        record: PullRequest,
+        live: LiveStatus,
         capacity: Capacity,
-    ) -> Result<(PrId, VisitOutcome, Option<Plan>), StoreError> {
+    ) -> Result<(PrId, VisitOutcome, Option<PlannedAction>), StoreError> {
         let pr = record.id.clone();
         match self.diagnose_and_claim(record, live, capacity).await {
             Ok((outcome, plan)) => Ok((pr, outcome, plan)),
@@ -114,20 +116,21 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
 
     async fn diagnose_and_claim(
         &self,
-        record: Record,
-        live: Live,
+        record: PullRequest,
+        live: LiveStatus,
         capacity: Capacity,
-    ) -> Result<(VisitOutcome, Option<Plan>), ApplyError> {
+    ) -> Result<(VisitOutcome, Option<PlannedAction>), ApplyError> {
         let pr = record.id.to_string();
         let policy = self.cx.policies().for_repo(&record.id.repo);
         let acts = policy.mode == Mode::Act;
         if let Some(gate) = self.limits.gate.filter(|_| acts) {
             return Ok((self.cx.skip(record, gate.clone()).await?, None));
         }
-        let Explained { record, jenkins_unavailable } = build_log::explain(self.cx, record, policy).await?;
+        let BuildLogFindings { record, jenkins_unavailable } =
+            build_log::classify_by_log(self.cx, record, policy).await?;
         let (mut diagnosis, vulnerability) = self.diagnose(&record, live, policy).await?;
         if jenkins_unavailable {
-            build_log::doubt(&mut diagnosis, &record);
+            build_log::log_unavailable(&mut diagnosis, &record);
         }
         let busy = record.active_run.is_some();
         let strategy = diagnosis.classification.strategy().filter(|_| acts && !busy);
@@ -142,7 +145,7 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
             Ok(done) => done,
             Err(error) => (self.cx.classify_error(error)?, String::new()),
         };
-        let plan = self.cx.execution.lists_plan(&outcome).then_some(Plan { pr, what, why });
+        let plan = self.cx.execution.lists_plan(&outcome).then_some(PlannedAction { pr, what, why });
         Ok((outcome, plan))
     }
 
@@ -151,16 +154,20 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
         &self,
         strategy: Strategy,
         capacity: Capacity,
-        record: &Record,
+        record: &PullRequest,
     ) -> Result<Option<Deferral>, StoreError> {
         let now = self.cx.now();
-        if let Some(until) = shed_until(&self.cx.github.rates(), WorkKind::of(strategy), now) {
+        if let Some(until) = shed_until(&self.cx.github.rate_limits(), WorkKind::of(strategy), now) {
             let why = format!("GitHub rate limit is low: {strategy} deferred");
-            return Ok(Some(Deferral { skip: Skip::RateLimit, why, until: Some(until) }));
+            return Ok(Some(Deferral { skip: SkipReason::RateLimit, why, until: Some(until) }));
         }
         if !(capacity.any || capacity.merge && strategy == Strategy::RetriggerAutomergeBot) {
             let why = "`limits.remedies_in_flight` is reached".to_owned();
-            return Ok(Some(Deferral { skip: Skip::Full, why, until: Some(after(now, FULL_RETRY_AFTER)) }));
+            return Ok(Some(Deferral {
+                skip: SkipReason::Full,
+                why,
+                until: Some(saturating_after(now, FULL_RETRY_AFTER)),
+            }));
         }
         if strategy == Strategy::BranchUpdate {
             return update_queue::take_turn(self.cx, &self.limits.queues, record).await;
@@ -171,8 +178,8 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
     /// Reads the inputs of the diagnosis rules, and classifies.
     async fn diagnose(
         &self,
-        record: &Record,
-        mut live: Live,
+        record: &PullRequest,
+        mut live: LiveStatus,
         policy: &Policy,
     ) -> Result<(Diagnosis, Option<Vulnerability>), StoreError> {
         let now = self.cx.now();
@@ -183,41 +190,42 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
                 None => None,
             };
         }
-        let vulnerability = if live.mergeable == Mergeable::Conflicting && !busy {
+        let vulnerability = if live.mergeable == Mergeability::Conflicting && !busy {
             lookup::vulnerability_of(self.cx.store(), record, now).await?
         } else {
             None
         };
-        let case = Case { record, live: Some(&live), vulnerability: vulnerability.as_ref(), policy, now };
+        let case = DiagnosisInput { record, live: Some(&live), vulnerability: vulnerability.as_ref(), policy, now };
         Ok((classify(&case), vulnerability))
     }
 
     /// Applies the diagnosis: a claim, an escalation, or no action. Returns the outcome and its reason in a sentence.
     async fn claim(
         &self,
-        record: Record,
+        record: PullRequest,
         diagnosis: Diagnosis,
         vulnerability: Option<Vulnerability>,
         strategy: Option<Strategy>,
     ) -> Result<(VisitOutcome, String), ApplyError> {
         let pr = record.id.clone();
         // The same id on every retry, and safe in a URL.
-        let run = RunId::new(format!("run-{}", &hashed(&[self.cx.trigger.run.as_str(), &pr.to_string()])[..20]));
+        let run = RunId::new(format!("run-{}", &stable_id(&[self.cx.trigger.run.as_str(), &pr.to_string()])[..20]));
         let mut probing = false;
         if strategy.is_some() {
             match self.cx.permit(&run).await? {
-                Permit::Allowed => {}
-                Permit::Probe(_) => probing = true,
-                Permit::Refused { until } => {
-                    let deferral = Deferral { skip: Skip::Breaker, why: SKIPPED_LOG.to_owned(), until: Some(until) };
+                BreakerPermit::Allowed => {}
+                BreakerPermit::Probe(_) => probing = true,
+                BreakerPermit::Refused { until } => {
+                    let deferral =
+                        Deferral { skip: SkipReason::Breaker, why: SKIPPED_LOG.to_owned(), until: Some(until) };
                     return Ok((self.cx.skip(record, deferral).await?, SKIPPED_LOG.to_owned()));
                 }
             }
         }
-        let story = self.story_for(&record, &diagnosis).await?;
+        let story = self.escalation_history(&record, &diagnosis).await?;
         let spent = diagnosis.overridden.is_some();
-        let found = Diagnosed { diagnosis, run: run.clone(), vulnerability, story };
-        let fact = self.cx.fact(&pr, "diagnose", Happened::Diagnosed(Box::new(found)));
+        let found = DiagnosisFact { diagnosis, run: run.clone(), vulnerability, story };
+        let fact = self.cx.fact(&pr, "diagnose", FactKind::Diagnosed(Box::new(found)));
         let (outcome, what) = match self.cx.apply(record, &fact).await {
             Ok(applied) => (outcome_of(&applied, &run, spent), applied.reason),
             Err(error) => (self.cx.classify_error(error)?, String::new()),
@@ -235,16 +243,24 @@ impl<S: Store, O: Outlets> Remediation<'_, S, O> {
     }
 
     /// Reads the history only if the diagnosis may escalate: only the escalation mail contains it.
-    async fn story_for(&self, record: &Record, diagnosis: &Diagnosis) -> Result<Story, StoreError> {
+    async fn escalation_history(
+        &self,
+        record: &PullRequest,
+        diagnosis: &Diagnosis,
+    ) -> Result<EscalationHistory, StoreError> {
         let escalates = [Classification::NeedsIntervention, Classification::CloseAndReopen];
         let may_escalate = escalates.contains(&diagnosis.classification) || record.refused.is_some();
-        if may_escalate { history::of(self.cx.store(), &record.id, self.cx.now()).await } else { Ok(Story::default()) }
+        if may_escalate {
+            history::load(self.cx.store(), &record.id, self.cx.now()).await
+        } else {
+            Ok(EscalationHistory::default())
+        }
     }
 }
 
-fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> VisitOutcome {
+fn outcome_of(applied: &ApplyResult, run: &RunId, spent: bool) -> VisitOutcome {
     let Some(record) = &applied.record else {
-        let skip = if applied.outcome == Outcome::Duplicate { Skip::NoAction } else { Skip::Overtaken };
+        let skip = if applied.outcome == FactOutcome::Duplicate { SkipReason::NoAction } else { SkipReason::Overtaken };
         return VisitOutcome::Skipped(skip);
     };
     if let Some(active) = record.active_run.as_ref().filter(|active| active.id == *run) {
@@ -254,10 +270,10 @@ fn outcome_of(applied: &Applied, run: &RunId, spent: bool) -> VisitOutcome {
         return VisitOutcome::Escalated { spent };
     }
     // Observe mode logs a decision only once, but the recorded decision still counts.
-    match record.would.as_deref() {
+    match record.observed_decision.as_deref() {
         Some(would) if would.starts_with(EventKind::WouldRemedy.name()) => VisitOutcome::WouldRemedy,
         Some(would) if would.starts_with(EventKind::WouldEscalate.name()) => VisitOutcome::WouldEscalate,
-        Some(_) | None if record.active_run.is_some() => VisitOutcome::Skipped(Skip::UnderWay),
-        Some(_) | None => VisitOutcome::Skipped(Skip::NoAction),
+        Some(_) | None if record.active_run.is_some() => VisitOutcome::Skipped(SkipReason::UnderWay),
+        Some(_) | None => VisitOutcome::Skipped(SkipReason::NoAction),
     }
 }

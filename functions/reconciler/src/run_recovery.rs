@@ -1,20 +1,20 @@
 //! Recovers runs whose message was lost, whose worker has crashed, or whose expected event did not arrive: resends the
 //! message or ends the run. A run that stays open gets a later due date.
 
-use domain::backoff::Failure;
+use domain::backoff::AttemptFailure;
 use domain::breaker::ProbeOutcome;
-use domain::event::{Happened, RemedyNews};
+use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
-use domain::run::{Initiator, Recovery, Run, RunError, RunKind, RunState, RunTrigger, TransitionContext};
+use domain::run::{Initiator, Run, RunError, RunKind, RunRecoveryAction, RunState, RunTrigger, TransitionContext};
 use domain::state::Strategy;
 use jiff::SignedDuration;
-use platform::breaker::{self, Ended};
+use platform::breaker::{self, RemedyOutcome};
 use platform::engine::{EngineError, replacement};
 use platform::lookup;
-use platform::outlets::{Outlets, Parcel};
+use platform::outlets::{OutboundMessage, Publisher};
 use platform::rows;
-use platform::store::{OnlyIf, Store, StoreError};
-use platform::sweep_summary::Summary;
+use platform::store::{Condition, Store, StoreError};
+use platform::sweep_summary::SweepSummary;
 use tracing::{info, warn};
 
 use crate::context::SweepContext;
@@ -27,14 +27,14 @@ const RUN_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 struct RunRecovery<'a, S, O> {
     cx: &'a SweepContext<'a, S, O>,
     jenkins: JenkinsQueue<'a, S, O>,
-    summary: &'a mut Summary,
+    summary: &'a mut SweepSummary,
 }
 
 /// Recovers runs past their lease or deadline.
-pub(crate) async fn recover<S: Store, O: Outlets>(
+pub(crate) async fn recover<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     ids: &[RunId],
-    summary: &mut Summary,
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     let runs = lookup::runs(cx.store(), ids, cx.now()).await?;
     for id in ids.iter().filter(|id| runs.iter().all(|run| run.id != **id)) {
@@ -51,8 +51,8 @@ pub(crate) async fn recover<S: Store, O: Outlets>(
         let key = rows::run_key(&run.id);
         if let Err(error) = recovery.recover(run).await {
             match error {
-                EngineError::Contended { .. } => {}
-                EngineError::Store(StoreError::Refused(_) | StoreError::Contended) => {}
+                EngineError::WriteConflict { .. } => {}
+                EngineError::Store(StoreError::ConditionFailed(_) | StoreError::TransactionConflict) => {}
                 EngineError::Store(StoreError::Corrupt(..)) => {
                     defer_undecodable(cx, key, error, recovery.summary).await?
                 }
@@ -63,26 +63,28 @@ pub(crate) async fn recover<S: Store, O: Outlets>(
     Ok(())
 }
 
-impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
+impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
     async fn recover(&mut self, run: Run) -> Result<(), EngineError> {
         let now = self.cx.now();
         match run.recover(now) {
-            Recovery::Leave => Ok(()),
-            Recovery::Resend => {
+            RunRecoveryAction::Nothing => Ok(()),
+            RunRecoveryAction::Resend => {
                 // The due date is written first: a crash here costs a minute, and of two concurrent sweeps one sends.
                 let loaded = run.version;
-                let resent = run.resent(now);
+                let resent = run.mark_resent(now);
                 self.cx.put_run(&resent, loaded).await?;
                 self.resend(&resent).await;
                 Ok(())
             }
-            Recovery::Resume(_) => self.resume(&run).await,
+            RunRecoveryAction::Resume(_) => self.resume(&run).await,
             // Abandoning may be repeated: closing a closed pull request changes nothing.
-            Recovery::Fail(RunError::Orphaned { .. }) if run.kind == RunKind::Abandon => self.resume(&run).await,
-            Recovery::Look => match self.jenkins.poll(&run).await? {
+            RunRecoveryAction::Fail(RunError::Orphaned { .. }) if run.kind == RunKind::Abandon => {
+                self.resume(&run).await
+            }
+            RunRecoveryAction::PollExternal => match self.jenkins.poll(&run).await? {
                 ItemState::Cancelled(item) => {
                     let error = format!("Jenkins queue item {item} was cancelled");
-                    let news = RemedyNews::Failed { error: error.clone(), failure: Failure::Unavailable };
+                    let news = RemedyUpdate::Failed { error: error.clone(), failure: AttemptFailure::Unavailable };
                     self.end(run, news, error).await
                 }
                 state @ (ItemState::Build(_) | ItemState::Queued(..) | ItemState::Forgotten | ItemState::Unknown) => {
@@ -94,13 +96,13 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
                     Ok(self.cx.put_run(&run, loaded).await?)
                 }
             },
-            Recovery::Fail(error) => self.expire(run, &error).await,
+            RunRecoveryAction::Fail(error) => self.expire(run, &error).await,
         }
     }
 
     /// Resends the message. The run is due again in a minute, unless the Car Bridge advances it before.
     async fn resume(&mut self, run: &Run) -> Result<(), EngineError> {
-        let unchanged = OnlyIf::Version(run.version);
+        let unchanged = Condition::Version(run.version);
         defer(self.cx, rows::run_key(&run.id), RUN_RETRY_AFTER, unchanged).await?;
         self.resend(run).await;
         Ok(())
@@ -109,8 +111,8 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
     /// Sends the same message to the Car Bridge, which finds the completed steps in the run.
     async fn resend(&mut self, run: &Run) {
         let Some(message) = run.message() else { return };
-        let parcel = Parcel::command(format!("{}#{}", run.id, run.version), message);
-        match self.cx.engine.outlets().send_now(parcel).await {
+        let parcel = OutboundMessage::command(format!("{}#{}", run.id, run.version), message);
+        match self.cx.engine.publisher().send_now(parcel).await {
             Ok(()) => self.summary.resent += 1,
             // The run is due again in a minute.
             Err(error) => warn!(run = %run.id, %error, "cannot resend run"),
@@ -123,21 +125,21 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
         if overdue && self.is_replaced(&run).await? {
             return Ok(());
         }
-        let failed = RemedyNews::Failed { error: error.to_string(), failure: Failure::TimedOut };
-        let news = if overdue { RemedyNews::Overdue } else { failed };
+        let failed = RemedyUpdate::Failed { error: error.to_string(), failure: AttemptFailure::TimedOut };
+        let news = if overdue { RemedyUpdate::Overdue } else { failed };
         self.end(run, news, error.to_string()).await
     }
 
     /// Ends a run: updates the record that waits for it, if any, ends the run, and counts the failure for the breaker.
-    async fn end(&mut self, run: Run, news: RemedyNews, error: String) -> Result<(), EngineError> {
+    async fn end(&mut self, run: Run, news: RemedyUpdate, error: String) -> Result<(), EngineError> {
         if let Some(pr) = &run.pr {
-            let fact = self.cx.fact(pr, &format!("{}.expired", run.id), Happened::Remedy { run: run.id.clone(), news });
+            let fact = self.cx.fact(pr, &format!("{}.expired", run.id), FactKind::Remedy { run: run.id.clone(), news });
             let applied = self.cx.engine.apply(&fact, self.cx.now()).await?;
             info!(run = %run.id, %pr, reason = applied.reason, "run expired");
         }
         let now = self.cx.now();
         let Some(still) = self.cx.engine.run(&run.id, now).await? else { return Ok(()) };
-        if still.recover(now) != Recovery::Leave {
+        if still.recover(now) != RunRecoveryAction::Nothing {
             // No record waits for the run: it is a sweep, or was superseded.
             let loaded = still.version;
             let context = TransitionContext::new(Initiator::Timeout, now).because("deadline passed");
@@ -167,7 +169,7 @@ impl<S: Store, O: Outlets> RunRecovery<'_, S, O> {
             return Ok(());
         }
         let now = self.cx.now();
-        breaker::count(self.cx.store(), &run.id, Ended::Failed, now).await?;
+        breaker::count_outcome(self.cx.store(), &run.id, RemedyOutcome::Failed, now).await?;
         if run.state != RunState::WaitingExternal {
             // A remedy whose target accepted it has closed the breaker already.
             let settings = &self.cx.policies().base().breaker;

@@ -4,23 +4,23 @@
 use std::collections::BTreeSet;
 
 use domain::id::PrId;
-use domain::run::{Run, RunTrigger, Step};
+use domain::run::{Run, RunStep, RunTrigger};
 use jiff::Timestamp;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::Store;
-use platform::sweep_summary::Summary;
+use platform::sweep_summary::SweepSummary;
 
 use crate::context::SweepContext;
-use crate::due::{self, Due};
+use crate::due::{self, DueWork};
 use crate::execution::Execution;
 use crate::limits::{dispatch_gate, rate_budget};
-use crate::reconciler::Sweep;
-use crate::trigger::{Scope, Wish};
-use crate::visit::{self, Visits};
+use crate::reconciler::Reconciler;
+use crate::trigger::{ReconcileScope, SweepTrigger};
+use crate::visit::{self, VisitCounts};
 use crate::{coordination, inventory, observe_report, outbox, run_recovery};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum SweepStage {
     /// Reads the due items: effects, runs, requests and pull requests.
     Due,
     /// Delivers effects that are still in the outbox.
@@ -49,7 +49,7 @@ enum Stage {
 
 /// Which sweeps run a stage.
 #[derive(Clone, Copy)]
-enum In {
+enum StageScope {
     /// All sweeps, including dry runs.
     Every,
     /// All sweeps except dry runs.
@@ -59,22 +59,22 @@ enum In {
     Scheduled,
 }
 
-impl In {
-    fn includes(self, trigger: &Wish) -> bool {
+impl StageScope {
+    fn includes(self, trigger: &SweepTrigger) -> bool {
         let commits = Execution::from(trigger) == Execution::Commit;
-        let everything = commits && trigger.scope == Scope::All;
+        let everything = commits && trigger.scope == ReconcileScope::All;
         match self {
             Self::Every => true,
             Self::Commit => commits,
             Self::Everything => everything,
-            Self::Scheduled => everything && trigger.trigger == RunTrigger::Schedule,
+            Self::Scheduled => everything && trigger.kind == RunTrigger::Schedule,
         }
     }
 }
 
 /// When a stage starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Start {
+enum StageStart {
     Always,
     /// Unless an earlier check has stopped the sweep. The stage checks again only if it has work: a check costs a read.
     UnlessStopped,
@@ -84,24 +84,24 @@ enum Start {
 
 /// The stages in the order they run, each with the name it has in the errors of the summary.
 #[rustfmt::skip]
-const STAGES: [(Stage, In, Start, &str); 12] = [
-    (Stage::Due,            In::Every,      Start::Always,        "due"),
-    (Stage::Outbox,         In::Everything, Start::AfterCheck,    "effects"),
-    (Stage::RunRecovery,    In::Everything, Start::AfterCheck,    "runs"),
-    (Stage::OnDemand,       In::Scheduled,  Start::UnlessStopped, "requests"),
-    (Stage::DispatchGate,   In::Every,      Start::AfterCheck,    "breaker"),
-    (Stage::LoadRateLimit,  In::Every,      Start::UnlessStopped, "github"),
-    (Stage::PullRequests,   In::Every,      Start::AfterCheck,    "pull requests"),
-    (Stage::Inventory,      In::Everything, Start::UnlessStopped, "inventory"),
-    (Stage::Coordination,   In::Scheduled,  Start::Always,        "coordination"),
-    (Stage::Mails,          In::Commit,     Start::Always,        "mails"),
-    (Stage::StoreRateLimit, In::Every,      Start::Always,        "github"),
-    (Stage::ObserveReport,  In::Commit,     Start::Always,        "observed"),
+const STAGES: [(SweepStage, StageScope, StageStart, &str); 12] = [
+    (SweepStage::Due,            StageScope::Every,      StageStart::Always,        "due"),
+    (SweepStage::Outbox,         StageScope::Everything, StageStart::AfterCheck,    "effects"),
+    (SweepStage::RunRecovery,    StageScope::Everything, StageStart::AfterCheck,    "runs"),
+    (SweepStage::OnDemand,       StageScope::Scheduled,  StageStart::UnlessStopped, "requests"),
+    (SweepStage::DispatchGate,   StageScope::Every,      StageStart::AfterCheck,    "breaker"),
+    (SweepStage::LoadRateLimit,  StageScope::Every,      StageStart::UnlessStopped, "github"),
+    (SweepStage::PullRequests,   StageScope::Every,      StageStart::AfterCheck,    "pull requests"),
+    (SweepStage::Inventory,      StageScope::Everything, StageStart::UnlessStopped, "inventory"),
+    (SweepStage::Coordination,   StageScope::Scheduled,  StageStart::Always,        "coordination"),
+    (SweepStage::Mails,          StageScope::Commit,     StageStart::Always,        "mails"),
+    (SweepStage::StoreRateLimit, StageScope::Every,      StageStart::Always,        "github"),
+    (SweepStage::ObserveReport,  StageScope::Commit,     StageStart::Always,        "observed"),
 ];
 
 /// The result of a sweep.
 pub(crate) struct SweepReport {
-    pub(crate) summary: Summary,
+    pub(crate) summary: SweepSummary,
     /// The first stage that failed, and why.
     pub(crate) first_failure: Option<String>,
     /// Pull requests that were compared with GitHub.
@@ -109,60 +109,63 @@ pub(crate) struct SweepReport {
 }
 
 /// Runs the stages that apply to the trigger.
-pub(crate) async fn run<S: Store, O: Outlets>(reconciler: &Sweep<S, O>, cx: &SweepContext<'_, S, O>) -> SweepReport {
-    let (spent, rates) = (cx.store().spent().so_far(), cx.github.rates());
-    let mut summary = Summary { dry_run: cx.trigger.dry_run, ..Summary::default() };
-    let (mut due, mut gate, mut visits) = (Due::default(), None, Visits::default());
+pub(crate) async fn run<S: Store, O: Publisher>(
+    reconciler: &Reconciler<S, O>,
+    cx: &SweepContext<'_, S, O>,
+) -> SweepReport {
+    let (spent, rates) = (cx.store().usage().usage(), cx.github.rate_limits());
+    let mut summary = SweepSummary { dry_run: cx.trigger.dry_run, ..SweepSummary::default() };
+    let (mut due, mut gate, mut visits) = (DueWork::default(), None, VisitCounts::default());
     let (mut stopped, mut first_failure, mut breaker) = (false, None, None);
     for (stage, _, start, name) in STAGES.into_iter().filter(|(_, sweeps, ..)| sweeps.includes(cx.trigger)) {
         let summary = &mut summary;
-        stopped = stopped || (start == Start::AfterCheck && !cx.should_continue(summary).await);
-        if stopped && start != Start::Always {
+        stopped = stopped || (start == StageStart::AfterCheck && !cx.should_continue(summary).await);
+        if stopped && start != StageStart::Always {
             continue;
         }
         let done = match stage {
-            Stage::Due => due::find(cx, summary).await.map(|found| due = found),
-            Stage::Outbox => outbox::redeliver(cx, &due.effects, summary).await,
-            Stage::RunRecovery => run_recovery::recover(cx, &due.runs, summary).await,
-            Stage::OnDemand => {
+            SweepStage::Due => due::find(cx, summary).await.map(|found| due = found),
+            SweepStage::Outbox => outbox::redeliver(cx, &due.effects, summary).await,
+            SweepStage::RunRecovery => run_recovery::recover(cx, &due.runs, summary).await,
+            SweepStage::OnDemand => {
                 let compared = Box::pin(reconciler.sweep_due(cx, &due.requests, summary)).await;
                 due.prs.retain(|pr| !compared.contains(pr));
                 Ok(())
             }
-            Stage::DispatchGate => {
+            SweepStage::DispatchGate => {
                 let checked = dispatch_gate::check(cx, &mut breaker, summary).await;
                 // While the breaker state is unknown, no remedy is dispatched.
                 gate = checked.as_ref().map_or_else(|_| Some(dispatch_gate::unknown(cx.now())), Clone::clone);
                 checked.map(drop)
             }
-            Stage::LoadRateLimit => rate_budget::load_rate_limit(cx).await,
-            Stage::PullRequests => Box::pin(visit::visit(cx, &due.prs, gate.as_ref(), &mut visits, summary)).await,
-            Stage::Inventory => Box::pin(inventory::run(cx, &reconciler.owners, gate.is_none(), summary)).await,
-            Stage::Coordination => {
+            SweepStage::LoadRateLimit => rate_budget::load_rate_limit(cx).await,
+            SweepStage::PullRequests => Box::pin(visit::visit(cx, &due.prs, gate.as_ref(), &mut visits, summary)).await,
+            SweepStage::Inventory => Box::pin(inventory::run(cx, &reconciler.owners, gate.is_none(), summary)).await,
+            SweepStage::Coordination => {
                 Box::pin(coordination::run(cx, reconciler.http.as_ref(), breaker.as_ref(), summary)).await;
                 Ok(())
             }
-            Stage::Mails => outbox::send_mails(cx, summary).await,
-            Stage::StoreRateLimit => rate_budget::store_rate_limit(cx).await,
-            Stage::ObserveReport => observe_report::write(cx, &visits.week, summary).await,
+            SweepStage::Mails => outbox::send_mails(cx, summary).await,
+            SweepStage::StoreRateLimit => rate_budget::store_rate_limit(cx).await,
+            SweepStage::ObserveReport => observe_report::write(cx, &visits.week, summary).await,
         };
         if let Err(error) = done {
             cx.stage_failed(name, &error, summary);
             first_failure.get_or_insert_with(|| format!("{name}: {error}"));
             // Without the due items there is no work.
-            stopped |= stage == Stage::Due;
+            stopped |= stage == SweepStage::Due;
         }
     }
     summary.cancelled |= cx.was_cancelled();
-    summary.github_points = rate_budget::points(&rates, &cx.github.rates());
-    summary.spent(spent, cx.store().spent().so_far());
+    summary.github_points = rate_budget::points(&rates, &cx.github.rate_limits());
+    summary.spent(spent, cx.store().usage().usage());
     SweepReport { summary, first_failure, compared: visits.compared }
 }
 
 /// The step of the sweep's run that stores the summary.
-pub(crate) fn summary_step(summary: &Summary, run: &Run, now: Timestamp) -> Step {
+pub(crate) fn summary_step(summary: &SweepSummary, run: &Run, now: Timestamp) -> RunStep {
     let json = serde_json::to_string(summary).unwrap_or_default();
-    Step::started("summary", run.created_at).done(Some(json), now)
+    RunStep::started("summary", run.created_at).done(Some(json), now)
 }
 
 #[cfg(test)]
@@ -171,21 +174,26 @@ mod tests {
 
     use super::*;
 
-    fn stages_of(trigger: &Wish) -> Vec<Stage> {
+    fn stages_of(trigger: &SweepTrigger) -> Vec<SweepStage> {
         STAGES.into_iter().filter(|(_, sweeps, ..)| sweeps.includes(trigger)).map(|(stage, ..)| stage).collect()
     }
 
     #[test]
     fn stages_depend_on_the_trigger() {
-        use Stage::*;
-        let request = |scope: Scope, dry_run| stages_of(&Wish::requested(RunId::new("r"), scope, dry_run, "holder"));
-        let all: Vec<Stage> = STAGES.into_iter().map(|(stage, ..)| stage).collect();
-        assert_eq!(stages_of(&Wish::scheduled("sweep", Timestamp::UNIX_EPOCH, "holder")), all);
+        use SweepStage::*;
+        let request = |scope: ReconcileScope, dry_run| {
+            stages_of(&SweepTrigger::requested(RunId::new("r"), scope, dry_run, "holder"))
+        };
+        let all: Vec<SweepStage> = STAGES.into_iter().map(|(stage, ..)| stage).collect();
+        assert_eq!(stages_of(&SweepTrigger::scheduled("sweep", Timestamp::UNIX_EPOCH, "holder")), all);
         let without =
-            |omitted: &[Stage]| all.iter().copied().filter(|stage| !omitted.contains(stage)).collect::<Vec<_>>();
-        assert_eq!(request(Scope::All, false), without(&[OnDemand, Coordination]));
-        let repo = Scope::Repo("acme/shop".parse().unwrap());
+            |omitted: &[SweepStage]| all.iter().copied().filter(|stage| !omitted.contains(stage)).collect::<Vec<_>>();
+        assert_eq!(request(ReconcileScope::All, false), without(&[OnDemand, Coordination]));
+        let repo = ReconcileScope::Repo("acme/shop".parse().unwrap());
         assert_eq!(request(repo, false), without(&[Outbox, RunRecovery, OnDemand, Inventory, Coordination]));
-        assert_eq!(request(Scope::All, true), [Due, DispatchGate, LoadRateLimit, PullRequests, StoreRateLimit]);
+        assert_eq!(
+            request(ReconcileScope::All, true),
+            [Due, DispatchGate, LoadRateLimit, PullRequests, StoreRateLimit]
+        );
     }
 }

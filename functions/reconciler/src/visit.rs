@@ -5,19 +5,19 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use domain::id::PrId;
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::state::Strategy;
 use platform::lookup;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::rows;
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::{Skip, Summary};
+use platform::sweep_summary::{SkipReason, SweepSummary};
 
 use crate::context::{SNAPSHOT_RESERVE, SweepContext, count};
 use crate::due::defer_undecodable;
 use crate::limits::update_queue::UpdateQueues;
 use crate::limits::{Deferral, Limits};
-use crate::observe_report::Week;
+use crate::observe_report::ObservedWeek;
 use crate::remediate::Remediation;
 use crate::verify::verify;
 
@@ -35,11 +35,11 @@ pub(crate) enum VisitOutcome {
     },
     WouldRemedy,
     WouldEscalate,
-    Skipped(Skip),
+    Skipped(SkipReason),
 }
 
 impl VisitOutcome {
-    pub(crate) fn count(&self, summary: &mut Summary) {
+    pub(crate) fn count(&self, summary: &mut SweepSummary) {
         match self {
             Self::Healthy => summary.healthy += 1,
             Self::Ended => summary.ended += 1,
@@ -57,18 +57,18 @@ impl VisitOutcome {
 
 /// Results of the visits so far, kept even if a visit fails.
 #[derive(Default)]
-pub(crate) struct Visits {
+pub(crate) struct VisitCounts {
     pub(crate) compared: BTreeSet<PrId>,
-    pub(crate) week: Week,
+    pub(crate) week: ObservedWeek,
 }
 
 /// Visits pull requests: those ready to merge first, then the others by rank.
-pub(crate) async fn visit<S: Store, O: Outlets>(
+pub(crate) async fn visit<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     prs: &[PrId],
     gate: Option<&Deferral>,
-    visits: &mut Visits,
-    summary: &mut Summary,
+    visits: &mut VisitCounts,
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     if prs.is_empty() {
         return Ok(());
@@ -87,7 +87,7 @@ pub(crate) async fn visit<S: Store, O: Outlets>(
     let mut remediation = Remediation { cx, limits };
     let mut rest = records.into_iter();
     loop {
-        let chunk: Vec<Record> = rest.by_ref().take(BATCH_SIZE).collect();
+        let chunk: Vec<PullRequest> = rest.by_ref().take(BATCH_SIZE).collect();
         if chunk.is_empty() {
             return Ok(());
         }
@@ -109,10 +109,10 @@ pub(crate) async fn visit<S: Store, O: Outlets>(
 
 /// Defers index entries whose record cannot be decoded; deleted records need nothing.
 async fn defer_missing(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     prs: &[PrId],
-    records: &[Record],
-    summary: &mut Summary,
+    records: &[PullRequest],
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     for pr in prs.iter().filter(|pr| records.iter().all(|record| record.id != **pr)) {
         if let Err(error) = cx.engine.load(pr, cx.now()).await {

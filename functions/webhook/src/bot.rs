@@ -2,40 +2,40 @@
 
 use std::borrow::Cow;
 
-use domain::event::{Actor, Happened};
+use domain::event::{Actor, FactKind};
 use domain::id::RepoName;
 use domain::policy::{Policies, Policy};
-use domain::signals::{Approval, MergeReport, Renewal};
+use domain::signals::{ApprovalReport, MergeReport, RenewalMark};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::direct_report::{parse, reading, told, whole_seconds};
-use crate::github::lenient::Soft;
-use crate::github::{About, NoFact, Reading, Told, is_delivery_id};
+use crate::direct_report::{parse, parse_outcome, parsed_webhook, whole_seconds};
+use crate::github::lenient::Lenient;
+use crate::github::{ParseOutcome, ParseRejection, ParsedWebhook, PrSelector, is_delivery_id};
 use platform::github::mapping;
-use platform::hash::hashed;
+use platform::hash::stable_id;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Report<'a> {
-    id: Soft<Cow<'a, str>>,
-    bot: Soft<Cow<'a, str>>,
-    repo: Soft<Cow<'a, str>>,
-    pr_number: Soft<u64>,
-    head_sha: Soft<Cow<'a, str>>,
-    result: Soft<Cow<'a, str>>,
-    reason: Soft<Cow<'a, str>>,
-    occurred_at: Soft<Timestamp>,
+struct BotReport<'a> {
+    id: Lenient<Cow<'a, str>>,
+    bot: Lenient<Cow<'a, str>>,
+    repo: Lenient<Cow<'a, str>>,
+    pr_number: Lenient<u64>,
+    head_sha: Lenient<Cow<'a, str>>,
+    result: Lenient<Cow<'a, str>>,
+    reason: Lenient<Cow<'a, str>>,
+    occurred_at: Lenient<Timestamp>,
 }
 
-pub(crate) fn read(body: &[u8], policies: &Policies) -> Reading {
-    reading(parse(body).and_then(|report| translate(&report, policies)))
+pub(crate) fn read(body: &[u8], policies: &Policies) -> ParseOutcome {
+    parse_outcome(parse(body).and_then(|report| translate(&report, policies)))
 }
 
-fn translate(report: &Report<'_>, policies: &Policies) -> Result<Told, NoFact> {
-    let repo: RepoName = report.repo.text().parse().map_err(|_| NoFact::missing("repo"))?;
-    let head = report.head_sha.sha().ok_or_else(|| NoFact::missing("head_sha"))?;
-    let at = report.occurred_at.0.map(whole_seconds).ok_or_else(|| NoFact::missing("occurred_at"))?;
+fn translate(report: &BotReport<'_>, policies: &Policies) -> Result<ParsedWebhook, ParseRejection> {
+    let repo: RepoName = report.repo.text().parse().map_err(|_| ParseRejection::missing("repo"))?;
+    let head = report.head_sha.sha().ok_or_else(|| ParseRejection::missing("head_sha"))?;
+    let at = report.occurred_at.0.map(whole_seconds).ok_or_else(|| ParseRejection::missing("occurred_at"))?;
     let policy = policies.for_repo(&repo);
     let result = report.result.text().to_ascii_lowercase();
     let reason = report.reason.text();
@@ -51,7 +51,7 @@ fn translate(report: &Report<'_>, policies: &Policies) -> Result<Told, NoFact> {
             let verdict = mapping::policy_verdict(policy, state, reason).ok_or_else(|| unknown_result(report))?;
             (
                 Actor::PolicyBot,
-                Happened::Policy { head: head.clone(), report: mapping::policy_report(verdict, at, reason) },
+                FactKind::Policy { head: head.clone(), report: mapping::policy_report(verdict, at, reason) },
             )
         }
         "approver-bot" => {
@@ -60,32 +60,35 @@ fn translate(report: &Report<'_>, policies: &Policies) -> Result<Told, NoFact> {
                 "dismissed" | "rejected" | "failed" => false,
                 _ => return Err(unknown_result(report)),
             };
-            let approval = Approval { by: approver(policy), granted, at };
-            (Actor::ApproverBot, Happened::Approval { head: head.clone(), approval })
+            let approval = ApprovalReport { by: approver(policy), granted, at };
+            (Actor::ApproverBot, FactKind::Approval { head: head.clone(), approval })
         }
         "automerge-bot" => {
             let failed = match result.as_str() {
                 "started" | "attempted" | "merging" => false,
                 "failed" | "failure" => true,
                 "merged" | "succeeded" | "success" => {
-                    return Err(NoFact::ignored("merges are taken from GitHub's own webhook"));
+                    return Err(ParseRejection::ignored("merges are taken from GitHub's own webhook"));
                 }
                 _ => return Err(unknown_result(report)),
             };
-            let report = MergeReport { failed, at, text: reason.to_owned(), renewal: Renewal::None };
-            (Actor::AutomergeBot, Happened::Merge { head: head.clone(), report })
+            let report = MergeReport { failed, at, text: reason.to_owned(), renewal: RenewalMark::None };
+            (Actor::AutomergeBot, FactKind::Merge { head: head.clone(), report })
         }
         other => {
             let known = "expected policy-bot, approver-bot or automerge-bot";
-            return Err(NoFact::Ignored(format!("unknown bot `{}`: {known}", domain::event::cut(other, 50))));
+            return Err(ParseRejection::Ignored(format!(
+                "unknown bot `{}`: {known}",
+                domain::event::truncate(other, 50)
+            )));
         }
     };
-    let about = report.pr_number.0.map_or(About::Head(head), |number| About::Numbers(vec![number]));
-    Ok(told(repo, about, id(report), at, actor, what))
+    let about = report.pr_number.0.map_or(PrSelector::Head(head), |number| PrSelector::Numbers(vec![number]));
+    Ok(parsed_webhook(repo, about, id(report), at, actor, what))
 }
 
 /// The report's own id; without one, a hash of its content.
-fn id(report: &Report<'_>) -> String {
+fn id(report: &BotReport<'_>) -> String {
     let (bot, id) = (report.bot.text(), report.id.text());
     if is_delivery_id(id) {
         return format!("{bot}:{id}");
@@ -94,7 +97,7 @@ fn id(report: &Report<'_>) -> String {
     let at = report.occurred_at.0.map(|at| at.to_string()).unwrap_or_default();
     let parts =
         [id, bot, report.repo.text(), &number, report.head_sha.text(), report.result.text(), report.reason.text(), &at];
-    format!("{bot}:{}", hashed(&parts))
+    format!("{bot}:{}", stable_id(&parts))
 }
 
 /// The approver bot's login, so that this report and the bot's review on GitHub count as one approval.
@@ -102,9 +105,9 @@ fn approver(policy: &Policy) -> String {
     policy.approver_bot.logins.first().map_or("approver-bot".to_owned(), |login| login.to_ascii_lowercase())
 }
 
-fn unknown_result(report: &Report<'_>) -> NoFact {
-    let (bot, result) = (report.bot.text(), domain::event::cut(report.result.text(), 50));
-    NoFact::Malformed(format!("`{result}` is not a valid `result` for {bot}"))
+fn unknown_result(report: &BotReport<'_>) -> ParseRejection {
+    let (bot, result) = (report.bot.text(), domain::event::truncate(report.result.text(), 50));
+    ParseRejection::Malformed(format!("`{result}` is not a valid `result` for {bot}"))
 }
 
 #[cfg(test)]
@@ -122,16 +125,16 @@ mod tests {
         })
     }
 
-    fn read_value(value: &Value) -> Reading {
+    fn read_value(value: &Value) -> ParseOutcome {
         read(value.to_string().as_bytes(), &Policies::default())
     }
 
-    fn what(bot: &str, result: &str) -> Happened {
-        let Reading::Told(told) = read_value(&report(bot, result)) else { panic!("{bot} {result}") };
-        let news = told.news.unwrap();
-        assert_eq!((news.id.as_str(), news.about), (format!("{bot}:r-1").as_str(), About::Numbers(vec![42])));
+    fn what(bot: &str, result: &str) -> FactKind {
+        let ParseOutcome::Parsed(told) = read_value(&report(bot, result)) else { panic!("{bot} {result}") };
+        let news = told.fact.unwrap();
+        assert_eq!((news.id.as_str(), news.selector), (format!("{bot}:r-1").as_str(), PrSelector::Numbers(vec![42])));
         assert_eq!(news.occurred_at.to_string(), "2026-03-02T09:00:00Z");
-        news.what
+        news.kind
     }
 
     #[test]
@@ -143,26 +146,26 @@ mod tests {
             ("error", PolicyVerdict::Failed(Substatus::SodFailure)),
         ] {
             assert!(
-                matches!(what("policy-bot", result), Happened::Policy { report, .. } if report.verdict == verdict),
+                matches!(what("policy-bot", result), FactKind::Policy { report, .. } if report.verdict == verdict),
                 "{result}"
             );
         }
         for (result, granted) in [("approved", true), ("dismissed", false)] {
-            let Happened::Approval { approval, .. } = what("approver-bot", result) else { panic!() };
+            let FactKind::Approval { approval, .. } = what("approver-bot", result) else { panic!() };
             assert_eq!((approval.granted, approval.by.as_str()), (granted, "approver-bot[bot]"));
         }
         for (result, failed) in [("attempted", false), ("failed", true)] {
-            assert!(matches!(what("automerge-bot", result), Happened::Merge { report, .. } if report.failed == failed));
+            assert!(matches!(what("automerge-bot", result), FactKind::Merge { report, .. } if report.failed == failed));
         }
         assert!(
-            matches!(read_value(&report("automerge-bot", "merged")), Reading::Ignored(why) if why.contains("GitHub"))
+            matches!(read_value(&report("automerge-bot", "merged")), ParseOutcome::Ignored(why) if why.contains("GitHub"))
         );
         assert!(
-            matches!(read_value(&report("sleepy-bot", "passed")), Reading::Ignored(why) if why.contains("sleepy-bot"))
+            matches!(read_value(&report("sleepy-bot", "passed")), ParseOutcome::Ignored(why) if why.contains("sleepy-bot"))
         );
         for bot in ["policy-bot", "approver-bot", "automerge-bot"] {
             assert!(
-                matches!(read_value(&report(bot, "odd")), Reading::Malformed(why) if why.contains("`odd`")),
+                matches!(read_value(&report(bot, "odd")), ParseOutcome::Malformed(why) if why.contains("`odd`")),
                 "{bot}"
             );
         }
@@ -171,8 +174,10 @@ mod tests {
     #[test]
     fn report_without_id_gets_a_content_hash() {
         let id_of = |value: &Value| match read_value(value) {
-            Reading::Told(told) => told.news.unwrap().id,
-            other @ (Reading::Installed { .. } | Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+            ParseOutcome::Parsed(told) => told.fact.unwrap().id,
+            other @ (ParseOutcome::Installed { .. } | ParseOutcome::Ignored(_) | ParseOutcome::Malformed(_)) => {
+                panic!("{other:?}")
+            }
         };
         let mut unidentified = report("policy-bot", "passed");
         unidentified["id"] = Value::Null;
@@ -188,13 +193,13 @@ mod tests {
     fn report_without_number_is_matched_by_commit_and_missing_fields_are_named() {
         let mut report = report("policy-bot", "passed");
         report["pr_number"] = Value::Null;
-        let Reading::Told(told) = read_value(&report) else { panic!() };
-        assert_eq!(told.news.unwrap().about, About::Head("a".repeat(40).parse().unwrap()));
+        let ParseOutcome::Parsed(told) = read_value(&report) else { panic!() };
+        assert_eq!(told.fact.unwrap().selector, PrSelector::Head("a".repeat(40).parse().unwrap()));
         for field in ["repo", "head_sha", "occurred_at"] {
             let mut report = report.clone();
             report[field] = Value::Null;
-            assert!(matches!(read_value(&report), Reading::Malformed(why) if why.contains(field)), "{field}");
+            assert!(matches!(read_value(&report), ParseOutcome::Malformed(why) if why.contains(field)), "{field}");
         }
-        assert!(matches!(read(b"<xml/>", &Policies::default()), Reading::Malformed(_)));
+        assert!(matches!(read(b"<xml/>", &Policies::default()), ParseOutcome::Malformed(_)));
     }
 }

@@ -3,12 +3,12 @@
 use platform::clients;
 use platform::env::{ConfigError, Environment};
 
-use crate::github::Own;
-use crate::handler::Senders;
-use crate::signature::Secrets;
+use crate::github::BotIdentity;
+use crate::handler::WebhookSecrets;
+use crate::signature::SenderSecrets;
 
 /// Parses a variable of the form `current` or `current,previous`; `None` if it is not set.
-pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Option<Secrets>, ConfigError> {
+pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Option<SenderSecrets>, ConfigError> {
     let Some(text) = environment.get(name) else { return Ok(None) };
     if text.starts_with("secret:") {
         return Err(ConfigError::invalid(
@@ -16,22 +16,22 @@ pub fn secrets(environment: &impl Environment, name: &'static str) -> Result<Opt
             "references to Secrets Manager are resolved only on AWS; set the secret itself",
         ));
     }
-    Secrets::parse(&text).map(Some).map_err(|error| ConfigError::invalid(name, error))
+    SenderSecrets::parse(&text).map(Some).map_err(|error| ConfigError::invalid(name, error))
 }
 
 /// The secrets of all senders.
-pub fn senders(environment: &impl Environment) -> Result<Senders, ConfigError> {
+pub fn webhook_secrets(environment: &impl Environment) -> Result<WebhookSecrets, ConfigError> {
     const GITHUB: &str = "SUTURE_WEBHOOK_SECRET";
-    Ok(Senders {
+    Ok(WebhookSecrets {
         github: secrets(environment, GITHUB)?.ok_or(ConfigError::Missing(GITHUB))?,
         jenkins: secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
         bot: secrets(environment, "SUTURE_BOT_SECRET")?,
     })
 }
 
-pub fn own(environment: &impl Environment) -> Result<Own, ConfigError> {
+pub fn bot_identity(environment: &impl Environment) -> Result<BotIdentity, ConfigError> {
     let app_id = environment.get("SUTURE_GITHUB_APP_ID").map(|id| clients::app_id(&id)).transpose()?;
-    Ok(Own { app_id, login: environment.get("SUTURE_GITHUB_LOGIN") })
+    Ok(BotIdentity { app_id, login: environment.get("SUTURE_GITHUB_LOGIN") })
 }
 
 #[cfg(test)]
@@ -40,16 +40,16 @@ mod tests {
 
     use super::*;
 
-    struct Set(BTreeMap<&'static str, &'static str>);
+    struct WebhookConfig(BTreeMap<&'static str, &'static str>);
 
-    impl Environment for Set {
+    impl Environment for WebhookConfig {
         fn get(&self, name: &str) -> Option<String> {
             self.0.get(name).map(|value| (*value).to_owned())
         }
     }
 
-    fn set<const N: usize>(values: [(&'static str, &'static str); N]) -> Set {
-        Set(BTreeMap::from(values))
+    fn set<const N: usize>(values: [(&'static str, &'static str); N]) -> WebhookConfig {
+        WebhookConfig(BTreeMap::from(values))
     }
 
     #[test]
@@ -63,9 +63,9 @@ mod tests {
 
     #[test]
     fn github_secret_is_required_and_app_id_is_optional() {
-        assert!(senders(&set([])).unwrap_err().to_string().starts_with("SUTURE_WEBHOOK_SECRET is not set"));
-        assert_eq!(own(&set([])).unwrap(), Own::default());
-        assert_eq!(own(&set([("SUTURE_GITHUB_APP_ID", "77")])).unwrap().app_id, Some(77));
-        assert!(own(&set([("SUTURE_GITHUB_APP_ID", "x")])).is_err());
+        assert!(webhook_secrets(&set([])).unwrap_err().to_string().starts_with("SUTURE_WEBHOOK_SECRET is not set"));
+        assert_eq!(bot_identity(&set([])).unwrap(), BotIdentity::default());
+        assert_eq!(bot_identity(&set([("SUTURE_GITHUB_APP_ID", "77")])).unwrap().app_id, Some(77));
+        assert!(bot_identity(&set([("SUTURE_GITHUB_APP_ID", "x")])).is_err());
     }
 }

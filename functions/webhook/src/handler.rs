@@ -5,20 +5,20 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use crate::github::{Delivery, Own, Reading, read};
-use crate::ingest::{Intake, IntakeError, Status, Taken};
-use crate::signature::{Distrust, Secrets};
+use crate::github::{BotIdentity, GithubDelivery, ParseOutcome, parse_delivery};
+use crate::ingest::{IngestError, IngestResult, IngestStatus, Ingester};
+use crate::signature::{SenderSecrets, SignatureError};
 use domain::policy::Policies;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
 use jiff::Timestamp;
 use platform::engine::Engine;
-use platform::outlets::Outlets;
-use platform::secrets::Renewal;
+use platform::outlets::Publisher;
+use platform::secrets::SecretRefresher;
 use platform::store::Store;
-use platform::telemetry::Log;
+use platform::telemetry::MetricLog;
 
-use crate::response::{self, Problem};
+use crate::response::{self, WebhookProblem};
 use crate::{bot, jenkins, log};
 
 /// The largest body accepted: Lambda's limit for one invocation.
@@ -26,89 +26,96 @@ pub const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
 
 /// The secrets of the senders. Requests from a sender without a secret get 404.
 #[derive(Debug, Clone)]
-pub struct Senders {
-    pub github: Secrets,
-    pub jenkins: Option<Secrets>,
-    pub bot: Option<Secrets>,
+pub struct WebhookSecrets {
+    pub github: SenderSecrets,
+    pub jenkins: Option<SenderSecrets>,
+    pub bot: Option<SenderSecrets>,
 }
 
 #[derive(Debug)]
-pub struct Webhook<S, O> {
-    intake: Intake<S, O>,
+pub struct WebhookHandler<S, O> {
+    ingester: Ingester<S, O>,
     policies: Policies,
-    own: Own,
-    senders: RwLock<Arc<Senders>>,
-    renewal: Option<Renewal<Senders>>,
-    log: Log,
+    identity: BotIdentity,
+    secrets: RwLock<Arc<WebhookSecrets>>,
+    refresher: Option<SecretRefresher<WebhookSecrets>>,
+    log: MetricLog,
 }
 
 /// The facts about a request that its log record carries.
 #[derive(Debug, Default)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct RequestLog<'a> {
     pub(crate) path: &'a str,
     pub(crate) event: &'a str,
     pub(crate) delivery: &'a str,
     pub(crate) repo: Option<String>,
 }
 
-impl<S: Store, O: Outlets> Webhook<S, O> {
-    pub fn new(store: S, outlets: O, policies: Policies, own: Own, senders: Senders, log: Log) -> Self {
+impl<S: Store, O: Publisher> WebhookHandler<S, O> {
+    pub fn new(
+        store: S,
+        outlets: O,
+        policies: Policies,
+        own: BotIdentity,
+        senders: WebhookSecrets,
+        log: MetricLog,
+    ) -> Self {
         let engine = Engine::new(store, outlets, policies.clone());
-        let (intake, senders) = (Intake::new(engine, policies.clone()), RwLock::new(Arc::new(senders)));
-        Self { intake, policies, own, senders, renewal: None, log }
+        let (intake, senders) = (Ingester::new(engine, policies.clone()), RwLock::new(Arc::new(senders)));
+        Self { ingester: intake, policies, identity: own, secrets: senders, refresher: None, log }
     }
 
     /// Refreshes the secrets regularly, and after each failed verification: the sender's secret may have been rotated first.
     #[must_use]
-    pub fn renewing(self, renewal: Renewal<Senders>) -> Self {
-        Self { renewal: Some(renewal), ..self }
+    pub fn with_secret_refresh(self, renewal: SecretRefresher<WebhookSecrets>) -> Self {
+        Self { refresher: Some(renewal), ..self }
     }
 
-    fn use_senders(&self, senders: Senders) {
-        *self.senders.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(senders);
+    fn use_secrets(&self, senders: WebhookSecrets) {
+        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(senders);
     }
 
-    fn senders(&self) -> Arc<Senders> {
-        Arc::clone(&self.senders.read().unwrap_or_else(PoisonError::into_inner))
+    fn secrets(&self) -> Arc<WebhookSecrets> {
+        Arc::clone(&self.secrets.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Refreshes the secrets; true if they differ from `before`.
-    async fn renewed_since(&self, before: &Arc<Senders>) -> bool {
-        if let Some(renewal) = &self.renewal
+    async fn refreshed_since(&self, before: &Arc<WebhookSecrets>) -> bool {
+        if let Some(renewal) = &self.refresher
             && let Some(senders) = renewal.doubt().await
         {
-            self.use_senders(senders);
+            self.use_secrets(senders);
         }
         // A concurrent request may have refreshed them.
-        !Arc::ptr_eq(before, &self.senders())
+        !Arc::ptr_eq(before, &self.secrets())
     }
 
     pub fn engine(&self) -> &Engine<S, O> {
-        self.intake.engine()
+        self.ingester.engine()
     }
 
     /// Handles a request. A 2xx response means that everything is stored in the table or on the queue.
     pub async fn handle(&self, request: &Parts, body: &[u8], now: Timestamp) -> Response<String> {
         let started = Instant::now();
-        if let Some(renewal) = &self.renewal
+        if let Some(renewal) = &self.refresher
             && let Some(senders) = renewal.freshen(now).await
         {
-            self.use_senders(senders);
+            self.use_secrets(senders);
         }
-        let mut request_log = Seen { path: request.uri.path(), ..Seen::default() };
+        let mut request_log = RequestLog { path: request.uri.path(), ..RequestLog::default() };
         let result = self.process(request, body, now, &mut request_log).await;
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         match result {
             Ok(result) => {
-                self.log.write(&log::taken(&request_log, &result, now, ms));
-                response::taken(&result)
+                self.log.write(&log::ingested(&request_log, &result, now, ms));
+                response::ingested(&result)
             }
-            Err(Failed::Turned(problem)) => {
+            Err(HandlerFailure::Rejected(problem)) => {
                 self.log.write(&log::rejected(&request_log, &problem, now));
                 problem.response()
             }
-            Err(Failed::Store(error)) => {
-                let problem = Problem::unavailable();
+            Err(HandlerFailure::Store(error)) => {
+                let problem = WebhookProblem::unavailable();
                 self.log.write(&log::failed(&request_log, &error, now, ms));
                 problem.response()
             }
@@ -120,71 +127,71 @@ impl<S: Store, O: Outlets> Webhook<S, O> {
         request: &'a Parts,
         body: &[u8],
         now: Timestamp,
-        request_log: &mut Seen<'a>,
-    ) -> Result<Taken, Failed> {
-        let senders = self.senders();
-        let reading = match self.reading(&senders, request, body, request_log) {
-            Err(problem) if problem.is_distrust() && self.renewed_since(&senders).await => {
-                self.reading(&self.senders(), request, body, request_log)
+        request_log: &mut RequestLog<'a>,
+    ) -> Result<IngestResult, HandlerFailure> {
+        let senders = self.secrets();
+        let reading = match self.parse(&senders, request, body, request_log) {
+            Err(problem) if problem.is_unauthorized() && self.refreshed_since(&senders).await => {
+                self.parse(&self.secrets(), request, body, request_log)
             }
             reading => reading,
         };
         match reading? {
-            Reading::Told(webhook) => {
+            ParseOutcome::Parsed(webhook) => {
                 request_log.repo = Some(webhook.repo.to_string());
-                Ok(self.intake.take(&webhook, now).await?)
+                Ok(self.ingester.ingest(&webhook, now).await?)
             }
-            Reading::Installed { id, at } => Ok(self.intake.installed(&id, at.unwrap_or(now), now).await?),
-            Reading::Ignored(reason) => Ok(Taken::said(Status::Ignored, reason)),
-            Reading::Malformed(why) => Err(Problem::malformed(why).into()),
+            ParseOutcome::Installed { id, at } => Ok(self.ingester.installed(&id, at.unwrap_or(now), now).await?),
+            ParseOutcome::Ignored(reason) => Ok(IngestResult::result(IngestStatus::Ignored, reason)),
+            ParseOutcome::Malformed(why) => Err(WebhookProblem::malformed(why).into()),
         }
     }
 
     /// Verifies the sender, then parses the payload.
-    fn reading<'a>(
+    fn parse<'a>(
         &self,
-        senders: &Senders,
+        senders: &WebhookSecrets,
         request: &'a Parts,
         body: &[u8],
-        request_log: &mut Seen<'a>,
-    ) -> Result<Reading, Problem> {
+        request_log: &mut RequestLog<'a>,
+    ) -> Result<ParseOutcome, WebhookProblem> {
         // API Gateway may put the stage before the path.
-        let (_, sender) = request.uri.path().rsplit_once("/webhook/").ok_or_else(Problem::not_found)?;
+        let (_, sender) = request.uri.path().rsplit_once("/webhook/").ok_or_else(WebhookProblem::not_found)?;
         let secrets = match sender {
             "github" => Some(&senders.github),
             "jenkins" => senders.jenkins.as_ref(),
             "bot" => senders.bot.as_ref(),
             _ => None,
         };
-        let secrets = secrets.ok_or_else(Problem::not_found)?;
+        let secrets = secrets.ok_or_else(WebhookProblem::not_found)?;
         if request.method != Method::POST {
-            return Err(Problem::method_not_allowed());
+            return Err(WebhookProblem::method_not_allowed());
         }
         if body.len() > MAX_BODY_BYTES {
-            return Err(Problem::too_large(MAX_BODY_BYTES));
+            return Err(WebhookProblem::too_large(MAX_BODY_BYTES));
         }
         let headers = &request.headers;
         if sender != "github" {
-            believe(secrets, headers, body).map_err(Problem::distrusted)?;
+            verify(secrets, headers, body).map_err(WebhookProblem::unauthorized)?;
             request_log.event = if sender == "bot" { "bot" } else { "jenkins" };
             return Ok(match sender {
                 "bot" => bot::read(body, &self.policies),
                 _ => jenkins::read(body, &self.policies),
             });
         }
-        secrets.check_signature(body, text(headers, "x-hub-signature-256")).map_err(Problem::distrusted)?;
+        secrets.check_signature(body, text(headers, "x-hub-signature-256")).map_err(WebhookProblem::unauthorized)?;
         let needed = |name: &'static str| {
-            text(headers, name).ok_or_else(|| Problem::malformed(format!("header `{name}` is missing")))
+            text(headers, name).ok_or_else(|| WebhookProblem::malformed(format!("header `{name}` is missing")))
         };
         request_log.event = needed("x-github-event")?;
         request_log.delivery = needed("x-github-delivery")?;
-        let delivery = Delivery { event: request_log.event, id: request_log.delivery, body };
-        Ok(read(&delivery, &self.policies, &self.own))
+        let delivery = GithubDelivery { event: request_log.event, id: request_log.delivery, body };
+        Ok(parse_delivery(&delivery, &self.policies, &self.identity))
     }
 }
 
 /// Jenkins and the bots sign as GitHub does, or send the secret as a bearer token if they cannot sign.
-fn believe(secrets: &Secrets, headers: &HeaderMap, body: &[u8]) -> Result<(), Distrust> {
+fn verify(secrets: &SenderSecrets, headers: &HeaderMap, body: &[u8]) -> Result<(), SignatureError> {
     match text(headers, "x-hub-signature-256") {
         Some(signature) => secrets.check_signature(body, Some(signature)),
         None => secrets.check_bearer(text(headers, "authorization")),
@@ -196,19 +203,19 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// Why a request is answered with an error.
-enum Failed {
-    Turned(Problem),
-    Store(IntakeError),
+enum HandlerFailure {
+    Rejected(WebhookProblem),
+    Store(IngestError),
 }
 
-impl From<Problem> for Failed {
-    fn from(problem: Problem) -> Self {
-        Self::Turned(problem)
+impl From<WebhookProblem> for HandlerFailure {
+    fn from(problem: WebhookProblem) -> Self {
+        Self::Rejected(problem)
     }
 }
 
-impl From<IntakeError> for Failed {
-    fn from(error: IntakeError) -> Self {
+impl From<IngestError> for HandlerFailure {
+    fn from(error: IngestError) -> Self {
         Self::Store(error)
     }
 }

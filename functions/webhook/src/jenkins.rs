@@ -3,30 +3,30 @@
 
 use std::borrow::Cow;
 
-use domain::event::{Actor, Happened};
+use domain::event::{Actor, FactKind};
 use domain::id::{RepoName, Sha};
 use domain::policy::{Policies, Policy};
-use domain::signals::{CheckKind, Verdict};
+use domain::signals::{CheckKind, CheckVerdict};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::direct_report::{parse, reading, told, whole_seconds};
-use crate::github::lenient::{Part, Soft};
-use crate::github::{About, NoFact, Reading, Told};
-use platform::github::mapping::{self, Reported};
-use platform::hash::hashed;
+use crate::direct_report::{parse, parse_outcome, parsed_webhook, whole_seconds};
+use crate::github::lenient::{Lenient, LenientObject};
+use crate::github::{ParseOutcome, ParseRejection, ParsedWebhook, PrSelector};
+use platform::github::mapping::{self, CheckReportSource};
+use platform::hash::stable_id;
 
 /// The status context that Jenkins' branch source plugin uses for pull requests, unless the configuration names another one.
 const CONTEXT: &str = "continuous-integration/jenkins/pr-merge";
 
-type Text<'a> = Soft<Cow<'a, str>>;
+type Text<'a> = Lenient<Cow<'a, str>>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Notification<'a> {
+struct JenkinsNotification<'a> {
     name: Text<'a>,
     url: Text<'a>,
-    build: Part<Build<'a>>,
+    build: LenientObject<JenkinsBuild<'a>>,
     /// Not sent by the plugin. A custom notifier sets the context, repository or commit if Jenkins does not know them.
     context: Text<'a>,
     repo: Text<'a>,
@@ -35,21 +35,21 @@ struct Notification<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Build<'a> {
+struct JenkinsBuild<'a> {
     full_url: Text<'a>,
-    number: Soft<u64>,
+    number: Lenient<u64>,
     phase: Text<'a>,
     status: Text<'a>,
-    timestamp: Soft<Timestamp>,
-    scm: Part<Scm<'a>>,
-    parameters: Part<Parameters<'a>>,
+    timestamp: Lenient<Timestamp>,
+    scm: LenientObject<JenkinsScm<'a>>,
+    parameters: LenientObject<JenkinsParameters<'a>>,
     log: Text<'a>,
     notes: Text<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Scm<'a> {
+struct JenkinsScm<'a> {
     url: Text<'a>,
     commit: Text<'a>,
 }
@@ -57,25 +57,25 @@ struct Scm<'a> {
 /// Only the parameter that names the head commit: the build's own commit may be the merge with the base.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Parameters<'a> {
+struct JenkinsParameters<'a> {
     #[serde(rename = "ghprbActualCommit", alias = "HEAD_SHA", alias = "head_sha")]
     head: Text<'a>,
 }
 
-pub(crate) fn read(body: &[u8], policies: &Policies) -> Reading {
-    reading(parse(body).and_then(|notification| translate(&notification, policies)))
+pub(crate) fn read(body: &[u8], policies: &Policies) -> ParseOutcome {
+    parse_outcome(parse(body).and_then(|notification| translate(&notification, policies)))
 }
 
-fn translate(notification: &Notification<'_>, policies: &Policies) -> Result<Told, NoFact> {
-    let build = notification.build.0.as_ref().ok_or_else(|| NoFact::missing("build"))?;
-    let repo = repo(notification, build).ok_or_else(|| NoFact::missing("build.scm.url"))?;
-    let head = head(notification, build).ok_or_else(|| NoFact::missing("build.scm.commit"))?;
+fn translate(notification: &JenkinsNotification<'_>, policies: &Policies) -> Result<ParsedWebhook, ParseRejection> {
+    let build = notification.build.0.as_ref().ok_or_else(|| ParseRejection::missing("build"))?;
+    let repo = repo(notification, build).ok_or_else(|| ParseRejection::missing("build.scm.url"))?;
+    let head = head(notification, build).ok_or_else(|| ParseRejection::missing("build.scm.commit"))?;
     let policy = policies.for_repo(&repo);
     let (phase, status) = (build.phase.text(), build.status.text());
     let verdict = verdict(phase, status)?;
-    let at = build.timestamp.0.map(whole_seconds).ok_or_else(|| NoFact::missing("build.timestamp"))?;
+    let at = build.timestamp.0.map(whole_seconds).ok_or_else(|| ParseRejection::missing("build.timestamp"))?;
     let text = [build.notes.text(), build.log.text()].map(str::trim).join("\n");
-    let reported = Reported {
+    let reported = CheckReportSource {
         name: context(notification, policy),
         kind: CheckKind::Status,
         verdict,
@@ -88,26 +88,26 @@ fn translate(notification: &Notification<'_>, policies: &Policies) -> Result<Tol
     let check = mapping::check(policy, &reported);
     let number = build.number.0.map(|number| number.to_string()).unwrap_or_default();
     let job = [notification.name.text(), notification.url.text(), build.full_url.text()].join("\n");
-    let id = format!("jenkins:{}", hashed(&[&job, &number, phase, status]));
-    let what = Happened::Check { head: head.clone(), check };
-    Ok(told(repo, About::Head(head), id, at, Actor::Jenkins, what))
+    let id = format!("jenkins:{}", stable_id(&[&job, &number, phase, status]));
+    let what = FactKind::Check { head: head.clone(), check };
+    Ok(parsed_webhook(repo, PrSelector::Head(head), id, at, Actor::Jenkins, what))
 }
 
-fn verdict(phase: &str, status: &str) -> Result<Verdict, NoFact> {
+fn verdict(phase: &str, status: &str) -> Result<CheckVerdict, ParseRejection> {
     match (phase.to_ascii_uppercase().as_str(), status.to_ascii_uppercase().as_str()) {
-        ("QUEUED", _) => Ok(Verdict::Queued),
-        ("STARTED", _) => Ok(Verdict::Running),
-        ("COMPLETED" | "FINALIZED", "SUCCESS") => Ok(Verdict::Passed),
-        ("COMPLETED" | "FINALIZED", "FAILURE" | "UNSTABLE" | "ABORTED" | "NOT_BUILT") => Ok(Verdict::Failed),
+        ("QUEUED", _) => Ok(CheckVerdict::Queued),
+        ("STARTED", _) => Ok(CheckVerdict::Running),
+        ("COMPLETED" | "FINALIZED", "SUCCESS") => Ok(CheckVerdict::Passed),
+        ("COMPLETED" | "FINALIZED", "FAILURE" | "UNSTABLE" | "ABORTED" | "NOT_BUILT") => Ok(CheckVerdict::Failed),
         (_, _) => {
-            let what = domain::event::cut(format!("{phase} {status}").trim(), 50);
-            Err(NoFact::Ignored(format!("unhandled build phase `{what}`")))
+            let what = domain::event::truncate(format!("{phase} {status}").trim(), 50);
+            Err(ParseRejection::Ignored(format!("unhandled build phase `{what}`")))
         }
     }
 }
 
 /// From `repo`, or from a URL such as `https://github.com/acme/shop.git` or `git@github.com:acme/shop.git`.
-fn repo(notification: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> {
+fn repo(notification: &JenkinsNotification<'_>, build: &JenkinsBuild<'_>) -> Option<RepoName> {
     if let Some(repo) = notification.repo.0.as_deref() {
         return repo.parse().ok();
     }
@@ -118,14 +118,14 @@ fn repo(notification: &Notification<'_>, build: &Build<'_>) -> Option<RepoName> 
     format!("{owner}/{name}").parse().ok()
 }
 
-fn head(notification: &Notification<'_>, build: &Build<'_>) -> Option<Sha> {
+fn head(notification: &JenkinsNotification<'_>, build: &JenkinsBuild<'_>) -> Option<Sha> {
     let parameter = || build.parameters.0.as_ref().and_then(|parameters| parameters.head.sha());
     let built = || build.scm.0.as_ref().and_then(|scm| scm.commit.sha());
     notification.head_sha.sha().or_else(parameter).or_else(built)
 }
 
 /// The status context that GitHub shows for the same build, so that both reports update one check.
-fn context<'a>(notification: &'a Notification<'_>, policy: &'a Policy) -> &'a str {
+fn context<'a>(notification: &'a JenkinsNotification<'_>, policy: &'a Policy) -> &'a str {
     let jenkins = |name: &&String| name.to_ascii_lowercase().contains("jenkins");
     let required = || policy.checks.required.iter().find(jenkins).map(String::as_str);
     notification.context.0.as_deref().filter(|context| !context.is_empty()).or_else(required).unwrap_or(CONTEXT)
@@ -148,18 +148,18 @@ mod tests {
         })
     }
 
-    fn read_value(value: &Value, policies: &Policies) -> Reading {
+    fn read_value(value: &Value, policies: &Policies) -> ParseOutcome {
         read(value.to_string().as_bytes(), policies)
     }
 
     #[track_caller]
-    fn check(value: &Value, policies: &Policies) -> (String, String, domain::signals::Check) {
-        let Reading::Told(told) = read_value(value, policies) else { panic!("{value}") };
+    fn check(value: &Value, policies: &Policies) -> (String, String, domain::signals::CheckReport) {
+        let ParseOutcome::Parsed(told) = read_value(value, policies) else { panic!("{value}") };
         assert_eq!(told.repo.as_str(), "acme/shop");
-        let news = told.news.unwrap();
+        let news = told.fact.unwrap();
         assert_eq!(news.actor, Actor::Jenkins);
-        let Happened::Check { head, check } = news.what else { panic!() };
-        assert_eq!(news.about, About::Head(head.clone()));
+        let FactKind::Check { head, check } = news.kind else { panic!() };
+        assert_eq!(news.selector, PrSelector::Head(head.clone()));
         (news.id.to_string(), head.to_string(), check)
     }
 
@@ -167,14 +167,14 @@ mod tests {
     fn build_maps_to_the_check_on_github() {
         let policies = Policies::default();
         let (id, head, lost) = check(&notification("COMPLETED", json!("FAILURE")), &policies);
-        assert_eq!((head, lost.name.as_str(), lost.verdict), ("b".repeat(40), CONTEXT, Verdict::Failed));
+        assert_eq!((head, lost.name.as_str(), lost.verdict), ("b".repeat(40), CONTEXT, CheckVerdict::Failed));
         assert_eq!(lost.failure.unwrap().transient_rule.as_deref(), Some("agent-lost"));
         assert_eq!(lost.at.to_string(), "2026-03-02T09:00:00Z");
         assert_eq!((id.len(), id.starts_with("jenkins:")), ("jenkins:".len() + 64, true));
         let (_, _, green) = check(&notification("FINALIZED", json!("SUCCESS")), &policies);
-        assert_eq!((green.verdict, green.failure), (Verdict::Passed, None));
+        assert_eq!((green.verdict, green.failure), (CheckVerdict::Passed, None));
         for (phase, verdict) in
-            [("QUEUED", Verdict::Queued), ("STARTED", Verdict::Running), ("started", Verdict::Running)]
+            [("QUEUED", CheckVerdict::Queued), ("STARTED", CheckVerdict::Running), ("started", CheckVerdict::Running)]
         {
             assert_eq!(check(&notification(phase, Value::Null), &policies).2.verdict, verdict);
         }
@@ -211,12 +211,15 @@ mod tests {
     #[test]
     fn unhandled_phase_is_ignored_and_missing_fields_are_named() {
         let policies = Policies::default();
-        assert!(matches!(read_value(&notification("DELETED", Value::Null), &policies), Reading::Ignored(_)));
-        assert!(matches!(read_value(&notification("COMPLETED", Value::Null), &policies), Reading::Ignored(_)));
+        assert!(matches!(read_value(&notification("DELETED", Value::Null), &policies), ParseOutcome::Ignored(_)));
+        assert!(matches!(read_value(&notification("COMPLETED", Value::Null), &policies), ParseOutcome::Ignored(_)));
         for (pointer, name) in [("/build", "build"), ("/build/timestamp", "timestamp"), ("/build/scm", "scm.url")] {
             let mut odd = notification("STARTED", Value::Null);
             *odd.pointer_mut(pointer).unwrap() = json!(["x"]);
-            assert!(matches!(read_value(&odd, &policies), Reading::Malformed(why) if why.contains(name)), "{pointer}");
+            assert!(
+                matches!(read_value(&odd, &policies), ParseOutcome::Malformed(why) if why.contains(name)),
+                "{pointer}"
+            );
         }
     }
 }

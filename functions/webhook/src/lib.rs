@@ -13,5 +13,5 @@ mod log;
 mod response;
 pub mod signature;
 
-pub use handler::{MAX_BODY_BYTES, Senders, Webhook};
-pub use response::Problem;
+pub use handler::{MAX_BODY_BYTES, WebhookHandler, WebhookSecrets};
+pub use response::WebhookProblem;

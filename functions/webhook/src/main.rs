@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use lambda_http::{Error, Request, tracing};
 use platform::env::ConfigError;
-use platform::outlets::Outlets;
-use platform::secrets::{Renewal, Vault};
+use platform::outlets::Publisher;
+use platform::secrets::{SecretEnv, SecretRefresher};
 use platform::store::Store;
 use platform::{api_gateway, aws, env};
-use webhook::{Webhook, config};
+use webhook::{WebhookHandler, config};
 
 /// Parsing a webhook allocates many short strings; mimalloc needs 10 % fewer instructions than the C library (docs/performance.md).
 #[global_allocator]
@@ -26,15 +26,18 @@ async fn main() -> Result<(), Error> {
     .await
 }
 
-async fn build(vault: &Arc<Vault>) -> Result<Webhook<impl Store + use<>, impl Outlets + use<>>, ConfigError> {
-    let (policies, senders, own) = (env::policies(&**vault)?, config::senders(&**vault)?, config::own(&**vault)?);
+async fn build(
+    vault: &Arc<SecretEnv>,
+) -> Result<WebhookHandler<impl Store + use<>, impl Publisher + use<>>, ConfigError> {
+    let (policies, senders, own) =
+        (env::policies(&**vault)?, config::webhook_secrets(&**vault)?, config::bot_identity(&**vault)?);
     let (store, outlets) = aws::backends(&**vault).await?;
-    let webhook = Webhook::new(store, outlets, policies, own, senders, env::log(&**vault));
-    let renewed = |vault: &Vault| {
-        let senders = config::senders(vault);
+    let webhook = WebhookHandler::new(store, outlets, policies, own, senders, env::log(&**vault));
+    let renewed = |vault: &SecretEnv| {
+        let senders = config::webhook_secrets(vault);
         senders
             .inspect_err(|error| tracing::error!(%error, "rotated webhook secret is invalid; keeping the old one"))
             .ok()
     };
-    Ok(webhook.renewing(Renewal::new(vault, Timestamp::now, renewed)))
+    Ok(webhook.with_secret_refresh(SecretRefresher::new(vault, Timestamp::now, renewed)))
 }

@@ -1,19 +1,19 @@
 //! HTTP responses: the ingest status, or a problem document with a stable code and a sentence that says what to do (R-HOOK-3).
 
-use crate::ingest::Taken;
+use crate::ingest::IngestResult;
 use http::{Response, StatusCode, header};
 use serde_json::json;
 
 /// A request that is rejected, or cannot be served now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct WebhookProblem {
     pub status: StatusCode,
     /// Stable; programs may rely on it.
     pub code: &'static str,
     pub detail: String,
 }
 
-impl Problem {
+impl WebhookProblem {
     fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self { status, code, detail: detail.into() }
     }
@@ -32,12 +32,12 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", detail)
     }
 
-    pub(crate) fn distrusted(why: impl std::fmt::Display) -> Self {
+    pub(crate) fn unauthorized(why: impl std::fmt::Display) -> Self {
         let detail = format!("{why}: configure the same secret for the sender and for Suture");
         Self::new(StatusCode::UNAUTHORIZED, "SIGNATURE_INVALID", detail)
     }
 
-    pub(crate) fn is_distrust(&self) -> bool {
+    pub(crate) fn is_unauthorized(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED
     }
 
@@ -59,7 +59,7 @@ impl Problem {
     }
 }
 
-pub(crate) fn taken(result: &Taken) -> Response<String> {
+pub(crate) fn ingested(result: &IngestResult) -> Response<String> {
     let body = json!({"status": result.status.name(), "reason": result.reason});
     build(StatusCode::OK, "application/json", body.to_string())
 }

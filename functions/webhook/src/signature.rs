@@ -9,16 +9,16 @@ use thiserror::Error;
 
 /// The secrets of one sender: the current one, then the previous ones.
 #[derive(Clone)]
-pub struct Secrets(Vec<hmac::Key>);
+pub struct SenderSecrets(Vec<hmac::Key>);
 
 /// There is no secret, so nobody could be told from anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("there is no secret: give the current one, or `current,previous` while it rotates")]
-pub struct NoSecret;
+pub struct MissingSecret;
 
 /// Why a message is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Distrust {
+pub enum SignatureError {
     /// It says nothing about who sent it.
     #[error("it is not signed")]
     Missing,
@@ -30,34 +30,34 @@ pub enum Distrust {
     Wrong,
 }
 
-impl fmt::Debug for Secrets {
+impl fmt::Debug for SenderSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secrets({})", self.0.len())
     }
 }
 
-impl Secrets {
+impl SenderSecrets {
     /// Reads `current` or `current,previous`.
     ///
     /// # Errors
-    /// [`NoSecret`] if there is none: an empty secret would let everybody in.
-    pub fn parse(text: &str) -> Result<Self, NoSecret> {
+    /// [`MissingSecret`] if there is none: an empty secret would let everybody in.
+    pub fn parse(text: &str) -> Result<Self, MissingSecret> {
         let keys: Vec<hmac::Key> = text
             .split(',')
             .map(str::trim)
             .filter(|secret| !secret.is_empty())
             .map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
             .collect();
-        if keys.is_empty() { Err(NoSecret) } else { Ok(Self(keys)) }
+        if keys.is_empty() { Err(MissingSecret) } else { Ok(Self(keys)) }
     }
 
     /// Whether the header `X-Hub-Signature-256` was made of these bytes with one of the secrets.
     ///
     /// # Errors
     /// [`Distrust`] says why not.
-    pub fn check_signature(&self, body: &[u8], header: Option<&str>) -> Result<(), Distrust> {
-        let header = header.ok_or(Distrust::Missing)?;
-        let tag = header.strip_prefix("sha256=").and_then(hash::unhex).ok_or(Distrust::Unreadable)?;
+    pub fn check_signature(&self, body: &[u8], header: Option<&str>) -> Result<(), SignatureError> {
+        let header = header.ok_or(SignatureError::Missing)?;
+        let tag = header.strip_prefix("sha256=").and_then(hash::unhex).ok_or(SignatureError::Unreadable)?;
         self.any(body, &tag)
     }
 
@@ -65,16 +65,17 @@ impl Secrets {
     ///
     /// # Errors
     /// [`Distrust`] says why not.
-    pub fn check_bearer(&self, header: Option<&str>) -> Result<(), Distrust> {
-        let presented = header.ok_or(Distrust::Missing)?.strip_prefix("Bearer ").ok_or(Distrust::Unreadable)?;
+    pub fn check_bearer(&self, header: Option<&str>) -> Result<(), SignatureError> {
+        let presented =
+            header.ok_or(SignatureError::Missing)?.strip_prefix("Bearer ").ok_or(SignatureError::Unreadable)?;
         let presented = hmac::Key::new(hmac::HMAC_SHA256, presented.trim().as_bytes());
         // Both are made into signatures of one text, so that neither length nor content shows in the time it takes.
         self.any(b"suture", hmac::sign(&presented, b"suture").as_ref())
     }
 
     /// Whether one of the secrets makes this signature of the body.
-    fn any(&self, body: &[u8], tag: &[u8]) -> Result<(), Distrust> {
-        hash::matching(self.0.iter().map(|key| (hmac::sign(key, body), ())), tag).ok_or(Distrust::Wrong)
+    fn any(&self, body: &[u8], tag: &[u8]) -> Result<(), SignatureError> {
+        hash::matching(self.0.iter().map(|key| (hmac::sign(key, body), ())), tag).ok_or(SignatureError::Wrong)
     }
 }
 
@@ -93,8 +94,8 @@ mod tests {
     const BODY: &[u8] = b"Hello, World!";
     const SIGNATURE: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
 
-    fn check(secrets: &str, body: &[u8], header: &str) -> Result<(), Distrust> {
-        Secrets::parse(secrets).unwrap().check_signature(body, Some(header))
+    fn check(secrets: &str, body: &[u8], header: &str) -> Result<(), SignatureError> {
+        SenderSecrets::parse(secrets).unwrap().check_signature(body, Some(header))
     }
 
     #[test]
@@ -109,14 +110,14 @@ mod tests {
         for at in 0..BODY.len() * 8 {
             let mut body = BODY.to_vec();
             body[at / 8] ^= 1 << (at % 8);
-            assert_eq!(check(SECRET, &body, SIGNATURE), Err(Distrust::Wrong), "bit {at} of the body");
+            assert_eq!(check(SECRET, &body, SIGNATURE), Err(SignatureError::Wrong), "bit {at} of the body");
         }
         let tag = hash::unhex(&SIGNATURE[7..]).unwrap();
         for at in 0..256 {
             let mut tag = tag;
             tag[at / 8] ^= 1 << (at % 8);
             let header = format!("sha256={}", hash::hex(&tag));
-            assert_eq!(check(SECRET, BODY, &header), Err(Distrust::Wrong), "bit {at} of the signature");
+            assert_eq!(check(SECRET, BODY, &header), Err(SignatureError::Wrong), "bit {at} of the signature");
         }
         // Flipped in the text of the header, some bits give other digits, some no digits, and bit 5 only another case.
         for at in 0..SIGNATURE.len() * 8 {
@@ -139,39 +140,39 @@ mod tests {
         for both in ["new,It's a Secret to Everybody", "It's a Secret to Everybody , old"] {
             assert_eq!(check(both, BODY, SIGNATURE), Ok(()), "{both}");
         }
-        assert_eq!(check("new,newer", BODY, SIGNATURE), Err(Distrust::Wrong));
+        assert_eq!(check("new,newer", BODY, SIGNATURE), Err(SignatureError::Wrong));
     }
 
     #[test]
     fn what_is_no_signature_is_none() {
-        let secrets = Secrets::parse(SECRET).unwrap();
-        assert_eq!(secrets.check_signature(BODY, None), Err(Distrust::Missing));
+        let secrets = SenderSecrets::parse(SECRET).unwrap();
+        assert_eq!(secrets.check_signature(BODY, None), Err(SignatureError::Missing));
         let sha1 = SIGNATURE.replace("sha256=", "sha1=");
         for bad in ["", "sha256=", "sha256=zz", &sha1, &SIGNATURE[7..], &SIGNATURE[..70], &format!("{SIGNATURE}0"), "é"]
         {
-            assert_eq!(secrets.check_signature(BODY, Some(bad)), Err(Distrust::Unreadable), "{bad}");
+            assert_eq!(secrets.check_signature(BODY, Some(bad)), Err(SignatureError::Unreadable), "{bad}");
         }
         let other = format!("sha256={}", "g".repeat(64));
-        assert_eq!(secrets.check_signature(BODY, Some(&other)), Err(Distrust::Unreadable));
+        assert_eq!(secrets.check_signature(BODY, Some(&other)), Err(SignatureError::Unreadable));
     }
 
     #[test]
     fn a_secret_may_be_shown_by_those_who_cannot_sign() {
-        let secrets = Secrets::parse("now,before").unwrap();
+        let secrets = SenderSecrets::parse("now,before").unwrap();
         assert_eq!(secrets.check_bearer(Some("Bearer now")), Ok(()));
         assert_eq!(secrets.check_bearer(Some("Bearer before ")), Ok(()));
         for wrong in ["Bearer nov", "Bearer ", "Bearer now,before", "Bearer now2"] {
-            assert_eq!(secrets.check_bearer(Some(wrong)), Err(Distrust::Wrong), "{wrong}");
+            assert_eq!(secrets.check_bearer(Some(wrong)), Err(SignatureError::Wrong), "{wrong}");
         }
-        assert_eq!(secrets.check_bearer(Some("now")), Err(Distrust::Unreadable));
-        assert_eq!(secrets.check_bearer(None), Err(Distrust::Missing));
+        assert_eq!(secrets.check_bearer(Some("now")), Err(SignatureError::Unreadable));
+        assert_eq!(secrets.check_bearer(None), Err(SignatureError::Missing));
     }
 
     #[test]
     fn there_must_be_a_secret_and_it_is_never_shown() {
         for none in ["", " ", ",", " , "] {
-            assert_eq!(Secrets::parse(none).unwrap_err(), NoSecret, "{none:?}");
+            assert_eq!(SenderSecrets::parse(none).unwrap_err(), MissingSecret, "{none:?}");
         }
-        assert_eq!(format!("{:?}", Secrets::parse("a,b").unwrap()), "Secrets(2)");
+        assert_eq!(format!("{:?}", SenderSecrets::parse("a,b").unwrap()), "Secrets(2)");
     }
 }

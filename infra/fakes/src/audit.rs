@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 
-use crate::fakes::{Fakes, Pr};
+use crate::fakes::{FakePrId, Fakes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Action {
+pub enum AuditedAction {
     PullOpened,
     PullClosed,
     PullReopened,
@@ -39,9 +39,9 @@ pub struct AuditEntry {
     pub at: Timestamp,
     /// Who: a login, `jenkins:<user>` for what was asked of Jenkins, `bus` for bus events.
     pub by: String,
-    pub action: Action,
+    pub action: AuditedAction,
     /// The pull request or issue it was done to, if to one.
-    pub pr: Option<Pr>,
+    pub pr: Option<FakePrId>,
     /// The head at that moment, if there is one.
     pub head: Option<String>,
     /// The label, the comment's text, the event's detail …
@@ -61,8 +61,8 @@ impl Fakes {
     pub(crate) fn log(
         &mut self,
         by: &str,
-        action: Action,
-        pr: Option<Pr>,
+        action: AuditedAction,
+        pr: Option<FakePrId>,
         head: Option<String>,
         detail: impl Into<String>,
     ) {

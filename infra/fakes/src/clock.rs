@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::github::model::{PrIx, RepoIx, Sha};
-use crate::settings::Bot;
+use crate::settings::FakeBot;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TimedEvent {
@@ -23,7 +23,7 @@ pub(crate) enum TimedEvent {
     /// Jenkins reports how a build ended.
     BuildReported(usize),
     /// A bot looks at a pull request.
-    BotLooks(Bot, PrIx),
+    BotLooks(FakeBot, PrIx),
     /// Policy Bot has finished an evaluation of this head.
     PolicyAnswers(PrIx, Sha),
     /// GitHub's merge queue merges what it has tested.
@@ -37,32 +37,32 @@ pub(crate) enum TimedEvent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
+struct ScheduledEntry {
     at: Timestamp,
     order: u64,
     what: TimedEvent,
 }
 
-impl Ord for Entry {
+impl Ord for ScheduledEntry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
 }
 
-impl PartialOrd for Entry {
+impl PartialOrd for ScheduledEntry {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Clock {
+pub(crate) struct FakeClock {
     pub(crate) now: Timestamp,
     order: u64,
-    coming: BinaryHeap<Reverse<Entry>>,
+    coming: BinaryHeap<Reverse<ScheduledEntry>>,
 }
 
-impl Clock {
+impl FakeClock {
     pub(crate) fn new(now: Timestamp) -> Self {
         Self { now, order: 0, coming: BinaryHeap::new() }
     }
@@ -71,7 +71,7 @@ impl Clock {
     pub(crate) fn after_ms(&mut self, ms: u64, what: TimedEvent) {
         let at = later(self.now, ms);
         self.order += 1;
-        self.coming.push(Reverse(Entry { at, order: self.order, what }));
+        self.coming.push(Reverse(ScheduledEntry { at, order: self.order, what }));
     }
 
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn things_happen_in_order_and_take_the_clock_along() {
         let start = Timestamp::UNIX_EPOCH;
-        let mut clock = Clock::new(start);
+        let mut clock = FakeClock::new(start);
         for (ms, build) in [(500, 3), (100, 1), (100, 2), (900, 4)] {
             clock.after_ms(ms, TimedEvent::BuildEnds(build));
         }

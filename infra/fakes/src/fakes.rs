@@ -6,25 +6,25 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::audit::AuditEntry;
-use crate::bots::codegenie::Request;
-use crate::clock::{Clock, TimedEvent};
-use crate::faults::{Fault, FaultPlan, FaultTarget, Forced};
-use crate::github::access::Budget;
-use crate::github::model::{GitHub, PrIx, Pull, RepoIx, Repository};
-use crate::github::webhooks::{Delivery, DeliveryRecord};
-use crate::jenkins::Jenkins;
+use crate::bots::codegenie::CodegenieRequest;
+use crate::clock::{FakeClock, TimedEvent};
+use crate::faults::{Fault, FaultTarget, Forced, PlannedFaults};
+use crate::github::access::TokenUsage;
+use crate::github::model::{FakeGitHub, FakePull, FakeRepository, PrIx, RepoIx};
+use crate::github::webhooks::{DeliveryRecord, WebhookDelivery};
+use crate::jenkins::FakeJenkins;
 use crate::rng::Rng;
-use crate::settings::Settings;
+use crate::settings::FakeSettings;
 
 /// A pull request (or issue) by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pr {
+pub struct FakePrId {
     /// `owner/name`.
     pub repo: String,
     pub number: u64,
 }
 
-impl std::fmt::Display for Pr {
+impl std::fmt::Display for FakePrId {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}#{}", self.repo, self.number)
     }
@@ -36,32 +36,32 @@ const IDS_PER_NUMBER: u64 = 10_000;
 /// GitHub, Jenkins, the bots and CodeGenie. Deterministic: the same seed, settings and calls have the same results.
 #[derive(Debug)]
 pub struct Fakes {
-    pub(crate) settings: Settings,
-    pub(crate) clock: Clock,
+    pub(crate) settings: FakeSettings,
+    pub(crate) clock: FakeClock,
     pub(crate) seed: u64,
     /// One stream per purpose: ids and commits, CodeGenie, webhooks, requests. Each pull request has one of its own.
     pub(crate) id_rng: Rng,
     pub(crate) genie_rng: Rng,
     pub(crate) webhook_rng: Rng,
     pub(crate) request_rng: Rng,
-    pub(crate) github: GitHub,
-    pub(crate) jenkins: Jenkins,
-    pub(crate) fault_plans: Vec<FaultPlan>,
+    pub(crate) github: FakeGitHub,
+    pub(crate) jenkins: FakeJenkins,
+    pub(crate) fault_plans: Vec<PlannedFaults>,
     pub(crate) open_pulls: Vec<BTreeSet<PrIx>>,
     pub(crate) audit_log: Vec<AuditEntry>,
     pub(crate) deliveries: Vec<DeliveryRecord>,
     pub(crate) bodies_forgotten: usize,
     /// What every webhook of a repository ends with.
     pub(crate) envelopes: Vec<String>,
-    pub(crate) outbox: Vec<Delivery>,
-    pub(crate) budgets: HashMap<String, Budget>,
+    pub(crate) outbox: Vec<WebhookDelivery>,
+    pub(crate) budgets: HashMap<String, TokenUsage>,
     pub(crate) installation_tokens: HashMap<String, Timestamp>,
     pub(crate) forced: Forced,
     pub(crate) webhook_faults: Vec<Fault>,
     pub(crate) request_faults: Vec<Fault>,
     pub(crate) unknown_requests: Vec<String>,
     pub(crate) requests: u64,
-    pub(crate) genie_requests: Vec<Request>,
+    pub(crate) genie_requests: Vec<CodegenieRequest>,
     pub(crate) genie_found: u64,
     /// Conflicts that wait for the replacement of this vulnerability.
     pub(crate) conflicts_again: BTreeSet<String>,
@@ -69,15 +69,15 @@ pub struct Fakes {
 
 impl Fakes {
     /// Begins at `settings.start`.
-    pub fn new(seed: u64, settings: Settings) -> Self {
+    pub fn new(seed: u64, settings: FakeSettings) -> Self {
         let used_before = settings.numbers_used_before;
-        let mut github = GitHub { last_id: 1_000_000 + used_before * IDS_PER_NUMBER, ..GitHub::default() };
+        let mut github = FakeGitHub { last_id: 1_000_000 + used_before * IDS_PER_NUMBER, ..FakeGitHub::default() };
         let mut id_rng = Rng::new(seed, 1);
         for repo in &settings.repos {
             let (owner, name) = repo.name.split_once('/').unwrap_or(("acme", &repo.name));
             let id = github.id();
             github.by_name.insert(repo.name.to_ascii_lowercase(), RepoIx(github.repos.len()));
-            github.repos.push(Repository {
+            github.repos.push(FakeRepository {
                 id,
                 owner: owner.to_owned(),
                 name: name.to_owned(),
@@ -88,7 +88,7 @@ impl Fakes {
             });
         }
         let mut fakes = Self {
-            clock: Clock::new(settings.start),
+            clock: FakeClock::new(settings.start),
             seed,
             id_rng,
             genie_rng: Rng::new(seed, 2),
@@ -96,7 +96,7 @@ impl Fakes {
             request_rng: Rng::new(seed, 4),
             open_pulls: vec![BTreeSet::new(); github.repos.len()],
             github,
-            jenkins: Jenkins::default(),
+            jenkins: FakeJenkins::default(),
             fault_plans: Vec::new(),
             audit_log: Vec::new(),
             deliveries: Vec::new(),
@@ -123,7 +123,7 @@ impl Fakes {
         self.clock.now
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &FakeSettings {
         &self.settings
     }
 
@@ -166,23 +166,23 @@ impl Fakes {
         self.fault_plans[ix.0].rng.between(range)
     }
 
-    pub fn pull(&self, pr: &Pr) -> Option<&Pull> {
+    pub fn pull(&self, pr: &FakePrId) -> Option<&FakePull> {
         self.ix(pr).map(|ix| self.github.pull(ix))
     }
 
     /// All pull requests, oldest first.
-    pub fn pulls(&self) -> impl Iterator<Item = (Pr, &Pull)> {
+    pub fn pulls(&self) -> impl Iterator<Item = (FakePrId, &FakePull)> {
         self.github.pulls.iter().enumerate().map(|(place, pull)| (self.name_of(PrIx(place)), pull))
     }
 
     /// The names of all but so many of the oldest: what is new to somebody who has seen those.
-    pub fn pulls_after(&self, seen: usize) -> impl Iterator<Item = Pr> {
+    pub fn pulls_after(&self, seen: usize) -> impl Iterator<Item = FakePrId> {
         (seen..self.github.pulls.len()).map(|place| self.name_of(PrIx(place)))
     }
 
     /// The highest number of any pull request or issue: fakes that come after these must not use it again.
     pub fn last_number(&self) -> u64 {
-        self.github.repos.iter().map(Repository::last_number).max().unwrap_or(0)
+        self.github.repos.iter().map(FakeRepository::last_number).max().unwrap_or(0)
     }
 
     /// How many requests GitHub and Jenkins were asked.
@@ -195,7 +195,7 @@ impl Fakes {
         &self.unknown_requests
     }
 
-    pub(crate) fn ix(&self, pr: &Pr) -> Option<PrIx> {
+    pub(crate) fn ix(&self, pr: &FakePrId) -> Option<PrIx> {
         self.github.pull_at(self.repo_ix(&pr.repo)?, pr.number)
     }
 
@@ -203,12 +203,12 @@ impl Fakes {
         self.github.by_name.get(&name.to_ascii_lowercase()).copied()
     }
 
-    pub(crate) fn name_of(&self, ix: PrIx) -> Pr {
+    pub(crate) fn name_of(&self, ix: PrIx) -> FakePrId {
         let pull = self.github.pull(ix);
         self.pr_named(pull.repo, pull.number)
     }
 
-    pub(crate) fn pr_named(&self, repo: RepoIx, number: u64) -> Pr {
-        Pr { repo: self.github.repo(repo).settings.name.clone(), number }
+    pub(crate) fn pr_named(&self, repo: RepoIx, number: u64) -> FakePrId {
+        FakePrId { repo: self.github.repo(repo).settings.name.clone(), number }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 
-use crate::fakes::{Fakes, Pr};
+use crate::fakes::{FakePrId, Fakes};
 use crate::github::model::PrIx;
 use crate::rng::Rng;
 
@@ -154,7 +154,7 @@ impl Fault {
 
 /// Which faults there are, and how often they strike.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Faults {
+pub struct FaultRates {
     /// The faults that may strike at random.
     pub chosen: BTreeSet<Fault>,
     /// The share of pull requests that something happens to.
@@ -165,7 +165,7 @@ pub struct Faults {
     pub requests: f64,
 }
 
-impl Faults {
+impl FaultRates {
     /// Nothing goes wrong at random.
     pub fn none() -> Self {
         Self::only([])
@@ -200,7 +200,7 @@ impl Faults {
 
 /// The faults planned for one pull request, those that have struck it, and what its bots are doing.
 #[derive(Debug, Clone)]
-pub(crate) struct FaultPlan {
+pub(crate) struct PlannedFaults {
     /// Its own: what happens to others does not change it.
     pub(crate) rng: Rng,
     pub(crate) planned: Vec<Fault>,
@@ -218,7 +218,7 @@ pub(crate) struct FaultPlan {
     pub(crate) sod_old: bool,
 }
 
-impl FaultPlan {
+impl PlannedFaults {
     pub(crate) fn new(rng: Rng) -> Self {
         Self {
             rng,
@@ -239,7 +239,7 @@ pub(crate) type Forced = VecDeque<(Fault, Option<PrIx>)>;
 
 impl Fakes {
     /// Makes a fault strike this pull request at its next occasion, in addition to the random ones.
-    pub fn force(&mut self, fault: Fault, pr: &Pr) {
+    pub fn force(&mut self, fault: Fault, pr: &FakePrId) {
         let Some(ix) = self.ix(pr) else { return };
         match fault.target() {
             FaultTarget::Request => self.forced.push_back((fault, Some(ix))),
@@ -257,19 +257,19 @@ impl Fakes {
     }
 
     /// Replaces the random faults from now on.
-    pub fn set_faults(&mut self, faults: Faults) {
+    pub fn set_faults(&mut self, faults: FaultRates) {
         self.webhook_faults = faults.of(FaultTarget::Webhook);
         self.request_faults = faults.of(FaultTarget::Request);
         self.settings.faults = faults;
     }
 
     /// Why this pull request really needs a person, if it does.
-    pub fn needs_a_person(&self, pr: &Pr) -> Option<&'static str> {
+    pub fn needs_a_person(&self, pr: &FakePrId) -> Option<&'static str> {
         self.ix(pr).and_then(|ix| self.fault_plans[ix.0].person)
     }
 
     /// The faults that have struck this pull request, and when.
-    pub fn struck(&self, pr: &Pr) -> &[(Timestamp, Fault)] {
+    pub fn struck(&self, pr: &FakePrId) -> &[(Timestamp, Fault)] {
         self.ix(pr).map_or(&[], |ix| &self.fault_plans[ix.0].struck)
     }
 
@@ -330,8 +330,11 @@ mod tests {
         for (place, fault) in Fault::ALL.into_iter().enumerate() {
             assert_eq!((fault as usize, Fault::named(fault.name())), (place, Some(fault)));
         }
-        assert_eq!(Faults::named("agent-lost, conflict"), Ok(Faults::only([Fault::AgentLost, Fault::Conflict])));
-        assert_eq!(Faults::named("agent-last"), Err("agent-last".to_owned()));
-        assert_eq!(Faults::named("all").map(|faults| faults.chosen.len()), Ok(29));
+        assert_eq!(
+            FaultRates::named("agent-lost, conflict"),
+            Ok(FaultRates::only([Fault::AgentLost, Fault::Conflict]))
+        );
+        assert_eq!(FaultRates::named("agent-last"), Err("agent-last".to_owned()));
+        assert_eq!(FaultRates::named("all").map(|faults| faults.chosen.len()), Ok(29));
     }
 }

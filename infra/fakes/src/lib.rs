@@ -19,15 +19,20 @@ mod scenario;
 mod serve;
 mod settings;
 
-pub use audit::{Action, AuditEntry};
-pub use fakes::{Fakes, Pr};
-pub use faults::{Fault, Faults};
-pub use github::commit::{CheckRun, Status, StatusState};
-pub use github::model::{Comment, Issue, Mergeability, Pull, PullState, Reaction, Review, ReviewState};
-pub use github::webhooks::{Delivery, Gone, Target};
+pub use audit::{AuditEntry, AuditedAction};
+pub use fakes::{FakePrId, Fakes};
+pub use faults::{Fault, FaultRates};
+pub use github::commit::{FakeCheckRun, FakeStatus, StatusState};
+pub use github::model::{
+    FakeComment, FakeIssue, FakeMergeability, FakePull, FakeReaction, FakeReview, PullState, ReviewState,
+};
+pub use github::webhooks::{EarlierPull, WebhookDelivery, WebhookTarget};
 pub use http_api::NoResponse;
-pub use jenkins::{Build, BuildResult};
+pub use jenkins::{BuildResult, FakeBuild};
 pub use rng::Rng;
-pub use scenario::NewPull;
-pub use serve::{Serving, post, serve, serve_following};
-pub use settings::{Bot, Listening, Person, Protection, Repo, Reports, Required, Settings, Timing};
+pub use scenario::NewPullRequest;
+pub use serve::{FakeServers, post, serve, serve_following};
+pub use settings::{
+    BotTriggers, FakeBot, FakePerson, FakeSettings, FakeTiming, JenkinsReporting, ProtectionSource, RepoSettings,
+    RequiredContext,
+};

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use crate::audit::Action;
+use crate::audit::AuditedAction;
 use crate::clock::TimedEvent;
-use crate::fakes::{Fakes, Pr};
+use crate::fakes::{FakePrId, Fakes};
 use crate::faults::Fault;
-use crate::github::changes::StatusReport;
-use crate::github::commit::{CheckRun, Status, StatusState};
-use crate::github::model::{Comment, Issue, Numbered, PullState, RepoIx, Review, ReviewState};
-use crate::settings::Bot;
+use crate::github::changes::NewStatus;
+use crate::github::commit::{FakeCheckRun, FakeStatus, StatusState};
+use crate::github::model::{FakeComment, FakeIssue, FakeReview, PullOrIssue, PullState, RepoIx, ReviewState};
+use crate::settings::FakeBot;
 
 /// A pull request to open. By default: CodeGenie's, in the first repository, for a vulnerability nobody has seen.
 #[derive(Debug, Clone, Default)]
-pub struct NewPull {
+pub struct NewPullRequest {
     /// `owner/name`; empty for the first repository.
     pub repo: String,
     /// Login; empty for CodeGenie.
@@ -30,7 +30,7 @@ pub struct NewPull {
 
 impl Fakes {
     /// Opens a pull request now. An unknown repository means the first one.
-    pub fn open_pr(&mut self, mut new: NewPull) -> Pr {
+    pub fn open_pr(&mut self, mut new: NewPullRequest) -> FakePrId {
         let repo = self.repo_ix(&new.repo).unwrap_or(RepoIx(0));
         let id = new.vulnerability.take().unwrap_or_else(|| self.next_vulnerability());
         let ix = self.genie_pull(repo, &id, None, new);
@@ -53,23 +53,23 @@ impl Fakes {
     }
 
     /// Somebody pushes to the base what conflicts with this pull request.
-    pub fn conflict(&mut self, pr: &Pr) {
+    pub fn conflict(&mut self, pr: &FakePrId) {
         if let Some(ix) = self.ix(pr) {
             self.conflict_with(ix);
         }
     }
 
     /// A person writes a comment; its id.
-    pub fn person_comments(&mut self, pr: &Pr, login: &str, text: &str) -> Option<u64> {
+    pub fn person_comments(&mut self, pr: &FakePrId, login: &str, text: &str) -> Option<u64> {
         let repo = self.repo_ix(&pr.repo)?;
         let place = self.write_comment(repo, pr.number, login, text)?;
         Some(self.github.comments[place].id)
     }
 
     /// A person presses a button of a check run on the head; whether there is such a button. Only a completed one shows any.
-    pub fn person_presses(&mut self, pr: &Pr, check: &str, button: &str, login: &str) -> bool {
+    pub fn person_presses(&mut self, pr: &FakePrId, check: &str, button: &str, login: &str) -> bool {
         let Some(ix) = self.ix(pr) else { return false };
-        let shows = |run: &&CheckRun| {
+        let shows = |run: &&FakeCheckRun| {
             run.name == check && run.conclusion.is_some() && run.actions.iter().any(|action| action == button)
         };
         let Some(run) = self.check_runs(pr).iter().rfind(shows).cloned() else { return false };
@@ -78,28 +78,28 @@ impl Fakes {
     }
 
     /// A person pushes to the head; what broke a test is repaired by it. The new head.
-    pub fn person_pushes(&mut self, pr: &Pr, login: &str) -> Option<Arc<str>> {
+    pub fn person_pushes(&mut self, pr: &FakePrId, login: &str) -> Option<Arc<str>> {
         let ix = self.ix(pr)?;
         self.repaired(pr, Fault::RealTestFailure);
         Some(self.push(ix, login, false))
     }
 
     /// A person resolves the conflicts by hand and pushes.
-    pub fn person_resolves(&mut self, pr: &Pr, login: &str) -> Option<Arc<str>> {
+    pub fn person_resolves(&mut self, pr: &FakePrId, login: &str) -> Option<Arc<str>> {
         let ix = self.ix(pr)?;
         self.repaired(pr, Fault::ConflictAgain);
         self.github.pulls[ix.0].conflicts = false;
         Some(self.push(ix, login, true))
     }
 
-    pub fn person_repairs_policy(&mut self, pr: &Pr) {
+    pub fn person_repairs_policy(&mut self, pr: &FakePrId) {
         self.repaired(pr, Fault::PolicyMisconfigured);
         if let Some(ix) = self.ix(pr) {
-            self.wake(Bot::Policy, ix);
+            self.wake(FakeBot::Policy, ix);
         }
     }
 
-    fn repaired(&mut self, pr: &Pr, repaired: Fault) {
+    fn repaired(&mut self, pr: &FakePrId, repaired: Fault) {
         let Some(ix) = self.ix(pr) else { return };
         let plan = &mut self.fault_plans[ix.0];
         plan.struck.retain(|(_, fault)| *fault != repaired);
@@ -107,51 +107,51 @@ impl Fakes {
     }
 
     /// Somebody takes what waits for an executor out of Jenkins' queue. Whether there was something.
-    pub fn person_cancels_queued(&mut self, pr: &Pr) -> bool {
+    pub fn person_cancels_queued(&mut self, pr: &FakePrId) -> bool {
         let item = self.ix(pr).and_then(|ix| self.waiting_item(ix));
         item.is_some_and(|item| self.cancel_item(item))
     }
 
     /// A person has GitHub Actions run the failed jobs of the head again.
-    pub fn person_reruns(&mut self, pr: &Pr, login: &str) {
+    pub fn person_reruns(&mut self, pr: &FakePrId, login: &str) {
         if let Some(ix) = self.ix(pr) {
             self.queue_build(ix, Vec::new());
-            self.note(login, Action::JobsRerun, ix, "by hand");
+            self.note(login, AuditedAction::JobsRerun, ix, "by hand");
         }
     }
 
-    pub fn person_closes(&mut self, pr: &Pr, login: &str) {
+    pub fn person_closes(&mut self, pr: &FakePrId, login: &str) {
         if let Some(ix) = self.ix(pr) {
             self.close(ix, login);
         }
     }
 
     /// A person reopens it; false if GitHub refuses.
-    pub fn person_reopens(&mut self, pr: &Pr, login: &str) -> bool {
+    pub fn person_reopens(&mut self, pr: &FakePrId, login: &str) -> bool {
         self.ix(pr).is_some_and(|ix| self.reopen(ix, login).is_ok())
     }
 
     /// A person merges it, whatever the rules.
-    pub fn person_merges(&mut self, pr: &Pr, login: &str) {
+    pub fn person_merges(&mut self, pr: &FakePrId, login: &str) {
         if let Some(ix) = self.ix(pr).filter(|ix| self.github.pull(*ix).is_open()) {
             self.merge(ix, login);
         }
     }
 
-    pub fn person_labels(&mut self, pr: &Pr, login: &str, name: &str) {
+    pub fn person_labels(&mut self, pr: &FakePrId, login: &str, name: &str) {
         if let Some(ix) = self.ix(pr) {
             self.label(ix, name, true, login);
         }
     }
 
-    pub fn person_unlabels(&mut self, pr: &Pr, login: &str, name: &str) {
+    pub fn person_unlabels(&mut self, pr: &FakePrId, login: &str, name: &str) {
         if let Some(ix) = self.ix(pr) {
             self.label(ix, name, false, login);
         }
     }
 
     /// A person writes an issue; its name. An unknown repository means the first one.
-    pub fn person_writes_issue(&mut self, repo: &str, login: &str, title: &str, labels: &[&str]) -> Pr {
+    pub fn person_writes_issue(&mut self, repo: &str, login: &str, title: &str, labels: &[&str]) -> FakePrId {
         let repo = self.repo_ix(repo).unwrap_or(RepoIx(0));
         let labels = labels.iter().map(|&label| label.to_owned()).collect();
         let place = self.open_issue(repo, login, title, "", labels);
@@ -159,84 +159,84 @@ impl Fakes {
     }
 
     /// A person adds or removes a label of an issue.
-    pub fn person_labels_issue(&mut self, issue: &Pr, login: &str, name: &str, on: bool) {
+    pub fn person_labels_issue(&mut self, issue: &FakePrId, login: &str, name: &str, on: bool) {
         if let Some(place) = self.issue_place(issue) {
             self.label_issue(place, name, on, login);
         }
     }
 
     /// A person closes an issue, or opens it again.
-    pub fn person_closes_issue(&mut self, issue: &Pr, login: &str, closed: bool) {
+    pub fn person_closes_issue(&mut self, issue: &FakePrId, login: &str, closed: bool) {
         if let Some(place) = self.issue_place(issue) {
             self.set_issue_open(place, !closed, None, login);
         }
     }
 
-    pub fn person_pins_issue(&mut self, issue: &Pr) {
+    pub fn person_pins_issue(&mut self, issue: &FakePrId) {
         if let Some(place) = self.issue_place(issue) {
             self.github.issues[place].pinned = true;
         }
     }
 
     /// Somebody is assigned to an issue.
-    pub fn person_takes_issue(&mut self, issue: &Pr, login: &str) {
+    pub fn person_takes_issue(&mut self, issue: &FakePrId, login: &str) {
         if let Some(place) = self.issue_place(issue) {
             self.github.issues[place].assignees.push(login.to_owned());
         }
     }
 
-    pub fn issue(&self, issue: &Pr) -> Option<&Issue> {
+    pub fn issue(&self, issue: &FakePrId) -> Option<&FakeIssue> {
         self.issue_place(issue).map(|place| &self.github.issues[place])
     }
 
-    fn issue_place(&self, issue: &Pr) -> Option<usize> {
+    fn issue_place(&self, issue: &FakePrId) -> Option<usize> {
         match self.github.numbered(self.repo_ix(&issue.repo)?, issue.number)? {
-            Numbered::Issue(place) => Some(place),
-            Numbered::Pull(_) => None,
+            PullOrIssue::Issue(place) => Some(place),
+            PullOrIssue::Pull(_) => None,
         }
     }
 
-    pub fn person_reviews(&mut self, pr: &Pr, login: &str, state: ReviewState, body: &str) {
+    pub fn person_reviews(&mut self, pr: &FakePrId, login: &str, state: ReviewState, body: &str) {
         if let Some(ix) = self.ix(pr) {
             self.review(ix, login, state, body);
         }
     }
 
     /// A person makes it a draft, or ready for review.
-    pub fn person_drafts(&mut self, pr: &Pr, login: &str, draft: bool) {
+    pub fn person_drafts(&mut self, pr: &FakePrId, login: &str, draft: bool) {
         if let Some(ix) = self.ix(pr) {
             self.set_draft(ix, draft, login);
         }
     }
 
     /// A person switches auto-merge on or off.
-    pub fn person_auto_merges(&mut self, pr: &Pr, login: &str, on: bool) {
+    pub fn person_auto_merges(&mut self, pr: &FakePrId, login: &str, on: bool) {
         if let Some(ix) = self.ix(pr) {
             self.set_auto_merge(ix, on, login);
         }
     }
 
     /// The head's branch is deleted: a closed pull request cannot be reopened any more.
-    pub fn delete_head(&mut self, pr: &Pr) {
+    pub fn delete_head(&mut self, pr: &FakePrId) {
         if let Some(ix) = self.ix(pr) {
             self.github.pulls[ix.0].head_deleted = true;
         }
     }
 
     /// Some other tool posts a status on the head.
-    pub fn post_status_on(&mut self, pr: &Pr, context: &str, state: StatusState, description: &str) {
+    pub fn post_status_on(&mut self, pr: &FakePrId, context: &str, state: StatusState, description: &str) {
         let Some(ix) = self.ix(pr) else { return };
         let (repo, sha) = (self.github.pull(ix).repo, Arc::clone(self.github.pull(ix).head()));
         self.post_status(
             repo,
             &sha,
             "other-tool[bot]",
-            StatusReport { context, state, description, target_url: "https://tool.example" },
+            NewStatus { context, state, description, target_url: "https://tool.example" },
         );
     }
 
     /// Some other App posts a check run on the head; without a conclusion it is in progress. Its id.
-    pub fn post_check_on(&mut self, pr: &Pr, name: &str, conclusion: Option<&str>, summary: &str) -> Option<u64> {
+    pub fn post_check_on(&mut self, pr: &FakePrId, name: &str, conclusion: Option<&str>, summary: &str) -> Option<u64> {
         let ix = self.ix(pr)?;
         let (repo, sha, now) = (self.github.pull(ix).repo, Arc::clone(self.github.pull(ix).head()), self.now());
         let mut check = self.new_check(&sha, name, 77, "other-tool");
@@ -250,34 +250,34 @@ impl Fakes {
     }
 
     /// The comments of a pull request or issue, oldest first.
-    pub fn comments(&self, pr: &Pr) -> impl Iterator<Item = &Comment> {
+    pub fn comments(&self, pr: &FakePrId) -> impl Iterator<Item = &FakeComment> {
         let places = self.repo_ix(&pr.repo).and_then(|repo| self.github.comments_of.get(&(repo, pr.number)));
         places.map_or(&[][..], Vec::as_slice).iter().map(|place| &self.github.comments[*place])
     }
 
-    pub fn statuses(&self, pr: &Pr) -> &[Status] {
+    pub fn statuses(&self, pr: &FakePrId) -> &[FakeStatus] {
         self.ix(pr).and_then(|ix| self.github.reported(ix)).map_or(&[], |reported| &reported.statuses)
     }
 
-    pub fn check_runs(&self, pr: &Pr) -> &[CheckRun] {
+    pub fn check_runs(&self, pr: &FakePrId) -> &[FakeCheckRun] {
         self.ix(pr).and_then(|ix| self.github.reported(ix)).map_or(&[], |reported| &reported.checks)
     }
 
-    pub fn reviews(&self, pr: &Pr) -> &[Review] {
+    pub fn reviews(&self, pr: &FakePrId) -> &[FakeReview] {
         self.pull(pr).map_or(&[], |pull| &pull.reviews)
     }
 
     /// How many commits of the base the head lacks.
-    pub fn behind_by(&self, pr: &Pr) -> usize {
+    pub fn behind_by(&self, pr: &FakePrId) -> usize {
         self.ix(pr).map_or(0, |ix| self.github.behind_by(ix))
     }
 
     /// Issues of all repositories, oldest first.
-    pub fn issues(&self) -> impl Iterator<Item = (Pr, &Issue)> {
+    pub fn issues(&self) -> impl Iterator<Item = (FakePrId, &FakeIssue)> {
         self.github.issues.iter().map(|issue| (self.pr_named(issue.repo, issue.number), issue))
     }
 
-    pub fn is_merged(&self, pr: &Pr) -> bool {
+    pub fn is_merged(&self, pr: &FakePrId) -> bool {
         self.pull(pr).is_some_and(|pull| pull.state == PullState::Merged)
     }
 }

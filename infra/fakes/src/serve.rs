@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::fakes::Fakes;
-use crate::github::webhooks::Delivery;
+use crate::github::webhooks::WebhookDelivery;
 use crate::http_api::NoResponse;
 
 /// The longest request body that is read.
@@ -26,7 +26,7 @@ const BODY: usize = 4 * 1024 * 1024;
 
 /// Two servers at work. Dropping it stops them as well.
 #[derive(Debug)]
-pub struct Serving {
+pub struct FakeServers {
     /// GitHub's API, `http://127.0.0.1:…`.
     pub github_url: String,
     /// Jenkins, `http://127.0.0.1:…`.
@@ -35,7 +35,7 @@ pub struct Serving {
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Serving {
+impl FakeServers {
     /// Stops both, and waits until they have ended.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
@@ -47,7 +47,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for FakeServers {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -55,26 +55,26 @@ impl Drop for Serving {
     }
 }
 
-type Shared = Arc<Mutex<Fakes>>;
+type SharedFakes = Arc<Mutex<Fakes>>;
 /// The clock to follow.
-type Time = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-type Surface = fn(&mut Fakes, http::Request<Bytes>) -> Result<http::Response<Bytes>, NoResponse>;
+type TimeSource = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+type ApiHandler = fn(&mut Fakes, http::Request<Bytes>) -> Result<http::Response<Bytes>, NoResponse>;
 
 /// Serves GitHub and Jenkins on two free ports of 127.0.0.1. The fakes' own URLs are set to them.
-pub async fn serve(fakes: Shared) -> io::Result<Serving> {
+pub async fn serve(fakes: SharedFakes) -> io::Result<FakeServers> {
     serve_in(fakes, None).await
 }
 
 /// The same, in a time that passes by itself: whoever asks is answered as of that moment, with everything that was to happen
 /// until then.
 pub async fn serve_following(
-    fakes: Shared,
+    fakes: SharedFakes,
     time: impl Fn() -> Timestamp + Send + Sync + 'static,
-) -> io::Result<Serving> {
+) -> io::Result<FakeServers> {
     serve_in(fakes, Some(Arc::new(time))).await
 }
 
-async fn serve_in(fakes: Shared, time: Option<Time>) -> io::Result<Serving> {
+async fn serve_in(fakes: SharedFakes, time: Option<TimeSource>) -> io::Result<FakeServers> {
     let (github, github_at) = listen().await?;
     let (jenkins, jenkins_at) = listen().await?;
     let (github_url, jenkins_url) = (format!("http://{github_at}"), format!("http://{jenkins_at}"));
@@ -85,8 +85,8 @@ async fn serve_in(fakes: Shared, time: Option<Time>) -> io::Result<Serving> {
         fakes.make_envelopes();
     }
     let (stop, stopped) = watch::channel(false);
-    let mut serving = Serving { github_url, jenkins_url, stop, tasks: Vec::new() };
-    for (listener, surface) in [(github, Fakes::github as Surface), (jenkins, Fakes::jenkins as Surface)] {
+    let mut serving = FakeServers { github_url, jenkins_url, stop, tasks: Vec::new() };
+    for (listener, surface) in [(github, Fakes::github as ApiHandler), (jenkins, Fakes::jenkins as ApiHandler)] {
         serving.tasks.push(tokio::spawn(accept(listener, Arc::clone(&fakes), time.clone(), surface, stopped.clone())));
     }
     Ok(serving)
@@ -101,9 +101,9 @@ async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
 /// Takes connections until told to stop; connections end with it.
 async fn accept(
     listener: TcpListener,
-    fakes: Shared,
-    time: Option<Time>,
-    surface: Surface,
+    fakes: SharedFakes,
+    time: Option<TimeSource>,
+    surface: ApiHandler,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
@@ -127,9 +127,9 @@ async fn accept(
 
 /// An error makes hyper close the connection without a response.
 async fn answer(
-    fakes: Shared,
-    time: Option<Time>,
-    surface: Surface,
+    fakes: SharedFakes,
+    time: Option<TimeSource>,
+    surface: ApiHandler,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, NoResponse> {
     let (head, body) = request.into_parts();
@@ -148,11 +148,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Posts a webhook to a base URL (`http://host:port`), as GitHub would. Returns the response's code, 0 if none came,
 /// for [`Fakes::webhook_answered`].
-pub async fn post(base_url: &str, delivery: &Delivery) -> u16 {
+pub async fn post(base_url: &str, delivery: &WebhookDelivery) -> u16 {
     tokio::time::timeout(PATIENCE, send(base_url, delivery)).await.ok().flatten().unwrap_or(0)
 }
 
-async fn send(base_url: &str, delivery: &Delivery) -> Option<u16> {
+async fn send(base_url: &str, delivery: &WebhookDelivery) -> Option<u16> {
     let authority = base_url.strip_prefix("http://")?.trim_end_matches('/');
     let mut request = http::Request::post(delivery.target.path()).header("host", authority);
     for (name, value) in &delivery.headers {

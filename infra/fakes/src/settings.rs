@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use crate::faults::Faults;
+use crate::faults::FaultRates;
 
 /// A bot that looks at pull requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Bot {
+pub enum FakeBot {
     /// Posts the status `policy-bot: <base>`.
     Policy,
     /// Approves by a review.
@@ -14,7 +14,7 @@ pub enum Bot {
     Automerge,
 }
 
-impl Bot {
+impl FakeBot {
     pub const ALL: [Self; 3] = [Self::Policy, Self::Approver, Self::Automerge];
 
     /// Its login, as REST and webhooks write it.
@@ -29,7 +29,7 @@ impl Bot {
 
 /// What wakes a bot besides the events of its own work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listening {
+pub struct BotTriggers {
     /// The bus: `PolicyEvaluationRequested` and so on.
     pub bus: bool,
     /// A label added or removed.
@@ -41,7 +41,7 @@ pub struct Listening {
 
 /// Where required checks are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protection {
+pub enum ProtectionSource {
     /// Nowhere: nothing is required.
     None,
     Classic,
@@ -50,7 +50,7 @@ pub enum Protection {
 
 /// How Jenkins reports to GitHub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reports {
+pub enum JenkinsReporting {
     /// GitHub Branch Source: the status `continuous-integration/jenkins/pr-merge`.
     Status,
     /// github-checks: the check run `Jenkins`.
@@ -62,7 +62,7 @@ pub enum Reports {
 
 /// A context that must be green.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Required {
+pub struct RequiredContext {
     /// The status' context or the check run's name.
     pub context: String,
     /// The App that must report it, if bound to one.
@@ -70,49 +70,49 @@ pub struct Required {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repo {
+pub struct RepoSettings {
     /// `owner/name`.
     pub name: String,
     pub base: String,
     /// Whether heads must contain the base's newest commit before they are merged.
     pub strict: bool,
     /// Where required contexts are written down.
-    pub protection: Protection,
+    pub protection: ProtectionSource,
     /// Required contexts; empty means what Jenkins and Policy Bot report.
-    pub required: Vec<Required>,
-    pub reports: Reports,
+    pub required: Vec<RequiredContext>,
+    pub reports: JenkinsReporting,
     /// Merges go through a merge queue.
     pub merge_queue: bool,
     /// A push dismisses approvals.
     pub dismiss_stale_reviews: bool,
 }
 
-impl Repo {
+impl RepoSettings {
     /// An ordinary one: `main`, classic protection, not strict, statuses.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             base: "main".to_owned(),
             strict: false,
-            protection: Protection::Classic,
+            protection: ProtectionSource::Classic,
             required: Vec::new(),
-            reports: Reports::Status,
+            reports: JenkinsReporting::Status,
             merge_queue: false,
             dismiss_stale_reviews: true,
         }
     }
 
     /// What is required: what is configured, else what Jenkins and Policy Bot report here.
-    pub fn required_contexts(&self) -> Vec<Required> {
-        if self.protection == Protection::None || !self.required.is_empty() {
+    pub fn required_contexts(&self) -> Vec<RequiredContext> {
+        if self.protection == ProtectionSource::None || !self.required.is_empty() {
             return self.required.clone();
         }
-        let required = |context: String| Required { context, app_id: None };
+        let required = |context: String| RequiredContext { context, app_id: None };
         let mut contexts = match self.reports {
-            Reports::Status => vec![required(JENKINS_CONTEXT.to_owned())],
-            Reports::CheckRun => vec![required(JENKINS_CHECK.to_owned())],
-            Reports::Both => vec![required(JENKINS_CONTEXT.to_owned()), required(JENKINS_CHECK.to_owned())],
-            Reports::Actions => vec![required(ACTIONS_CHECK.to_owned())],
+            JenkinsReporting::Status => vec![required(JENKINS_CONTEXT.to_owned())],
+            JenkinsReporting::CheckRun => vec![required(JENKINS_CHECK.to_owned())],
+            JenkinsReporting::Both => vec![required(JENKINS_CONTEXT.to_owned()), required(JENKINS_CHECK.to_owned())],
+            JenkinsReporting::Actions => vec![required(ACTIONS_CHECK.to_owned())],
         };
         contexts.push(required(format!("policy-bot: {}", self.base)));
         contexts
@@ -125,7 +125,7 @@ pub(crate) const ACTIONS_CHECK: &str = "build";
 
 /// Somebody with rights in the repositories.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Person {
+pub struct FakePerson {
     pub login: String,
     /// `admin`, `maintain`, `write`, `triage` or `read`.
     pub permission: String,
@@ -133,7 +133,7 @@ pub struct Person {
 
 /// How long things take, in milliseconds, from and to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
+pub struct FakeTiming {
     /// GitHub sends a webhook.
     pub webhook_ms: (u64, u64),
     /// GitHub works out whether a head can be merged, once asked.
@@ -155,7 +155,7 @@ pub struct Timing {
     pub base_moves_ms: (u64, u64),
 }
 
-impl Default for Timing {
+impl Default for FakeTiming {
     fn default() -> Self {
         Self {
             webhook_ms: (200, 3_000),
@@ -174,18 +174,18 @@ impl Default for Timing {
 }
 
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct FakeSettings {
     pub start: Timestamp,
-    pub repos: Vec<Repo>,
+    pub repos: Vec<RepoSettings>,
     /// The receiver may have known earlier fakes: so many numbers of each repository are used up, and with them the
     /// ids and vulnerabilities that went with them.
     pub numbers_used_before: u64,
     /// Who may do what; anybody else may read.
-    pub people: Vec<Person>,
-    pub faults: Faults,
-    pub timing: Timing,
+    pub people: Vec<FakePerson>,
+    pub faults: FaultRates,
+    pub timing: FakeTiming,
     /// What wakes Policy Bot, Approver Bot and Automerge Bot, in this order.
-    pub listening: [Listening; 3],
+    pub listening: [BotTriggers; 3],
     /// A merge moves the base, so that other heads fall behind.
     pub merges_move_base: bool,
     /// Where GitHub's API is reached, as its own answers name it.
@@ -222,21 +222,21 @@ pub struct Settings {
     pub token_secs: i64,
 }
 
-impl Default for Settings {
+impl Default for FakeSettings {
     fn default() -> Self {
-        let bus = Listening { bus: true, labels: false, comments: false, reports: false };
+        let bus = BotTriggers { bus: true, labels: false, comments: false, reports: false };
         Self {
             start: Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH),
-            repos: vec![Repo::new("acme/payments")],
+            repos: vec![RepoSettings::new("acme/payments")],
             numbers_used_before: 0,
             people: vec![
-                Person { login: "danny".to_owned(), permission: "write".to_owned() },
-                Person { login: "maria".to_owned(), permission: "admin".to_owned() },
-                Person { login: "guest".to_owned(), permission: "read".to_owned() },
+                FakePerson { login: "danny".to_owned(), permission: "write".to_owned() },
+                FakePerson { login: "maria".to_owned(), permission: "admin".to_owned() },
+                FakePerson { login: "guest".to_owned(), permission: "read".to_owned() },
             ],
-            faults: Faults::none(),
-            timing: Timing::default(),
-            listening: [bus, bus, Listening { labels: true, comments: true, ..bus }],
+            faults: FaultRates::none(),
+            timing: FakeTiming::default(),
+            listening: [bus, bus, BotTriggers { labels: true, comments: true, ..bus }],
             merges_move_base: true,
             api_url: "https://api.github.com".to_owned(),
             jenkins_url: "https://jenkins.example".to_owned(),

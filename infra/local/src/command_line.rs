@@ -11,24 +11,24 @@ use jiff::Timestamp;
 use platform::env::{self, ProcessEnv};
 use simulate::replay;
 
-use crate::doctor::{self, Verdict};
-use crate::up::{self, Options};
+use crate::doctor::{self, FindingLevel};
+use crate::up::{self, UpOptions};
 use crate::{config, keys};
 
 #[derive(Parser)]
 #[command(name = "suture", about = "Suture on one machine", disable_help_subcommand = true)]
 #[command(args_conflicts_with_subcommands = true)]
-struct Arguments {
+struct LocalArguments {
     #[command(subcommand)]
-    command: Option<Task>,
+    command: Option<LocalCommand>,
     #[command(flatten)]
-    up: Options,
+    up: UpOptions,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum LocalCommand {
     /// Run everything in one process, on a real GitHub or a fake one (the default)
-    Up(Options),
+    Up(UpOptions),
     /// Read a suture.toml and say what is wrong with it, and where
     CheckConfig {
         /// The file to read
@@ -37,7 +37,7 @@ enum Task {
     /// Print the JSON schema of suture.toml, for editors
     Schema,
     /// Make a key for the API and the dashboard, and its entry for SUTURE_ADMIN_KEYS
-    NewKey {
+    NewApiKey {
         /// Whose it is: shown in the log
         name: String,
         /// viewer, operator or admin
@@ -53,9 +53,9 @@ enum Task {
         config: Option<PathBuf>,
     },
     /// Simulate many seeds in virtual time with injected faults, and check invariants
-    Simulate(simulate::Arguments),
+    Simulate(simulate::SimulateArguments),
     /// Say what another configuration would have done, from recorded events
-    Replay(replay::Arguments),
+    Replay(replay::ReplayArguments),
 }
 
 /// The exit code when options, files or the environment are wrong.
@@ -63,8 +63,8 @@ const BAD_INPUT: u8 = 2;
 
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(arguments.command.unwrap_or(Task::Up(arguments.up))) {
+    let arguments = LocalArguments::parse();
+    match run(arguments.command.unwrap_or(LocalCommand::Up(arguments.up))) {
         Ok((text, succeeded)) => {
             // A closed pipe (`| head`) is no error.
             let _ = write!(std::io::stdout(), "{text}");
@@ -78,20 +78,24 @@ pub fn main() -> ExitCode {
 }
 
 /// Answers what to print, and whether all is well.
-fn run(task: Task) -> Result<(String, bool), String> {
+fn run(task: LocalCommand) -> Result<(String, bool), String> {
     let text = match task {
-        Task::Simulate(arguments) => return simulate::run(&arguments).map(|succeeded| (String::new(), succeeded)),
-        Task::Doctor { config } => return examine(config),
-        Task::Up(options) => start(options),
-        Task::Replay(arguments) => replay::run(&arguments),
-        Task::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
-        Task::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
-        Task::NewKey { name, role, repos } => keys::make(&name, &role, &repos).map(|made| describe_key(&made)),
+        LocalCommand::Simulate(arguments) => {
+            return simulate::run(&arguments).map(|succeeded| (String::new(), succeeded));
+        }
+        LocalCommand::Doctor { config } => return examine(config),
+        LocalCommand::Up(options) => start(options),
+        LocalCommand::Replay(arguments) => replay::run(&arguments),
+        LocalCommand::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
+        LocalCommand::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
+        LocalCommand::NewApiKey { name, role, repos } => {
+            keys::make(&name, &role, &repos).map(|made| describe_key(&made))
+        }
     };
     text.map(|text| (format!("{text}\n"), true))
 }
 
-fn start(options: Options) -> Result<String, String> {
+fn start(options: UpOptions) -> Result<String, String> {
     let runtime = runtime()?;
     let ended = runtime.block_on(up::run(options, &ProcessEnv)).map_err(|error| error.to_string());
     // Whatever still runs has had its time; nothing is lost.
@@ -110,7 +114,7 @@ fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
         None => env::policies(&ProcessEnv).map_err(|bad| bad.to_string()),
     };
     let findings = runtime()?.block_on(doctor::examine(policies, &ProcessEnv, Timestamp::now()));
-    let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
+    let failed = findings.iter().filter(|finding| finding.verdict == FindingLevel::Fail).count();
     let lines: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
     let summary = match failed {
         0 => "Nothing keeps Suture from working.".to_owned(),
@@ -120,7 +124,7 @@ fn examine(config: Option<PathBuf>) -> Result<(String, bool), String> {
     Ok((format!("{lines}{summary}\n"), failed == 0))
 }
 
-fn describe_key(made: &keys::NewKey) -> String {
+fn describe_key(made: &keys::NewApiKey) -> String {
     format!(
         "key    {}\nentry  {}\n\nGive the key to its owner: it is not kept anywhere. Add the entry to SUTURE_ADMIN_KEYS (`;` between entries).",
         made.key, made.entry

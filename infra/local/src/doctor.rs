@@ -8,9 +8,9 @@ use domain::policy::{Mode, Policies, Policy, RebuildVia};
 use jiff::{SignedDuration, Timestamp};
 use platform::clients;
 use platform::env::Environment;
-use platform::github::{App, FailedDelivery, GitHub, Hook};
-use platform::http::CallError;
-use platform::jenkins::{Jenkins, Job};
+use platform::github::{AppWebhook, FailedDelivery, GitHub, GitHubApp};
+use platform::http::ApiError;
+use platform::jenkins::{Jenkins, JenkinsJob};
 
 /// Repositories that are checked one by one; the others are most likely like these.
 const MAX_REPOS: usize = 20;
@@ -31,7 +31,7 @@ const EVENTS: [&str; 7] =
     ["check_run", "check_suite", "issue_comment", "pull_request", "pull_request_review", "push", "status"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum FindingLevel {
     Ok,
     /// Suture works, but not as well as it could.
     Warn,
@@ -39,42 +39,42 @@ pub(crate) enum Verdict {
     Fail,
 }
 
-pub(crate) struct Finding {
-    pub(crate) verdict: Verdict,
+pub(crate) struct DoctorFinding {
+    pub(crate) verdict: FindingLevel,
     what: String,
     /// What was found, and what to do about it.
     text: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for DoctorFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match self.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warn => "warn",
-            Verdict::Fail => "FAIL",
+            FindingLevel::Ok => "ok",
+            FindingLevel::Warn => "warn",
+            FindingLevel::Fail => "FAIL",
         };
         write!(f, "{verdict:<4}  {:<18}  {}", self.what, self.text)
     }
 }
 
 #[derive(Default)]
-struct Findings(Vec<Finding>);
+struct DoctorReport(Vec<DoctorFinding>);
 
-impl Findings {
-    fn add(&mut self, verdict: Verdict, what: impl fmt::Display, text: impl fmt::Display) {
-        self.0.push(Finding { verdict, what: what.to_string(), text: text.to_string() });
+impl DoctorReport {
+    fn add(&mut self, verdict: FindingLevel, what: impl fmt::Display, text: impl fmt::Display) {
+        self.0.push(DoctorFinding { verdict, what: what.to_string(), text: text.to_string() });
     }
 
     fn ok(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(Verdict::Ok, what, text);
+        self.add(FindingLevel::Ok, what, text);
     }
 
     fn warn(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(Verdict::Warn, what, text);
+        self.add(FindingLevel::Warn, what, text);
     }
 
     fn fail(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(Verdict::Fail, what, text);
+        self.add(FindingLevel::Fail, what, text);
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) async fn examine(
     policies: Result<Policies, String>,
     environment: &impl Environment,
     now: Timestamp,
-) -> Vec<Finding> {
-    let mut findings = Findings::default();
+) -> Vec<DoctorFinding> {
+    let mut findings = DoctorReport::default();
     match policies.as_ref().map(|policies| policies.base().mode) {
         Ok(Mode::Act) => findings.ok("configuration", "can be read; mode act: Suture applies remedies"),
         Ok(Mode::Observe) => {
@@ -107,7 +107,7 @@ fn all(policies: &Policies) -> impl Iterator<Item = &Policy> {
 }
 
 async fn github(
-    findings: &mut Findings,
+    findings: &mut DoctorReport,
     policies: &Policies,
     environment: &impl Environment,
     now: Timestamp,
@@ -124,7 +124,7 @@ async fn github(
     let (github, health) = match health {
         Ok(health) => health,
         Err(error) => {
-            let advice = if matches!(error, CallError::Unauthorized { .. }) {
+            let advice = if matches!(error, ApiError::Unauthorized { .. }) {
                 "GitHub does not know this key or token; make a new one"
             } else {
                 "GitHub cannot be reached: is SUTURE_GITHUB_API_URL right, and the network up?"
@@ -157,7 +157,7 @@ async fn github(
 }
 
 /// The repositories that get issues of ours: otherwise a sweep would find out about a misspelt name, at night.
-async fn issue_repos(findings: &mut Findings, github: &GitHub, policies: &Policies) {
+async fn issue_repos(findings: &mut DoctorReport, github: &GitHub, policies: &Policies) {
     let settings = |policy: &Policy| {
         [("status.repo", policy.status.repo.clone()), ("sentinel.issue_repo", policy.sentinel.issue_repo.clone())]
     };
@@ -178,7 +178,7 @@ async fn issue_repos(findings: &mut Findings, github: &GitHub, policies: &Polici
     }
 }
 
-fn permissions(findings: &mut Findings, app: &App, policies: &Policies) {
+fn permissions(findings: &mut DoctorReport, app: &GitHubApp, policies: &Policies) {
     let has = |area: &str, level: &str| {
         app.permissions.get(area).is_some_and(|given| given == level || given == "write" || given == "admin")
     };
@@ -202,7 +202,7 @@ fn permissions(findings: &mut Findings, app: &App, policies: &Policies) {
     }
 }
 
-fn events(findings: &mut Findings, app: &App) {
+fn events(findings: &mut DoctorReport, app: &GitHubApp) {
     let missing: Vec<&str> =
         EVENTS.into_iter().filter(|event| !app.events.iter().any(|given| given == event)).collect();
     if missing.is_empty() {
@@ -213,7 +213,7 @@ fn events(findings: &mut Findings, app: &App) {
     }
 }
 
-async fn hook(findings: &mut Findings, github: &GitHub, now: Timestamp) {
+async fn hook(findings: &mut DoctorReport, github: &GitHub, now: Timestamp) {
     match github.hook().await {
         Ok(hook) => webhook_address(findings, &hook),
         Err(error) => findings.warn("webhook", format!("where GitHub sends webhooks cannot be read: {error}")),
@@ -225,7 +225,7 @@ async fn hook(findings: &mut Findings, github: &GitHub, now: Timestamp) {
     }
 }
 
-fn webhook_address(findings: &mut Findings, Hook { url, content_type, secret, .. }: &Hook) {
+fn webhook_address(findings: &mut DoctorReport, AppWebhook { url, content_type, secret, .. }: &AppWebhook) {
     if url.is_empty() {
         findings.fail("webhook", "the App has no webhook address: set it to https://<your host>/webhook/github");
         return;
@@ -244,7 +244,7 @@ fn webhook_address(findings: &mut Findings, Hook { url, content_type, secret, ..
     }
 }
 
-fn failed_deliveries(findings: &mut Findings, failed: &[FailedDelivery]) {
+fn failed_deliveries(findings: &mut DoctorReport, failed: &[FailedDelivery]) {
     let Some(last) = failed.last() else {
         return findings.ok("deliveries", "no webhook of the last 24 hours failed for good");
     };
@@ -261,7 +261,7 @@ fn failed_deliveries(findings: &mut Findings, failed: &[FailedDelivery]) {
     findings.warn("deliveries", text);
 }
 
-async fn installations(findings: &mut Findings, github: &GitHub, owners: &mut Vec<String>) {
+async fn installations(findings: &mut DoctorReport, github: &GitHub, owners: &mut Vec<String>) {
     match github.installations().await {
         Ok(all) if all.is_empty() => {
             findings.fail("installations", "the App is installed nowhere: install it for your organisation");
@@ -278,7 +278,7 @@ async fn installations(findings: &mut Findings, github: &GitHub, owners: &mut Ve
 }
 
 async fn repositories(
-    findings: &mut Findings,
+    findings: &mut DoctorReport,
     github: &GitHub,
     policies: &Policies,
     owners: &[String],
@@ -302,7 +302,7 @@ async fn repositories(
 }
 
 /// What a repository's default branch requires, and whether Suture can know it.
-async fn required_checks(findings: &mut Findings, github: &GitHub, policy: &Policy, repo: &RepoName) {
+async fn required_checks(findings: &mut DoctorReport, github: &GitHub, policy: &Policy, repo: &RepoName) {
     let branch = match github.default_branch(repo).await {
         Ok(branch) => branch,
         Err(error) => return findings.fail(repo, format!("cannot be read: {error}")),
@@ -328,7 +328,7 @@ async fn required_checks(findings: &mut Findings, github: &GitHub, policy: &Poli
     }
 }
 
-fn secrets(findings: &mut Findings, environment: &impl Environment) {
+fn secrets(findings: &mut DoctorReport, environment: &impl Environment) {
     match webhook::config::secrets(environment, "SUTURE_WEBHOOK_SECRET") {
         Ok(Some(_)) => findings.ok("webhook secret", "SUTURE_WEBHOOK_SECRET is set"),
         Ok(None) => {
@@ -345,7 +345,7 @@ fn secrets(findings: &mut Findings, environment: &impl Environment) {
     }
 }
 
-async fn jenkins(findings: &mut Findings, policies: &Policies, environment: &impl Environment, repos: &[RepoName]) {
+async fn jenkins(findings: &mut DoctorReport, policies: &Policies, environment: &impl Environment, repos: &[RepoName]) {
     const WHAT: &str = "jenkins";
     let jenkins = match clients::jenkins(environment) {
         Ok(Some(jenkins)) => jenkins,
@@ -361,14 +361,14 @@ async fn jenkins(findings: &mut Findings, policies: &Policies, environment: &imp
     let mut visible = 0;
     for repo in repos {
         let job = folder_of(policies.for_repo(repo), repo);
-        match jenkins.knows(&job).await {
+        match jenkins.job_exists(&job).await {
             Ok(true) => visible += 1,
             Ok(false) => findings.warn(WHAT, format!("there is no job `{job}` for {repo}, or it is not visible to us: see rebuild.job, and the user's permission to read jobs")),
             Err(error) => return findings.fail(WHAT, unreachable(&jenkins, &error)),
         }
     }
     if repos.is_empty() {
-        match jenkins.knows(&Job::new("suture-doctor")).await {
+        match jenkins.job_exists(&JenkinsJob::new("suture-doctor")).await {
             Ok(_) => findings.ok(WHAT, format!("{url} answers and accepts the login")),
             Err(error) => findings.fail(WHAT, unreachable(&jenkins, &error)),
         }
@@ -382,22 +382,22 @@ async fn jenkins(findings: &mut Findings, policies: &Policies, environment: &imp
 }
 
 /// The folder of a repository's jobs.
-fn folder_of(policy: &Policy, repo: &RepoName) -> Job {
+fn folder_of(policy: &Policy, repo: &RepoName) -> JenkinsJob {
     let path = policy.rebuild.job.replace("{owner}", repo.owner()).replace("{repo}", repo.name());
-    let job = Job::new(&path);
+    let job = JenkinsJob::new(&path);
     if path.contains('{') { job.parent().unwrap_or(job) } else { job }
 }
 
-fn unreachable(jenkins: &Jenkins, error: &CallError) -> String {
+fn unreachable(jenkins: &Jenkins, error: &ApiError) -> String {
     let url = jenkins.base_url();
-    if matches!(error, CallError::Unauthorized { .. } | CallError::Refused { status: 401 | 403, .. }) {
+    if matches!(error, ApiError::Unauthorized { .. } | ApiError::Refused { status: 401 | 403, .. }) {
         format!("{url} does not accept the login ({error}): check SUTURE_JENKINS_USER and SUTURE_JENKINS_TOKEN")
     } else {
         format!("{url} cannot be reached ({error}): is SUTURE_JENKINS_URL right?")
     }
 }
 
-fn keys(findings: &mut Findings, environment: &impl Environment) {
+fn keys(findings: &mut DoctorReport, environment: &impl Environment) {
     let is_admin = |entry: &str| entry.split(':').nth(1) == Some("admin");
     match (admin::config::keys(environment), environment.get("SUTURE_ADMIN_KEYS")) {
         (Err(bad), _) => findings.fail("admin keys", bad),
@@ -411,7 +411,7 @@ fn keys(findings: &mut Findings, environment: &impl Environment) {
     }
 }
 
-async fn tables(findings: &mut Findings, environment: &impl Environment, now: Timestamp) {
+async fn tables(findings: &mut DoctorReport, environment: &impl Environment, now: Timestamp) {
     const WHAT: &str = "tables";
     if environment.get("SUTURE_STATE_TABLE").is_none() && environment.get("SUTURE_EVENTS_TABLE").is_none() {
         return findings.ok(WHAT, "SUTURE_STATE_TABLE is not set: `cargo run` keeps its own in its data directory");

@@ -1,20 +1,20 @@
 //! Makes keys for the admin API.
 
-use admin::keys::{Keys, new_key};
-use domain::command::Role;
+use admin::keys::{ApiKeys, new_key};
+use domain::command::ApiRole;
 use domain::id::RepoName;
 use serde::{Deserialize, Serialize};
 
 /// A key and its entry for `SUTURE_ADMIN_KEYS`.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct NewKey {
+pub(crate) struct NewApiKey {
     pub(crate) key: String,
     pub(crate) entry: String,
 }
 
 /// For these repositories, or for all if there are none.
-pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<NewKey, String> {
-    let role: Role = role.parse().map_err(|error| format!("{error}."))?;
+pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<NewApiKey, String> {
+    let role: ApiRole = role.parse().map_err(|error| format!("{error}."))?;
     for repo in repos {
         let named: Result<RepoName, _> = repo.parse();
         named.map_err(|error| format!("--repos: {error}."))?;
@@ -26,6 +26,6 @@ pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<NewKey, S
         entry = format!("{entry}:{}", repos.join(","));
     }
     // A key that is handed out must be accepted.
-    Keys::parse(&entry).map_err(|error| format!("{error}."))?;
-    Ok(NewKey { key, entry })
+    ApiKeys::parse(&entry).map_err(|error| format!("{error}."))?;
+    Ok(NewApiKey { key, entry })
 }

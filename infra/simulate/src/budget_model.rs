@@ -9,7 +9,7 @@ use domain::state::{State, Strategy};
 use domain::transition;
 
 #[derive(Debug, Clone)]
-struct Claim {
+struct ClaimedRemedy {
     run: RunId,
     strategy: Strategy,
     accepted: bool,
@@ -17,7 +17,7 @@ struct Claim {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BudgetModel {
-    claim: Option<Claim>,
+    claim: Option<ClaimedRemedy>,
     counts: BTreeMap<Strategy, u32>,
     lifetime: u32,
 }
@@ -25,7 +25,7 @@ pub(crate) struct BudgetModel {
 impl BudgetModel {
     /// Answers which budget is exceeded, if any, and the change of the vulnerability's count of close-and-reopens.
     pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, i32) {
-        if let Some(strategy) = event.kind.claims() {
+        if let Some(strategy) = event.kind.claimed_strategy() {
             return self.claimed(event, strategy, policy);
         }
         let mut reopens = 0;
@@ -46,7 +46,7 @@ impl BudgetModel {
 
     fn claimed(&mut self, event: &Event, strategy: Strategy, policy: &Policy) -> (Option<String>, i32) {
         let run = event.payload.run.clone().unwrap_or_else(|| RunId::new(event.id.as_str()));
-        self.claim = Some(Claim { run, strategy, accepted: false });
+        self.claim = Some(ClaimedRemedy { run, strategy, accepted: false });
         let count = self.counts.entry(strategy).or_default();
         *count += 1;
         self.lifetime += 1;

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admin::Admin;
-use admin::keys::{Keys, new_key};
+use admin::keys::{ApiKeys, new_key};
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use axum::Router;
 use bytes::Bytes;
-use car_bridge::{self, Bridge};
-use domain::command::Role;
+use car_bridge::{self, CarBridge};
+use domain::command::ApiRole;
 use domain::policy::Policies;
 use domain::time::saturating_after;
-use fakes::Delivery;
+use fakes::WebhookDelivery;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock as _;
@@ -22,18 +22,18 @@ use platform::engine::Engine;
 use platform::github::GitHub;
 use platform::http::{BoxError, Transport};
 use platform::jenkins::Jenkins;
-use platform::outlets::dlq::Dlq;
-use platform::telemetry::Log;
-use reconciler::Moment;
-use reconciler::Sweep;
+use platform::outlets::dlq::DeadLetterQueue;
+use platform::telemetry::MetricLog;
+use reconciler::Invocation;
+use reconciler::Reconciler;
 use serde_json::{Value, json};
 use testbed::FakeAccess;
-use webhook::Webhook;
+use webhook::WebhookHandler;
 
-use crate::fault_injection::{Function, Process, ProcessBoundary, Target};
+use crate::fault_injection::{FakeTarget, FunctionName, ProcessBoundary, SimulatedProcess};
 use crate::faults::InternalFault;
 use crate::invariants::Invariant;
-use crate::queue::Message;
+use crate::queue::SimulatedMessage;
 use crate::shared_state::{SharedState, locked};
 
 /// GitHub waits this long for an answer to a webhook, and so does the function.
@@ -51,7 +51,7 @@ const SWEEP_RETRIES: u32 = 2;
 pub(crate) struct FunctionBuilder {
     policies: Policies,
     access: FakeAccess,
-    keys: Keys,
+    keys: ApiKeys,
     /// The admin key that dashboard users send.
     pub(crate) admin_key: String,
 }
@@ -59,11 +59,11 @@ pub(crate) struct FunctionBuilder {
 impl FunctionBuilder {
     fn new(shared: &SharedState) -> Result<Self, String> {
         let settings = locked(&shared.world).settings().clone();
-        let (admin_key, entry) = new_key("ops", Role::Admin).map_err(|error| error.to_string())?;
+        let (admin_key, entry) = new_key("ops", ApiRole::Admin).map_err(|error| error.to_string())?;
         Ok(Self {
             policies: shared.config.policies.clone(),
             access: FakeAccess::new(&settings, &settings.api_url, &settings.jenkins_url)?,
-            keys: Keys::parse(&entry).map_err(|error| error.to_string())?,
+            keys: ApiKeys::parse(&entry).map_err(|error| error.to_string())?,
             admin_key,
         })
     }
@@ -73,61 +73,68 @@ impl FunctionBuilder {
     }
 
     fn github(&self, boundary: &ProcessBoundary) -> GitHub {
-        self.access.github(boundary.transport(Target::GitHub), boundary.clock())
+        self.access.github(boundary.transport(FakeTarget::GitHub), boundary.clock())
     }
 
     fn jenkins(&self, boundary: &ProcessBoundary) -> Jenkins {
-        self.access.jenkins(boundary.transport(Target::Jenkins), boundary.clock())
+        self.access.jenkins(boundary.transport(FakeTarget::Jenkins), boundary.clock())
     }
 
-    fn webhook(&self, boundary: &ProcessBoundary) -> Webhook<ProcessBoundary, ProcessBoundary> {
+    fn webhook(&self, boundary: &ProcessBoundary) -> WebhookHandler<ProcessBoundary, ProcessBoundary> {
         let (own, senders) = (self.access.own.clone(), self.access.senders.clone());
-        Webhook::new(boundary.clone(), boundary.clone(), self.policies.clone(), own, senders, Log::nowhere())
+        WebhookHandler::new(
+            boundary.clone(),
+            boundary.clone(),
+            self.policies.clone(),
+            own,
+            senders,
+            MetricLog::disabled(),
+        )
     }
 
-    fn bridge(&self, boundary: &ProcessBoundary) -> Bridge<ProcessBoundary, ProcessBoundary> {
+    fn bridge(&self, boundary: &ProcessBoundary) -> CarBridge<ProcessBoundary, ProcessBoundary> {
         let no_bots = Transport::with_service(tower::service_fn(|_: Request<Bytes>| async {
             Err::<Response<Bytes>, BoxError>("no bot listens on HTTP".into())
         }));
-        let clients = car_bridge::World {
+        let clients = car_bridge::ExternalClients {
             github: self.github(boundary),
             jenkins: Some(self.jenkins(boundary)),
             http: no_bots,
             clock: boundary.clock(),
         };
-        Bridge::new(self.engine(boundary), clients)
+        CarBridge::new(self.engine(boundary), clients)
     }
 
-    fn reconciler(&self, boundary: &ProcessBoundary) -> Sweep<ProcessBoundary, ProcessBoundary> {
+    fn reconciler(&self, boundary: &ProcessBoundary) -> Reconciler<ProcessBoundary, ProcessBoundary> {
         let (github, jenkins) = (self.github(boundary), Some(self.jenkins(boundary)));
         let (store, publisher) = (boundary.clone(), boundary.clone());
-        Sweep::new(store, publisher, self.policies.clone(), github, jenkins, boundary.clock(), Vec::new())
+        Reconciler::new(store, publisher, self.policies.clone(), github, jenkins, boundary.clock(), Vec::new())
     }
 
     pub(crate) fn admin(&self, boundary: &ProcessBoundary) -> Router {
-        let settings = admin::Settings {
+        let settings = admin::AdminSettings {
             keys: self.keys.clone(),
             owner: None,
             github: Some(self.github(boundary)),
             jenkins: Some(self.jenkins(boundary)),
-            dlq: Dlq::None,
+            dlq: DeadLetterQueue::None,
             clock: boundary.clock(),
-            log: Log::nowhere(),
+            log: MetricLog::disabled(),
         };
         admin::router(Arc::new(Admin::new(self.engine(boundary), settings)))
     }
 }
 
 /// Processes of one function that wait for an invocation.
-pub(crate) type Pool<F> = Mutex<Vec<(ProcessBoundary, F)>>;
+pub(crate) type ProcessPool<F> = Mutex<Vec<(ProcessBoundary, F)>>;
 
 pub(crate) struct Cluster {
     pub(crate) shared: Arc<SharedState>,
     pub(crate) functions: FunctionBuilder,
-    webhooks: Pool<Webhook<ProcessBoundary, ProcessBoundary>>,
-    bridges: Pool<Bridge<ProcessBoundary, ProcessBoundary>>,
-    reconcilers: Pool<Sweep<ProcessBoundary, ProcessBoundary>>,
-    pub(crate) admins: Pool<Router>,
+    webhooks: ProcessPool<WebhookHandler<ProcessBoundary, ProcessBoundary>>,
+    bridges: ProcessPool<CarBridge<ProcessBoundary, ProcessBoundary>>,
+    reconcilers: ProcessPool<Reconciler<ProcessBoundary, ProcessBoundary>>,
+    pub(crate) admins: ProcessPool<Router>,
     /// Dashboard actions that are not answered yet.
     pub(crate) dashboard_actions: AtomicU64,
     started: AtomicU64,
@@ -156,22 +163,22 @@ impl Cluster {
         }))
     }
 
-    fn start(&self, function: Function) -> ProcessBoundary {
+    fn start(&self, function: FunctionName) -> ProcessBoundary {
         let number = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         let skew = if self.shared.config.faults.has(InternalFault::ClockSkewed) {
             locked(&self.shared.rng).seconds(0, 240) - SignedDuration::from_secs(120)
         } else {
             SignedDuration::ZERO
         };
-        let process = Arc::new(Process::new(function, number, skew));
+        let process = Arc::new(SimulatedProcess::new(function, number, skew));
         ProcessBoundary { shared: Arc::clone(&self.shared), process }
     }
 
     /// Invokes a free process of this function, or a new one. `None` if the process died or the time was over.
     pub(crate) async fn invoke<F, T>(
         &self,
-        pool: &Pool<F>,
-        function: Function,
+        pool: &ProcessPool<F>,
+        function: FunctionName,
         build: impl FnOnce(&ProcessBoundary) -> F,
         limit: Duration,
         work: impl AsyncFnOnce(&ProcessBoundary, &F) -> T,
@@ -203,7 +210,7 @@ impl Cluster {
         (boundary, answer)
     }
 
-    pub(crate) async fn deliver_webhook(self: Arc<Self>, delivery: Delivery) {
+    pub(crate) async fn deliver_webhook(self: Arc<Self>, delivery: WebhookDelivery) {
         let mut request = Request::builder().method("POST").uri(delivery.target.path());
         for (name, value) in &delivery.headers {
             request = request.header(name, value);
@@ -212,7 +219,7 @@ impl Cluster {
         let (parts, ()) = request.into_parts();
         let build = |boundary: &ProcessBoundary| self.functions.webhook(boundary);
         let (boundary, answer) = self
-            .invoke(&self.webhooks, Function::Webhook, build, WEBHOOK_LIMIT, async |boundary, webhook| {
+            .invoke(&self.webhooks, FunctionName::Webhook, build, WEBHOOK_LIMIT, async |boundary, webhook| {
                 webhook.handle(&parts, &delivery.body, boundary.now()).await
             })
             .await;
@@ -235,7 +242,7 @@ impl Cluster {
     }
 
     /// Whether what was acknowledged is in the log or on the queue.
-    fn is_kept(&self, boundary: &ProcessBoundary, delivery: &Delivery, answer: &str) -> bool {
+    fn is_kept(&self, boundary: &ProcessBoundary, delivery: &WebhookDelivery, answer: &str) -> bool {
         let answer: Value = serde_json::from_str(answer).unwrap_or_default();
         let invocation = locked(&boundary.process.invocation);
         match answer["status"].as_str() {
@@ -272,10 +279,10 @@ impl Cluster {
         }
     }
 
-    async fn run_bridge(self: Arc<Self>, batch: Vec<Message<u64, String>>) {
+    async fn run_bridge(self: Arc<Self>, batch: Vec<SimulatedMessage<u64, String>>) {
         let build = |boundary: &ProcessBoundary| self.functions.bridge(boundary);
         let (_, answer) = self
-            .invoke(&self.bridges, Function::CarBridge, build, BRIDGE_LIMIT, async |boundary, bridge| {
+            .invoke(&self.bridges, FunctionName::CarBridge, build, BRIDGE_LIMIT, async |boundary, bridge| {
                 car_bridge::handle(bridge, sqs_event(&batch), &log_of(boundary), || boundary.now(), Timestamp::MAX)
                     .await
             })
@@ -300,10 +307,10 @@ impl Cluster {
             }
             let build = |boundary: &ProcessBoundary| self.functions.reconciler(boundary);
             let (_, answer) = self
-                .invoke(&self.reconcilers, Function::Reconciler, build, limit, async |boundary, reconciler| {
+                .invoke(&self.reconcilers, FunctionName::Reconciler, build, limit, async |boundary, reconciler| {
                     let now = boundary.now();
                     let request = format!("{}-{}", boundary.process.number, self.shared.now().as_millisecond());
-                    let moment = Moment { request: &request, now, deadline: saturating_after(now, SWEEP_LIMIT) };
+                    let moment = Invocation { request_id: &request, now, deadline: saturating_after(now, SWEEP_LIMIT) };
                     reconciler::handle(reconciler, event.clone(), &moment, &log_of(boundary)).await
                 })
                 .await;
@@ -318,16 +325,20 @@ impl Cluster {
 /// Writes a function's log lines into the trace.
 struct TraceWriter(ProcessBoundary);
 
-fn log_of(boundary: &ProcessBoundary) -> Log {
-    if boundary.shared.config.trace { Log::to(TraceWriter(boundary.clone())) } else { Log::nowhere() }
+fn log_of(boundary: &ProcessBoundary) -> MetricLog {
+    if boundary.shared.config.trace {
+        MetricLog::writing_to(TraceWriter(boundary.clone()))
+    } else {
+        MetricLog::disabled()
+    }
 }
 
 impl std::io::Write for TraceWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let Ok(json) = serde_json::from_slice::<Value>(bytes) else { return Ok(bytes.len()) };
         let line = match self.0.process.function {
-            Function::Reconciler => sweep_line(&json),
-            Function::CarBridge | Function::Webhook | Function::Admin => {
+            FunctionName::Reconciler => sweep_line(&json),
+            FunctionName::CarBridge | FunctionName::Webhook | FunctionName::Admin => {
                 Some(format!("{} {}", json["outcome"].as_str().unwrap_or(""), json["reason"].as_str().unwrap_or("")))
             }
         };
@@ -351,7 +362,7 @@ fn sweep_line(json: &Value) -> Option<String> {
     (!idle).then(|| format!("sweep: {}", text.join(", ")))
 }
 
-fn sqs_event(batch: &[Message<u64, String>]) -> SqsEvent {
+fn sqs_event(batch: &[SimulatedMessage<u64, String>]) -> SqsEvent {
     let mut event = SqsEvent::default();
     for message in batch {
         let mut record = SqsMessage::default();

@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::faults::FaultPlan;
-use crate::report::Outcome;
+use crate::faults::FaultSelection;
+use crate::report::SimulationReport;
 use crate::shared_state::locked;
 use crate::simulation::{SimConfig, run_seed};
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub struct SimulateArguments {
     /// Pull requests opened in each simulation
     #[arg(long, value_name = "N", default_value_t = 5)]
     prs: u64,
@@ -24,7 +24,7 @@ pub struct Arguments {
     seeds: Range<u64>,
     /// What may go wrong: all, none, or names with commas between
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = FaultPlan::named)]
-    faults: FaultPlan,
+    faults: FaultSelection,
     /// How many times as often as usual things go wrong
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]
     times: u32,
@@ -44,11 +44,11 @@ pub struct Arguments {
 
 /// Which seeds to run.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct SeedRequest {
     /// Pull requests that CodeGenie opens in each simulation.
     pub prs: u64,
     pub seeds: Range<u64>,
-    pub faults: FaultPlan,
+    pub faults: FaultSelection,
     pub threads: usize,
 }
 
@@ -59,9 +59,9 @@ const MAX_SHOWN: usize = 10;
 ///
 /// # Errors
 /// If a simulation cannot be set up.
-pub fn run(arguments: &Arguments) -> Result<bool, String> {
+pub fn run(arguments: &SimulateArguments) -> Result<bool, String> {
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let request = Request {
+    let request = SeedRequest {
         prs: arguments.prs,
         seeds: arguments.seeds.clone(),
         faults: arguments.faults.clone().times(arguments.times),
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
     if arguments.trace { print_traces(&request) } else { simulate(arguments, &request) }
 }
 
-fn simulate(arguments: &Arguments, request: &Request) -> Result<bool, String> {
+fn simulate(arguments: &SimulateArguments, request: &SeedRequest) -> Result<bool, String> {
     let bar = progress_bar(request, arguments.json);
     let result = run_seeds(request, |outcome| {
         bar.inc(1);
@@ -94,7 +94,7 @@ fn simulate(arguments: &Arguments, request: &Request) -> Result<bool, String> {
     Ok(outcome.is_good())
 }
 
-fn progress_bar(request: &Request, json: bool) -> ProgressBar {
+fn progress_bar(request: &SeedRequest, json: bool) -> ProgressBar {
     if json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -106,7 +106,7 @@ fn progress_bar(request: &Request, json: bool) -> ProgressBar {
     bar
 }
 
-fn print_traces(request: &Request) -> Result<bool, String> {
+fn print_traces(request: &SeedRequest) -> Result<bool, String> {
     let mut good = true;
     for seed in request.seeds.clone() {
         let config = SimConfig { trace: true, ..SimConfig::new(seed, request.prs, request.faults.clone())? };
@@ -144,10 +144,13 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 ///
 /// # Errors
 /// If a simulation cannot be set up.
-pub fn run_seeds(request: &Request, on_outcome: impl Fn(&Outcome) + Sync) -> Result<(Outcome, f64), String> {
+pub fn run_seeds(
+    request: &SeedRequest,
+    on_outcome: impl Fn(&SimulationReport) + Sync,
+) -> Result<(SimulationReport, f64), String> {
     let started = Instant::now();
     let next = AtomicU64::new(request.seeds.start);
-    let total: Mutex<Result<Outcome, String>> = Mutex::new(Ok(Outcome::default()));
+    let total: Mutex<Result<SimulationReport, String>> = Mutex::new(Ok(SimulationReport::default()));
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -176,8 +179,8 @@ pub fn run_seeds(request: &Request, on_outcome: impl Fn(&Outcome) + Sync) -> Res
 }
 
 /// Repeats one seed exactly.
-fn repeat_command(request: &Request, seed: u64) -> String {
-    let Request { prs, faults: FaultPlan { text, times, .. }, .. } = request;
+fn repeat_command(request: &SeedRequest, seed: u64) -> String {
+    let SeedRequest { prs, faults: FaultSelection { text, times, .. }, .. } = request;
     let times = if *times == 1 { String::new() } else { format!(" --times {times}") };
     format!("cargo run --profile simulate -- simulate --prs {prs} --seeds {seed} --faults {text}{times} --trace")
 }

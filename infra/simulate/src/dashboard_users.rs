@@ -7,14 +7,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use domain::id::RunId;
-use fakes::Pr;
+use fakes::FakePrId;
 use http::{Method, Request, StatusCode};
 use platform::rows;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use crate::cluster::Cluster;
-use crate::fault_injection::{Function, ProcessBoundary};
+use crate::fault_injection::{FunctionName, ProcessBoundary};
 use crate::invariants::Invariant;
 use crate::shared_state::locked;
 
@@ -63,7 +63,7 @@ struct ApiReply {
 
 impl Cluster {
     /// `number` makes the idempotency key, the same for every repetition.
-    pub(crate) async fn act_on_dashboard(self: Arc<Self>, pr: Pr, action: DashboardAction, number: u64) {
+    pub(crate) async fn act_on_dashboard(self: Arc<Self>, pr: FakePrId, action: DashboardAction, number: u64) {
         let path = format!("/api/pr/{}/{}", pr.repo, pr.number);
         let calls = match action {
             DashboardAction::Look => {
@@ -88,7 +88,7 @@ impl Cluster {
     }
 
     /// Looks for the run that is meant; none, if there is none.
-    async fn run_call(&self, pr: &Pr, verb: &str, number: u64) -> Vec<ApiCall> {
+    async fn run_call(&self, pr: &FakePrId, verb: &str, number: u64) -> Vec<ApiCall> {
         let list = get(format!("/api/runs?repo={}&number={}", pr.repo, pr.number));
         let Some(reply) = self.call_until_answered(&list, number).await else { return Vec::new() };
         let is_meant = |run: &&Value| match run["state"].as_str() {
@@ -108,7 +108,7 @@ impl Cluster {
             }
             let build = |boundary: &ProcessBoundary| self.functions.admin(boundary);
             let (boundary, reply) = self
-                .invoke(&self.admins, Function::Admin, build, LIMIT, async |_, router: &Router| {
+                .invoke(&self.admins, FunctionName::Admin, build, LIMIT, async |_, router: &Router| {
                     self.call_router(router.clone(), call, number).await
                 })
                 .await;

@@ -12,10 +12,10 @@ use domain::time::saturating_after;
 use fakes::Fakes;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
-use platform::clock::{Clock, Pause};
+use platform::clock::{Clock, SleepFuture};
 use platform::http::{BoxError, Transport};
-use platform::outlets::{Content, Outlets, Parcel, Undelivered};
-use platform::store::{Key, Page, Query, Spent, Store, StoreError, Table, Write};
+use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
+use platform::store::{Key, Page, Query, RowWrite, Store, StoreError, Table, UsageMeter};
 use serde_dynamo::Item;
 use testbed::CallFault;
 use tokio::sync::Notify;
@@ -40,20 +40,20 @@ pub enum InjectedBug {
 /// Crashes a process of this function at its call of this number, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashPoint {
-    pub function: Function,
+    pub function: FunctionName,
     pub call: u64,
     pub fault: CallFault,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Function {
+pub enum FunctionName {
     Webhook,
     CarBridge,
     Reconciler,
     Admin,
 }
 
-impl Function {
+impl FunctionName {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,8 +65,8 @@ impl Function {
     }
 }
 
-pub(crate) struct Process {
-    pub(crate) function: Function,
+pub(crate) struct SimulatedProcess {
+    pub(crate) function: FunctionName,
     pub(crate) number: u64,
     skew: SignedDuration,
     /// What it does right now.
@@ -74,8 +74,8 @@ pub(crate) struct Process {
     pub(crate) died: Notify,
 }
 
-impl Process {
-    pub(crate) fn new(function: Function, number: u64, skew: SignedDuration) -> Self {
+impl SimulatedProcess {
+    pub(crate) fn new(function: FunctionName, number: u64, skew: SignedDuration) -> Self {
         let invocation = Mutex::new(InvocationState::new(function, Timestamp::MIN));
         Self { function, number, skew, invocation, died: Notify::new() }
     }
@@ -87,7 +87,7 @@ impl Process {
     }
 }
 
-impl std::fmt::Display for Process {
+impl std::fmt::Display for SimulatedProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.function.name(), self.number)
     }
@@ -102,7 +102,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(9);
 #[derive(Clone)]
 pub(crate) struct ProcessBoundary {
     pub(crate) shared: Arc<SharedState>,
-    pub(crate) process: Arc<Process>,
+    pub(crate) process: Arc<SimulatedProcess>,
 }
 
 impl std::fmt::Debug for ProcessBoundary {
@@ -174,7 +174,7 @@ impl ProcessBoundary {
         }
         if is_write && self.shared.happens(InternalFault::StoreConflict, 8) {
             self.trace(|| format!("transaction conflict: {}", name()));
-            return Err(StoreError::Contended);
+            return Err(StoreError::TransactionConflict);
         }
         let answer = self.call(&name, call).await;
         match answer.filter(|_| !self.shared.happens(InternalFault::StoreAnswerLost, 2)) {
@@ -186,10 +186,10 @@ impl ProcessBoundary {
         }
     }
 
-    async fn checked_write(&self, mut writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+    async fn checked_write(&self, mut writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
         let summaries = locked(&self.shared.checker).summarize(&writes);
         if let Some(InjectedBug::StoreForgets(every)) = self.shared.config.bug {
-            let is_event = |write: &Write| write.key().table == Table::Events;
+            let is_event = |write: &RowWrite| write.key().table == Table::Events;
             if writes.iter().any(is_event) && locked(&self.shared.rng).below(every) == 0 {
                 writes.retain(|write| !is_event(write));
             }
@@ -198,14 +198,14 @@ impl ProcessBoundary {
         let at = self.shared.now();
         let mut invocation = locked(&self.process.invocation);
         let mut checker = locked(&self.shared.checker);
-        let needs_a_person = |pr: &fakes::Pr| locked(&self.shared.world).needs_a_person(pr).is_some();
+        let needs_a_person = |pr: &fakes::FakePrId| locked(&self.shared.world).needs_a_person(pr).is_some();
         for line in checker.written(summaries, &mut invocation, at, needs_a_person) {
             self.trace(|| line);
         }
         Ok(())
     }
 
-    pub(crate) fn transport(&self, to: Target) -> Transport {
+    pub(crate) fn transport(&self, to: FakeTarget) -> Transport {
         let boundary = self.clone();
         Transport::with_service(tower::service_fn(move |request: Request<Bytes>| {
             let boundary = boundary.clone();
@@ -213,7 +213,7 @@ impl ProcessBoundary {
         }))
     }
 
-    async fn request(&self, to: Target, request: Request<Bytes>) -> Result<Response<Bytes>, BoxError> {
+    async fn request(&self, to: FakeTarget, request: Request<Bytes>) -> Result<Response<Bytes>, BoxError> {
         let name = format!("{to:?} {} {}", request.method(), request.uri().path());
         self.take_ms(10, 120).await;
         let answer = self.call(|| name.clone(), async { self.call_fake(to, request) }).await;
@@ -229,7 +229,7 @@ impl ProcessBoundary {
         }
     }
 
-    fn call_fake(&self, to: Target, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
+    fn call_fake(&self, to: FakeTarget, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
         let mut world = self.shared.world();
         let before = world.audit().len();
         let twice = self.shared.config.bug == Some(InjectedBug::ActsTwice) && request.method() != http::Method::GET;
@@ -252,22 +252,22 @@ impl ProcessBoundary {
         }
     }
 
-    fn publish(&self, parcel: &Parcel) -> Result<(), Undelivered> {
-        match &parcel.what {
-            Content::Queue { message, delay, .. } => {
-                let body = message.to_json().map_err(|error| Undelivered(error.to_string()))?;
+    fn publish(&self, parcel: &OutboundMessage) -> Result<(), PublishError> {
+        match &parcel.destination {
+            Destination::Queue { message, delay, .. } => {
+                let body = message.to_json().map_err(|error| PublishError(error.to_string()))?;
                 self.enqueue(body, SignedDuration::try_from(*delay).unwrap_or(SignedDuration::ZERO));
             }
-            Content::Bus { detail_type: DetailType::ReconcileRequested, detail } => {
+            Destination::Bus { detail_type: DetailType::ReconcileRequested, detail } => {
                 locked(&self.shared.reconcile_requests).push(detail.clone());
             }
-            Content::Bus { detail_type, detail } => {
+            Destination::Bus { detail_type, detail } => {
                 let mut world = self.shared.world();
                 let before = world.audit().len();
                 world.bus_event(detail_type.name(), detail);
                 self.check_effects(&world, before);
             }
-            Content::People(notice) => {
+            Destination::Notice(notice) => {
                 self.trace(|| format!("mail: {}", notice.subject));
                 if self.shared.config.bug != Some(InjectedBug::MailLost) {
                     locked(&self.shared.checker).mailed(&parcel.id, notice, self.shared.now());
@@ -298,12 +298,12 @@ impl ProcessBoundary {
 
 /// Which of the fakes a request is for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target {
+pub(crate) enum FakeTarget {
     GitHub,
     Jenkins,
 }
 
-impl Target {
+impl FakeTarget {
     fn call(self, world: &mut Fakes, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
         match self {
             Self::GitHub => world.github(request),
@@ -325,7 +325,7 @@ impl Store for ProcessBoundary {
         self.call_store(|| format!("get {} rows", keys.len()), false, self.shared.store.get_many(keys, now)).await
     }
 
-    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+    async fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
         let first = writes.first().map(|write| write.key().to_string()).unwrap_or_default();
         self.call_store(|| format!("write {first}"), true, self.checked_write(writes, now)).await
     }
@@ -338,17 +338,17 @@ impl Store for ProcessBoundary {
         self.call_store(|| format!("query {}", query.partition), false, self.shared.store.query(query, now)).await
     }
 
-    fn spent(&self) -> &Spent {
-        self.shared.store.spent()
+    fn usage(&self) -> &UsageMeter {
+        self.shared.store.usage()
     }
 }
 
-impl Outlets for ProcessBoundary {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+impl Publisher for ProcessBoundary {
+    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         self.take_ms(2, 30).await;
         let name = || format!("send {}", parcels.first().map_or("", |parcel| &parcel.id));
         let sent = self.call(name, async { parcels.iter().map(|parcel| self.publish(parcel)).collect() }).await;
-        sent.unwrap_or_else(|| parcels.iter().map(|_| Err(Undelivered("the answer was lost".to_owned()))).collect())
+        sent.unwrap_or_else(|| parcels.iter().map(|_| Err(PublishError("the answer was lost".to_owned()))).collect())
     }
 }
 
@@ -357,7 +357,7 @@ impl Clock for ProcessBoundary {
         saturating_after(self.shared.now(), self.process.skew)
     }
 
-    fn sleep(&self, pause: Duration) -> Pause {
+    fn sleep(&self, pause: Duration) -> SleepFuture {
         Box::pin(tokio::time::sleep(pause))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::ValueEnum;
-use fakes::{Fault, Faults};
+use fakes::{Fault, FaultRates};
 
 /// A fault inside Suture. On the command line each has its name in kebab case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -37,30 +37,30 @@ impl InternalFault {
 
 /// Which faults a simulation injects.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FaultPlan {
+pub struct FaultSelection {
     /// As on the command line, to print the command that repeats a seed.
     pub text: String,
-    pub world: Faults,
+    pub world: FaultRates,
     pub internal: BTreeSet<InternalFault>,
     /// How many times as often as usual.
     pub times: u32,
 }
 
-impl FaultPlan {
+impl FaultSelection {
     /// `all`, `none`, or names with commas between.
     ///
     /// # Errors
     /// Names the unknown fault and lists the known ones.
     pub fn named(list: &str) -> Result<Self, String> {
-        let plan = |world: Faults, internal: &[InternalFault]| Self {
+        let plan = |world: FaultRates, internal: &[InternalFault]| Self {
             text: list.to_owned(),
             world,
             internal: internal.iter().copied().collect(),
             times: 1,
         };
         match list {
-            "all" => return Ok(plan(Faults::all(), InternalFault::value_variants())),
-            "none" | "" => return Ok(plan(Faults::none(), &[])),
+            "all" => return Ok(plan(FaultRates::all(), InternalFault::value_variants())),
+            "none" | "" => return Ok(plan(FaultRates::none(), &[])),
             _ => {}
         }
         let (mut world, mut internal) = (Vec::new(), Vec::new());
@@ -71,7 +71,7 @@ impl FaultPlan {
                 (None, Err(_)) => return Err(unknown(name)),
             }
         }
-        Ok(plan(Faults::only(world), &internal))
+        Ok(plan(FaultRates::only(world), &internal))
     }
 
     /// The same, `times` as often. Pull requests are struck as often as before: they are struck often enough.
@@ -96,7 +96,7 @@ impl FaultPlan {
 }
 
 fn unknown(name: &str) -> String {
-    let known = FaultPlan::known().join(", ");
+    let known = FaultSelection::known().join(", ");
     format!("there is no fault `{name}`: write all, none, or some of these with commas between: {known}")
 }
 
@@ -106,13 +106,13 @@ mod tests {
 
     #[test]
     fn faults_are_chosen_by_name() {
-        let sizes = |plan: &FaultPlan| (plan.world.chosen.len(), plan.internal.len());
-        assert_eq!(sizes(&FaultPlan::named("all").unwrap()), (29, 10));
-        assert_eq!(sizes(&FaultPlan::named("none").unwrap()), (0, 0));
-        let some = FaultPlan::named("conflict, store-throttled").unwrap();
+        let sizes = |plan: &FaultSelection| (plan.world.chosen.len(), plan.internal.len());
+        assert_eq!(sizes(&FaultSelection::named("all").unwrap()), (29, 10));
+        assert_eq!(sizes(&FaultSelection::named("none").unwrap()), (0, 0));
+        let some = FaultSelection::named("conflict, store-throttled").unwrap();
         assert!(some.world.chosen.contains(&Fault::Conflict) && some.has(InternalFault::StoreThrottled));
         assert_eq!(sizes(&some), (1, 1));
-        let unknown = FaultPlan::named("store-trottled").unwrap_err();
+        let unknown = FaultSelection::named("store-trottled").unwrap_err();
         assert!(
             unknown.contains("`store-trottled`") && unknown.contains("store-throttled, store-conflict"),
             "{unknown}"
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn fault_names_are_unique() {
-        let names: BTreeSet<String> = FaultPlan::known().into_iter().collect();
-        assert_eq!(names.len(), FaultPlan::known().len());
+        let names: BTreeSet<String> = FaultSelection::known().into_iter().collect();
+        assert_eq!(names.len(), FaultSelection::known().len());
     }
 }

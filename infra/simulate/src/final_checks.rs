@@ -2,12 +2,12 @@
 //! GitHub; nothing is left in the outbox.
 
 use domain::id::PrId;
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::state::{State, Substatus};
-use fakes::{Pr, PullState};
+use fakes::{FakePrId, PullState};
 use jiff::Timestamp;
 use platform::rows;
-use platform::store::{From, Index, Query, Store};
+use platform::store::{Index, Query, QuerySource, Store};
 
 use crate::invariants::Invariant;
 use crate::shared_state::{SharedState, locked};
@@ -26,12 +26,12 @@ pub(crate) enum FinalState {
 pub(crate) type NotFinal = (Invariant, String);
 
 /// Reads the record without faults.
-fn record_of(shared: &SharedState, pr: &Pr) -> Option<Record> {
+fn record_of(shared: &SharedState, pr: &FakePrId) -> Option<PullRequest> {
     let key = rows::record_key(&pr.to_string().parse::<PrId>().ok()?);
     rows::read(&key, &shared.peek(&key)?).ok()
 }
 
-pub(crate) fn final_state(shared: &SharedState, pr: &Pr) -> Result<FinalState, NotFinal> {
+pub(crate) fn final_state(shared: &SharedState, pr: &FakePrId) -> Result<FinalState, NotFinal> {
     let stuck = |why: String| Err((Invariant::Stuck, format!("{pr}: {why}")));
     let Some(state) = locked(&shared.world).pull(pr).map(|pull| pull.state) else {
         return stuck("GitHub does not know it".to_owned());
@@ -52,7 +52,7 @@ pub(crate) fn final_state(shared: &SharedState, pr: &Pr) -> Result<FinalState, N
     }
 }
 
-fn closed(shared: &SharedState, pr: &Pr, record: &Record) -> Result<FinalState, NotFinal> {
+fn closed(shared: &SharedState, pr: &FakePrId, record: &PullRequest) -> Result<FinalState, NotFinal> {
     if let Some(run) = &record.active_run {
         return Err((Invariant::Stuck, format!("{pr}: closed, and {} is under way", run.strategy)));
     }
@@ -66,7 +66,7 @@ fn closed(shared: &SharedState, pr: &Pr, record: &Record) -> Result<FinalState, 
         return Err((Invariant::Stuck, format!("{pr}: closed without a replacement, and no mail was sent")));
     };
     // The replacement knows what it replaces, unless its record has expired.
-    let fresh = Pr { repo: pr.repo.clone(), number: fresh };
+    let fresh = FakePrId { repo: pr.repo.clone(), number: fresh };
     match record_of(shared, &fresh) {
         Some(record) if record.replaces != Some(pr.number) => Err((
             Invariant::Disagreement,
@@ -76,7 +76,7 @@ fn closed(shared: &SharedState, pr: &Pr, record: &Record) -> Result<FinalState, 
     }
 }
 
-fn escalated(shared: &SharedState, pr: &Pr, record: &Record) -> Result<FinalState, NotFinal> {
+fn escalated(shared: &SharedState, pr: &FakePrId, record: &PullRequest) -> Result<FinalState, NotFinal> {
     let checker = locked(&shared.checker);
     let logged = checker.escalations.iter().rev().find(|escalation| escalation.pr == record.id);
     let blocked = || record.blocked.as_ref().map_or(Timestamp::MIN, |blocked| blocked.at);
@@ -92,7 +92,7 @@ pub(crate) async fn left_behind(shared: &SharedState) -> Vec<String> {
     let mut left = Vec::new();
     for partition in rows::due_shards() {
         let query = Query {
-            from: From::Index(Index::Due),
+            from: QuerySource::Index(Index::Due),
             partition,
             prefix: None,
             up_to: None,

@@ -9,15 +9,15 @@ use domain::event::{Event, EventKind};
 use domain::id::{PrId, RunId};
 use domain::policy::Policies;
 use domain::state::State;
-use fakes::{Action, AuditEntry, Fakes, Pr};
+use fakes::{AuditEntry, AuditedAction, FakePrId, Fakes};
 use jiff::Timestamp;
 use platform::rows;
-use platform::store::{Index, Key, TTL, Table, VERSION, Write, number_of, text_of};
+use platform::store::{Index, Key, RowWrite, TTL, Table, VERSION, number_of, text_of};
 use serde_dynamo::{AttributeValue, Item};
 use serde_json::Value;
 
 use crate::budget_model::BudgetModel;
-use crate::fault_injection::Function;
+use crate::fault_injection::FunctionName;
 
 /// What must never be violated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ pub(crate) struct Violation {
 /// What a process does right now, as far as the checker needs it.
 #[derive(Debug)]
 pub(crate) struct InvocationState {
-    function: Function,
+    function: FunctionName,
     since: Timestamp,
     /// The run it read last: the one it works on.
     pub(crate) run: Option<RunId>,
@@ -92,7 +92,7 @@ pub(crate) struct InvocationState {
 }
 
 impl InvocationState {
-    pub(crate) fn new(function: Function, since: Timestamp) -> Self {
+    pub(crate) fn new(function: FunctionName, since: Timestamp) -> Self {
         Self { function, since, run: None, events: Vec::new(), queued: Vec::new() }
     }
 
@@ -150,7 +150,7 @@ impl RecordRow {
 }
 
 #[derive(Debug)]
-pub(crate) struct Escalation {
+pub(crate) struct EscalationRecord {
     pub(crate) pr: PrId,
     pub(crate) at: Timestamp,
     pub(crate) why: String,
@@ -159,7 +159,7 @@ pub(crate) struct Escalation {
 }
 
 #[derive(Debug)]
-struct Mail {
+struct SentMail {
     id: String,
     at: Timestamp,
     text: String,
@@ -176,12 +176,12 @@ pub(crate) struct InvariantChecker {
     effects: BTreeSet<String>,
     /// Effects that may be, with the same id.
     sent: BTreeSet<String>,
-    mails: Vec<Mail>,
+    mails: Vec<SentMail>,
     /// Every state of the breaker; closed before the first.
     breaker: Vec<(Timestamp, BreakerState)>,
     pub(crate) repeated: u64,
     pub(crate) remedies: BTreeMap<&'static str, u64>,
-    pub(crate) escalations: Vec<Escalation>,
+    pub(crate) escalations: Vec<EscalationRecord>,
     pub(crate) violations: Vec<Violation>,
     pub(crate) log: Option<Vec<Event>>,
 }
@@ -202,9 +202,9 @@ impl InvariantChecker {
     }
 
     /// Reads what is about to be written.
-    pub(crate) fn summarize(&self, writes: &[Write]) -> Vec<WriteSummary> {
-        let summary = |write: &Write| {
-            let Write::Put { key, item, .. } = write else { return None };
+    pub(crate) fn summarize(&self, writes: &[RowWrite]) -> Vec<WriteSummary> {
+        let summary = |write: &RowWrite| {
+            let RowWrite::Put { key, item, .. } = write else { return None };
             if key.table == Table::Events {
                 let event = rows::read(key, item).map_err(|error| error.to_string());
                 return Some(WriteSummary::Event(key.clone(), event.map(Box::new)));
@@ -231,7 +231,7 @@ impl InvariantChecker {
         summaries: Vec<WriteSummary>,
         invocation: &mut InvocationState,
         at: Timestamp,
-        needs_a_person: impl Fn(&Pr) -> bool,
+        needs_a_person: impl Fn(&FakePrId) -> bool,
     ) -> Vec<String> {
         let mut lines = Vec::new();
         for summary in summaries {
@@ -279,7 +279,7 @@ impl InvariantChecker {
         event: Event,
         invocation: &mut InvocationState,
         at: Timestamp,
-        needs_a_person: &impl Fn(&Pr) -> bool,
+        needs_a_person: &impl Fn(&FakePrId) -> bool,
     ) {
         if event.hop == 0 {
             invocation.events.push(key.clone());
@@ -289,7 +289,7 @@ impl InvariantChecker {
         }
         self.events.insert(key);
         self.count_budgets(&event, at);
-        if let Some(strategy) = event.kind.claims() {
+        if let Some(strategy) = event.kind.claimed_strategy() {
             *self.remedies.entry(strategy.name()).or_default() += 1;
             let run = event.payload.run.clone().unwrap_or_else(|| RunId::new("?"));
             self.check_breaker(&run, invocation, at, &format!("{strategy} of {} was claimed", event.pr));
@@ -297,7 +297,7 @@ impl InvariantChecker {
         if event.kind == EventKind::EscalatedNeedsIntervention {
             let needless = !needs_a_person(&fakes_pr(&event.pr));
             let why = format!("{} ({})", event.payload.text, event.payload.name.as_deref().unwrap_or(""));
-            self.escalations.push(Escalation { pr: event.pr.clone(), at, why, needless });
+            self.escalations.push(EscalationRecord { pr: event.pr.clone(), at, why, needless });
         }
         if let Some(log) = &mut self.log {
             log.push(event);
@@ -352,7 +352,7 @@ impl InvariantChecker {
             let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
             let run = invocation.run.as_ref().map(ToString::to_string).unwrap_or_default();
             lines.push(format!("does {:?} {pr} {} (run {run})", effect.action, short(&effect.detail)));
-            if invocation.function != Function::CarBridge {
+            if invocation.function != FunctionName::CarBridge {
                 let detail = format!("{} did {:?} {pr}", invocation.function.name(), effect.action);
                 self.violated(Invariant::WriteOutsideBridge, at, detail);
             }
@@ -368,7 +368,7 @@ impl InvariantChecker {
     fn check_once(&mut self, effect: &AuditEntry, pr: &str, run: &str, at: Timestamp) {
         let (action, detail) = (effect.action, &effect.detail);
         let name = match action {
-            Action::BusEvent => {
+            AuditedAction::BusEvent => {
                 // Its type, then its JSON.
                 let json = detail.split_once(' ').map_or("", |(_, json)| json);
                 let json: Value = serde_json::from_str(json).unwrap_or_default();
@@ -376,34 +376,34 @@ impl InvariantChecker {
                 self.repeated += u64::from(!self.sent.insert(format!("bus {id}")));
                 return;
             }
-            Action::Redelivered => {
+            AuditedAction::Redelivered => {
                 self.repeated += u64::from(!self.sent.insert(format!("redelivery {detail}")));
                 return;
             }
             // Each comment of ours has a marker.
-            Action::CommentCreated => format!("comment {pr} {}", detail.rsplit("<!--").next().unwrap_or(detail)),
-            Action::ReactionAdded => format!("reaction {pr} {detail}"),
-            Action::BuildQueued | Action::RepositoryScanned => format!("build {run}"),
-            Action::BuildStopped
-            | Action::LabelAdded
-            | Action::LabelRemoved
-            | Action::CheckRerequested
-            | Action::JobsRerun => {
+            AuditedAction::CommentCreated => format!("comment {pr} {}", detail.rsplit("<!--").next().unwrap_or(detail)),
+            AuditedAction::ReactionAdded => format!("reaction {pr} {detail}"),
+            AuditedAction::BuildQueued | AuditedAction::RepositoryScanned => format!("build {run}"),
+            AuditedAction::BuildStopped
+            | AuditedAction::LabelAdded
+            | AuditedAction::LabelRemoved
+            | AuditedAction::CheckRerequested
+            | AuditedAction::JobsRerun => {
                 format!("{action:?} {pr} {run} {detail}")
             }
-            Action::PullClosed | Action::BranchUpdated => format!("{action:?} {pr} {run}"),
-            Action::PullOpened
-            | Action::PullReopened
-            | Action::PullMerged
-            | Action::HeadPushed
-            | Action::BasePushed
-            | Action::ReviewSubmitted
-            | Action::StatusPosted
-            | Action::CheckRunCreated
-            | Action::CheckRunUpdated
-            | Action::IssueOpened
-            | Action::IssueEdited
-            | Action::IssuePinned => return,
+            AuditedAction::PullClosed | AuditedAction::BranchUpdated => format!("{action:?} {pr} {run}"),
+            AuditedAction::PullOpened
+            | AuditedAction::PullReopened
+            | AuditedAction::PullMerged
+            | AuditedAction::HeadPushed
+            | AuditedAction::BasePushed
+            | AuditedAction::ReviewSubmitted
+            | AuditedAction::StatusPosted
+            | AuditedAction::CheckRunCreated
+            | AuditedAction::CheckRunUpdated
+            | AuditedAction::IssueOpened
+            | AuditedAction::IssueEdited
+            | AuditedAction::IssuePinned => return,
         };
         if !self.effects.insert(name.clone()) {
             self.violated(Invariant::DoubleEffect, at, name);
@@ -420,7 +420,7 @@ impl InvariantChecker {
         }
         let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| world.pull(pr))) else { return };
         // An update is pushed onto the head it was decided on; everything else leaves it as it is.
-        let behind = usize::from(effect.action == Action::BranchUpdated);
+        let behind = usize::from(effect.action == AuditedAction::BranchUpdated);
         let now = pull.commits.iter().rev().nth(behind).map(|sha| sha.as_ref());
         if now != Some(head.as_str()) && pull.is_open() {
             let detail = format!("{what} by {run} was decided on {head}, and the head is {now:?}");
@@ -430,14 +430,14 @@ impl InvariantChecker {
 
     pub(crate) fn mailed(&mut self, id: &str, notice: &Notice, at: Timestamp) {
         self.repeated += u64::from(!self.sent.insert(format!("mail {id}")));
-        self.mails.push(Mail { id: id.to_owned(), at, text: format!("{}\n{}", notice.subject, notice.body) });
+        self.mails.push(SentMail { id: id.to_owned(), at, text: format!("{}\n{}", notice.subject, notice.body) });
     }
 
     /// Whether a mail about this pull request was sent since then, by itself or in a digest.
     pub(crate) fn is_mailed(&self, pr: &PrId, since: Timestamp) -> bool {
         let (own, name) = (format!("{pr}#"), pr.to_string());
         let about =
-            |mail: &Mail| mail.id.starts_with(&own) || (mail.id.starts_with("digest-") && names(&mail.text, &name));
+            |mail: &SentMail| mail.id.starts_with(&own) || (mail.id.starts_with("digest-") && names(&mail.text, &name));
         self.mails.iter().any(|mail| mail.at >= since && about(mail))
     }
 }
@@ -447,8 +447,8 @@ fn names(text: &str, pr: &str) -> bool {
     text.match_indices(pr).any(|(at, _)| !text[at + pr.len()..].starts_with(|next: char| next.is_ascii_digit()))
 }
 
-pub(crate) fn fakes_pr(pr: &PrId) -> Pr {
-    Pr { repo: pr.repo.to_string(), number: pr.number }
+pub(crate) fn fakes_pr(pr: &PrId) -> FakePrId {
+    FakePrId { repo: pr.repo.to_string(), number: pr.number }
 }
 
 fn run_origin(item: &Item) -> RunOrigin {
@@ -461,23 +461,23 @@ fn run_origin(item: &Item) -> RunOrigin {
 }
 
 /// What is done about a stuck pull request, and not only said.
-fn is_remedy(action: Action) -> bool {
+fn is_remedy(action: AuditedAction) -> bool {
     matches!(
         action,
-        Action::BusEvent
-            | Action::BuildQueued
-            | Action::BuildStopped
-            | Action::BranchUpdated
-            | Action::PullClosed
-            | Action::LabelAdded
-            | Action::LabelRemoved
-            | Action::CheckRerequested
-            | Action::JobsRerun
+        AuditedAction::BusEvent
+            | AuditedAction::BuildQueued
+            | AuditedAction::BuildStopped
+            | AuditedAction::BranchUpdated
+            | AuditedAction::PullClosed
+            | AuditedAction::LabelAdded
+            | AuditedAction::LabelRemoved
+            | AuditedAction::CheckRerequested
+            | AuditedAction::JobsRerun
     )
 }
 
 fn short(text: &str) -> String {
-    domain::event::cut(&text.replace('\n', " "), 100)
+    domain::event::truncate(&text.replace('\n', " "), 100)
 }
 
 fn line_of(event: &Event) -> String {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     /// A record's row: version, state, whether it has a date.
-    fn record(version: u64, state: &str, due: bool) -> Vec<Write> {
+    fn record(version: u64, state: &str, due: bool) -> Vec<RowWrite> {
         let mut item = Item::default();
         let mut set = |name: &str, value: AttributeValue| _ = item.inner_mut().insert(name.to_owned(), value);
         set(VERSION, platform::store::number(version));
@@ -514,10 +514,10 @@ mod tests {
             set(Index::Due.shape().2, AttributeValue::S("2026-01-01T00:00:00.000Z".to_owned()));
         }
         let key = Key::state("PR#acme/shop#1");
-        vec![Write::Put { key, item, only_if: platform::store::OnlyIf::Always }]
+        vec![RowWrite::Put { key, item, only_if: platform::store::Condition::Always }]
     }
 
-    fn event(id: &str, kind: EventKind, run: &str) -> Vec<Write> {
+    fn event(id: &str, kind: EventKind, run: &str) -> Vec<RowWrite> {
         let event = Event {
             pr: "acme/shop#1".parse().unwrap(),
             occurred_at: at(0),
@@ -527,17 +527,20 @@ mod tests {
             source: domain::event::Actor::Reconciler,
             from: None,
             to: None,
-            payload: domain::event::Payload { run: Some(RunId::new(run)), ..domain::event::Payload::default() },
+            payload: domain::event::EventPayload {
+                run: Some(RunId::new(run)),
+                ..domain::event::EventPayload::default()
+            },
             ttl: at(1_000_000),
         };
         let mut item = Item::default();
         let body = serde_dynamo::to_attribute_value(&event).unwrap();
         item.inner_mut().insert("body".to_owned(), body);
-        vec![Write::Put { key: rows::event_key(&event), item, only_if: platform::store::OnlyIf::Always }]
+        vec![RowWrite::Put { key: rows::event_key(&event), item, only_if: platform::store::Condition::Always }]
     }
 
-    fn found(checker: &mut InvariantChecker, writes: &[Write]) -> Vec<Invariant> {
-        let mut invocation = InvocationState::new(Function::Reconciler, at(10));
+    fn found(checker: &mut InvariantChecker, writes: &[RowWrite]) -> Vec<Invariant> {
+        let mut invocation = InvocationState::new(FunctionName::Reconciler, at(10));
         let summaries = checker.summarize(writes);
         checker.written(summaries, &mut invocation, at(20), |_| true);
         checker.violations.drain(..).map(|violation| violation.invariant).collect()

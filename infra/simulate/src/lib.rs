@@ -21,10 +21,10 @@ mod shared_state;
 mod simulation;
 mod users;
 
-pub use command_line::{Arguments, Request, run, run_seeds};
+pub use command_line::{SeedRequest, SimulateArguments, run, run_seeds};
 pub use dashboard_users::DashboardAction;
-pub use fault_injection::{CrashPoint, Function, InjectedBug};
-pub use faults::{FaultPlan, InternalFault};
+pub use fault_injection::{CrashPoint, FunctionName, InjectedBug};
+pub use faults::{FaultSelection, InternalFault};
 pub use invariants::Invariant;
-pub use report::Outcome;
+pub use report::SimulationReport;
 pub use simulation::{SimConfig, SimResult, run_seed};

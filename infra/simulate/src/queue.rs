@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const MAX_RECEIVES: u32 = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message<K, T> {
+pub struct SimulatedMessage<K, T> {
     pub id: K,
     #[serde(flatten)]
     pub content: T,
@@ -19,30 +19,30 @@ pub struct Message<K, T> {
 }
 
 #[derive(Debug)]
-pub struct Queue<K, T> {
-    messages: BTreeMap<K, Message<K, T>>,
+pub struct SimulatedQueue<K, T> {
+    messages: BTreeMap<K, SimulatedMessage<K, T>>,
     by_time: BTreeSet<(Timestamp, K)>,
-    dead: BTreeMap<K, Message<K, T>>,
+    dead: BTreeMap<K, SimulatedMessage<K, T>>,
 }
 
-impl<K, T> Default for Queue<K, T> {
+impl<K, T> Default for SimulatedQueue<K, T> {
     fn default() -> Self {
         Self { messages: BTreeMap::new(), by_time: BTreeSet::new(), dead: BTreeMap::new() }
     }
 }
 
-impl<K: Ord + Clone, T: Clone> Queue<K, T> {
-    pub fn put(&mut self, message: Message<K, T>) {
+impl<K: Ord + Clone, T: Clone> SimulatedQueue<K, T> {
+    pub fn put(&mut self, message: SimulatedMessage<K, T>) {
         self.by_time.insert((message.visible_at, message.id.clone()));
         self.messages.insert(message.id.clone(), message);
     }
 
-    pub fn put_dead(&mut self, message: Message<K, T>) {
+    pub fn put_dead(&mut self, message: SimulatedMessage<K, T>) {
         self.dead.insert(message.id.clone(), message);
     }
 
     /// Turns visible messages that were received too often into dead letters; answers them.
-    pub fn bury(&mut self, now: Timestamp) -> Vec<Message<K, T>> {
+    pub fn bury(&mut self, now: Timestamp) -> Vec<SimulatedMessage<K, T>> {
         let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id.clone());
         let spent: Vec<K> = visible.filter(|id| self.messages[id].receives >= MAX_RECEIVES).collect();
         let spent: Vec<_> = spent.iter().filter_map(|id| self.remove(id)).collect();
@@ -51,7 +51,7 @@ impl<K: Ord + Clone, T: Clone> Queue<K, T> {
     }
 
     /// Receives up to `most` visible messages, which are hidden until `hidden_until` unless they are removed before.
-    pub fn receive(&mut self, most: usize, now: Timestamp, hidden_until: Timestamp) -> Vec<Message<K, T>> {
+    pub fn receive(&mut self, most: usize, now: Timestamp, hidden_until: Timestamp) -> Vec<SimulatedMessage<K, T>> {
         self.bury(now);
         let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).take(most);
         let ids: Vec<K> = visible.map(|(_, id)| id.clone()).collect();
@@ -68,18 +68,18 @@ impl<K: Ord + Clone, T: Clone> Queue<K, T> {
     /// Makes a received message visible at another time.
     pub fn set_visible_at(&mut self, id: &K, at: Timestamp) {
         if let Some(message) = self.remove(id) {
-            self.put(Message { visible_at: at, ..message });
+            self.put(SimulatedMessage { visible_at: at, ..message });
         }
     }
 
     /// Deletes a message; answers it, if it was there.
-    pub fn remove(&mut self, id: &K) -> Option<Message<K, T>> {
+    pub fn remove(&mut self, id: &K) -> Option<SimulatedMessage<K, T>> {
         let message = self.messages.remove(id)?;
         self.by_time.remove(&(message.visible_at, id.clone()));
         Some(message)
     }
 
-    pub fn take_dead(&mut self) -> Vec<Message<K, T>> {
+    pub fn take_dead(&mut self) -> Vec<SimulatedMessage<K, T>> {
         std::mem::take(&mut self.dead).into_values().collect()
     }
 
@@ -100,7 +100,7 @@ impl<K: Ord + Clone, T: Clone> Queue<K, T> {
         self.messages.is_empty()
     }
 
-    pub fn dead(&self) -> impl ExactSizeIterator<Item = &Message<K, T>> {
+    pub fn dead(&self) -> impl ExactSizeIterator<Item = &SimulatedMessage<K, T>> {
         self.dead.values()
     }
 }
@@ -113,9 +113,9 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + secs).unwrap()
     }
 
-    fn queue_with_one(visible_at: Timestamp) -> Queue<u64, &'static str> {
-        let mut queue = Queue::default();
-        queue.put(Message { id: 1, content: "a", visible_at, receives: 0 });
+    fn queue_with_one(visible_at: Timestamp) -> SimulatedQueue<u64, &'static str> {
+        let mut queue = SimulatedQueue::default();
+        queue.put(SimulatedMessage { id: 1, content: "a", visible_at, receives: 0 });
         queue
     }
 

@@ -8,7 +8,7 @@ use crate::invariants::{Invariant, InvariantChecker};
 
 /// The outcome of one seed, or of many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SimulationReport {
     pub seeds: u64,
     pub prs: u64,
     pub merged: u64,
@@ -39,7 +39,7 @@ pub struct Outcome {
 /// Needless escalations that are listed.
 const MAX_NEEDLESS: usize = 200;
 
-impl Outcome {
+impl SimulationReport {
     pub(crate) fn read(&mut self, checker: &InvariantChecker, seed: u64) {
         self.repeated = checker.repeated;
         self.remedies.clone_from(&checker.remedies);

@@ -1,9 +1,9 @@
 //! Repeatable random numbers: SplitMix64, one stream per purpose, so that one more draw for one purpose changes no other.
 
 #[derive(Debug, Clone)]
-pub(crate) struct Rng(fakes::Rng);
+pub(crate) struct SimulationRng(fakes::Rng);
 
-impl Rng {
+impl SimulationRng {
     /// The stream of this seed for this purpose; another one than the fakes draw from with the same seed.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         Self(fakes::Rng::new(seed.wrapping_mul(0x2545_F491_4F6C_DD1D), purpose))

@@ -15,11 +15,11 @@ use testbed::{CallFault, MemoryStore};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::fault_injection::Function;
+use crate::fault_injection::FunctionName;
 use crate::faults::InternalFault;
 use crate::invariants::{Invariant, InvariantChecker};
-use crate::queue::{Message, Queue};
-use crate::rng::Rng;
+use crate::queue::{SimulatedMessage, SimulatedQueue};
+use crate::rng::SimulationRng;
 use crate::simulation::SimConfig;
 
 /// Machines break by the hour, not by the call: a sweep of a large fleet makes hundreds of calls, and none would ever end.
@@ -33,7 +33,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The command queue, and which of its messages were handled.
 #[derive(Default)]
 pub(crate) struct CommandQueue {
-    pub(crate) queue: Queue<u64, String>,
+    pub(crate) queue: SimulatedQueue<u64, String>,
     sent: u64,
     pub(crate) handled: BTreeSet<u64>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct CommandQueue {
 impl CommandQueue {
     pub(crate) fn send(&mut self, body: String, visible_at: Timestamp) -> u64 {
         self.sent += 1;
-        self.queue.put(Message { id: self.sent, content: body, visible_at, receives: 0 });
+        self.queue.put(SimulatedMessage { id: self.sent, content: body, visible_at, receives: 0 });
         self.sent
     }
 
@@ -57,14 +57,14 @@ pub(crate) struct SharedState {
     pub(crate) store: MemoryStore,
     pub(crate) queue: Mutex<CommandQueue>,
     pub(crate) checker: Mutex<InvariantChecker>,
-    pub(crate) rng: Mutex<Rng>,
+    pub(crate) rng: Mutex<SimulationRng>,
     /// Details of `ReconcileRequested` events on the bus.
     pub(crate) reconcile_requests: Mutex<Vec<String>>,
     /// Wakes the simulation's loop.
     pub(crate) changed: Notify,
     /// Calls that have left each function's processes.
-    pub(crate) calls: Mutex<BTreeMap<Function, u64>>,
-    last_crash: Mutex<BTreeMap<Function, Timestamp>>,
+    pub(crate) calls: Mutex<BTreeMap<FunctionName, u64>>,
+    last_crash: Mutex<BTreeMap<FunctionName, Timestamp>>,
     pub(crate) store_requests: AtomicU64,
     pub(crate) trace: Mutex<Vec<String>>,
     start: Timestamp,
@@ -79,7 +79,7 @@ impl SharedState {
             store: MemoryStore::new(),
             queue: Mutex::default(),
             checker: Mutex::new(InvariantChecker::new(config.policies.clone(), config.keeps_log)),
-            rng: Mutex::new(Rng::new(config.seed, 1)),
+            rng: Mutex::new(SimulationRng::new(config.seed, 1)),
             reconcile_requests: Mutex::default(),
             changed: Notify::new(),
             calls: Mutex::default(),
@@ -136,7 +136,7 @@ impl SharedState {
     }
 
     /// Counts a call that leaves a process of this function. Answers whether the configuration wants a crash there.
-    pub(crate) fn count_call(&self, function: Function) -> Option<CallFault> {
+    pub(crate) fn count_call(&self, function: FunctionName) -> Option<CallFault> {
         let mut calls = locked(&self.calls);
         let call = calls.entry(function).or_default();
         *call += 1;
@@ -149,7 +149,7 @@ impl SharedState {
         faults.has(fault) && locked(&self.rng).happens(per_mille.min(300))
     }
 
-    pub(crate) fn may_crash(&self, function: Function) -> bool {
+    pub(crate) fn may_crash(&self, function: FunctionName) -> bool {
         let (now, mut last) = (self.now(), locked(&self.last_crash));
         let recently = last.get(&function).is_some_and(|last| now.duration_since(*last) < MIN_BETWEEN_CRASHES);
         if !recently {

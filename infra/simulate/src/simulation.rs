@@ -5,23 +5,23 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use domain::event::Event;
-use domain::policy::{Policies, Wake};
+use domain::policy::{Policies, RetriggerVia};
 use domain::time::saturating_after;
-use fakes::{Fakes, Listening, Pr, Protection, Repo, Reports, Settings};
+use fakes::{BotTriggers, FakePrId, FakeSettings, Fakes, JenkinsReporting, ProtectionSource, RepoSettings};
 use futures_util::future::select;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cluster::{self, Cluster};
 use crate::dashboard_users::DashboardAction;
-use crate::fault_injection::{CrashPoint, Function, InjectedBug};
-use crate::faults::{FaultPlan, InternalFault};
+use crate::fault_injection::{CrashPoint, FunctionName, InjectedBug};
+use crate::faults::{FaultSelection, InternalFault};
 use crate::final_checks::{self, FinalState};
 use crate::invariants::{Invariant, fakes_pr};
-use crate::report::Outcome;
-use crate::rng::Rng;
+use crate::report::SimulationReport;
+use crate::rng::SimulationRng;
 use crate::shared_state::{SharedState, locked};
-use crate::users::{UserAction, Users};
+use crate::users::{SimulatedUsers, UserAction};
 
 /// A pull request that has not ended so long after the last one was opened is stuck.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(96);
@@ -39,7 +39,7 @@ pub struct SimConfig {
     pub seed: u64,
     /// Pull requests that CodeGenie opens by itself.
     pub prs: u64,
-    pub faults: FaultPlan,
+    pub faults: FaultSelection,
     pub policies: Policies,
     pub trace: bool,
     /// Whether the event log is kept.
@@ -53,7 +53,7 @@ pub struct SimConfig {
 impl SimConfig {
     /// # Errors
     /// If the seed's configuration cannot be read.
-    pub fn new(seed: u64, prs: u64, faults: FaultPlan) -> Result<Self, String> {
+    pub fn new(seed: u64, prs: u64, faults: FaultSelection) -> Result<Self, String> {
         let policies = parse_cached(configuration(seed))?;
         let (trace, keeps_log, bug, crash, dashboard) = (false, false, None, None, Vec::new());
         Ok(Self { seed, prs, faults, policies, trace, keeps_log, bug, crash, dashboard })
@@ -62,11 +62,11 @@ impl SimConfig {
 
 #[derive(Debug)]
 pub struct SimResult {
-    pub outcome: Outcome,
+    pub outcome: SimulationReport,
     pub trace: Vec<String>,
     pub log: Vec<Event>,
     /// Calls that left each function's processes.
-    pub calls: BTreeMap<Function, u64>,
+    pub calls: BTreeMap<FunctionName, u64>,
 }
 
 /// Runs one seed in virtual time.
@@ -96,7 +96,7 @@ fn parse_cached(text: String) -> Result<Policies, String> {
 
 /// The defaults with some changes: what people configure decides which code runs.
 fn configuration(seed: u64) -> String {
-    let mut rng = Rng::new(seed, 4);
+    let mut rng = SimulationRng::new(seed, 4);
     let changes = [
         (60, "wake.approver_bot = \"label\"\nwake.approver_bot_with = \"wake-up\""),
         (60, "wake.automerge_bot = \"comment\"\nwake.automerge_bot_with = \"merge this please\""),
@@ -115,38 +115,38 @@ fn configuration(seed: u64) -> String {
 }
 
 /// How repositories are protected, how bots and Jenkins report, and how often a pull request is opened.
-fn settings(config: &SimConfig) -> (Settings, SignedDuration) {
-    let mut rng = Rng::new(config.seed, 3);
-    let mut settings = Settings { faults: config.faults.world.clone(), ..Settings::default() };
+fn settings(config: &SimConfig) -> (FakeSettings, SignedDuration) {
+    let mut rng = SimulationRng::new(config.seed, 3);
+    let mut settings = FakeSettings { faults: config.faults.world.clone(), ..FakeSettings::default() };
     let names = ["acme/payments", "acme/shop"];
     let count = if rng.happens(300) { 2 } else { 1 };
     settings.repos = names[..count].iter().map(|name| repo(name, &mut rng)).collect();
     settings.jenkins_notifies = rng.happens(200);
     let reports = rng.happens(200);
-    settings.listening = settings.listening.map(|listening| Listening { reports, ..listening });
+    settings.listening = settings.listening.map(|listening| BotTriggers { reports, ..listening });
     let wake = &config.policies.base().wake;
     for (bot, way) in [wake.policy_bot, wake.approver_bot, wake.automerge_bot].into_iter().enumerate() {
-        settings.listening[bot].labels |= way == Wake::Label;
-        settings.listening[bot].comments |= way == Wake::Comment;
+        settings.listening[bot].labels |= way == RetriggerVia::Label;
+        settings.listening[bot].comments |= way == RetriggerVia::Comment;
     }
     let every = rng.seconds(20, 400);
     (settings, every)
 }
 
-fn repo(name: &str, rng: &mut Rng) -> Repo {
-    let mut repo = Repo::new(name);
+fn repo(name: &str, rng: &mut SimulationRng) -> RepoSettings {
+    let mut repo = RepoSettings::new(name);
     repo.strict = rng.happens(300);
     repo.merge_queue = rng.happens(150);
     repo.dismiss_stale_reviews = rng.happens(700);
     repo.protection = match rng.below(10) {
-        0 => Protection::None,
-        1..=3 => Protection::Ruleset,
-        _ => Protection::Classic,
+        0 => ProtectionSource::None,
+        1..=3 => ProtectionSource::Ruleset,
+        _ => ProtectionSource::Classic,
     };
     repo.reports = match rng.below(4) {
-        0 => Reports::CheckRun,
-        1 => Reports::Both,
-        _ => Reports::Status,
+        0 => JenkinsReporting::CheckRun,
+        1 => JenkinsReporting::Both,
+        _ => JenkinsReporting::Status,
     };
     repo
 }
@@ -154,19 +154,19 @@ fn repo(name: &str, rng: &mut Rng) -> Repo {
 struct Simulation {
     cluster: Arc<Cluster>,
     shared: Arc<SharedState>,
-    users: Users,
+    users: SimulatedUsers,
     dashboard_actions: u64,
     last_opening: Timestamp,
     give_up_at: Timestamp,
     next_tick: Timestamp,
     /// Decides which idle ticks are run all the same.
-    idle_rng: Rng,
+    idle_rng: SimulationRng,
     idle_ticks: u64,
     /// Ticks that come once more.
     doubled: Vec<(Timestamp, Value)>,
     known_prs: usize,
     /// Pull requests that were not seen to have ended.
-    open: BTreeSet<Pr>,
+    open: BTreeSet<FakePrId>,
     traced_effects: usize,
     seen_escalations: usize,
     reconcile_requests: u64,
@@ -175,10 +175,10 @@ struct Simulation {
 impl Simulation {
     fn new(config: &SimConfig) -> Result<Self, String> {
         let (settings, every) = settings(config);
-        let first = Pr { repo: settings.repos[0].name.clone(), number: 1 };
+        let first = FakePrId { repo: settings.repos[0].name.clone(), number: 1 };
         let mut world = Fakes::new(config.seed, settings);
         world.schedule_prs(config.prs, every);
-        let mut users = Users::new(config.seed);
+        let mut users = SimulatedUsers::new(config.seed);
         for (after, action) in &config.dashboard {
             users.plan(saturating_after(world.now(), *after), UserAction::Dashboard(first.clone(), *action));
         }
@@ -194,7 +194,7 @@ impl Simulation {
             last_opening,
             give_up_at: saturating_after(last_opening, PATIENCE.saturating_add(PATIENCE_EACH.saturating_mul(prs))),
             next_tick,
-            idle_rng: Rng::new(config.seed, 5),
+            idle_rng: SimulationRng::new(config.seed, 5),
             idle_ticks: 0,
             doubled: Vec::new(),
             known_prs: 0,
@@ -313,7 +313,7 @@ impl Simulation {
         if shared.config.trace {
             for effect in &world.audit()[self.traced_effects..] {
                 let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
-                let detail = domain::event::cut(&effect.detail.replace('\n', " "), 80);
+                let detail = domain::event::truncate(&effect.detail.replace('\n', " "), 80);
                 shared.trace(|| format!("fakes: {} {:?} {pr} {detail}", effect.by, effect.action));
             }
             self.traced_effects = world.audit().len();
@@ -328,7 +328,7 @@ impl Simulation {
         due.map_or(self.next_tick, |due| due.min(self.next_tick))
     }
 
-    fn all_prs(&self) -> Vec<Pr> {
+    fn all_prs(&self) -> Vec<FakePrId> {
         locked(&self.shared.world).pulls().map(|(pr, _)| pr).collect()
     }
 
@@ -352,14 +352,14 @@ impl Simulation {
             return false;
         }
         // One may have been reopened: all of them once more.
-        let is_open = |pr: &Pr| final_checks::final_state(&self.shared, pr).is_err();
+        let is_open = |pr: &FakePrId| final_checks::final_state(&self.shared, pr).is_err();
         self.open = self.all_prs().into_iter().filter(is_open).collect();
         self.open.is_empty()
     }
 
     async fn result(self) -> SimResult {
         let shared = &self.shared;
-        let mut outcome = Outcome { seeds: 1, ..Outcome::default() };
+        let mut outcome = SimulationReport { seeds: 1, ..SimulationReport::default() };
         for pr in self.all_prs() {
             outcome.prs += 1;
             match final_checks::final_state(shared, &pr) {

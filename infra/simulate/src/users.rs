@@ -4,49 +4,49 @@
 use std::collections::BTreeMap;
 
 use domain::time::saturating_after;
-use fakes::{Action, Fakes, Pr};
+use fakes::{AuditedAction, FakePrId, Fakes};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::dashboard_users::DashboardAction;
-use crate::rng::Rng;
+use crate::rng::SimulationRng;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UserAction {
     /// By this login, this text.
-    Comment(Pr, &'static str, &'static str),
-    Push(Pr),
-    Merge(Pr),
-    Close(Pr),
-    Reopen(Pr),
-    HoldLabel(Pr, bool),
-    Draft(Pr, bool),
-    PushBase(Pr),
+    Comment(FakePrId, &'static str, &'static str),
+    Push(FakePrId),
+    Merge(FakePrId),
+    Close(FakePrId),
+    Reopen(FakePrId),
+    HoldLabel(FakePrId, bool),
+    Draft(FakePrId, bool),
+    PushBase(FakePrId),
     /// Requests a reconcile of this one.
-    Sweep(Pr),
-    Dashboard(Pr, DashboardAction),
+    Sweep(FakePrId),
+    Dashboard(FakePrId, DashboardAction),
     /// Does what an escalation asked for.
-    Repair(Pr),
+    Repair(FakePrId),
 }
 
-type Agenda = BTreeMap<(Timestamp, u64), UserAction>;
+type UserAgenda = BTreeMap<(Timestamp, u64), UserAction>;
 
 #[derive(Debug)]
-pub(crate) struct Users {
-    rng: Rng,
-    planned: Agenda,
+pub(crate) struct SimulatedUsers {
+    rng: SimulationRng,
+    planned: UserAgenda,
     count: u64,
-    escalations: BTreeMap<Pr, u32>,
+    escalations: BTreeMap<FakePrId, u32>,
     /// Comments that must be acknowledged by a reaction: by when, and their id.
-    unacknowledged: Agenda,
+    unacknowledged: UserAgenda,
 }
 
 /// A user who sees no reaction to a command after this long repeats it: webhooks get lost.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(45);
 
-impl Users {
+impl SimulatedUsers {
     pub(crate) fn new(seed: u64) -> Self {
-        let (planned, unacknowledged) = (Agenda::new(), Agenda::new());
-        Self { rng: Rng::new(seed, 2), planned, count: 0, escalations: BTreeMap::new(), unacknowledged }
+        let (planned, unacknowledged) = (UserAgenda::new(), UserAgenda::new());
+        Self { rng: SimulationRng::new(seed, 2), planned, count: 0, escalations: BTreeMap::new(), unacknowledged }
     }
 
     pub(crate) fn plan(&mut self, at: Timestamp, action: UserAction) {
@@ -67,7 +67,7 @@ impl Users {
     }
 
     /// Some users do something about a new pull request.
-    pub(crate) fn pull_request_opened(&mut self, pr: &Pr, now: Timestamp) {
+    pub(crate) fn pull_request_opened(&mut self, pr: &FakePrId, now: Timestamp) {
         if !self.rng.happens(300) {
             return;
         }
@@ -122,7 +122,7 @@ impl Users {
     }
 
     /// What is paused or held is resumed later.
-    fn plan_dashboard(&mut self, at: Timestamp, pr: Pr) {
+    fn plan_dashboard(&mut self, at: Timestamp, pr: FakePrId) {
         let until = self.minutes(3, 60);
         let (action, undo) = match self.rng.below(6) {
             0 => (DashboardAction::Pause, Some(DashboardAction::Unpause)),
@@ -152,7 +152,7 @@ impl Users {
     }
 
     /// Some escalations are answered by a repair.
-    pub(crate) fn escalated(&mut self, pr: &Pr, now: Timestamp) {
+    pub(crate) fn escalated(&mut self, pr: &FakePrId, now: Timestamp) {
         let times = self.escalations.entry(pr.clone()).or_default();
         *times += 1;
         if *times <= 2 && self.rng.happens(500) {
@@ -181,7 +181,7 @@ impl Users {
     }
 
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
-        let first = |agenda: &Agenda| agenda.first_key_value().map(|((at, _), _)| *at);
+        let first = |agenda: &UserAgenda| agenda.first_key_value().map(|((at, _), _)| *at);
         [first(&self.planned), first(&self.unacknowledged)].into_iter().flatten().min()
     }
 
@@ -225,16 +225,16 @@ impl UserAction {
 }
 
 /// Users reopen what they have closed, not what was closed for a reason.
-fn was_closed_by(world: &Fakes, pr: &Pr, login: &str) -> bool {
-    let mut closings = world.audit().iter().rev().filter(|effect| effect.action == Action::PullClosed);
+fn was_closed_by(world: &Fakes, pr: &FakePrId, login: &str) -> bool {
+    let mut closings = world.audit().iter().rev().filter(|effect| effect.action == AuditedAction::PullClosed);
     closings.find(|effect| effect.pr.as_ref() == Some(pr)).is_some_and(|effect| effect.by == login)
 }
 
-fn is_open(world: &Fakes, pr: &Pr) -> bool {
-    world.pull(pr).is_some_and(fakes::Pull::is_open)
+fn is_open(world: &Fakes, pr: &FakePrId) -> bool {
+    world.pull(pr).is_some_and(fakes::FakePull::is_open)
 }
 
-fn repair(world: &mut Fakes, pr: &Pr) {
+fn repair(world: &mut Fakes, pr: &FakePrId) {
     match world.needs_a_person(pr) {
         Some(why) if why.contains("conflict") => _ = world.person_resolves(pr, "danny"),
         Some(why) if why.contains("policy") => world.person_repairs_policy(pr),

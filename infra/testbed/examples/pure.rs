@@ -9,19 +9,19 @@ use anyhow::{Context, bail};
 use domain::policy::Policies;
 use http::Request;
 use jiff::Timestamp;
-use platform::outlets::{Outlets, Parcel, Undelivered};
-use platform::telemetry::Log;
+use platform::outlets::{OutboundMessage, PublishError, Publisher};
+use platform::telemetry::MetricLog;
 use serde_json::Value;
 use testbed::MemoryStore;
-use webhook::github::Own;
-use webhook::signature::Secrets;
-use webhook::{Senders, Webhook};
+use webhook::github::BotIdentity;
+use webhook::signature::SenderSecrets;
+use webhook::{WebhookHandler, WebhookSecrets};
 
 /// Discards all messages, so that publishing adds no instructions.
 struct DiscardingPublisher;
 
-impl Outlets for DiscardingPublisher {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+impl Publisher for DiscardingPublisher {
+    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         parcels.iter().map(|_| Ok(())).collect()
     }
 }
@@ -35,11 +35,12 @@ async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, file, what, count, secret] = arguments.as_slice() else { bail!("pure FILE signature|whole COUNT SECRET") };
     let count: usize = count.parse()?;
-    let secrets = Secrets::parse(secret)?;
+    let secrets = SenderSecrets::parse(secret)?;
     let policies = Policies::parse(include_str!("../../../tests/bench/suture.toml"))?;
-    let senders = Senders { github: secrets.clone(), jenkins: None, bot: None };
-    let log = Log::to(std::io::sink());
-    let webhook = Webhook::new(MemoryStore::new(), DiscardingPublisher, policies, Own::default(), senders, log);
+    let senders = WebhookSecrets { github: secrets.clone(), jenkins: None, bot: None };
+    let log = MetricLog::writing_to(std::io::sink());
+    let webhook =
+        WebhookHandler::new(MemoryStore::new(), DiscardingPublisher, policies, BotIdentity::default(), senders, log);
     let now: Timestamp = "2026-11-16T09:00:00Z".parse()?;
     // The whole file is read for every COUNT, because the benchmark compares the instructions of two counts.
     let mut deliveries = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use platform::clock::{Clock, Pause};
+use platform::clock::{Clock, SleepFuture};
 
 use crate::{SharedFakes, locked};
 
@@ -65,7 +65,7 @@ impl Clock for ManualClock {
         }
     }
 
-    fn sleep(&self, pause: Duration) -> Pause {
+    fn sleep(&self, pause: Duration) -> SleepFuture {
         locked(&self.pauses).push(pause);
         self.advance(SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO));
         Box::pin(std::future::ready(()))

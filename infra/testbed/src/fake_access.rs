@@ -7,22 +7,22 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use fakes::Settings;
+use fakes::FakeSettings;
 use http::Uri;
 use platform::clock::Clock;
 use platform::github::{Credentials, GitHub};
 use platform::http::Transport;
-use platform::jenkins::{Jenkins, Login};
-use webhook::Senders;
-use webhook::github::Own;
-use webhook::signature::Secrets;
+use platform::jenkins::{Jenkins, JenkinsLogin};
+use webhook::WebhookSecrets;
+use webhook::github::BotIdentity;
+use webhook::signature::SenderSecrets;
 
 /// The secrets and addresses of the fakes.
 pub struct FakeAccess {
-    pub senders: Senders,
-    pub own: Own,
+    pub senders: WebhookSecrets,
+    pub own: BotIdentity,
     pub credentials: Credentials,
-    pub login: Login,
+    pub login: JenkinsLogin,
     github_url: Uri,
     jenkins_url: Uri,
 }
@@ -32,31 +32,33 @@ impl FakeAccess {
     ///
     /// # Errors
     /// If the addresses are none, or this machine has no source of randomness.
-    pub fn new(settings: &Settings, github_url: &str, jenkins_url: &str) -> Result<Self, String> {
-        let secrets = |text: &str| Secrets::parse(text).map_err(|error| error.to_string());
+    pub fn new(settings: &FakeSettings, github_url: &str, jenkins_url: &str) -> Result<Self, String> {
+        let secrets = |text: &str| SenderSecrets::parse(text).map_err(|error| error.to_string());
         let uri = |text: &str| text.parse::<Uri>().map_err(|error| error.to_string());
         Ok(Self {
-            senders: Senders {
+            senders: WebhookSecrets {
                 github: secrets(&settings.webhook_secret)?,
                 jenkins: Some(secrets(&settings.jenkins_secret)?),
                 bot: Some(secrets(&settings.bot_secret)?),
             },
-            own: Own { app_id: Some(settings.app_id), login: Some(format!("{}[bot]", settings.app_slug)) },
+            own: BotIdentity { app_id: Some(settings.app_id), login: Some(format!("{}[bot]", settings.app_slug)) },
             credentials: app_credentials(settings.app_id)?,
             github_url: uri(github_url)?,
-            login: Login::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() },
+            login: JenkinsLogin::Token { user: settings.jenkins_user.clone(), token: settings.jenkins_token.clone() },
             jenkins_url: uri(jenkins_url)?,
         })
     }
 
     pub fn github(&self, transport: Transport, clock: Arc<dyn Clock>) -> GitHub {
-        let settings =
-            platform::github::Settings { base_url: self.github_url.clone(), ..platform::github::Settings::default() };
+        let settings = platform::github::GitHubSettings {
+            base_url: self.github_url.clone(),
+            ..platform::github::GitHubSettings::default()
+        };
         GitHub::with_service(&self.credentials, settings, transport, clock)
     }
 
     pub fn jenkins(&self, transport: Transport, clock: Arc<dyn Clock>) -> Jenkins {
-        let settings = platform::jenkins::Settings::new(self.jenkins_url.clone());
+        let settings = platform::jenkins::JenkinsSettings::new(self.jenkins_url.clone());
         Jenkins::with_service(self.login.clone(), settings, transport, clock)
     }
 }

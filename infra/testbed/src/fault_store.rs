@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use platform::store::dynamo::DynamoStore;
-use platform::store::{Key, Page, Query, Spent, Store, StoreError, Write};
+use platform::store::{Key, Page, Query, RowWrite, Store, StoreError, UsageMeter};
 use serde_dynamo::Item;
 
 use crate::{Faults, MemoryStore, locked};
@@ -57,7 +57,7 @@ impl<S: Store> Store for FaultStore<S> {
         self.call(format!("get {} rows", keys.len()), self.store.get_many(keys, now)).await
     }
 
-    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+    async fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
         let keys = writes.iter().map(|write| write.key().to_string()).collect::<Vec<_>>().join(", ");
         let error = locked(&self.write_errors).pop_front();
         let write = async { if let Some(error) = error { Err(error) } else { self.store.write(writes, now).await } };
@@ -74,8 +74,8 @@ impl<S: Store> Store for FaultStore<S> {
         Ok(page)
     }
 
-    fn spent(&self) -> &Spent {
-        self.store.spent()
+    fn usage(&self) -> &UsageMeter {
+        self.store.usage()
     }
 }
 
@@ -105,7 +105,7 @@ impl Store for TestStore {
         ask!(self, store => store.get_many(keys, now))
     }
 
-    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+    async fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
         ask!(self, store => store.write(writes, now))
     }
 
@@ -117,10 +117,10 @@ impl Store for TestStore {
         ask!(self, store => store.query(query, now))
     }
 
-    fn spent(&self) -> &Spent {
+    fn usage(&self) -> &UsageMeter {
         match self {
-            Self::Memory(store) => store.spent(),
-            Self::Dynamo(store) => store.spent(),
+            Self::Memory(store) => store.usage(),
+            Self::Dynamo(store) => store.usage(),
         }
     }
 }

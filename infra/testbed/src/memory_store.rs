@@ -8,15 +8,15 @@ use jiff::Timestamp;
 use serde_dynamo::{AttributeValue, Item};
 
 use platform::store::{
-    COUNT, Change, Cursor, From, HOLDER, Index, Key, OnlyIf, Page, Query, Refused, Spent, Store, StoreError, TTL,
-    VERSION, Write, is_expired, number, number_of, refuse_nonsense, text_of,
+    COUNT, Condition, ConditionFailed, Cursor, HOLDER, Index, Key, Page, Query, QuerySource, RowUpdate, RowWrite,
+    Store, StoreError, TTL, UsageMeter, VERSION, is_expired, number, number_of, text_of, validate,
 };
 
 /// Two tables and their indexes, in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     tables: Mutex<Tables>,
-    spent: Spent,
+    spent: UsageMeter,
 }
 
 #[derive(Debug, Default)]
@@ -79,28 +79,28 @@ impl Tables {
     }
 
     /// Whether the condition of a write holds.
-    fn allows(&self, write: &Write, now: Timestamp) -> bool {
+    fn allows(&self, write: &RowWrite, now: Timestamp) -> bool {
         let (key, only_if) = (write.key(), write.only_if());
         let row = self.rows.get(key);
         let held_by = |holder: &str| row.and_then(|item| text_of(item, HOLDER)) == Some(holder);
         match only_if {
-            OnlyIf::Always => true,
-            OnlyIf::Present => row.is_some_and(|item| !is_expired(item, now)),
-            OnlyIf::NeverSeen => row.is_none(),
-            OnlyIf::Absent => row.is_none_or(|item| is_expired(item, now)),
-            OnlyIf::Version(version) => row
+            Condition::Always => true,
+            Condition::Present => row.is_some_and(|item| !is_expired(item, now)),
+            Condition::NeverSeen => row.is_none(),
+            Condition::Absent => row.is_none_or(|item| is_expired(item, now)),
+            Condition::Version(version) => row
                 .and_then(|item| number_of(item, VERSION))
                 .is_some_and(|known| known.to_string() == version.to_string()),
-            OnlyIf::FreeFor(holder) => row.is_none_or(|item| is_expired(item, now)) || held_by(holder),
-            OnlyIf::HeldBy(holder) => held_by(holder),
+            Condition::FreeFor(holder) => row.is_none_or(|item| is_expired(item, now)) || held_by(holder),
+            Condition::HeldBy(holder) => held_by(holder),
         }
     }
 
-    fn apply(&mut self, write: Write) -> Result<(), StoreError> {
+    fn apply(&mut self, write: RowWrite) -> Result<(), StoreError> {
         match write {
-            Write::Put { key, item, .. } => self.put(&key, item),
-            Write::Delete { key, .. } => self.remove(&key),
-            Write::Change { key, change } => {
+            RowWrite::Put { key, item, .. } => self.put(&key, item),
+            RowWrite::Delete { key, .. } => self.remove(&key),
+            RowWrite::Change { key, change } => {
                 let mut item = self.rows.get(&key).cloned().unwrap_or_default();
                 apply_change(&key, &mut item, change)?;
                 self.put(&key, item);
@@ -119,7 +119,7 @@ fn entries_of(key: &Key, item: &Item) -> Vec<(Index, String, String)> {
     Index::ALL.into_iter().filter(|index| index.table() == key.table).filter_map(entry).collect()
 }
 
-fn apply_change(key: &Key, item: &mut Item, change: Change) -> Result<(), StoreError> {
+fn apply_change(key: &Key, item: &mut Item, change: RowUpdate) -> Result<(), StoreError> {
     let corrupt = |attribute: &str| StoreError::Corrupt(key.clone(), format!("`{attribute}` is of another kind"));
     for (attribute, value) in change.set {
         item.inner_mut().insert(attribute, value);
@@ -137,7 +137,7 @@ fn apply_change(key: &Key, item: &mut Item, change: Change) -> Result<(), StoreE
         known.extend(members.into_iter().filter(|member| !known.contains(member)).collect::<Vec<_>>());
         item.inner_mut().insert(attribute, AttributeValue::Ss(known));
     }
-    for (attribute, members) in change.take {
+    for (attribute, members) in change.remove_members {
         let mut known = members_of(item, &attribute).ok_or_else(|| corrupt(&attribute))?;
         known.retain(|member| !members.contains(member));
         // DynamoDB has no empty sets.
@@ -177,16 +177,18 @@ impl Store for MemoryStore {
         Ok(keys.iter().filter_map(|key| Some((key.clone(), row(key)?))).collect())
     }
 
-    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
-        refuse_nonsense(&writes)?;
+    async fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
+        validate(&writes)?;
         self.spent.request(0, writes.len());
         let mut tables = self.tables();
-        let refused: Vec<Option<Refused>> = writes
+        let refused: Vec<Option<ConditionFailed>> = writes
             .iter()
-            .map(|write| (!tables.allows(write, now)).then(|| Refused { found: tables.rows.get(write.key()).cloned() }))
+            .map(|write| {
+                (!tables.allows(write, now)).then(|| ConditionFailed { found: tables.rows.get(write.key()).cloned() })
+            })
             .collect();
         if refused.iter().any(Option::is_some) {
-            return Err(StoreError::Refused(refused));
+            return Err(StoreError::ConditionFailed(refused));
         }
         for write in writes {
             tables.apply(write)?;
@@ -212,12 +214,12 @@ impl Store for MemoryStore {
         // Nothing sorts between a text and the same text with this behind it.
         let next_partition = format!("{}\0", query.partition);
         let page = match query.from {
-            From::Index(index) => {
+            QuerySource::Index(index) => {
                 let first = |partition: &str| (index, partition.to_owned(), String::new(), Key::state(""));
                 let range = tables.entries.range(first(&query.partition)..first(&next_partition));
                 page_of(&tables, query, range.map(|(_, _, sort, key)| (sort.as_str(), key)), now)
             }
-            From::Log => {
+            QuerySource::Log => {
                 let range = tables.rows.range(Key::event(query.partition.as_str(), "")..Key::event(next_partition, ""));
                 page_of(&tables, query, range.map(|(key, _)| (key.sort.as_str(), key)), now)
             }
@@ -226,7 +228,7 @@ impl Store for MemoryStore {
         Ok(page)
     }
 
-    fn spent(&self) -> &Spent {
+    fn usage(&self) -> &UsageMeter {
         &self.spent
     }
 }
@@ -273,9 +275,9 @@ fn first_of<'a>(
 }
 
 /// What a query shows of a row.
-fn seen(from: From, item: &Item) -> Item {
-    let From::Index(index) = from else { return item.clone() };
-    let Some(carries) = index.carries() else { return item.clone() };
+fn seen(from: QuerySource, item: &Item) -> Item {
+    let QuerySource::Index(index) = from else { return item.clone() };
+    let Some(carries) = index.projected_attributes() else { return item.clone() };
     let (_, partition, sort) = index.shape();
     let mut seen = Item::default();
     for attribute in [partition, sort].into_iter().chain(carries.iter().copied()) {

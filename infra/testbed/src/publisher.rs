@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use domain::bus::DetailType;
 use domain::comment::Notice;
-use platform::outlets::message::Message;
-use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::outlets::message::QueueMessage;
+use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
 
 use crate::{Faults, SharedFakes, locked};
 
@@ -21,7 +21,7 @@ pub struct RecordingPublisher {
 
 #[derive(Default)]
 struct Published {
-    all: Vec<Parcel>,
+    all: Vec<OutboundMessage>,
     queue: VecDeque<(String, String)>,
 }
 
@@ -44,16 +44,16 @@ impl RecordingPublisher {
 
     /// All that was ever published, repetitions included.
     #[must_use]
-    pub fn sent(&self) -> Vec<Parcel> {
+    pub fn sent(&self) -> Vec<OutboundMessage> {
         locked(&self.published).all.clone()
     }
 
     /// The messages among it: id and message.
     #[must_use]
-    pub fn messages(&self) -> Vec<(String, Message)> {
-        let message = |parcel: Parcel| match parcel.what {
-            Content::Queue { message, .. } => Some((parcel.id, message)),
-            Content::Bus { .. } | Content::People(_) => None,
+    pub fn messages(&self) -> Vec<(String, QueueMessage)> {
+        let message = |parcel: OutboundMessage| match parcel.destination {
+            Destination::Queue { message, .. } => Some((parcel.id, message)),
+            Destination::Bus { .. } | Destination::Notice(_) => None,
         };
         self.sent().into_iter().filter_map(message).collect()
     }
@@ -61,15 +61,15 @@ impl RecordingPublisher {
     /// The mails among it: id and mail.
     #[must_use]
     pub fn mails(&self) -> Vec<(String, Notice)> {
-        let mail = |parcel: Parcel| match parcel.what {
-            Content::People(notice) => Some((parcel.id, notice)),
-            Content::Queue { .. } | Content::Bus { .. } => None,
+        let mail = |parcel: OutboundMessage| match parcel.destination {
+            Destination::Notice(notice) => Some((parcel.id, notice)),
+            Destination::Queue { .. } | Destination::Bus { .. } => None,
         };
         self.sent().into_iter().filter_map(mail).collect()
     }
 
     /// Puts a message onto the queue.
-    pub fn enqueue(&self, id: &str, message: &Message) {
+    pub fn enqueue(&self, id: &str, message: &QueueMessage) {
         self.enqueue_body(id, message.to_json().expect("a message"));
     }
 
@@ -88,24 +88,24 @@ impl RecordingPublisher {
         locked(&self.published).queue.clear();
     }
 
-    fn publish(&self, parcel: &Parcel) {
+    fn publish(&self, parcel: &OutboundMessage) {
         locked(&self.published).all.push(parcel.clone());
-        match (&parcel.what, &self.bots) {
-            (Content::Queue { message, .. }, Some(_)) => self.enqueue(&parcel.id, message),
+        match (&parcel.destination, &self.bots) {
+            (Destination::Queue { message, .. }, Some(_)) => self.enqueue(&parcel.id, message),
             // For the reconciler, which a testbed asks itself.
-            (Content::Bus { detail_type: DetailType::ReconcileRequested, .. }, _) => {}
-            (Content::Bus { detail_type, detail }, Some(bots)) => {
+            (Destination::Bus { detail_type: DetailType::ReconcileRequested, .. }, _) => {}
+            (Destination::Bus { detail_type, detail }, Some(bots)) => {
                 locked(bots).bus_event(detail_type.name(), detail);
             }
-            (Content::Queue { .. } | Content::Bus { .. } | Content::People(_), _) => {}
+            (Destination::Queue { .. } | Destination::Bus { .. } | Destination::Notice(_), _) => {}
         }
     }
 }
 
-impl Outlets for RecordingPublisher {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+impl Publisher for RecordingPublisher {
+    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         let name = format!("publish {}", parcels.first().map_or("", |parcel| &parcel.id));
         let published = self.faults.call(name, async { parcels.iter().for_each(|parcel| self.publish(parcel)) }).await;
-        parcels.iter().map(|_| published.clone().map_err(Undelivered)).collect()
+        parcels.iter().map(|_| published.clone().map_err(PublishError)).collect()
     }
 }

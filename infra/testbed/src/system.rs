@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use car_bridge::{Again, Bridge, Handled};
+use car_bridge::{CarBridge, MessageOutcome, RetryableError};
 use domain::breaker::minute_of;
 use domain::comment::Notice;
 use domain::event::{Event, EventKind};
 use domain::id::{PrId, RunId};
 use domain::policy::Policies;
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::state::State;
-use fakes::{Delivery, Fakes, NewPull, Pr, Settings};
+use fakes::{FakePrId, FakeSettings, Fakes, NewPullRequest, WebhookDelivery};
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
@@ -23,12 +23,12 @@ use platform::github::{Credentials, GitHub};
 use platform::http::Transport;
 use platform::jenkins::Jenkins;
 use platform::lookup;
-use platform::outlets::message::Message;
-use platform::sweep_summary::Summary;
-use platform::telemetry::Log;
-use reconciler::{Sweep, Swept, Wish};
-use webhook::Webhook;
-use webhook::github::Own;
+use platform::outlets::message::QueueMessage;
+use platform::sweep_summary::SweepSummary;
+use platform::telemetry::MetricLog;
+use reconciler::{Reconciler, SweepOutcome, SweepTrigger};
+use webhook::WebhookHandler;
+use webhook::github::BotIdentity;
 
 use crate::{
     FakeAccess, FaultStore, FaultTransport, Faults, ManualClock, MemoryStore, RecordingPublisher, SharedFakes,
@@ -38,7 +38,7 @@ use crate::{
 /// How long a sweep may take.
 pub const SWEEP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
-type LosesWebhook = Box<dyn FnMut(usize, &Delivery) -> bool>;
+type LosesWebhook = Box<dyn FnMut(usize, &WebhookDelivery) -> bool>;
 type BeforeQuery = Box<dyn FnMut(&mut Fakes) + Send>;
 
 /// The webhook function, the Car Bridge and the reconciler on one store, around the fakes. All calls that leave them pass one
@@ -52,9 +52,9 @@ pub struct Testbed {
     pub policies: Policies,
     pub github: GitHub,
     pub jenkins: Jenkins,
-    pub webhook: Webhook<FaultStore<TestStore>, RecordingPublisher>,
-    pub bridge: Bridge<FaultStore<TestStore>, RecordingPublisher>,
-    pub sweep: Sweep<FaultStore<TestStore>, RecordingPublisher>,
+    pub webhook: WebhookHandler<FaultStore<TestStore>, RecordingPublisher>,
+    pub bridge: CarBridge<FaultStore<TestStore>, RecordingPublisher>,
+    pub sweep: Reconciler<FaultStore<TestStore>, RecordingPublisher>,
     /// Whether the Car Bridge handles what is on the queue.
     pub bridging: Cell<bool>,
     /// Whether there is a sweep every minute while time passes.
@@ -62,7 +62,7 @@ pub struct Testbed {
     fakes: SharedFakes,
     health: Arc<Mutex<BTreeMap<String, u16>>>,
     before_query: Arc<Mutex<BeforeQuery>>,
-    summaries: RefCell<Vec<Summary>>,
+    summaries: RefCell<Vec<SweepSummary>>,
     loses_webhook: RefCell<LosesWebhook>,
     webhooks: Cell<usize>,
     swept_until: Cell<Option<Timestamp>>,
@@ -78,13 +78,14 @@ impl Testbed {
 
     /// The same with this configuration, and fakes that are set up differently.
     #[must_use]
-    pub fn configured(config: &str, set_up: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings { faults: fakes::Faults::none(), secondary_limits: false, ..Settings::default() };
+    pub fn configured(config: &str, set_up: impl FnOnce(&mut FakeSettings)) -> Self {
+        let mut settings =
+            FakeSettings { faults: fakes::FaultRates::none(), secondary_limits: false, ..FakeSettings::default() };
         set_up(&mut settings);
         let token = settings.tokens.first().map(|(token, _)| token.clone()).unwrap_or_default();
         let policies = Policies::parse(config).expect("a configuration");
         let access = |access: &mut FakeAccess| {
-            (access.credentials, access.own) = (Credentials::token(&token), Own::default());
+            (access.credentials, access.own) = (Credentials::token(&token), BotIdentity::default());
         };
         Self { sweeping: Cell::new(false), ..Self::on(memory(), settings, policies, access) }
     }
@@ -92,7 +93,8 @@ impl Testbed {
     /// The same, where Suture is an App: only Apps write check runs.
     #[must_use]
     pub fn as_app(config: &str) -> Self {
-        let settings = Settings { faults: fakes::Faults::none(), secondary_limits: false, ..Settings::default() };
+        let settings =
+            FakeSettings { faults: fakes::FaultRates::none(), secondary_limits: false, ..FakeSettings::default() };
         Self {
             sweeping: Cell::new(false),
             ..Self::with_policies(settings, Policies::parse(config).expect("a configuration"))
@@ -101,19 +103,19 @@ impl Testbed {
 
     /// Fakes with these settings; Suture is an App, with this policy on top of `mode = "act"`, and sweeps every minute.
     #[must_use]
-    pub fn new(settings: Settings, toml: &str) -> Self {
+    pub fn new(settings: FakeSettings, toml: &str) -> Self {
         let policies = Policies::parse(&format!("mode = \"act\"\n{toml}")).expect("a configuration");
         Self::with_policies(settings, policies)
     }
 
     #[must_use]
-    pub fn with_policies(settings: Settings, policies: Policies) -> Self {
+    pub fn with_policies(settings: FakeSettings, policies: Policies) -> Self {
         Self::on(memory(), settings, policies, |_| {})
     }
 
     /// The same with other access to the fakes, on the defaults.
     #[must_use]
-    pub fn with_access(settings: Settings, change_access: impl FnOnce(&mut FakeAccess)) -> Self {
+    pub fn with_access(settings: FakeSettings, change_access: impl FnOnce(&mut FakeAccess)) -> Self {
         Self::on(memory(), settings, Policies::default(), change_access)
     }
 
@@ -121,7 +123,7 @@ impl Testbed {
     #[must_use]
     pub fn on(
         store: TestStore,
-        settings: Settings,
+        settings: FakeSettings,
         policies: Policies,
         change_access: impl FnOnce(&mut FakeAccess),
     ) -> Self {
@@ -145,19 +147,19 @@ impl Testbed {
         });
         let github = access.github(to_github, Arc::new(clock.clone()));
         let jenkins = access.jenkins(transport.jenkins(&fakes), Arc::new(clock.clone()));
-        let clients = car_bridge::World {
+        let clients = car_bridge::ExternalClients {
             github: github.clone(),
             jenkins: Some(jenkins.clone()),
             http: transport.github(&fakes),
             clock: Arc::new(clock.clone()),
         };
         let health = Arc::default();
-        let log = Log::to(std::io::sink());
+        let log = MetricLog::writing_to(std::io::sink());
         let (own, senders) = (access.own, access.senders);
         let sweep_of = (store.clone(), publisher.clone(), policies.clone(), github.clone(), Some(jenkins.clone()));
         Self {
-            webhook: Webhook::new(store.clone(), publisher.clone(), policies.clone(), own, senders, log),
-            bridge: Bridge::new(Engine::new(store.clone(), publisher.clone(), policies.clone()), clients),
+            webhook: WebhookHandler::new(store.clone(), publisher.clone(), policies.clone(), own, senders, log),
+            bridge: CarBridge::new(Engine::new(store.clone(), publisher.clone(), policies.clone()), clients),
             sweep: sweep(sweep_of, &clock, to_health(&transport, &health)),
             faults,
             store,
@@ -182,7 +184,7 @@ impl Testbed {
 
     /// Another process that sweeps.
     #[must_use]
-    pub fn another_sweep(&self) -> Sweep<FaultStore<TestStore>, RecordingPublisher> {
+    pub fn another_sweep(&self) -> Reconciler<FaultStore<TestStore>, RecordingPublisher> {
         let (github, jenkins) = (self.github.clone(), Some(self.jenkins.clone()));
         let of = (self.store.clone(), self.publisher.clone(), self.policies.clone(), github, jenkins);
         sweep(of, &self.clock, to_health(&self.transport, &self.health))
@@ -214,12 +216,12 @@ impl Testbed {
     }
 
     /// CodeGenie opens a pull request.
-    pub fn open(&self) -> Pr {
-        self.with(|fakes| fakes.open_pr(NewPull::default()))
+    pub fn open(&self) -> FakePrId {
+        self.with(|fakes| fakes.open_pr(NewPullRequest::default()))
     }
 
     /// CodeGenie opens a pull request, and its webhooks arrive.
-    pub async fn open_and_deliver(&self, new: NewPull) -> Pr {
+    pub async fn open_and_deliver(&self, new: NewPullRequest) -> FakePrId {
         let pr = self.with(|fakes| fakes.open_pr(new));
         self.advance(SignedDuration::from_secs(3));
         self.deliver_webhooks().await;
@@ -248,7 +250,7 @@ impl Testbed {
     }
 
     /// Which webhooks never arrive, by their place among all that were sent.
-    pub fn lose_webhooks(&self, lost: impl FnMut(usize, &Delivery) -> bool + 'static) {
+    pub fn lose_webhooks(&self, lost: impl FnMut(usize, &WebhookDelivery) -> bool + 'static) {
         *self.loses_webhook.borrow_mut() = Box::new(lost);
     }
 
@@ -276,7 +278,7 @@ impl Testbed {
     }
 
     /// Delivers one webhook.
-    pub async fn deliver(&self, delivery: &Delivery) {
+    pub async fn deliver(&self, delivery: &WebhookDelivery) {
         let mut request = Request::builder().method("POST").uri(delivery.target.path());
         for (name, value) in &delivery.headers {
             request = request.header(name, value);
@@ -292,7 +294,7 @@ impl Testbed {
     }
 
     /// The Car Bridge handles each message on the queue once.
-    pub async fn handle_messages(&self) -> Vec<Result<Handled, Again>> {
+    pub async fn handle_messages(&self) -> Vec<Result<MessageOutcome, RetryableError>> {
         let mut handled = Vec::new();
         while let Some((id, body)) = self.publisher.take_message() {
             let one = self.bridge.handle(&id, &body).await;
@@ -345,22 +347,22 @@ impl Testbed {
     }
 
     /// Sweeps as the schedule would.
-    pub async fn sweep_now(&self) -> Summary {
+    pub async fn sweep_now(&self) -> SweepSummary {
         let name = format!("sweep-{}", self.summaries.borrow().len());
         let swept = self.request_sweep(&scheduled_sweep(&name, self.now())).await;
-        let Swept::Done(summary) = swept else { panic!("{swept:?}") };
+        let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
         self.summaries.borrow_mut().push((*summary).clone());
         *summary
     }
 
     /// Sweeps as somebody asks for it.
-    pub async fn request_sweep(&self, wish: &Wish) -> Swept {
+    pub async fn request_sweep(&self, wish: &SweepTrigger) -> SweepOutcome {
         self.sweep.sweep(wish, self.now() + SWEEP_TIMEOUT).await.expect("a store that answers")
     }
 
     /// What the sweeps of the schedule did.
     #[must_use]
-    pub fn summaries(&self) -> Ref<'_, Vec<Summary>> {
+    pub fn summaries(&self) -> Ref<'_, Vec<SweepSummary>> {
         self.summaries.borrow()
     }
 
@@ -374,39 +376,39 @@ impl Testbed {
     #[must_use]
     pub fn commands(&self) -> Vec<(u64, &'static str, String)> {
         let command = |(_, message)| match message {
-            Message::Command(command) => {
+            QueueMessage::Command(command) => {
                 let run = command.run_id.as_ref().map(ToString::to_string).unwrap_or_default();
                 Some((command.pr_number, command.command.name(), run))
             }
-            Message::Fact(_) | Message::Chore(_) => None,
+            QueueMessage::Fact(_) | QueueMessage::Chore(_) => None,
         };
         self.publisher.messages().into_iter().filter_map(command).collect()
     }
 
     /// The record, which must be there.
-    pub async fn record(&self, pr: &Pr) -> Record {
+    pub async fn record(&self, pr: &FakePrId) -> PullRequest {
         self.find(pr).await.unwrap_or_else(|| panic!("{pr} is not known"))
     }
 
-    pub async fn find(&self, pr: &Pr) -> Option<Record> {
+    pub async fn find(&self, pr: &FakePrId) -> Option<PullRequest> {
         lookup::records(&self.store.store, &[pr_id(pr)], self.now()).await.expect("a store").pop()
     }
 
-    pub async fn state(&self, pr: &Pr) -> Option<State> {
+    pub async fn state(&self, pr: &FakePrId) -> Option<State> {
         self.find(pr).await.map(|record| record.state)
     }
 
     /// What the log of a pull request has.
-    pub async fn log(&self, pr: &Pr) -> Vec<Event> {
+    pub async fn log(&self, pr: &FakePrId) -> Vec<Event> {
         lookup::events(&self.store.store, &pr_id(pr), false, None, 1_000, self.now()).await.expect("a store").entries
     }
 
-    pub async fn logged(&self, pr: &Pr, kind: EventKind) -> Vec<Event> {
+    pub async fn logged(&self, pr: &FakePrId, kind: EventKind) -> Vec<Event> {
         self.log(pr).await.into_iter().filter(|event| event.kind == kind).collect()
     }
 
     /// How often each thing has happened in the log.
-    pub async fn kinds(&self, pr: &Pr) -> BTreeMap<&'static str, usize> {
+    pub async fn kinds(&self, pr: &FakePrId) -> BTreeMap<&'static str, usize> {
         let mut kinds = BTreeMap::new();
         for event in self.log(pr).await {
             *kinds.entry(event.kind.name()).or_default() += 1;
@@ -417,14 +419,14 @@ impl Testbed {
 
 /// A sweep of the schedule, named by its millisecond: tests sweep more often than once a minute.
 #[must_use]
-pub fn scheduled_sweep(name: &str, now: Timestamp) -> Wish {
+pub fn scheduled_sweep(name: &str, now: Timestamp) -> SweepTrigger {
     let run = RunId::new(format!("{name}-{}", now.as_millisecond()));
-    Wish { run, ..Wish::scheduled("sweep", now, format!("{name}-process-{}", now.as_millisecond())) }
+    SweepTrigger { run, ..SweepTrigger::scheduled("sweep", now, format!("{name}-process-{}", now.as_millisecond())) }
 }
 
 /// Suture's name of a pull request of the fakes.
 #[must_use]
-pub fn pr_id(pr: &Pr) -> PrId {
+pub fn pr_id(pr: &FakePrId) -> PrId {
     pr.to_string().parse().expect("a pull request")
 }
 
@@ -438,9 +440,9 @@ fn sweep(
     (store, publisher, policies, github, jenkins): SweepOf,
     clock: &ManualClock,
     health: Transport,
-) -> Sweep<FaultStore<TestStore>, RecordingPublisher> {
+) -> Reconciler<FaultStore<TestStore>, RecordingPublisher> {
     let clock = Arc::new(clock.clone());
-    Sweep::new(store, publisher, policies, github, jenkins, clock, Vec::new()).asking_through(health)
+    Reconciler::new(store, publisher, policies, github, jenkins, clock, Vec::new()).with_clients(health)
 }
 
 /// The addresses that are checked after merges.

@@ -7,13 +7,13 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use domain::decide::decide;
-use domain::diagnosis::{Case, classify};
-use domain::event::{Actor, Described, Fact, Happened};
+use domain::diagnosis::{DiagnosisInput, classify};
+use domain::event::{Actor, Fact, FactKind, PullRequestDetails};
 use domain::id::{EventId, PrId, Sha};
 use domain::policy::{Mode, Policies, Policy};
-use domain::pull_request::Record;
-use domain::signals::{Check, CheckKind, Failure, Renewal, Verdict};
-use domain::snapshot::{Live, Mergeable};
+use domain::pull_request::PullRequest;
+use domain::signals::{CheckFailure, CheckKind, CheckReport, CheckVerdict, RenewalMark};
+use domain::snapshot::{LiveStatus, Mergeability};
 use jiff::{SignedDuration, Timestamp};
 
 fn head() -> Sha {
@@ -24,15 +24,17 @@ fn at(minute: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute)
 }
 
-fn fact(n: usize, minute: i64, what: Happened) -> Fact {
+fn fact(n: usize, minute: i64, what: FactKind) -> Fact {
     let pr: PrId = "acme/my-app#42".parse().expect("a pull request");
-    Fact { id: EventId::new(format!("d{n}")), pr, occurred_at: at(minute), actor: Actor::GithubWebhook, what }
+    Fact { id: EventId::new(format!("d{n}")), pr, occurred_at: at(minute), actor: Actor::GithubWebhook, kind: what }
 }
 
-fn check(n: usize, verdict: Verdict, minute: i64) -> Happened {
-    let failure = (verdict == Verdict::Failed)
-        .then(|| Failure { transient_rule: Some("timeout".to_owned()), text: "timed out after 60 minutes".to_owned() });
-    let check = Check {
+fn check(n: usize, verdict: CheckVerdict, minute: i64) -> FactKind {
+    let failure = (verdict == CheckVerdict::Failed).then(|| CheckFailure {
+        transient_rule: Some("timeout".to_owned()),
+        text: "timed out after 60 minutes".to_owned(),
+    });
+    let check = CheckReport {
         name: format!("continuous-integration/jenkins/stage-{n:02}"),
         kind: CheckKind::Run,
         verdict,
@@ -40,14 +42,14 @@ fn check(n: usize, verdict: Verdict, minute: i64) -> Happened {
         started_at: Some(at(1)),
         at: at(minute),
         failure,
-        renewal: Renewal::None,
+        renewal: RenewalMark::None,
     };
-    Happened::Check { head: head(), check }
+    FactKind::Check { head: head(), check }
 }
 
 /// A pull request with 20 required checks, 19 of them green, the last one running.
-fn record(policy: &Policy) -> Record {
-    let described = Described {
+fn record(policy: &Policy) -> PullRequest {
+    let described = PullRequestDetails {
         node_id: Some("PR_kwDOABCDEF".to_owned()),
         branch: "codegenie/fix".to_owned(),
         base_branch: "main".to_owned(),
@@ -59,9 +61,9 @@ fn record(policy: &Policy) -> Record {
         size: Some(12),
         required_checks: None,
     };
-    let mut record = decide(policy, None, &fact(0, 0, Happened::Opened(described)), at(0)).record;
+    let mut record = decide(policy, None, &fact(0, 0, FactKind::Opened(described)), at(0)).record;
     for n in 0..20 {
-        let verdict = if n == 19 { Verdict::Running } else { Verdict::Passed };
+        let verdict = if n == 19 { CheckVerdict::Running } else { CheckVerdict::Passed };
         let heard = fact(n + 1, 2, check(n, verdict, 2));
         record = decide(policy, record, &heard, at(2)).record;
     }
@@ -74,9 +76,9 @@ fn benchmarks(criterion: &mut Criterion) {
     let mut policy = Policies::default().base().clone();
     policy.mode = Mode::Act;
     let running = record(&policy);
-    let passes = fact(50, 9, check(19, Verdict::Passed, 9));
-    let again = fact(51, 2, check(3, Verdict::Passed, 2));
-    let fails = fact(52, 9, check(19, Verdict::Failed, 9));
+    let passes = fact(50, 9, check(19, CheckVerdict::Passed, 9));
+    let again = fact(51, 2, check(3, CheckVerdict::Passed, 2));
+    let fails = fact(52, 9, check(19, CheckVerdict::Failed, 9));
     for (name, heard) in [("last check passes", &passes), ("nothing new", &again), ("a check fails", &fails)] {
         criterion.bench_function(&format!("decide, 20 checks: {name}"), |bench| {
             bench.iter_batched(
@@ -87,10 +89,10 @@ fn benchmarks(criterion: &mut Criterion) {
         });
     }
     let failed = decide(&policy, Some(running), &fails, at(10)).record.expect("it changed");
-    let live = Live { mergeable: Mergeable::Clean, behind_by: Some(0), strict: true, build: None };
+    let live = LiveStatus { mergeable: Mergeability::Clean, behind_by: Some(0), strict: true, build: None };
     criterion.bench_function("classify, 20 checks: transient failure", |bench| {
         bench.iter(|| {
-            let case = Case {
+            let case = DiagnosisInput {
                 record: black_box(&failed),
                 live: Some(&live),
                 vulnerability: None,

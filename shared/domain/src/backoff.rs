@@ -5,14 +5,14 @@ use jiff::SignedDuration;
 
 /// Exponential backoff: `min(max, base * 2^(attempt - 1))`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Schedule {
+pub struct BackoffSchedule {
     /// Delay before the first retry.
     pub base_secs: u64,
     /// Longest delay.
     pub max_secs: u64,
 }
 
-impl Schedule {
+impl BackoffSchedule {
     /// The delay after this many attempts; zero before the first.
     pub fn delay(&self, attempt: u32) -> SignedDuration {
         let Some(doublings) = attempt.checked_sub(1) else {
@@ -26,7 +26,7 @@ impl Schedule {
 }
 
 /// The jitter seed of one attempt, for example of (delivery id, attempt).
-pub fn seed_of(text: &str, attempt: u32) -> u64 {
+pub fn jitter_seed(text: &str, attempt: u32) -> u64 {
     splitmix64(fnv1a(text.as_bytes()) ^ u64::from(attempt))
 }
 
@@ -45,7 +45,7 @@ fn splitmix64(seed: u64) -> u64 {
 
 /// Why an attempt failed, as far as a retry depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Failure {
+pub enum AttemptFailure {
     Unreachable,
     /// No response in time. The request may have been executed, so a retry probes first.
     TimedOut,
@@ -66,7 +66,7 @@ pub enum Failure {
     Forbidden,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// All failures, those that may be retried first.
     pub const ALL: [Self; 10] = [
         Self::Unreachable,
@@ -95,10 +95,10 @@ impl Failure {
 mod tests {
     use super::*;
 
-    const DEFAULT: Schedule = Schedule { base_secs: 30, max_secs: 600 };
+    const DEFAULT: BackoffSchedule = BackoffSchedule { base_secs: 30, max_secs: 600 };
     use proptest::prelude::*;
 
-    fn secs(schedule: Schedule, attempts: &[u32]) -> Vec<i64> {
+    fn secs(schedule: BackoffSchedule, attempts: &[u32]) -> Vec<i64> {
         attempts.iter().map(|attempt| schedule.delay(*attempt).as_secs()).collect()
     }
 
@@ -111,14 +111,14 @@ mod tests {
     #[test]
     fn delay_does_not_overflow() {
         assert_eq!(secs(DEFAULT, &[64, 65, 66, u32::MAX]), [600; 4]);
-        let endless = Schedule { base_secs: 1, max_secs: u64::MAX };
+        let endless = BackoffSchedule { base_secs: 1, max_secs: u64::MAX };
         assert_eq!(secs(endless, &[63, 64, 65, u32::MAX]), [1 << 62, i64::MAX, i64::MAX, i64::MAX]);
     }
 
     #[test]
     fn zero_base_never_waits_and_large_base_is_capped() {
-        assert_eq!(secs(Schedule { base_secs: 0, max_secs: 9 }, &[1, 2, 70]), [0, 0, 0]);
-        assert_eq!(secs(Schedule { base_secs: 50, max_secs: 9 }, &[0, 1, 2]), [0, 9, 9]);
+        assert_eq!(secs(BackoffSchedule { base_secs: 0, max_secs: 9 }, &[1, 2, 70]), [0, 0, 0]);
+        assert_eq!(secs(BackoffSchedule { base_secs: 50, max_secs: 9 }, &[0, 1, 2]), [0, 9, 9]);
     }
 
     #[test]
@@ -132,19 +132,26 @@ mod tests {
 
     #[test]
     fn jitter_seed_depends_on_name_and_attempt() {
-        let seed = seed_of("72d3162e", 3);
+        let seed = jitter_seed("72d3162e", 3);
         assert_eq!(seed, splitmix64(fnv1a(b"72d3162e") ^ 3));
-        assert_ne!(seed, seed_of("72d3162e", 4));
-        assert_ne!(seed, seed_of("72d3162f", 3));
-        assert_eq!(seed_of("", 0), splitmix64(0xcbf2_9ce4_8422_2325));
+        assert_ne!(seed, jitter_seed("72d3162e", 4));
+        assert_ne!(seed, jitter_seed("72d3162f", 3));
+        assert_eq!(jitter_seed("", 0), splitmix64(0xcbf2_9ce4_8422_2325));
     }
 
     #[test]
     fn only_temporary_failures_are_retried() {
-        let retried: Vec<Failure> = Failure::ALL.into_iter().filter(|failure| failure.may_retry()).collect();
+        let retried: Vec<AttemptFailure> =
+            AttemptFailure::ALL.into_iter().filter(|failure| failure.may_retry()).collect();
         assert_eq!(
             retried,
-            [Failure::Unreachable, Failure::TimedOut, Failure::Unavailable, Failure::Throttled, Failure::Contended]
+            [
+                AttemptFailure::Unreachable,
+                AttemptFailure::TimedOut,
+                AttemptFailure::Unavailable,
+                AttemptFailure::Throttled,
+                AttemptFailure::Contended
+            ]
         );
     }
 
@@ -152,7 +159,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn delays_never_shrink(base: u64, max: u64, attempt: u32) {
-            let schedule = Schedule { base_secs: base, max_secs: max };
+            let schedule = BackoffSchedule { base_secs: base, max_secs: max };
             let delay = schedule.delay(attempt);
             prop_assert!(delay >= SignedDuration::ZERO);
             prop_assert!(delay <= schedule.delay(attempt.saturating_add(1)));

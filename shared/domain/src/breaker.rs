@@ -84,7 +84,7 @@ impl Default for Breaker {
 
 /// The outcomes of one minute, as sets of run ids, so that repeated counting is idempotent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Minute {
+pub struct OutcomeMinute {
     /// Start of the minute, see [`minute_of`].
     pub at: Timestamp,
     /// Runs whose target accepted the remedy.
@@ -101,7 +101,7 @@ pub fn minute_of(at: Timestamp) -> Timestamp {
 
 /// Successes and failures within the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tally {
+pub struct WindowCounts {
     /// Runs that succeeded and did not fail later.
     pub succeeded: u32,
     pub failed: u32,
@@ -109,7 +109,7 @@ pub struct Tally {
     pub rate: f64,
 }
 
-impl Tally {
+impl WindowCounts {
     fn new(succeeded: usize, failed: usize) -> Self {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let (succeeded, failed) = (count(succeeded), count(failed));
@@ -136,7 +136,7 @@ impl Tally {
 
 /// The breaker tripped: the new breaker and the log message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct BreakerTrip {
     /// The breaker to store, on condition that it is unchanged since it was read.
     pub breaker: Breaker,
     pub log: String,
@@ -144,7 +144,7 @@ pub struct Change {
 
 /// Whether one remedy may be dispatched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Permit {
+pub enum BreakerPermit {
     Allowed,
     /// Allowed as the only probe, once this breaker is stored in place of the one that was read.
     Probe(Breaker),
@@ -200,47 +200,52 @@ impl Breaker {
 
     /// Counts the outcomes within the window. A run counts once, and as failed if it ever failed: a remedy that was
     /// accepted and then missed its deadline did not help.
-    pub fn tally(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Tally {
+    pub fn window_counts(&self, minutes: &[OutcomeMinute], now: Timestamp, settings: &BreakerSettings) -> WindowCounts {
         let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for minute in minutes.iter().filter(|minute| self.counts(minute.at, now, settings)) {
             succeeded.extend(&minute.succeeded);
             failed.extend(&minute.failed);
         }
-        Tally::new(succeeded.difference(&failed).count(), failed.len())
+        WindowCounts::new(succeeded.difference(&failed).count(), failed.len())
     }
 
     /// Trips a closed breaker if there are more actions than the minimum and the failure rate is above the threshold;
     /// both strictly (R-BREAKER-1).
-    pub fn evaluate(&self, minutes: &[Minute], now: Timestamp, settings: &BreakerSettings) -> Option<Change> {
+    pub fn evaluate(
+        &self,
+        minutes: &[OutcomeMinute],
+        now: Timestamp,
+        settings: &BreakerSettings,
+    ) -> Option<BreakerTrip> {
         match self.state {
             BreakerState::Closed => {}
             BreakerState::Open { .. } | BreakerState::HalfOpen { .. } => return None,
         }
-        let tally = self.tally(minutes, now, settings);
+        let tally = self.window_counts(minutes, now, settings);
         if !tally.trips(settings) {
             return None;
         }
         let failure_rate = tally.rate_percent();
         let mut breaker = self.opened(now, settings.after_cooldown(now), failure_rate);
         breaker.trips = self.trips.saturating_add(1);
-        Some(Change { breaker, log: format!("circuit breaker tripped: {failure_rate}% failure rate") })
+        Some(BreakerTrip { breaker, log: format!("circuit breaker tripped: {failure_rate}% failure rate") })
     }
 
     /// Whether this run's remedy may be dispatched now. A redelivery of the probe itself is allowed: otherwise the
     /// breaker would wait for an outcome that cannot arrive.
-    pub fn may_dispatch(&self, run: &RunId, now: Timestamp, settings: &BreakerSettings) -> Permit {
+    pub fn may_dispatch(&self, run: &RunId, now: Timestamp, settings: &BreakerSettings) -> BreakerPermit {
         match self.as_of(now).state {
-            BreakerState::Closed => Permit::Allowed,
+            BreakerState::Closed => BreakerPermit::Allowed,
             BreakerState::Open { cooldown_until, .. } if now < cooldown_until => {
-                Permit::Refused { until: cooldown_until }
+                BreakerPermit::Refused { until: cooldown_until }
             }
             BreakerState::Open { since, failure_rate_percent, .. } => {
                 let lease_until = settings.after_cooldown(now);
                 let state = BreakerState::HalfOpen { probe: run.clone(), lease_until, since, failure_rate_percent };
-                Permit::Probe(Self { state, ..self.clone() })
+                BreakerPermit::Probe(Self { state, ..self.clone() })
             }
-            BreakerState::HalfOpen { probe, .. } if probe == *run => Permit::Allowed,
-            BreakerState::HalfOpen { lease_until, .. } => Permit::Refused { until: lease_until },
+            BreakerState::HalfOpen { probe, .. } if probe == *run => BreakerPermit::Allowed,
+            BreakerState::HalfOpen { lease_until, .. } => BreakerPermit::Refused { until: lease_until },
         }
     }
 
@@ -292,8 +297,8 @@ mod tests {
         RunId::new(format!("run-{n}"))
     }
 
-    fn minute(minutes: i64, succeeded: std::ops::Range<u32>, failed: std::ops::Range<u32>) -> Minute {
-        Minute { at: mins(minutes), succeeded: succeeded.map(run).collect(), failed: failed.map(run).collect() }
+    fn minute(minutes: i64, succeeded: std::ops::Range<u32>, failed: std::ops::Range<u32>) -> OutcomeMinute {
+        OutcomeMinute { at: mins(minutes), succeeded: succeeded.map(run).collect(), failed: failed.map(run).collect() }
     }
 
     fn open(since: i64, cooldown_until: i64) -> Breaker {
@@ -357,30 +362,30 @@ mod tests {
     #[test]
     fn run_counts_once_and_as_failed_if_it_ever_failed() {
         let minutes = [minute(0, 1..4, 0..0), minute(1, 2..5, 3..5), minute(2, 0..0, 3..4)];
-        let tally = Breaker::default().tally(&minutes, mins(3), &SETTINGS);
-        assert_eq!(tally, Tally { succeeded: 2, failed: 2, rate: 0.5 });
+        let tally = Breaker::default().window_counts(&minutes, mins(3), &SETTINGS);
+        assert_eq!(tally, WindowCounts { succeeded: 2, failed: 2, rate: 0.5 });
         assert_eq!((tally.total(), tally.rate_percent()), (4, 50));
     }
 
     #[test]
     fn empty_window_has_rate_zero() {
-        let tally = Breaker::default().tally(&[], mins(3), &SETTINGS);
-        assert_eq!(tally, Tally { succeeded: 0, failed: 0, rate: 0.0 });
+        let tally = Breaker::default().window_counts(&[], mins(3), &SETTINGS);
+        assert_eq!(tally, WindowCounts { succeeded: 0, failed: 0, rate: 0.0 });
         assert_eq!((tally.total(), tally.rate_percent()), (0, 0));
     }
 
     #[test]
     fn rate_percent_is_rounded_to_the_nearest() {
-        let percent = |succeeded, failed| Tally::new(succeeded, failed).rate_percent();
+        let percent = |succeeded, failed| WindowCounts::new(succeeded, failed).rate_percent();
         assert_eq!((percent(1, 2), percent(2, 1), percent(0, 7), percent(1, 1)), (67, 33, 100, 50));
         assert_eq!((percent(7, 1), percent(199, 1)), (13, 1), "halves go up");
-        assert_eq!(Tally::new(usize::MAX, usize::MAX).total(), u32::MAX);
+        assert_eq!(WindowCounts::new(usize::MAX, usize::MAX).total(), u32::MAX);
     }
 
     #[test]
     fn minutes_outside_the_window_are_ignored() {
         let minutes = [minute(0, 0..0, 0..6)];
-        let failed = |breaker: &Breaker, now| breaker.tally(&minutes, now, &SETTINGS).failed;
+        let failed = |breaker: &Breaker, now| breaker.window_counts(&minutes, now, &SETTINGS).failed;
         let breaker = Breaker::default();
         assert_eq!(failed(&breaker, mins(0)), 6);
         assert_eq!(failed(&breaker, mins(15)), 6, "exactly fifteen minutes old");
@@ -416,18 +421,18 @@ mod tests {
 
     #[test]
     fn closed_breaker_allows_every_dispatch() {
-        assert_eq!(Breaker::default().may_dispatch(&run(1), mins(0), &SETTINGS), Permit::Allowed);
+        assert_eq!(Breaker::default().may_dispatch(&run(1), mins(0), &SETTINGS), BreakerPermit::Allowed);
     }
 
     #[test]
     fn first_remedy_after_the_cooldown_becomes_the_only_probe() {
         let breaker = open(0, 10);
-        let refused = Permit::Refused { until: mins(10) };
+        let refused = BreakerPermit::Refused { until: mins(10) };
         assert_eq!(breaker.may_dispatch(&run(1), at(599), &SETTINGS), refused);
         let probing = half_open(1, 20);
-        assert_eq!(breaker.may_dispatch(&run(1), mins(10), &SETTINGS), Permit::Probe(probing.clone()));
-        assert_eq!(probing.may_dispatch(&run(2), mins(11), &SETTINGS), Permit::Refused { until: mins(20) });
-        assert_eq!(probing.may_dispatch(&run(1), mins(11), &SETTINGS), Permit::Allowed, "its own redelivery");
+        assert_eq!(breaker.may_dispatch(&run(1), mins(10), &SETTINGS), BreakerPermit::Probe(probing.clone()));
+        assert_eq!(probing.may_dispatch(&run(2), mins(11), &SETTINGS), BreakerPermit::Refused { until: mins(20) });
+        assert_eq!(probing.may_dispatch(&run(1), mins(11), &SETTINGS), BreakerPermit::Allowed, "its own redelivery");
     }
 
     #[test]
@@ -435,8 +440,8 @@ mod tests {
         let probing = half_open(1, 20);
         assert_eq!(probing.as_of(at(20 * 60 - 1)), probing);
         assert_eq!(probing.as_of(mins(20)), open(0, 20));
-        assert_eq!(probing.may_dispatch(&run(2), mins(20), &SETTINGS), Permit::Probe(half_open(2, 30)));
-        assert_eq!(probing.may_dispatch(&run(1), mins(20), &SETTINGS), Permit::Probe(half_open(1, 30)));
+        assert_eq!(probing.may_dispatch(&run(2), mins(20), &SETTINGS), BreakerPermit::Probe(half_open(2, 30)));
+        assert_eq!(probing.may_dispatch(&run(1), mins(20), &SETTINGS), BreakerPermit::Probe(half_open(1, 30)));
         assert_eq!(probing.probe_ended(&run(1), ProbeOutcome::Accepted, mins(20), &SETTINGS), None, "too late");
         assert_eq!(open(0, 10).as_of(mins(30)), open(0, 10));
     }
@@ -449,7 +454,7 @@ mod tests {
         assert_eq!(ended(ProbeOutcome::Failed), Some(open(0, 22)));
         assert_eq!(ended(ProbeOutcome::Cancelled), Some(open(0, 12)));
         let next = open(0, 12).may_dispatch(&run(2), mins(12), &SETTINGS);
-        assert_eq!(next, Permit::Probe(half_open(2, 22)), "after a cancelled probe the next remedy probes");
+        assert_eq!(next, BreakerPermit::Probe(half_open(2, 22)), "after a cancelled probe the next remedy probes");
     }
 
     #[test]
@@ -481,13 +486,13 @@ mod tests {
     fn extreme_times_do_not_overflow() {
         let endless = BreakerSettings { window_minutes: u32::MAX, cooldown_minutes: u32::MAX, ..SETTINGS };
         assert_eq!(endless.after_cooldown(Timestamp::MAX), Timestamp::MAX);
-        assert_eq!(Breaker::default().tally(&[minute(0, 0..1, 0..0)], Timestamp::MIN, &endless).total(), 0);
+        assert_eq!(Breaker::default().window_counts(&[minute(0, 0..1, 0..0)], Timestamp::MIN, &endless).total(), 0);
         assert!(Breaker::default().counted_minutes(Timestamp::MIN, &endless).is_empty());
     }
 
     /// A simple model of the breaker: all outcomes ever, the time of the last reset, and the probe.
     #[derive(Debug, Default)]
-    struct Naive {
+    struct ModelBreaker {
         outcomes: Vec<(i64, u32, bool)>,
         cleared: i64,
         /// While not closed: the first second at which a probe may start.
@@ -496,7 +501,7 @@ mod tests {
         probe: Option<(u32, i64)>,
     }
 
-    impl Naive {
+    impl ModelBreaker {
         fn counts(&self, now: i64) -> (u32, u32) {
             let in_window = |t: i64| {
                 let minute = t - t % 60;
@@ -524,7 +529,7 @@ mod tests {
     }
 
     #[derive(Debug, Clone)]
-    enum Act {
+    enum ModelAction {
         Wait(i64),
         Ended(u32, bool),
         Dispatch(u32),
@@ -532,37 +537,37 @@ mod tests {
         Reset,
     }
 
-    fn act() -> impl Strategy<Value = Act> {
+    fn act() -> impl Strategy<Value = ModelAction> {
         let outcome =
             prop_oneof![Just(ProbeOutcome::Accepted), Just(ProbeOutcome::Failed), Just(ProbeOutcome::Cancelled)];
         prop_oneof![
-            4 => prop_oneof![0..90_i64, 200..700_i64].prop_map(Act::Wait),
-            10 => (0..20_u32, prop::bool::weighted(0.4)).prop_map(|(run, ok)| Act::Ended(run, ok)),
-            4 => (0..20_u32).prop_map(Act::Dispatch),
+            4 => prop_oneof![0..90_i64, 200..700_i64].prop_map(ModelAction::Wait),
+            10 => (0..20_u32, prop::bool::weighted(0.4)).prop_map(|(run, ok)| ModelAction::Ended(run, ok)),
+            4 => (0..20_u32).prop_map(ModelAction::Dispatch),
             // `None` means the current probe, which a random run would rarely be.
-            3 => (prop::option::weighted(0.3, 0..20_u32), outcome).prop_map(|(run, end)| Act::ProbeEnded(run, end)),
-            1 => Just(Act::Reset),
+            3 => (prop::option::weighted(0.3, 0..20_u32), outcome).prop_map(|(run, end)| ModelAction::ProbeEnded(run, end)),
+            1 => Just(ModelAction::Reset),
         ]
     }
 
     /// The breaker and its model, driven by the same actions.
     #[derive(Default)]
-    struct Pair {
+    struct BreakerAndModel {
         breaker: Breaker,
-        minutes: BTreeMap<Timestamp, Minute>,
-        model: Naive,
+        minutes: BTreeMap<Timestamp, OutcomeMinute>,
+        model: ModelBreaker,
         now: i64,
     }
 
-    impl Pair {
-        fn step(&mut self, act: Act) {
+    impl BreakerAndModel {
+        fn step(&mut self, act: ModelAction) {
             self.model.expire(self.now);
             match act {
-                Act::Wait(secs) => self.now += secs,
-                Act::Ended(n, ok) => self.ended(n, ok),
-                Act::Dispatch(n) => self.dispatch(n),
-                Act::ProbeEnded(n, outcome) => self.probe_ended(n, outcome),
-                Act::Reset => {
+                ModelAction::Wait(secs) => self.now += secs,
+                ModelAction::Ended(n, ok) => self.ended(n, ok),
+                ModelAction::Dispatch(n) => self.dispatch(n),
+                ModelAction::ProbeEnded(n, outcome) => self.probe_ended(n, outcome),
+                ModelAction::Reset => {
                     self.breaker = self.breaker.reset(at(self.now));
                     self.model.clear(self.now);
                 }
@@ -571,7 +576,7 @@ mod tests {
 
         fn ended(&mut self, n: u32, ok: bool) {
             let beginning = minute_of(at(self.now));
-            let empty = Minute { at: beginning, succeeded: BTreeSet::new(), failed: BTreeSet::new() };
+            let empty = OutcomeMinute { at: beginning, succeeded: BTreeSet::new(), failed: BTreeSet::new() };
             let minute = self.minutes.entry(beginning).or_insert(empty);
             if ok {
                 minute.succeeded.insert(run(n))
@@ -580,17 +585,17 @@ mod tests {
             };
             self.model.outcomes.push((self.now, n, ok));
 
-            let minutes: Vec<Minute> = self.minutes.values().cloned().collect();
-            let tally = self.breaker.tally(&minutes, at(self.now), &SETTINGS);
+            let minutes: Vec<OutcomeMinute> = self.minutes.values().cloned().collect();
+            let tally = self.breaker.window_counts(&minutes, at(self.now), &SETTINGS);
             let (good, bad) = self.model.counts(self.now);
             assert_eq!((tally.succeeded, tally.failed), (good, bad));
-            let read: Vec<Minute> = self
+            let read: Vec<OutcomeMinute> = self
                 .breaker
                 .counted_minutes(at(self.now), &SETTINGS)
                 .iter()
                 .filter_map(|beginning| self.minutes.get(beginning).cloned())
                 .collect();
-            assert_eq!(self.breaker.tally(&read, at(self.now), &SETTINGS), tally);
+            assert_eq!(self.breaker.window_counts(&read, at(self.now), &SETTINGS), tally);
 
             let trips = self.model.open_until.is_none() && self.model.probe.is_none() && bad > good && good + bad > 5;
             let change = self.breaker.evaluate(&minutes, at(self.now), &SETTINGS);
@@ -610,13 +615,13 @@ mod tests {
                 (None, None) => "allowed",
             };
             let got = match self.breaker.may_dispatch(&run(n), at(self.now), &SETTINGS) {
-                Permit::Allowed => "allowed",
-                Permit::Probe(breaker) => {
+                BreakerPermit::Allowed => "allowed",
+                BreakerPermit::Probe(breaker) => {
                     self.breaker = breaker;
                     (self.model.probe, self.model.open_until) = (Some((n, self.now + 600)), None);
                     "probe"
                 }
-                Permit::Refused { until } => {
+                BreakerPermit::Refused { until } => {
                     assert!(until > at(self.now));
                     "refused"
                 }
@@ -644,7 +649,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn breaker_agrees_with_a_simple_model(acts in prop::collection::vec(act(), 1..120)) {
-            let mut pair = Pair::default();
+            let mut pair = BreakerAndModel::default();
             for act in acts {
                 pair.step(act);
             }

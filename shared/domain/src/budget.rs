@@ -66,13 +66,13 @@ impl RetryCounts {
         }
     }
 
-    pub fn count(&mut self, strategy: Strategy) {
+    pub fn spend(&mut self, strategy: Strategy) {
         let count = self.of_mut(strategy);
         *count = count.saturating_add(1);
     }
 
     /// Refunds an attempt that was never executed.
-    pub fn give_back(&mut self, strategy: Strategy) {
+    pub fn refund(&mut self, strategy: Strategy) {
         let count = self.of_mut(strategy);
         *count = count.saturating_sub(1);
     }
@@ -86,7 +86,7 @@ impl RetryCounts {
 
     /// Resets the budgets that this state proves (R-BUDGET-2). Call it only for states reached by real events: with
     /// Suture's own post-action states, no budget would ever be exhausted.
-    pub fn reached(&mut self, state: State, substatus: Option<Substatus>) {
+    pub fn reset_reached(&mut self, state: State, substatus: Option<Substatus>) {
         for strategy in Strategy::ALL {
             if is_reset_by(strategy, state, substatus) {
                 self.reset(strategy);
@@ -127,14 +127,14 @@ const LIFETIME: &str = "lifetime";
 
 /// An exhausted budget. The text is fixed (R-DIAG-21).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exhausted {
+pub struct BudgetExhausted {
     /// The strategy, or `lifetime`.
     pub what: &'static str,
     pub count: u32,
     pub max: u32,
 }
 
-impl fmt::Display for Exhausted {
+impl fmt::Display for BudgetExhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.max == 0 && self.what != LIFETIME {
             return write!(f, "{} is disabled: its retry budget is 0", self.what);
@@ -152,16 +152,16 @@ pub fn check(
     counts: &RetryCounts,
     lifetime: u32,
     on_vulnerability: u32,
-) -> Result<(), Exhausted> {
+) -> Result<(), BudgetExhausted> {
     let shared = if strategy == Strategy::CloseAndReopen { on_vulnerability } else { 0 };
     let count = counts.of(strategy).max(shared);
     let max = policy.budget(strategy);
     if count >= max {
-        return Err(Exhausted { what: strategy.name(), count, max });
+        return Err(BudgetExhausted { what: strategy.name(), count, max });
     }
     let max = policy.budgets.lifetime;
     if lifetime >= max {
-        return Err(Exhausted { what: LIFETIME, count: lifetime, max });
+        return Err(BudgetExhausted { what: LIFETIME, count: lifetime, max });
     }
     Ok(())
 }
@@ -207,11 +207,11 @@ mod tests {
         for (n, strategy) in Strategy::ALL.into_iter().enumerate() {
             let mut expected = [1, 2, 3, 4, 5, 6, 7];
             let mut counts = one_to_seven();
-            counts.count(strategy);
+            counts.spend(strategy);
             expected[n] += 1;
             assert_eq!(all(&counts), expected, "{strategy}");
-            counts.give_back(strategy);
-            counts.give_back(strategy);
+            counts.refund(strategy);
+            counts.refund(strategy);
             expected[n] -= 2;
             assert_eq!(all(&counts), expected, "{strategy}");
         }
@@ -221,10 +221,10 @@ mod tests {
     fn counts_saturate() {
         for strategy in Strategy::ALL {
             let mut none = RetryCounts::default();
-            none.give_back(strategy);
+            none.refund(strategy);
             assert_eq!(none, RetryCounts::default(), "no refund below zero for {strategy}");
             let mut full = with(strategy, u32::MAX);
-            full.count(strategy);
+            full.spend(strategy);
             assert_eq!(full.of(strategy), u32::MAX);
         }
     }
@@ -283,7 +283,7 @@ mod tests {
 
     fn assert_resets(state: State, substatus: Option<Substatus>, resets: &[Strategy]) {
         let mut counts = one_to_seven();
-        counts.reached(state, substatus);
+        counts.reset_reached(state, substatus);
         let mut expected = one_to_seven();
         for strategy in resets {
             *expected.of_mut(*strategy) = 0;
@@ -305,7 +305,7 @@ mod tests {
         ] {
             assert_eq!(check(&policy, strategy, &with(strategy, max - 1), 0, 0), Ok(()), "{strategy}");
             let exhausted = check(&policy, strategy, &with(strategy, max), 0, 0).unwrap_err();
-            assert_eq!(exhausted, Exhausted { what: strategy.name(), count: max, max });
+            assert_eq!(exhausted, BudgetExhausted { what: strategy.name(), count: max, max });
             assert_eq!(exhausted.to_string(), sentence);
             // A budget that was lowered below its count stays exhausted.
             let over = check(&policy, strategy, &with(strategy, max + 5), 0, 0).unwrap_err();

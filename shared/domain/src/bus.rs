@@ -10,7 +10,7 @@ pub const BUS_SOURCE: &str = "suture";
 
 named! {
     /// The system that carries out a remedy.
-    pub enum Target {
+    pub enum RemedyTarget {
         Jenkins = "jenkins",
         /// Policy Bot, over the bus.
         PolicyBot = "policy-bot",
@@ -26,7 +26,7 @@ named! {
     }
 }
 
-impl Target {
+impl RemedyTarget {
     /// The target of this strategy. For close-and-reopen: CodeGenie, which opens the new pull request after Suture has
     /// closed the old one on GitHub.
     pub fn of(strategy: Strategy) -> Self {
@@ -91,7 +91,7 @@ pub struct BusDetail {
 /// The `detail` of a request to CodeGenie for an issue without a pull request: the same keys, null where unknown, plus the
 /// issue number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PullRequestAsk {
+pub struct PullRequestRequestDetail {
     pub repo: RepoName,
     /// Always null: there is no pull request yet.
     pub pr_number: Option<u64>,
@@ -106,8 +106,8 @@ pub struct PullRequestAsk {
     pub issue_number: u64,
 }
 
-impl PullRequestAsk {
-    pub fn of_issue(repo: &RepoName, issue: u64, vulnerability: &str, effect: &EffectId) -> Self {
+impl PullRequestRequestDetail {
+    pub fn for_issue(repo: &RepoName, issue: u64, vulnerability: &str, effect: &EffectId) -> Self {
         Self {
             repo: repo.clone(),
             pr_number: None,
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn every_strategy_has_a_target() {
         let line = |strategy: Strategy| {
-            let target = Target::of(strategy);
+            let target = RemedyTarget::of(strategy);
             let event = target.detail_type().map_or_else(String::new, |event| format!(" [{event}]"));
             format!("{strategy:<24}{target}{event}\n")
         };
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn names_are_equal_in_json_and_display() {
-        for target in Target::ALL {
+        for target in RemedyTarget::ALL {
             assert_eq!(serde_json::to_string(&target).unwrap(), format!("\"{target}\""));
         }
         for detail_type in DetailType::ALL {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn each_detail_type_except_reconcile_has_one_target() {
         for detail_type in DetailType::ALL {
-            let owners = Target::ALL.into_iter().filter(|t| t.detail_type() == Some(detail_type)).count();
+            let owners = RemedyTarget::ALL.into_iter().filter(|t| t.detail_type() == Some(detail_type)).count();
             assert_eq!(owners, usize::from(detail_type != DetailType::ReconcileRequested), "{detail_type}");
         }
     }
@@ -182,7 +182,8 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<BusDetail>(&json).unwrap(), detail);
         let repo = "acme/my-app".parse().unwrap();
-        let ask = PullRequestAsk::of_issue(&repo, 7, "CVE-2026-0001", &EffectId::new("backlog:acme/my-app#7:1"));
+        let ask =
+            PullRequestRequestDetail::for_issue(&repo, 7, "CVE-2026-0001", &EffectId::new("backlog:acme/my-app#7:1"));
         assert_eq!(
             serde_json::to_string(&ask).unwrap(),
             r#"{"repo":"acme/my-app","pr_number":null,"head_sha":null,"vulnerability_id":"CVE-2026-0001","run_id":null,"effect_id":"backlog:acme/my-app#7:1","issue_number":7}"#

@@ -12,19 +12,19 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::command::Role;
+use crate::command::ApiRole;
 use crate::diagnosis::{Classification, Diagnosis};
-use crate::event::{EventKind, Payload, cut};
+use crate::event::{EventKind, EventPayload, truncate};
 use crate::id::PrId;
 use crate::policy::Policy;
-use crate::pull_request::Record;
-use crate::signals::Check;
+use crate::pull_request::PullRequest;
+use crate::signals::CheckReport;
 use crate::state::{State, Strategy};
 
 /// The comment on a pull request that Suture closes to have it replaced (R-BRIDGE-10).
-pub const CLOSING: &str = "Closing due to merge conflicts. A new PR will be created automatically.";
+pub const CLOSING_COMMENT: &str = "Closing due to merge conflicts. A new PR will be created automatically.";
 /// Logged when the duplicate guard of close-and-reopen finds another open pull request (R-REMEDY-8).
-pub const DUPLICATE: &str = "duplicate PR exists";
+pub const DUPLICATE_EXISTS: &str = "duplicate PR exists";
 
 /// A time to the minute, in UTC: `2026-03-02 09:00 UTC`.
 pub fn time(at: Timestamp) -> String {
@@ -50,12 +50,12 @@ pub fn duration(span: SignedDuration) -> String {
 }
 
 /// How long a pull request has been in its state.
-pub fn waited(state: State, span: SignedDuration) -> String {
+pub fn time_in_state(state: State, span: SignedDuration) -> String {
     format!("in {state} for {}", duration(span))
 }
 
 /// One failed check, with its failure text and the transient rule that matched, if one did.
-pub fn failed_check(check: &Check) -> String {
+pub fn failed_check(check: &CheckReport) -> String {
     match &check.failure {
         None => format!("`{}` failed and gave no reason", check.name),
         Some(failure) => match &failure.transient_rule {
@@ -65,7 +65,7 @@ pub fn failed_check(check: &Check) -> String {
     }
 }
 
-pub fn policy_text(record: &Record) -> String {
+pub fn policy_text(record: &PullRequest) -> String {
     let description = record.signals.policy.as_ref().map_or("", |report| report.text.as_str());
     let substatus = record.substatus.map_or("no reason given", |substatus| substatus.name());
     if description.is_empty() {
@@ -112,12 +112,12 @@ pub fn diagnosis(diagnosis: &Diagnosis) -> String {
 pub fn blocked_reason(diagnosis: &Diagnosis) -> String {
     match &diagnosis.overridden {
         Some((_, why)) => why.clone(),
-        None => cut(&diagnosis.evidence.join("; "), Payload::MAX_TEXT),
+        None => truncate(&diagnosis.evidence.join("; "), EventPayload::MAX_TEXT),
     }
 }
 
 /// Why automation stopped on a pull request: it was escalated, it is held, or it has to wait.
-pub fn blocked(record: &Record) -> Option<String> {
+pub fn blocked(record: &PullRequest) -> Option<String> {
     let recorded = || record.blocked.as_ref().map(|blocked| blocked.reason.clone());
     if record.state == State::NeedsIntervention {
         return recorded().or_else(|| Some(NO_REASON.to_owned()));
@@ -139,8 +139,8 @@ pub fn abandoned(by: &str) -> String {
 }
 
 /// The reply to `/status`: state, blockers, running remedy, budgets used, next look.
-pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
-    let since = duration(now.duration_since(record.progressed_at));
+pub fn status(record: &PullRequest, policy: &Policy, now: Timestamp) -> String {
+    let since = duration(now.duration_since(record.state_since));
     let mut lines = vec![format!("**{}** for {since}, at commit {}.", record.state, record.head_sha.short())];
     if let Some(reason) = blocked(record) {
         lines.push(format!("Waiting for a person: {}.", reason.trim_end_matches('.')));
@@ -171,29 +171,33 @@ pub fn status(record: &Record, policy: &Policy, now: Timestamp) -> String {
 }
 
 /// The reply to `/explain`: diagnosis, evidence and next step.
-pub fn explanation(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
-    desk::explanation(record, found, &desk::commands(record, policy, Role::Admin), policy, now)
+pub fn explanation(record: &PullRequest, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
+    desk::explanation(record, found, &desk::commands(record, policy, ApiRole::Admin), policy, now)
 }
 
 /// Remedies and events for the escalation mail, one line each, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Story {
+pub struct EscalationHistory {
     pub remedies: Vec<String>,
     /// The most recent events.
     pub history: Vec<String>,
 }
 
-pub fn held(by: &str, why: &str) -> String {
-    if why.is_empty() { format!("held by {by}") } else { cut(&format!("held by {by}: {why}"), Payload::MAX_TEXT) }
+pub fn hold_reason(by: &str, why: &str) -> String {
+    if why.is_empty() {
+        format!("held by {by}")
+    } else {
+        truncate(&format!("held by {by}: {why}"), EventPayload::MAX_TEXT)
+    }
 }
 
 /// The reply to `/resume` when a label still holds the pull request.
-pub fn still_held(label: &str) -> String {
+pub fn held_by_label(label: &str) -> String {
     format!("it is still held by the label `{label}`: remove that label, Suture never does")
 }
 
 /// The mail for a vulnerability whose pull request was closed and never replaced (R-REMEDY-9).
-pub fn missing_replacement(record: &Record, why: &str) -> Notice {
+pub fn missing_replacement(record: &PullRequest, why: &str) -> Notice {
     let (pr, id) = (&record.id, record.vulnerability_id.as_deref().unwrap_or("unknown"));
     let body = format!(
         "{id} in {} no longer has a pull request.\n\
@@ -230,10 +234,10 @@ const MAX_BODY: usize = 20_000;
 
 /// The mail of an escalation (R-REMEDY-11): cause, attempts, what a person can do, history.
 pub fn escalation(
-    record: &Record,
+    record: &PullRequest,
     found: &Diagnosis,
     reason: &str,
-    story: &Story,
+    story: &EscalationHistory,
     policy: &Policy,
     now: Timestamp,
 ) -> Notice {
@@ -257,8 +261,8 @@ pub fn escalation(
         pr.number,
         cause,
         found.state,
-        time(record.progressed_at),
-        duration(now.duration_since(record.progressed_at)),
+        time(record.state_since),
+        duration(now.duration_since(record.state_since)),
         found.rule.number,
         found.rule.title,
         pr.repo,
@@ -285,7 +289,7 @@ pub fn escalation(
     body.push_str("\nWhat happened\n");
     push_lines(&mut body, &story.history, "no events are recorded");
     let headline = format!("Suture: #{} needs a person: {} ({})", pr.number, found.rule.title, pr.repo);
-    Notice { subject: subject(&headline), body: cut(&body, MAX_BODY) }
+    Notice { subject: subject(&headline), body: truncate(&body, MAX_BODY) }
 }
 
 fn push_lines(body: &mut String, lines: &[String], none: &str) {
@@ -308,12 +312,13 @@ fn subject(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::diagnosis::RuleName;
-    use crate::signals::Verdict;
-    use crate::snapshot::{Live, Mergeable};
+    use crate::signals::CheckVerdict;
+    use crate::snapshot::{LiveStatus, Mergeability};
     use crate::state::Substatus;
-    use crate::tests::world::{Tale, failed_because, minutes, pr, run_of, sha, start};
+    use crate::tests::world::{PullRequestStory, failed_because, minutes, pr, run_of, sha, start};
 
-    const FINE: Live = Live { mergeable: Mergeable::Clean, behind_by: Some(0), strict: true, build: None };
+    const FINE: LiveStatus =
+        LiveStatus { mergeable: Mergeability::Clean, behind_by: Some(0), strict: true, build: None };
 
     fn found(evidence: &[&str], overridden: Option<&str>) -> Diagnosis {
         Diagnosis {
@@ -330,9 +335,9 @@ mod tests {
     }
 
     /// A pull request whose rebuild budget is exhausted, half an hour after the last failure.
-    fn exhausted() -> (Tale, Diagnosis) {
-        let mut tale = Tale::at(State::ChecksFailed);
-        tale.record_mut().progressed_at = start() + minutes(95);
+    fn exhausted() -> (PullRequestStory, Diagnosis) {
+        let mut tale = PullRequestStory::at(State::ChecksFailed);
+        tale.record_mut().state_since = start() + minutes(95);
         tale.now = start() + minutes(125);
         tale.record_mut().retry_counts.rebuild = 3;
         tale.record_mut().lifetime_remedies = 3;
@@ -340,7 +345,7 @@ mod tests {
         (tale, diagnosis)
     }
 
-    fn mail(tale: &Tale, diagnosis: &Diagnosis, story: &Story) -> Notice {
+    fn mail(tale: &PullRequestStory, diagnosis: &Diagnosis, story: &EscalationHistory) -> Notice {
         escalation(tale.record(), diagnosis, &blocked_reason(diagnosis), story, &tale.policy, tale.now)
     }
 
@@ -391,25 +396,26 @@ mod tests {
 
     #[test]
     fn time_in_state_names_the_state() {
-        assert_eq!(waited(State::PolicyEvaluating, minutes(125)), "in POLICY_EVALUATING for 2 h 5 min");
+        assert_eq!(time_in_state(State::PolicyEvaluating, minutes(125)), "in POLICY_EVALUATING for 2 h 5 min");
     }
 
     #[test]
     fn failed_check_names_its_transient_rule() {
-        let check = run_of("unit tests", Verdict::Failed, start());
+        let check = run_of("unit tests", CheckVerdict::Failed, start());
         assert_eq!(failed_check(&check), "`unit tests` failed and gave no reason");
-        let transient = Check { failure: failed_because(Some("timeout"), "timed out after 60 min"), ..check.clone() };
+        let transient =
+            CheckReport { failure: failed_because(Some("timeout"), "timed out after 60 min"), ..check.clone() };
         assert_eq!(
             failed_check(&transient),
             "`unit tests` failed, transient by rule `timeout`: timed out after 60 min"
         );
-        let real = Check { failure: failed_because(None, "3 tests failed"), ..check };
+        let real = CheckReport { failure: failed_because(None, "3 tests failed"), ..check };
         assert_eq!(failed_check(&real), "`unit tests` failed: 3 tests failed");
     }
 
     #[test]
     fn policy_rejection_shows_substatus_and_description() {
-        let mut tale = Tale::at(State::PolicyFailed);
+        let mut tale = PullRequestStory::at(State::PolicyFailed);
         assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (SOD_FAILURE)");
         tale.record_mut().signals.policy.as_mut().unwrap().text = "author approved it himself".to_owned();
         assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (SOD_FAILURE): author approved it himself");
@@ -430,8 +436,8 @@ mod tests {
             drift(&pr(), State::ChecksRunning, State::ChecksPassed),
             "State drift detected for PR #42: table=CHECKS_RUNNING, actual=CHECKS_PASSED"
         );
-        assert_eq!(CLOSING, "Closing due to merge conflicts. A new PR will be created automatically.");
-        assert_eq!(DUPLICATE, "duplicate PR exists");
+        assert_eq!(CLOSING_COMMENT, "Closing due to merge conflicts. A new PR will be created automatically.");
+        assert_eq!(DUPLICATE_EXISTS, "duplicate PR exists");
     }
 
     #[test]
@@ -474,7 +480,7 @@ mod tests {
     #[test]
     fn escalation_mail_has_cause_attempts_and_actions() {
         let (tale, diagnosis) = exhausted();
-        let story = Story {
+        let story = EscalationHistory {
             remedies: vec![
                 "2026-03-02 09:32 UTC rebuild: the checks failed again".to_owned(),
                 "2026-03-02 10:03 UTC rebuild: the checks failed again".to_owned(),
@@ -523,12 +529,12 @@ mod tests {
 
     #[test]
     fn escalation_mail_without_attempts_or_events_says_so() {
-        let mut tale = Tale::at(State::PolicyFailed);
+        let mut tale = PullRequestStory::at(State::PolicyFailed);
         tale.record_mut().substatus = Some(Substatus::OtherPolicyFailure);
         tale.record_mut().vulnerability_id = None;
-        tale.pass(24 * 60 + 90);
+        tale.advance_minutes(24 * 60 + 90);
         let diagnosis = tale.diagnose(Some(&FINE));
-        let body = mail(&tale, &diagnosis, &Story::default()).body;
+        let body = mail(&tale, &diagnosis, &EscalationHistory::default()).body;
         insta::assert_snapshot!(body, @"
         acme/my-app#42 needs a person.
         https://github.com/acme/my-app/pull/42
@@ -563,7 +569,7 @@ mod tests {
         let (mut tale, mut diagnosis) = exhausted();
         let long = format!("{}/{}#4294967296", "o".repeat(100), "r".repeat(100));
         tale.record_mut().id = long.parse().unwrap();
-        let subject = mail(&tale, &diagnosis, &Story::default()).subject;
+        let subject = mail(&tale, &diagnosis, &EscalationHistory::default()).subject;
         assert_eq!(subject.len(), 99);
         assert!(
             subject.starts_with("Suture: #4294967296 needs a person: CHECKS FAILED - TRANSIENT (ooooo"),
@@ -571,7 +577,7 @@ mod tests {
         );
         tale.record_mut().id = crate::tests::world::pr();
         diagnosis.rule = RuleName { number: "0", title: "Ä — \t\r\n🦀~" };
-        let subject = mail(&tale, &diagnosis, &Story::default()).subject;
+        let subject = mail(&tale, &diagnosis, &EscalationHistory::default()).subject;
         assert_eq!(subject, "Suture: #42 needs a person: ? - ????~ (acme/my-app)");
     }
 
@@ -579,12 +585,12 @@ mod tests {
     fn mail_body_is_truncated_at_the_limit() {
         let (tale, diagnosis) = exhausted();
         let line = "ä".repeat(300);
-        let many = Story { remedies: vec![line.clone(); 12], history: vec![line; 100] };
+        let many = EscalationHistory { remedies: vec![line.clone(); 12], history: vec![line; 100] };
         let body = mail(&tale, &diagnosis, &many).body;
         assert_eq!(body.chars().count(), 20_000);
         assert!(body.ends_with('…'));
         assert!(body.contains("Until then Suture takes no action.\n"), "the actions are never truncated");
-        let few = Story { remedies: vec![], history: vec!["x".to_owned(); 100] };
+        let few = EscalationHistory { remedies: vec![], history: vec!["x".to_owned(); 100] };
         assert!(mail(&tale, &diagnosis, &few).body.ends_with("  - x\n"));
     }
 

@@ -7,20 +7,20 @@ use jiff::Timestamp;
 use crate::budget;
 use crate::comment;
 use crate::id::Sha;
-use crate::policy::{Behind, Policy};
-use crate::pull_request::{Record, Vulnerability};
+use crate::policy::{BehindRule, Policy};
+use crate::pull_request::{PullRequest, Vulnerability};
 use crate::signals::PolicyVerdict;
-use crate::snapshot::{Build, Live, Mergeable};
+use crate::snapshot::{BuildStatus, LiveStatus, Mergeability};
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 
 /// The input of the classifier.
 #[derive(Debug, Clone, Copy)]
-pub struct Case<'a> {
+pub struct DiagnosisInput<'a> {
     /// The record, after verification with GitHub.
-    pub record: &'a Record,
+    pub record: &'a PullRequest,
     /// The current status in GitHub and Jenkins; `None` if it was not read (for `/explain`).
-    pub live: Option<&'a Live>,
+    pub live: Option<&'a LiveStatus>,
     /// The row of the vulnerability, for the budget that never resets.
     pub vulnerability: Option<&'a Vulnerability>,
     pub policy: &'a Policy,
@@ -89,14 +89,14 @@ pub struct Diagnosis {
 }
 
 /// The result of a matching rule.
-struct Finding {
+struct RuleFinding {
     classification: Classification,
     evidence: Vec<String>,
     inconclusive: bool,
     stop_build: bool,
 }
 
-impl Finding {
+impl RuleFinding {
     fn new(classification: Classification, evidence: impl Into<String>) -> Self {
         Self { classification, evidence: vec![evidence.into()], inconclusive: false, stop_build: false }
     }
@@ -107,21 +107,29 @@ impl Finding {
     }
 }
 
-struct Rule {
+struct DiagnosisRule {
     name: RuleName,
     extended: bool,
-    check: fn(&Case<'_>) -> Option<Finding>,
+    check: fn(&DiagnosisInput<'_>) -> Option<RuleFinding>,
 }
 
-const fn standard(number: &'static str, title: &'static str, check: fn(&Case<'_>) -> Option<Finding>) -> Rule {
-    Rule { name: RuleName { number, title }, extended: false, check }
+const fn standard(
+    number: &'static str,
+    title: &'static str,
+    check: fn(&DiagnosisInput<'_>) -> Option<RuleFinding>,
+) -> DiagnosisRule {
+    DiagnosisRule { name: RuleName { number, title }, extended: false, check }
 }
 
-const fn extended(number: &'static str, title: &'static str, check: fn(&Case<'_>) -> Option<Finding>) -> Rule {
-    Rule { name: RuleName { number, title }, extended: true, check }
+const fn extended(
+    number: &'static str,
+    title: &'static str,
+    check: fn(&DiagnosisInput<'_>) -> Option<RuleFinding>,
+) -> DiagnosisRule {
+    DiagnosisRule { name: RuleName { number, title }, extended: true, check }
 }
 
-const RULES: [Rule; 15] = [
+const RULES: [DiagnosisRule; 15] = [
     standard("0", "MERGEABILITY UNKNOWN", mergeability_unknown),
     standard("1", "MERGE CONFLICT DETECTED", merge_conflict),
     standard("2", "BRANCH BEHIND BASE", branch_behind),
@@ -144,7 +152,7 @@ const RULES: [Rule; 15] = [
 const MAX_DROPS: u32 = 24;
 
 /// Applies the first rule that matches, then checks the budget (R-DIAG-2, R-DIAG-21).
-pub fn classify(case: &Case<'_>) -> Diagnosis {
+pub fn classify(case: &DiagnosisInput<'_>) -> Diagnosis {
     let mut matching = RULES
         .iter()
         .filter(|rule| !rule.extended || case.policy.policy.extended_rules)
@@ -152,7 +160,7 @@ pub fn classify(case: &Case<'_>) -> Diagnosis {
     // Rule 11 always matches, so the default is never used.
     let (rule, finding) = matching.next().unwrap_or_else(|| {
         let last = RuleName { number: "11", title: "FALLTHROUGH" };
-        (last, Finding::new(Classification::NeedsIntervention, "no rule matched"))
+        (last, RuleFinding::new(Classification::NeedsIntervention, "no rule matched"))
     });
     let next = matching.next().map(|(name, _)| name);
     let mut diagnosis = Diagnosis {
@@ -183,7 +191,7 @@ pub fn classify(case: &Case<'_>) -> Diagnosis {
     diagnosis
 }
 
-impl Case<'_> {
+impl DiagnosisInput<'_> {
     fn state(&self) -> State {
         self.record.state
     }
@@ -194,7 +202,7 @@ impl Case<'_> {
     }
 
     fn time_in_state(&self) -> String {
-        comment::waited(self.state(), self.now.duration_since(self.record.progressed_at))
+        comment::time_in_state(self.state(), self.now.duration_since(self.record.state_since))
     }
 
     fn last_retrigger(&self, strategy: Strategy) -> Option<Timestamp> {
@@ -204,58 +212,62 @@ impl Case<'_> {
 
 /// 0. GitHub has not computed yet whether the head can be merged. That neither shows nor excludes a conflict (R-DIAG-3), so no
 ///    other rule is applied.
-fn mergeability_unknown(case: &Case<'_>) -> Option<Finding> {
-    let unknown = case.live?.mergeable == Mergeable::Unknown;
-    unknown.then(|| Finding::new(Classification::NoAction, "GitHub has not computed mergeability yet"))
+fn mergeability_unknown(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
+    let unknown = case.live?.mergeable == Mergeability::Unknown;
+    unknown.then(|| RuleFinding::new(Classification::NoAction, "GitHub has not computed mergeability yet"))
 }
 
 /// 1. GitHub reports merge conflicts on the pull request.
-fn merge_conflict(case: &Case<'_>) -> Option<Finding> {
+fn merge_conflict(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     match case.live?.mergeable {
-        Mergeable::Conflicting => Some(Finding::new(
+        Mergeability::Conflicting => Some(RuleFinding::new(
             Classification::CloseAndReopen,
             format!("GitHub reports merge conflicts with `{}`", case.record.base_branch),
         )),
-        Mergeable::Clean | Mergeable::Unknown => None,
+        Mergeability::Clean | Mergeability::Unknown => None,
     }
 }
 
 /// 2. The head is behind its base, without conflicts. Applies only if the base requires up-to-date heads (R-DIAG-5).
-fn branch_behind(case: &Case<'_>) -> Option<Finding> {
+fn branch_behind(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let live = case.live?;
-    let matters = live.strict || case.policy.checks.behind == Behind::Always;
+    let matters = live.strict || case.policy.checks.behind == BehindRule::Always;
     let behind_by = live.behind_by.filter(|commits| *commits > 0)?;
     let evidence = format!("the head is {behind_by} commit(s) behind `{}`", case.record.base_branch);
-    (matters && live.mergeable == Mergeable::Clean).then(|| Finding::new(Classification::UpdateBranch, evidence))
+    (matters && live.mergeable == Mergeability::Clean).then(|| RuleFinding::new(Classification::UpdateBranch, evidence))
 }
 
 /// 3. CHECKS_FAILED, and every failed check matches a transient rule. Waits for checks that are still running (R-DIAG-6),
 ///    unless they hang.
-fn checks_failed_transient(case: &Case<'_>) -> Option<Finding> {
+fn checks_failed_transient(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let finding = checks_failed(case, Substatus::Transient, Classification::RetryChecks)?;
-    let Some(since) = case.record.signals.at_work_since(case.record.required(case.policy)) else {
+    let Some(since) = case.record.signals.running_since(case.record.required(case.policy)) else {
         return Some(finding);
     };
     let evidence = format!("other checks have been running since {}", comment::time(since));
     let threshold = case.policy.threshold(State::ChecksRunning)?;
     if case.now < saturating_after(since, threshold) {
-        return Some(Finding { classification: Classification::NoAction, ..finding }.and(evidence));
+        return Some(RuleFinding { classification: Classification::NoAction, ..finding }.and(evidence));
     }
-    Some(Finding { stop_build: true, ..finding }.and(evidence))
+    Some(RuleFinding { stop_build: true, ..finding }.and(evidence))
 }
 
 /// 4. CHECKS_FAILED, and at least one failed check matches no transient rule.
-fn checks_failed_persistent(case: &Case<'_>) -> Option<Finding> {
+fn checks_failed_persistent(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     checks_failed(case, Substatus::Persistent, Classification::NeedsIntervention)
 }
 
-fn checks_failed(case: &Case<'_>, substatus: Substatus, classification: Classification) -> Option<Finding> {
+fn checks_failed(
+    case: &DiagnosisInput<'_>,
+    substatus: Substatus,
+    classification: Classification,
+) -> Option<RuleFinding> {
     // A failure without a substatus counts as persistent: a pointless retry would be the worse mistake.
     let known = case.record.substatus.unwrap_or(Substatus::Persistent);
     if case.state() != State::ChecksFailed || known != substatus {
         return None;
     }
-    let mut finding = Finding { evidence: Vec::new(), ..Finding::new(classification, "") };
+    let mut finding = RuleFinding { evidence: Vec::new(), ..RuleFinding::new(classification, "") };
     for check in case.record.signals.failed_checks(case.record.required(case.policy)) {
         finding = finding.and(comment::failed_check(check));
     }
@@ -267,7 +279,7 @@ fn checks_failed(case: &Case<'_>, substatus: Substatus, classification: Classifi
 
 /// 5. Checks are green, and Policy Bot has reported no result since, for longer than the threshold. A bot that reported only
 ///    its start is stale too; only a result newer than the last retrigger counts (R-DIAG-13).
-fn policy_bot_stale(case: &Case<'_>) -> Option<Finding> {
+fn policy_bot_stale(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let waiting = matches!(case.state(), State::ChecksPassed | State::PolicyEvaluating);
     let retriggered_at =
         case.last_retrigger(Strategy::RetriggerPolicyBot).max(case.last_retrigger(Strategy::RetriggerSodCheck));
@@ -275,7 +287,7 @@ fn policy_bot_stale(case: &Case<'_>) -> Option<Finding> {
         report.verdict != PolicyVerdict::Evaluating && retriggered_at.is_none_or(|at| report.at >= at)
     });
     (waiting && !answered && case.is_overdue()).then(|| {
-        Finding::new(Classification::RetriggerPolicyBot, case.time_in_state()).and(match retriggered_at {
+        RuleFinding::new(Classification::RetriggerPolicyBot, case.time_in_state()).and(match retriggered_at {
             None => "Policy Bot has reported no result since the checks passed".to_owned(),
             Some(at) => format!("Policy Bot has reported no result since it was retriggered at {}", comment::time(at)),
         })
@@ -283,32 +295,32 @@ fn policy_bot_stale(case: &Case<'_>) -> Option<Finding> {
 }
 
 /// 6. POLICY_FAILED by separation of duties alone, which can be a matter of timing.
-fn policy_failed_sod(case: &Case<'_>) -> Option<Finding> {
+fn policy_failed_sod(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let sod = case.state() == State::PolicyFailed && case.record.substatus == Some(Substatus::SodFailure);
-    sod.then(|| Finding::new(Classification::RetriggerSodCheck, comment::policy_text(case.record)))
+    sod.then(|| RuleFinding::new(Classification::RetriggerSodCheck, comment::policy_text(case.record)))
 }
 
 /// 7. POLICY_FAILED by any other policy, which needs a person.
-fn policy_failed_other(case: &Case<'_>) -> Option<Finding> {
+fn policy_failed_other(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let other = case.state() == State::PolicyFailed && case.record.substatus != Some(Substatus::SodFailure);
-    other.then(|| Finding::new(Classification::NeedsIntervention, comment::policy_text(case.record)))
+    other.then(|| RuleFinding::new(Classification::NeedsIntervention, comment::policy_text(case.record)))
 }
 
 /// 8. Policy passed, and no approval for longer than the threshold.
-fn approver_bot_stale(case: &Case<'_>) -> Option<Finding> {
+fn approver_bot_stale(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let stale = case.state() == State::PolicyPassed && !case.record.signals.is_approved() && case.is_overdue();
     stale.then(|| {
-        Finding::new(Classification::RetriggerApproverBot, case.time_in_state())
+        RuleFinding::new(Classification::RetriggerApproverBot, case.time_in_state())
             .and("this head has no approval by an approver bot")
     })
 }
 
 /// 9. Approved, and no merge attempt since (or only failed ones) for longer than the threshold.
-fn automerge_bot_stale(case: &Case<'_>) -> Option<Finding> {
+fn automerge_bot_stale(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let merge = case.record.signals.merge.as_ref();
     let attempted = merge.is_some_and(|report| !report.failed);
     (case.state() == State::Approved && !attempted && case.is_overdue()).then(|| {
-        Finding::new(Classification::RetriggerMerge, case.time_in_state()).and(match merge {
+        RuleFinding::new(Classification::RetriggerMerge, case.time_in_state()).and(match merge {
             None => "Automerge Bot has not attempted to merge this head".to_owned(),
             Some(report) => format!("the merge attempt at {} failed: {}", comment::time(report.at), report.text),
         })
@@ -316,28 +328,30 @@ fn automerge_bot_stale(case: &Case<'_>) -> Option<Finding> {
 }
 
 /// 9a. Checks never started, most likely because a webhook to Jenkins was lost.
-fn checks_never_started(case: &Case<'_>) -> Option<Finding> {
+fn checks_never_started(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     (case.state() == State::Created && case.is_overdue()).then(|| {
-        Finding::new(Classification::RetryChecks, case.time_in_state()).and("no check has ever reported on this head")
+        RuleFinding::new(Classification::RetryChecks, case.time_in_state())
+            .and("no check has ever reported on this head")
     })
 }
 
 /// 9b. Checks have been running for longer than the threshold: the Jenkins build decides.
-fn checks_running_too_long(case: &Case<'_>) -> Option<Finding> {
+fn checks_running_too_long(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     if case.state() != State::ChecksRunning || !case.is_overdue() {
         return None;
     }
     let twice = case.policy.threshold(State::ChecksRunning)?.saturating_mul(2);
     Some(match case.live.and_then(|live| live.build) {
-        Some(Build::Gone) => {
-            Finding::new(Classification::RetryChecks, "Jenkins has no build of this head, queued or running")
+        Some(BuildStatus::Gone) => {
+            RuleFinding::new(Classification::RetryChecks, "Jenkins has no build of this head, queued or running")
         }
-        Some(Build::Finished) => {
-            Finding::new(Classification::RetryChecks, "Jenkins finished the build, but its result never reached GitHub")
-        }
-        Some(Build::Building { since }) if case.now >= saturating_after(since, twice) => Finding {
+        Some(BuildStatus::Finished) => RuleFinding::new(
+            Classification::RetryChecks,
+            "Jenkins finished the build, but its result never reached GitHub",
+        ),
+        Some(BuildStatus::Building { since }) if case.now >= saturating_after(since, twice) => RuleFinding {
             stop_build: true,
-            ..Finding::new(
+            ..RuleFinding::new(
                 Classification::RetryChecks,
                 format!(
                     "the Jenkins build has been running since {}: it hangs, and will be stopped first",
@@ -345,17 +359,18 @@ fn checks_running_too_long(case: &Case<'_>) -> Option<Finding> {
                 ),
             )
         },
-        Some(Build::Building { since }) => Finding::new(
+        Some(BuildStatus::Building { since }) => RuleFinding::new(
             Classification::NoAction,
             format!("the Jenkins build is still running, since {}", comment::time(since)),
         ),
-        Some(Build::Unreachable) | None if case.record.unanswered >= MAX_SKIPS => Finding::new(
+        Some(BuildStatus::Unreachable) | None if case.record.inconclusive_visits >= MAX_SKIPS => RuleFinding::new(
             Classification::NeedsIntervention,
             format!("Jenkins could not be reached {MAX_SKIPS} times in a row"),
         ),
-        Some(Build::Unreachable) | None => {
-            Finding { inconclusive: true, ..Finding::new(Classification::NoAction, "Jenkins could not be reached") }
-        }
+        Some(BuildStatus::Unreachable) | None => RuleFinding {
+            inconclusive: true,
+            ..RuleFinding::new(Classification::NoAction, "Jenkins could not be reached")
+        },
     })
     .map(|finding| finding.and(case.time_in_state()))
 }
@@ -364,21 +379,23 @@ fn checks_running_too_long(case: &Case<'_>) -> Option<Finding> {
 pub const MAX_SKIPS: u32 = 3;
 
 /// 9c. A merge was started and never finished.
-fn merge_never_finished(case: &Case<'_>) -> Option<Finding> {
+fn merge_never_finished(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     (case.state() == State::Merging && case.is_overdue()).then(|| {
-        Finding::new(Classification::RetriggerMerge, case.time_in_state())
+        RuleFinding::new(Classification::RetriggerMerge, case.time_in_state())
             .and("the merge was started and never finished")
     })
 }
 
 /// 10. Still within the threshold: do not intervene yet.
-fn still_within_threshold(case: &Case<'_>) -> Option<Finding> {
-    (!case.is_overdue()).then(|| Finding::new(Classification::NoAction, case.time_in_state()))
+fn still_within_threshold(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
+    (!case.is_overdue()).then(|| RuleFinding::new(Classification::NoAction, case.time_in_state()))
 }
 
 /// 11. No rule matches: escalating is safer than guessing.
-fn fallthrough(case: &Case<'_>) -> Option<Finding> {
-    Some(Finding::new(Classification::NeedsIntervention, case.time_in_state()).and("no rule matches this situation"))
+fn fallthrough(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
+    Some(
+        RuleFinding::new(Classification::NeedsIntervention, case.time_in_state()).and("no rule matches this situation"),
+    )
 }
 
 #[cfg(test)]
@@ -386,13 +403,14 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::event::Happened;
-    use crate::pull_request::Dropped;
-    use crate::signals::{MergeReport, Verdict};
-    use crate::tests::world::{Tale, approved, merging, minutes, policy_says, run_of, sha};
+    use crate::event::FactKind;
+    use crate::pull_request::DroppedRemedies;
+    use crate::signals::{CheckVerdict, MergeReport};
+    use crate::tests::world::{PullRequestStory, approved, merging, minutes, policy_says, run_of, sha};
 
     /// A healthy pull request: no conflicts, up to date, Jenkins not read.
-    const FINE: Live = Live { mergeable: Mergeable::Clean, behind_by: Some(0), strict: true, build: None };
+    const FINE: LiveStatus =
+        LiveStatus { mergeable: Mergeability::Clean, behind_by: Some(0), strict: true, build: None };
     const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
     const LIVE_STATES: [State; 9] = [
@@ -408,14 +426,14 @@ mod tests {
     ];
 
     /// A pull request that has been in its state for exactly its threshold.
-    fn stuck(state: State) -> Tale {
-        let mut tale = Tale::at(state);
-        tale.now = tale.record().progressed_at + tale.policy.threshold(state).unwrap();
+    fn stuck(state: State) -> PullRequestStory {
+        let mut tale = PullRequestStory::at(state);
+        tale.now = tale.record().state_since + tale.policy.threshold(state).unwrap();
         tale
     }
 
     /// The same, one second earlier.
-    fn almost_stuck(state: State) -> Tale {
+    fn almost_stuck(state: State) -> PullRequestStory {
         let mut tale = stuck(state);
         tale.now -= SECOND;
         tale
@@ -426,7 +444,7 @@ mod tests {
         (found.rule.number, found.classification, found.next.map(|rule| rule.number))
     }
 
-    fn diagnosed(tale: &Tale) -> (&'static str, Classification, Option<&'static str>) {
+    fn diagnosed(tale: &PullRequestStory) -> (&'static str, Classification, Option<&'static str>) {
         summary(&tale.diagnose(Some(&FINE)))
     }
 
@@ -495,7 +513,7 @@ mod tests {
 
     #[test]
     fn rule_1_matches_conflicts_in_every_state_without_delay() {
-        let conflicting = Live { mergeable: Mergeable::Conflicting, ..FINE };
+        let conflicting = LiveStatus { mergeable: Mergeability::Conflicting, ..FINE };
         for state in LIVE_STATES {
             let found = almost_stuck(state).diagnose(Some(&conflicting));
             assert_eq!((found.rule.number, found.classification), ("1", Classification::CloseAndReopen), "{state}");
@@ -518,7 +536,7 @@ mod tests {
     #[test]
     fn rule_0_takes_no_action_while_mergeability_is_unknown() {
         for state in LIVE_STATES {
-            let found = stuck(state).diagnose(Some(&Live { behind_by: Some(1), ..Live::default() }));
+            let found = stuck(state).diagnose(Some(&LiveStatus { behind_by: Some(1), ..LiveStatus::default() }));
             assert_eq!((found.rule.number, found.classification), ("0", Classification::NoAction), "{state}");
             assert_eq!(found.evidence, ["GitHub has not computed mergeability yet"]);
             assert!(!found.inconclusive, "only Jenkins counts as inconclusive");
@@ -527,12 +545,12 @@ mod tests {
 
     #[test]
     fn rule_2_matches_a_branch_behind_in_every_state_without_delay() {
-        let behind = Live { behind_by: Some(1), ..FINE };
+        let behind = LiveStatus { behind_by: Some(1), ..FINE };
         for state in LIVE_STATES {
             let found = almost_stuck(state).diagnose(Some(&behind));
             assert_eq!((found.rule.number, found.classification), ("2", Classification::UpdateBranch), "{state}");
         }
-        let found = almost_stuck(State::Approved).diagnose(Some(&Live { behind_by: Some(7), ..FINE }));
+        let found = almost_stuck(State::Approved).diagnose(Some(&LiveStatus { behind_by: Some(7), ..FINE }));
         assert_eq!(found.rule, RuleName { number: "2", title: "BRANCH BEHIND BASE" });
         assert_eq!(found.evidence, ["the head is 7 commit(s) behind `main`"]);
         assert_eq!(summary(&found), ("2", Classification::UpdateBranch, Some("10")));
@@ -542,26 +560,26 @@ mod tests {
     #[test]
     fn rule_2_needs_all_of_its_conditions() {
         let tale = almost_stuck(State::Approved);
-        let behind = Live { behind_by: Some(1), ..FINE };
+        let behind = LiveStatus { behind_by: Some(1), ..FINE };
         for live in [
-            Live { behind_by: Some(0), ..behind },
-            Live { behind_by: None, ..behind },
-            Live { strict: false, ..behind },
+            LiveStatus { behind_by: Some(0), ..behind },
+            LiveStatus { behind_by: None, ..behind },
+            LiveStatus { strict: false, ..behind },
         ] {
             assert_eq!(summary(&tale.diagnose(Some(&live))), TOO_EARLY, "{live:?}");
         }
         assert_eq!(summary(&tale.diagnose(None)), TOO_EARLY);
-        let conflicting = tale.diagnose(Some(&Live { mergeable: Mergeable::Conflicting, ..behind }));
+        let conflicting = tale.diagnose(Some(&LiveStatus { mergeable: Mergeability::Conflicting, ..behind }));
         assert_eq!(summary(&conflicting), ("1", Classification::CloseAndReopen, Some("10")));
     }
 
     #[test]
     fn rule_2_ignores_strict_if_behind_is_always() {
         let mut tale = almost_stuck(State::Approved);
-        tale.policy.checks.behind = Behind::Always;
-        let lax = Live { behind_by: Some(1), strict: false, ..FINE };
+        tale.policy.checks.behind = BehindRule::Always;
+        let lax = LiveStatus { behind_by: Some(1), strict: false, ..FINE };
         assert_eq!(summary(&tale.diagnose(Some(&lax))), ("2", Classification::UpdateBranch, Some("10")));
-        let level = Live { behind_by: Some(0), ..lax };
+        let level = LiveStatus { behind_by: Some(0), ..lax };
         assert_eq!(summary(&tale.diagnose(Some(&level))), TOO_EARLY);
     }
 
@@ -590,11 +608,11 @@ mod tests {
 
     #[test]
     fn rule_4_escalates_a_persistent_failure() {
-        let mut tale = Tale::at(State::ChecksRunning);
+        let mut tale = PullRequestStory::at(State::ChecksRunning);
         tale.fail("build", None, "3 tests failed");
         tale.fail("scan", Some("network"), "connection reset");
-        tale.tell(Happened::Check { head: sha('a'), check: run_of("lint", Verdict::Failed, tale.now) });
-        tale.check("docs", Verdict::Passed);
+        tale.apply(FactKind::Check { head: sha('a'), check: run_of("lint", CheckVerdict::Failed, tale.now) });
+        tale.check("docs", CheckVerdict::Passed);
         let found = tale.diagnose(Some(&FINE));
         assert_eq!(found.rule, RuleName { number: "4", title: "CHECKS FAILED — PERSISTENT" });
         assert_eq!(summary(&found), ("4", Classification::NeedsIntervention, Some("10")));
@@ -649,7 +667,7 @@ mod tests {
         for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
             for verdict in [PolicyVerdict::Passed, PolicyVerdict::Failed(Substatus::SodFailure)] {
                 let mut tale = stuck(State::PolicyEvaluating);
-                let at = tale.record().progressed_at;
+                let at = tale.record().state_since;
                 tale.record_mut().signals.policy = Some(policy_says(verdict, at));
                 assert_eq!(diagnosed(&tale), NO_RULE, "it has answered");
                 tale.record_mut().last_asked.insert(strategy, at);
@@ -672,7 +690,7 @@ mod tests {
     #[test]
     fn rule_5_uses_the_later_retrigger_of_policy_bot_or_sod() {
         let mut tale = stuck(State::PolicyEvaluating);
-        let at = tale.record().progressed_at;
+        let at = tale.record().state_since;
         tale.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Passed, at));
         for strategy in [Strategy::Rebuild, Strategy::RetriggerApproverBot, Strategy::RetriggerAutomergeBot] {
             tale.record_mut().last_asked.insert(strategy, at + minutes(2));
@@ -769,27 +787,27 @@ mod tests {
     #[test]
     fn rule_9b_depends_on_the_jenkins_build() {
         let tale = stuck(State::ChecksRunning);
-        let with_build = |build| tale.diagnose(Some(&Live { build, ..FINE }));
+        let with_build = |build| tale.diagnose(Some(&LiveStatus { build, ..FINE }));
         let since = tale.now - minutes(120);
         for (build, classification, evidence) in [
-            (Build::Gone, Classification::RetryChecks, "Jenkins has no build of this head, queued or running"),
+            (BuildStatus::Gone, Classification::RetryChecks, "Jenkins has no build of this head, queued or running"),
             (
-                Build::Finished,
+                BuildStatus::Finished,
                 Classification::RetryChecks,
                 "Jenkins finished the build, but its result never reached GitHub",
             ),
             (
-                Build::Building { since: since - SECOND },
+                BuildStatus::Building { since: since - SECOND },
                 Classification::RetryChecks,
                 "the Jenkins build has been running since 2026-03-02 08:00 UTC: it hangs, and will be stopped first",
             ),
             (
-                Build::Building { since },
+                BuildStatus::Building { since },
                 Classification::RetryChecks,
                 "the Jenkins build has been running since 2026-03-02 08:01 UTC: it hangs, and will be stopped first",
             ),
             (
-                Build::Building { since: since + SECOND },
+                BuildStatus::Building { since: since + SECOND },
                 Classification::NoAction,
                 "the Jenkins build is still running, since 2026-03-02 08:01 UTC",
             ),
@@ -804,10 +822,10 @@ mod tests {
 
     #[test]
     fn rule_9b_stops_a_build_after_twice_the_threshold() {
-        let mut tale = Tale::at(State::ChecksRunning);
+        let mut tale = PullRequestStory::at(State::ChecksRunning);
         tale.policy.thresholds_minutes.checks_running = 10;
-        tale.now = tale.record().progressed_at + minutes(10);
-        let building = |since| Live { build: Some(Build::Building { since }), ..FINE };
+        tale.now = tale.record().state_since + minutes(10);
+        let building = |since| LiveStatus { build: Some(BuildStatus::Building { since }), ..FINE };
         let hanging = tale.diagnose(Some(&building(tale.now - minutes(20))));
         assert_eq!(hanging.classification, Classification::RetryChecks);
         let working = tale.diagnose(Some(&building(tale.now - minutes(20) + SECOND)));
@@ -816,7 +834,7 @@ mod tests {
 
     #[test]
     fn rule_9b_needs_its_state_and_the_threshold() {
-        let gone = Live { build: Some(Build::Gone), ..FINE };
+        let gone = LiveStatus { build: Some(BuildStatus::Gone), ..FINE };
         assert_eq!(summary(&almost_stuck(State::ChecksRunning).diagnose(Some(&gone))), TOO_EARLY);
         let created = stuck(State::Created).diagnose(Some(&gone));
         assert_eq!(summary(&created), ("9a", Classification::RetryChecks, Some("11")));
@@ -824,18 +842,18 @@ mod tests {
 
     #[test]
     fn rule_9b_escalates_when_jenkins_is_unreachable_three_times() {
-        let unreachable = Live { build: Some(Build::Unreachable), ..FINE };
+        let unreachable = LiveStatus { build: Some(BuildStatus::Unreachable), ..FINE };
         let mut tale = stuck(State::ChecksRunning);
         for live in [Some(&unreachable), Some(&FINE), None] {
             for skips in [0, MAX_SKIPS - 1] {
-                tale.record_mut().unanswered = skips;
+                tale.record_mut().inconclusive_visits = skips;
                 let found = tale.diagnose(live);
                 assert_eq!(summary(&found), ("9b", Classification::NoAction, Some("11")), "{skips} {live:?}");
                 assert!(found.inconclusive);
                 assert_eq!(found.evidence, ["Jenkins could not be reached", "in CHECKS_RUNNING for 1 h"]);
             }
             for skips in [MAX_SKIPS, MAX_SKIPS + 1] {
-                tale.record_mut().unanswered = skips;
+                tale.record_mut().inconclusive_visits = skips;
                 let found = tale.diagnose(live);
                 assert_eq!(summary(&found), ("9b", Classification::NeedsIntervention, Some("11")), "{skips} {live:?}");
                 assert!(!found.inconclusive);
@@ -843,7 +861,7 @@ mod tests {
             }
         }
         // Once Jenkins responds, the count does not matter.
-        let answered = tale.diagnose(Some(&Live { build: Some(Build::Gone), ..FINE }));
+        let answered = tale.diagnose(Some(&LiveStatus { build: Some(BuildStatus::Gone), ..FINE }));
         assert_eq!(answered.classification, Classification::RetryChecks);
     }
 
@@ -861,7 +879,7 @@ mod tests {
         for state in [State::Created, State::ChecksRunning, State::Merging] {
             let mut tale = stuck(state);
             tale.policy.policy.extended_rules = false;
-            let gone = Live { build: Some(Build::Gone), ..FINE };
+            let gone = LiveStatus { build: Some(BuildStatus::Gone), ..FINE };
             let found = tale.diagnose(Some(&gone));
             assert_eq!(summary(&found), NO_RULE, "{state}");
             assert_eq!(found.rule.title, "FALLTHROUGH");
@@ -883,9 +901,9 @@ mod tests {
         assert_eq!((found.inconclusive, found.overridden), (false, None));
         // Escalated and terminal pull requests have no threshold.
         for state in [State::NeedsIntervention, State::Merged, State::Closed] {
-            let mut tale = Tale::at(State::Created);
+            let mut tale = PullRequestStory::at(State::Created);
             tale.record_mut().state = state;
-            tale.pass(100_000);
+            tale.advance_minutes(100_000);
             assert_eq!(diagnosed(&tale), TOO_EARLY, "{state}");
         }
     }
@@ -918,8 +936,8 @@ mod tests {
 
     #[test]
     fn first_matching_rule_decides_and_the_next_is_named() {
-        let behind = Live { behind_by: Some(2), ..FINE };
-        let conflicting = Live { mergeable: Mergeable::Conflicting, ..behind };
+        let behind = LiveStatus { behind_by: Some(2), ..FINE };
+        let conflicting = LiveStatus { mergeable: Mergeability::Conflicting, ..behind };
         for (state, live, expected) in [
             (State::ChecksFailed, conflicting, ("1", Classification::CloseAndReopen, Some("3"))),
             (State::ChecksFailed, behind, ("2", Classification::UpdateBranch, Some("3"))),
@@ -937,9 +955,9 @@ mod tests {
     }
 
     /// A pull request that needs this strategy, its live status, and the expected classification.
-    fn stuck_for(strategy: Strategy) -> (Tale, Live, Classification) {
-        let conflicting = Live { mergeable: Mergeable::Conflicting, ..FINE };
-        let behind = Live { behind_by: Some(1), ..FINE };
+    fn stuck_for(strategy: Strategy) -> (PullRequestStory, LiveStatus, Classification) {
+        let conflicting = LiveStatus { mergeable: Mergeability::Conflicting, ..FINE };
+        let behind = LiveStatus { behind_by: Some(1), ..FINE };
         match strategy {
             Strategy::Rebuild => (stuck(State::ChecksFailed), FINE, Classification::RetryChecks),
             Strategy::BranchUpdate => (stuck(State::Approved), behind, Classification::UpdateBranch),
@@ -951,9 +969,9 @@ mod tests {
         }
     }
 
-    fn spend(tale: &mut Tale, strategy: Strategy, times: u32) {
+    fn spend(tale: &mut PullRequestStory, strategy: Strategy, times: u32) {
         for _ in 0..times {
-            tale.record_mut().retry_counts.count(strategy);
+            tale.record_mut().retry_counts.spend(strategy);
         }
     }
 
@@ -1018,9 +1036,9 @@ mod tests {
         for strategy in Strategy::ALL {
             let (mut tale, live, classification) = stuck_for(strategy);
             let at = tale.now - minutes(120);
-            tale.record_mut().dropped = Some(Dropped { count: 23, at });
+            tale.record_mut().dropped = Some(DroppedRemedies { count: 23, at });
             assert_eq!(tale.diagnose(Some(&live)).classification, classification, "{strategy}");
-            tale.record_mut().dropped = Some(Dropped { count: 24, at });
+            tale.record_mut().dropped = Some(DroppedRemedies { count: 24, at });
             let found = tale.diagnose(Some(&live));
             let why = format!("{strategy} was blocked 24 times in a row");
             assert_eq!(found.overridden, Some((classification, why)));
@@ -1039,7 +1057,8 @@ mod tests {
         assert_eq!(found.classification, Classification::NeedsIntervention);
         // Without a row the count is zero, and other strategies do not use it.
         let record = tale.record();
-        let case = Case { record, live: Some(&live), vulnerability: None, policy: &tale.policy, now: tale.now };
+        let case =
+            DiagnosisInput { record, live: Some(&live), vulnerability: None, policy: &tale.policy, now: tale.now };
         assert_eq!((classify(&case).classification, classify(&case).overridden), (classification, None));
         let other = stuck_for(Strategy::RetriggerAutomergeBot).1;
         assert_eq!(tale.diagnose(Some(&other)).classification, Classification::RetriggerMerge);
@@ -1055,14 +1074,14 @@ mod tests {
 
     #[test]
     fn rule_3_waits_for_running_checks_unless_they_hang() {
-        let mut tale = Tale::at(State::ChecksRunning);
-        tale.check("integration", Verdict::Running);
+        let mut tale = PullRequestStory::at(State::ChecksRunning);
+        tale.check("integration", CheckVerdict::Running);
         tale.fail("build", Some("timeout"), "timeout");
-        tale.pass(57);
+        tale.advance_minutes(57);
         let found = tale.diagnose(Some(&FINE));
         assert_eq!((found.rule.number, found.classification, found.stop_build), ("3", Classification::NoAction, false));
         assert_eq!(found.evidence[1], "other checks have been running since 2026-03-02 09:00 UTC");
-        tale.pass(1);
+        tale.advance_minutes(1);
         let found = tale.diagnose(Some(&FINE));
         assert_eq!((found.classification, found.stop_build), (Classification::RetryChecks, true));
         // Checks that are not required do not matter.
@@ -1074,18 +1093,21 @@ mod tests {
     #[test]
     fn only_a_hanging_build_is_stopped() {
         let tale = stuck(State::ChecksRunning);
-        let build = |build| tale.diagnose(Some(&Live { build: Some(build), ..FINE }));
-        assert!(build(Build::Building { since: tale.now - minutes(120) }).stop_build);
-        for other in
-            [Build::Building { since: tale.now - minutes(119) }, Build::Gone, Build::Finished, Build::Unreachable]
-        {
+        let build = |build| tale.diagnose(Some(&LiveStatus { build: Some(build), ..FINE }));
+        assert!(build(BuildStatus::Building { since: tale.now - minutes(120) }).stop_build);
+        for other in [
+            BuildStatus::Building { since: tale.now - minutes(119) },
+            BuildStatus::Gone,
+            BuildStatus::Finished,
+            BuildStatus::Unreachable,
+        ] {
             assert!(!build(other).stop_build, "{other:?}");
         }
     }
 
     #[test]
     fn only_required_checks_are_evidence() {
-        let mut tale = Tale::at(State::ChecksRunning);
+        let mut tale = PullRequestStory::at(State::ChecksRunning);
         tale.fail("advice", None, "no opinion");
         tale.fail("build", Some("timeout"), "timeout");
         assert_eq!(stuck_evidence(&mut tale).len(), 2, "without a list every check counts");
@@ -1094,8 +1116,8 @@ mod tests {
         assert_eq!(stuck_evidence(&mut tale), ["`build` failed, transient by rule `timeout`: timeout"]);
     }
 
-    fn stuck_evidence(tale: &mut Tale) -> Vec<String> {
-        tale.pass(30);
+    fn stuck_evidence(tale: &mut PullRequestStory) -> Vec<String> {
+        tale.advance_minutes(30);
         tale.diagnose(Some(&FINE)).evidence
     }
 }

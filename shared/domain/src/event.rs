@@ -4,13 +4,13 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::backoff::Failure;
+use crate::backoff::AttemptFailure;
 use crate::command::{Command, CommandSource};
 use crate::decide::RunEnd;
 use crate::diagnosis::Diagnosis;
 use crate::id::{EventId, PrId, RunId, Sha};
 use crate::remedy;
-use crate::signals::{Approval, Check, MergeReport, PolicyReport};
+use crate::signals::{ApprovalReport, CheckReport, MergeReport, PolicyReport};
 use crate::snapshot::Snapshot;
 use crate::state::{State, Strategy};
 
@@ -23,32 +23,32 @@ pub struct Fact {
     /// Time of the payload, never the clock of the receiver.
     pub occurred_at: Timestamp,
     pub actor: Actor,
-    pub what: Happened,
+    pub kind: FactKind,
 }
 
 /// The kinds of facts. Those from outside are serialised, because they can be deferred to the queue. Suture's own
 /// actions are decided where they happen, so they are not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Happened {
+pub enum FactKind {
     /// Opened, or found open by the inventory.
-    Opened(Described),
+    Opened(PullRequestDetails),
     /// A closed pull request was reopened.
-    Reopened(Described),
+    Reopened(PullRequestDetails),
     HeadMoved {
         /// The pull request as it is now.
-        described: Described,
+        described: PullRequestDetails,
         /// The previous head, if the payload has it.
         before: Option<Sha>,
         /// Whether Suture pushed it (the merge commit of a branch update).
         ours: bool,
     },
-    Edited(Described),
+    Edited(PullRequestDetails),
     /// Closed without a merge.
     Closed {
         by: Option<String>,
         /// Why, if Suture closed it.
-        why: Option<ClosedBecause>,
+        why: Option<CloseReason>,
     },
     Merged {
         by: Option<String>,
@@ -61,7 +61,7 @@ pub enum Happened {
     },
     Check {
         head: Sha,
-        check: Check,
+        check: CheckReport,
     },
     Policy {
         head: Sha,
@@ -70,7 +70,7 @@ pub enum Happened {
     /// An approver bot approved, or its approval was dismissed.
     Approval {
         head: Sha,
-        approval: Approval,
+        approval: ApprovalReport,
     },
     Merge {
         head: Sha,
@@ -98,22 +98,22 @@ pub enum Happened {
     },
     /// Close-and-reopen led to another pull request.
     #[serde(skip)]
-    Linked(Link),
+    Linked(ReplacementLink),
     #[serde(skip)]
-    Diagnosed(Box<Diagnosed>),
+    Diagnosed(Box<DiagnosisFact>),
     #[serde(skip)]
     Remedy {
         run: RunId,
-        news: RemedyNews,
+        news: RemedyUpdate,
     },
     #[serde(skip)]
-    Commanded(Box<Commanded>),
+    CommandRequested(Box<CommandRequest>),
 }
 
 /// The details of an *open* pull request that every `pull_request` event has, as of the event's time. They must not be
 /// used for events of closed ones (a label, for example), because they would reopen the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Described {
+pub struct PullRequestDetails {
     /// GitHub's node id, for GraphQL.
     pub node_id: Option<String>,
     pub branch: String,
@@ -134,7 +134,7 @@ pub struct Described {
 /// Why Suture closed a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClosedBecause {
+pub enum CloseReason {
     /// By a person's `/cancel`.
     Abandoned,
     Replaced,
@@ -142,7 +142,7 @@ pub enum ClosedBecause {
 
 /// How two pull requests for one vulnerability are related.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
+pub enum ReplacementLink {
     /// The other one replaces this one.
     ReplacedBy(u64),
     /// This one replaces the other one.
@@ -151,19 +151,19 @@ pub enum Link {
 
 /// A diagnosis, from which `decide` claims a remedy, escalates, or takes no action.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Diagnosed {
+pub struct DiagnosisFact {
     pub diagnosis: Diagnosis,
     /// The id for the remedy's run, if one is claimed.
     pub run: RunId,
     /// The row of the vulnerability, if it is known (for the duplicate guard and the budget that never resets).
     pub vulnerability: Option<crate::pull_request::Vulnerability>,
     /// History for the escalation mail.
-    pub story: crate::comment::Story,
+    pub story: crate::comment::EscalationHistory,
 }
 
 /// Progress of a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RemedyNews {
+pub enum RemedyUpdate {
     /// The target accepted the request; the expected event must follow.
     Accepted,
     /// Never executed: the head moved, a guard refused it, there was nothing to do, or the breaker opened.
@@ -172,7 +172,7 @@ pub enum RemedyNews {
     Failed {
         error: String,
         /// Decides whether it may be retried.
-        failure: Failure,
+        failure: AttemptFailure,
     },
     /// The expected event did not arrive by the deadline.
     Overdue,
@@ -180,7 +180,7 @@ pub enum RemedyNews {
 
 /// A command of a person, with the permission that the caller looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Commanded {
+pub struct CommandRequest {
     pub command: Command,
     pub source: CommandSource,
     pub by: String,
@@ -314,7 +314,7 @@ impl EventKind {
     }
 
     /// The strategy that this event claims, if it is a claim.
-    pub fn claims(self) -> Option<Strategy> {
+    pub fn claimed_strategy(self) -> Option<Strategy> {
         Strategy::ALL.into_iter().find(|strategy| remedy::of(*strategy).event == self)
     }
 }
@@ -337,7 +337,7 @@ pub struct Event {
     pub to: Option<State>,
     /// A small extract, never the raw webhook.
     #[serde(default)]
-    pub payload: Payload,
+    pub payload: EventPayload,
     pub ttl: Timestamp,
 }
 
@@ -348,7 +348,7 @@ impl Event {
     }
 
     /// Whether the daily activity lists it: it changed the state, or its kind is notable.
-    pub fn is_of_the_day(&self) -> bool {
+    pub fn is_daily_activity(&self) -> bool {
         self.to.is_some() || self.kind.is_notable()
     }
 
@@ -356,14 +356,14 @@ impl Event {
     pub fn is_healed(&self) -> bool {
         self.kind == EventKind::RemediationEnded
             && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
-            && remedy::helped(&self.payload.text)
+            && remedy::was_effective(&self.payload.text)
     }
 }
 
 /// Details of an event. Every text has at most `Payload::MAX_TEXT` characters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Payload {
+pub struct EventPayload {
     /// One or two sentences: the reason, the failure text, the missed events.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
@@ -387,18 +387,18 @@ pub struct Payload {
     pub failure: Option<String>,
 }
 
-impl Payload {
+impl EventPayload {
     /// Longest text kept, in characters.
     pub const MAX_TEXT: usize = 300;
 
     /// A payload that has only a text, truncated to `MAX_TEXT`.
     pub fn text(text: &str) -> Self {
-        Self { text: cut(text, Self::MAX_TEXT), ..Self::default() }
+        Self { text: truncate(text, Self::MAX_TEXT), ..Self::default() }
     }
 }
 
 /// The first `max` characters; an ellipsis replaces the rest.
-pub fn cut(text: &str, max: usize) -> String {
+pub fn truncate(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         None => text.to_owned(),
         Some(_) => text.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
@@ -423,7 +423,7 @@ mod tests {
             source: Actor::GithubWebhook,
             from: None,
             to: None,
-            payload: Payload::default(),
+            payload: EventPayload::default(),
             ttl: "2026-05-31T09:00:00Z".parse().unwrap(),
         }
     }
@@ -452,20 +452,23 @@ mod tests {
             ("🦀🦀🦀", 2, "🦀…"),
             ("…", 1, "…"),
         ] {
-            assert_eq!(cut(text, max), expected, "{text:?} to {max}");
+            assert_eq!(truncate(text, max), expected, "{text:?} to {max}");
         }
         // The ellipsis is always shown, even if the limit is zero.
-        assert_eq!(cut("a", 0), "…");
+        assert_eq!(truncate("a", 0), "…");
     }
 
     #[test]
     fn payload_text_has_at_most_300_characters() {
-        assert_eq!(Payload::text("timeout"), Payload { text: "timeout".to_owned(), ..Payload::default() });
+        assert_eq!(
+            EventPayload::text("timeout"),
+            EventPayload { text: "timeout".to_owned(), ..EventPayload::default() }
+        );
         let fits = "ä".repeat(300);
-        assert_eq!(Payload::text(&fits).text, fits);
-        let cut_off = Payload::text(&"ä".repeat(301)).text;
+        assert_eq!(EventPayload::text(&fits).text, fits);
+        let cut_off = EventPayload::text(&"ä".repeat(301)).text;
         assert_eq!(cut_off, format!("{}…", "ä".repeat(299)));
-        assert_eq!(cut_off.chars().count(), Payload::MAX_TEXT);
+        assert_eq!(cut_off.chars().count(), EventPayload::MAX_TEXT);
     }
 
     #[test]
@@ -563,7 +566,7 @@ mod tests {
             source: Actor::CommandQueue,
             from: Some(State::ChecksRunning),
             to: Some(State::ChecksFailed),
-            payload: Payload {
+            payload: EventPayload {
                 text: "`build` failed: 3 tests".to_owned(),
                 head: Some("a".repeat(40).parse().unwrap()),
                 name: Some("build".to_owned()),
@@ -579,6 +582,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), full);
         // Entries without payload are readable.
         let bare = json.replace(&serde_json::to_string(&full.payload).unwrap(), "{}");
-        assert_eq!(serde_json::from_str::<Event>(&bare).unwrap().payload, Payload::default());
+        assert_eq!(serde_json::from_str::<Event>(&bare).unwrap().payload, EventPayload::default());
     }
 }

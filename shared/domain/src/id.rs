@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// An invalid id. The message says what was expected, since a person may have typed it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum BadId {
+pub enum InvalidId {
     /// Not `owner/name`.
     #[error("`{0}` is not a repository: expected `owner/name`")]
     Repo(String),
@@ -50,20 +50,20 @@ fn is_name_part(part: &str) -> bool {
 }
 
 impl FromStr for RepoName {
-    type Err = BadId;
+    type Err = InvalidId;
 
-    fn from_str(text: &str) -> Result<Self, BadId> {
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
         match text.split_once('/') {
             Some((owner, name)) if is_name_part(owner) && is_name_part(name) => Ok(Self(text.to_owned())),
-            Some(_) | None => Err(BadId::Repo(text.to_owned())),
+            Some(_) | None => Err(InvalidId::Repo(text.to_owned())),
         }
     }
 }
 
 impl TryFrom<String> for RepoName {
-    type Error = BadId;
+    type Error = InvalidId;
 
-    fn try_from(text: String) -> Result<Self, BadId> {
+    fn try_from(text: String) -> Result<Self, InvalidId> {
         text.parse()
     }
 }
@@ -95,10 +95,10 @@ impl PrId {
 }
 
 impl FromStr for PrId {
-    type Err = BadId;
+    type Err = InvalidId;
 
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        let bad = || BadId::Pr(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let bad = || InvalidId::Pr(text.to_owned());
         let (repo, number) = text.split_once('#').ok_or_else(bad)?;
         let repo: RepoName = repo.parse().map_err(|_| bad())?;
         // `u64::from_str` accepts "+42", but a pull request must have one spelling.
@@ -111,9 +111,9 @@ impl FromStr for PrId {
 }
 
 impl TryFrom<String> for PrId {
-    type Error = BadId;
+    type Error = InvalidId;
 
-    fn try_from(text: String) -> Result<Self, BadId> {
+    fn try_from(text: String) -> Result<Self, InvalidId> {
         text.parse()
     }
 }
@@ -147,21 +147,21 @@ impl Sha {
 }
 
 impl FromStr for Sha {
-    type Err = BadId;
+    type Err = InvalidId;
 
-    fn from_str(text: &str) -> Result<Self, BadId> {
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
         if matches!(text.len(), 40 | 64) && text.bytes().all(|b| b.is_ascii_hexdigit()) {
             Ok(Self(text.to_ascii_lowercase()))
         } else {
-            Err(BadId::Sha(text.to_owned()))
+            Err(InvalidId::Sha(text.to_owned()))
         }
     }
 }
 
 impl TryFrom<String> for Sha {
-    type Error = BadId;
+    type Error = InvalidId;
 
-    fn try_from(text: String) -> Result<Self, BadId> {
+    fn try_from(text: String) -> Result<Self, InvalidId> {
         text.parse()
     }
 }

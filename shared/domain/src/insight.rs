@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::backoff::seed_of;
+use crate::backoff::jitter_seed;
 use crate::decide::RunEnd;
 use crate::event::{Actor, Event, EventKind};
 use crate::id::{PrId, RepoName, RunId};
 use crate::policy::{Policies, Policy};
-use crate::pull_request::Record;
+use crate::pull_request::PullRequest;
 use crate::state::{State, Strategy};
 use crate::transition;
 
 /// The least number of stays without intervention from which a threshold is suggested.
-pub const ENOUGH: usize = 20;
+pub const MIN_SAMPLES: usize = 20;
 /// The suggested threshold is the p99 plus 25 %.
 const MARGIN_PERCENT: u64 = 125;
 /// A rule is flagged from this many identical failures …
@@ -26,7 +26,7 @@ const FLAGGED_PERCENT: u64 = 50;
 
 /// The parts of an event that the statistics need.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trace {
+pub struct EventSample {
     pub pr: PrId,
     pub at: Timestamp,
     pub kind: EventKind,
@@ -38,7 +38,7 @@ pub struct Trace {
     swept: bool,
     /// The run that was claimed or has ended.
     run: Option<RunId>,
-    end: Option<End>,
+    end: Option<RemedyEnd>,
     /// The transient rules that matched the failures.
     rules: Vec<String>,
     /// A digest of the failures.
@@ -49,7 +49,7 @@ pub struct Trace {
 
 /// How a remedy ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum RemedyEnd {
     Helped,
     /// It was done, but the same failure came back.
     FailedAgain,
@@ -59,14 +59,14 @@ enum End {
     Dropped,
 }
 
-impl Trace {
+impl EventSample {
     /// The sample of an event; `None` if the statistics do not need it.
     pub fn of(event: &Event) -> Option<Self> {
         let opened = (event.kind == EventKind::PrOpened).then_some(State::Created);
         let to = event.to.or(opened);
         let end = (event.kind == EventKind::RemediationEnded).then(|| end_of(event));
         let drift = event.kind == EventKind::StateDriftCorrected;
-        if to.is_none() && end.is_none() && !drift && event.kind.claims().is_none() {
+        if to.is_none() && end.is_none() && !drift && event.kind.claimed_strategy().is_none() {
             return None;
         }
         let payload = &event.payload;
@@ -99,17 +99,17 @@ impl Trace {
     }
 
     fn strategy(&self) -> Option<Strategy> {
-        self.kind.claims()
+        self.kind.claimed_strategy()
     }
 }
 
-fn end_of(event: &Event) -> End {
+fn end_of(event: &Event) -> RemedyEnd {
     let name = event.payload.name.as_deref();
     match RunEnd::ALL.into_iter().find(|end| name == Some(end.name())) {
-        Some(RunEnd::Completed) if event.is_healed() => End::Helped,
-        Some(RunEnd::Completed) => End::FailedAgain,
-        Some(RunEnd::Failed) => End::Failed,
-        Some(RunEnd::Cancelled) | None => End::Dropped,
+        Some(RunEnd::Completed) if event.is_healed() => RemedyEnd::Helped,
+        Some(RunEnd::Completed) => RemedyEnd::FailedAgain,
+        Some(RunEnd::Failed) => RemedyEnd::Failed,
+        Some(RunEnd::Cancelled) | None => RemedyEnd::Dropped,
     }
 }
 
@@ -133,7 +133,7 @@ fn missed(event: &Event) -> Vec<EventKind> {
 
 /// The failure behind a claimed remedy or an escalation: the transient rules that match the failed checks, and a digest of
 /// their texts. Digits are ignored, because they differ from build to build.
-pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<String>) {
+pub fn failure_digest(record: &PullRequest, policy: &Policy) -> (Vec<String>, Option<String>) {
     if record.state != State::ChecksFailed {
         return (Vec::new(), None);
     }
@@ -146,18 +146,18 @@ pub fn failure_of(record: &Record, policy: &Policy) -> (Vec<String>, Option<Stri
         text.extend(message.chars().filter(|c| !c.is_ascii_digit()));
         text.push('\n');
     }
-    (rules.into_iter().collect(), Some(format!("{:016x}", seed_of(&text, 0))))
+    (rules.into_iter().collect(), Some(format!("{:016x}", jitter_seed(&text, 0))))
 }
 
 /// How long a state lasts, in one repository or in all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stay {
+pub struct StateDuration {
     /// The repository; `None` for all of them.
     pub repo: Option<RepoName>,
     pub state: State,
     pub count: usize,
     /// How many of these ended without Suture or a person.
-    pub by_itself: usize,
+    pub undisturbed: usize,
     /// The median.
     pub p50_secs: u64,
     pub p95_secs: u64,
@@ -169,17 +169,17 @@ pub struct Stay {
 
 /// How events of one kind became known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
+pub struct WebhookStats {
     pub kind: EventKind,
     /// By a webhook.
-    pub told: u64,
+    pub by_webhook: u64,
     /// By a sweep, or never, because the webhook was missing.
     pub missed: u64,
 }
 
 /// The outcomes of remedies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct OutcomeCounts {
     pub claimed: u64,
     pub helped: u64,
     /// The same failure came back.
@@ -190,42 +190,42 @@ pub struct Tally {
     pub dropped: u64,
 }
 
-impl Tally {
-    fn note(&mut self, end: Option<End>) {
+impl OutcomeCounts {
+    fn note(&mut self, end: Option<RemedyEnd>) {
         self.claimed += 1;
         match end {
-            Some(End::Helped) => self.helped += 1,
-            Some(End::FailedAgain) => self.failed_again += 1,
-            Some(End::Failed) => self.failed += 1,
-            Some(End::Dropped) => self.dropped += 1,
+            Some(RemedyEnd::Helped) => self.helped += 1,
+            Some(RemedyEnd::FailedAgain) => self.failed_again += 1,
+            Some(RemedyEnd::Failed) => self.failed += 1,
+            Some(RemedyEnd::Dropped) => self.dropped += 1,
             None => {}
         }
     }
 
     /// How many were done and have ended.
-    pub fn over(&self) -> u64 {
+    pub fn finished(&self) -> u64 {
         self.helped + self.failed_again + self.failed
     }
 
     /// How many of the finished ones helped, in percent; `None` if none has finished.
     pub fn success_percent(&self) -> Option<f64> {
-        percent(self.helped, self.over())
+        percent(self.helped, self.finished())
     }
 }
 
 /// The outcomes of the retries of one transient rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuleRecord {
+pub struct TransientRuleStats {
     pub rule: String,
-    pub tally: Tally,
+    pub outcomes: OutcomeCounts,
     /// How many failed again with the same text, digits ignored.
     pub identical: u64,
 }
 
-impl RuleRecord {
+impl TransientRuleStats {
     /// Whether its retries mostly fail identically, so that the failures it matches are not transient.
     pub fn is_flagged(&self) -> bool {
-        self.identical >= FLAGGED_FROM && self.identical * 100 >= self.tally.over() * FLAGGED_PERCENT
+        self.identical >= FLAGGED_FROM && self.identical * 100 >= self.outcomes.finished() * FLAGGED_PERCENT
     }
 }
 
@@ -233,13 +233,13 @@ impl RuleRecord {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Insights {
     /// How long states last: all repositories first, then each; only states with samples.
-    pub stays: Vec<Stay>,
+    pub state_durations: Vec<StateDuration>,
     /// How events became known, by kind.
-    pub heard: Vec<Heard>,
+    pub webhooks: Vec<WebhookStats>,
     /// Outcomes of remedies, by strategy.
-    pub remedies: Vec<(Strategy, Tally)>,
+    pub remedies: Vec<(Strategy, OutcomeCounts)>,
     /// Outcomes of retries, by transient rule.
-    pub rules: Vec<RuleRecord>,
+    pub rules: Vec<TransientRuleStats>,
 }
 
 /// `part` of `all` in percent, to one decimal; `None` if `all` is 0.
@@ -249,12 +249,12 @@ pub fn percent(part: u64, all: u64) -> Option<f64> {
 }
 
 /// Aggregates samples, given in log order.
-pub fn sum_up<'a>(traces: impl IntoIterator<Item = &'a Trace>, policies: &Policies) -> Insights {
-    let mut by_pr: BTreeMap<&PrId, Vec<&Trace>> = BTreeMap::new();
+pub fn aggregate<'a>(traces: impl IntoIterator<Item = &'a EventSample>, policies: &Policies) -> Insights {
+    let mut by_pr: BTreeMap<&PrId, Vec<&EventSample>> = BTreeMap::new();
     for trace in traces {
         by_pr.entry(&trace.pr).or_default().push(trace);
     }
-    let mut sums = Sums::default();
+    let mut sums = InsightTotals::default();
     for (pr, traces) in &mut by_pr {
         traces.sort_by_key(|trace| trace.at);
         sums.stays(&pr.repo, traces);
@@ -265,19 +265,19 @@ pub fn sum_up<'a>(traces: impl IntoIterator<Item = &'a Trace>, policies: &Polici
 }
 
 /// The seconds of each stay, and whether it ended without intervention.
-type Stays = Vec<(u64, bool)>;
+type DurationSamples = Vec<(u64, bool)>;
 
 #[derive(Default)]
-struct Sums {
-    stays: BTreeMap<(Option<RepoName>, State), Stays>,
+struct InsightTotals {
+    stays: BTreeMap<(Option<RepoName>, State), DurationSamples>,
     heard: BTreeMap<EventKind, (u64, u64)>,
-    remedies: BTreeMap<Strategy, Tally>,
-    rules: BTreeMap<String, (Tally, u64)>,
+    remedies: BTreeMap<Strategy, OutcomeCounts>,
+    rules: BTreeMap<String, (OutcomeCounts, u64)>,
 }
 
-impl Sums {
+impl InsightTotals {
     /// Adds the time between entering and leaving each state, where both are known.
-    fn stays(&mut self, repo: &RepoName, traces: &[&Trace]) {
+    fn stays(&mut self, repo: &RepoName, traces: &[&EventSample]) {
         let mut since: Option<(State, Timestamp, bool)> = None;
         for trace in traces {
             if let (Some(_), Some((_, _, remedied))) = (trace.strategy(), &mut since) {
@@ -298,7 +298,7 @@ impl Sums {
     }
 
     /// Counts events that came by webhook and events that were missed. Suture's own changes are neither.
-    fn heard(&mut self, traces: &[&Trace]) {
+    fn heard(&mut self, traces: &[&EventSample]) {
         for trace in traces {
             for kind in &trace.missed {
                 self.heard.entry(*kind).or_default().1 += 1;
@@ -312,7 +312,7 @@ impl Sums {
     }
 
     /// Counts each claimed remedy with the end of its run and, if it failed again, compares the next failure.
-    fn remedies(&mut self, traces: &[&Trace]) {
+    fn remedies(&mut self, traces: &[&EventSample]) {
         for (n, claim) in traces.iter().enumerate() {
             let Some(strategy) = claim.strategy() else { continue };
             let later = &traces[n + 1..];
@@ -321,7 +321,7 @@ impl Sums {
             self.remedies.entry(strategy).or_default().note(end);
             let next_failure = later.iter().find(|trace| trace.failure.is_some());
             let identical =
-                end == Some(End::FailedAgain) && next_failure.is_some_and(|next| next.failure == claim.failure);
+                end == Some(RemedyEnd::FailedAgain) && next_failure.is_some_and(|next| next.failure == claim.failure);
             for rule in claim.rules.iter().filter(|_| strategy == Strategy::Rebuild) {
                 let (tally, same) = self.rules.entry(rule.clone()).or_default();
                 tally.note(end);
@@ -331,33 +331,37 @@ impl Sums {
     }
 
     fn into_insights(self, policies: &Policies) -> Insights {
-        let stay = |((repo, state), stays): ((Option<RepoName>, State), Stays)| {
+        let stay = |((repo, state), stays): ((Option<RepoName>, State), DurationSamples)| {
             let policy = repo.as_ref().map_or(policies.base(), |repo| policies.for_repo(repo));
             stay(repo, state, &stays, policy)
         };
-        let heard = |(kind, (told, missed)): (EventKind, (u64, u64))| Heard { kind, told, missed };
-        let rule = |(rule, (tally, identical)): (String, (Tally, u64))| RuleRecord { rule, tally, identical };
+        let heard = |(kind, (told, missed)): (EventKind, (u64, u64))| WebhookStats { kind, by_webhook: told, missed };
+        let rule = |(rule, (tally, identical)): (String, (OutcomeCounts, u64))| TransientRuleStats {
+            rule,
+            outcomes: tally,
+            identical,
+        };
         Insights {
-            stays: self.stays.into_iter().filter_map(stay).collect(),
-            heard: self.heard.into_iter().map(heard).collect(),
+            state_durations: self.stays.into_iter().filter_map(stay).collect(),
+            webhooks: self.heard.into_iter().map(heard).collect(),
             remedies: self.remedies.into_iter().collect(),
             rules: self.rules.into_iter().map(rule).collect(),
         }
     }
 }
 
-fn stay(repo: Option<RepoName>, state: State, stays: &Stays, policy: &Policy) -> Option<Stay> {
+fn stay(repo: Option<RepoName>, state: State, stays: &DurationSamples, policy: &Policy) -> Option<StateDuration> {
     let configured = policy.threshold(state)?;
     let mut all: Vec<u64> = stays.iter().map(|(secs, _)| *secs).collect();
     all.sort_unstable();
     let mut undisturbed: Vec<u64> = stays.iter().filter(|(_, by_itself)| *by_itself).map(|(secs, _)| *secs).collect();
     undisturbed.sort_unstable();
-    let suggested = (undisturbed.len() >= ENOUGH).then(|| suggested_minutes(percentile(&undisturbed, 99)));
-    Some(Stay {
+    let suggested = (undisturbed.len() >= MIN_SAMPLES).then(|| suggested_minutes(percentile(&undisturbed, 99)));
+    Some(StateDuration {
         repo,
         state,
         count: all.len(),
-        by_itself: undisturbed.len(),
+        undisturbed: undisturbed.len(),
         p50_secs: percentile(&all, 50),
         p95_secs: percentile(&all, 95),
         p99_secs: percentile(&all, 99),
@@ -379,15 +383,15 @@ fn suggested_minutes(p99_secs: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::RemedyNews;
+    use crate::event::RemedyUpdate;
     use crate::id::EventId;
     use crate::policy::Policies;
-    use crate::signals::{PolicyVerdict, Verdict};
-    use crate::tests::world::Tale;
+    use crate::signals::{CheckVerdict, PolicyVerdict};
+    use crate::tests::world::PullRequestStory;
 
     fn insights(log: &[Event]) -> Insights {
-        let traces: Vec<Trace> = log.iter().filter_map(Trace::of).collect();
-        sum_up(&traces, &Policies::default())
+        let traces: Vec<EventSample> = log.iter().filter_map(EventSample::of).collect();
+        aggregate(&traces, &Policies::default())
     }
 
     /// The logs of several pull requests, concatenated under different numbers.
@@ -395,7 +399,7 @@ mod tests {
         let of = |(number, log): (u64, Vec<Event>)| {
             log.into_iter().map(move |event| Event {
                 pr: PrId::new(event.pr.repo.clone(), number),
-                payload: crate::event::Payload {
+                payload: crate::event::EventPayload {
                     run: event.payload.run.as_ref().map(|run| RunId::new(format!("{number}-{run}"))),
                     ..event.payload.clone()
                 },
@@ -406,18 +410,18 @@ mod tests {
         (1..).zip(logs).flat_map(of).collect()
     }
 
-    fn stay_in(insights: &Insights, state: State) -> &Stay {
-        insights.stays.iter().find(|stay| stay.repo.is_none() && stay.state == state).unwrap()
+    fn stay_in(insights: &Insights, state: State) -> &StateDuration {
+        insights.state_durations.iter().find(|stay| stay.repo.is_none() && stay.state == state).unwrap()
     }
 
     #[test]
     fn state_durations_are_measured_overall_and_by_repository() {
-        let stats = insights(&Tale::at(State::Merged).log);
-        let everywhere: Vec<_> = stats.stays.iter().filter(|stay| stay.repo.is_none()).collect();
+        let stats = insights(&PullRequestStory::at(State::Merged).log);
+        let everywhere: Vec<_> = stats.state_durations.iter().filter(|stay| stay.repo.is_none()).collect();
         let states: Vec<State> = everywhere.iter().map(|stay| stay.state).collect();
         assert_eq!(states.len(), 7, "{states:?}");
-        assert!(everywhere.iter().all(|stay| (stay.count, stay.by_itself, stay.p50_secs) == (1, 1, 60)));
-        let here: Vec<_> = stats.stays.iter().filter(|stay| stay.repo.is_some()).collect();
+        assert!(everywhere.iter().all(|stay| (stay.count, stay.undisturbed, stay.p50_secs) == (1, 1, 60)));
+        let here: Vec<_> = stats.state_durations.iter().filter(|stay| stay.repo.is_some()).collect();
         assert_eq!((here.len(), here[0].repo.as_ref().unwrap().as_str()), (7, "acme/my-app"));
     }
 
@@ -433,9 +437,9 @@ mod tests {
     #[test]
     fn threshold_is_suggested_from_20_undisturbed_stays() {
         let lasting = |secs: i64| {
-            let mut tale = Tale::at(State::ChecksRunning);
+            let mut tale = PullRequestStory::at(State::ChecksRunning);
             tale.now += jiff::SignedDuration::from_secs(secs);
-            tale.check("build", Verdict::Passed);
+            tale.check("build", CheckVerdict::Passed);
             tale.log
         };
         let nineteen = insights(&renumbered((1..20).map(|n| lasting(n * 60))));
@@ -444,45 +448,48 @@ mod tests {
         // 20 min at p99, plus 25 %; the test itself adds a minute.
         let twenty = insights(&renumbered((1..=20).map(|n| lasting(n * 60 - 60))));
         let stay = stay_in(&twenty, State::ChecksRunning);
-        assert_eq!((stay.count, stay.by_itself, stay.p99_secs, stay.suggested_minutes), (20, 20, 1200, Some(25)));
+        assert_eq!((stay.count, stay.undisturbed, stay.p99_secs, stay.suggested_minutes), (20, 20, 1200, Some(25)));
         assert_eq!([0, 1, 48, 49, 3600].map(suggested_minutes), [1, 1, 1, 2, 75]);
     }
 
     #[test]
     fn stay_ended_by_suture_is_not_counted_as_undisturbed() {
-        let mut tale = Tale::at(State::ChecksFailed);
-        tale.pass(40);
+        let mut tale = PullRequestStory::at(State::ChecksFailed);
+        tale.advance_minutes(40);
         tale.sweep(tale.github());
-        tale.news(RemedyNews::Accepted);
-        tale.pass(5);
-        tale.rerun("build", Verdict::Passed, 8);
+        tale.remedy_update(RemedyUpdate::Accepted);
+        tale.advance_minutes(5);
+        tale.rerun("build", CheckVerdict::Passed, 8);
         let stats = insights(&tale.log);
         let failed = stay_in(&stats, State::ChecksFailed);
-        assert_eq!((failed.count, failed.by_itself, failed.p50_secs), (1, 0, 2400));
-        let rebuilt =
-            stats.stays.iter().find(|stay| stay.repo.is_none() && stay.state == State::ChecksRunning).unwrap();
-        assert_eq!((rebuilt.count, rebuilt.by_itself), (2, 2), "the requested build took its own time");
+        assert_eq!((failed.count, failed.undisturbed, failed.p50_secs), (1, 0, 2400));
+        let rebuilt = stats
+            .state_durations
+            .iter()
+            .find(|stay| stay.repo.is_none() && stay.state == State::ChecksRunning)
+            .unwrap();
+        assert_eq!((rebuilt.count, rebuilt.undisturbed), (2, 2), "the requested build took its own time");
         assert_eq!(stats.remedies.len(), 1);
         let (strategy, tally) = stats.remedies[0];
         assert_eq!((strategy, tally.claimed, tally.helped), (Strategy::Rebuild, 1, 1));
-        assert_eq!((tally.success_percent(), Tally::default().success_percent()), (Some(100.0), None));
+        assert_eq!((tally.success_percent(), OutcomeCounts::default().success_percent()), (Some(100.0), None));
     }
 
     #[test]
     fn event_is_counted_as_webhook_or_as_missed() {
-        let mut tale = Tale::at(State::ChecksRunning);
-        tale.pass(5);
+        let mut tale = PullRequestStory::at(State::ChecksRunning);
+        tale.advance_minutes(5);
         let mut github = tale.github();
-        github.signals.note_check(&crate::tests::world::run_of("build", Verdict::Passed, tale.now), 250);
+        github.signals.note_check(&crate::tests::world::run_of("build", CheckVerdict::Passed, tale.now), 250);
         github.signals.note_policy(&crate::tests::world::policy_says(PolicyVerdict::Passed, tale.now));
         tale.verify(github);
         assert_eq!(tale.state(), State::PolicyPassed);
-        tale.pass(1);
+        tale.advance_minutes(1);
         tale.approve();
         let stats = insights(&tale.log);
         let of = |kind: EventKind| {
-            let heard = stats.heard.iter().find(|heard| heard.kind == kind);
-            heard.map_or((0, 0), |heard| (heard.told, heard.missed))
+            let heard = stats.webhooks.iter().find(|heard| heard.kind == kind);
+            heard.map_or((0, 0), |heard| (heard.by_webhook, heard.missed))
         };
         assert_eq!(of(EventKind::PrOpened), (1, 0));
         assert_eq!(of(EventKind::ChecksStarted), (1, 0));
@@ -494,48 +501,48 @@ mod tests {
 
     #[test]
     fn missed_pushes_and_merges_count_as_their_kind() {
-        let mut tale = Tale::at(State::Approved);
+        let mut tale = PullRequestStory::at(State::Approved);
         let mut github = tale.github();
-        github.described.head = crate::tests::world::sha('b');
+        github.details.head = crate::tests::world::sha('b');
         github.signals = crate::signals::Signals::default();
         tale.verify(github);
-        tale.pass(1);
+        tale.advance_minutes(1);
         let mut merged = tale.github();
-        merged.life = crate::snapshot::Life::Merged { at: tale.now, by: None, by_automerge_bot: true };
+        merged.state = crate::snapshot::PullRequestState::Merged { at: tale.now, by: None, by_automerge_bot: true };
         tale.verify(merged);
         assert_eq!(tale.state(), State::Merged);
         let stats = insights(&tale.log);
-        let missed: Vec<_> = stats.heard.iter().filter(|heard| heard.missed > 0).map(|heard| heard.kind).collect();
+        let missed: Vec<_> = stats.webhooks.iter().filter(|heard| heard.missed > 0).map(|heard| heard.kind).collect();
         assert_eq!(missed, [EventKind::BranchUpdated, EventKind::MergeSucceeded]);
         // A merge after an approval whose webhook was missed.
-        let mut tale = Tale::at(State::PolicyPassed);
-        tale.tell(crate::event::Happened::Merged { by: None, by_automerge_bot: true });
+        let mut tale = PullRequestStory::at(State::PolicyPassed);
+        tale.apply(crate::event::FactKind::Merged { by: None, by_automerge_bot: true });
         let stats = insights(&tale.log);
-        let approval = stats.heard.iter().find(|heard| heard.kind == EventKind::ApprovalGranted).unwrap();
-        assert_eq!((approval.told, approval.missed), (0, 1));
-        let mut by_hand = Tale::at(State::PolicyPassed);
-        by_hand.tell(crate::event::Happened::Merged { by: Some("maria".to_owned()), by_automerge_bot: false });
+        let approval = stats.webhooks.iter().find(|heard| heard.kind == EventKind::ApprovalGranted).unwrap();
+        assert_eq!((approval.by_webhook, approval.missed), (0, 1));
+        let mut by_hand = PullRequestStory::at(State::PolicyPassed);
+        by_hand.apply(crate::event::FactKind::Merged { by: Some("maria".to_owned()), by_automerge_bot: false });
         assert!(
-            insights(&by_hand.log).heard.iter().all(|heard| heard.missed == 0),
+            insights(&by_hand.log).webhooks.iter().all(|heard| heard.missed == 0),
             "a person may merge without approval"
         );
     }
 
     /// The log of a build that fails by the `network` rule with these texts, one retry per text.
     fn retried(words: &[&str]) -> Vec<Event> {
-        let mut tale = Tale::at(State::ChecksRunning);
+        let mut tale = PullRequestStory::at(State::ChecksRunning);
         tale.fail("build", Some("network"), words[0]);
         for (n, said) in (8..).zip(words) {
-            tale.pass(60);
+            tale.advance_minutes(60);
             tale.sweep(tale.github());
-            tale.news(RemedyNews::Accepted);
-            tale.pass(5);
+            tale.remedy_update(RemedyUpdate::Accepted);
+            tale.advance_minutes(5);
             let failure = crate::tests::world::failed_because(Some("network"), words.get(n - 7).unwrap_or(said));
-            let mut check = crate::tests::world::run_of("build", Verdict::Failed, tale.now);
+            let mut check = crate::tests::world::run_of("build", CheckVerdict::Failed, tale.now);
             (check.id, check.failure) = (Some(n as u64), failure);
-            tale.tell(crate::event::Happened::Check { head: tale.head.clone(), check });
+            tale.apply(crate::event::FactKind::Check { head: tale.head.clone(), check });
         }
-        tale.pass(60);
+        tale.advance_minutes(60);
         tale.sweep(tale.github());
         tale.log
     }
@@ -544,18 +551,21 @@ mod tests {
     fn rule_with_identical_retry_failures_is_flagged() {
         let stats = insights(&retried(&["reset by 10.0.0.1:443", "reset by 10.0.0.7:443", "reset by 10.0.0.9:443"]));
         let [rule] = &stats.rules[..] else { panic!("{:?}", stats.rules) };
-        assert_eq!((rule.rule.as_str(), rule.tally.claimed, rule.tally.failed_again), ("network", 3, 3));
+        assert_eq!((rule.rule.as_str(), rule.outcomes.claimed, rule.outcomes.failed_again), ("network", 3, 3));
         assert_eq!((rule.identical, rule.is_flagged()), (3, true), "digits are ignored");
-        assert_eq!(rule.tally.success_percent(), Some(0.0));
+        assert_eq!(rule.outcomes.success_percent(), Some(0.0));
         let stats = insights(&retried(&["reset", "refused", "unreachable"]));
         // The escalation after the third retry repeats that retry's text.
         assert_eq!((stats.rules[0].identical, stats.rules[0].is_flagged()), (1, false));
-        let healed = |mut rule: RuleRecord| {
-            rule.tally.helped += 4;
+        let healed = |mut rule: TransientRuleStats| {
+            rule.outcomes.helped += 4;
             rule.is_flagged()
         };
-        let rule =
-            RuleRecord { rule: "x".to_owned(), tally: Tally { failed_again: 3, ..Tally::default() }, identical: 3 };
+        let rule = TransientRuleStats {
+            rule: "x".to_owned(),
+            outcomes: OutcomeCounts { failed_again: 3, ..OutcomeCounts::default() },
+            identical: 3,
+        };
         assert!(rule.is_flagged() && !healed(rule), "it mostly helps");
     }
 

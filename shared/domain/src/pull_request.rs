@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::backoff::Schedule;
+use crate::backoff::BackoffSchedule;
 use crate::budget::{RetryCounts, is_zero};
 use crate::id::{PrId, RunId, Sha};
 use crate::policy::Policy;
 use crate::priority::{self, Priority, SizeTier};
-use crate::signals::{Implied, Signals};
+use crate::signals::{ImpliedState, Signals};
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 
 /// Everything Suture knows about one pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct PullRequest {
     pub id: PrId,
     /// GitHub's node id, for GraphQL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub struct Record {
     pub signals: Signals,
     /// Signals of commits that were reported before their push event arrived.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub early: Vec<EarlyHead>,
+    pub unannounced_heads: Vec<UnannouncedHead>,
     /// Former heads, newest last. Reports on them change nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_heads: Vec<Sha>,
@@ -47,7 +47,7 @@ pub struct Record {
     /// Time of the last fact that had something new.
     pub last_event_at: Timestamp,
     /// When the state last changed, by the time of the fact. Staleness counts from here.
-    pub progressed_at: Timestamp,
+    pub state_since: Timestamp,
     /// When it was last opened, closed or merged; older facts of that kind are ignored.
     pub lifecycle_at: Timestamp,
     /// Time of the last update of labels, draft and base.
@@ -79,7 +79,7 @@ pub struct Record {
     pub hold: bool,
     /// Time of the last `/hold` or `/resume`. An older one that is delivered late is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hold_said_at: Option<Timestamp>,
+    pub hold_requested_at: Option<Timestamp>,
     /// Who set the hold by `/hold`, and why. State changes do not clear it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_reason: Option<String>,
@@ -89,13 +89,13 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocked: Option<Blocked>,
+    pub blocked: Option<BlockedDetails>,
     /// The last decision that observe mode logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub would: Option<String>,
+    pub observed_decision: Option<String>,
     /// The last published check run, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<Shown>,
+    pub shown: Option<PublishedCheckRun>,
 
     /// 1, and one more for each time it was reopened.
     pub generation: u32,
@@ -108,13 +108,13 @@ pub struct Record {
 
     /// Why the record may be wrong: it is due for verification at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspect: Option<Suspect>,
+    pub suspect: Option<VerifyReason>,
     /// Remedies in a row that were claimed and never executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedRemedies>,
     /// A strategy that its target refused permanently: it is not tried again in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<RefusedForGood>,
+    pub refused: Option<PermanentRefusal>,
     /// The run of a person's `/cancel`, which closes the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abandoning: Option<RunId>,
@@ -128,7 +128,7 @@ pub struct Record {
     pub skips: u32,
     /// Consecutive visits in which Jenkins could not be reached.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub unanswered: u32,
+    pub inconclusive_visits: u32,
 
     /// Incremented by each write, for optimistic locking.
     pub version: u64,
@@ -142,7 +142,7 @@ pub struct Record {
 
 /// Signals of a commit whose push event has not arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EarlyHead {
+pub struct UnannouncedHead {
     pub sha: Sha,
     pub signals: Signals,
 }
@@ -173,7 +173,7 @@ pub struct ActiveRun {
 
 /// The last published check run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct PublishedCheckRun {
     pub head: Sha,
     /// A digest of its content without the times. It is updated only if this changes.
     pub digest: u64,
@@ -193,7 +193,7 @@ pub struct Shown {
 
 /// Remedies that were claimed and never executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dropped {
+pub struct DroppedRemedies {
     /// How many in a row.
     pub count: u32,
     pub at: Timestamp,
@@ -201,26 +201,26 @@ pub struct Dropped {
 
 /// A refusal that a retry would not change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefusedForGood {
+pub struct PermanentRefusal {
     pub strategy: Strategy,
     pub why: String,
 }
 
 /// Why automation stopped, and in which state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blocked {
+pub struct BlockedDetails {
     pub reason: String,
     /// The state before the escalation or the hold.
     pub state: State,
     #[serde(default)]
-    pub until: Until,
+    pub until: BlockedUntil,
     pub at: Timestamp,
 }
 
 /// What disproves the cause of an escalation (R-STATE-9, R-STATE-10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Until {
+pub enum BlockedUntil {
     /// Signals of this head that imply a later state than the one it escalated in.
     #[default]
     Progress,
@@ -230,7 +230,7 @@ pub enum Until {
 
 /// Why the record has to be compared with GitHub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Suspect {
+pub struct VerifyReason {
     pub why: String,
     pub since: Timestamp,
 }
@@ -246,13 +246,13 @@ const MAX_UNANNOUNCED_HEADS: usize = 3;
 /// found.
 const VERIFY_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
-impl Record {
+impl PullRequest {
     /// The required contexts: those of the configuration, else GitHub's. Empty means every check seen.
     pub fn required<'a>(&'a self, policy: &'a Policy) -> &'a [String] {
         if policy.checks.required.is_empty() { &self.required_checks } else { &policy.checks.required }
     }
 
-    pub fn implied(&self, policy: &Policy) -> Implied {
+    pub fn implied(&self, policy: &Policy) -> ImpliedState {
         self.signals.implied(self.required(policy))
     }
 
@@ -290,12 +290,12 @@ impl Record {
         let by_drops = self
             .dropped
             .as_ref()
-            .map(|drops| saturating_after(drops.at, pauses(policy).delay(drops.count.saturating_sub(1))));
-        let by_state = saturating_after(self.progressed_at, threshold);
+            .map(|drops| saturating_after(drops.at, visit_backoff(policy).delay(drops.count.saturating_sub(1))));
+        let by_state = saturating_after(self.state_since, threshold);
         let by_state = by_drops.map_or(by_state, |at| at.max(by_state));
         let Some(remedied_at) = self.last_remediation_at else { return Some(by_state) };
         let attempt = self.remediation_action.map_or(0, |strategy| self.retry_counts.of(strategy));
-        let by_remedy = saturating_after(remedied_at, threshold.saturating_add(pauses(policy).delay(attempt)));
+        let by_remedy = saturating_after(remedied_at, threshold.saturating_add(visit_backoff(policy).delay(attempt)));
         let by_cooldown = saturating_after(remedied_at, seconds(policy.backoff.cooldown_secs));
         Some(by_state.max(by_remedy).max(by_cooldown))
     }
@@ -306,7 +306,7 @@ impl Record {
     }
 
     /// When it is due next. Every record that is not terminal has a due date.
-    pub fn attention_at(&self, policy: &Policy) -> Option<Timestamp> {
+    pub fn next_due_at(&self, policy: &Policy) -> Option<Timestamp> {
         if self.state.is_terminal() {
             return None;
         }
@@ -314,15 +314,15 @@ impl Record {
             return Some(self.not_before.map_or(suspect.since, |at| at.max(suspect.since)));
         }
         let by_state = if self.is_actionable() { self.stale_at(policy) } else { None };
-        let verified_at = self.verified_at.map_or(self.progressed_at, |at| at.max(self.progressed_at));
+        let verified_at = self.verified_at.map_or(self.state_since, |at| at.max(self.state_since));
         let at = by_state.unwrap_or_else(|| saturating_after(verified_at, VERIFY_EVERY));
         Some(self.not_before.map_or(at, |earliest| at.max(earliest)))
     }
 
     /// Makes it due for verification at once. The first reason is kept, because it explains the others.
-    pub fn doubt(&mut self, why: impl Into<String>, since: Timestamp) {
+    pub fn request_verification(&mut self, why: impl Into<String>, since: Timestamp) {
         if self.suspect.is_none() {
-            self.suspect = Some(Suspect { why: why.into(), since });
+            self.suspect = Some(VerifyReason { why: why.into(), since });
         }
         self.not_before = None;
     }
@@ -330,7 +330,11 @@ impl Record {
     /// Moves to another head. Reports that arrived before the push of the new head count now.
     pub(crate) fn move_head(&mut self, head: Sha, at: Timestamp) {
         self.past_heads.retain(|past| *past != head);
-        let early = self.early.iter().position(|early| early.sha == head).map(|at| self.early.remove(at));
+        let early = self
+            .unannounced_heads
+            .iter()
+            .position(|early| early.sha == head)
+            .map(|at| self.unannounced_heads.remove(at));
         let old = std::mem::replace(&mut self.head_sha, head);
         self.add_past_head(old);
         self.signals = early.map_or_else(Signals::default, |early| early.signals);
@@ -340,7 +344,7 @@ impl Record {
 
     /// Adds a commit to the past heads: it is not the head any more, or never will be.
     pub(crate) fn add_past_head(&mut self, sha: Sha) {
-        self.early.retain(|early| early.sha != sha);
+        self.unannounced_heads.retain(|early| early.sha != sha);
         if sha != self.head_sha && !self.past_heads.contains(&sha) {
             self.past_heads.push(sha);
             if self.past_heads.len() > MAX_PAST_HEADS {
@@ -358,14 +362,14 @@ impl Record {
         if self.past_heads.contains(sha) {
             return None;
         }
-        let at = self.early.iter().position(|early| early.sha == *sha).unwrap_or_else(|| {
-            if self.early.len() >= MAX_UNANNOUNCED_HEADS {
-                self.early.remove(0);
+        let at = self.unannounced_heads.iter().position(|early| early.sha == *sha).unwrap_or_else(|| {
+            if self.unannounced_heads.len() >= MAX_UNANNOUNCED_HEADS {
+                self.unannounced_heads.remove(0);
             }
-            self.early.push(EarlyHead { sha: sha.clone(), signals: Signals::default() });
-            self.early.len() - 1
+            self.unannounced_heads.push(UnannouncedHead { sha: sha.clone(), signals: Signals::default() });
+            self.unannounced_heads.len() - 1
         });
-        self.early.get_mut(at).map(|early| &mut early.signals)
+        self.unannounced_heads.get_mut(at).map(|early| &mut early.signals)
     }
 }
 
@@ -373,8 +377,8 @@ pub fn seconds(secs: u32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(secs))
 }
 
-pub fn pauses(policy: &Policy) -> Schedule {
-    Schedule { base_secs: policy.backoff.base_secs.into(), max_secs: policy.backoff.max_secs.into() }
+pub fn visit_backoff(policy: &Policy) -> BackoffSchedule {
+    BackoffSchedule { base_secs: policy.backoff.base_secs.into(), max_secs: policy.backoff.max_secs.into() }
 }
 
 /// One vulnerability on one base branch, for the duplicate guard and the budget that never resets.
@@ -394,8 +398,8 @@ pub struct Vulnerability {
 mod tests {
     use super::*;
     use crate::policy::Policies;
-    use crate::signals::Verdict;
-    use crate::tests::world::{Tale, acting, minutes, run_of, sha, start};
+    use crate::signals::CheckVerdict;
+    use crate::tests::world::{PullRequestStory, acting, minutes, run_of, sha, start};
 
     const SECOND: SignedDuration = SignedDuration::from_secs(1);
     const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -413,26 +417,26 @@ mod tests {
     ];
 
     /// A record that entered this state at `start()`.
-    fn record_in(state: State) -> Record {
-        let mut record = Tale::at(State::Created).record().clone();
+    fn record_in(state: State) -> PullRequest {
+        let mut record = PullRequestStory::at(State::Created).record().clone();
         record.state = state;
-        record.progressed_at = start();
+        record.state_since = start();
         record
     }
 
     /// The same, with `attempts` remedies, the last of them ten minutes later.
-    fn remedied(state: State, strategy: Strategy, attempts: u32) -> Record {
+    fn remedied(state: State, strategy: Strategy, attempts: u32) -> PullRequest {
         let mut record = record_in(state);
         record.last_remediation_at = Some(start() + minutes(10));
         record.remediation_action = Some(strategy);
         for _ in 0..attempts {
-            record.retry_counts.count(strategy);
+            record.retry_counts.spend(strategy);
         }
         record
     }
 
     /// How long after the remedy it becomes stale.
-    fn stale_after_remedy(record: &Record) -> SignedDuration {
+    fn stale_after_remedy(record: &PullRequest) -> SignedDuration {
         record.stale_at(&acting()).unwrap().duration_since(record.last_remediation_at.unwrap())
     }
 
@@ -481,15 +485,15 @@ mod tests {
     fn state_change_after_a_remedy_restarts_the_threshold() {
         let mut record = remedied(State::ChecksFailed, Strategy::Rebuild, 3);
         let remedied_at = record.last_remediation_at.unwrap();
-        record.progressed_at = remedied_at + minutes(2);
+        record.state_since = remedied_at + minutes(2);
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32)), "threshold and backoff");
-        record.progressed_at = remedied_at + minutes(2) + SECOND;
+        record.state_since = remedied_at + minutes(2) + SECOND;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32) + SECOND), "the later of the two");
         // A budget that was reset has no backoff, but the cooldown still applies.
         record.state = State::Merging;
         record.retry_counts.rebuild = 0;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 900));
-        record.progressed_at = remedied_at + minutes(10) + SECOND;
+        record.state_since = remedied_at + minutes(10) + SECOND;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 901));
     }
 
@@ -509,7 +513,7 @@ mod tests {
 
     #[test]
     fn pull_request_on_hold_or_draft_is_never_stale() {
-        let changes: [fn(&mut Record); 4] = [
+        let changes: [fn(&mut PullRequest); 4] = [
             |record| record.hold = true,
             |record| record.labels.push(LABEL_HOLD.to_owned()),
             |record| record.labels.push("suture/ignore".to_owned()),
@@ -525,7 +529,7 @@ mod tests {
             assert!(!record.is_stale(&acting(), Timestamp::MAX));
             assert_eq!(record.stale_at(&acting()), Some(start() + minutes(10)), "the threshold still counts");
             // It is verified once a day.
-            assert_eq!(record.attention_at(&acting()), Some(start() + DAY));
+            assert_eq!(record.next_due_at(&acting()), Some(start() + DAY));
         }
         for state in [State::Merged, State::Closed, State::NeedsIntervention] {
             assert!(!record_in(state).is_actionable(), "{state}");
@@ -536,14 +540,14 @@ mod tests {
     #[test]
     fn due_date_is_the_later_of_stale_at_and_not_before() {
         let mut record = record_in(State::Approved);
-        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(10)));
+        assert_eq!(record.next_due_at(&acting()), Some(start() + minutes(10)));
         record.not_before = Some(start() + minutes(9));
-        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(10)));
+        assert_eq!(record.next_due_at(&acting()), Some(start() + minutes(10)));
         record.not_before = Some(start() + minutes(11));
-        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(11)));
+        assert_eq!(record.next_due_at(&acting()), Some(start() + minutes(11)));
         // A verification does not change the threshold.
         record.verified_at = Some(start() + minutes(50));
-        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(11)));
+        assert_eq!(record.next_due_at(&acting()), Some(start() + minutes(11)));
     }
 
     #[test]
@@ -551,42 +555,42 @@ mod tests {
         let mut record = record_in(State::ChecksRunning);
         let requested_at = start() + minutes(7);
         record.not_before = Some(start() + minutes(50));
-        record.doubt("the first", requested_at);
+        record.request_verification("the first", requested_at);
         assert_eq!(record.not_before, None);
-        assert_eq!(record.attention_at(&acting()), Some(requested_at));
+        assert_eq!(record.next_due_at(&acting()), Some(requested_at));
         // The first reason is kept, and a second one makes it due at once again.
         record.not_before = Some(start() + minutes(50));
-        record.doubt("the second".to_owned(), requested_at + minutes(1));
-        assert_eq!(record.suspect, Some(Suspect { why: "the first".to_owned(), since: requested_at }));
+        record.request_verification("the second".to_owned(), requested_at + minutes(1));
+        assert_eq!(record.suspect, Some(VerifyReason { why: "the first".to_owned(), since: requested_at }));
         assert_eq!(record.not_before, None);
         // A visit that was skipped is repeated later.
         record.not_before = Some(requested_at + minutes(5));
-        assert_eq!(record.attention_at(&acting()), Some(requested_at + minutes(5)));
+        assert_eq!(record.next_due_at(&acting()), Some(requested_at + minutes(5)));
         record.not_before = Some(requested_at - minutes(5));
-        assert_eq!(record.attention_at(&acting()), Some(requested_at));
+        assert_eq!(record.next_due_at(&acting()), Some(requested_at));
         // Also on hold and after an escalation.
         record.not_before = None;
         record.hold = true;
-        assert_eq!(record.attention_at(&acting()), Some(requested_at));
+        assert_eq!(record.next_due_at(&acting()), Some(requested_at));
         record.state = State::NeedsIntervention;
-        assert_eq!(record.attention_at(&acting()), Some(requested_at));
+        assert_eq!(record.next_due_at(&acting()), Some(requested_at));
         record.state = State::Merged;
-        assert_eq!(record.attention_at(&acting()), None);
+        assert_eq!(record.next_due_at(&acting()), None);
     }
 
     #[test]
     fn escalated_pull_request_is_verified_once_a_day() {
         let mut record = record_in(State::NeedsIntervention);
-        assert_eq!(record.attention_at(&acting()), Some(start() + DAY));
+        assert_eq!(record.next_due_at(&acting()), Some(start() + DAY));
         record.verified_at = Some(start() - minutes(1));
-        assert_eq!(record.attention_at(&acting()), Some(start() + DAY), "verified before it was escalated");
+        assert_eq!(record.next_due_at(&acting()), Some(start() + DAY), "verified before it was escalated");
         record.verified_at = Some(start() + minutes(3));
-        assert_eq!(record.attention_at(&acting()), Some(start() + minutes(3) + DAY));
+        assert_eq!(record.next_due_at(&acting()), Some(start() + minutes(3) + DAY));
         record.not_before = Some(start() + DAY * 2);
-        assert_eq!(record.attention_at(&acting()), Some(start() + DAY * 2));
+        assert_eq!(record.next_due_at(&acting()), Some(start() + DAY * 2));
         for state in [State::Merged, State::Closed] {
             record.state = state;
-            assert_eq!(record.attention_at(&acting()), None, "{state}");
+            assert_eq!(record.next_due_at(&acting()), None, "{state}");
         }
     }
 
@@ -616,7 +620,7 @@ mod tests {
         policy.checks.required = vec!["jenkins".to_owned(), "scan".to_owned()];
         assert_eq!(record.required(&policy), ["jenkins", "scan"]);
         // The derivation uses this list.
-        record.signals.note_check(&run_of("build", Verdict::Passed, start()), 9);
+        record.signals.note_check(&run_of("build", CheckVerdict::Passed, start()), 9);
         assert_eq!(record.implied(&policy).state, State::ChecksRunning);
         assert_eq!(record.implied(&acting()).state, State::ChecksPassed);
     }
@@ -642,14 +646,14 @@ mod tests {
         record.signals_of(&sha('c')).unwrap().note_requested(start() + minutes(1));
         record.signals_of(&sha('b')).unwrap().note_requested(start() + minutes(2));
         let early: Vec<_> =
-            record.early.iter().map(|early| (&early.sha, early.signals.requested_at.unwrap())).collect();
+            record.unannounced_heads.iter().map(|early| (&early.sha, early.signals.requested_at.unwrap())).collect();
         assert_eq!(early, [(&sha('b'), start() + minutes(2)), (&sha('c'), start() + minutes(1))]);
         record.add_past_head(sha('c'));
         record.add_past_head(sha('c'));
-        assert_eq!((record.early.len(), record.past_heads.as_slice()), (1, [sha('c')].as_slice()));
+        assert_eq!((record.unannounced_heads.len(), record.past_heads.as_slice()), (1, [sha('c')].as_slice()));
         record.move_head(sha('b'), start() + minutes(3));
         assert_eq!(record.signals.requested_at, Some(start() + minutes(2)));
-        assert!(record.early.is_empty());
+        assert!(record.unannounced_heads.is_empty());
         record.add_past_head(sha('b'));
         assert!(!record.past_heads.contains(&sha('b')), "the head is not a past head");
     }
@@ -664,42 +668,46 @@ mod tests {
         for letter in ['c', 'd', 'e', 'f'] {
             record.signals_of(&sha(letter)).unwrap().note_requested(start());
         }
-        let early: Vec<_> = record.early.iter().map(|early| early.sha.clone()).collect();
+        let early: Vec<_> = record.unannounced_heads.iter().map(|early| early.sha.clone()).collect();
         assert_eq!(early, ["d", "e", "f"].map(|letter| letter.repeat(40).parse().unwrap()));
     }
 
     #[test]
     fn seconds_and_backoff_do_not_overflow() {
         assert_eq!(seconds(u32::MAX).as_secs(), 4_294_967_295);
-        let schedule = pauses(Policies::default().base());
+        let schedule = visit_backoff(Policies::default().base());
         assert_eq!((schedule.base_secs, schedule.max_secs), (30, 600));
     }
 
-    fn assert_read_back(record: &Record) {
+    fn assert_read_back(record: &PullRequest) {
         let json = serde_json::to_string(record).unwrap();
-        assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), *record);
+        assert_eq!(serde_json::from_str::<PullRequest>(&json).unwrap(), *record);
     }
 
     #[test]
     fn record_survives_a_json_round_trip() {
-        let mut tale = Tale::at(State::ChecksFailed);
-        tale.pass(30);
+        let mut tale = PullRequestStory::at(State::ChecksFailed);
+        tale.advance_minutes(30);
         tale.sweep(tale.github());
         let mut record = tale.record().clone();
         assert!(record.active_run.is_some() && record.due_at.is_some());
         assert_read_back(&record);
         // Also with every field set that is usually empty.
         let at = start() + SECOND;
-        record.early.push(EarlyHead { sha: sha('e'), signals: record.signals.clone() });
+        record.unannounced_heads.push(UnannouncedHead { sha: sha('e'), signals: record.signals.clone() });
         record.past_heads.push(sha('f'));
         record.required_checks.push("build".to_owned());
         record.labels.push(LABEL_HOLD.to_owned());
         (record.hold, record.draft, record.skips) = (true, true, 2);
-        record.blocked =
-            Some(Blocked { reason: "why".to_owned(), state: State::ChecksFailed, until: Until::Mergeable, at });
-        record.would = Some("would".to_owned());
+        record.blocked = Some(BlockedDetails {
+            reason: "why".to_owned(),
+            state: State::ChecksFailed,
+            until: BlockedUntil::Mergeable,
+            at,
+        });
+        record.observed_decision = Some("would".to_owned());
         (record.replaces, record.replaced_by) = (Some(41), Some(43));
-        record.doubt("why", at);
+        record.request_verification("why", at);
         (record.not_before, record.ttl) = (Some(at), Some(at));
         if let Some(run) = &mut record.active_run {
             (run.accepted, run.human, run.previous) = (true, true, Some((at, Strategy::Rebuild)));
@@ -717,12 +725,12 @@ mod tests {
         for field in ["retry_counts", "lifetime_remedies"] {
             assert!(json.as_object_mut().unwrap().remove(field).is_some());
         }
-        assert_eq!(serde_json::from_value::<Record>(json).unwrap(), record);
+        assert_eq!(serde_json::from_value::<PullRequest>(json).unwrap(), record);
     }
 
     #[test]
     fn typical_record_is_smaller_than_one_kilobyte() {
-        let tale = Tale::at(State::Approved);
+        let tale = PullRequestStory::at(State::Approved);
         let json = serde_json::to_string(tale.record()).unwrap();
         assert!(json.len() < 1_000, "{} bytes: {json}", json.len());
         // Fields with default values are not stored.

@@ -5,8 +5,8 @@ use jiff::SignedDuration;
 
 use crate::event::EventKind;
 use crate::policy::Policy;
-use crate::pull_request::Record;
-use crate::signals::{Checks, PolicyVerdict};
+use crate::pull_request::PullRequest;
+use crate::signals::{ChecksStatus, PolicyVerdict};
 use crate::state::{State, Strategy};
 
 /// The fixed properties of a strategy.
@@ -61,7 +61,7 @@ pub fn of(strategy: Strategy) -> Remedy {
 }
 
 /// How long the proof may take after the target accepted: the threshold of the state in which the proof is due.
-pub fn wait(strategy: Strategy, policy: &Policy) -> SignedDuration {
+pub fn proof_timeout(strategy: Strategy, policy: &Policy) -> SignedDuration {
     let state = match strategy {
         Strategy::Rebuild | Strategy::CloseAndReopen => State::ChecksRunning,
         Strategy::BranchUpdate => State::Created,
@@ -81,13 +81,13 @@ pub const NOT_MERGED: &str = "Automerge Bot tried to merge, and could not";
 
 /// Whether a remedy with this outcome fixed the problem. A remedy that is answered by the same failure is completed,
 /// but did not help.
-pub fn helped(outcome: &str) -> bool {
+pub fn was_effective(outcome: &str) -> bool {
     ![FAILED_AGAIN, REJECTED_AGAIN, NOT_MERGED].contains(&outcome)
 }
 
 /// The outcome of the active run, if the record proves it. Read from the record, not from the current fact, so that it
 /// does not matter whether a webhook or the sweep brought the report.
-pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
+pub fn proof(record: &PullRequest, policy: &Policy) -> Option<String> {
     let run = record.active_run.as_ref()?;
     if run.head_sha != record.head_sha {
         let updates = run.strategy == Strategy::BranchUpdate;
@@ -99,8 +99,8 @@ pub fn proof(record: &Record, policy: &Policy) -> Option<String> {
     }
     Some(match run.strategy {
         Strategy::Rebuild => match record.signals.checks(required) {
-            Checks::Passed => "the checks passed".to_owned(),
-            Checks::Failed(_) | Checks::Running | Checks::NotStarted => FAILED_AGAIN.to_owned(),
+            ChecksStatus::Passed => "the checks passed".to_owned(),
+            ChecksStatus::Failed(_) | ChecksStatus::Running | ChecksStatus::NotStarted => FAILED_AGAIN.to_owned(),
         },
         Strategy::RetriggerPolicyBot | Strategy::RetriggerSodCheck => match &record.signals.policy {
             Some(report) if matches!(report.verdict, PolicyVerdict::Failed(_)) => REJECTED_AGAIN.to_owned(),
@@ -121,17 +121,17 @@ mod tests {
     use crate::command::Command;
     use crate::id::RunId;
     use crate::pull_request::ActiveRun;
-    use crate::signals::{Check, MergeReport, Verdict};
+    use crate::signals::{CheckReport, CheckVerdict, MergeReport};
     use crate::state::Substatus;
-    use crate::tests::world::{Tale, acting, approved, merging, minutes, policy_says, run_of, sha};
+    use crate::tests::world::{PullRequestStory, acting, approved, merging, minutes, policy_says, run_of, sha};
 
     /// A pull request in this state whose remedy was claimed and accepted.
-    fn with_accepted_run(state: State, strategy: Strategy) -> Tale {
-        let mut tale = Tale::at(state);
+    fn with_accepted_run(state: State, strategy: Strategy) -> PullRequestStory {
+        let mut tale = PullRequestStory::at(state);
         let (head_sha, since) = (tale.head.clone(), tale.now);
         let record = tale.record_mut();
-        record.signals.claim(strategy, &[]);
-        record.signals.promise(strategy);
+        record.signals.mark_claimed(strategy, &[]);
+        record.signals.mark_accepted(strategy);
         record.active_run = Some(ActiveRun {
             id: RunId::new("run-1"),
             strategy,
@@ -143,16 +143,16 @@ mod tests {
             previous_asked: None,
             asked_twice: false,
         });
-        tale.pass(1);
+        tale.advance_minutes(1);
         tale
     }
 
-    fn proof_of(tale: &Tale) -> Option<String> {
+    fn proof_of(tale: &PullRequestStory) -> Option<String> {
         proof(tale.record(), &tale.policy)
     }
 
     /// Stores a check report without `decide`, which would end the run.
-    fn note(tale: &mut Tale, check: &Check) {
+    fn note(tale: &mut PullRequestStory, check: &CheckReport) {
         tale.record_mut().signals.note_check(check, 250);
     }
 
@@ -198,32 +198,33 @@ mod tests {
 
     #[test]
     fn proof_deadline_is_the_threshold_of_the_expected_state() {
-        let waits = Strategy::ALL.map(|strategy| wait(strategy, &acting()));
+        let waits = Strategy::ALL.map(|strategy| proof_timeout(strategy, &acting()));
         assert_eq!(waits, [60, 5, 30, 15, 10, 30, 60].map(minutes));
         let mut policy = acting();
         policy.thresholds_minutes.policy_evaluating = 7;
         policy.thresholds_minutes.created = 2;
-        let waits = Strategy::ALL.map(|strategy| wait(strategy, &policy));
+        let waits = Strategy::ALL.map(|strategy| proof_timeout(strategy, &policy));
         assert_eq!(waits, [60, 2, 7, 15, 10, 7, 60].map(minutes));
     }
 
     #[test]
     fn proof_is_none_without_an_active_run() {
         for state in [State::ChecksPassed, State::PolicyPassed, State::Approved, State::Merging] {
-            assert_eq!(proof_of(&Tale::at(state)), None, "{state}");
+            assert_eq!(proof_of(&PullRequestStory::at(state)), None, "{state}");
         }
     }
 
     #[test]
     fn rebuild_is_proven_by_new_results_of_all_marked_checks() {
-        for (verdict, outcome) in [(Verdict::Passed, "the checks passed"), (Verdict::Failed, "the checks failed again")]
+        for (verdict, outcome) in
+            [(CheckVerdict::Passed, "the checks passed"), (CheckVerdict::Failed, "the checks failed again")]
         {
             let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
             assert_eq!(proof_of(&tale), None, "the old result proves nothing");
-            let again = Check { id: Some(8), ..run_of("build", Verdict::Running, tale.now) };
+            let again = CheckReport { id: Some(8), ..run_of("build", CheckVerdict::Running, tale.now) };
             note(&mut tale, &again);
             assert_eq!(proof_of(&tale), None, "a start proves nothing");
-            note(&mut tale, &Check { verdict, ..again });
+            note(&mut tale, &CheckReport { verdict, ..again });
             assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
         }
     }
@@ -231,10 +232,11 @@ mod tests {
     #[test]
     fn rebuild_with_two_failed_checks_waits_for_both() {
         let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
-        let lint = run_of("lint", Verdict::Failed, tale.now);
+        let lint = run_of("lint", CheckVerdict::Failed, tale.now);
         note(&mut tale, &lint);
-        tale.record_mut().signals.claim(Strategy::Rebuild, &[]);
-        let green = |name: &str| Check { id: Some(8), ..run_of(name, Verdict::Passed, lint.at + minutes(1)) };
+        tale.record_mut().signals.mark_claimed(Strategy::Rebuild, &[]);
+        let green =
+            |name: &str| CheckReport { id: Some(8), ..run_of(name, CheckVerdict::Passed, lint.at + minutes(1)) };
         note(&mut tale, &green("build"));
         assert_eq!(proof_of(&tale), None);
         note(&mut tale, &green("lint"));
@@ -244,13 +246,13 @@ mod tests {
     #[test]
     fn rebuild_outcome_depends_on_required_checks_only() {
         let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
-        let green = Check { id: Some(8), ..run_of("build", Verdict::Passed, tale.now) };
+        let green = CheckReport { id: Some(8), ..run_of("build", CheckVerdict::Passed, tale.now) };
         note(&mut tale, &green);
         tale.record_mut().required_checks = vec!["build".to_owned(), "scan".to_owned()];
         assert_eq!(proof_of(&tale), None, "a required check has not reported");
         tale.policy.checks.required = vec!["build".to_owned()];
         assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"));
-        let red = run_of("coverage", Verdict::Failed, tale.now);
+        let red = run_of("coverage", CheckVerdict::Failed, tale.now);
         note(&mut tale, &red);
         assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"), "not a required check");
     }
@@ -270,7 +272,7 @@ mod tests {
                 let result = policy_says(verdict, tale.now);
                 tale.record_mut().signals.note_policy(&result);
                 assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
-                assert_eq!(helped(outcome), verdict == PolicyVerdict::Passed);
+                assert_eq!(was_effective(outcome), verdict == PolicyVerdict::Passed);
             }
         }
     }
@@ -294,7 +296,7 @@ mod tests {
             let report = MergeReport { failed, ..merging(tale.now) };
             tale.record_mut().signals.note_merge(&report);
             assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
-            assert_eq!(helped(outcome), !failed);
+            assert_eq!(was_effective(outcome), !failed);
         }
         // An attempt from before the retrigger proves nothing.
         assert_eq!(proof_of(&with_accepted_run(State::Merging, Strategy::RetriggerAutomergeBot)), None);
@@ -304,7 +306,7 @@ mod tests {
     fn new_head_proves_a_branch_update_only() {
         for strategy in Strategy::ALL {
             let mut tale = with_accepted_run(State::Merging, strategy);
-            tale.record_mut().signals.unmark();
+            tale.record_mut().signals.clear_marks();
             tale.record_mut().head_sha = sha('b');
             let expected = (strategy == Strategy::BranchUpdate).then_some("the head moved to bbbbbbb");
             assert_eq!(proof_of(&tale).as_deref(), expected, "{strategy}");
@@ -315,7 +317,7 @@ mod tests {
     fn branch_update_and_replacement_are_not_proven_on_the_same_head() {
         for strategy in [Strategy::BranchUpdate, Strategy::CloseAndReopen] {
             let mut tale = with_accepted_run(State::Merging, strategy);
-            tale.record_mut().signals.unmark();
+            tale.record_mut().signals.clear_marks();
             assert_eq!(proof_of(&tale), None, "{strategy}");
         }
     }

@@ -18,9 +18,9 @@ mod recovery;
 mod said;
 
 pub use error::RunError;
-pub use lifecycle::{Initiator, RunState, Transition, TransitionContext};
-pub use recovery::{Recovery, ResumePlan, Step, StepOnResume, StepStatus};
-pub use said::Said;
+pub use lifecycle::{Initiator, RunState, RunTransition, TransitionContext};
+pub use recovery::{ResumePlan, RunRecoveryAction, RunStep, StepOnResume, StepStatus};
+pub use said::CommandContext;
 
 /// The message of a run that is still pending after this time counts as lost and is sent again.
 const RESEND_AFTER: SignedDuration = SignedDuration::from_mins(1);
@@ -80,7 +80,7 @@ pub struct Run {
     pub requested_by: Option<String>,
     /// The rest of the command behind the run, so that its message can be rebuilt.
     #[serde(default, skip_serializing_if = "Said::is_nothing")]
-    pub said: Said,
+    pub said: CommandContext,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     /// When the lease expires: from then on the worker counts as gone.
@@ -99,7 +99,7 @@ pub struct Run {
     pub expects: Option<String>,
     /// The checkpoints, in the order in which the steps first started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<Step>,
+    pub steps: Vec<RunStep>,
     /// How often the run was resumed after its worker was gone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resume_count: u32,
@@ -131,7 +131,7 @@ pub struct Run {
     pub partial: bool,
     /// The newest state changes, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub transitions: Vec<Transition>,
+    pub transitions: Vec<RunTransition>,
 }
 
 /// The time between two timestamps; 0 if a clock went backwards.
@@ -142,11 +142,18 @@ fn millis_between(from: Timestamp, to: Timestamp) -> u64 {
 impl Run {
     /// A pending run of a strategy, decided on this head.
     pub fn remedy(id: RunId, pr: PrId, head: Option<Sha>, does: Strategy, trigger: RunTrigger, now: Timestamp) -> Self {
-        Self::on(id, pr, head, RunKind::Remedy(does), trigger, now)
+        Self::for_pull_request(id, pr, head, RunKind::Remedy(does), trigger, now)
     }
 
     /// A pending run of any kind on one pull request.
-    pub fn on(id: RunId, pr: PrId, head: Option<Sha>, kind: RunKind, trigger: RunTrigger, now: Timestamp) -> Self {
+    pub fn for_pull_request(
+        id: RunId,
+        pr: PrId,
+        head: Option<Sha>,
+        kind: RunKind,
+        trigger: RunTrigger,
+        now: Timestamp,
+    ) -> Self {
         Self { pr: Some(pr), head_sha: head, ..Self::pending(id, kind, trigger, now) }
     }
 
@@ -163,7 +170,7 @@ impl Run {
             head_sha: None,
             trigger,
             requested_by: None,
-            said: Said::default(),
+            said: CommandContext::default(),
             created_at: now,
             updated_at: now,
             lease_until: None,
@@ -226,7 +233,7 @@ impl Run {
         if self.transitions.len() == MAX_TRANSITIONS {
             self.transitions.remove(0);
         }
-        self.transitions.push(Transition { from, to, context });
+        self.transitions.push(RunTransition { from, to, context });
         self.touch(at);
         Ok(self)
     }
@@ -244,7 +251,7 @@ impl Run {
 
     /// Extends the deadline after the request was repeated. Changes only a waiting run.
     #[must_use]
-    pub fn wait_longer(mut self, deadline: Timestamp, now: Timestamp) -> Self {
+    pub fn extend_deadline(mut self, deadline: Timestamp, now: Timestamp) -> Self {
         if self.state == RunState::WaitingExternal {
             self.wait_deadline = Some(deadline);
             self.touch(now);
@@ -254,7 +261,7 @@ impl Run {
 
     /// Sets or clears the time of the next poll of the target.
     #[must_use]
-    pub fn look_again(mut self, at: Option<Timestamp>, now: Timestamp) -> Self {
+    pub fn set_poll_at(mut self, at: Option<Timestamp>, now: Timestamp) -> Self {
         if !self.state.is_terminal() && self.look_at != at {
             self.look_at = at;
             self.touch(now);
@@ -284,7 +291,7 @@ impl Run {
     /// Acquires or extends the lease of this holder. The state stays; `advance` changes it.
     ///
     /// [`RunError::Leased`] if another holder's lease is valid, [`RunError::TerminalState`] if the run has ended.
-    pub fn take_lease(mut self, holder: &str, now: Timestamp, until: Timestamp) -> Result<Self, RunError> {
+    pub fn acquire_lease(mut self, holder: &str, now: Timestamp, until: Timestamp) -> Result<Self, RunError> {
         self.must_be_live()?;
         self.must_be_free_for(holder, now)?;
         (self.lease_until, self.lease_holder) = (Some(until), Some(holder.to_owned()));
@@ -303,7 +310,7 @@ impl Run {
 
     /// Records that the message was sent again, so that the run is due a minute later. Changes only a pending run.
     #[must_use]
-    pub fn resent(mut self, now: Timestamp) -> Self {
+    pub fn mark_resent(mut self, now: Timestamp) -> Self {
         if self.state == RunState::Pending {
             self.touch(now);
         }
@@ -366,7 +373,11 @@ mod tests {
     /// A run in this state; the lease ends at 300 s, the deadline is at 900 s.
     fn in_state(state: RunState) -> Run {
         let running = || {
-            fresh().take_lease("bridge-1", at(10), at(300)).unwrap().advance(RunState::Running, by_system(10)).unwrap()
+            fresh()
+                .acquire_lease("bridge-1", at(10), at(300))
+                .unwrap()
+                .advance(RunState::Running, by_system(10))
+                .unwrap()
         };
         match state {
             RunState::Pending => fresh(),
@@ -412,15 +423,15 @@ mod tests {
                 in_state(state).fail("x", "y", by_system(30)),
                 in_state(state).cancel("x", by_system(30)),
                 in_state(state).wait_for("x", at(40), by_system(30)),
-                in_state(state).take_lease("bridge-1", at(30), at(40)),
-                in_state(state).checkpoint(Step::started("guard", at(30))),
+                in_state(state).acquire_lease("bridge-1", at(30), at(40)),
+                in_state(state).checkpoint(RunStep::started("guard", at(30))),
                 in_state(state).resume("bridge-1", at(30), at(40)).map(|(run, _)| run),
             ];
             for result in refused {
                 assert_eq!(result, Err(RunError::TerminalState { run: RunId::new("r1"), state }));
             }
-            assert_eq!(in_state(state).resent(at(9999)), in_state(state));
-            assert_eq!(in_state(state).recover(at(9999)), Recovery::Leave);
+            assert_eq!(in_state(state).mark_resent(at(9999)), in_state(state));
+            assert_eq!(in_state(state).recover(at(9999)), RunRecoveryAction::Nothing);
         }
     }
 
@@ -472,15 +483,15 @@ mod tests {
     #[test]
     fn lease_excludes_other_workers_until_it_expires() {
         let held = in_state(RunState::Running);
-        let refused = held.clone().take_lease("bridge-2", at(299), at(600)).unwrap_err();
+        let refused = held.clone().acquire_lease("bridge-2", at(299), at(600)).unwrap_err();
         let expected = RunError::Leased { run: RunId::new("r1"), holder: "bridge-1".into(), until: at(300) };
         assert_eq!(refused, expected);
-        let taken = held.clone().take_lease("bridge-2", at(300), at(600)).unwrap();
+        let taken = held.clone().acquire_lease("bridge-2", at(300), at(600)).unwrap();
         assert_eq!((taken.lease_until, taken.lease_holder.as_deref()), (Some(at(600)), Some("bridge-2")));
         assert_eq!((taken.version, taken.updated_at, taken.state), (held.version + 1, at(300), RunState::Running));
-        let prolonged = held.take_lease("bridge-1", at(299), at(700)).unwrap();
+        let prolonged = held.acquire_lease("bridge-1", at(299), at(700)).unwrap();
         assert_eq!(prolonged.lease_until, Some(at(700)));
-        assert_eq!(fresh().take_lease("bridge-1", at(1), at(2)).unwrap().state, RunState::Pending);
+        assert_eq!(fresh().acquire_lease("bridge-1", at(1), at(2)).unwrap().state, RunState::Pending);
     }
 
     #[test]
@@ -513,9 +524,9 @@ mod tests {
 
     #[test]
     fn resend_postpones_the_due_date_of_a_pending_run_only() {
-        let resent = fresh().resent(at(60));
+        let resent = fresh().mark_resent(at(60));
         assert_eq!((resent.due_at(), resent.version, resent.created_at), (Some(at(120)), 1, at(0)));
-        assert_eq!(in_state(RunState::Running).resent(at(60)), in_state(RunState::Running));
+        assert_eq!(in_state(RunState::Running).mark_resent(at(60)), in_state(RunState::Running));
     }
 
     #[test]
@@ -531,7 +542,7 @@ mod tests {
     fn full_run_round_trips_through_json() {
         for state in RunState::ALL {
             let mut run = in_state(state);
-            run.steps = vec![Step::started("guard", at(1)).idempotent().done(Some("clear".into()), at(2))];
+            run.steps = vec![RunStep::started("guard", at(1)).idempotent().done(Some("clear".into()), at(2))];
             run.compensation = vec![CompensationEntry { at: at(3), what: "budget returned".into(), detail: None }];
             (run.resume_count, run.partial, run.requested_by) = (2, true, Some("ada".into()));
             let json = serde_json::to_string(&run).unwrap();

@@ -8,7 +8,7 @@ use crate::state::State;
 
 /// The causes of a state change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trigger {
+pub enum TransitionTrigger {
     ChecksBegin,
     ChecksSucceed,
     /// Any required check fails or times out.
@@ -19,7 +19,7 @@ pub enum Trigger {
     PolicyMet,
     /// Policy Bot reports one or more policies failed.
     PolicyNotMet,
-    PolicyAskedAgain,
+    PolicyRetriggered,
     ApprovalSubmitted,
     MergeBegins,
     MergeConfirmed,
@@ -31,10 +31,10 @@ pub enum Trigger {
     PrReopened,
     Escalated,
     /// A person's command returns an escalated pull request to CREATED, because no check has started.
-    HandedBack,
+    ResumedByPerson,
 }
 
-impl Trigger {
+impl TransitionTrigger {
     /// All triggers, in the order of the pipeline.
     pub const ALL: [Self; 16] = [
         Self::ChecksBegin,
@@ -44,7 +44,7 @@ impl Trigger {
         Self::PolicyBegins,
         Self::PolicyMet,
         Self::PolicyNotMet,
-        Self::PolicyAskedAgain,
+        Self::PolicyRetriggered,
         Self::ApprovalSubmitted,
         Self::MergeBegins,
         Self::MergeConfirmed,
@@ -52,7 +52,7 @@ impl Trigger {
         Self::PrClosed,
         Self::PrReopened,
         Self::Escalated,
-        Self::HandedBack,
+        Self::ResumedByPerson,
     ];
 
     /// The triggers that signals of one head can fire. The others need a fact of their own (a push, a close, an
@@ -65,7 +65,7 @@ impl Trigger {
         Self::PolicyBegins,
         Self::PolicyMet,
         Self::PolicyNotMet,
-        Self::PolicyAskedAgain,
+        Self::PolicyRetriggered,
         Self::ApprovalSubmitted,
         Self::MergeBegins,
     ];
@@ -76,7 +76,7 @@ impl Trigger {
             Self::ChecksBegin | Self::Rebuilt => EventKind::ChecksStarted,
             Self::ChecksSucceed => EventKind::ChecksPassed,
             Self::CheckFails => EventKind::ChecksFailed,
-            Self::PolicyBegins | Self::PolicyAskedAgain => EventKind::PolicyStarted,
+            Self::PolicyBegins | Self::PolicyRetriggered => EventKind::PolicyStarted,
             Self::PolicyMet => EventKind::PolicyPassed,
             Self::PolicyNotMet => EventKind::PolicyFailed,
             Self::ApprovalSubmitted => EventKind::ApprovalGranted,
@@ -86,12 +86,12 @@ impl Trigger {
             Self::PrClosed => EventKind::PrClosed,
             Self::PrReopened => EventKind::PrReopened,
             Self::Escalated => EventKind::EscalatedNeedsIntervention,
-            Self::HandedBack => EventKind::CommandReceived,
+            Self::ResumedByPerson => EventKind::CommandReceived,
         }
     }
 
     /// Description for the rendered table.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::ChecksBegin => "CI checks begin",
             Self::ChecksSucceed => "all required checks complete successfully",
@@ -100,7 +100,7 @@ impl Trigger {
             Self::PolicyBegins => "Policy Bot begins evaluation",
             Self::PolicyMet => "Policy Bot reports all policies met",
             Self::PolicyNotMet => "Policy Bot reports one or more policies failed",
-            Self::PolicyAskedAgain => "policy re-evaluation triggered",
+            Self::PolicyRetriggered => "policy re-evaluation triggered",
             Self::ApprovalSubmitted => "Approver Bot submits approval review",
             Self::MergeBegins => "Automerge Bot initiates merge",
             Self::MergeConfirmed => "GitHub confirms merge",
@@ -108,14 +108,14 @@ impl Trigger {
             Self::PrClosed => "pull request closed (by close-and-reopen or a person)",
             Self::PrReopened => "a person reopens the pull request",
             Self::Escalated => "no automatic remedy is left",
-            Self::HandedBack => "a person's command before checks have started",
+            Self::ResumedByPerson => "a person's command before checks have started",
         }
     }
 }
 
-impl fmt::Display for Trigger {
+impl fmt::Display for TransitionTrigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
+        f.write_str(self.description())
     }
 }
 
@@ -125,12 +125,12 @@ impl fmt::Display for Trigger {
 /// so that a fact that disproves its cause, or a person's command, leads out of it (R-STATE-9).
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
-pub fn next(state: State, trigger: Trigger) -> Option<State> {
+pub fn next(state: State, trigger: TransitionTrigger) -> Option<State> {
     use State::{
         Approved, ChecksFailed, ChecksPassed, ChecksRunning, Closed, Created, Merged, Merging, NeedsIntervention,
         PolicyEvaluating, PolicyFailed, PolicyPassed,
     };
-    use Trigger as T;
+    use TransitionTrigger as T;
     match state {
         Created => match trigger {
             T::ChecksBegin       => Some(ChecksRunning),
@@ -139,7 +139,7 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
             T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet | T::PolicyNotMet
-            | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+            | T::PolicyRetriggered | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::ResumedByPerson => None,
         },
         ChecksRunning => match trigger {
             T::ChecksSucceed     => Some(ChecksPassed),
@@ -148,8 +148,8 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
             T::BranchUpdated     => Some(ChecksRunning),
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
-            T::ChecksBegin | T::Rebuilt | T::PolicyBegins | T::PolicyMet | T::PolicyNotMet | T::PolicyAskedAgain
-            | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+            T::ChecksBegin | T::Rebuilt | T::PolicyBegins | T::PolicyMet | T::PolicyNotMet | T::PolicyRetriggered
+            | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::ResumedByPerson => None,
         },
         ChecksFailed => match trigger {
             T::Rebuilt           => Some(ChecksRunning),
@@ -158,7 +158,7 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
             T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::PolicyBegins | T::PolicyMet | T::PolicyNotMet
-            | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+            | T::PolicyRetriggered | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::ResumedByPerson => None,
         },
         ChecksPassed => match trigger {
             T::PolicyBegins      => Some(PolicyEvaluating),
@@ -167,7 +167,7 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
             T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyMet | T::PolicyNotMet
-            | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+            | T::PolicyRetriggered | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::ResumedByPerson => None,
         },
         PolicyEvaluating => match trigger {
             T::PolicyMet         => Some(PolicyPassed),
@@ -176,17 +176,17 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
             T::BranchUpdated     => Some(ChecksRunning),
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
-            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyAskedAgain
-            | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+            T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyRetriggered
+            | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::ResumedByPerson => None,
         },
         PolicyFailed => match trigger {
-            T::PolicyAskedAgain  => Some(PolicyEvaluating),
+            T::PolicyRetriggered  => Some(PolicyEvaluating),
             T::MergeConfirmed    => Some(Merged),
             T::BranchUpdated     => Some(ChecksRunning),
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
             T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
-            | T::PolicyNotMet | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+            | T::PolicyNotMet | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::ResumedByPerson => None,
         },
         PolicyPassed => match trigger {
             T::ApprovalSubmitted => Some(Approved),
@@ -195,7 +195,7 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
             T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
-            | T::PolicyNotMet | T::PolicyAskedAgain | T::MergeBegins | T::PrReopened | T::HandedBack => None,
+            | T::PolicyNotMet | T::PolicyRetriggered | T::MergeBegins | T::PrReopened | T::ResumedByPerson => None,
         },
         Approved => match trigger {
             T::MergeBegins       => Some(Merging),
@@ -204,7 +204,7 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
             T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
-            | T::PolicyNotMet | T::PolicyAskedAgain | T::ApprovalSubmitted | T::PrReopened | T::HandedBack => None,
+            | T::PolicyNotMet | T::PolicyRetriggered | T::ApprovalSubmitted | T::PrReopened | T::ResumedByPerson => None,
         },
         Merging => match trigger {
             T::MergeConfirmed    => Some(Merged),
@@ -212,15 +212,15 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
             T::PrClosed          => Some(Closed),
             T::Escalated         => Some(NeedsIntervention),
             T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
-            | T::PolicyNotMet | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened
-            | T::HandedBack => None,
+            | T::PolicyNotMet | T::PolicyRetriggered | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened
+            | T::ResumedByPerson => None,
         },
         NeedsIntervention => match trigger {
-            T::HandedBack        => Some(Created),
+            T::ResumedByPerson        => Some(Created),
             T::ChecksBegin | T::Rebuilt | T::BranchUpdated => Some(ChecksRunning),
             T::ChecksSucceed     => Some(ChecksPassed),
             T::CheckFails        => Some(ChecksFailed),
-            T::PolicyBegins | T::PolicyAskedAgain => Some(PolicyEvaluating),
+            T::PolicyBegins | T::PolicyRetriggered => Some(PolicyEvaluating),
             T::PolicyMet         => Some(PolicyPassed),
             T::PolicyNotMet      => Some(PolicyFailed),
             T::ApprovalSubmitted => Some(Approved),
@@ -232,42 +232,42 @@ pub fn next(state: State, trigger: Trigger) -> Option<State> {
         Closed => match trigger {
             T::PrReopened        => Some(Created),
             T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
-            | T::PolicyNotMet | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::MergeConfirmed
-            | T::BranchUpdated | T::PrClosed | T::Escalated | T::HandedBack => None,
+            | T::PolicyNotMet | T::PolicyRetriggered | T::ApprovalSubmitted | T::MergeBegins | T::MergeConfirmed
+            | T::BranchUpdated | T::PrClosed | T::Escalated | T::ResumedByPerson => None,
         },
         Merged => match trigger {
             T::ChecksBegin | T::ChecksSucceed | T::CheckFails | T::Rebuilt | T::PolicyBegins | T::PolicyMet
-            | T::PolicyNotMet | T::PolicyAskedAgain | T::ApprovalSubmitted | T::MergeBegins | T::MergeConfirmed
-            | T::BranchUpdated | T::PrClosed | T::PrReopened | T::Escalated | T::HandedBack => None,
+            | T::PolicyNotMet | T::PolicyRetriggered | T::ApprovalSubmitted | T::MergeBegins | T::MergeConfirmed
+            | T::BranchUpdated | T::PrClosed | T::PrReopened | T::Escalated | T::ResumedByPerson => None,
         },
     }
 }
 
 /// One transition of a path: the trigger and the state it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hop {
-    pub trigger: Trigger,
+pub struct TransitionHop {
+    pub trigger: TransitionTrigger,
     pub state: State,
 }
 
 /// The shortest path of legal hops from the current state to the implied one. Empty if both are the same; `None` if the
 /// table has no path, which is an anomaly.
-pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
+pub fn walk(from: State, to: State) -> Option<Vec<TransitionHop>> {
     if from == to {
         return Some(Vec::new());
     }
     // Breadth-first search over at most twelve states; `reached_by` has the hop by which each was first reached.
-    let mut reached_by: [Option<(State, Hop)>; State::ALL.len()] = [None; State::ALL.len()];
+    let mut reached_by: [Option<(State, TransitionHop)>; State::ALL.len()] = [None; State::ALL.len()];
     let mut frontier = vec![from];
     while !frontier.is_empty() && reached_by[to as usize].is_none() {
         let mut reached = Vec::new();
         for state in frontier {
-            for trigger in Trigger::OF_SIGNALS {
+            for trigger in TransitionTrigger::OF_SIGNALS {
                 if let Some(there) = next(state, trigger)
                     && there != from
                     && reached_by[there as usize].is_none()
                 {
-                    reached_by[there as usize] = Some((state, Hop { trigger, state: there }));
+                    reached_by[there as usize] = Some((state, TransitionHop { trigger, state: there }));
                     reached.push(there);
                 }
             }
@@ -286,18 +286,18 @@ pub fn walk(from: State, to: State) -> Option<Vec<Hop>> {
 
 /// The single hop from NEEDS_INTERVENTION to the implied state. Its trigger is the one that normally leads to that
 /// state.
-pub fn out_of_intervention(to: State) -> Option<Hop> {
+pub fn out_of_intervention(to: State) -> Option<TransitionHop> {
     let trigger = match to {
-        State::Created => Trigger::HandedBack,
-        State::ChecksRunning => Trigger::ChecksBegin,
-        State::ChecksFailed => Trigger::CheckFails,
-        State::ChecksPassed => Trigger::ChecksSucceed,
-        State::PolicyEvaluating => Trigger::PolicyBegins,
-        State::PolicyFailed => Trigger::PolicyNotMet,
-        State::PolicyPassed => Trigger::PolicyMet,
-        State::Approved => Trigger::ApprovalSubmitted,
-        State::Merging => Trigger::MergeBegins,
+        State::Created => TransitionTrigger::ResumedByPerson,
+        State::ChecksRunning => TransitionTrigger::ChecksBegin,
+        State::ChecksFailed => TransitionTrigger::CheckFails,
+        State::ChecksPassed => TransitionTrigger::ChecksSucceed,
+        State::PolicyEvaluating => TransitionTrigger::PolicyBegins,
+        State::PolicyFailed => TransitionTrigger::PolicyNotMet,
+        State::PolicyPassed => TransitionTrigger::PolicyMet,
+        State::Approved => TransitionTrigger::ApprovalSubmitted,
+        State::Merging => TransitionTrigger::MergeBegins,
         State::Merged | State::Closed | State::NeedsIntervention => return None,
     };
-    Some(Hop { trigger, state: to })
+    Some(TransitionHop { trigger, state: to })
 }

@@ -12,12 +12,12 @@ use aws_sdk_secretsmanager::error::{DisplayErrorContext, ProvideErrorMetadata};
 use jiff::Timestamp;
 
 use crate::env::{ConfigError, Environment, ProcessEnv};
-use crate::outlets::aws::{Addresses, AwsOutlets};
-use crate::outlets::dlq::Dlq;
+use crate::outlets::aws::{AwsPublisher, AwsTargets};
+use crate::outlets::dlq::DeadLetterQueue;
 use crate::outlets::sqs_dlq::SqsDlq;
-use crate::secrets::{FetchError, Vault};
+use crate::secrets::{FetchError, SecretEnv};
 use crate::store::dynamo::DynamoStore;
-use crate::store::dynamo::tables::Names;
+use crate::store::dynamo::tables::TableNames;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// One attempt. DynamoDB, SQS and Secrets Manager answer in milliseconds, so a slower attempt is retried.
@@ -57,12 +57,12 @@ pub fn timeouts() -> TimeoutConfig {
 }
 
 /// The process environment, with references to Secrets Manager resolved.
-pub async fn environment() -> Result<Arc<Vault>, ConfigError> {
+pub async fn environment() -> Result<Arc<SecretEnv>, ConfigError> {
     let client = aws_sdk_secretsmanager::Client::new(&config().await?);
-    Ok(Arc::new(Vault::open(ProcessEnv, fetch_with(client), Timestamp::now()).await?))
+    Ok(Arc::new(SecretEnv::resolve(ProcessEnv, fetch_with(client), Timestamp::now()).await?))
 }
 
-pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::Fetch {
+pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::FetchSecret {
     Box::new(move |name| {
         let client = client.clone();
         Box::pin(async move {
@@ -77,15 +77,15 @@ pub fn fetch_with(client: aws_sdk_secretsmanager::Client) -> crate::secrets::Fet
     })
 }
 
-pub fn tables(environment: &impl Environment) -> Result<Names, ConfigError> {
-    Ok(Names {
+pub fn tables(environment: &impl Environment) -> Result<TableNames, ConfigError> {
+    Ok(TableNames {
         state: environment.required("SUTURE_STATE_TABLE")?,
         events: environment.required("SUTURE_EVENTS_TABLE")?,
     })
 }
 
-pub fn addresses(environment: &impl Environment) -> Result<Addresses, ConfigError> {
-    Ok(Addresses {
+pub fn addresses(environment: &impl Environment) -> Result<AwsTargets, ConfigError> {
+    Ok(AwsTargets {
         queue_url: environment.required("SUTURE_COMMAND_QUEUE_URL")?,
         bus: environment.get("SUTURE_EVENT_BUS").unwrap_or_else(|| "default".to_owned()),
         topic_arn: environment.get("SUTURE_ALERTS_TOPIC_ARN"),
@@ -93,18 +93,18 @@ pub fn addresses(environment: &impl Environment) -> Result<Addresses, ConfigErro
 }
 
 /// The store and the publisher, on AWS or on the endpoint that `AWS_ENDPOINT_URL` names.
-pub async fn backends(environment: &impl Environment) -> Result<(DynamoStore, AwsOutlets), ConfigError> {
+pub async fn backends(environment: &impl Environment) -> Result<(DynamoStore, AwsPublisher), ConfigError> {
     let (names, addresses) = (tables(environment)?, addresses(environment)?);
     let config = config().await?;
     let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config), names);
-    Ok((store, AwsOutlets::new(&config, addresses)))
+    Ok((store, AwsPublisher::new(&config, addresses)))
 }
 
 /// The dead-letter queue, if `SUTURE_DLQ_URL` is set.
-pub async fn dead_letters(environment: &impl Environment) -> Result<Dlq, ConfigError> {
-    let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(Dlq::None) };
+pub async fn dead_letters(environment: &impl Environment) -> Result<DeadLetterQueue, ConfigError> {
+    let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(DeadLetterQueue::None) };
     let queue = environment.required("SUTURE_COMMAND_QUEUE_URL")?;
-    Ok(Dlq::Sqs(SqsDlq::new(&config().await?, dead, queue)))
+    Ok(DeadLetterQueue::Sqs(SqsDlq::new(&config().await?, dead, queue)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::breaker::{Breaker, BreakerSettings, Change as Tripped, Minute, Permit, ProbeOutcome, minute_of};
+use domain::breaker::{
+    Breaker, BreakerPermit, BreakerSettings, BreakerTrip as Tripped, OutcomeMinute, ProbeOutcome, minute_of,
+};
 use domain::id::RunId;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
@@ -11,14 +13,14 @@ use serde_dynamo::Item;
 
 use crate::rows;
 use crate::store::versioned::{self, Versioned};
-use crate::store::{Change, Key, Store, StoreError, TTL, Write, number, set_of};
+use crate::store::{Key, RowUpdate, RowWrite, Store, StoreError, TTL, number, set_of};
 
 /// Retention of the rows per minute: longer than the longest window.
 const RETENTION: SignedDuration = SignedDuration::from_hours(48);
 
 /// How a remedy ended, as the breaker counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum RemedyOutcome {
     /// Accepted by its target.
     Succeeded,
     /// Not dispatched, or past its deadline.
@@ -30,7 +32,7 @@ fn key() -> Key {
 }
 
 fn minute_key(minute: Timestamp) -> Key {
-    Key::state(format!("BREAKER#{}", rows::sortable(minute)))
+    Key::state(format!("BREAKER#{}", rows::sort_time(minute)))
 }
 
 /// The current breaker; the default if none is stored.
@@ -40,19 +42,24 @@ pub async fn load<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreE
 }
 
 /// Counts a remedy's outcome. Idempotent per run.
-pub async fn count<S: Store>(store: &S, run: &RunId, ended: Ended, now: Timestamp) -> Result<(), StoreError> {
+pub async fn count_outcome<S: Store>(
+    store: &S,
+    run: &RunId,
+    ended: RemedyOutcome,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let set = match ended {
-        Ended::Succeeded => "succeeded",
-        Ended::Failed => "failed",
+        RemedyOutcome::Succeeded => "succeeded",
+        RemedyOutcome::Failed => "failed",
     };
     let minute = minute_of(now);
     let until = saturating_after(minute, RETENTION);
-    let change = Change {
+    let change = RowUpdate {
         insert: BTreeMap::from([(set.to_owned(), BTreeSet::from([run.as_str().to_owned()]))]),
         set: BTreeMap::from([(TTL.to_owned(), number(until.as_second()))]),
-        ..Change::default()
+        ..RowUpdate::default()
     };
-    store.write(vec![Write::Change { key: minute_key(minute), change }], now).await
+    store.write(vec![RowWrite::Change { key: minute_key(minute), change }], now).await
 }
 
 pub async fn minutes<S: Store>(
@@ -60,13 +67,13 @@ pub async fn minutes<S: Store>(
     breaker: &Breaker,
     settings: &BreakerSettings,
     now: Timestamp,
-) -> Result<Vec<Minute>, StoreError> {
+) -> Result<Vec<OutcomeMinute>, StoreError> {
     let counted = breaker.counted_minutes(now, settings);
     let keys: Vec<Key> = counted.iter().copied().map(minute_key).collect();
     let found = store.get_many(&keys, now).await?;
     let minute = |at: Timestamp| {
         let (_, item) = found.iter().find(|(key, _)| *key == minute_key(at))?;
-        Some(Minute { at, succeeded: ids(item, "succeeded"), failed: ids(item, "failed") })
+        Some(OutcomeMinute { at, succeeded: ids(item, "succeeded"), failed: ids(item, "failed") })
     };
     Ok(counted.into_iter().filter_map(minute).collect())
 }
@@ -96,10 +103,10 @@ pub async fn may_dispatch<S: Store>(
     run: &RunId,
     settings: &BreakerSettings,
     now: Timestamp,
-) -> Result<Permit, StoreError> {
+) -> Result<BreakerPermit, StoreError> {
     versioned::update(store, &key(), now, |breaker: Breaker| {
         let permit = breaker.may_dispatch(run, now, settings);
-        let probing = if let Permit::Probe(probing) = &permit { Some(probing.clone()) } else { None };
+        let probing = if let BreakerPermit::Probe(probing) = &permit { Some(probing.clone()) } else { None };
         (probing, permit)
     })
     .await

@@ -2,8 +2,8 @@
 //! is no success means in these terms.
 
 use bytes::Bytes;
-use domain::backoff::Failure;
-use domain::event::cut;
+use domain::backoff::AttemptFailure;
+use domain::event::truncate;
 use domain::time::saturating_after;
 use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
@@ -18,7 +18,7 @@ const DEFAULT_RETRY_AFTER_SECS: i64 = 60;
 /// Why a call failed, by what the caller can do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "`message` and `why` are what the other side said, in one line")]
-pub enum CallError {
+pub enum ApiError {
     /// What was asked about is not there, or not for us: do without it.
     #[error("not there: {message}")]
     Gone { message: String },
@@ -43,7 +43,7 @@ pub enum CallError {
     Unreadable { why: String },
 }
 
-impl CallError {
+impl ApiError {
     /// Whether the same call may succeed a moment later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -64,46 +64,46 @@ impl CallError {
 
     /// What the next attempt of a remedy needs to know of it.
     #[must_use]
-    pub fn failure(&self) -> Failure {
+    pub fn failure(&self) -> AttemptFailure {
         match self {
-            Self::Unavailable { may_have_happened: true, .. } => Failure::TimedOut,
-            Self::Unavailable { .. } => Failure::Unavailable,
-            Self::RateLimited { .. } => Failure::Throttled,
-            Self::Conflict { .. } => Failure::Contended,
-            Self::Unauthorized { .. } | Self::Refused { status: 403, .. } => Failure::Forbidden,
-            Self::Gone { .. } | Self::Refused { .. } | Self::Unreadable { .. } => Failure::Invalid,
+            Self::Unavailable { may_have_happened: true, .. } => AttemptFailure::TimedOut,
+            Self::Unavailable { .. } => AttemptFailure::Unavailable,
+            Self::RateLimited { .. } => AttemptFailure::Throttled,
+            Self::Conflict { .. } => AttemptFailure::Contended,
+            Self::Unauthorized { .. } | Self::Refused { status: 403, .. } => AttemptFailure::Forbidden,
+            Self::Gone { .. } | Self::Refused { .. } | Self::Unreadable { .. } => AttemptFailure::Invalid,
         }
     }
 }
 
-impl From<serde_json::Error> for CallError {
+impl From<serde_json::Error> for ApiError {
     fn from(error: serde_json::Error) -> Self {
         Self::Unreadable { why: error.to_string() }
     }
 }
 
 /// What a response that is no success means.
-pub fn refusal(response: &Response<Bytes>, now: Timestamp, writes: bool) -> CallError {
+pub fn refusal(response: &Response<Bytes>, now: Timestamp, writes: bool) -> ApiError {
     let status = response.status();
-    let message = message_of(response);
-    if let Some(until) = limited_until(response, &message, now) {
-        return CallError::RateLimited { until };
+    let message = error_message(response);
+    if let Some(until) = rate_limited_until(response, &message, now) {
+        return ApiError::RateLimited { until };
     }
     match status {
-        StatusCode::UNAUTHORIZED => CallError::Unauthorized { message },
-        StatusCode::NOT_FOUND | StatusCode::GONE => CallError::Gone { message },
-        StatusCode::CONFLICT => CallError::Conflict { message },
-        StatusCode::REQUEST_TIMEOUT => CallError::Unavailable { why: message, may_have_happened: writes },
+        StatusCode::UNAUTHORIZED => ApiError::Unauthorized { message },
+        StatusCode::NOT_FOUND | StatusCode::GONE => ApiError::Gone { message },
+        StatusCode::CONFLICT => ApiError::Conflict { message },
+        StatusCode::REQUEST_TIMEOUT => ApiError::Unavailable { why: message, may_have_happened: writes },
         status if status.is_server_error() => {
-            CallError::Unavailable { why: format!("{}: {message}", status.as_u16()), may_have_happened: writes }
+            ApiError::Unavailable { why: format!("{}: {message}", status.as_u16()), may_have_happened: writes }
         }
-        status => CallError::Refused { status: status.as_u16(), message },
+        status => ApiError::Refused { status: status.as_u16(), message },
     }
 }
 
 /// Until when a rate limit holds, if this response reports one. GitHub's secondary limits are a 403 or 429 that may come with
 /// thousands of requests remaining, with or without a time.
-fn limited_until(response: &Response<Bytes>, message: &str, now: Timestamp) -> Option<Timestamp> {
+fn rate_limited_until(response: &Response<Bytes>, message: &str, now: Timestamp) -> Option<Timestamp> {
     let number = |name: &str| response.headers().get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
     let retry_after = number("retry-after");
     let exhausted = number("x-ratelimit-remaining") == Some(0);
@@ -121,7 +121,7 @@ fn limited_until(response: &Response<Bytes>, message: &str, now: Timestamp) -> O
 }
 
 /// The error message of a response, in one line of bounded length: GitHub's JSON, or plain text.
-fn message_of(response: &Response<Bytes>) -> String {
+fn error_message(response: &Response<Bytes>) -> String {
     let body = response.body();
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let message = if let Some(message) = json["message"].as_str() {
@@ -137,7 +137,7 @@ fn message_of(response: &Response<Bytes>) -> String {
     if message.is_empty() || message.starts_with('<') {
         return response.status().canonical_reason().unwrap_or("no reason given").to_owned();
     }
-    cut(&message, MAX_MESSAGE)
+    truncate(&message, MAX_MESSAGE)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use crate::clock::SystemClock;
 use crate::env::{self, ConfigError, Environment};
 use crate::github::{self, Credentials, GitHub};
 use crate::http::Transport;
-use crate::jenkins::{self, Jenkins, Login};
-use crate::secrets::{Renewal, Vault};
+use crate::jenkins::{self, Jenkins, JenkinsLogin};
+use crate::secrets::{SecretEnv, SecretRefresher};
 
 /// GitHub and Jenkins, with credentials that are refreshed when their secrets rotate.
 #[derive(Debug)]
@@ -19,31 +19,31 @@ pub struct Clients {
     pub github: GitHub,
     /// Set if Jenkins is configured.
     pub jenkins: Option<Jenkins>,
-    credentials: Renewal<Credentials>,
-    login: Renewal<Login>,
+    credentials: SecretRefresher<Credentials>,
+    login: SecretRefresher<JenkinsLogin>,
 }
 
 impl Clients {
     /// Connects both. If one of them rejects the credentials, the secrets are refreshed.
-    pub fn connect(vault: &Arc<Vault>) -> Result<Self, ConfigError> {
-        Self::connect_with(vault, github::Settings::default())
+    pub fn connect(vault: &Arc<SecretEnv>) -> Result<Self, ConfigError> {
+        Self::connect_with(vault, github::GitHubSettings::default())
     }
 
-    fn connect_with(vault: &Arc<Vault>, settings: github::Settings) -> Result<Self, ConfigError> {
+    fn connect_with(vault: &Arc<SecretEnv>, settings: github::GitHubSettings) -> Result<Self, ConfigError> {
         let (mut github, mut jenkins) = (github_with(&**vault, settings)?, jenkins(&**vault)?);
-        let credentials = Renewal::new(vault, Timestamp::now, |vault| usable(credentials(vault)));
-        let login = Renewal::new(vault, Timestamp::now, |vault| usable(login(vault)));
-        github.renew_with(credentials.clone());
+        let credentials = SecretRefresher::new(vault, Timestamp::now, |vault| usable(credentials(vault)));
+        let login = SecretRefresher::new(vault, Timestamp::now, |vault| usable(login(vault)));
+        github.set_credential_refresh(credentials.clone());
         if let Some(jenkins) = &mut jenkins {
-            jenkins.renew_with(login.clone());
+            jenkins.set_login_refresh(login.clone());
         }
         Ok(Self { github, jenkins, credentials, login })
     }
 
     /// For the admin API: `None` without GitHub credentials, and short waits for mergeability, because a user and API Gateway are waiting.
-    pub fn connect_if_set(vault: &Arc<Vault>) -> Result<Option<Self>, ConfigError> {
+    pub fn connect_if_set(vault: &Arc<SecretEnv>) -> Result<Option<Self>, ConfigError> {
         let mergeable_pauses = [2, 4].map(Duration::from_secs).to_vec();
-        let interactive = github::Settings { repeats: 1, mergeable_pauses, ..github::Settings::default() };
+        let interactive = github::GitHubSettings { repeats: 1, mergeable_pauses, ..github::GitHubSettings::default() };
         match Self::connect_with(vault, interactive) {
             Ok(clients) => Ok(Some(clients)),
             Err(ConfigError::Missing("SUTURE_GITHUB_TOKEN")) => Ok(None),
@@ -52,7 +52,7 @@ impl Clients {
     }
 
     /// Refreshes the credentials if the secrets are stale. Called once per invocation.
-    pub async fn freshen(&self, now: Timestamp) {
+    pub async fn refresh_if_stale(&self, now: Timestamp) {
         if let Some(credentials) = self.credentials.freshen(now).await {
             self.github.use_credentials(&credentials);
         }
@@ -83,10 +83,10 @@ pub fn credentials(environment: &impl Environment) -> Result<Credentials, Config
 
 /// The GitHub client.
 pub fn github(environment: &impl Environment) -> Result<GitHub, ConfigError> {
-    github_with(environment, github::Settings::default())
+    github_with(environment, github::GitHubSettings::default())
 }
 
-fn github_with(environment: &impl Environment, mut settings: github::Settings) -> Result<GitHub, ConfigError> {
+fn github_with(environment: &impl Environment, mut settings: github::GitHubSettings) -> Result<GitHub, ConfigError> {
     let credentials = credentials(environment)?;
     if let Some(url) = environment.get("SUTURE_GITHUB_API_URL") {
         settings.base_url = env::url("SUTURE_GITHUB_API_URL", &url)?;
@@ -98,14 +98,14 @@ fn github_with(environment: &impl Environment, mut settings: github::Settings) -
 /// The Jenkins client, if `SUTURE_JENKINS_URL` is set.
 pub fn jenkins(environment: &impl Environment) -> Result<Option<Jenkins>, ConfigError> {
     let Some(url) = environment.get("SUTURE_JENKINS_URL") else { return Ok(None) };
-    let settings = jenkins::Settings::new(env::url("SUTURE_JENKINS_URL", &url)?);
+    let settings = jenkins::JenkinsSettings::new(env::url("SUTURE_JENKINS_URL", &url)?);
     let https = Transport::https().map_err(|error| ConfigError::invalid("SUTURE_JENKINS_URL", error))?;
     Ok(Some(Jenkins::with_service(login(environment)?, settings, https, Arc::new(SystemClock))))
 }
 
-pub fn login(environment: &impl Environment) -> Result<Login, ConfigError> {
+pub fn login(environment: &impl Environment) -> Result<JenkinsLogin, ConfigError> {
     let user = environment.required("SUTURE_JENKINS_USER")?;
-    Ok(Login::Token { user, token: environment.required("SUTURE_JENKINS_TOKEN")? })
+    Ok(JenkinsLogin::Token { user, token: environment.required("SUTURE_JENKINS_TOKEN")? })
 }
 
 pub fn app_id(text: &str) -> Result<u64, ConfigError> {

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type SleepFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> Timestamp;
 
-    fn sleep(&self, pause: Duration) -> Pause;
+    fn sleep(&self, pause: Duration) -> SleepFuture;
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,7 +24,7 @@ impl Clock for SystemClock {
         Timestamp::now()
     }
 
-    fn sleep(&self, pause: Duration) -> Pause {
+    fn sleep(&self, pause: Duration) -> SleepFuture {
         Box::pin(tokio::time::sleep(pause))
     }
 }

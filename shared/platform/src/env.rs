@@ -7,8 +7,8 @@ use domain::policy::{Policies, PolicyError};
 use http::Uri;
 use thiserror::Error;
 
-use crate::secrets::BadSecret;
-use crate::telemetry::{self, Log};
+use crate::secrets::SecretError;
+use crate::telemetry::{self, MetricLog};
 
 /// A setting that is missing or invalid. `Debug` prints the same sentence as `Display`: a `main` that returns the error prints it with
 /// `Debug`, and the operator needs the sentence.
@@ -23,7 +23,7 @@ pub enum ConfigError {
     #[error("SUTURE_CONFIG: {0}")]
     Configuration(#[from] PolicyError),
     #[error(transparent)]
-    Secret(#[from] BadSecret),
+    Secret(#[from] SecretError),
 }
 
 impl fmt::Debug for ConfigError {
@@ -77,9 +77,9 @@ pub fn policies(environment: &impl Environment) -> Result<Policies, ConfigError>
 }
 
 /// The log on standard output, with metrics in this deployment's namespace.
-pub fn log(environment: &impl Environment) -> Log {
+pub fn log(environment: &impl Environment) -> MetricLog {
     let namespace = environment.get("SUTURE_METRICS_NAMESPACE");
-    Log::stdout().in_namespace(namespace.as_deref().unwrap_or(telemetry::NAMESPACE))
+    MetricLog::stdout().in_namespace(namespace.as_deref().unwrap_or(telemetry::NAMESPACE))
 }
 
 /// Parses a URL like `https://example.org`; trailing slashes are removed.

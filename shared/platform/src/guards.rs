@@ -5,15 +5,17 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde_dynamo::{AttributeValue, Item};
 
-use crate::store::versioned::{Conflicts, write_if, written};
-use crate::store::{HOLDER, Key, OnlyIf, Refused, Store, StoreError, TTL, VERSION, Write, number, number_of, text_of};
+use crate::store::versioned::{Conflicts, write_all_if, write_if};
+use crate::store::{
+    Condition, ConditionFailed, HOLDER, Key, RowWrite, Store, StoreError, TTL, VERSION, number, number_of, text_of,
+};
 
 /// The result of acquiring a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lease {
+pub enum LeaseResult {
     /// Held until the requested time.
     Held,
-    Taken {
+    HeldByOther {
         by: String,
         /// When it expires.
         until: Timestamp,
@@ -29,66 +31,66 @@ fn slot_keys(name: &str, slots: u32) -> Vec<Key> {
 }
 
 /// An expiry time as a `ttl`, rounded up.
-fn whole_second(until: Timestamp) -> AttributeValue {
+fn ttl_rounded_up(until: Timestamp) -> AttributeValue {
     number(until.as_second() + i64::from(until.subsec_nanosecond() > 0))
 }
 
-fn held(holder: &str, until: Timestamp) -> Item {
+fn lease_item(holder: &str, until: Timestamp) -> Item {
     let mut item = Item::default();
     item.inner_mut().insert(HOLDER.to_owned(), AttributeValue::S(holder.to_owned()));
-    item.inner_mut().insert(TTL.to_owned(), whole_second(until));
+    item.inner_mut().insert(TTL.to_owned(), ttl_rounded_up(until));
     item
 }
 
-fn ends(item: &Item) -> Timestamp {
+fn expires_at(item: &Item) -> Timestamp {
     number_of(item, TTL).and_then(|second| Timestamp::from_second(second).ok()).unwrap_or(Timestamp::MIN)
 }
 
-async fn take<S: Store>(
+async fn acquire<S: Store>(
     store: &S,
     key: Key,
     holder: &str,
     until: Timestamp,
     now: Timestamp,
-) -> Result<Lease, StoreError> {
-    let write = Write::Put { key, item: held(holder, until), only_if: OnlyIf::FreeFor(holder.to_owned()) };
+) -> Result<LeaseResult, StoreError> {
+    let write = RowWrite::Put { key, item: lease_item(holder, until), only_if: Condition::FreeFor(holder.to_owned()) };
     match store.write(vec![write], now).await {
-        Ok(()) => Ok(Lease::Held),
-        Err(StoreError::Refused(mut refused)) => {
-            let found = refused.pop().flatten().and_then(|Refused { found }| found).unwrap_or_default();
+        Ok(()) => Ok(LeaseResult::Held),
+        Err(StoreError::ConditionFailed(mut refused)) => {
+            let found = refused.pop().flatten().and_then(|ConditionFailed { found }| found).unwrap_or_default();
             let by = text_of(&found, HOLDER).unwrap_or("unknown").to_owned();
-            Ok(Lease::Taken { by, until: ends(&found) })
+            Ok(LeaseResult::HeldByOther { by, until: expires_at(&found) })
         }
         Err(error) => Err(error),
     }
 }
 
-async fn give<S: Store>(store: &S, key: Key, holder: &str, now: Timestamp) -> Result<(), StoreError> {
-    let write = Write::Delete { key, only_if: OnlyIf::HeldBy(holder.to_owned()) };
+async fn release<S: Store>(store: &S, key: Key, holder: &str, now: Timestamp) -> Result<(), StoreError> {
+    let write = RowWrite::Delete { key, only_if: Condition::HeldBy(holder.to_owned()) };
     // A refused delete means that the lease has expired or has another holder; either way it is released.
     write_if(store, write, now).await?;
     Ok(())
 }
 
 /// Acquires a lease, or extends the holder's own.
-pub async fn take_lease<S: Store>(
+pub async fn acquire_lease<S: Store>(
     store: &S,
     name: &str,
     holder: &str,
     until: Timestamp,
     now: Timestamp,
-) -> Result<Lease, StoreError> {
-    take(store, lease_key(name), holder, until, now).await
+) -> Result<LeaseResult, StoreError> {
+    acquire(store, lease_key(name), holder, until, now).await
 }
 
 /// Releases a lease; a lease of another holder stays.
-pub async fn give_lease<S: Store>(store: &S, name: &str, holder: &str, now: Timestamp) -> Result<(), StoreError> {
-    give(store, lease_key(name), holder, now).await
+pub async fn release_lease<S: Store>(store: &S, name: &str, holder: &str, now: Timestamp) -> Result<(), StoreError> {
+    release(store, lease_key(name), holder, now).await
 }
 
 /// The result of acquiring a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slot {
+pub enum SlotResult {
     /// Held until the requested time.
     Held,
     Full {
@@ -98,29 +100,31 @@ pub enum Slot {
 }
 
 /// Acquires one of the slots with this name, or extends the holder's own.
-pub async fn take_slot<S: Store>(
+pub async fn acquire_slot<S: Store>(
     store: &S,
     name: &str,
     slots: u32,
     holder: &str,
     until: Timestamp,
     now: Timestamp,
-) -> Result<Slot, StoreError> {
+) -> Result<SlotResult, StoreError> {
     let keys = slot_keys(name, slots);
     let known = store.get_many(&keys, now).await?;
     let mine = known.iter().find(|(_, item)| text_of(item, HOLDER) == Some(holder)).map(|(key, _)| key.clone());
     let free = keys.iter().filter(|key| known.iter().all(|(taken, _)| taken != *key)).cloned();
-    let mut first_expiry = known.iter().map(|(_, item)| ends(item)).min();
+    let mut first_expiry = known.iter().map(|(_, item)| expires_at(item)).min();
     for key in mine.into_iter().chain(free) {
-        match take(store, key, holder, until, now).await? {
-            Lease::Held => return Ok(Slot::Held),
-            Lease::Taken { until, .. } => first_expiry = Some(first_expiry.map_or(until, |known| known.min(until))),
+        match acquire(store, key, holder, until, now).await? {
+            LeaseResult::Held => return Ok(SlotResult::Held),
+            LeaseResult::HeldByOther { until, .. } => {
+                first_expiry = Some(first_expiry.map_or(until, |known| known.min(until)))
+            }
         }
     }
-    Ok(Slot::Full { until: first_expiry.unwrap_or(now) })
+    Ok(SlotResult::Full { until: first_expiry.unwrap_or(now) })
 }
 
-pub async fn give_slot<S: Store>(
+pub async fn release_slot<S: Store>(
     store: &S,
     name: &str,
     slots: u32,
@@ -130,14 +134,14 @@ pub async fn give_slot<S: Store>(
     let keys = slot_keys(name, slots);
     for (key, item) in store.get_many(&keys, now).await? {
         if text_of(&item, HOLDER) == Some(holder) {
-            give(store, key, holder, now).await?;
+            release(store, key, holder, now).await?;
         }
     }
     Ok(())
 }
 
 /// Increments a counter of the current time window, shared by all processes, and returns the new count.
-pub async fn count_in<S: Store>(
+pub async fn count_in_window<S: Store>(
     store: &S,
     name: &str,
     window: SignedDuration,
@@ -152,30 +156,35 @@ pub async fn count_in<S: Store>(
 
 const NOT_BEFORE: &str = "not_before";
 
-fn hold_off_key(name: &str) -> Key {
+fn not_before_key(name: &str) -> Key {
     Key::state(format!("LIMIT#{name}"))
 }
 
 /// Until when calls to a rate-limited system are forbidden, as stored by any process.
-pub async fn held_off<S: Store>(store: &S, name: &str, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
-    let row = store.get(&hold_off_key(name), now).await?;
+pub async fn not_before<S: Store>(store: &S, name: &str, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+    let row = store.get(&not_before_key(name), now).await?;
     let until = row.as_ref().and_then(|item| text_of(item, NOT_BEFORE)).and_then(|until| until.parse().ok());
     Ok(until.filter(|until| *until > now))
 }
 
 /// Stores a rate limit for all processes. A shorter wait does not replace a longer one.
-pub async fn hold_off<S: Store>(store: &S, name: &str, until: Timestamp, now: Timestamp) -> Result<(), StoreError> {
-    if held_off(store, name, now).await?.is_some_and(|known| known >= until) {
+pub async fn set_not_before<S: Store>(
+    store: &S,
+    name: &str,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if not_before(store, name, now).await?.is_some_and(|known| known >= until) {
         return Ok(());
     }
-    store.write(vec![hold_off_write(name, until)], now).await
+    store.write(vec![not_before_write(name, until)], now).await
 }
 
 /// The write of a rate limit, to be combined with other writes.
-pub fn hold_off_write(name: &str, until: Timestamp) -> Write {
-    let mut item = held("everybody", until);
+pub fn not_before_write(name: &str, until: Timestamp) -> RowWrite {
+    let mut item = lease_item("everybody", until);
     item.inner_mut().insert(NOT_BEFORE.to_owned(), AttributeValue::S(until.to_string()));
-    Write::Put { key: hold_off_key(name), item, only_if: OnlyIf::Always }
+    RowWrite::Put { key: not_before_key(name), item, only_if: Condition::Always }
 }
 
 /// Retention of the row after `unpause`: longer than API requests are recognised as duplicates, so that a late repeat finds it.
@@ -186,13 +195,13 @@ fn pause_key() -> Key {
     Key::state("PAUSE")
 }
 
-fn who_paused(row: &Item) -> Option<String> {
+fn holder_of(row: &Item) -> Option<String> {
     text_of(row, HOLDER).map(str::to_owned)
 }
 
 /// The user who paused Suture, if it is paused.
-pub async fn paused<S: Store>(store: &S, now: Timestamp) -> Result<Option<String>, StoreError> {
-    Ok(store.get(&pause_key(), now).await?.and_then(|row| who_paused(&row)))
+pub async fn paused_by<S: Store>(store: &S, now: Timestamp) -> Result<Option<String>, StoreError> {
+    Ok(store.get(&pause_key(), now).await?.and_then(|row| holder_of(&row)))
 }
 
 /// Pauses Suture until `unpause`. Returns who has paused it now. A repeated or late request does not override a newer one.
@@ -202,7 +211,7 @@ pub async fn pause<S: Store>(
     requested_at: Timestamp,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
-    switch(store, Some(by), requested_at, now).await
+    set_paused(store, Some(by), requested_at, now).await
 }
 
 /// Ends the pause, unless a newer request paused Suture again. Returns who has paused it now.
@@ -211,11 +220,11 @@ pub async fn unpause<S: Store>(
     requested_at: Timestamp,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
-    switch(store, None, requested_at, now).await
+    set_paused(store, None, requested_at, now).await
 }
 
 /// The newest request wins, by the time of the request and not of its arrival.
-async fn switch<S: Store>(
+async fn set_paused<S: Store>(
     store: &S,
     by: Option<&str>,
     requested_at: Timestamp,
@@ -226,12 +235,12 @@ async fn switch<S: Store>(
         let row = store.get(&pause_key(), now).await?;
         let last = row.as_ref().and_then(|row| number_of(row, REQUESTED_AT));
         if let Some(row) = row.as_ref().filter(|_| last > Some(requested_at.as_millisecond())) {
-            return Ok(who_paused(row));
+            return Ok(holder_of(row));
         }
         let version = row.as_ref().and_then(|row| number_of(row, VERSION)).and_then(|it| u64::try_from(it).ok());
         let (name, value) = match by {
             Some(by) => (HOLDER, AttributeValue::S(by.to_owned())),
-            None => (TTL, whole_second(saturating_after(now, UNPAUSED_FOR))),
+            None => (TTL, ttl_rounded_up(saturating_after(now, UNPAUSED_FOR))),
         };
         let mut item = Item::default();
         item.inner_mut().insert(VERSION.to_owned(), number(version.unwrap_or(0) + 1));
@@ -239,11 +248,11 @@ async fn switch<S: Store>(
         item.inner_mut().insert(name.to_owned(), value);
         // Rows written by older builds have no version; `unpause` must work on them too.
         let only_if = match (&row, version) {
-            (None, _) => OnlyIf::Absent,
-            (Some(_), Some(version)) => OnlyIf::Version(version),
-            (Some(_), None) => OnlyIf::Always,
+            (None, _) => Condition::Absent,
+            (Some(_), Some(version)) => Condition::Version(version),
+            (Some(_), None) => Condition::Always,
         };
-        if written(store, vec![Write::Put { key: pause_key(), item, only_if }], now).await? {
+        if write_all_if(store, vec![RowWrite::Put { key: pause_key(), item, only_if }], now).await? {
             return Ok(by.map(str::to_owned));
         }
         conflicts.pause().await?;

@@ -4,7 +4,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 
 /// A stable id for content without an id of its own.
-pub fn hashed(parts: &[&str]) -> String {
+pub fn stable_id(parts: &[&str]) -> String {
     let mut bytes = Vec::new();
     for part in parts {
         // With the length, because ("ab", "c") must differ from ("a", "bc").

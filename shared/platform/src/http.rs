@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use bytes::Bytes;
-use domain::event::cut;
+use domain::event::truncate;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -18,7 +18,7 @@ pub use tower::BoxError;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
-pub use crate::call_error::CallError;
+pub use crate::call_error::ApiError;
 use crate::call_error::MAX_MESSAGE;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// An extension of a request: only this many bytes of the response's body are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TakeAtMost(pub usize);
+pub struct BodyLimit(pub usize);
 
 /// Sends requests and returns whole responses: over HTTPS, or in process through any tower service.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ impl Transport {
             .pool_timer(TokioTimer::new())
             .build(CONNECTOR.clone()?);
         Ok(Self::with_service(tower::service_fn(move |request: Request<Bytes>| {
-            let limit = request.extensions().get::<TakeAtMost>().map_or(MAX_BODY_BYTES, |limit| limit.0);
+            let limit = request.extensions().get::<BodyLimit>().map_or(MAX_BODY_BYTES, |limit| limit.0);
             let sent = client.request(request.map(Full::new));
             async move {
                 let (parts, mut body) = sent.await?.into_parts();
@@ -85,17 +85,17 @@ impl Transport {
 
     /// Sends one request and waits for the whole response, at most this long. After a failure a write may have happened, unless
     /// there was no connection.
-    pub async fn send(&self, request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, CallError> {
+    pub async fn send(&self, request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, ApiError> {
         let writes = !request.method().is_safe();
         let (why, sent) = match tokio::time::timeout(limit, self.0.clone().oneshot(request)).await {
             Ok(Ok(response)) => return Ok(response),
             Ok(Err(error)) => {
                 let not_sent = error.downcast_ref().is_some_and(HyperError::is_connect);
-                (cut(&with_sources(&*error), MAX_MESSAGE), !not_sent)
+                (truncate(&error_chain(&*error), MAX_MESSAGE), !not_sent)
             }
             Err(_) => (format!("no answer within {} s", limit.as_secs()), true),
         };
-        Err(CallError::Unavailable { why, may_have_happened: writes && sent })
+        Err(ApiError::Unavailable { why, may_have_happened: writes && sent })
     }
 }
 
@@ -105,7 +105,7 @@ pub fn backoff(repeats: usize) -> impl Iterator<Item = Duration> + Send {
 }
 
 /// An error's text with that of its sources: HTTP clients' errors say nothing by themselves.
-pub fn with_sources(error: &(dyn StdError + 'static)) -> String {
+pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
     let sources = std::iter::successors(error.source(), |error| (*error).source()).map(ToString::to_string);
     sources.fold(error.to_string(), |all, one| if all.contains(&one) { all } else { format!("{all}: {one}") })
 }

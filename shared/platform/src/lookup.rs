@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use domain::event::Event;
 use domain::id::{PrId, RepoName, RunId, Sha};
-use domain::pull_request::{Record, Vulnerability};
-use domain::request::Request;
+use domain::pull_request::{PullRequest, Vulnerability};
+use domain::request::ReconcileRequest;
 use domain::run::Run;
 use domain::state::State;
 use futures_util::future::try_join_all;
@@ -16,12 +16,12 @@ use serde::de::DeserializeOwned;
 use serde_dynamo::Item;
 use tracing::error;
 
-use crate::rows::{self, DueEntry, Listed};
-use crate::store::{Cursor, From, Index, Key, Page, Query, Store, StoreError};
+use crate::rows::{self, DueEntry, RepoIndexEntry};
+use crate::store::{Cursor, Index, Key, Page, Query, QuerySource, Store, StoreError};
 
 /// One page of results.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Listing<T> {
+pub struct ListPage<T> {
     pub entries: Vec<T>,
     /// Set if there may be more.
     pub next: Option<Cursor>,
@@ -29,29 +29,29 @@ pub struct Listing<T> {
 
 /// Due items, longest due first.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Due {
+pub struct DueItems {
     /// At most the requested number per shard.
     pub entries: Vec<DueEntry>,
     pub more: bool,
 }
 
 /// A query for a whole partition.
-fn all_of(from: From, partition: String, limit: u32) -> Query {
+fn all_of(from: QuerySource, partition: String, limit: u32) -> Query {
     Query { from, partition, prefix: None, up_to: None, backwards: false, limit, after: None }
 }
 
 /// Skips an item that cannot be decoded, and logs it.
-fn understood<S: Store, T>(store: &S, read: Result<T, StoreError>) -> Option<T> {
+fn decoded<S: Store, T>(store: &S, read: Result<T, StoreError>) -> Option<T> {
     read.inspect_err(|error| {
-        store.spent().corrupt();
+        store.usage().corrupt();
         error!(%error, "skipping undecodable item");
     })
     .ok()
 }
 
-fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, Item) -> Result<T, StoreError>) -> Listing<T> {
-    let entries = page.rows.into_iter().filter_map(|(key, item)| understood(store, read(&key, item))).collect();
-    Listing { entries, next: page.next }
+fn entries<S: Store, T>(store: &S, page: Page, read: impl Fn(&Key, Item) -> Result<T, StoreError>) -> ListPage<T> {
+    let entries = page.rows.into_iter().filter_map(|(key, item)| decoded(store, read(&key, item))).collect();
+    ListPage { entries, next: page.next }
 }
 
 /// Reads one item.
@@ -60,7 +60,7 @@ pub async fn read<S: Store, T: DeserializeOwned>(
     key: &Key,
     now: Timestamp,
 ) -> Result<Option<T>, StoreError> {
-    store.get(key, now).await?.map(|item| rows::take(key, item)).transpose()
+    store.get(key, now).await?.map(|item| rows::read_owned(key, item)).transpose()
 }
 
 /// Reads several partitions concurrently, up to the limit of each query. The flag is true if that was everything.
@@ -84,7 +84,7 @@ async fn read_part<S: Store, T: Send>(
     let most = query.limit;
     let mut found = Vec::new();
     loop {
-        let Listing { entries, next } = entries(store, store.query(&query, now).await?, read);
+        let ListPage { entries, next } = entries(store, store.query(&query, now).await?, read);
         found.extend(entries);
         query.limit = most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
         if next.is_none() || query.limit == 0 {
@@ -95,12 +95,13 @@ async fn read_part<S: Store, T: Send>(
 }
 
 /// Items due now. The cost depends on the number of due items, not on the number of open pull requests.
-pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<Due, StoreError> {
-    let shard = |shard| Query { up_to: Some(rows::sortable(now)), ..all_of(From::Index(Index::Due), shard, most) };
+pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<DueItems, StoreError> {
+    let shard =
+        |shard| Query { up_to: Some(rows::sort_time(now)), ..all_of(QuerySource::Index(Index::Due), shard, most) };
     let entry = |key: &Key, item: Item| rows::due_entry(key, &item);
     let (mut entries, whole) = read_parts(store, rows::due_shards().map(shard), entry, now).await?;
     entries.sort_by(|one, other| (one.due_at, &one.subject).cmp(&(other.due_at, &other.subject)));
-    Ok(Due { entries, more: !whole })
+    Ok(DueItems { entries, more: !whole })
 }
 
 /// Pull requests of a repository, by state and number.
@@ -111,11 +112,11 @@ pub async fn pull_requests<S: Store>(
     after: Option<Cursor>,
     limit: u32,
     now: Timestamp,
-) -> Result<Listing<Listed>, StoreError> {
-    let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), limit);
+) -> Result<ListPage<RepoIndexEntry>, StoreError> {
+    let mut query = all_of(QuerySource::Index(Index::ByRepo), repo.as_str().to_owned(), limit);
     query.prefix = state.map(|state| format!("{state}#"));
     query.after = after;
-    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)))
+    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::repo_index_entry(key, &item)))
 }
 
 /// Page size for reading all pull requests of a repository.
@@ -127,7 +128,7 @@ pub async fn all_pull_requests<S: Store>(
     repo: &RepoName,
     most: usize,
     now: Timestamp,
-) -> Result<Vec<Listed>, StoreError> {
+) -> Result<Vec<RepoIndexEntry>, StoreError> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = pull_requests(store, repo, None, after, LARGE_PAGE, now).await?;
@@ -149,15 +150,20 @@ async fn base_page<S: Store>(
     branch: &str,
     after: Option<Cursor>,
     now: Timestamp,
-) -> Result<Listing<PrId>, StoreError> {
+) -> Result<ListPage<PrId>, StoreError> {
     let page = pull_requests(store, repo, None, after, PAGE, now).await?;
     let on_it = |base: &Option<String>| base.as_ref().is_none_or(|base| base == branch);
     let open = page.entries.into_iter().filter(|listed| !listed.state.is_terminal() && on_it(&listed.base));
-    Ok(Listing { entries: open.map(|listed| listed.pr).collect(), next: page.next })
+    Ok(ListPage { entries: open.map(|listed| listed.pr).collect(), next: page.next })
 }
 
 /// Whether a managed pull request is open on a base branch.
-pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: Timestamp) -> Result<bool, StoreError> {
+pub async fn has_open_on_base<S: Store>(
+    store: &S,
+    repo: &RepoName,
+    branch: &str,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
     let mut after = None;
     loop {
         let page = base_page(store, repo, branch, after, now).await?;
@@ -172,12 +178,12 @@ pub async fn has_base<S: Store>(store: &S, repo: &RepoName, branch: &str, now: T
 }
 
 /// The open pull requests on a base branch. Only the records that the index selects are read.
-pub async fn on_base<S: Store>(
+pub async fn open_on_base<S: Store>(
     store: &S,
     repo: &RepoName,
     branch: &str,
     now: Timestamp,
-) -> Result<Vec<Record>, StoreError> {
+) -> Result<Vec<PullRequest>, StoreError> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = base_page(store, repo, branch, after, now).await?;
@@ -193,17 +199,17 @@ pub async fn on_base<S: Store>(
 }
 
 /// Pull requests of a repository in one state, highest numbers first, at most `most`.
-pub async fn newest<S: Store>(
+pub async fn newest_in_state<S: Store>(
     store: &S,
     repo: &RepoName,
     state: State,
     most: u32,
     now: Timestamp,
-) -> Result<Vec<Listed>, StoreError> {
-    let mut query = all_of(From::Index(Index::ByRepo), repo.as_str().to_owned(), most);
+) -> Result<Vec<RepoIndexEntry>, StoreError> {
+    let mut query = all_of(QuerySource::Index(Index::ByRepo), repo.as_str().to_owned(), most);
     query.prefix = Some(format!("{state}#"));
     query.backwards = true;
-    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::listed(key, &item)).entries)
+    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::repo_index_entry(key, &item)).entries)
 }
 
 /// Runs of a pull request, or sweeps; newest first.
@@ -213,16 +219,16 @@ pub async fn runs_of<S: Store>(
     after: Option<Cursor>,
     limit: u32,
     now: Timestamp,
-) -> Result<Listing<Run>, StoreError> {
-    let mut query = all_of(From::Index(Index::Runs), rows::runs_of(pr), limit);
+) -> Result<ListPage<Run>, StoreError> {
+    let mut query = all_of(QuerySource::Index(Index::Runs), rows::runs_of(pr), limit);
     query.backwards = true;
     query.after = after;
-    let Listing { entries: ids, next } =
-        entries(store, store.query(&query, now).await?, |key, _| rows::listed_run(key));
+    let ListPage { entries: ids, next } =
+        entries(store, store.query(&query, now).await?, |key, _| rows::runs_index_entry(key));
     let keys: Vec<Key> = ids.iter().map(rows::run_key).collect();
     let mut runs: Vec<Run> = read_many(store, &keys, now).await?;
     runs.sort_by_key(|run| ids.iter().position(|id| *id == run.id));
-    Ok(Listing { entries: runs, next })
+    Ok(ListPage { entries: runs, next })
 }
 
 pub async fn events<S: Store>(
@@ -232,9 +238,9 @@ pub async fn events<S: Store>(
     after: Option<Cursor>,
     limit: u32,
     now: Timestamp,
-) -> Result<Listing<Event>, StoreError> {
-    let query = Query { backwards, after, ..all_of(From::Log, pr.to_string(), limit) };
-    Ok(entries(store, store.query(&query, now).await?, rows::take))
+) -> Result<ListPage<Event>, StoreError> {
+    let query = Query { backwards, after, ..all_of(QuerySource::Log, pr.to_string(), limit) };
+    Ok(entries(store, store.query(&query, now).await?, rows::read_owned))
 }
 
 /// The repositories that have, or had, managed pull requests.
@@ -245,7 +251,7 @@ pub async fn repos<S: Store>(store: &S, now: Timestamp) -> Result<BTreeSet<RepoN
 
 /// A query for the events of a day.
 #[derive(Debug, Clone, Copy)]
-pub struct DayReading {
+pub struct DayQuery {
     /// In UTC.
     pub day: Date,
     pub backwards: bool,
@@ -254,14 +260,15 @@ pub struct DayReading {
 }
 
 /// The notable events of a day, over all pull requests, in order. The flag is true if that was everything.
-pub async fn of_day<S: Store>(
+pub async fn events_of_day<S: Store>(
     store: &S,
-    reading: DayReading,
+    reading: DayQuery,
     now: Timestamp,
 ) -> Result<(Vec<Event>, bool), StoreError> {
-    let DayReading { day, backwards, most } = reading;
-    let part = |partition| Query { backwards, ..all_of(From::Index(Index::ByDay), partition, most) };
-    let (mut events, whole) = read_parts(store, rows::day_partitions(day).map(part), rows::take::<Event>, now).await?;
+    let DayQuery { day, backwards, most } = reading;
+    let part = |partition| Query { backwards, ..all_of(QuerySource::Index(Index::ByDay), partition, most) };
+    let (mut events, whole) =
+        read_parts(store, rows::day_partitions(day).map(part), rows::read_owned::<Event>, now).await?;
     events.sort_by_cached_key(|event: &Event| (event.sort_key(), event.pr.clone()));
     if backwards {
         events.reverse();
@@ -270,7 +277,7 @@ pub async fn of_day<S: Store>(
 }
 
 /// Records, in any order; missing and undecodable ones are skipped.
-pub async fn records<S: Store>(store: &S, prs: &[PrId], now: Timestamp) -> Result<Vec<Record>, StoreError> {
+pub async fn records<S: Store>(store: &S, prs: &[PrId], now: Timestamp) -> Result<Vec<PullRequest>, StoreError> {
     let keys: Vec<Key> = prs.iter().map(rows::record_key).collect();
     read_many(store, &keys, now).await
 }
@@ -282,7 +289,11 @@ pub async fn runs<S: Store>(store: &S, ids: &[RunId], now: Timestamp) -> Result<
 }
 
 /// Reconcile requests, in any order; missing and undecodable ones are skipped.
-pub async fn requests<S: Store>(store: &S, keys: &[String], now: Timestamp) -> Result<Vec<Request>, StoreError> {
+pub async fn requests<S: Store>(
+    store: &S,
+    keys: &[String],
+    now: Timestamp,
+) -> Result<Vec<ReconcileRequest>, StoreError> {
     let keys: Vec<Key> = keys.iter().map(|key| rows::request_key(key)).collect();
     read_many(store, &keys, now).await
 }
@@ -293,7 +304,7 @@ async fn read_many<S: Store, T: DeserializeOwned>(
     now: Timestamp,
 ) -> Result<Vec<T>, StoreError> {
     let found = store.get_many(keys, now).await?;
-    Ok(found.into_iter().filter_map(|(key, item)| understood(store, rows::take(&key, item))).collect())
+    Ok(found.into_iter().filter_map(|(key, item)| decoded(store, rows::read_owned(&key, item))).collect())
 }
 
 /// The pull requests whose head is or was this commit, for webhooks that name only a commit.
@@ -322,7 +333,7 @@ pub async fn vulnerability<S: Store>(
 /// The row of a pull request's vulnerability, if it names one.
 pub async fn vulnerability_of<S: Store>(
     store: &S,
-    record: &Record,
+    record: &PullRequest,
     now: Timestamp,
 ) -> Result<Option<Vulnerability>, StoreError> {
     let Some(id) = &record.vulnerability_id else { return Ok(None) };

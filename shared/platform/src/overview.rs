@@ -3,20 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use domain::coordination::status::Today as DayCounts;
+pub use domain::coordination::status::TodayCounts as DayCounts;
 use domain::event::Event;
 use domain::id::{PrId, RepoName};
-use domain::insight::Trace;
+use domain::insight::EventSample;
 use domain::policy::Policies;
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::state::State;
 use domain::time::saturating_after;
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-use crate::lookup::{self, DayReading};
-use crate::rows::{self, Listed};
+use crate::lookup::{self, DayQuery};
+use crate::rows::{self, RepoIndexEntry};
 use crate::store::{Store, StoreError};
 
 /// Most entries counted per repository.
@@ -26,21 +26,21 @@ const CONCURRENCY: usize = 8;
 /// Most records read of each kind, possibly stale and needing a user: the longest waiting ones.
 const MAX_RECORDS: usize = 500;
 /// Most events read per partition of a day.
-pub const MOST_A_DAY: u32 = 5_000;
+pub const MAX_EVENTS_PER_DAY: u32 = 5_000;
 
 /// Counts of all repositories; callers filter by what a user may see.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Counted {
+pub struct OverviewCounts {
     pub repos: BTreeSet<RepoName>,
-    listed: Vec<Listed>,
+    entries: Vec<RepoIndexEntry>,
     /// Of pull requests that may be stale or need a user.
-    records: BTreeMap<PrId, Record>,
+    records: BTreeMap<PrId, PullRequest>,
     stale: BTreeSet<PrId>,
 }
 
 /// The pull requests in one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lane {
+pub struct StateCount {
     pub state: State,
     pub count: u64,
     pub stale: u64,
@@ -48,10 +48,10 @@ pub struct Lane {
     pub oldest: Option<(PrId, Timestamp)>,
 }
 
-impl Counted {
+impl OverviewCounts {
     /// All twelve states, for the visible repositories.
-    pub fn lanes(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<Lane> {
-        let mut lanes = State::ALL.map(|state| Lane { state, count: 0, stale: 0, oldest: None });
+    pub fn state_counts(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<StateCount> {
+        let mut lanes = State::ALL.map(|state| StateCount { state, count: 0, stale: 0, oldest: None });
         for entry in self.seen_by(sees) {
             let Some(lane) = lanes.iter_mut().find(|lane| lane.state == entry.state) else { continue };
             lane.count += 1;
@@ -77,36 +77,36 @@ impl Counted {
     }
 
     /// Pull requests that need a user, longest waiting first.
-    pub fn needs_person(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<&Record> {
-        let with_person = |record: &&Record| record.state == State::NeedsIntervention && sees(&record.id.repo);
-        let mut records: Vec<&Record> = self.records.values().filter(with_person).collect();
-        records.sort_by_key(|record| (record.progressed_at, &record.id));
+    pub fn needing_person(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<&PullRequest> {
+        let with_person = |record: &&PullRequest| record.state == State::NeedsIntervention && sees(&record.id.repo);
+        let mut records: Vec<&PullRequest> = self.records.values().filter(with_person).collect();
+        records.sort_by_key(|record| (record.state_since, &record.id));
         records
     }
 
     /// Stale pull requests, by priority.
-    pub fn stuck(&self, sees: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&Record> {
-        let stale = |record: &&Record| self.stale.contains(&record.id) && sees(&record.id.repo);
-        let mut records: Vec<&Record> = self.records.values().filter(stale).collect();
+    pub fn stale(&self, sees: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&PullRequest> {
+        let stale = |record: &&PullRequest| self.stale.contains(&record.id) && sees(&record.id.repo);
+        let mut records: Vec<&PullRequest> = self.records.values().filter(stale).collect();
         records.sort_by_cached_key(|record| {
-            (std::cmp::Reverse(record.priority_score(now)), record.progressed_at, record.id.clone())
+            (std::cmp::Reverse(record.priority_score(now)), record.state_since, record.id.clone())
         });
         records
     }
 
-    fn seen_by(&self, sees: impl Fn(&RepoName) -> bool) -> impl Iterator<Item = &Listed> {
-        self.listed.iter().filter(move |entry| sees(&entry.pr.repo))
+    fn seen_by(&self, sees: impl Fn(&RepoName) -> bool) -> impl Iterator<Item = &RepoIndexEntry> {
+        self.entries.iter().filter(move |entry| sees(&entry.pr.repo))
     }
 }
 
 /// Whether the pull request has been in its state long enough to be stale, judged by the index alone.
-fn may_be_stale(entry: &Listed, policies: &Policies, now: Timestamp) -> bool {
+fn may_be_stale(entry: &RepoIndexEntry, policies: &Policies, now: Timestamp) -> bool {
     let threshold = policies.for_repo(&entry.pr.repo).threshold(entry.state);
     threshold.is_some_and(|threshold| saturating_after(entry.since, threshold) <= now)
 }
 
 /// Counts all pull requests, for `/api/overview` and the status issue.
-pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> Result<Counted, StoreError> {
+pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> Result<OverviewCounts, StoreError> {
     let repos = lookup::repos(store, now).await?;
     let names: Vec<&RepoName> = repos.iter().collect();
     let mut listed = Vec::new();
@@ -115,41 +115,41 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
             try_join_all(group.iter().map(|repo| lookup::all_pull_requests(store, repo, MAX_ENTRIES, now))).await?;
         listed.extend(lists.into_iter().flatten());
     }
-    let longest = |mut entries: Vec<&Listed>| {
+    let longest = |mut entries: Vec<&RepoIndexEntry>| {
         entries.sort_by_key(|entry| entry.since);
         entries.into_iter().take(MAX_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
     };
-    let late: Vec<&Listed> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
+    let late: Vec<&RepoIndexEntry> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
     let late_ids: BTreeSet<PrId> = late.iter().map(|entry| entry.pr.clone()).collect();
     let with_person = listed.iter().filter(|entry| entry.state == State::NeedsIntervention).collect();
     let wanted: Vec<PrId> = longest(late).into_iter().chain(longest(with_person)).collect();
     let read = lookup::records(store, &wanted, now).await?;
-    let records: BTreeMap<PrId, Record> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
+    let records: BTreeMap<PrId, PullRequest> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
     // Without a record, because of the limit above, the index entry counts as stale.
     let is_stale = |pr: &PrId| match records.get(pr) {
         Some(record) => record.is_stale(policies.for_repo(&pr.repo), now),
         None => !wanted.contains(pr),
     };
     let stale = late_ids.into_iter().filter(is_stale).collect();
-    Ok(Counted { repos, listed, records, stale })
+    Ok(OverviewCounts { repos, entries: listed, records, stale })
 }
 
 /// The activity of one day.
 #[derive(Debug, Default)]
-pub struct Day {
+pub struct DayActivity {
     counts: BTreeMap<RepoName, DayCounts>,
-    pub traces: Vec<Trace>,
+    pub traces: Vec<EventSample>,
     /// Whether the day has more events than were read.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
-impl Day {
+impl DayActivity {
     fn of(events: &[Event], cut: bool) -> Self {
         let mut counts: BTreeMap<RepoName, DayCounts> = BTreeMap::new();
         for event in events {
             counts.entry(event.pr.repo.clone()).or_default().note(event);
         }
-        Self { counts, traces: events.iter().filter_map(Trace::of).collect(), cut }
+        Self { counts, traces: events.iter().filter_map(EventSample::of).collect(), truncated: cut }
     }
 
     pub fn sum(&self, sees: impl Fn(&RepoName) -> bool) -> DayCounts {
@@ -160,10 +160,10 @@ impl Day {
 }
 
 /// Reads the events of one day.
-pub async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<Day, StoreError> {
-    let reading = DayReading { day: date, backwards: false, most: MOST_A_DAY };
-    let (events, whole) = lookup::of_day(store, reading, now).await?;
-    Ok(Day::of(&events, !whole))
+pub async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<DayActivity, StoreError> {
+    let reading = DayQuery { day: date, backwards: false, most: MAX_EVENTS_PER_DAY };
+    let (events, whole) = lookup::events_of_day(store, reading, now).await?;
+    Ok(DayActivity::of(&events, !whole))
 }
 
 /// Today's counts for the visible repositories, the last day in `/api/overview`.

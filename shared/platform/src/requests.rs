@@ -5,8 +5,11 @@
 use domain::comment::sweep as words;
 use domain::id::RunId;
 use domain::policy::{Policies, Triggers};
-use domain::pull_request::pauses;
-use domain::request::{Answer, Ask, Asked, Begin, Cancel, End, Queued, Request, Scope, Standing, Then};
+use domain::pull_request::visit_backoff;
+use domain::request::{
+    CancelResult, EnqueueResult, NewRequest, PendingRequest, QueuedRequest, ReconcileRequest, ReconcileScope,
+    RequestCompletion, RequestNextStep, RequestState, StartResult,
+};
 use domain::run::{Initiator, Run, RunError, RunState, RunTrigger, TransitionContext};
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
@@ -15,8 +18,8 @@ use tracing::info;
 use crate::guards;
 use crate::lookup::read;
 use crate::rows;
-use crate::store::versioned::{Conflicts, write_if, written};
-use crate::store::{OnlyIf, Store, StoreError, Write};
+use crate::store::versioned::{Conflicts, write_all_if, write_if};
+use crate::store::{Condition, RowWrite, Store, StoreError};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Retention of a cancel flag; no sweep runs longer.
@@ -24,9 +27,9 @@ const CANCEL_RETENTION: SignedDuration = SignedDuration::from_hours(1);
 
 /// The result of enqueueing a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
-    Queued(Box<Asked>),
-    Known(Standing),
+pub enum EnqueueOutcome {
+    Queued(Box<PendingRequest>),
+    AlreadyKnown(RequestState),
     /// A newer request covers this one.
     Superseded {
         by: RunId,
@@ -36,55 +39,55 @@ pub enum Taken {
 }
 
 /// The settings of a scope.
-fn settings_of<'a>(policies: &'a Policies, scope: &Scope) -> &'a Triggers {
+fn settings_of<'a>(policies: &'a Policies, scope: &ReconcileScope) -> &'a Triggers {
     let policy = scope.repo().map_or(policies.base(), |repo| policies.for_repo(repo));
     &policy.triggers
 }
 
 /// Loads a request.
-pub async fn load<S: Store>(store: &S, key: &str, now: Timestamp) -> Result<Option<Request>, StoreError> {
+pub async fn load<S: Store>(store: &S, key: &str, now: Timestamp) -> Result<Option<ReconcileRequest>, StoreError> {
     read(store, &rows::request_key(key), now).await
 }
 
 /// Enqueues a reconcile of a scope. On return the request is stored, or the result says why not.
-pub async fn ask<S: Store>(
+pub async fn enqueue<S: Store>(
     store: &S,
     policies: &Policies,
-    (scope, dry_run): (&Scope, bool),
-    ask: &Ask,
+    (scope, dry_run): (&ReconcileScope, bool),
+    ask: &NewRequest,
     now: Timestamp,
-) -> Result<Taken, StoreError> {
-    let key = Request::key_of(scope, dry_run);
+) -> Result<EnqueueOutcome, StoreError> {
+    let key = ReconcileRequest::key_of(scope, dry_run);
     // A promised run that has ended, for instance by a cancel, is not started again by a late message.
     let promised = if ask.trigger == RunTrigger::AdminApi { run_of(store, &ask.run, now).await? } else { None };
     if promised.is_some_and(|run| run.state.is_terminal()) {
-        return Ok(Taken::Known(Standing::Over));
+        return Ok(EnqueueOutcome::AlreadyKnown(RequestState::Finished));
     }
     let mut counted = false;
     let mut conflicts = Conflicts::new(&ask.run);
     loop {
         let known = load(store, &key, now).await?;
         let loaded = known.as_ref().map(|request| request.version);
-        let request = known.unwrap_or_else(|| Request::new(scope.clone(), dry_run));
-        let queued = match request.ask(ask, settings_of(policies, scope), now) {
-            Answer::Queued(queued) => queued,
-            Answer::Known(standing) => return Ok(Taken::Known(standing)),
-            Answer::Superseded { by } => {
-                say_superseded(store, policies, (&key, ask), &by, now).await?;
-                return Ok(Taken::Superseded { by });
+        let request = known.unwrap_or_else(|| ReconcileRequest::new(scope.clone(), dry_run));
+        let queued = match request.enqueue(ask, settings_of(policies, scope), now) {
+            EnqueueResult::Queued(queued) => queued,
+            EnqueueResult::Known(standing) => return Ok(EnqueueOutcome::AlreadyKnown(standing)),
+            EnqueueResult::Superseded { by } => {
+                record_superseded(store, policies, (&key, ask), &by, now).await?;
+                return Ok(EnqueueOutcome::Superseded { by });
             }
         };
         if queued.is_first && !counted {
-            if let Some(why) = over_limit(store, policies, scope, now).await? {
+            if let Some(why) = count_toward_limit(store, policies, scope, now).await? {
                 info!(request = key, run = %ask.run, why, "request over daily limit; left to the scheduled sweep");
-                return Ok(Taken::OverLimit(why));
+                return Ok(EnqueueOutcome::OverLimit(why));
             }
             counted = true;
         }
         let writes = queue_writes(store, policies, &queued, loaded, now).await?;
-        if written(store, writes, now).await? {
-            let queued_as = |asked: &Asked| Taken::Queued(Box::new(asked.clone()));
-            return Ok(queued.request.waiting().map_or(Taken::Known(Standing::Waiting), queued_as));
+        if write_all_if(store, writes, now).await? {
+            let queued_as = |asked: &PendingRequest| EnqueueOutcome::Queued(Box::new(asked.clone()));
+            return Ok(queued.request.waiting().map_or(EnqueueOutcome::AlreadyKnown(RequestState::Waiting), queued_as));
         }
         conflicts.pause().await?;
     }
@@ -92,30 +95,30 @@ pub async fn ask<S: Store>(
 
 /// Counts a request toward the daily limits; returns a sentence if a limit is exceeded. Requests for everything are exempt: they are
 /// rare, and made when much is wrong.
-pub async fn over_limit<S: Store>(
+pub async fn count_toward_limit<S: Store>(
     store: &S,
     policies: &Policies,
-    scope: &Scope,
+    scope: &ReconcileScope,
     now: Timestamp,
 ) -> Result<Option<String>, StoreError> {
     let Some(repo) = scope.repo() else { return Ok(None) };
     let (of_repo, of_org) = (settings_of(policies, scope).per_repo_per_day, policies.base().triggers.per_org_per_day);
     for (name, limit) in [(repo.as_str(), of_repo), (repo.owner(), of_org)] {
-        if guards::count_in(store, &format!("requests#{name}"), DAY, now).await? > i64::from(limit) {
+        if guards::count_in_window(store, &format!("requests#{name}"), DAY, now).await? > i64::from(limit) {
             return Ok(Some(words::too_many_requests(name, limit)));
         }
     }
     Ok(None)
 }
 
-fn put(request: &Request, loaded: Option<u64>, now: Timestamp) -> Result<Write, StoreError> {
+fn put(request: &ReconcileRequest, loaded: Option<u64>, now: Timestamp) -> Result<RowWrite, StoreError> {
     let (key, item) = rows::request_row(request, now)?;
-    Ok(Write::Put { key, item, only_if: loaded.map_or(OnlyIf::Absent, OnlyIf::Version) })
+    Ok(RowWrite::Put { key, item, only_if: loaded.map_or(Condition::Absent, Condition::Version) })
 }
 
-fn put_run(run: &Run, loaded: Option<u64>, policies: &Policies) -> Result<Write, StoreError> {
+fn put_run(run: &Run, loaded: Option<u64>, policies: &Policies) -> Result<RowWrite, StoreError> {
     let (key, item) = rows::run_row(run, policies.base())?;
-    Ok(Write::Put { key, item, only_if: loaded.map_or(OnlyIf::Absent, OnlyIf::Version) })
+    Ok(RowWrite::Put { key, item, only_if: loaded.map_or(Condition::Absent, Condition::Version) })
 }
 
 async fn run_of<S: Store>(store: &S, id: &RunId, now: Timestamp) -> Result<Option<Run>, StoreError> {
@@ -134,22 +137,24 @@ fn pending(key: &str, run: &RunId, trigger: RunTrigger, requested_by: Option<&st
 async fn queue_writes<S: Store>(
     store: &S,
     policies: &Policies,
-    queued: &Queued,
+    queued: &QueuedRequest,
     loaded: Option<u64>,
     now: Timestamp,
-) -> Result<Vec<Write>, StoreError> {
+) -> Result<Vec<RowWrite>, StoreError> {
     let request = &queued.request;
     let mut writes = vec![put(request, loaded, now)?];
     let Some(asked) = request.waiting() else { return Ok(writes) };
-    if asked.is_promised() {
+    if asked.has_promised_run() {
         let run = pending(&request.key(), &asked.run, asked.trigger, asked.requested_by.as_deref(), now);
         writes.push(put_run(&run, None, policies)?);
     }
-    if let Some(replaced) = queued.replaced.as_ref().filter(|replaced| replaced.is_promised() || replaced.tries > 0) {
+    if let Some(replaced) =
+        queued.replaced.as_ref().filter(|replaced| replaced.has_promised_run() || replaced.tries > 0)
+    {
         writes.extend(cancelled(store, policies, &replaced.run, words::superseded(&asked.run), now).await?);
     }
-    if let Some(run) = &queued.cancel {
-        writes.push(guards::hold_off_write(&cancel_name(run), saturating_after(now, CANCEL_RETENTION)));
+    if let Some(run) = &queued.cancel_running {
+        writes.push(guards::not_before_write(&cancel_name(run), saturating_after(now, CANCEL_RETENTION)));
     }
     Ok(writes)
 }
@@ -161,7 +166,7 @@ async fn ended<S: Store>(
     run: &RunId,
     end: impl FnOnce(Run) -> Result<Run, RunError>,
     now: Timestamp,
-) -> Result<Option<Write>, StoreError> {
+) -> Result<Option<RowWrite>, StoreError> {
     let Some(run) = run_of(store, run, now).await? else { return Ok(None) };
     let loaded = run.version;
     end(run).ok().map(|run| put_run(&run, Some(loaded), policies)).transpose()
@@ -173,16 +178,16 @@ async fn cancelled<S: Store>(
     run: &RunId,
     why: String,
     now: Timestamp,
-) -> Result<Option<Write>, StoreError> {
+) -> Result<Option<RowWrite>, StoreError> {
     let context = TransitionContext::new(Initiator::System, now);
     ended(store, policies, run, |run| run.cancel(why, context), now).await
 }
 
 /// Records a promised run as superseded, so that its requester sees it.
-async fn say_superseded<S: Store>(
+async fn record_superseded<S: Store>(
     store: &S,
     policies: &Policies,
-    (key, ask): (&str, &Ask),
+    (key, ask): (&str, &NewRequest),
     by: &RunId,
     now: Timestamp,
 ) -> Result<(), StoreError> {
@@ -202,13 +207,13 @@ fn cancel_name(run: &RunId) -> String {
 }
 
 /// Requests a sweep to stop at its next stage, claim or write.
-pub async fn tell_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
-    guards::hold_off(store, &cancel_name(run), saturating_after(now, CANCEL_RETENTION), now).await
+pub async fn request_cancel<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
+    guards::set_not_before(store, &cancel_name(run), saturating_after(now, CANCEL_RETENTION), now).await
 }
 
 /// Whether a sweep was requested to stop.
-pub async fn is_told_to_stop<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<bool, StoreError> {
-    Ok(guards::held_off(store, &cancel_name(run), now).await?.is_some())
+pub async fn is_cancel_requested<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<bool, StoreError> {
+    Ok(guards::not_before(store, &cancel_name(run), now).await?.is_some())
 }
 
 /// Cancels a run: a pending one is removed, a running one gets the cancel flag, a finished one is unchanged.
@@ -223,13 +228,13 @@ pub async fn cancel<S: Store>(
     loop {
         let Some(request) = load(store, key, now).await? else { return Ok(()) };
         let removed = match request.cancel(run) {
-            Cancel::Removed(removed) => removed,
-            Cancel::Running => return tell_to_stop(store, run, now).await,
-            Cancel::NotHere => return Ok(()),
+            CancelResult::Removed(removed) => removed,
+            CancelResult::Running => return request_cancel(store, run, now).await,
+            CancelResult::NotFound => return Ok(()),
         };
         let mut writes = vec![put(&removed, Some(request.version), now)?];
         writes.extend(cancelled(store, policies, run, format!("{by} cancelled it"), now).await?);
-        if written(store, writes, now).await? {
+        if write_all_if(store, writes, now).await? {
             return Ok(());
         }
         conflicts.pause().await?;
@@ -238,47 +243,47 @@ pub async fn cancel<S: Store>(
 
 /// A started request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Begun {
-    pub request: Request,
-    pub asked: Asked,
+pub struct StartedRequest {
+    pub request: ReconcileRequest,
+    pub asked: PendingRequest,
     pub run: Run,
 }
 
 /// The result of starting a request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum MayBegin {
-    Yes(Box<Begun>),
+pub enum StartOutcome {
+    Started(Box<StartedRequest>),
     /// Another worker holds it, or it is not due yet.
-    Later {
+    NotYet {
         by: String,
         until: Timestamp,
     },
     /// Nothing is pending, or it has ended.
-    No,
+    Nothing,
 }
 
 /// Starts the pending request of a key: the request and its run, in one write.
-pub async fn begin<S: Store>(
+pub async fn start<S: Store>(
     store: &S,
     policies: &Policies,
-    request: &Request,
+    request: &ReconcileRequest,
     (holder, until): (&str, Timestamp),
     now: Timestamp,
-) -> Result<MayBegin, StoreError> {
+) -> Result<StartOutcome, StoreError> {
     let settings = settings_of(policies, &request.scope);
-    let (next, asked, overtaken) = match request.begin(holder, until, settings, now) {
-        Begin::Begun { request, asked, overtaken } => (request, asked, overtaken),
-        Begin::GivenUp { request: next, asked } => {
+    let (next, asked, overtaken) = match request.start(holder, until, settings, now) {
+        StartResult::Started { request, asked, overtaken } => (request, asked, overtaken),
+        StartResult::GivenUp { request: next, asked } => {
             let error = asked.error.clone().unwrap_or_else(|| "every worker crashed or timed out".to_owned());
             let mut writes = vec![put(&next, Some(request.version), now)?];
             let context = TransitionContext::new(Initiator::Timeout, now);
             let fail = |run: Run| run.fail("given up", error, context);
             writes.extend(ended(store, policies, &asked.run, fail, now).await?);
-            return written(store, writes, now).await.map(|_| MayBegin::No);
+            return write_all_if(store, writes, now).await.map(|_| StartOutcome::Nothing);
         }
-        Begin::Busy { by, until } => return Ok(MayBegin::Later { by, until }),
-        Begin::NotYet { until } => return Ok(MayBegin::Later { by: "its due date".to_owned(), until }),
-        Begin::Nothing => return Ok(MayBegin::No),
+        StartResult::Busy { by, until } => return Ok(StartOutcome::NotYet { by, until }),
+        StartResult::NotYet { until } => return Ok(StartOutcome::NotYet { by: "its due date".to_owned(), until }),
+        StartResult::Nothing => return Ok(StartOutcome::Nothing),
     };
     let known = run_of(store, &asked.run, now).await?;
     let loaded = known.as_ref().map(|run| run.version);
@@ -289,9 +294,10 @@ pub async fn begin<S: Store>(
         Ok(run) => run,
         // The run has ended, so the request ends too.
         Err(_) => {
-            let (over, _) = next.end(&asked.run, End::Cancelled, pauses(policies.base()), settings, now);
+            let (over, _) =
+                next.complete(&asked.run, RequestCompletion::Cancelled, visit_backoff(policies.base()), settings, now);
             writes.push(put(&over, Some(request.version), now)?);
-            return written(store, writes, now).await.map(|_| MayBegin::No);
+            return write_all_if(store, writes, now).await.map(|_| StartOutcome::Nothing);
         }
     };
     writes.push(put(&next, Some(request.version), now)?);
@@ -299,16 +305,16 @@ pub async fn begin<S: Store>(
     if let Some(orphaned) = overtaken {
         writes.extend(cancelled(store, policies, &orphaned, words::superseded(&asked.run), now).await?);
     }
-    if written(store, writes, now).await? {
-        return Ok(MayBegin::Yes(Box::new(Begun { request: *next, asked: *asked, run })));
+    if write_all_if(store, writes, now).await? {
+        return Ok(StartOutcome::Started(Box::new(StartedRequest { request: *next, asked: *asked, run })));
     }
-    Ok(MayBegin::Later { by: "another worker".to_owned(), until: now })
+    Ok(StartOutcome::NotYet { by: "another worker".to_owned(), until: now })
 }
 
 /// The run with this worker's lease. On a retry it is already running: its last worker released it or crashed.
 fn under_way(mut run: Run, holder: &str, until: Timestamp, now: Timestamp) -> Result<Run, RunError> {
     (run.lease_until, run.lease_holder) = (None, None);
-    let run = run.take_lease(holder, now, until)?;
+    let run = run.acquire_lease(holder, now, until)?;
     if run.state == RunState::Running {
         return Ok(run);
     }
@@ -316,28 +322,28 @@ fn under_way(mut run: Run, holder: &str, until: Timestamp, now: Timestamp) -> Re
 }
 
 /// Completes a request; the request and its run are one write. `close` returns the run's final version.
-pub async fn end<S: Store>(
+pub async fn complete<S: Store>(
     store: &S,
     policies: &Policies,
-    begun: &Begun,
-    end: End<'_>,
-    close: impl Fn(Run, &Then) -> Option<Run>,
+    begun: &StartedRequest,
+    end: RequestCompletion<'_>,
+    close: impl Fn(Run, &RequestNextStep) -> Option<Run>,
     now: Timestamp,
-) -> Result<Then, StoreError> {
+) -> Result<RequestNextStep, StoreError> {
     let settings = settings_of(policies, &begun.request.scope);
-    let pauses = pauses(policies.base());
+    let pauses = visit_backoff(policies.base());
     let mut conflicts = Conflicts::new(&begun.asked.run);
     loop {
-        let Some(request) = load(store, &begun.request.key(), now).await? else { return Ok(Then::Lost) };
-        let (next, then) = request.end(&begun.asked.run, end, pauses, settings, now);
-        if then == Then::Lost {
+        let Some(request) = load(store, &begun.request.key(), now).await? else { return Ok(RequestNextStep::Lost) };
+        let (next, then) = request.complete(&begun.asked.run, end, pauses, settings, now);
+        if then == RequestNextStep::Lost {
             return Ok(then);
         }
         let mut writes = vec![put(&next, Some(request.version), now)?];
         if let Some(run) = close(begun.run.clone(), &then) {
             writes.push(put_run(&run, Some(begun.run.version), policies)?);
         }
-        if written(store, writes, now).await? {
+        if write_all_if(store, writes, now).await? {
             return Ok(then);
         }
         conflicts.pause().await?;

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::backoff::seed_of;
-use domain::decide::{Decision, Effect, HeadChange, VulnerabilityChange, VulnerabilityNews};
+use domain::backoff::jitter_seed;
+use domain::decide::{Decision, Effect, HeadChange, VulnerabilityChange, VulnerabilityUpdate};
 use domain::event::Event;
 use domain::id::{EffectId, PrId, RepoName, RunId, Sha};
 use domain::policy::Policy;
 use domain::priority::Priority;
-use domain::pull_request::{Record, Vulnerability};
-use domain::request::Request;
+use domain::pull_request::{PullRequest, Vulnerability};
+use domain::request::ReconcileRequest;
 use domain::run::Run;
 use domain::state::State;
 use domain::time::saturating_after;
@@ -21,7 +21,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_dynamo::{AttributeValue, Item};
 
-use crate::store::{Change, Index, Key, OnlyIf, StoreError, TTL, VERSION, Write, number, number_of, set_of, text_of};
+use crate::store::{
+    Condition, Index, Key, RowUpdate, RowWrite, StoreError, TTL, VERSION, number, number_of, set_of, text_of,
+};
 
 /// Partitions of the `due` index. A sweep reads all of them concurrently.
 pub const DUE_SHARDS: u64 = 4;
@@ -69,7 +71,7 @@ pub fn event_key(event: &Event) -> Key {
 }
 
 /// A sortable timestamp: RFC 3339 with exactly three decimals.
-pub fn sortable(at: Timestamp) -> String {
+pub fn sort_time(at: Timestamp) -> String {
     format!("{at:.3}")
 }
 
@@ -92,7 +94,7 @@ pub fn day_partitions(day: Date) -> [String; 4] {
 }
 
 fn day_partition(day: Date, pr: &PrId) -> String {
-    format!("{day}-{}", seed_of(&pr.to_string(), 0) % DAY_SHARDS)
+    format!("{day}-{}", jitter_seed(&pr.to_string(), 0) % DAY_SHARDS)
 }
 
 /// The registry row of all repositories.
@@ -101,9 +103,9 @@ pub fn repos_key() -> Key {
 }
 
 /// Adds a repository to the registry.
-pub fn repo_known(repo: &RepoName) -> Write {
+pub fn add_repo(repo: &RepoName) -> RowWrite {
     let insert = BTreeMap::from([(REPOS.to_owned(), BTreeSet::from([repo.as_str().to_owned()]))]);
-    Write::Change { key: repos_key(), change: Change { insert, ..Change::default() } }
+    RowWrite::Change { key: repos_key(), change: RowUpdate { insert, ..RowUpdate::default() } }
 }
 
 /// The repositories in the registry row.
@@ -127,11 +129,11 @@ pub fn row<T: Serialize>(key: &Key, value: &T) -> Result<Item, StoreError> {
 pub fn read<T: DeserializeOwned>(key: &Key, item: &Item) -> Result<T, StoreError> {
     let mut copy = Item::default();
     copy.inner_mut().extend(item.get(BODY).map(|body| (BODY.to_owned(), body.clone())));
-    take(key, copy)
+    read_owned(key, copy)
 }
 
 /// Like [`read`], but consumes the item instead of copying the body.
-pub fn take<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, StoreError> {
+pub fn read_owned<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, StoreError> {
     let corrupt = |why: String| StoreError::Corrupt(key.clone(), why);
     let body = item.inner_mut().remove(BODY).ok_or_else(|| corrupt(format!("it has no `{BODY}`")))?;
     serde_dynamo::from_attribute_value(body).map_err(|error| corrupt(error.to_string()))
@@ -140,9 +142,9 @@ pub fn take<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, StoreEr
 fn set_due(key: &Key, item: &mut Item, due_at: Option<Timestamp>) {
     let Some(due_at) = due_at else { return };
     let (_, partition, sort) = Index::Due.shape();
-    let shard = seed_of(&key.partition, 0) % DUE_SHARDS;
+    let shard = jitter_seed(&key.partition, 0) % DUE_SHARDS;
     item.inner_mut().insert(partition.to_owned(), text(format!("due-{shard}")));
-    item.inner_mut().insert(sort.to_owned(), text(sortable(due_at)));
+    item.inner_mut().insert(sort.to_owned(), text(sort_time(due_at)));
 }
 
 /// When an item is due, from its index entry.
@@ -152,7 +154,7 @@ fn due_of(item: &Item) -> Option<Timestamp> {
 
 /// What an entry of the `due` index refers to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum DueSubject {
     Effect(EffectId),
     /// Due when its lease or deadline expires.
     Run(RunId),
@@ -161,7 +163,7 @@ pub enum Subject {
     Request(String),
 }
 
-impl Subject {
+impl DueSubject {
     pub fn key(&self) -> Key {
         match self {
             Self::Effect(id) => effect_key(id),
@@ -186,7 +188,7 @@ impl Subject {
 /// One entry of the `due` index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueEntry {
-    pub subject: Subject,
+    pub subject: DueSubject,
     pub due_at: Timestamp,
     /// From the priority labels, in points.
     pub priority: i64,
@@ -195,14 +197,14 @@ pub struct DueEntry {
 /// Reads an entry of the `due` index.
 pub fn due_entry(key: &Key, entry: &Item) -> Result<DueEntry, StoreError> {
     let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
-    let subject = Subject::of(key).ok_or_else(|| corrupt("unknown key prefix in the due index"))?;
+    let subject = DueSubject::of(key).ok_or_else(|| corrupt("unknown key prefix in the due index"))?;
     let due_at = due_of(entry).ok_or_else(|| corrupt("`due_at` is not a time"))?;
     Ok(DueEntry { subject, due_at, priority: number_of(entry, "priority").unwrap_or(0) })
 }
 
 /// One entry of the `by_repo` index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct RepoIndexEntry {
     pub pr: PrId,
     pub state: State,
     /// When it entered the state.
@@ -219,9 +221,9 @@ pub fn state_number(pr: &PrId, state: State) -> String {
 }
 
 /// Reads an entry of the `by_repo` index.
-pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
+pub fn repo_index_entry(key: &Key, entry: &Item) -> Result<RepoIndexEntry, StoreError> {
     let corrupt = |why: &str| StoreError::Corrupt(key.clone(), why.to_owned());
-    let Some(Subject::PullRequest(pr)) = Subject::of(key) else {
+    let Some(DueSubject::PullRequest(pr)) = DueSubject::of(key) else {
         return Err(corrupt("not a pull request, but in the by_repo index"));
     };
     let name = text_of(entry, Index::ByRepo.shape().2).and_then(|sort| sort.split('#').next());
@@ -230,14 +232,14 @@ pub fn listed(key: &Key, entry: &Item) -> Result<Listed, StoreError> {
     let since = text_of(entry, "since").and_then(|since| since.parse().ok());
     let since = since.ok_or_else(|| corrupt("`since` is not a time"))?;
     let (priority, base) = (number_of(entry, "priority").unwrap_or(0), text_of(entry, "base").map(str::to_owned));
-    Ok(Listed { pr, state, since, priority, base })
+    Ok(RepoIndexEntry { pr, state, since, priority, base })
 }
 
 /// Reads an entry of the `runs` index.
-pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
-    match Subject::of(key) {
-        Some(Subject::Run(id)) => Ok(id),
-        Some(Subject::Effect(_) | Subject::PullRequest(_) | Subject::Request(_)) | None => {
+pub fn runs_index_entry(key: &Key) -> Result<RunId, StoreError> {
+    match DueSubject::of(key) {
+        Some(DueSubject::Run(id)) => Ok(id),
+        Some(DueSubject::Effect(_) | DueSubject::PullRequest(_) | DueSubject::Request(_)) | None => {
             Err(StoreError::Corrupt(key.clone(), "not a run, but in the runs index".to_owned()))
         }
     }
@@ -245,10 +247,10 @@ pub fn listed_run(key: &Key) -> Result<RunId, StoreError> {
 
 /// Changes an item's due date without reading it, for undecodable items that would otherwise be due in every sweep. The condition must
 /// prevent the write from creating an item that was deleted meanwhile.
-pub fn redate(key: Key, until: Timestamp, only_if: OnlyIf) -> Write {
+pub fn set_due_at(key: Key, until: Timestamp, only_if: Condition) -> RowWrite {
     let (_, _, sort) = Index::Due.shape();
-    let set = BTreeMap::from([(sort.to_owned(), text(sortable(until)))]);
-    Write::Change { key, change: Change { set, only_if, ..Change::default() } }
+    let set = BTreeMap::from([(sort.to_owned(), text(sort_time(until)))]);
+    RowWrite::Change { key, change: RowUpdate { set, only_if, ..RowUpdate::default() } }
 }
 
 fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
@@ -258,14 +260,14 @@ fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
 }
 
 /// The item of a record, with its index attributes.
-pub fn record_row(record: &Record) -> Result<Item, StoreError> {
+pub fn record_row(record: &PullRequest) -> Result<Item, StoreError> {
     let key = record_key(&record.id);
     let mut item = row(&key, record)?;
     let (_, partition, sort) = Index::ByRepo.shape();
     item.inner_mut().insert(partition.to_owned(), text(record.id.repo.as_str()));
     item.inner_mut().insert(sort.to_owned(), text(state_number(&record.id, record.state)));
     item.inner_mut().insert("priority".to_owned(), number(Priority::from_labels(&record.labels).points()));
-    item.inner_mut().insert("since".to_owned(), text(sortable(record.progressed_at)));
+    item.inner_mut().insert("since".to_owned(), text(sort_time(record.state_since)));
     item.inner_mut().insert("base".to_owned(), text(record.base_branch.as_str()));
     item.inner_mut().insert(VERSION.to_owned(), number(record.version));
     set_due(&key, &mut item, record.due_at);
@@ -275,7 +277,7 @@ pub fn record_row(record: &Record) -> Result<Item, StoreError> {
 
 fn event_row(event: &Event, effects: usize) -> Result<Item, StoreError> {
     let mut item = row(&event_key(event), event)?;
-    if event.is_of_the_day() {
+    if event.is_daily_activity() {
         let (_, partition, _) = Index::ByDay.shape();
         item.inner_mut().insert(partition.to_owned(), text(day_partition(day_of(event.occurred_at), &event.pr)));
     }
@@ -313,7 +315,7 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     let (_, partition, sort) = Index::Runs.shape();
     let of = runs_of(run.pr.as_ref());
     item.inner_mut().insert(partition.to_owned(), text(of));
-    item.inner_mut().insert(sort.to_owned(), text(sortable(run.created_at)));
+    item.inner_mut().insert(sort.to_owned(), text(sort_time(run.created_at)));
     item.inner_mut().insert(VERSION.to_owned(), number(run.version));
     set_due(&key, &mut item, run.due_at());
     let kept = SignedDuration::from_hours(24 * i64::from(policy.retention.runs_days));
@@ -322,7 +324,7 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
 }
 
 /// The item of a reconcile request, with its due date.
-pub fn request_row(request: &Request, now: Timestamp) -> Result<(Key, Item), StoreError> {
+pub fn request_row(request: &ReconcileRequest, now: Timestamp) -> Result<(Key, Item), StoreError> {
     let key = request_key(&request.key());
     let mut item = row(&key, request)?;
     item.inner_mut().insert(VERSION.to_owned(), number(request.version));
@@ -346,28 +348,28 @@ pub struct RunWrite {
 /// All writes of a decision, for one transaction: the record first, then hop 0, then the rest.
 pub fn commit(
     decision: &Decision,
-    record: &Record,
+    record: &PullRequest,
     loaded: Option<u64>,
     runs: &[RunWrite],
     policy: &Policy,
     now: Timestamp,
-) -> Result<Vec<Write>, StoreError> {
-    let mut writes = vec![Write::Put {
+) -> Result<Vec<RowWrite>, StoreError> {
+    let mut writes = vec![RowWrite::Put {
         key: record_key(&record.id),
         item: record_row(record)?,
-        only_if: loaded.map_or(OnlyIf::Absent, OnlyIf::Version),
+        only_if: loaded.map_or(Condition::Absent, Condition::Version),
     }];
     for event in &decision.events {
-        let only_if = if event.hop == 0 { OnlyIf::NeverSeen } else { OnlyIf::Always };
-        writes.push(Write::Put { key: event_key(event), item: event_row(event, decision.effects.len())?, only_if });
+        let only_if = if event.hop == 0 { Condition::NeverSeen } else { Condition::Always };
+        writes.push(RowWrite::Put { key: event_key(event), item: event_row(event, decision.effects.len())?, only_if });
     }
     for effect in &decision.effects {
         let (key, item) = effect_row(effect, now)?;
-        writes.push(Write::Put { key, item, only_if: OnlyIf::Always });
+        writes.push(RowWrite::Put { key, item, only_if: Condition::Always });
     }
     for write in runs {
         let (key, item) = run_row(&write.run, policy)?;
-        writes.push(Write::Put { key, item, only_if: write.loaded.map_or(OnlyIf::Absent, OnlyIf::Version) });
+        writes.push(RowWrite::Put { key, item, only_if: write.loaded.map_or(Condition::Absent, Condition::Version) });
     }
     writes.extend(heads(record, &decision.heads, now));
     writes.extend(vulnerabilities(record, &decision.vulnerabilities));
@@ -379,7 +381,7 @@ pub const RECORD: usize = 0;
 /// The position of hop 0, if there is one.
 pub const HOP_0: usize = 1;
 
-fn heads(record: &Record, changes: &[HeadChange], now: Timestamp) -> Vec<Write> {
+fn heads(record: &PullRequest, changes: &[HeadChange], now: Timestamp) -> Vec<RowWrite> {
     // A transaction may write each row only once, so the last change to a commit wins.
     let mut last: BTreeMap<&Sha, &HeadChange> = BTreeMap::new();
     for change in changes {
@@ -387,7 +389,7 @@ fn heads(record: &Record, changes: &[HeadChange], now: Timestamp) -> Vec<Write> 
         last.insert(sha, change);
     }
     let write = |(sha, head): (&Sha, &HeadChange)| {
-        let mut change = Change::default();
+        let mut change = RowUpdate::default();
         match head {
             HeadChange::Current(_) => {
                 change.insert.insert("prs".to_owned(), BTreeSet::from([record.id.number.to_string()]));
@@ -398,35 +400,35 @@ fn heads(record: &Record, changes: &[HeadChange], now: Timestamp) -> Vec<Write> 
                 change.set.insert(TTL.to_owned(), number(until.as_second()));
             }
         }
-        Write::Change { key: head_key(&record.id.repo, sha), change }
+        RowWrite::Change { key: head_key(&record.id.repo, sha), change }
     };
     last.into_iter().map(write).collect()
 }
 
 /// One write per row, because a transaction may write each row only once; changes to one row are merged.
-fn vulnerabilities(record: &Record, changes: &[VulnerabilityChange]) -> Vec<Write> {
-    let mut rows: BTreeMap<Key, Change> = BTreeMap::new();
-    for VulnerabilityChange { base_branch, id, news } in changes {
+fn vulnerabilities(record: &PullRequest, changes: &[VulnerabilityChange]) -> Vec<RowWrite> {
+    let mut rows: BTreeMap<Key, RowUpdate> = BTreeMap::new();
+    for VulnerabilityChange { base_branch, id, update: news } in changes {
         let this = BTreeSet::from([record.id.number.to_string()]);
         let change = rows.entry(vulnerability_key(&record.id.repo, base_branch, id)).or_default();
         match news {
-            VulnerabilityNews::Opened => {
-                change.take.remove("open");
+            VulnerabilityUpdate::Opened => {
+                change.remove_members.remove("open");
                 change.insert.insert("open".to_owned(), this.clone());
                 change.insert.insert("lineage".to_owned(), this);
             }
-            VulnerabilityNews::NoLongerOpen | VulnerabilityNews::Abandoned => {
+            VulnerabilityUpdate::NoLongerOpen | VulnerabilityUpdate::Abandoned => {
                 change.insert.remove("open");
-                change.take.insert("open".to_owned(), this);
-                if *news == VulnerabilityNews::Abandoned {
+                change.remove_members.insert("open".to_owned(), this);
+                if *news == VulnerabilityUpdate::Abandoned {
                     change.set.insert("abandoned".to_owned(), AttributeValue::Bool(true));
                 }
             }
-            VulnerabilityNews::CountReopen => *change.add.entry("close_and_reopen".to_owned()).or_default() += 1,
-            VulnerabilityNews::GiveBackReopen => *change.add.entry("close_and_reopen".to_owned()).or_default() -= 1,
+            VulnerabilityUpdate::CountReopen => *change.add.entry("close_and_reopen".to_owned()).or_default() += 1,
+            VulnerabilityUpdate::RefundReopen => *change.add.entry("close_and_reopen".to_owned()).or_default() -= 1,
         }
     }
-    rows.into_iter().map(|(key, change)| Write::Change { key, change }).collect()
+    rows.into_iter().map(|(key, change)| RowWrite::Change { key, change }).collect()
 }
 
 fn numbers(item: &Item, attribute: &str) -> BTreeSet<u64> {

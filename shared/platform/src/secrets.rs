@@ -35,7 +35,7 @@ const MIN_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why a secret cannot be used. The messages are for the operator who deploys Suture.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum BadSecret {
+pub enum SecretError {
     #[error("{variable}: write a reference to Secrets Manager as secret:NAME#field")]
     Reference { variable: &'static str },
     #[error(
@@ -63,51 +63,52 @@ pub enum FetchError {
 }
 
 /// Fetches the text of a secret by its name.
-pub type Fetch = Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<String, FetchError>> + Send>> + Send + Sync>;
+pub type FetchSecret =
+    Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<String, FetchError>> + Send>> + Send + Sync>;
 
 /// `secret:NAME#field`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Reference {
+struct SecretReference {
     secret: String,
     field: String,
 }
 
-impl Reference {
+impl SecretReference {
     /// Parses a reference; `None` if the text is the secret itself.
-    fn of(variable: &'static str, text: &str) -> Option<Result<Self, BadSecret>> {
+    fn of(variable: &'static str, text: &str) -> Option<Result<Self, SecretError>> {
         let (secret, field) = match text.trim().strip_prefix(PREFIX)?.rsplit_once('#') {
             Some((secret, field)) if !secret.is_empty() && !field.is_empty() => (secret, field),
-            Some(_) | None => return Some(Err(BadSecret::Reference { variable })),
+            Some(_) | None => return Some(Err(SecretError::Reference { variable })),
         };
         Some(Ok(Self { secret: secret.to_owned(), field: field.to_owned() }))
     }
 }
 
-type Values = BTreeMap<&'static str, String>;
+type SecretValues = BTreeMap<&'static str, String>;
 
-struct Known {
-    values: Values,
+struct CachedSecrets {
+    values: SecretValues,
     read_at: Timestamp,
 }
 
 /// The environment, with references to secrets resolved.
-pub struct Vault {
+pub struct SecretEnv {
     environment: Box<dyn Environment + Send + Sync>,
-    fetch: Fetch,
-    references: BTreeMap<&'static str, Reference>,
-    known: RwLock<Known>,
+    fetch: FetchSecret,
+    references: BTreeMap<&'static str, SecretReference>,
+    known: RwLock<CachedSecrets>,
     changes: AtomicU64,
     /// When the secrets were last refreshed. The lock lets one task refresh; the others then find the result.
     refreshed_at: tokio::sync::Mutex<Option<Timestamp>>,
 }
 
-impl fmt::Debug for Vault {
+impl fmt::Debug for SecretEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Vault").field("references", &self.references).finish_non_exhaustive()
     }
 }
 
-impl Environment for Vault {
+impl Environment for SecretEnv {
     fn get(&self, name: &str) -> Option<String> {
         if self.references.contains_key(name) {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -117,21 +118,21 @@ impl Environment for Vault {
     }
 }
 
-impl Vault {
+impl SecretEnv {
     /// Resolves all references, with one request per secret.
-    pub async fn open(
+    pub async fn resolve(
         environment: impl Environment + Send + Sync + 'static,
-        fetch: Fetch,
+        fetch: FetchSecret,
         now: Timestamp,
-    ) -> Result<Self, BadSecret> {
+    ) -> Result<Self, SecretError> {
         let mut references = BTreeMap::new();
         for variable in VARIABLES {
-            if let Some(reference) = environment.get(variable).and_then(|text| Reference::of(variable, &text)) {
+            if let Some(reference) = environment.get(variable).and_then(|text| SecretReference::of(variable, &text)) {
                 references.insert(variable, reference?);
             }
         }
         let values = read(&fetch, &references).await?;
-        let known = RwLock::new(Known { values, read_at: now });
+        let known = RwLock::new(CachedSecrets { values, read_at: now });
         let refreshed_at = tokio::sync::Mutex::new(None);
         let (environment, changes) = (Box::new(environment), AtomicU64::new(0));
         Ok(Self { environment, fetch, references, known, changes, refreshed_at })
@@ -143,7 +144,7 @@ impl Vault {
     }
 
     /// Refreshes the secrets if they are stale.
-    pub async fn freshen(&self, now: Timestamp) {
+    pub async fn refresh_if_stale(&self, now: Timestamp) {
         let read_at = self.known.read().unwrap_or_else(PoisonError::into_inner).read_at;
         if now.duration_since(read_at) >= STALE_AFTER {
             self.refresh(now).await;
@@ -151,7 +152,7 @@ impl Vault {
     }
 
     /// Refreshes the secrets after a failed authentication, at most once a minute.
-    pub async fn doubt(&self, now: Timestamp) {
+    pub async fn refresh_now(&self, now: Timestamp) {
         self.refresh(now).await;
     }
 
@@ -181,11 +182,14 @@ impl Vault {
 }
 
 /// Fetches each secret once and extracts the referenced fields.
-async fn read(fetch: &Fetch, references: &BTreeMap<&'static str, Reference>) -> Result<Values, BadSecret> {
-    let mut values = Values::new();
+async fn read(
+    fetch: &FetchSecret,
+    references: &BTreeMap<&'static str, SecretReference>,
+) -> Result<SecretValues, SecretError> {
+    let mut values = SecretValues::new();
     let names: BTreeSet<&str> = references.values().map(|reference| reference.secret.as_str()).collect();
     for name in names {
-        let fields: Vec<(&'static str, &Reference)> =
+        let fields: Vec<(&'static str, &SecretReference)> =
             references.iter().filter(|(_, reference)| reference.secret == name).map(|(at, one)| (*at, one)).collect();
         let Some((first, _)) = fields.first() else { continue };
         let secret = parse(first, name, fetch(name.to_owned()).await)?;
@@ -195,12 +199,12 @@ async fn read(fetch: &Fetch, references: &BTreeMap<&'static str, Reference>) -> 
                 Some(Value::Number(number)) => number.to_string(),
                 Some(Value::Null) | None => String::new(),
                 Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
-                    return Err(BadSecret::NotJson { variable, secret: name.to_owned() });
+                    return Err(SecretError::NotJson { variable, secret: name.to_owned() });
                 }
             };
             if value.trim().is_empty() {
                 let field = reference.field.clone();
-                return Err(BadSecret::NoField { variable, secret: name.to_owned(), field });
+                return Err(SecretError::NoField { variable, secret: name.to_owned(), field });
             }
             values.insert(variable, value);
         }
@@ -212,47 +216,47 @@ fn parse(
     variable: &'static str,
     name: &str,
     fetched: Result<String, FetchError>,
-) -> Result<Map<String, Value>, BadSecret> {
+) -> Result<Map<String, Value>, SecretError> {
     let secret = name.to_owned();
     match fetched {
-        Ok(text) => serde_json::from_str(&text).map_err(|_| BadSecret::NotJson { variable, secret }),
-        Err(FetchError::Missing) => Err(BadSecret::Missing { variable, secret }),
-        Err(FetchError::Denied) => Err(BadSecret::Denied { variable, secret }),
-        Err(FetchError::Unavailable(why)) => Err(BadSecret::Unread { variable, secret, why }),
+        Ok(text) => serde_json::from_str(&text).map_err(|_| SecretError::NotJson { variable, secret }),
+        Err(FetchError::Missing) => Err(SecretError::Missing { variable, secret }),
+        Err(FetchError::Denied) => Err(SecretError::Denied { variable, secret }),
+        Err(FetchError::Unavailable(why)) => Err(SecretError::Unread { variable, secret, why }),
     }
 }
 
 /// Builds credentials from the secrets; `None` if they are invalid.
-type Make<T> = dyn Fn(&Vault) -> Option<T> + Send + Sync;
+type BuildFromSecrets<T> = dyn Fn(&SecretEnv) -> Option<T> + Send + Sync;
 
 /// Gives a client its new credentials after a rotation, once per change. Clones share the change they have seen last.
-pub struct Renewal<T> {
-    vault: Arc<Vault>,
-    make: Arc<Make<T>>,
+pub struct SecretRefresher<T> {
+    vault: Arc<SecretEnv>,
+    make: Arc<BuildFromSecrets<T>>,
     now: fn() -> Timestamp,
     /// The change that was last returned.
     seen: Arc<AtomicU64>,
 }
 
-impl<T> Clone for Renewal<T> {
+impl<T> Clone for SecretRefresher<T> {
     fn clone(&self) -> Self {
         let (vault, make) = (Arc::clone(&self.vault), Arc::clone(&self.make));
         Self { vault, make, now: self.now, seen: Arc::clone(&self.seen) }
     }
 }
 
-impl<T> fmt::Debug for Renewal<T> {
+impl<T> fmt::Debug for SecretRefresher<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Renewal")
     }
 }
 
-impl<T> Renewal<T> {
+impl<T> SecretRefresher<T> {
     /// `make` builds the credentials; it returns `None` if the rotated secret is invalid.
     pub fn new(
-        vault: &Arc<Vault>,
+        vault: &Arc<SecretEnv>,
         now: fn() -> Timestamp,
-        make: impl Fn(&Vault) -> Option<T> + Send + Sync + 'static,
+        make: impl Fn(&SecretEnv) -> Option<T> + Send + Sync + 'static,
     ) -> Self {
         let seen = Arc::new(AtomicU64::new(vault.changes()));
         Self { vault: Arc::clone(vault), make: Arc::new(make), now, seen }
@@ -260,13 +264,13 @@ impl<T> Renewal<T> {
 
     /// Refreshes stale secrets; returns the credentials if they changed.
     pub async fn freshen(&self, now: Timestamp) -> Option<T> {
-        self.vault.freshen(now).await;
+        self.vault.refresh_if_stale(now).await;
         self.if_changed()
     }
 
     /// Refreshes the secrets after a failed authentication; returns the credentials if they changed.
     pub async fn doubt(&self) -> Option<T> {
-        self.vault.doubt((self.now)()).await;
+        self.vault.refresh_now((self.now)()).await;
         self.if_changed()
     }
 
@@ -283,14 +287,18 @@ mod tests {
 
     #[test]
     fn reference_names_a_secret_and_a_field() {
-        let of = |text| Reference::of("SUTURE_BOT_SECRET", text);
+        let of = |text| SecretReference::of("SUTURE_BOT_SECRET", text);
         let reference = of("secret:suture/prod#bot_secret").unwrap().unwrap();
         assert_eq!((reference.secret.as_str(), reference.field.as_str()), ("suture/prod", "bot_secret"));
         // A secret's name may contain `#`; the field follows the last one.
         assert_eq!(of(" secret:a#b#c ").unwrap().unwrap().secret, "a#b");
         assert!(of("plain").is_none());
         for bad in ["secret:", "secret:suture", "secret:#field", "secret:suture#"] {
-            assert_eq!(of(bad).unwrap().unwrap_err(), BadSecret::Reference { variable: "SUTURE_BOT_SECRET" }, "{bad}");
+            assert_eq!(
+                of(bad).unwrap().unwrap_err(),
+                SecretError::Reference { variable: "SUTURE_BOT_SECRET" },
+                "{bad}"
+            );
         }
     }
 }

@@ -9,15 +9,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::store::Spending;
-use crate::telemetry::Line;
+use crate::store::Usage;
+use crate::telemetry::LogRecord;
 
 /// Longest list in a summary, to keep run records small.
 const MAX_LISTED: usize = 50;
 
 domain::named! {
     /// Why a pull request was skipped.
-    pub enum Skip {
+    pub enum SkipReason {
         /// GitHub did not answer, or only in part.
         Unread = "unread",
         /// GitHub's rate limit is used up or low.
@@ -41,7 +41,7 @@ domain::named! {
 
 /// The planned action for one pull request, in a dry run or in observe mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct PlannedAction {
     pub pr: String,
     pub what: String,
     pub why: String,
@@ -50,7 +50,7 @@ pub struct Plan {
 /// The result of one sweep.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Summary {
+pub struct SweepSummary {
     pub dry_run: bool,
     pub due: u32,
     /// How long the oldest due item has been due.
@@ -110,10 +110,10 @@ pub struct Summary {
     pub stale: Vec<String>,
     /// Planned actions, in a dry run or in observe mode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub plans: Vec<Plan>,
+    pub plans: Vec<PlannedAction>,
     /// Backlog, post-merge health and status issue; `None` if none of them is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub coordination: Option<Coordinated>,
+    pub coordination: Option<CoordinationSummary>,
     /// Errors of stages; the other stages still ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
@@ -125,8 +125,8 @@ pub struct Summary {
     pub cancelled: bool,
 }
 
-impl Summary {
-    pub fn skip(&mut self, why: Skip) {
+impl SweepSummary {
+    pub fn skip(&mut self, why: SkipReason) {
         *self.skipped.entry(why.name().to_owned()).or_default() += 1;
     }
 
@@ -134,12 +134,12 @@ impl Summary {
         *self.dispatched.entry(strategy.to_string()).or_default() += 1;
     }
 
-    pub fn lose(&mut self, what: &str) {
+    pub fn count_failure(&mut self, what: &str) {
         *self.lost.entry(what.to_owned()).or_default() += 1;
     }
 
     /// Counts pull requests above the sweep's limit, and lists as many as fit.
-    pub fn leave_out(&mut self, prs: &[PrId]) {
+    pub fn count_deferred(&mut self, prs: &[PrId]) {
         self.left += u32::try_from(prs.len()).unwrap_or(u32::MAX);
         let room = MAX_LISTED.saturating_sub(self.left_out.len());
         self.left_out.extend(prs.iter().take(room).map(PrId::to_string));
@@ -151,7 +151,7 @@ impl Summary {
         }
     }
 
-    pub fn plan(&mut self, plan: Plan) {
+    pub fn plan(&mut self, plan: PlannedAction) {
         if self.plans.len() < MAX_LISTED {
             self.plans.push(plan);
         }
@@ -163,7 +163,7 @@ impl Summary {
         }
     }
 
-    pub fn spent(&mut self, before: Spending, after: Spending) {
+    pub fn spent(&mut self, before: Usage, after: Usage) {
         self.store_requests = after.requests.saturating_sub(before.requests);
         self.store_units = after.units - before.units;
     }
@@ -197,11 +197,11 @@ impl Summary {
     }
 
     /// The sweep's log line, with its metrics.
-    pub fn line(&self, run: &str, at: Timestamp, ms: u64) -> Line {
+    pub fn line(&self, run: &str, at: Timestamp, ms: u64) -> LogRecord {
         let map = |map: &BTreeMap<String, u32>| serde_json::to_value(map).unwrap_or(Value::Null);
         let skipped: u32 = self.skipped.values().sum();
         let webhooks_missed: u32 = self.lost.values().sum();
-        Line::new("reconciler", at)
+        LogRecord::new("reconciler", at)
             .with("level", if self.errors.is_empty() { "INFO" } else { "ERROR" })
             .with("run", run)
             .with("summary", self.sentence())
@@ -239,14 +239,14 @@ impl Summary {
             .gauge("oldest_due_secs", "Seconds", self.oldest_due_secs)
             .gauge("in_flight", "Count", self.in_flight.into())
             .gauge("breaker_open", "Count", self.breaker_is_open().into())
-            .took_ms(ms)
+            .duration_ms(ms)
     }
 }
 
 /// Work beyond single pull requests: backlog, post-merge health, status issue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Coordinated {
+pub struct CoordinationSummary {
     pub verified: u32,
     /// Outages that were detected.
     pub outages_begun: u32,
@@ -264,7 +264,7 @@ pub struct Coordinated {
 }
 
 /// The summary stored in a sweep's run record.
-pub fn summary_of(run: &Run) -> Option<Summary> {
+pub fn summary_of(run: &Run) -> Option<SweepSummary> {
     serde_json::from_str(run.step("summary")?.output.as_deref()?).ok()
 }
 
@@ -274,19 +274,20 @@ mod tests {
 
     #[test]
     fn summary_roundtrips_through_json() {
-        let mut summary = Summary { due: 3, verified: 2, observed: Some("x".to_owned()), ..Summary::default() };
-        summary.skip(Skip::Full);
-        summary.skip(Skip::Full);
+        let mut summary =
+            SweepSummary { due: 3, verified: 2, observed: Some("x".to_owned()), ..SweepSummary::default() };
+        summary.skip(SkipReason::Full);
+        summary.skip(SkipReason::Full);
         summary.dispatch(Strategy::Rebuild);
         let json = serde_json::to_string(&summary).unwrap();
-        assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
+        assert_eq!(serde_json::from_str::<SweepSummary>(&json).unwrap(), summary);
         assert_eq!(summary.skipped["full"], 2);
         assert_eq!(summary.sentence(), "3 due, 2 verified, 0 drifted, 0 healthy, 1 dispatched, 0 escalated, 2 skipped");
     }
 
     #[test]
     fn lists_are_bounded() {
-        let mut summary = Summary::default();
+        let mut summary = SweepSummary::default();
         for n in 0..200 {
             summary.list_stale(format!("acme/app#{n}"));
             summary.fail("a stage", &"it broke");
@@ -297,7 +298,8 @@ mod tests {
     #[test]
     fn line_has_counts_and_gauges() {
         let line = |breaker: &str| -> Value {
-            let summary = Summary { due: 7, oldest_due_secs: 61, breaker: breaker.to_owned(), ..Summary::default() };
+            let summary =
+                SweepSummary { due: 7, oldest_due_secs: 61, breaker: breaker.to_owned(), ..SweepSummary::default() };
             serde_json::from_str(&summary.line("sweep-1", Timestamp::UNIX_EPOCH, 5).to_json()).unwrap()
         };
         let closed = line("closed");

@@ -13,14 +13,14 @@ pub const NAMESPACE: &str = "Suture";
 
 /// A log line that is being built.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct LogRecord {
     at: Timestamp,
     function: &'static str,
     fields: Map<String, Value>,
     metrics: Vec<(&'static str, &'static str)>,
 }
 
-impl Line {
+impl LogRecord {
     pub fn new(function: &'static str, at: Timestamp) -> Self {
         Self { at, function, fields: Map::new(), metrics: Vec::new() }
     }
@@ -47,7 +47,7 @@ impl Line {
     }
 
     #[must_use]
-    pub fn took_ms(mut self, ms: u64) -> Self {
+    pub fn duration_ms(mut self, ms: u64) -> Self {
         self.metrics.push(("ms", "Milliseconds"));
         self.with("ms", ms)
     }
@@ -76,28 +76,28 @@ impl Line {
     }
 }
 
-pub struct Log {
+pub struct MetricLog {
     writer: Option<Mutex<Box<dyn Write + Send>>>,
     namespace: String,
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for MetricLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Log")
     }
 }
 
-impl Log {
+impl MetricLog {
     /// Writes to standard output, which Lambda sends to CloudWatch.
     pub fn stdout() -> Self {
-        Self::to(io::stdout())
+        Self::writing_to(io::stdout())
     }
 
-    pub fn to(writer: impl Write + Send + 'static) -> Self {
+    pub fn writing_to(writer: impl Write + Send + 'static) -> Self {
         Self { writer: Some(Mutex::new(Box::new(writer))), namespace: NAMESPACE.to_owned() }
     }
 
-    pub fn nowhere() -> Self {
+    pub fn disabled() -> Self {
         Self { writer: None, namespace: NAMESPACE.to_owned() }
     }
 
@@ -108,7 +108,7 @@ impl Log {
     }
 
     /// Writes a line. A write error is ignored, because the work itself is done.
-    pub fn write(&self, line: &Line) {
+    pub fn write(&self, line: &LogRecord) {
         let Some(writer) = &self.writer else { return };
         let mut text = line.to_json_in(&self.namespace);
         text.push('\n');
@@ -126,8 +126,11 @@ mod tests {
     #[test]
     fn line_has_embedded_metric_format() {
         let at = Timestamp::from_millisecond(1_772_442_000_750).unwrap();
-        let line =
-            Line::new("webhook", at).with("repo", "a/b").with_some("pr", None::<u64>).count("applied", 1).took_ms(7);
+        let line = LogRecord::new("webhook", at)
+            .with("repo", "a/b")
+            .with_some("pr", None::<u64>)
+            .count("applied", 1)
+            .duration_ms(7);
         let json: Value = serde_json::from_str(&line.to_json()).unwrap();
         assert_eq!(
             json,
@@ -143,7 +146,7 @@ mod tests {
                 "function": "webhook", "repo": "a/b", "applied": 1, "ms": 7
             })
         );
-        assert!(!Line::new("x", at).to_json().contains("_aws"));
+        assert!(!LogRecord::new("x", at).to_json().contains("_aws"));
     }
 
     #[derive(Clone, Default)]
@@ -162,8 +165,8 @@ mod tests {
     #[test]
     fn namespace_can_be_set_per_deployment() {
         let shared = Shared::default();
-        let log = Log::to(shared.clone()).in_namespace("Suture/staging");
-        log.write(&Line::new("reconciler", Timestamp::UNIX_EPOCH).gauge("oldest_due_secs", "Seconds", 7));
+        let log = MetricLog::writing_to(shared.clone()).in_namespace("Suture/staging");
+        log.write(&LogRecord::new("reconciler", Timestamp::UNIX_EPOCH).gauge("oldest_due_secs", "Seconds", 7));
         let line: Value = serde_json::from_slice(&shared.0.lock().unwrap()).unwrap();
         let about = &line["_aws"]["CloudWatchMetrics"][0];
         assert_eq!((&about["Namespace"], &line["oldest_due_secs"]), (&json!("Suture/staging"), &json!(7)));
@@ -173,9 +176,9 @@ mod tests {
     #[test]
     fn newlines_in_fields_are_escaped() {
         let shared = Shared::default();
-        let log = Log::to(shared.clone());
-        log.write(&Line::new("webhook", Timestamp::UNIX_EPOCH).with("reason", "a\nb"));
-        log.write(&Line::new("webhook", Timestamp::UNIX_EPOCH));
+        let log = MetricLog::writing_to(shared.clone());
+        log.write(&LogRecord::new("webhook", Timestamp::UNIX_EPOCH).with("reason", "a\nb"));
+        log.write(&LogRecord::new("webhook", Timestamp::UNIX_EPOCH));
         let text = String::from_utf8(shared.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert!(text.ends_with('\n'));

@@ -3,32 +3,32 @@
 use std::collections::BTreeSet;
 
 use domain::state::State;
-use fakes::{Action, Fault, Pr, Settings, Timing};
+use fakes::{AuditedAction, FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
-use reconciler::Wish;
+use reconciler::SweepTrigger;
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use super::{SUTURE, actions, requests, stopped};
 
 const CONFIG: &str = "[repos.'acme/payments']\nbacklog.enabled = true";
 
-fn issue(stage: &Testbed, number: u64, labels: &[&str]) -> Pr {
+fn issue(stage: &Testbed, number: u64, labels: &[&str]) -> FakePrId {
     stage.with(|world| world.person_writes_issue("", "maria", &format!("Repair CVE-2026-{}", 50_000 + number), labels))
 }
 
-fn labels(stage: &Testbed, issue: &Pr) -> Vec<String> {
+fn labels(stage: &Testbed, issue: &FakePrId) -> Vec<String> {
     stage.with(|world| world.issue(issue).unwrap().labels.clone())
 }
 
-fn is_open(stage: &Testbed, issue: &Pr) -> bool {
+fn is_open(stage: &Testbed, issue: &FakePrId) -> bool {
     stage.with(|world| world.issue(issue).unwrap().open)
 }
 
-fn pulls(stage: &Testbed) -> Vec<Pr> {
+fn pulls(stage: &Testbed) -> Vec<FakePrId> {
     stage.with(|world| world.pulls().map(|(pr, _)| pr).collect())
 }
 
-fn said(stage: &Testbed, issue: &Pr) -> Vec<String> {
+fn said(stage: &Testbed, issue: &FakePrId) -> Vec<String> {
     stage.with(|world| {
         let comments = world.comments(issue).filter(|comment| comment.user == SUTURE);
         comments.map(|comment| comment.body.clone()).collect()
@@ -36,15 +36,15 @@ fn said(stage: &Testbed, issue: &Pr) -> Vec<String> {
 }
 
 /// CodeGenie takes this long.
-fn slow(minutes: u64) -> Settings {
+fn slow(minutes: u64) -> FakeSettings {
     let genie_ms = (minutes * 60_000, minutes * 60_000);
-    Settings { timing: Timing { genie_ms, ..Timing::default() }, ..Settings::default() }
+    FakeSettings { timing: FakeTiming { genie_ms, ..FakeTiming::default() }, ..FakeSettings::default() }
 }
 
 /// Jenkins takes its time, so that a test can say what will happen to a pull request that CodeGenie has opened.
-fn late_builds() -> Settings {
-    let timing = Timing { notice_ms: (600_000, 600_000), ..Timing::default() };
-    Settings { timing, ..Settings::default() }
+fn late_builds() -> FakeSettings {
+    let timing = FakeTiming { notice_ms: (600_000, 600_000), ..FakeTiming::default() };
+    FakeSettings { timing, ..FakeSettings::default() }
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn an_approved_issue_becomes_a_pull_request_and_is_closed_when_that_is_mer
 #[tokio::test]
 async fn only_so_many_are_in_progress_and_the_urgent_come_first() {
     let stage = Testbed::new(slow(60), &format!("coordination.wip_limit = 3\n{CONFIG}"));
-    let issues: Vec<Pr> = (0..6).map(|n| issue(&stage, n, &["pipeline/approved"])).collect();
+    let issues: Vec<FakePrId> = (0..6).map(|n| issue(&stage, n, &["pipeline/approved"])).collect();
     stage.with(|world| world.person_labels_issue(&issues[5], "maria", "suture/priority-p0", true));
     stage.with(|world| world.person_labels_issue(&issues[4], "maria", "suture/priority-p1", true));
     stage.pass(30).await;
@@ -86,7 +86,7 @@ async fn only_so_many_are_in_progress_and_the_urgent_come_first() {
 
 #[tokio::test]
 async fn what_is_a_persons_is_left_alone() {
-    let stage = Testbed::new(Settings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
+    let stage = Testbed::new(FakeSettings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
     let held = issue(&stage, 1, &["pipeline/approved", "suture/hold"]);
     let ignored = issue(&stage, 2, &["pipeline/approved", "suture/ignore"]);
     let taken = issue(&stage, 3, &["pipeline/approved"]);
@@ -107,7 +107,7 @@ async fn what_is_a_persons_is_left_alone() {
 
 #[tokio::test]
 async fn whoever_is_faster_than_the_car_bridge_wins() {
-    let stage = Testbed::new(Settings::default(), CONFIG);
+    let stage = Testbed::new(FakeSettings::default(), CONFIG);
     let (closed, back, taken) = (
         issue(&stage, 1, &["pipeline/approved"]),
         issue(&stage, 2, &["pipeline/approved"]),
@@ -156,7 +156,7 @@ async fn it_is_not_asked_for_for_ever() {
 
 #[tokio::test]
 async fn what_nobody_approves_for_a_day_is_rejected_and_who_brings_it_back_is_obeyed() {
-    let stage = Testbed::new(Settings::default(), CONFIG);
+    let stage = Testbed::new(FakeSettings::default(), CONFIG);
     let found = issue(&stage, 1, &["pipeline/discovered"]);
     stage.pass(24 * 60 - 10).await;
     assert!(is_open(&stage, &found));
@@ -207,11 +207,7 @@ async fn a_failed_review_nobody_fixes_closes_the_pull_request_and_brings_the_iss
     stage.with(|world| world.person_unlabels(&pr, "maria", "suture/hold"));
     stage.pass(12).await;
     assert!(stage.with(|world| !world.pull(&pr).unwrap().is_open()), "{:?}", labels(&stage, &approved));
-    assert!(
-        said(&stage, &pr).iter().any(|said| said.contains("was not fixed within 4 h")),
-        "{:?}",
-        said(&stage, &pr)
-    );
+    assert!(said(&stage, &pr).iter().any(|said| said.contains("was not fixed within 4 h")), "{:?}", said(&stage, &pr));
     assert_eq!(requests(&stage).into_iter().collect::<BTreeSet<_>>().len(), 2);
     stage.pass(15).await;
     assert_eq!(pulls(&stage).len(), 2);
@@ -222,7 +218,7 @@ async fn a_request_is_one_pull_request_wherever_the_process_dies() {
     let mut points = 0;
     for how in CallFault::CRASHES {
         for at in 0.. {
-            let stage = Testbed::new(Settings::default(), CONFIG);
+            let stage = Testbed::new(FakeSettings::default(), CONFIG);
             stage.sweeping.set(false);
             let approved = issue(&stage, 1, &["pipeline/approved"]);
             let found = issue(&stage, 2, &["pipeline/discovered"]);
@@ -250,7 +246,7 @@ async fn a_rejection_is_told_once_wherever_the_process_dies() {
     let mut points = 0;
     for how in CallFault::CRASHES {
         for at in (0..).step_by(2) {
-            let stage = Testbed::new(Settings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
+            let stage = Testbed::new(FakeSettings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
             let found = issue(&stage, 1, &["pipeline/discovered"]);
             stage.pass(58).await;
             stage.sweeping.set(false);
@@ -258,7 +254,7 @@ async fn a_rejection_is_told_once_wherever_the_process_dies() {
             let reached = stopped(&stage, at, how).await;
             stage.sweeping.set(true);
             stage.pass(15).await;
-            let told = (is_open(&stage, &found), actions(&stage, Action::CommentCreated));
+            let told = (is_open(&stage, &found), actions(&stage, AuditedAction::CommentCreated));
             assert_eq!(told, (false, 1), "stopped {how:?} call {at}");
             if !reached {
                 break;
@@ -282,7 +278,7 @@ async fn sweeps_that_overlap_ask_for_no_more_than_there_is_room_for() {
         let now = stage.now();
         stage.faults.count_anew();
         let (one, other) = (stage.another_sweep(), stage.another_sweep());
-        let wishes = ["first", "second"].map(|name| Wish::scheduled(name, now, name));
+        let wishes = ["first", "second"].map(|name| SweepTrigger::scheduled(name, now, name));
         let second = async {
             for _ in 0..10_000 {
                 if stage.faults.calls() >= ahead {
@@ -290,8 +286,8 @@ async fn sweeps_that_overlap_ask_for_no_more_than_there_is_room_for() {
                 }
                 tokio::task::yield_now().await;
             }
-            use platform::store::{Key, OnlyIf, Store, Write};
-            let gone = Write::Delete { key: Key::state("LEASE#sweep"), only_if: OnlyIf::Always };
+            use platform::store::{Condition, Key, RowWrite, Store};
+            let gone = RowWrite::Delete { key: Key::state("LEASE#sweep"), only_if: Condition::Always };
             stage.store.store.write(vec![gone], now).await.unwrap();
             other.sweep(&wishes[1], now + SWEEP_TIMEOUT).await
         };

@@ -1,8 +1,8 @@
 //! The labels by which people tell Suture what to do: obeyed, never put on, never taken off.
 
-use domain::coordination::is_peoples;
+use domain::coordination::is_control_label;
 use domain::state::State;
-use fakes::{Action, Fault, NewPull, Settings};
+use fakes::{AuditedAction, FakeSettings, Fault, NewPullRequest};
 use testbed::Testbed;
 
 use super::SUTURE;
@@ -10,8 +10,10 @@ use super::SUTURE;
 #[tokio::test]
 async fn a_label_holds_a_pull_request_until_a_person_takes_it_off() {
     for label in ["suture/hold", "suture/ignore"] {
-        let stage = Testbed::new(Settings::default(), "");
-        let pr = stage.with(|world| world.open_pr(NewPull { labels: vec![label.to_owned()], ..NewPull::default() }));
+        let stage = Testbed::new(FakeSettings::default(), "");
+        let pr = stage.with(|world| {
+            world.open_pr(NewPullRequest { labels: vec![label.to_owned()], ..NewPullRequest::default() })
+        });
         stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
         stage.pass(60).await;
         assert_eq!(stage.commands(), [], "{label}");
@@ -28,10 +30,10 @@ async fn a_label_holds_a_pull_request_until_a_person_takes_it_off() {
 
 #[tokio::test]
 async fn the_oldest_of_the_same_priority_goes_first_and_priority_before_age() {
-    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 1");
+    let stage = Testbed::new(FakeSettings::default(), "limits.remedies_in_flight = 1");
     stage.sweeping.set(false);
     let held = vec!["suture/hold".to_owned()];
-    let old = stage.with(|world| world.open_pr(NewPull { labels: held, ..NewPull::default() }));
+    let old = stage.with(|world| world.open_pr(NewPullRequest { labels: held, ..NewPullRequest::default() }));
     stage.with(|world| world.force(Fault::JenkinsDeaf, &old));
     stage.pass(3 * 24 * 60).await;
     let (young, urgent) = (stage.open(), stage.open());
@@ -45,7 +47,7 @@ async fn the_oldest_of_the_same_priority_goes_first_and_priority_before_age() {
     stage.sweep_now().await;
     assert_eq!(stage.commands().iter().map(|(number, ..)| *number).collect::<Vec<_>>(), [urgent.number]);
     stage.with(|world| world.person_labels(&urgent, "maria", "suture/hold"));
-    let score = |record: &domain::pull_request::Record| record.priority_score(stage.now());
+    let score = |record: &domain::pull_request::PullRequest| record.priority_score(stage.now());
     let (old, young) = (stage.record(&old).await, stage.record(&young).await);
     assert_eq!(score(&old) - score(&young), 15, "three days, five points each");
 }
@@ -54,11 +56,13 @@ async fn the_oldest_of_the_same_priority_goes_first_and_priority_before_age() {
 async fn suture_neither_puts_on_nor_takes_off_peoples_labels() {
     let config = "backlog = { enabled = true, discovered_hours = 1 }\nstatus.repo = 'acme/payments'\nsentinel.urls = ['https://shop.example']\n\
                   wake = { automerge_bot = 'label', automerge_bot_with = 'automerge' }";
-    let stage = Testbed::new(Settings::default(), config);
+    let stage = Testbed::new(FakeSettings::default(), config);
     let all = ["suture/priority-p0", "suture/priority-p1", "suture/priority-p2"];
     let labels = |extra: &str| all.iter().map(|&label| label.to_owned()).chain([extra.to_owned()]).collect::<Vec<_>>();
-    let held = stage.with(|world| world.open_pr(NewPull { labels: labels("suture/hold"), ..NewPull::default() }));
-    let pr = stage.with(|world| world.open_pr(NewPull { labels: labels("automerge"), ..NewPull::default() }));
+    let held = stage
+        .with(|world| world.open_pr(NewPullRequest { labels: labels("suture/hold"), ..NewPullRequest::default() }));
+    let pr =
+        stage.with(|world| world.open_pr(NewPullRequest { labels: labels("automerge"), ..NewPullRequest::default() }));
     stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
     let issue = stage.with(|world| {
         let labels = ["pipeline/discovered", "source/human", "suture/ignore", "suture/priority-p0"];
@@ -69,10 +73,10 @@ async fn suture_neither_puts_on_nor_takes_off_peoples_labels() {
     stage.with(|world| {
         let touched: Vec<&str> = world
             .audit_by(SUTURE)
-            .filter(|effect| matches!(effect.action, Action::LabelAdded | Action::LabelRemoved))
+            .filter(|effect| matches!(effect.action, AuditedAction::LabelAdded | AuditedAction::LabelRemoved))
             .map(|effect| effect.detail.as_str())
             .collect();
-        assert!(!touched.is_empty() && touched.iter().all(|label| !is_peoples(label)), "{touched:?}");
+        assert!(!touched.is_empty() && touched.iter().all(|label| !is_control_label(label)), "{touched:?}");
         let now: Vec<&str> = world.pull(&held).unwrap().labels.iter().map(String::as_str).collect();
         assert!(all.iter().chain(&["suture/hold"]).all(|label| now.contains(label)), "{now:?}");
         assert!(world.issue(&issue).unwrap().open);

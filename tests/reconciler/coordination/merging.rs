@@ -1,13 +1,13 @@
 //! What only has to be merged goes first, and all of it at once.
 
 use domain::state::State;
-use fakes::{Fault, NewPull, Pr, Settings};
+use fakes::{FakePrId, FakeSettings, Fault, NewPullRequest};
 use testbed::Testbed;
 
 /// Approved pull requests that Automerge Bot has overlooked, and urgent ones whose checks never started; all stale, none swept.
-async fn waiting(stage: &Testbed, approved: usize, deaf: usize) -> (Vec<Pr>, Vec<Pr>) {
+async fn waiting(stage: &Testbed, approved: usize, deaf: usize) -> (Vec<FakePrId>, Vec<FakePrId>) {
     stage.sweeping.set(false);
-    let approved: Vec<Pr> = (0..approved).map(|_| stage.open()).collect();
+    let approved: Vec<FakePrId> = (0..approved).map(|_| stage.open()).collect();
     for pr in &approved {
         stage.with(|world| world.force(Fault::AutomergeAsleep, pr));
     }
@@ -17,8 +17,8 @@ async fn waiting(stage: &Testbed, approved: usize, deaf: usize) -> (Vec<Pr>, Vec
     for pr in &approved {
         assert_eq!(stage.state(pr).await, Some(State::Approved));
     }
-    let urgent = NewPull { labels: vec!["suture/priority-p0".to_owned()], ..NewPull::default() };
-    let deaf: Vec<Pr> = (0..deaf).map(|_| stage.with(|world| world.open_pr(urgent.clone()))).collect();
+    let urgent = NewPullRequest { labels: vec!["suture/priority-p0".to_owned()], ..NewPullRequest::default() };
+    let deaf: Vec<FakePrId> = (0..deaf).map(|_| stage.with(|world| world.open_pr(urgent.clone()))).collect();
     for pr in &deaf {
         stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
     }
@@ -29,7 +29,7 @@ async fn waiting(stage: &Testbed, approved: usize, deaf: usize) -> (Vec<Pr>, Vec
 
 #[tokio::test]
 async fn all_that_only_has_to_be_merged_is_merged_first_and_in_one_sweep() {
-    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 2");
+    let stage = Testbed::new(FakeSettings::default(), "limits.remedies_in_flight = 2");
     let (approved, _) = waiting(&stage, 5, 3).await;
     let summary = stage.sweep_now().await;
     assert_eq!(summary.dispatched.get("retrigger_automerge_bot"), Some(&5), "{summary:?}");
@@ -45,12 +45,12 @@ async fn all_that_only_has_to_be_merged_is_merged_first_and_in_one_sweep() {
 
 #[tokio::test]
 async fn a_batch_has_an_end() {
-    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 1\ncoordination.merge_batch = 2");
+    let stage = Testbed::new(FakeSettings::default(), "limits.remedies_in_flight = 1\ncoordination.merge_batch = 2");
     waiting(&stage, 4, 1).await;
     let summary = stage.sweep_now().await;
     // The first has room like everybody, the batch has two; the first is in both.
     assert_eq!((summary.claims(), summary.skipped["full"]), (2, 3), "{summary:?}");
-    let stage = Testbed::new(Settings::default(), "limits.remedies_in_flight = 1\ncoordination.merge_batch = 0");
+    let stage = Testbed::new(FakeSettings::default(), "limits.remedies_in_flight = 1\ncoordination.merge_batch = 0");
     waiting(&stage, 3, 0).await;
     assert_eq!(stage.sweep_now().await.claims(), 1, "like all others");
 }

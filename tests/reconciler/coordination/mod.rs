@@ -10,9 +10,9 @@ mod status;
 
 use domain::event::EventKind;
 use domain::id::RunId;
-use fakes::{Action, Fakes, Issue, Pr, Repo, Settings};
+use fakes::{AuditedAction, FakeIssue, FakePrId, FakeSettings, Fakes, RepoSettings};
 use jiff::SignedDuration;
-use reconciler::{Scope, Wish};
+use reconciler::{ReconcileScope, SweepTrigger};
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use crate::On;
@@ -21,12 +21,12 @@ use crate::On;
 const SUTURE: &str = "suture[bot]";
 
 /// The issues that Suture has written.
-fn ours(world: &Fakes) -> Vec<(Pr, Issue)> {
+fn ours(world: &Fakes) -> Vec<(FakePrId, FakeIssue)> {
     world.issues().filter(|(_, issue)| issue.user == SUTURE).map(|(name, issue)| (name, issue.clone())).collect()
 }
 
 /// How often Suture has done this.
-fn actions(stage: &Testbed, action: Action) -> usize {
+fn actions(stage: &Testbed, action: AuditedAction) -> usize {
     stage.with(|world| world.audit_by(SUTURE).filter(|effect| effect.action == action).count())
 }
 
@@ -46,7 +46,7 @@ async fn stopped(stage: &Testbed, at: usize, how: CallFault) -> bool {
     let _ = stage.faults.take_names();
     stage.faults.plan(at + 1, how);
     let now = stage.now();
-    let wish = Wish::requested(RunId::new("stopped"), Scope::All, false, "the one that dies");
+    let wish = SweepTrigger::requested(RunId::new("stopped"), ReconcileScope::All, false, "the one that dies");
     // It may not even begin.
     let _ = stage.sweep.sweep(&wish, now + SWEEP_TIMEOUT).await;
     stage.settle().await;
@@ -60,10 +60,10 @@ async fn stopped(stage: &Testbed, at: usize, how: CallFault) -> bool {
 /// What is remembered between sweeps survives DynamoDB's own types.
 #[tokio::test]
 async fn all_of_it_on_dynoxide() {
-    let repos = vec![Repo::new("acme/payments"), Repo::new("acme/ops")];
+    let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ops")];
     let config = "status.repo = 'acme/ops'\nsentinel = { urls = ['https://shop.example/'], issue_repo = 'acme/ops' }\n\
                   [repos.'acme/payments']\nbacklog.enabled = true";
-    let stage = On::Dynoxide.stage(Settings { repos, ..Settings::default() }, config).await;
+    let stage = On::Dynoxide.stage(FakeSettings { repos, ..FakeSettings::default() }, config).await;
     let approved = stage.with(|world| {
         world.person_writes_issue("acme/payments", "maria", "Repair CVE-2026-50001", &["pipeline/approved"])
     });

@@ -1,7 +1,7 @@
 //! When little is left of what GitHub allows in an hour: what is left out, and in which order.
 
 use domain::state::State;
-use fakes::{Fault, Repo, Settings};
+use fakes::{FakeSettings, Fault, RepoSettings};
 use testbed::Testbed;
 
 use super::{ours, requests};
@@ -10,7 +10,7 @@ use super::{ours, requests};
 async fn use_up(stage: &Testbed, percent: u32) {
     let repo = "acme/payments".parse().unwrap();
     for nowhere in 900_000.. {
-        let rest = stage.github.rates().rest.unwrap();
+        let rest = stage.github.rate_limits().rest.unwrap();
         if rest.remaining * 100 < rest.limit * percent {
             return;
         }
@@ -25,8 +25,8 @@ fn left_out(stage: &Testbed) -> Vec<String> {
 
 #[tokio::test]
 async fn status_is_left_out_before_what_lies_around_then_new_work_and_merging_last_of_all() {
-    let repos = vec![Repo::new("acme/payments"), Repo::new("acme/ops")];
-    let settings = Settings { repos, rate_limit: 1_000, secondary_limits: false, ..Settings::default() };
+    let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ops")];
+    let settings = FakeSettings { repos, rate_limit: 1_000, secondary_limits: false, ..FakeSettings::default() };
     let config = "status = { repo = 'acme/ops', every_minutes = 1 }\n\
                   [repos.'acme/payments']\nbacklog = { enabled = true, every_minutes = 1 }";
     let stage = Testbed::new(settings, config);

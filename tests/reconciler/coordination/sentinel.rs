@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use domain::event::EventKind;
-use fakes::{Action, Pr, Repo, Settings};
+use fakes::{AuditedAction, FakePrId, FakeSettings, RepoSettings};
 use jiff::SignedDuration;
-use reconciler::Wish;
+use reconciler::SweepTrigger;
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use super::{SUTURE, actions, ours, stopped};
@@ -13,12 +13,15 @@ use super::{SUTURE, actions, ours, stopped};
 const SHOP: &str = "https://shop.example/health";
 const CONFIG: &str = "sentinel = { urls = ['https://shop.example/health'], issue_repo = 'acme/ops' }";
 
-fn with_ops() -> Settings {
-    Settings { repos: vec![Repo::new("acme/payments"), Repo::new("acme/ops")], ..Settings::default() }
+fn with_ops() -> FakeSettings {
+    FakeSettings {
+        repos: vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ops")],
+        ..FakeSettings::default()
+    }
 }
 
 /// Opened, and merged by a person a minute later.
-async fn merged(stage: &Testbed) -> Pr {
+async fn merged(stage: &Testbed) -> FakePrId {
     let pr = stage.open();
     stage.pass(1).await;
     stage.with(|world| world.person_merges(&pr, "maria"));
@@ -54,7 +57,7 @@ async fn a_merge_after_which_all_is_well_is_verified_once() {
     asked(&stage);
     stage.pass(60).await;
     assert_eq!((asked(&stage), stage.logged(&pr, EventKind::PostMergeVerified).await.len()), (0, 1));
-    assert_eq!(actions(&stage, Action::CommentCreated), 0, "comments have to be asked for");
+    assert_eq!(actions(&stage, AuditedAction::CommentCreated), 0, "comments have to be asked for");
     let total: u32 = stage.summaries().iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.verified).sum();
     assert_eq!(total, 1);
 }
@@ -119,7 +122,8 @@ async fn an_outage_is_one_issue_that_names_the_likely_merges_however_long_it_las
 async fn an_outage_of_a_repository_is_told_there_and_what_others_watch_is_theirs() {
     let config = "[repos.'acme/payments']\nsentinel.urls = ['https://shop.example/health']";
     let stage = Testbed::new(with_ops(), config);
-    let other = stage.with(|world| world.open_pr(fakes::NewPull { repo: "acme/ops".to_owned(), ..Default::default() }));
+    let other =
+        stage.with(|world| world.open_pr(fakes::NewPullRequest { repo: "acme/ops".to_owned(), ..Default::default() }));
     stage.pass(1).await;
     stage.with(|world| world.person_merges(&other, "maria"));
     stage.pass(2).await;
@@ -208,8 +212,10 @@ async fn the_end_of_a_watch_is_told_once_wherever_the_process_dies() {
             let reached = stopped(&stage, at, how).await;
             stage.sweeping.set(true);
             stage.pass(8).await;
-            let told =
-                (stage.logged(&pr, EventKind::PostMergeVerified).await.len(), actions(&stage, Action::CommentCreated));
+            let told = (
+                stage.logged(&pr, EventKind::PostMergeVerified).await.len(),
+                actions(&stage, AuditedAction::CommentCreated),
+            );
             assert_eq!(told, (1, 1), "stopped {how:?} call {at}: {:?}", stage.faults.take_names().first());
             if !reached {
                 break;
@@ -230,7 +236,7 @@ async fn sweeps_that_overlap_see_one_outage() {
         stage.faults.count_anew();
         let (one, other) = (Arc::new(stage.another_sweep()), Arc::new(stage.another_sweep()));
         let wishes = ["first", "second"]
-            .map(|name| Wish { run: domain::id::RunId::new(name), ..Wish::scheduled(name, now, name) });
+            .map(|name| SweepTrigger { run: domain::id::RunId::new(name), ..SweepTrigger::scheduled(name, now, name) });
         let second = async {
             for _ in 0..10_000 {
                 if stage.faults.calls() >= ahead {
@@ -254,7 +260,7 @@ async fn sweeps_that_overlap_see_one_outage() {
 }
 
 async fn forget_lease(stage: &Testbed) {
-    use platform::store::{Key, OnlyIf, Store, Write};
-    let gone = Write::Delete { key: Key::state("LEASE#sweep"), only_if: OnlyIf::Always };
+    use platform::store::{Condition, Key, RowWrite, Store};
+    let gone = RowWrite::Delete { key: Key::state("LEASE#sweep"), only_if: Condition::Always };
     stage.store.store.write(vec![gone], stage.now()).await.unwrap();
 }

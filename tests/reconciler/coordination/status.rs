@@ -1,14 +1,17 @@
 //! The status issue: one, pinned, edited in place, and always reached.
 
-use fakes::{Action, Fault, Repo, Settings};
+use fakes::{AuditedAction, FakeSettings, Fault, RepoSettings};
 use testbed::{CallFault, Testbed};
 
 use super::{actions, ours, stopped};
 
 const CONFIG: &str = "status.repo = 'acme/ops'";
 
-fn with_ops() -> Settings {
-    Settings { repos: vec![Repo::new("acme/payments"), Repo::new("acme/ops")], ..Settings::default() }
+fn with_ops() -> FakeSettings {
+    FakeSettings {
+        repos: vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ops")],
+        ..FakeSettings::default()
+    }
 }
 
 #[tokio::test]
@@ -29,11 +32,11 @@ async fn one_pinned_issue_is_kept_up_to_date_by_editing() {
     assert!(now.body.contains(&format!("- {} since ", prs[0])), "{}", now.body);
     assert!(now.body.contains("| UTC | 3 | 2 |"), "{}", now.body);
     // Nothing happens any more: it is left as it is, but for the day that begins.
-    let edits = actions(&stage, Action::IssueEdited);
+    let edits = actions(&stage, AuditedAction::IssueEdited);
     assert!((2..30).contains(&edits), "{edits}");
     stage.pass(120).await;
-    assert_eq!(actions(&stage, Action::IssueEdited), edits);
-    assert_eq!((actions(&stage, Action::IssueOpened), actions(&stage, Action::IssuePinned)), (1, 1));
+    assert_eq!(actions(&stage, AuditedAction::IssueEdited), edits);
+    assert_eq!((actions(&stage, AuditedAction::IssueOpened), actions(&stage, AuditedAction::IssuePinned)), (1, 1));
 }
 
 #[tokio::test]
@@ -46,7 +49,7 @@ async fn what_people_do_to_it_is_theirs() {
     stage.pass(60).await;
     let issue = stage.with(|world| world.issue(&place).unwrap().clone());
     assert!(!issue.open && issue.body.contains("| MERGED | 1 |"), "closed, and up to date: {}", issue.body);
-    assert_eq!((stage.with(|world| ours(world)).len(), actions(&stage, Action::IssuePinned)), (1, 1));
+    assert_eq!((stage.with(|world| ours(world)).len(), actions(&stage, AuditedAction::IssuePinned)), (1, 1));
 }
 
 #[tokio::test]
@@ -60,7 +63,7 @@ async fn a_repository_may_have_one_of_its_own_and_no_room_to_pin_is_no_reason_fo
         }
     });
     stage.open();
-    stage.with(|world| world.open_pr(fakes::NewPull { repo: "acme/ops".to_owned(), ..Default::default() }));
+    stage.with(|world| world.open_pr(fakes::NewPullRequest { repo: "acme/ops".to_owned(), ..Default::default() }));
     stage.pass(30).await;
     let issues = stage.with(|world| ours(world));
     assert_eq!(issues.len(), 2, "{issues:?}");

@@ -5,6 +5,6 @@ mod reconcile;
 mod run_action;
 mod submit;
 
-pub use self::reconcile::SweepAsk;
-pub use self::run_action::Verb;
-pub use self::submit::{Ask, Asked};
+pub use self::reconcile::SweepRequest;
+pub use self::run_action::RunAction;
+pub use self::submit::{CommandSubmission, SubmittedCommand};

@@ -2,20 +2,20 @@
 
 use domain::bus::DetailType;
 use domain::id::{PrId, RepoName, RunId};
-use domain::request::{self, Scope};
+use domain::request::{self, ReconcileScope};
 use domain::run::RunTrigger;
-use platform::outlets::{Content, Outlets, Parcel};
-use platform::requests::{self, Taken};
+use platform::outlets::{Destination, OutboundMessage, Publisher};
+use platform::requests::{self, EnqueueOutcome};
 use platform::store::Store;
 use serde_json::json;
 use tracing::warn;
 
-use crate::api_keys::Caller;
-use crate::query::{Desk, DeskError};
+use crate::api_keys::ApiCaller;
+use crate::query::{AdminApi, AdminError};
 
 /// A requested sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SweepAsk {
+pub struct SweepRequest {
     /// The run id, the same for every repetition of the request.
     pub run: RunId,
     pub repo: Option<RepoName>,
@@ -26,35 +26,37 @@ pub struct SweepAsk {
     pub dry_run: bool,
 }
 
-impl<S: Store, O: Outlets> Desk<S, O> {
+impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// Requests a sweep: the request and its pending run are written before the event is sent.
-    pub async fn sweep(&self, caller: &Caller, sweep: SweepAsk) -> Result<RunId, DeskError> {
+    pub async fn sweep(&self, caller: &ApiCaller, sweep: SweepRequest) -> Result<RunId, AdminError> {
         let scope = self.scope(caller, &sweep).await?;
         let now = self.now();
-        let new = request::Ask {
+        let new = request::NewRequest {
             run: sweep.run.clone(),
             at: now,
             trigger: RunTrigger::AdminApi,
             requested_by: Some(caller.name.clone()),
         };
         let target = (&scope, sweep.dry_run);
-        match requests::ask(self.store(), self.engine.policies(), target, &new, now).await? {
+        match requests::enqueue(self.store(), self.engine.policies(), target, &new, now).await? {
             // A known request may lack its event, so it is sent again; a duplicate event is harmless.
-            Taken::Queued(_) | Taken::Known(_) => {}
+            EnqueueOutcome::Queued(_) | EnqueueOutcome::AlreadyKnown(_) => {}
             // The run is marked as superseded.
-            Taken::Superseded { .. } => return Ok(sweep.run),
-            Taken::OverLimit(why) => return Err(DeskError::TooMany(why)),
+            EnqueueOutcome::Superseded { .. } => return Ok(sweep.run),
+            EnqueueOutcome::OverLimit(why) => return Err(AdminError::TooMany(why)),
         }
         let pr = match &scope {
-            Scope::One(pr) => Some(pr.number),
-            Scope::All | Scope::Repo(_) | Scope::Base(..) => None,
+            ReconcileScope::One(pr) => Some(pr.number),
+            ReconcileScope::All | ReconcileScope::Repo(_) | ReconcileScope::Base(..) => None,
         };
         let detail = json!({
             "repo": scope.repo().map(RepoName::as_str), "pr_number": pr, "base": sweep.base, "dry_run": sweep.dry_run,
             "run_id": sweep.run.as_str(), "requested_by": caller.name,
         });
-        let what = Content::Bus { detail_type: DetailType::ReconcileRequested, detail: detail.to_string() };
-        if let Err(error) = self.engine.outlets().send_one(Parcel { id: sweep.run.to_string(), what }).await {
+        let what = Destination::Bus { detail_type: DetailType::ReconcileRequested, detail: detail.to_string() };
+        if let Err(error) =
+            self.engine.publisher().send_one(OutboundMessage { id: sweep.run.to_string(), destination: what }).await
+        {
             // The request has a due date: the next scheduled sweep runs it.
             warn!(run = %sweep.run, %error, "cannot send ReconcileRequested; next scheduled sweep runs the request");
         }
@@ -62,26 +64,26 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// The scope of the sweep with GitHub's spelling, if the caller may request it.
-    async fn scope(&self, caller: &Caller, sweep: &SweepAsk) -> Result<Scope, DeskError> {
-        let bad = |why: &str| DeskError::Invalid { code: "BAD_REQUEST", why: why.to_owned() };
+    async fn scope(&self, caller: &ApiCaller, sweep: &SweepRequest) -> Result<ReconcileScope, AdminError> {
+        let bad = |why: &str| AdminError::Invalid { code: "BAD_REQUEST", why: why.to_owned() };
         match (&sweep.repo, sweep.number, &sweep.base) {
             (Some(_), Some(_), Some(_)) => Err(bad("give `pr_number` or `base`, not both")),
             (Some(repo), Some(number), None) => {
-                Ok(Scope::One(self.record(caller, &PrId::new(repo.clone(), number)).await?.id))
+                Ok(ReconcileScope::One(self.record(caller, &PrId::new(repo.clone(), number)).await?.id))
             }
-            (Some(repo), None, _) if !caller.sees(repo) => {
-                Err(DeskError::NotFound(format!("Suture has no record of the repository {repo}")))
+            (Some(repo), None, _) if !caller.can_see(repo) => {
+                Err(AdminError::NotFound(format!("Suture has no record of the repository {repo}")))
             }
             (Some(repo), None, base) => {
-                let repo = self.spelled(repo).await?.unwrap_or_else(|| repo.clone());
-                Ok(base.clone().map_or(Scope::Repo(repo.clone()), |base| Scope::Base(repo, base)))
+                let repo = self.official_spelling(repo).await?.unwrap_or_else(|| repo.clone());
+                Ok(base.clone().map_or(ReconcileScope::Repo(repo.clone()), |base| ReconcileScope::Base(repo, base)))
             }
             (None, Some(_), _) => Err(bad("`pr_number` needs a `repo`")),
             (None, None, Some(_)) => Err(bad("`base` needs a `repo`")),
-            (None, None, None) if !caller.sees_all() => Err(DeskError::Forbidden(
+            (None, None, None) if !caller.can_see_all() => Err(AdminError::Forbidden(
                 "your key is limited to some repositories: set `repo` to one of them".to_owned(),
             )),
-            (None, None, None) => Ok(Scope::All),
+            (None, None, None) => Ok(ReconcileScope::All),
         }
     }
 }

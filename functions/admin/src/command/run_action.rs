@@ -2,22 +2,22 @@
 //! sweep stops at its next stage, claim or write; a pending request is removed. An approval goes to the Car Bridge, which
 //! executes the remedy.
 
-use domain::backoff::Failure;
-use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Requester};
-use domain::event::{Actor, Fact, Happened, RemedyNews};
+use domain::backoff::AttemptFailure;
+use domain::command::{Command, CommandMessage, CommandRequester, CommandSource, MessageVersion};
+use domain::event::{Actor, Fact, FactKind, RemedyUpdate};
 use domain::id::{CommandId, EventId, PrId, RunId};
 use domain::run::{Initiator, Run, RunError, RunKind, RunState, TransitionContext};
-use platform::outlets::{Outlets, Parcel};
+use platform::outlets::{OutboundMessage, Publisher};
 use platform::store::versioned::write_if;
-use platform::store::{OnlyIf, Store, Write};
+use platform::store::{Condition, RowWrite, Store};
 use platform::{requests, rows};
 
-use crate::api_keys::Caller;
-use crate::query::{Desk, DeskError};
+use crate::api_keys::ApiCaller;
+use crate::query::{AdminApi, AdminError};
 
 /// An action on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum RunAction {
     Cancel,
     /// Approves a remedy that awaits approval.
     Approve,
@@ -25,43 +25,43 @@ pub enum Verb {
     Reject,
 }
 
-impl<S: Store, O: Outlets> Desk<S, O> {
+impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// Applies the action, and returns the run after it.
-    pub async fn change_run(&self, caller: &Caller, id: &RunId, verb: Verb) -> Result<Run, DeskError> {
+    pub async fn change_run(&self, caller: &ApiCaller, id: &RunId, verb: RunAction) -> Result<Run, AdminError> {
         let run = self.run(caller, id).await?;
         if run.state.is_terminal() {
             // Cancelling a finished sweep is no error: the caller cannot know whether it has ended.
-            if (verb, run.kind) == (Verb::Cancel, RunKind::Sweep) {
+            if (verb, run.kind) == (RunAction::Cancel, RunKind::Sweep) {
                 return Ok(run);
             }
             return Err(refused(&RunError::TerminalState { run: run.id, state: run.state }));
         }
         match (verb, run.kind, run.pr.clone()) {
-            (Verb::Approve | Verb::Reject, ..) if run.state != RunState::AwaitingApproval => {
+            (RunAction::Approve | RunAction::Reject, ..) if run.state != RunState::AwaitingApproval => {
                 let why =
                     format!("run `{id}` is {}: only a run that awaits approval can be approved or rejected", run.state);
-                return Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why });
+                return Err(AdminError::Conflict { code: "RUN_INVALID_TRANSITION", why });
             }
-            (Verb::Approve, _, Some(pr)) => self.approve(caller, &run, pr).await?,
-            (Verb::Reject, _, Some(pr)) => {
+            (RunAction::Approve, _, Some(pr)) => self.approve(caller, &run, pr).await?,
+            (RunAction::Reject, _, Some(pr)) => {
                 let error = format!("rejected by {}", caller.name);
                 // Blocked is permanent: the same approval must not be requested again.
-                let news = RemedyNews::Failed { error, failure: Failure::Blocked };
+                let news = RemedyUpdate::Failed { error, failure: AttemptFailure::Blocked };
                 self.end(caller, &run, pr, "rejected", news).await?;
             }
-            (Verb::Cancel, RunKind::Abandon, _) => {
+            (RunAction::Cancel, RunKind::Abandon, _) => {
                 let why = "abandoning cannot be cancelled: reopen the pull request on GitHub".to_owned();
-                return Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why });
+                return Err(AdminError::Conflict { code: "RUN_INVALID_TRANSITION", why });
             }
-            (Verb::Cancel, RunKind::Sweep, _) => {
+            (RunAction::Cancel, RunKind::Sweep, _) => {
                 let (store, policies, now) = (self.store(), self.engine.policies(), self.now());
                 match &run.request {
                     Some(key) => requests::cancel(store, policies, (key, id), &caller.name, now).await?,
-                    None => requests::tell_to_stop(store, id, now).await?,
+                    None => requests::request_cancel(store, id, now).await?,
                 }
             }
-            (Verb::Cancel, RunKind::Remedy(_), Some(pr)) => {
-                let news = RemedyNews::Dropped { why: format!("cancelled by {}", caller.name) };
+            (RunAction::Cancel, RunKind::Remedy(_), Some(pr)) => {
+                let news = RemedyUpdate::Dropped { why: format!("cancelled by {}", caller.name) };
                 self.end(caller, &run, pr, "cancelled", news).await?;
             }
             (_, _, _) => self.cancel_row(caller, run).await?,
@@ -70,14 +70,21 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// Applies the end to the record, which ends the run. A run that no record waits for is cancelled directly.
-    async fn end(&self, caller: &Caller, run: &Run, pr: PrId, word: &str, news: RemedyNews) -> Result<(), DeskError> {
+    async fn end(
+        &self,
+        caller: &ApiCaller,
+        run: &Run,
+        pr: PrId,
+        word: &str,
+        news: RemedyUpdate,
+    ) -> Result<(), AdminError> {
         let now = self.now();
         let fact = Fact {
             id: EventId::new(format!("{}#{word}", run.id)),
             pr,
             occurred_at: now,
             actor: Actor::AdminApi,
-            what: Happened::Remedy { run: run.id.clone(), news },
+            kind: FactKind::Remedy { run: run.id.clone(), news },
         };
         self.engine.apply(&fact, now).await?;
         match self.engine.run(&run.id, self.now()).await? {
@@ -86,23 +93,23 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         }
     }
 
-    async fn cancel_row(&self, caller: &Caller, run: Run) -> Result<(), DeskError> {
+    async fn cancel_row(&self, caller: &ApiCaller, run: Run) -> Result<(), AdminError> {
         let now = self.now();
         let loaded = run.version;
         let context = TransitionContext::new(Initiator::User, now).by(&caller.name);
         let cancelled =
             run.cancel(format!("cancelled by {}", caller.name), context).map_err(|error| refused(&error))?;
         let (key, item) = rows::run_row(&cancelled, self.engine.policies().base())?;
-        if write_if(self.store(), Write::Put { key, item, only_if: OnlyIf::Version(loaded) }, now).await? {
+        if write_if(self.store(), RowWrite::Put { key, item, only_if: Condition::Version(loaded) }, now).await? {
             return Ok(());
         }
         let why = "the run has just changed: reload it and try again".to_owned();
-        Err(DeskError::Conflict { code: "RUN_INVALID_TRANSITION", why })
+        Err(AdminError::Conflict { code: "RUN_INVALID_TRANSITION", why })
     }
 
-    async fn approve(&self, caller: &Caller, run: &Run, pr: PrId) -> Result<(), DeskError> {
-        let allowed = Command::Approve.allows(Requester::Api(caller.role));
-        allowed.map_err(|refusal| DeskError::Forbidden(refusal.to_string()))?;
+    async fn approve(&self, caller: &ApiCaller, run: &Run, pr: PrId) -> Result<(), AdminError> {
+        let allowed = Command::Approve.allows(CommandRequester::Api(caller.role));
+        allowed.map_err(|refusal| AdminError::Forbidden(refusal.to_string()))?;
         // The same id for every repetition: approving this version of the run twice is one approval.
         let id = format!("{}#approved-{}", run.id, run.version);
         let message = CommandMessage {
@@ -119,10 +126,10 @@ impl<S: Store, O: Outlets> Desk<S, O> {
             args: None,
             comment: None,
         };
-        Ok(self.engine.outlets().send_one(Parcel::command(id, message)).await?)
+        Ok(self.engine.publisher().send_one(OutboundMessage::command(id, message)).await?)
     }
 }
 
-fn refused(error: &RunError) -> DeskError {
-    DeskError::Conflict { code: error.code(), why: error.to_string() }
+fn refused(error: &RunError) -> AdminError {
+    AdminError::Conflict { code: error.code(), why: error.to_string() }
 }

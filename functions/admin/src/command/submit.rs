@@ -1,20 +1,20 @@
 //! Submits commands. A command is validated against the current record, so that an impossible one is refused immediately,
 //! and put onto the queue; the Car Bridge validates it again. Repeating a command with the same id has no further effect.
 
-use domain::command::{Command, CommandMessage, CommandSource, MessageVersion, Requester};
+use domain::command::{Command, CommandMessage, CommandRequester, CommandSource, MessageVersion};
 use domain::decide;
 use domain::id::{CommandId, PrId, RunId};
 use jiff::Timestamp;
 use platform::guards;
-use platform::outlets::{Outlets, Parcel};
+use platform::outlets::{OutboundMessage, Publisher};
 use platform::store::Store;
 
-use crate::api_keys::Caller;
-use crate::query::{Desk, DeskError};
+use crate::api_keys::ApiCaller;
+use crate::query::{AdminApi, AdminError};
 
 /// A command to submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct CommandSubmission {
     pub pr: PrId,
     pub command: Command,
     /// The arguments, such as a reason.
@@ -27,37 +27,44 @@ pub struct Ask {
 
 /// An accepted command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct SubmittedCommand {
     pub command: CommandId,
     /// The run that it starts, if any.
     pub run: Option<RunId>,
 }
 
-impl<S: Store, O: Outlets> Desk<S, O> {
-    pub async fn command(&self, caller: &Caller, submission: Ask) -> Result<Asked, DeskError> {
+impl<S: Store, O: Publisher> AdminApi<S, O> {
+    pub async fn command(
+        &self,
+        caller: &ApiCaller,
+        submission: CommandSubmission,
+    ) -> Result<SubmittedCommand, AdminError> {
         let record = self.record(caller, &submission.pr).await?;
         let command = submission.command;
         if matches!(command, Command::Status | Command::Explain) {
             let why = format!("`{command}` is a query: use GET …{command} instead");
-            return Err(DeskError::Invalid { code: "COMMAND_IS_A_QUESTION", why });
+            return Err(AdminError::Invalid { code: "COMMAND_IS_A_QUESTION", why });
         }
-        command.allows(Requester::Api(caller.role)).map_err(|refusal| DeskError::Forbidden(refusal.to_string()))?;
+        command
+            .allows(CommandRequester::Api(caller.role))
+            .map_err(|refusal| AdminError::Forbidden(refusal.to_string()))?;
         let policy = self.engine.policies().for_repo(&record.id.repo);
         decide::is_possible(command, &record, policy)
-            .map_err(|why| DeskError::Conflict { code: "COMMAND_NOT_POSSIBLE", why })?;
+            .map_err(|why| AdminError::Conflict { code: "COMMAND_NOT_POSSIBLE", why })?;
         let starts_run = command.strategy().is_some() || command == Command::Cancel;
-        if starts_run && let Some(by) = guards::paused(self.store(), self.now()).await? {
+        if starts_run && let Some(by) = guards::paused_by(self.store(), self.now()).await? {
             let why = format!("Suture is paused by {by}: POST /api/unpause resumes it");
-            return Err(DeskError::Conflict { code: "PAUSED", why });
+            return Err(AdminError::Conflict { code: "PAUSED", why });
         }
         let message = message(caller, record.id, submission);
-        let accepted = Asked { command: message.command_id.clone(), run: starts_run.then(|| message.run()) };
-        self.engine.outlets().send_one(Parcel::command(message.command_id.to_string(), message)).await?;
+        let accepted =
+            SubmittedCommand { command: message.command_id.clone(), run: starts_run.then(|| message.run_id()) };
+        self.engine.publisher().send_one(OutboundMessage::command(message.command_id.to_string(), message)).await?;
         Ok(accepted)
     }
 }
 
-fn message(caller: &Caller, pr: PrId, submission: Ask) -> CommandMessage {
+fn message(caller: &ApiCaller, pr: PrId, submission: CommandSubmission) -> CommandMessage {
     CommandMessage {
         v: MessageVersion,
         pr_number: pr.number,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use domain::comment::desk as words;
 use domain::event::Event;
 use domain::id::{PrId, RepoName};
-use domain::insight::{self, Insights, Trace};
+use domain::insight::{self, EventSample, Insights};
 use domain::state::State;
 use domain::time::saturating_after;
 use futures_util::future::try_join_all;
@@ -17,11 +17,11 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Desk, DeskError, locked};
-use crate::api_keys::Caller;
-use platform::lookup::{self, DayReading};
-use platform::outlets::Outlets;
-use platform::overview::{Day, DayCounts, read_day};
+use super::{AdminApi, AdminError, locked};
+use crate::api_keys::ApiCaller;
+use platform::lookup::{self, DayQuery};
+use platform::outlets::Publisher;
+use platform::overview::{DayActivity, DayCounts, read_day};
 use platform::rows;
 use platform::store::{Store, StoreError};
 
@@ -40,7 +40,7 @@ const MAX_EXPORTED_DAYS: i64 = 31;
 
 /// Insights from the event log of the last days.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Advice {
+pub struct InsightPeriod {
     pub insights: Insights,
     pub days: usize,
     /// How many of these days were read only in part.
@@ -49,7 +49,7 @@ pub struct Advice {
 
 /// How long pull requests stay in a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Dwell {
+pub struct StateDwellTime {
     #[schema(value_type = String)]
     pub state: State,
     pub count: u64,
@@ -58,44 +58,46 @@ pub struct Dwell {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct History {
+pub struct ActivityHistory {
     /// The last days, oldest first.
     pub days: Vec<(Date, DayCounts)>,
-    pub dwell: Vec<Dwell>,
+    pub dwell: Vec<StateDwellTime>,
     /// The newest notable events, newest first.
     pub activity: Vec<Event>,
 }
 
-impl<S: Store, O: Outlets> Desk<S, O> {
+impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// The recent activity in the repositories that this caller can see.
-    pub async fn history(&self, caller: &Caller) -> Result<History, DeskError> {
+    pub async fn history(&self, caller: &ApiCaller) -> Result<ActivityHistory, AdminError> {
         let today = rows::day_of(self.now());
         let dates = last_days(today);
         let days = try_join_all(dates.iter().map(|date| self.day(*date, today)));
         let (days, activity) = tokio::try_join!(days, self.activity(caller, today))?;
         let from = days.len().saturating_sub(usize::try_from(DWELL_DAYS).unwrap_or(0));
-        let traces = days[from..].iter().flat_map(|day| &day.traces).filter(|trace| caller.sees(&trace.pr.repo));
+        let traces = days[from..].iter().flat_map(|day| &day.traces).filter(|trace| caller.can_see(&trace.pr.repo));
         let dwell = dwell(traces);
-        let days = dates.into_iter().zip(&days).map(|(date, day)| (date, day.sum(|repo| caller.sees(repo)))).collect();
-        Ok(History { days, dwell, activity })
+        let days =
+            dates.into_iter().zip(&days).map(|(date, day)| (date, day.sum(|repo| caller.can_see(repo)))).collect();
+        Ok(ActivityHistory { days, dwell, activity })
     }
 
     /// The insights of one repository, or of all that this caller can see.
-    pub async fn advice(&self, caller: &Caller, named: Option<&RepoName>) -> Result<Advice, DeskError> {
+    pub async fn insights(&self, caller: &ApiCaller, named: Option<&RepoName>) -> Result<InsightPeriod, AdminError> {
         let repo = match named {
-            Some(_) => self.listed_repos(caller, named).await?.pop(),
+            Some(_) => self.visible_repos(caller, named).await?.pop(),
             None => None,
         };
         let today = rows::day_of(self.now());
         let days = try_join_all(last_days(today).into_iter().map(|date| self.day(date, today))).await?;
-        let wanted =
-            |trace: &&Trace| caller.sees(&trace.pr.repo) && repo.as_ref().is_none_or(|repo| *repo == trace.pr.repo);
+        let wanted = |trace: &&EventSample| {
+            caller.can_see(&trace.pr.repo) && repo.as_ref().is_none_or(|repo| *repo == trace.pr.repo)
+        };
         let traces = days.iter().flat_map(|day| &day.traces).filter(wanted);
-        let insights = insight::sum_up(traces, self.engine().policies());
-        Ok(Advice { insights, days: days.len(), cut_days: days.iter().filter(|day| day.cut).count() })
+        let insights = insight::aggregate(traces, self.engine().policies());
+        Ok(InsightPeriod { insights, days: days.len(), cut_days: days.iter().filter(|day| day.truncated).count() })
     }
 
-    async fn day(&self, date: Date, today: Date) -> Result<Arc<Day>, StoreError> {
+    async fn day(&self, date: Date, today: Date) -> Result<Arc<DayActivity>, StoreError> {
         let now = self.now();
         let max_age = if date < today.saturating_sub(1.days()) { PAST_DAY_CACHE } else { RECENT_DAY_CACHE };
         let known = locked(&self.days).get(&date).cloned();
@@ -112,13 +114,13 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         Ok(day)
     }
 
-    async fn activity(&self, caller: &Caller, today: Date) -> Result<Vec<Event>, StoreError> {
+    async fn activity(&self, caller: &ApiCaller, today: Date) -> Result<Vec<Event>, StoreError> {
         let mut found = Vec::new();
         for back in 0..ACTIVITY_DAYS {
             let most = u32::try_from(2 * MAX_ACTIVITY).unwrap_or(u32::MAX);
-            let reading = DayReading { day: today.saturating_sub(back.days()), backwards: true, most };
-            let (events, _) = lookup::of_day(self.store(), reading, self.now()).await?;
-            let is_notable = |event: &Event| caller.sees(&event.pr.repo) && words::activity(event).is_some();
+            let reading = DayQuery { day: today.saturating_sub(back.days()), backwards: true, most };
+            let (events, _) = lookup::events_of_day(self.store(), reading, self.now()).await?;
+            let is_notable = |event: &Event| caller.can_see(&event.pr.repo) && words::activity(event).is_some();
             found.extend(events.into_iter().filter(is_notable));
             if found.len() >= MAX_ACTIVITY {
                 break;
@@ -132,22 +134,22 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     /// the time to continue from: that of the last event, which is then repeated.
     pub async fn export(
         &self,
-        caller: &Caller,
+        caller: &ApiCaller,
         from: Timestamp,
         to: Timestamp,
         most: usize,
-    ) -> Result<(Vec<Event>, Option<Timestamp>), DeskError> {
+    ) -> Result<(Vec<Event>, Option<Timestamp>), AdminError> {
         let last = rows::day_of(to);
         let mut day = rows::day_of(from);
         if to < from || day.saturating_add(MAX_EXPORTED_DAYS.days()) < last {
             let why = format!("`from` must be before `to`, and at most {MAX_EXPORTED_DAYS} days before it");
             // Each value is valid by itself, so this is a conflict and not a malformed request.
-            return Err(DeskError::Conflict { code: "BAD_RANGE", why });
+            return Err(AdminError::Conflict { code: "BAD_RANGE", why });
         }
         let mut found: Vec<Event> = Vec::new();
         while day <= last {
             let (events, _) = self.whole_day(day).await?;
-            let wanted = |event: &Event| (from..=to).contains(&event.occurred_at) && caller.sees(&event.pr.repo);
+            let wanted = |event: &Event| (from..=to).contains(&event.occurred_at) && caller.can_see(&event.pr.repo);
             found.extend(events.into_iter().filter(wanted));
             if found.len() > most {
                 found.truncate(most);
@@ -160,7 +162,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     async fn whole_day(&self, day: Date) -> Result<(Vec<Event>, bool), StoreError> {
-        lookup::of_day(self.store(), DayReading { day, backwards: false, most: u32::MAX }, self.now()).await
+        lookup::events_of_day(self.store(), DayQuery { day, backwards: false, most: u32::MAX }, self.now()).await
     }
 }
 
@@ -170,8 +172,8 @@ fn last_days(today: Date) -> Vec<Date> {
 }
 
 /// The dwell times of each live state whose start and end are both in the log.
-fn dwell<'a>(traces: impl Iterator<Item = &'a Trace>) -> Vec<Dwell> {
-    let mut traces: Vec<&Trace> = traces.collect();
+fn dwell<'a>(traces: impl Iterator<Item = &'a EventSample>) -> Vec<StateDwellTime> {
+    let mut traces: Vec<&EventSample> = traces.collect();
     traces.sort_by_key(|trace| trace.at);
     let mut since: BTreeMap<&PrId, (State, Timestamp)> = BTreeMap::new();
     let mut spans: BTreeMap<State, Vec<u64>> = BTreeMap::new();
@@ -190,7 +192,7 @@ fn dwell<'a>(traces: impl Iterator<Item = &'a Trace>) -> Vec<Dwell> {
         secs.sort_unstable();
         let at = |percent: usize| secs.get((secs.len() * percent / 100).min(secs.len().saturating_sub(1))).copied();
         let (median_secs, p95_secs) = (at(50).unwrap_or(0), at(95).unwrap_or(0));
-        Dwell { state, count: secs.len() as u64, median_secs, p95_secs }
+        StateDwellTime { state, count: secs.len() as u64, median_secs, p95_secs }
     })
     .collect()
 }
@@ -214,10 +216,10 @@ mod tests {
                 source: domain::event::Actor::GithubWebhook,
                 from,
                 to: Some(to),
-                payload: domain::event::Payload::default(),
+                payload: domain::event::EventPayload::default(),
                 ttl: at(secs),
             };
-            Trace::of(&event).unwrap()
+            EventSample::of(&event).unwrap()
         };
         let hops = [
             hop(1, 0, None, State::Created),
@@ -230,8 +232,8 @@ mod tests {
         ];
         let dwell = dwell(hops.iter());
         assert_eq!(dwell.len(), 9);
-        assert_eq!(dwell[0], Dwell { state: State::Created, count: 2, median_secs: 60, p95_secs: 60 });
-        assert_eq!(dwell[1], Dwell { state: State::ChecksRunning, count: 1, median_secs: 100, p95_secs: 100 });
+        assert_eq!(dwell[0], StateDwellTime { state: State::Created, count: 2, median_secs: 60, p95_secs: 60 });
+        assert_eq!(dwell[1], StateDwellTime { state: State::ChecksRunning, count: 1, median_secs: 100, p95_secs: 100 });
         assert!(dwell[2..].iter().all(|dwell| dwell.count == 0), "a state without a logged start has no dwell time");
     }
 }

@@ -2,25 +2,25 @@
 
 use domain::comment::desk as words;
 use domain::decide::decide;
-use domain::diagnosis::{Case, Diagnosis, classify};
-use domain::event::{Actor, Fact, Happened};
+use domain::diagnosis::{Diagnosis, DiagnosisInput, classify};
+use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId};
-use domain::pull_request::{Record, Vulnerability};
-use domain::snapshot::{Live, Snapshot};
+use domain::pull_request::{PullRequest, Vulnerability};
+use domain::snapshot::{LiveStatus, Snapshot};
 use domain::state::State;
 
-use super::{Desk, DeskError};
-use crate::api_keys::Caller;
+use super::{AdminApi, AdminError};
+use crate::api_keys::ApiCaller;
 use platform::jenkins::build_of;
 use platform::lookup;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::Store;
 
 /// The diagnosis, and the inputs it is based on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Explained {
+pub struct ExplainResult {
     /// The record, corrected by the GitHub snapshot if one was read.
-    pub record: Record,
+    pub record: PullRequest,
     pub vulnerability: Option<Vulnerability>,
     /// The rule, its evidence, and what follows.
     pub diagnosis: Diagnosis,
@@ -30,11 +30,11 @@ pub struct Explained {
     pub live_error: Option<String>,
 }
 
-impl<S: Store, O: Outlets> Desk<S, O> {
+impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// Explains a pull request; with `live`, a snapshot is read from GitHub first.
     ///
     /// If GitHub does not answer, the explanation is based on the record alone.
-    pub async fn explain(&self, caller: &Caller, pr: &PrId, live: bool) -> Result<Explained, DeskError> {
+    pub async fn explain(&self, caller: &ApiCaller, pr: &PrId, live: bool) -> Result<ExplainResult, AdminError> {
         let known = self.record(caller, pr).await?;
         let vulnerability = lookup::vulnerability_of(self.store(), &known, self.now()).await?;
         let policy = self.engine.policies().for_repo(&known.id.repo);
@@ -46,7 +46,7 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         };
         let now = self.now();
         let was = known.state;
-        let mut live_status: Option<Live> = snapshot.as_ref().map(|snapshot| snapshot.live);
+        let mut live_status: Option<LiveStatus> = snapshot.as_ref().map(|snapshot| snapshot.live);
         let live = snapshot.is_some();
         let record = match snapshot {
             Some(snapshot) => self.verified(known, snapshot),
@@ -58,14 +58,19 @@ impl<S: Store, O: Outlets> Desk<S, O> {
         {
             live_status.build = Some(build_of(jenkins, &record, policy).await);
         }
-        let corrected = (record.state != was).then(|| words::corrected(was, record.state));
-        let case =
-            Case { record: &record, live: live_status.as_ref(), vulnerability: vulnerability.as_ref(), policy, now };
+        let corrected = (record.state != was).then(|| words::diagnosis_with_corrections(was, record.state));
+        let case = DiagnosisInput {
+            record: &record,
+            live: live_status.as_ref(),
+            vulnerability: vulnerability.as_ref(),
+            policy,
+            now,
+        };
         let diagnosis = classify(&case);
-        Ok(Explained { record, vulnerability, diagnosis, corrected, live, live_error })
+        Ok(ExplainResult { record, vulnerability, diagnosis, corrected, live, live_error })
     }
 
-    async fn read_snapshot(&self, record: &Record) -> Result<Snapshot, String> {
+    async fn read_snapshot(&self, record: &PullRequest) -> Result<Snapshot, String> {
         let github = self.github.as_ref().ok_or("cannot read GitHub: no credentials are configured")?;
         let node_id = match &record.node_id {
             Some(node_id) => node_id.clone(),
@@ -84,13 +89,13 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// The record as a sweep would correct it by this snapshot; nothing is written.
-    fn verified(&self, record: Record, snapshot: Snapshot) -> Record {
+    fn verified(&self, record: PullRequest, snapshot: Snapshot) -> PullRequest {
         let fact = Fact {
             id: EventId::new("explain"),
             pr: record.id.clone(),
             occurred_at: snapshot.read_at,
             actor: Actor::AdminApi,
-            what: Happened::Verified(Box::new(snapshot)),
+            kind: FactKind::Verified(Box::new(snapshot)),
         };
         let policy = self.engine.policies().for_repo(&record.id.repo);
         let decision = decide(policy, Some(record.clone()), &fact, self.now());

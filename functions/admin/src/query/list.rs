@@ -3,27 +3,27 @@
 
 use domain::event::Event;
 use domain::id::{PrId, RepoName};
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::state::State;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Desk, DeskError};
-use crate::api_keys::Caller;
+use super::{AdminApi, AdminError};
+use crate::api_keys::ApiCaller;
 use platform::lookup;
-use platform::outlets::Outlets;
-use platform::rows::{self, Listed};
+use platform::outlets::Publisher;
+use platform::rows::{self, RepoIndexEntry};
 use platform::store::{Cursor, Key, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Filter {
+pub struct PullRequestFilter {
     pub state: Option<State>,
     pub repo: Option<RepoName>,
 }
 
 /// Where a page of stale pull requests ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StalePlace {
+pub struct StaleCursor {
     /// The priority score of the last pull request.
     pub score: i64,
     /// Since when it has been in its state.
@@ -31,39 +31,39 @@ pub struct StalePlace {
     pub pr: PrId,
 }
 
-impl<S: Store, O: Outlets> Desk<S, O> {
+impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// The repositories that this caller can see: all, or the given one.
-    pub(super) async fn listed_repos(
+    pub(super) async fn visible_repos(
         &self,
-        caller: &Caller,
+        caller: &ApiCaller,
         named: Option<&RepoName>,
-    ) -> Result<Vec<RepoName>, DeskError> {
+    ) -> Result<Vec<RepoName>, AdminError> {
         let known = lookup::repos(self.store(), self.now()).await?;
         let Some(named) = named else {
-            return Ok(known.into_iter().filter(|repo| caller.sees(repo)).collect());
+            return Ok(known.into_iter().filter(|repo| caller.can_see(repo)).collect());
         };
-        let same = |repo: &RepoName| repo.as_str().eq_ignore_ascii_case(named.as_str()) && caller.sees(repo);
+        let same = |repo: &RepoName| repo.as_str().eq_ignore_ascii_case(named.as_str()) && caller.can_see(repo);
         match known.into_iter().find(same) {
             Some(repo) => Ok(vec![repo]),
-            None => Err(DeskError::NotFound(format!("Suture has no record of the repository {named}"))),
+            None => Err(AdminError::NotFound(format!("Suture has no record of the repository {named}"))),
         }
     }
 
     /// Pull requests by repository, state and number, and the last one if there may be more.
     pub async fn pull_requests(
         &self,
-        caller: &Caller,
-        filter: &Filter,
+        caller: &ApiCaller,
+        filter: &PullRequestFilter,
         after: Option<(PrId, State)>,
         limit: u32,
-    ) -> Result<(Vec<Record>, Option<(PrId, State)>), DeskError> {
+    ) -> Result<(Vec<PullRequest>, Option<(PrId, State)>), AdminError> {
         let now = self.now();
-        let mut found: Vec<Listed> = Vec::new();
+        let mut found: Vec<RepoIndexEntry> = Vec::new();
         let mut more = false;
-        for repo in self.listed_repos(caller, filter.repo.as_ref()).await? {
+        for repo in self.visible_repos(caller, filter.repo.as_ref()).await? {
             let mut cursor = match &after {
                 Some((pr, _)) if repo < pr.repo => continue,
-                Some((pr, state)) if repo == pr.repo => Some(place(pr, *state)),
+                Some((pr, state)) if repo == pr.repo => Some(stale_cursor(pr, *state)),
                 Some(_) | None => None,
             };
             loop {
@@ -93,24 +93,24 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     /// Stale pull requests by priority, and the position of the last one if there are more.
     pub async fn stale(
         &self,
-        caller: &Caller,
+        caller: &ApiCaller,
         repo: Option<&RepoName>,
-        after: Option<&StalePlace>,
+        after: Option<&StaleCursor>,
         limit: u32,
-    ) -> Result<(Vec<Record>, Option<StalePlace>), DeskError> {
+    ) -> Result<(Vec<PullRequest>, Option<StaleCursor>), AdminError> {
         let now = self.now();
-        let repos = self.listed_repos(caller, repo).await?;
-        let counted = self.counted().await?;
-        let place = |record: &Record| StalePlace {
+        let repos = self.visible_repos(caller, repo).await?;
+        let counted = self.overview_counts().await?;
+        let place = |record: &PullRequest| StaleCursor {
             score: record.priority_score(now),
-            since: record.progressed_at,
+            since: record.state_since,
             pr: record.id.clone(),
         };
-        let key = |place: &StalePlace| (std::cmp::Reverse(place.score), place.since, place.pr.clone());
-        let follows = |record: &&Record| after.is_none_or(|after| key(&place(record)) > key(after));
-        let stale = counted.stuck(|repo| caller.sees(repo), now);
+        let key = |place: &StaleCursor| (std::cmp::Reverse(place.score), place.since, place.pr.clone());
+        let follows = |record: &&PullRequest| after.is_none_or(|after| key(&place(record)) > key(after));
+        let stale = counted.stale(|repo| caller.can_see(repo), now);
         let mut rest = stale.into_iter().filter(|record| repos.contains(&record.id.repo)).filter(follows);
-        let page: Vec<Record> = rest.by_ref().take(limit as usize).cloned().collect();
+        let page: Vec<PullRequest> = rest.by_ref().take(limit as usize).cloned().collect();
         let next = rest.next().and_then(|_| page.last().map(place));
         Ok((page, next))
     }
@@ -118,12 +118,12 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     /// Events of a pull request, and the sort key of the last one if there may be more.
     pub async fn events(
         &self,
-        caller: &Caller,
+        caller: &ApiCaller,
         pr: &PrId,
         backwards: bool,
         after: Option<String>,
         limit: u32,
-    ) -> Result<(Vec<Event>, Option<String>), DeskError> {
+    ) -> Result<(Vec<Event>, Option<String>), AdminError> {
         let record = self.record(caller, pr).await?;
         let cursor = after.map(|sort| Cursor { key: Key::event(record.id.to_string(), sort.clone()), sort });
         let page = lookup::events(self.store(), &record.id, backwards, cursor, limit, self.now()).await?;
@@ -131,6 +131,6 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 }
 
-fn place(pr: &PrId, state: State) -> Cursor {
+fn stale_cursor(pr: &PrId, state: State) -> Cursor {
     Cursor { key: rows::record_key(pr), sort: rows::state_number(pr, state) }
 }

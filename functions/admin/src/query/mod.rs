@@ -13,32 +13,32 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::{PrId, RepoName};
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
-use crate::api_keys::Caller;
+use crate::api_keys::ApiCaller;
 use platform::clock::Clock;
 use platform::engine::{Engine, EngineError};
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
 use platform::lookup;
-use platform::outlets::{Outlets, Undelivered};
-use platform::overview::{Counted, Day};
+use platform::outlets::{PublishError, Publisher};
+use platform::overview::{DayActivity, OverviewCounts};
 use platform::store::{Store, StoreError};
 
-pub use self::activity::{Advice, Dwell, History};
-pub use self::explain::Explained;
-pub use self::list::{Filter, StalePlace};
-pub use self::pull_request::Standing;
+pub use self::activity::{ActivityHistory, InsightPeriod, StateDwellTime};
+pub use self::explain::ExplainResult;
+pub use self::list::{PullRequestFilter, StaleCursor};
+pub use self::pull_request::PullRequestDetail;
 
 /// How long the overview counts are cached.
 const OVERVIEW_CACHE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Why a query or a command failed, by what the client can do about it.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum DeskError {
+pub enum AdminError {
     /// Not found, or not visible to the caller.
     #[error("{0}")]
     NotFound(String),
@@ -56,26 +56,26 @@ pub enum DeskError {
     Store(#[from] StoreError),
     /// The queue or the event bus is unavailable. Nothing was accepted.
     #[error(transparent)]
-    Undelivered(#[from] Undelivered),
+    Undelivered(#[from] PublishError),
 }
 
-impl From<EngineError> for DeskError {
+impl From<EngineError> for AdminError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Store(error) => Self::Store(error),
-            EngineError::Contended { .. } => Self::Store(StoreError::Contended),
+            EngineError::WriteConflict { .. } => Self::Store(StoreError::TransactionConflict),
         }
     }
 }
 
 #[derive(Debug)]
-pub struct Desk<S, O> {
+pub struct AdminApi<S, O> {
     pub(crate) engine: Engine<S, O>,
     clock: Arc<dyn Clock>,
     github: Option<GitHub>,
     jenkins: Option<Jenkins>,
-    counted: Mutex<Option<(Timestamp, Arc<Counted>)>>,
-    days: Mutex<BTreeMap<Date, (Timestamp, Arc<Day>)>>,
+    counted: Mutex<Option<(Timestamp, Arc<OverviewCounts>)>>,
+    days: Mutex<BTreeMap<Date, (Timestamp, Arc<DayActivity>)>>,
     /// The base branch and the vulnerability of recently read pull requests, so that both items are read in one request.
     fixes: Mutex<BTreeMap<PrId, (String, String)>>,
 }
@@ -84,7 +84,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S: Store, O: Outlets> Desk<S, O> {
+impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// Without a GitHub client there are no live explanations.
     pub fn new(engine: Engine<S, O>, clock: Arc<dyn Clock>, github: Option<GitHub>, jenkins: Option<Jenkins>) -> Self {
         let (counted, days, fixes) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -104,27 +104,27 @@ impl<S: Store, O: Outlets> Desk<S, O> {
     }
 
     /// The same error for a pull request that does not exist and one that the caller cannot see.
-    fn unknown(pr: &PrId) -> DeskError {
-        DeskError::NotFound(format!("Suture has no record of {pr}: GET /api/prs lists all pull requests"))
+    fn not_found(pr: &PrId) -> AdminError {
+        AdminError::NotFound(format!("Suture has no record of {pr}: GET /api/prs lists all pull requests"))
     }
 
     /// The record of a pull request that the caller can see; the case of the repository name does not matter.
-    pub(crate) async fn record(&self, caller: &Caller, pr: &PrId) -> Result<Record, DeskError> {
-        if !caller.sees(&pr.repo) {
-            return Err(Self::unknown(pr));
+    pub(crate) async fn record(&self, caller: &ApiCaller, pr: &PrId) -> Result<PullRequest, AdminError> {
+        if !caller.can_see(&pr.repo) {
+            return Err(Self::not_found(pr));
         }
         let now = self.now();
         if let Some(record) = self.engine.load(pr, now).await? {
             return Ok(record);
         }
-        let repo = self.spelled(&pr.repo).await?.filter(|repo| *repo != pr.repo);
-        let Some(repo) = repo else { return Err(Self::unknown(pr)) };
+        let repo = self.official_spelling(&pr.repo).await?.filter(|repo| *repo != pr.repo);
+        let Some(repo) = repo else { return Err(Self::not_found(pr)) };
         let other = self.engine.load(&PrId::new(repo, pr.number), now).await?;
-        other.ok_or_else(|| Self::unknown(pr))
+        other.ok_or_else(|| Self::not_found(pr))
     }
 
     /// A registered repository with GitHub's spelling; the case of the given name does not matter.
-    pub(crate) async fn spelled(&self, repo: &RepoName) -> Result<Option<RepoName>, StoreError> {
+    pub(crate) async fn official_spelling(&self, repo: &RepoName) -> Result<Option<RepoName>, StoreError> {
         let known = lookup::repos(self.store(), self.now()).await?;
         Ok(known.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(repo.as_str())))
     }

@@ -3,14 +3,14 @@
 use domain::time::saturating_after;
 use std::sync::Arc;
 
-use super::{Desk, OVERVIEW_CACHE, locked};
-use platform::outlets::Outlets;
-use platform::overview::{Counted, count};
+use super::{AdminApi, OVERVIEW_CACHE, locked};
+use platform::outlets::Publisher;
+use platform::overview::{OverviewCounts, count};
 use platform::store::{Store, StoreError};
 
-impl<S: Store, O: Outlets> Desk<S, O> {
+impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// The counts, at most a few seconds old.
-    pub async fn counted(&self) -> Result<Arc<Counted>, StoreError> {
+    pub async fn overview_counts(&self) -> Result<Arc<OverviewCounts>, StoreError> {
         let now = self.now();
         let known = locked(&self.counted).clone();
         if let Some((at, counted)) = known

@@ -2,13 +2,13 @@
 
 use domain::event::Event;
 use domain::id::PrId;
-use domain::pull_request::{Record, Vulnerability};
+use domain::pull_request::{PullRequest, Vulnerability};
 use domain::run::Run;
 
-use super::{Desk, DeskError, locked};
-use crate::api_keys::Caller;
+use super::{AdminApi, AdminError, locked};
+use crate::api_keys::ApiCaller;
 use platform::lookup;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::rows;
 use platform::store::{Key, Store};
 
@@ -22,50 +22,50 @@ const MAX_CACHED: usize = 1_000;
 
 /// A pull request with its vulnerability, events and runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
-    pub record: Record,
+pub struct PullRequestDetail {
+    pub record: PullRequest,
     pub vulnerability: Option<Vulnerability>,
     pub events: Vec<Event>,
     pub runs: Vec<Run>,
 }
 
-impl<S: Store, O: Outlets> Desk<S, O> {
-    pub async fn standing(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
-        if !caller.sees(&pr.repo) {
-            return Err(Self::unknown(pr));
+impl<S: Store, O: Publisher> AdminApi<S, O> {
+    pub async fn pull_request_detail(&self, caller: &ApiCaller, pr: &PrId) -> Result<PullRequestDetail, AdminError> {
+        if !caller.can_see(&pr.repo) {
+            return Err(Self::not_found(pr));
         }
-        let detail = self.side_by_side(caller, pr).await?;
+        let detail = self.read_concurrently(caller, pr).await?;
         if detail.record.id == *pr {
             return Ok(detail);
         }
         // The request spelled the repository differently; events and runs are stored under GitHub's spelling.
         let official = detail.record.id;
-        self.side_by_side(caller, &official).await
+        self.read_concurrently(caller, &official).await
     }
 
-    async fn side_by_side(&self, caller: &Caller, pr: &PrId) -> Result<Standing, DeskError> {
+    async fn read_concurrently(&self, caller: &ApiCaller, pr: &PrId) -> Result<PullRequestDetail, AdminError> {
         let (store, now) = (self.store(), self.now());
         let record = self.record_and_vulnerability(caller, pr);
         let events = async { Ok(lookup::events(store, pr, true, None, MAX_EVENTS, now).await?) };
         let runs = async { Ok(lookup::runs_of(store, Some(pr), None, MAX_RUNS, now).await?) };
         let ((record, vulnerability), events, runs) = tokio::try_join!(record, events, runs)?;
-        Ok(Standing { record, vulnerability, events: events.entries, runs: runs.entries })
+        Ok(PullRequestDetail { record, vulnerability, events: events.entries, runs: runs.entries })
     }
 
     /// An open dashboard page repeats this query: the vulnerability is cached from the last time, so that its item is read
     /// together with the record, and a second time only if it has changed.
     async fn record_and_vulnerability(
         &self,
-        caller: &Caller,
+        caller: &ApiCaller,
         pr: &PrId,
-    ) -> Result<(Record, Option<Vulnerability>), DeskError> {
+    ) -> Result<(PullRequest, Option<Vulnerability>), AdminError> {
         let known = locked(&self.fixes).get(pr).cloned();
         if let Some((base, id)) = known {
             let (record, row) = (rows::record_key(pr), rows::vulnerability_key(&pr.repo, &base, &id));
             let mut found = self.store().get_many(&[record.clone(), row.clone()], self.now()).await?;
             let mut take = |key: &Key| found.iter().position(|(found, _)| found == key).map(|at| found.remove(at).1);
             if let Some(item) = take(&record) {
-                let record: Record = rows::take(&record, item)?;
+                let record: PullRequest = rows::read_owned(&record, item)?;
                 if (&record.base_branch, record.vulnerability_id.as_ref()) == (&base, Some(&id)) {
                     let vulnerability = take(&row).as_ref().map(rows::vulnerability_of).unwrap_or_default();
                     return Ok((record, Some(vulnerability)));

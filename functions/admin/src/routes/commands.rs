@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::api_keys::Caller;
-use crate::command::Ask;
+use crate::api_keys::ApiCaller;
+use crate::command::CommandSubmission;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::command::{ARGS_MAX_CHARS, Command};
-use domain::event::cut;
+use domain::event::truncate;
 use domain::id::PrId;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::Store;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{ArrayBuilder, Object, ObjectBuilder, Schema, Type};
@@ -21,8 +21,8 @@ use super::lists::PrParams;
 use crate::Admin;
 use crate::auth::Operator;
 use crate::extract::{PrNumber, PrPath, repo};
-use crate::idempotent_request::{Named, Processing, Wish};
-use crate::problem::{Problem, Problems};
+use crate::idempotent_request::{IdempotentRequest, RequestIdentity, StillProcessing};
+use crate::problem::{ApiProblem, CommonProblems};
 
 /// Largest batch of commands.
 const MAX_BATCH: usize = 100;
@@ -31,7 +31,7 @@ const MAX_BATCH: usize = 100;
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) struct OnceParams {
+pub(crate) struct IdempotencyHeaders {
     /// A repeated request with the same key is executed once and gets the same response for a day. Also accepted as
     /// `X-Idempotency-Key` or `X-Request-ID`.
     #[param(rename = "Idempotency-Key", required = false, min_length = 1, max_length = 200, pattern = "^[!-~]+$")]
@@ -50,7 +50,7 @@ pub(crate) struct CommandBody {
 }
 
 /// All commands except the queries, which have their own routes.
-fn doable() -> Object {
+fn valid_command() -> Object {
     let is_query = |command: &Command| matches!(command, Command::Status | Command::Explain);
     let names = Command::ALL.into_iter().filter(|command| !is_query(command)).map(Command::name);
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).examples(["/rebuild"]).build()
@@ -58,46 +58,46 @@ fn doable() -> Object {
 
 /// A command on the queue.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Queued {
+pub(crate) struct CommandQueued {
     /// The id of the command, also in the event log.
     command_id: String,
     /// The run that it starts, once the Car Bridge has received it.
     run_id: Option<String>,
 }
 
-fn known(text: &str) -> Result<Command, Problem> {
-    Command::parse_name(text).map_err(|unknown| Problem::bad_request("UNKNOWN_COMMAND", unknown.to_string()))
+fn known_repo(text: &str) -> Result<Command, ApiProblem> {
+    Command::parse_name(text).map_err(|unknown| ApiProblem::bad_request("UNKNOWN_COMMAND", unknown.to_string()))
 }
 
-async fn ask<S: Store, O: Outlets>(
+async fn submit<S: Store, O: Publisher>(
     admin: &Admin<S, O>,
-    caller: &Caller,
+    caller: &ApiCaller,
     pr: PrId,
     body: CommandBody,
-    (identity, n): (&Named, usize),
-) -> Result<Queued, Problem> {
-    let command = known(&body.command)?;
-    let args = body.args.map(|args| cut(args.trim(), ARGS_MAX_CHARS)).filter(|args| !args.is_empty());
-    let submission = Ask { pr, command, args, id: identity.command(n), at: identity.at };
+    (identity, n): (&RequestIdentity, usize),
+) -> Result<CommandQueued, ApiProblem> {
+    let command = known_repo(&body.command)?;
+    let args = body.args.map(|args| truncate(args.trim(), ARGS_MAX_CHARS)).filter(|args| !args.is_empty());
+    let submission = CommandSubmission { pr, command, args, id: identity.command(n), at: identity.at };
     let accepted = admin.api.command(caller, submission).await?;
-    Ok(Queued { command_id: accepted.command.to_string(), run_id: accepted.run.map(|run| run.to_string()) })
+    Ok(CommandQueued { command_id: accepted.command.to_string(), run_id: accepted.run.map(|run| run.to_string()) })
 }
 
 /// Submits a command: it is validated, put onto the queue, and executed by the Car Bridge.
 #[utoipa::path(
-    post, path = "/api/pr/{repo}/{number}/command", params(PrParams, OnceParams), request_body = CommandBody,
+    post, path = "/api/pr/{repo}/{number}/command", params(PrParams, IdempotencyHeaders), request_body = CommandBody,
     security(("key" = [])),
     responses((status = 202, description = "Accepted.", body = inline(Taken)), Problems)
 )]
-pub(crate) async fn command<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn command<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     PrPath(pr): PrPath,
-    request: Wish,
-) -> Result<Response, Problem> {
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
     let body: CommandBody = request.body.object()?;
-    let submit = async |identity: Named| ask(&admin, &caller, pr, body, (&identity, 0)).await;
-    request.once(&admin, &caller, StatusCode::ACCEPTED, submit).await
+    let submit = async |identity: RequestIdentity| submit(&admin, &caller, pr, body, (&identity, 0)).await;
+    request.run_once(&admin, &caller, StatusCode::ACCEPTED, submit).await
 }
 
 /// On the queue, or still being processed.
@@ -105,9 +105,9 @@ pub(crate) async fn command<S: Store + 'static, O: Outlets + 'static>(
 #[schema(title = "Taken")]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) enum Taken {
-    Queued(Queued),
-    Processing(Processing),
+pub(crate) enum CommandAccepted {
+    Queued(CommandQueued),
+    Processing(StillProcessing),
 }
 
 /// One command of a batch. An invalid repository or command is reported in its own result.
@@ -146,21 +146,21 @@ pub(crate) struct BatchResults {
 
 /// Submits up to 100 commands. A rejected command does not affect the others.
 #[utoipa::path(
-    post, path = "/api/commands", params(OnceParams), request_body = inline(Batch), security(("key" = [])),
+    post, path = "/api/commands", params(IdempotencyHeaders), request_body = inline(Batch), security(("key" = [])),
     responses((status = 207, description = "One result per command.", body = BatchResults), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
 )]
-pub(crate) async fn commands<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn commands<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
-    request: Wish,
-) -> Result<Response, Problem> {
-    let Batch(items) = request.body.json()?;
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
+    let CommandBatch(items) = request.body.json()?;
     if items.is_empty() || items.len() > MAX_BATCH {
         let detail = format!("A batch of {} commands is not possible. Send 1 to {MAX_BATCH}.", items.len());
-        return Err(Problem::bad_request("BAD_BATCH", detail));
+        return Err(ApiProblem::bad_request("BAD_BATCH", detail));
     }
     request
-        .once(&admin, &caller, StatusCode::MULTI_STATUS, async |identity| {
+        .run_once(&admin, &caller, StatusCode::MULTI_STATUS, async |identity| {
             let mut results = Vec::with_capacity(items.len());
             for (n, item) in items.into_iter().enumerate() {
                 results.push(submit_item(&admin, &caller, item, (&identity, n)).await?);
@@ -172,35 +172,35 @@ pub(crate) async fn commands<S: Store + 'static, O: Outlets + 'static>(
 
 /// At most 100 commands.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Batch(Vec<BatchItem>);
+pub(crate) struct CommandBatch(Vec<BatchItem>);
 
-impl PartialSchema for Batch {
+impl PartialSchema for CommandBatch {
     fn schema() -> RefOr<Schema> {
         let items = ArrayBuilder::new().items(Ref::from_schema_name(BatchItem::name()));
         items.min_items(Some(1)).max_items(Some(MAX_BATCH)).into()
     }
 }
 
-impl ToSchema for Batch {
+impl ToSchema for CommandBatch {
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
         schemas.push((BatchItem::name().into_owned(), BatchItem::schema()));
     }
 }
 
 /// A rejected command fails alone; an unavailable service fails the whole batch, which can be repeated with the same key.
-async fn submit_item<S: Store, O: Outlets>(
+async fn submit_item<S: Store, O: Publisher>(
     admin: &Admin<S, O>,
-    caller: &Caller,
+    caller: &ApiCaller,
     item: BatchItem,
-    position: (&Named, usize),
-) -> Result<BatchResult, Problem> {
+    position: (&RequestIdentity, usize),
+) -> Result<BatchResult, ApiProblem> {
     let BatchItem { repo: name, pr_number: PrNumber(pr_number), command, args } = item;
     let submitted = async {
         let repo = repo(&name, admin.owner.as_deref())?;
-        ask(admin, caller, PrId::new(repo, pr_number), CommandBody { command, args }, position).await
+        submit(admin, caller, PrId::new(repo, pr_number), CommandBody { command, args }, position).await
     };
     let result = |status: u16| BatchResult {
-        repo: cut(&name, 201),
+        repo: truncate(&name, 201),
         pr_number,
         status,
         command_id: None,
@@ -209,9 +209,11 @@ async fn submit_item<S: Store, O: Outlets>(
         detail: None,
     };
     match submitted.await {
-        Ok(Queued { command_id, run_id }) => Ok(BatchResult { command_id: Some(command_id), run_id, ..result(202) }),
+        Ok(CommandQueued { command_id, run_id }) => {
+            Ok(BatchResult { command_id: Some(command_id), run_id, ..result(202) })
+        }
         Err(problem) if problem.status >= 500 => Err(problem),
-        Err(Problem { status, code, detail, .. }) => {
+        Err(ApiProblem { status, code, detail, .. }) => {
             Ok(BatchResult { code: Some(code), detail: Some(detail), ..result(status) })
         }
     }

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::query::{Filter, StalePlace};
+use crate::query::{PullRequestFilter, StaleCursor};
 use axum::Json;
 use axum::extract::State;
 use domain::id::PrId;
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::state::State as PrState;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::Store;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::Admin;
-use crate::auth::{Looker, Viewer};
-use crate::cursor::{self, PlaceText};
-use crate::extract::{Asked, PrNumber, PrPath, RepoText, repo};
-use crate::problem::{Problem, Problems};
-use crate::view::pull_request::{Explanation, Item, ItemPage, Status};
+use crate::auth::{CountedViewer, Viewer};
+use crate::cursor::{self, CursorText};
+use crate::extract::{PrNumber, PrPath, QueryParams, RepoParam, repo};
+use crate::problem::{ApiProblem, CommonProblems};
+use crate::view::pull_request::{ExplanationView, PullRequestItem, PullRequestPage, PullRequestStatus};
 use crate::view::{EventPage, EventView};
 
 /// Default page size.
@@ -37,10 +37,10 @@ pub(crate) struct PrsQuery {
     #[param(inline, value_type = Option<StateName>)]
     state: Option<PrState>,
     /// Only this repository: `owner/name`, or a bare name of the configured owner.
-    #[param(inline, value_type = Option<RepoText>)]
+    #[param(inline, value_type = Option<RepoParam>)]
     repo: Option<String>,
     /// The `next` of the previous page.
-    #[param(inline, value_type = Option<PlaceText>)]
+    #[param(inline, value_type = Option<CursorText>)]
     after: Option<String>,
     /// The page size, 50 by default.
     #[param(minimum = 1, maximum = 100)]
@@ -66,24 +66,24 @@ enum StateName {
     NeedsIntervention,
 }
 
-fn items<S: Store, O: Outlets>(admin: &Admin<S, O>, records: &[Record]) -> Vec<Item> {
+fn items<S: Store, O: Publisher>(admin: &Admin<S, O>, records: &[PullRequest]) -> Vec<PullRequestItem> {
     let (policies, now) = (admin.api.engine().policies(), admin.api.now());
-    records.iter().map(|record| Item::of(record, policies.for_repo(&record.id.repo), now)).collect()
+    records.iter().map(|record| PullRequestItem::of(record, policies.for_repo(&record.id.repo), now)).collect()
 }
 
 /// Lists pull requests by repository, state and number; merged and closed ones for a day.
-#[utoipa::path(get, path = "/api/prs", params(PrsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = ItemPage), Problems))]
-pub(crate) async fn prs<S: Store + 'static, O: Outlets + 'static>(
+#[utoipa::path(get, path = "/api/prs", params(PrsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = PullRequestPage), Problems))]
+pub(crate) async fn prs<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
-    Asked(query): Asked<PrsQuery>,
-) -> Result<Json<ItemPage>, Problem> {
+    QueryParams(query): QueryParams<PrsQuery>,
+) -> Result<Json<PullRequestPage>, ApiProblem> {
     let limit = cursor::limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
     let after: Option<(PrId, PrState)> = cursor::read("prs", query.after.as_deref())?;
     let named = query.repo.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
-    let filter = Filter { state: query.state, repo: named };
+    let filter = PullRequestFilter { state: query.state, repo: named };
     let (records, next) = admin.api.pull_requests(&caller, &filter, after, limit).await?;
-    Ok(Json(ItemPage { prs: items(&admin, &records), next: next.and_then(|next| cursor::write("prs", &next)) }))
+    Ok(Json(PullRequestPage { prs: items(&admin, &records), next: next.and_then(|next| cursor::write("prs", &next)) }))
 }
 
 /// The filter of the stale list.
@@ -92,10 +92,10 @@ pub(crate) async fn prs<S: Store + 'static, O: Outlets + 'static>(
 #[serde(deny_unknown_fields)]
 pub(crate) struct StaleQuery {
     /// Only this repository.
-    #[param(inline, value_type = Option<RepoText>)]
+    #[param(inline, value_type = Option<RepoParam>)]
     repo: Option<String>,
     /// The `next` of the previous page.
-    #[param(inline, value_type = Option<PlaceText>)]
+    #[param(inline, value_type = Option<CursorText>)]
     after: Option<String>,
     /// The page size, 50 by default.
     #[param(minimum = 1, maximum = 100)]
@@ -103,18 +103,18 @@ pub(crate) struct StaleQuery {
 }
 
 /// Lists pull requests that have been in their state for longer than its threshold, most urgent first.
-#[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = ItemPage), Problems))]
-pub(crate) async fn stale<S: Store + 'static, O: Outlets + 'static>(
+#[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = PullRequestPage), Problems))]
+pub(crate) async fn stale<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
-    Asked(query): Asked<StaleQuery>,
-) -> Result<Json<ItemPage>, Problem> {
+    QueryParams(query): QueryParams<StaleQuery>,
+) -> Result<Json<PullRequestPage>, ApiProblem> {
     let limit = cursor::limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
-    let after: Option<StalePlace> = cursor::read("stale", query.after.as_deref())?;
+    let after: Option<StaleCursor> = cursor::read("stale", query.after.as_deref())?;
     let named = query.repo.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
     let (records, next) = admin.api.stale(&caller, named.as_ref(), after.as_ref(), limit).await?;
     let next = next.and_then(|next| cursor::write("stale", &next));
-    Ok(Json(ItemPage { prs: items(&admin, &records), next }))
+    Ok(Json(PullRequestPage { prs: items(&admin, &records), next }))
 }
 
 /// The path parameters of a pull request, for the description.
@@ -124,7 +124,7 @@ pub(crate) async fn stale<S: Store + 'static, O: Outlets + 'static>(
 pub(crate) struct PrParams {
     /// A bare name (of the configured owner), or `owner%2Fname`.
     #[param(inline, example = "shop")]
-    repo: RepoText,
+    repo: RepoParam,
     /// The pull request number.
     #[param(inline, example = 1)]
     number: PrNumber,
@@ -132,14 +132,14 @@ pub(crate) struct PrParams {
 
 /// The status of a pull request: state, checks, budgets, history, runs, and the commands that are possible now.
 #[utoipa::path(get, path = "/api/pr/{repo}/{number}/status", params(PrParams), security(("key" = [])), responses((status = 200, description = "OK.", body = Status), Problems))]
-pub(crate) async fn status<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn status<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    viewer: Looker,
+    viewer: CountedViewer,
     PrPath(pr): PrPath,
-) -> Result<Json<Status>, Problem> {
-    let detail = viewer.look(&admin, admin.api.standing(&viewer.0, &pr)).await?;
+) -> Result<Json<PullRequestStatus>, ApiProblem> {
+    let detail = viewer.authenticate_viewer(&admin, admin.api.pull_request_detail(&viewer.0, &pr)).await?;
     let policy = admin.api.engine().policies().for_repo(&detail.record.id.repo);
-    Ok(Json(Status::of(&detail, policy, &viewer.0, admin.api.now())))
+    Ok(Json(PullRequestStatus::of(&detail, policy, &viewer.0, admin.api.now())))
 }
 
 /// The order and page of the events.
@@ -148,11 +148,11 @@ pub(crate) async fn status<S: Store + 'static, O: Outlets + 'static>(
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
     /// The `next` of the previous page.
-    #[param(inline, value_type = Option<PlaceText>)]
+    #[param(inline, value_type = Option<CursorText>)]
     after: Option<String>,
     /// `asc`: oldest first; `desc`: newest first.
     #[param(inline)]
-    order: Option<Order>,
+    order: Option<EventOrder>,
     /// The page size, 100 by default.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
@@ -160,23 +160,23 @@ pub(crate) struct EventsQuery {
 
 #[derive(Debug, Clone, Copy, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Order {
+enum EventOrder {
     Asc,
     Desc,
 }
 
 /// The event log of a pull request, page by page.
 #[utoipa::path(get, path = "/api/pr/{repo}/{number}/events", params(PrParams, EventsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = EventPage), Problems))]
-pub(crate) async fn events<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn events<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
     PrPath(pr): PrPath,
-    Asked(query): Asked<EventsQuery>,
-) -> Result<Json<EventPage>, Problem> {
+    QueryParams(query): QueryParams<EventsQuery>,
+) -> Result<Json<EventPage>, ApiProblem> {
     let limit = cursor::limit(query.limit, 100, MAX_EVENTS)?;
     let after: Option<String> = cursor::read("events", query.after.as_deref())?;
     let after = after.filter(|sort| !sort.is_empty());
-    let backwards = matches!(query.order, Some(Order::Desc));
+    let backwards = matches!(query.order, Some(EventOrder::Desc));
     let (events, next) = admin.api.events(&caller, &pr, backwards, after, limit).await?;
     let next = next.and_then(|next| cursor::write("events", &next));
     Ok(Json(EventPage { events: events.iter().map(EventView::from).collect(), next }))
@@ -195,13 +195,13 @@ pub(crate) struct ExplainQuery {
 /// Explains why a pull request is in its state: the matching rule, its evidence, the next action, and what a person can do.
 /// Changes nothing.
 #[utoipa::path(get, path = "/api/pr/{repo}/{number}/explain", params(PrParams, ExplainQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = Explanation), Problems))]
-pub(crate) async fn explain<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn explain<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
     PrPath(pr): PrPath,
-    Asked(query): Asked<ExplainQuery>,
-) -> Result<Json<Explanation>, Problem> {
+    QueryParams(query): QueryParams<ExplainQuery>,
+) -> Result<Json<ExplanationView>, ApiProblem> {
     let explained = Box::pin(admin.api.explain(&caller, &pr, query.live)).await?;
     let policy = admin.api.engine().policies().for_repo(&explained.record.id.repo);
-    Ok(Json(Explanation::of(&explained, policy, caller.role, admin.api.now())))
+    Ok(Json(ExplanationView::of(&explained, policy, caller.role, admin.api.now())))
 }

@@ -13,18 +13,18 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::Store;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::Admin;
-use crate::problem::Problem;
+use crate::problem::ApiProblem;
 
 /// Adds the bearer key to the description.
-struct WithKey;
+struct SecurityScheme;
 
-impl Modify for WithKey {
+impl Modify for SecurityScheme {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A key of SUTURE_ADMIN_KEYS."));
         let components = openapi.components.get_or_insert_default();
@@ -69,21 +69,21 @@ impl Modify for WithKey {
         operations::export_events,
     ),
     components(schemas(Problem)),
-    modifiers(&WithKey)
+    modifiers(&SecurityScheme)
 )]
-struct Api;
+struct ApiDescription;
 
 /// The OpenAPI 3.1 description, which `docs/openapi.json` must equal. The deployed function serves that file instead of
 /// generating it.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    Api::openapi()
+    ApiDescription::openapi()
 }
 
 /// A path and its handlers.
 type Route<S, O> = (&'static str, MethodRouter<Arc<Admin<S, O>>>);
 
 /// All routes. Routes without a description belong to the dashboard, or are another form of a described path.
-fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<Route<S, O>> {
+fn table<S: Store + 'static, O: Publisher + 'static>() -> Vec<Route<S, O>> {
     vec![
         ("/healthz", get(site::healthz)),
         ("/api/openapi.json", get(site::openapi)),
@@ -121,7 +121,9 @@ fn table<S: Store + 'static, O: Outlets + 'static>() -> Vec<Route<S, O>> {
 }
 
 /// The routes, without middleware.
-pub(crate) fn routes<S: Store + 'static, O: Outlets + 'static>() -> Router<Arc<Admin<S, O>>> {
+pub(crate) fn routes<S: Store + 'static, O: Publisher + 'static>() -> Router<Arc<Admin<S, O>>> {
     let router = table().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
-    router.fallback(async || Problem::not_found()).method_not_allowed_fallback(async || Problem::method_not_allowed())
+    router
+        .fallback(async || ApiProblem::not_found())
+        .method_not_allowed_fallback(async || ApiProblem::method_not_allowed())
 }

@@ -2,31 +2,31 @@
 
 use std::sync::Arc;
 
-use crate::command::SweepAsk;
+use crate::command::SweepRequest;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use domain::event::{Payload, cut};
+use domain::event::{EventPayload, truncate};
 use domain::id::RunId;
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::Store;
 use platform::{breaker as breakers, guards};
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
-use super::commands::OnceParams;
+use super::commands::IdempotencyHeaders;
 use super::overview::read_breaker;
 use crate::Admin;
-use crate::auth::{Administrator, Everywhere, Operator, Viewer};
-use crate::extract::{Asked, PrNumber, RepoText, repo};
-use crate::idempotent_request::{Processing, Wish};
-use crate::problem::{Problem, Problems};
+use crate::auth::{Administrator, GlobalAdministrator, Operator, Viewer};
+use crate::extract::{PrNumber, QueryParams, RepoParam, repo};
+use crate::idempotent_request::{IdempotentRequest, StillProcessing};
+use crate::problem::{ApiProblem, CommonProblems};
 use crate::view::EventView;
-use crate::view::overview::{BreakerView, Paused};
+use crate::view::overview::{BreakerView, PauseView};
 
 /// Events of one export: a Lambda response has a size limit.
 const MAX_EXPORTED: usize = 8_000;
@@ -61,7 +61,7 @@ pub(crate) enum SweepBody {
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct SweepDue {
     /// Only this repository.
-    repo: Option<RepoText>,
+    repo: Option<RepoParam>,
     #[serde(default)]
     #[schema(schema_with = null_schema)]
     pr_number: (),
@@ -78,7 +78,7 @@ pub(crate) struct SweepDue {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct SweepOne {
-    repo: RepoText,
+    repo: RepoParam,
     #[schema(inline)]
     pr_number: PrNumber,
     #[serde(default)]
@@ -94,7 +94,7 @@ pub(crate) struct SweepOne {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct SweepBase {
-    repo: RepoText,
+    repo: RepoParam,
     #[serde(default)]
     #[schema(schema_with = null_schema)]
     pr_number: (),
@@ -112,7 +112,7 @@ fn null_schema() -> Object {
 
 /// A requested sweep.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Requested {
+pub(crate) struct SweepRequested {
     /// The id of its run; see `GET /api/runs/{id}`.
     run_id: String,
 }
@@ -121,59 +121,59 @@ pub(crate) struct Requested {
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) enum Sweeping {
-    Requested(Requested),
-    Processing(Processing),
+pub(crate) enum SweepAccepted {
+    Requested(SweepRequested),
+    Processing(StillProcessing),
 }
 
 /// Requests a sweep now.
 #[utoipa::path(
-    post, path = "/api/reconciler/run", params(OnceParams), request_body = Option<SweepBody>, security(("key" = [])),
+    post, path = "/api/reconciler/run", params(IdempotencyHeaders), request_body = Option<SweepBody>, security(("key" = [])),
     responses((status = 202, description = "Accepted.", body = inline(Sweeping)), Problems)
 )]
-pub(crate) async fn reconcile<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn reconcile<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
-    request: Wish,
-) -> Result<Response, Problem> {
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
     let body: Option<ReconcileBody> = request.body.object_or_default()?;
     let ReconcileBody { repo: name, pr_number, base, dry_run } = body.unwrap_or_default();
     if base.as_ref().is_some_and(|base| !(1..=MAX_BRANCH_CHARS).contains(&base.chars().count())) {
         let detail = format!("`base` must be a branch name of 1 to {MAX_BRANCH_CHARS} characters.");
-        return Err(Problem::bad_request("BAD_REQUEST", detail));
+        return Err(ApiProblem::bad_request("BAD_REQUEST", detail));
     }
     let named_repo = name.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
     request
-        .once(&admin, &caller, StatusCode::ACCEPTED, async |identity| {
+        .run_once(&admin, &caller, StatusCode::ACCEPTED, async |identity| {
             let run = RunId::new(format!("requested-{}", identity.part(0)));
             let number = pr_number.map(|PrNumber(number)| number);
-            let sweep = SweepAsk { run, repo: named_repo, number, base, dry_run };
-            Ok(Requested { run_id: admin.api.sweep(&caller, sweep).await?.to_string() })
+            let sweep = SweepRequest { run, repo: named_repo, number, base, dry_run };
+            Ok(SweepRequested { run_id: admin.api.sweep(&caller, sweep).await?.to_string() })
         })
         .await
 }
 
 /// The state of the circuit breaker.
 #[utoipa::path(get, path = "/api/circuit-breaker", security(("key" = [])), responses((status = 200, description = "OK.", body = BreakerView), Problems))]
-pub(crate) async fn breaker<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn breaker<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     _caller: Viewer,
-) -> Result<Json<BreakerView>, Problem> {
+) -> Result<Json<BreakerView>, ApiProblem> {
     Ok(Json(read_breaker(&admin).await?))
 }
 
 /// Closes the circuit breaker and restarts its failure count.
 #[utoipa::path(
-    post, path = "/api/circuit-breaker/reset", params(OnceParams), security(("key" = [])),
+    post, path = "/api/circuit-breaker/reset", params(IdempotencyHeaders), security(("key" = [])),
     responses((status = 200, description = "OK.", body = BreakerView), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
 )]
-pub(crate) async fn reset_breaker<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn reset_breaker<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Everywhere(caller): Everywhere,
-    request: Wish,
-) -> Result<Response, Problem> {
+    GlobalAdministrator(caller): GlobalAdministrator,
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
     request
-        .once(&admin, &caller, StatusCode::OK, async |_| {
+        .run_once(&admin, &caller, StatusCode::OK, async |_| {
             breakers::reset(admin.api.engine().store(), admin.api.now()).await?;
             Ok(read_breaker(&admin).await?)
         })
@@ -191,54 +191,54 @@ pub(crate) struct PauseBody {
 /// Whether Suture is paused.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PauseState {
-    paused: Option<Paused>,
+    paused: Option<PauseView>,
 }
 
 /// Pauses all actions immediately; Suture keeps recording events.
 #[utoipa::path(
-    post, path = "/api/pause", params(OnceParams), request_body = Option<PauseBody>, security(("key" = [])),
+    post, path = "/api/pause", params(IdempotencyHeaders), request_body = Option<PauseBody>, security(("key" = [])),
     responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
 )]
-pub(crate) async fn pause<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn pause<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Everywhere(caller): Everywhere,
-    request: Wish,
-) -> Result<Response, Problem> {
+    GlobalAdministrator(caller): GlobalAdministrator,
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
     let body: Option<PauseBody> = request.body.object_or_default()?;
     let reason = body.unwrap_or_default().reason.unwrap_or_default();
     let by = match reason.trim() {
         "" => caller.name.clone(),
-        why => cut(&format!("{} ({why})", caller.name), Payload::MAX_TEXT),
+        why => truncate(&format!("{} ({why})", caller.name), EventPayload::MAX_TEXT),
     };
     request
-        .once(&admin, &caller, StatusCode::OK, async |identity| {
+        .run_once(&admin, &caller, StatusCode::OK, async |identity| {
             let by = guards::pause(admin.api.engine().store(), &by, identity.at, admin.api.now()).await?;
-            Ok(PauseState { paused: by.map(|by| Paused { by }) })
+            Ok(PauseState { paused: by.map(|by| PauseView { by }) })
         })
         .await
 }
 
 /// Resumes all actions.
 #[utoipa::path(
-    post, path = "/api/unpause", params(OnceParams), security(("key" = [])),
+    post, path = "/api/unpause", params(IdempotencyHeaders), security(("key" = [])),
     responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
 )]
-pub(crate) async fn unpause<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn unpause<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Everywhere(caller): Everywhere,
-    request: Wish,
-) -> Result<Response, Problem> {
+    GlobalAdministrator(caller): GlobalAdministrator,
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
     request
-        .once(&admin, &caller, StatusCode::OK, async |identity| {
+        .run_once(&admin, &caller, StatusCode::OK, async |identity| {
             let by = guards::unpause(admin.api.engine().store(), identity.at, admin.api.now()).await?;
-            Ok(PauseState { paused: by.map(|by| Paused { by }) })
+            Ok(PauseState { paused: by.map(|by| PauseView { by }) })
         })
         .await
 }
 
 /// A message that could not be processed.
 #[derive(Debug, Serialize, ToSchema)]
-struct DeadMessage {
+struct DeadLetterView {
     id: String,
     sent_at: Option<Timestamp>,
     /// Why it could not be processed.
@@ -249,19 +249,19 @@ struct DeadMessage {
 
 /// The messages of the dead-letter queue.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeadMessages {
-    messages: Vec<DeadMessage>,
+pub(crate) struct DeadLettersView {
+    messages: Vec<DeadLetterView>,
     approximate_count: u64,
 }
 
 /// Lists the dead-letter queue, with the reason of each message.
-#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "OK.", body = DeadMessages), Problems))]
-pub(crate) async fn dlq<S: Store + 'static, O: Outlets + 'static>(
+#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "OK.", body = DeadLettersView), Problems))]
+pub(crate) async fn dlq<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    _caller: Everywhere,
-) -> Result<Json<DeadMessages>, Problem> {
-    let dump = admin.dlq.look().await?;
-    let message = |dead: &platform::outlets::dlq::Dead| DeadMessage {
+    _caller: GlobalAdministrator,
+) -> Result<Json<DeadLettersView>, ApiProblem> {
+    let dump = admin.dlq.peek().await?;
+    let message = |dead: &platform::outlets::dlq::DeadLetter| DeadLetterView {
         id: dead.id.clone(),
         sent_at: dead.sent_at,
         reason: dead.reason(),
@@ -269,12 +269,12 @@ pub(crate) async fn dlq<S: Store + 'static, O: Outlets + 'static>(
         receive_count: dead.receive_count,
     };
     let messages = dump.messages.iter().map(message).collect();
-    Ok(Json(DeadMessages { messages, approximate_count: dump.approximate_count }))
+    Ok(Json(DeadLettersView { messages, approximate_count: dump.approximate_count }))
 }
 
 /// How many messages were moved back to the command queue.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Moved {
+pub(crate) struct RedriveResult {
     moved: u64,
 }
 
@@ -282,23 +282,23 @@ pub(crate) struct Moved {
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) enum Redriven {
-    Moved(Moved),
-    Processing(Processing),
+pub(crate) enum RedriveAccepted {
+    Moved(RedriveResult),
+    Processing(StillProcessing),
 }
 
 /// Moves the messages of the dead-letter queue back to the command queue.
 #[utoipa::path(
-    post, path = "/api/dlq/redrive", params(OnceParams), security(("key" = [])),
+    post, path = "/api/dlq/redrive", params(IdempotencyHeaders), security(("key" = [])),
     responses((status = 202, description = "Accepted.", body = inline(Redriven)), Problems)
 )]
-pub(crate) async fn redrive<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn redrive<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
-    Everywhere(caller): Everywhere,
-    request: Wish,
-) -> Result<Response, Problem> {
-    let redrive = async |_| Ok(Moved { moved: admin.dlq.redrive().await? });
-    request.once(&admin, &caller, StatusCode::ACCEPTED, redrive).await
+    GlobalAdministrator(caller): GlobalAdministrator,
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
+    let redrive = async |_| Ok(RedriveResult { moved: admin.dlq.redrive().await? });
+    request.run_once(&admin, &caller, StatusCode::ACCEPTED, redrive).await
 }
 
 /// The period of the export.
@@ -329,11 +329,11 @@ struct ExportedEvent {
     get, path = "/api/export/events", params(ExportQuery), security(("key" = [])),
     responses((status = 200, description = "OK.", content_type = "application/x-ndjson", body = String), Problems)
 )]
-pub(crate) async fn export_events<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn export_events<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Administrator(caller): Administrator,
-    Asked(query): Asked<ExportQuery>,
-) -> Result<Response, Problem> {
+    QueryParams(query): QueryParams<ExportQuery>,
+) -> Result<Response, ApiProblem> {
     let to = query.to.unwrap_or_else(|| admin.api.now());
     let day = SignedDuration::from_hours(24);
     let from = query.from.unwrap_or_else(|| to.saturating_sub(day).unwrap_or(Timestamp::MIN));
@@ -342,7 +342,7 @@ pub(crate) async fn export_events<S: Store + 'static, O: Outlets + 'static>(
     for event in &events {
         let repo = event.pr.repo.to_string();
         let line = ExportedEvent { repo, number: event.pr.number, event: EventView::from(event) };
-        lines.push_str(&serde_json::to_string(&line).map_err(Problem::unavailable)?);
+        lines.push_str(&serde_json::to_string(&line).map_err(ApiProblem::unavailable)?);
         lines.push('\n');
     }
     let mut response = ([(CONTENT_TYPE, "application/x-ndjson")], lines).into_response();

@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::api_keys::Caller;
+use crate::api_keys::ApiCaller;
 use axum::Json;
 use axum::extract::State;
-use domain::request::{Request, Scope};
-use platform::outlets::Outlets;
-use platform::outlets::dlq::Dlq;
+use domain::request::{ReconcileRequest, ReconcileScope};
+use platform::outlets::Publisher;
+use platform::outlets::dlq::DeadLetterQueue;
 use platform::store::{Store, StoreError};
 use platform::{breaker, guards, lookup, sweep_summary};
 
 use crate::Admin;
 use crate::auth::Viewer;
-use crate::problem::{Problem, Problems};
-use crate::view::overview::{BreakerView, DlqCount, Overview, Paused, Seen, SweepView, told};
-use crate::view::word;
+use crate::problem::{ApiProblem, CommonProblems};
+use crate::view::overview::{
+    BreakerView, DeadLetterCount, OverviewView, PauseView, SweepView, VisibleCounts, activity_items,
+};
+use crate::view::serialized_name;
 
 /// How many sweeps are searched for the last completed one, skipping dry runs and running ones.
 const LAST_SWEEPS: u32 = 10;
@@ -23,29 +25,29 @@ const LAST_SWEEPS: u32 = 10;
 /// Counts by state, stale pull requests, those that need a person, recent activity, the circuit breaker and the last sweep. A
 /// key that is limited to some repositories sees only those.
 #[utoipa::path(get, path = "/api/overview", security(("key" = [])), responses((status = 200, description = "OK.", body = Overview), Problems))]
-pub(crate) async fn overview<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn overview<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
-) -> Result<Json<Overview>, Problem> {
+) -> Result<Json<OverviewView>, ApiProblem> {
     let api = &admin.api;
     let (store, now) = (api.engine().store(), api.now());
-    let counted = async { Ok::<_, Problem>(api.counted().await?) };
+    let counted = async { Ok::<_, ApiProblem>(api.overview_counts().await?) };
     let history = async { Ok(api.history(&caller).await?) };
-    let paused = async { Ok(guards::paused(store, now).await?) };
+    let paused = async { Ok(guards::paused_by(store, now).await?) };
     let breaker = async { Ok(read_breaker(&admin).await?) };
     let sweep = async { Ok(last_sweep(&admin, &caller).await?) };
     let (counted, history, paused, breaker, last_sweep, dlq) =
         tokio::try_join!(counted, history, paused, breaker, sweep, async { Ok(dlq_count(&admin.dlq).await) })?;
     let policies = api.engine().policies();
-    let Seen { states, repos, needs_person, stuck } = Seen::of(&counted, &caller, policies, now);
-    let (days, dwell, activity) = told(history);
-    Ok(Json(Overview {
+    let VisibleCounts { states, repos, needs_person, stuck } = VisibleCounts::of(&counted, &caller, policies, now);
+    let (days, dwell, activity) = activity_items(history);
+    Ok(Json(OverviewView {
         now,
-        mode: word(&policies.base().mode),
+        mode: serialized_name(&policies.base().mode),
         owner: admin.owner.clone(),
         role: caller.role.name(),
         key: caller.name.clone(),
-        paused: paused.map(|by| Paused { by }),
+        paused: paused.map(|by| PauseView { by }),
         breaker,
         last_sweep,
         states,
@@ -60,11 +62,11 @@ pub(crate) async fn overview<S: Store + 'static, O: Outlets + 'static>(
 }
 
 /// `None` if the queue does not answer: the rest of the overview is still shown.
-async fn dlq_count(dlq: &Dlq) -> Option<DlqCount> {
-    dlq.count().await.ok().map(|messages| DlqCount { messages })
+async fn dlq_count(dlq: &DeadLetterQueue) -> Option<DeadLetterCount> {
+    dlq.count().await.ok().map(|messages| DeadLetterCount { messages })
 }
 
-pub(super) async fn read_breaker<S: Store, O: Outlets>(admin: &Admin<S, O>) -> Result<BreakerView, StoreError> {
+pub(super) async fn read_breaker<S: Store, O: Publisher>(admin: &Admin<S, O>) -> Result<BreakerView, StoreError> {
     let (store, now) = (admin.api.engine().store(), admin.api.now());
     let settings = &admin.api.engine().policies().base().breaker;
     let state = breaker::load(store, now).await?;
@@ -72,13 +74,13 @@ pub(super) async fn read_breaker<S: Store, O: Outlets>(admin: &Admin<S, O>) -> R
     Ok(BreakerView::of(&state, &minutes, settings, now))
 }
 
-async fn last_sweep<S: Store, O: Outlets>(
+async fn last_sweep<S: Store, O: Publisher>(
     admin: &Admin<S, O>,
-    caller: &Caller,
+    caller: &ApiCaller,
 ) -> Result<Option<SweepView>, StoreError> {
     let runs = lookup::runs_of(admin.api.engine().store(), None, None, LAST_SWEEPS, admin.api.now()).await?;
     // Scheduled sweeps and requests for everything; a smaller scope does not represent the state of the sweeps.
-    let all = Request::key_of(&Scope::All, false);
+    let all = ReconcileRequest::key_of(&ReconcileScope::All, false);
     let mut full = runs.entries.iter().filter(|run| run.request.as_deref().is_none_or(|key| key == all));
     let ended = full.find_map(|run| {
         let summary = sweep_summary::summary_of(run).filter(|summary| !summary.dry_run)?;

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use crate::api_keys::Caller;
-use crate::command::Verb;
+use crate::api_keys::ApiCaller;
+use crate::command::RunAction;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::id::{PrId, RunId};
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::Store;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::commands::OnceParams;
+use super::commands::IdempotencyHeaders;
 use crate::Admin;
 use crate::auth::{Administrator, Operator, Viewer};
-use crate::cursor::{self, PlaceText};
-use crate::extract::{Asked, PrNumber, RepoText, RunPath, RunText, number, repo};
-use crate::idempotent_request::{Processing, Wish};
-use crate::problem::{Problem, Problems};
+use crate::cursor::{self, CursorText};
+use crate::extract::{PrNumber, QueryParams, RepoParam, RunIdParam, RunPath, number, repo};
+use crate::idempotent_request::{IdempotentRequest, StillProcessing};
+use crate::problem::{ApiProblem, CommonProblems};
 use crate::view::run::{RunPage, RunView};
 
 /// The filter of the list.
@@ -40,10 +40,10 @@ pub(crate) struct RunsQuery {
 pub(crate) struct RunsParams {
     /// The runs of this pull request, as `repo=…&number=…`; without it, the sweeps.
     #[param(inline, style = Form, explode)]
-    pr: Option<PrOf>,
+    pr: Option<RunsPullRequest>,
     /// The `next` of the previous page.
     #[param(inline)]
-    after: Option<PlaceText>,
+    after: Option<CursorText>,
     /// The page size, 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
@@ -53,26 +53,29 @@ pub(crate) struct RunsParams {
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its description is used")]
-struct PrOf {
+struct RunsPullRequest {
     #[schema(inline)]
-    repo: RepoText,
+    repo: RepoParam,
     #[schema(inline)]
     number: PrNumber,
 }
 
 /// Lists the runs of a pull request, or the sweeps, newest first.
 #[utoipa::path(get, path = "/api/runs", params(RunsParams), security(("key" = [])), responses((status = 200, description = "OK.", body = RunPage), Problems))]
-pub(crate) async fn runs<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn runs<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
-    Asked(query): Asked<RunsQuery>,
-) -> Result<Json<RunPage>, Problem> {
+    QueryParams(query): QueryParams<RunsQuery>,
+) -> Result<Json<RunPage>, ApiProblem> {
     let limit = cursor::limit(query.limit, 20, 100)?;
     let pr = match (query.repo.as_deref(), query.number.as_deref()) {
         (Some(name), Some(digits)) => Some(PrId::new(repo(name, admin.owner.as_deref())?, number(digits)?)),
         (None, None) => None,
         (Some(_), None) | (None, Some(_)) => {
-            return Err(Problem::bad_request("BAD_QUERY", "Give both `repo` and `number`, or neither (for sweeps)."));
+            return Err(ApiProblem::bad_request(
+                "BAD_QUERY",
+                "Give both `repo` and `number`, or neither (for sweeps).",
+            ));
         }
     };
     let after: Option<RunId> = cursor::read("runs", query.after.as_deref())?;
@@ -88,16 +91,16 @@ pub(crate) async fn runs<S: Store + 'static, O: Outlets + 'static>(
 pub(crate) struct RunParams {
     /// The run id.
     #[param(inline)]
-    id: RunText,
+    id: RunIdParam,
 }
 
 /// One run.
 #[utoipa::path(get, path = "/api/runs/{id}", params(RunParams), security(("key" = [])), responses((status = 200, description = "OK.", body = RunView), Problems))]
-pub(crate) async fn run<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn run<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
     RunPath(id): RunPath,
-) -> Result<Json<RunView>, Problem> {
+) -> Result<Json<RunView>, ApiProblem> {
     Ok(Json(RunView::of(&admin.api.run(&caller, &id).await?, &caller)))
 }
 
@@ -105,59 +108,59 @@ pub(crate) async fn run<S: Store + 'static, O: Outlets + 'static>(
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) enum Changed {
+pub(crate) enum RunChanged {
     Run(Box<RunView>),
-    Processing(Processing),
+    Processing(StillProcessing),
 }
 
-async fn change<S: Store + 'static, O: Outlets + 'static>(
+async fn change<S: Store + 'static, O: Publisher + 'static>(
     admin: &Admin<S, O>,
-    caller: &Caller,
-    request: &Wish,
-    (id, action): (RunId, Verb),
-) -> Result<Response, Problem> {
+    caller: &ApiCaller,
+    request: &IdempotentRequest,
+    (id, action): (RunId, RunAction),
+) -> Result<Response, ApiProblem> {
     let changed = async |_| Ok(RunView::of(&admin.api.change_run(caller, &id, action).await?, caller));
-    request.once(admin, caller, StatusCode::ACCEPTED, changed).await
+    request.run_once(admin, caller, StatusCode::ACCEPTED, changed).await
 }
 
 /// Cancels a run: a remedy that has not started returns its budget, a sweep stops between two stages.
 #[utoipa::path(
-    post, path = "/api/runs/{id}/cancel", params(RunParams, OnceParams), security(("key" = [])),
+    post, path = "/api/runs/{id}/cancel", params(RunParams, IdempotencyHeaders), security(("key" = [])),
     responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
 )]
-pub(crate) async fn cancel<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn cancel<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     RunPath(id): RunPath,
-    request: Wish,
-) -> Result<Response, Problem> {
-    change(&admin, &caller, &request, (id, Verb::Cancel)).await
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
+    change(&admin, &caller, &request, (id, RunAction::Cancel)).await
 }
 
 /// Approves a remedy that awaits approval. Needs the same role as `/approve`.
 #[utoipa::path(
-    post, path = "/api/runs/{id}/approve", params(RunParams, OnceParams), security(("key" = [])),
+    post, path = "/api/runs/{id}/approve", params(RunParams, IdempotencyHeaders), security(("key" = [])),
     responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
 )]
-pub(crate) async fn approve<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn approve<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Administrator(caller): Administrator,
     RunPath(id): RunPath,
-    request: Wish,
-) -> Result<Response, Problem> {
-    change(&admin, &caller, &request, (id, Verb::Approve)).await
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
+    change(&admin, &caller, &request, (id, RunAction::Approve)).await
 }
 
 /// Rejects a remedy that awaits approval; Suture escalates the pull request to a person.
 #[utoipa::path(
-    post, path = "/api/runs/{id}/reject", params(RunParams, OnceParams), security(("key" = [])),
+    post, path = "/api/runs/{id}/reject", params(RunParams, IdempotencyHeaders), security(("key" = [])),
     responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
 )]
-pub(crate) async fn reject<S: Store + 'static, O: Outlets + 'static>(
+pub(crate) async fn reject<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Operator(caller): Operator,
     RunPath(id): RunPath,
-    request: Wish,
-) -> Result<Response, Problem> {
-    change(&admin, &caller, &request, (id, Verb::Reject)).await
+    request: IdempotentRequest,
+) -> Result<Response, ApiProblem> {
+    change(&admin, &caller, &request, (id, RunAction::Reject)).await
 }

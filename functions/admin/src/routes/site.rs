@@ -15,7 +15,7 @@ const DESCRIPTION: &str = include_str!("../../../../docs/openapi.json");
 
 /// The health of the API.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Health {
+pub(crate) struct HealthView {
     /// Always `ok`.
     status: &'static str,
     /// The version of this build.
@@ -24,8 +24,8 @@ pub(crate) struct Health {
 
 /// Health check. Does not read the tables.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, description = "OK.", body = Health)))]
-pub(crate) async fn healthz() -> Json<Health> {
-    Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+pub(crate) async fn healthz() -> Json<HealthView> {
+    Json(HealthView { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
 /// This OpenAPI description.

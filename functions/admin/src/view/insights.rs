@@ -1,17 +1,17 @@
 //! The JSON of the insights.
 
-use crate::query::Advice;
+use crate::query::InsightPeriod;
 use domain::comment::insight as words;
-use domain::insight::{Heard, RuleRecord, Stay, Tally, percent};
+use domain::insight::{OutcomeCounts, StateDuration, TransientRuleStats, WebhookStats, percent};
 use domain::state::Strategy;
 use jiff::Timestamp;
-use platform::overview::MOST_A_DAY;
+use platform::overview::MAX_EVENTS_PER_DAY;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 /// Statistics of the event log, and what they suggest.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Insights {
+pub(crate) struct InsightsView {
     now: Timestamp,
     /// How many days were read.
     days: usize,
@@ -22,29 +22,29 @@ pub(crate) struct Insights {
     /// How a threshold is suggested, and when a rule is flagged.
     formulas: [&'static str; 2],
     /// The time in each state: in all repositories first (`repo` is null), then per repository.
-    dwell: Vec<StayView>,
+    dwell: Vec<StateDurationView>,
     /// Received and missed webhooks, by event type.
-    webhooks: Vec<HeardView>,
+    webhooks: Vec<WebhookStatsView>,
     /// The results of automatic remedies, by strategy.
     remedies: Vec<RemedyView>,
     /// The results of retries, by transient rule.
-    rules: Vec<RuleView>,
+    rules: Vec<TransientRuleView>,
 }
 
-impl Insights {
-    pub(crate) fn of(advice: &Advice, now: Timestamp) -> Self {
-        let Advice { insights, days, cut_days } = advice;
+impl InsightsView {
+    pub(crate) fn of(advice: &InsightPeriod, now: Timestamp) -> Self {
+        let InsightPeriod { insights, days, cut_days } = advice;
         let partial = *cut_days > 0;
         Self {
             now,
             days: *days,
             partial,
-            partial_reason: partial.then(|| words::partial(*cut_days, MOST_A_DAY)),
-            formulas: [words::FORMULA, words::FLAG],
-            dwell: insights.stays.iter().map(StayView::from).collect(),
-            webhooks: insights.heard.iter().map(HeardView::from).collect(),
+            partial_reason: partial.then(|| words::incomplete_data(*cut_days, MAX_EVENTS_PER_DAY)),
+            formulas: [words::THRESHOLD_FORMULA, words::FLAG_CRITERION],
+            dwell: insights.state_durations.iter().map(StateDurationView::from).collect(),
+            webhooks: insights.webhooks.iter().map(WebhookStatsView::from).collect(),
             remedies: insights.remedies.iter().map(|(strategy, tally)| RemedyView::of(*strategy, tally)).collect(),
-            rules: insights.rules.iter().map(RuleView::from).collect(),
+            rules: insights.rules.iter().map(TransientRuleView::from).collect(),
         }
     }
 }
@@ -52,7 +52,7 @@ impl Insights {
 /// The time in a state, and the threshold that it suggests.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StateDuration)]
-struct StayView {
+struct StateDurationView {
     /// Null: all visible repositories.
     repo: Option<String>,
     state: &'static str,
@@ -70,19 +70,19 @@ struct StayView {
     advice: String,
 }
 
-impl From<&Stay> for StayView {
-    fn from(stay: &Stay) -> Self {
+impl From<&StateDuration> for StateDurationView {
+    fn from(stay: &StateDuration) -> Self {
         Self {
             repo: stay.repo.as_ref().map(ToString::to_string),
             state: stay.state.name(),
             count: stay.count,
-            by_itself: stay.by_itself,
+            by_itself: stay.undisturbed,
             p50_secs: stay.p50_secs,
             p95_secs: stay.p95_secs,
             p99_secs: stay.p99_secs,
             configured_minutes: stay.configured_minutes,
             suggested_minutes: stay.suggested_minutes,
-            advice: words::advice(stay),
+            advice: words::threshold_advice(stay),
         }
     }
 }
@@ -90,7 +90,7 @@ impl From<&Stay> for StayView {
 /// Received and missed webhooks of one event type.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = WebhookStats)]
-struct HeardView {
+struct WebhookStatsView {
     kind: &'static str,
     /// Received by a webhook.
     told: u64,
@@ -99,9 +99,9 @@ struct HeardView {
     loss_percent: f64,
 }
 
-impl From<&Heard> for HeardView {
-    fn from(heard: &Heard) -> Self {
-        let Heard { kind, told, missed } = *heard;
+impl From<&WebhookStats> for WebhookStatsView {
+    fn from(heard: &WebhookStats) -> Self {
+        let WebhookStats { kind, by_webhook: told, missed } = *heard;
         Self { kind: kind.name(), told, missed, loss_percent: percent(missed, told + missed).unwrap_or(0.0) }
     }
 }
@@ -125,8 +125,8 @@ struct RemedyView {
 }
 
 impl RemedyView {
-    fn of(strategy: Strategy, tally: &Tally) -> Self {
-        let Tally { claimed, helped, failed_again, failed, dropped } = *tally;
+    fn of(strategy: Strategy, tally: &OutcomeCounts) -> Self {
+        let OutcomeCounts { claimed, helped, failed_again, failed, dropped } = *tally;
         let success_percent = tally.success_percent();
         Self { strategy: strategy.to_string(), claimed, healed: helped, failed_again, failed, dropped, success_percent }
     }
@@ -135,7 +135,7 @@ impl RemedyView {
 /// The results of retries by one transient rule.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TransientRule)]
-struct RuleView {
+struct TransientRuleView {
     rule: String,
     retries: u64,
     healed: u64,
@@ -149,15 +149,15 @@ struct RuleView {
     advice: Option<String>,
 }
 
-impl From<&RuleRecord> for RuleView {
-    fn from(rule: &RuleRecord) -> Self {
+impl From<&TransientRuleStats> for TransientRuleView {
+    fn from(rule: &TransientRuleStats) -> Self {
         Self {
             rule: rule.rule.clone(),
-            retries: rule.tally.claimed,
-            healed: rule.tally.helped,
-            failed_again: rule.tally.failed_again,
+            retries: rule.outcomes.claimed,
+            healed: rule.outcomes.helped,
+            failed_again: rule.outcomes.failed_again,
             identical: rule.identical,
-            success_percent: rule.tally.success_percent(),
+            success_percent: rule.outcomes.success_percent(),
             flagged: rule.is_flagged(),
             advice: words::rule_advice(rule),
         }

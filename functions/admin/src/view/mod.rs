@@ -48,7 +48,7 @@ pub(crate) struct EventView {
 }
 
 /// The serialised name of an enum value.
-pub(crate) fn word<T: Serialize>(value: &T) -> String {
+pub(crate) fn serialized_name<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         Ok(other) => other.to_string(),
@@ -64,7 +64,7 @@ impl From<&Event> for EventView {
             id: event.id.to_string(),
             hop: event.hop,
             kind: event.kind.name(),
-            source: word(&event.source),
+            source: serialized_name(&event.source),
             from: event.from.map(|state| state.name()),
             to: event.to.map(|state| state.name()),
             text: payload.text.clone(),

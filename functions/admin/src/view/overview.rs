@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use crate::api_keys::Caller;
-use crate::query::{Dwell, History};
-use domain::breaker::{Breaker, BreakerSettings, BreakerState, Minute};
+use crate::api_keys::ApiCaller;
+use crate::query::{ActivityHistory, StateDwellTime};
+use domain::breaker::{Breaker, BreakerSettings, BreakerState, OutcomeMinute};
 use domain::comment::desk as words;
 use domain::event::Event;
 use domain::policy::Policies;
 use jiff::Timestamp;
-use platform::overview::{Counted, DayCounts, Lane};
-use platform::sweep_summary::Summary;
+use platform::overview::{DayCounts, OverviewCounts, StateCount};
+use platform::sweep_summary::SweepSummary;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::pull_request::Item;
+use super::pull_request::PullRequestItem;
 
 /// Pull requests in each list of the overview.
 const MAX_ITEMS: usize = 20;
 
 /// The overview of the dashboard.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Overview {
+pub(crate) struct OverviewView {
     pub(crate) now: Timestamp,
     /// `observe` or `act`.
     pub(crate) mode: String,
@@ -31,35 +31,35 @@ pub(crate) struct Overview {
     pub(crate) role: &'static str,
     /// The name of the key.
     pub(crate) key: String,
-    pub(crate) paused: Option<Paused>,
+    pub(crate) paused: Option<PauseView>,
     pub(crate) breaker: BreakerView,
     pub(crate) last_sweep: Option<SweepView>,
     /// All twelve states; MERGED and CLOSED count the last day.
-    pub(crate) states: Vec<LaneView>,
+    pub(crate) states: Vec<StateCountView>,
     pub(crate) repos: Vec<RepoView>,
     /// Longest waiting first, at most 20.
-    pub(crate) needs_person: Vec<Item>,
+    pub(crate) needs_person: Vec<PullRequestItem>,
     /// Stale pull requests by priority, at most 20.
-    pub(crate) stuck: Vec<Item>,
+    pub(crate) stuck: Vec<PullRequestItem>,
     /// Newest first, at most 50.
-    pub(crate) activity: Vec<Activity>,
+    pub(crate) activity: Vec<ActivityView>,
     /// The last 14 days, oldest first.
     pub(crate) days: Vec<DayView>,
     /// The time in each live state, of the last 7 days.
-    pub(crate) dwell: Vec<Dwell>,
+    pub(crate) dwell: Vec<StateDwellTime>,
     /// The dead-letter queue, if there is one.
-    pub(crate) dlq: Option<DlqCount>,
+    pub(crate) dlq: Option<DeadLetterCount>,
 }
 
 /// Who has paused Suture, and why.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Paused {
+pub(crate) struct PauseView {
     pub(crate) by: String,
 }
 
 /// The approximate number of messages in the dead-letter queue.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DlqCount {
+pub(crate) struct DeadLetterCount {
     pub(crate) messages: u64,
 }
 
@@ -79,8 +79,8 @@ pub(crate) struct BreakerView {
 }
 
 impl BreakerView {
-    pub(crate) fn of(breaker: &Breaker, minutes: &[Minute], settings: &BreakerSettings, now: Timestamp) -> Self {
-        let tally = breaker.tally(minutes, now, settings);
+    pub(crate) fn of(breaker: &Breaker, minutes: &[OutcomeMinute], settings: &BreakerSettings, now: Timestamp) -> Self {
+        let tally = breaker.window_counts(minutes, now, settings);
         let (state, rate, opened_at, cooldown_until) = match &breaker.state {
             BreakerState::Closed => ("closed", tally.rate_percent(), None, None),
             BreakerState::Open { since, cooldown_until, failure_rate_percent } => {
@@ -123,7 +123,7 @@ pub(crate) struct SweepView {
 
 impl SweepView {
     /// Errors may name items of any repository, so they are only for callers who can see all.
-    pub(crate) fn of(run: &domain::run::Run, summary: Summary, caller: &Caller) -> Self {
+    pub(crate) fn of(run: &domain::run::Run, summary: SweepSummary, caller: &ApiCaller) -> Self {
         Self {
             run_id: run.id.to_string(),
             at: run.created_at,
@@ -135,7 +135,7 @@ impl SweepView {
             escalated: summary.escalated,
             skipped: summary.skipped,
             partial: summary.partial,
-            errors: if caller.sees_all() { summary.errors } else { Vec::new() },
+            errors: if caller.can_see_all() { summary.errors } else { Vec::new() },
         }
     }
 }
@@ -143,24 +143,25 @@ impl SweepView {
 /// The pull requests in one state.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StateCount)]
-pub(crate) struct LaneView {
+pub(crate) struct StateCountView {
     state: &'static str,
     count: u64,
     stale: u64,
-    oldest: Option<Oldest>,
+    oldest: Option<OldestPullRequest>,
 }
 
 /// The pull request that has been in the state longest.
 #[derive(Debug, Serialize, ToSchema)]
-struct Oldest {
+struct OldestPullRequest {
     repo: String,
     number: u64,
     since: Timestamp,
 }
 
-impl From<Lane> for LaneView {
-    fn from(lane: Lane) -> Self {
-        let oldest = lane.oldest.map(|(pr, since)| Oldest { repo: pr.repo.to_string(), number: pr.number, since });
+impl From<StateCount> for StateCountView {
+    fn from(lane: StateCount) -> Self {
+        let oldest =
+            lane.oldest.map(|(pr, since)| OldestPullRequest { repo: pr.repo.to_string(), number: pr.number, since });
         Self { state: lane.state.name(), count: lane.count, stale: lane.stale, oldest }
     }
 }
@@ -177,7 +178,7 @@ pub(crate) struct RepoView {
 
 /// A notable event.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Activity {
+pub(crate) struct ActivityView {
     at: Timestamp,
     repo: String,
     number: u64,
@@ -186,8 +187,8 @@ pub(crate) struct Activity {
     text: String,
 }
 
-fn activity(event: &Event) -> Option<Activity> {
-    Some(Activity {
+fn activity(event: &Event) -> Option<ActivityView> {
+    Some(ActivityView {
         at: event.occurred_at,
         repo: event.pr.repo.to_string(),
         number: event.pr.number,
@@ -212,16 +213,18 @@ pub(crate) struct DayView {
 }
 
 /// The counts of the repositories that this caller can see.
-pub(crate) struct Seen {
-    pub(crate) states: Vec<LaneView>,
+pub(crate) struct VisibleCounts {
+    pub(crate) states: Vec<StateCountView>,
     pub(crate) repos: Vec<RepoView>,
-    pub(crate) needs_person: Vec<Item>,
-    pub(crate) stuck: Vec<Item>,
+    pub(crate) needs_person: Vec<PullRequestItem>,
+    pub(crate) stuck: Vec<PullRequestItem>,
 }
 
-impl Seen {
-    pub(crate) fn of(counted: &Counted, caller: &Caller, policies: &Policies, now: Timestamp) -> Self {
-        let item = |record: &domain::pull_request::Record| Item::of(record, policies.for_repo(&record.id.repo), now);
+impl VisibleCounts {
+    pub(crate) fn of(counted: &OverviewCounts, caller: &ApiCaller, policies: &Policies, now: Timestamp) -> Self {
+        let item = |record: &domain::pull_request::PullRequest| {
+            PullRequestItem::of(record, policies.for_repo(&record.id.repo), now)
+        };
         let repo = |(repo, [open, needs_person, stale]): (domain::id::RepoName, [u64; 3])| RepoView {
             repo: repo.to_string(),
             open,
@@ -229,21 +232,21 @@ impl Seen {
             stale,
         };
         Self {
-            states: counted.lanes(|repo| caller.sees(repo)).into_iter().map(LaneView::from).collect(),
-            repos: counted.by_repo(|repo| caller.sees(repo)).into_iter().map(repo).collect(),
+            states: counted.state_counts(|repo| caller.can_see(repo)).into_iter().map(StateCountView::from).collect(),
+            repos: counted.by_repo(|repo| caller.can_see(repo)).into_iter().map(repo).collect(),
             needs_person: counted
-                .needs_person(|repo| caller.sees(repo))
+                .needing_person(|repo| caller.can_see(repo))
                 .into_iter()
                 .take(MAX_ITEMS)
                 .map(item)
                 .collect(),
-            stuck: counted.stuck(|repo| caller.sees(repo), now).into_iter().take(MAX_ITEMS).map(item).collect(),
+            stuck: counted.stale(|repo| caller.can_see(repo), now).into_iter().take(MAX_ITEMS).map(item).collect(),
         }
     }
 }
 
 /// Converts the activity history.
-pub(crate) fn told(history: History) -> (Vec<DayView>, Vec<Dwell>, Vec<Activity>) {
+pub(crate) fn activity_items(history: ActivityHistory) -> (Vec<DayView>, Vec<StateDwellTime>, Vec<ActivityView>) {
     let day = |(day, counts): (jiff::civil::Date, DayCounts)| {
         let DayCounts { opened, merged, healed, remedies, escalated } = counts;
         DayView { day: day.to_string(), opened, merged, healed, remedies, escalated }

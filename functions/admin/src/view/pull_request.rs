@@ -1,25 +1,25 @@
 //! The JSON of a pull request: as a list item, its status, and its explanation.
 
-use crate::api_keys::Caller;
-use crate::query::{Explained, Standing};
-use domain::command::{Command, Role};
+use crate::api_keys::ApiCaller;
+use crate::query::{ExplainResult, PullRequestDetail};
+use domain::command::{ApiRole, Command};
 use domain::comment::{self, desk as words};
 use domain::diagnosis::Classification;
 use domain::policy::Policy;
 use domain::priority::Priority;
-use domain::pull_request::{Record, Vulnerability};
-use domain::signals::{Check, PolicyVerdict};
+use domain::pull_request::{PullRequest, Vulnerability};
+use domain::signals::{CheckReport, PolicyVerdict};
 use domain::state::Strategy;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::run::RunView;
-use super::{EventView, url, word};
+use super::{EventView, serialized_name, url};
 
 /// A pull request in a list.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Item {
+pub(crate) struct PullRequestItem {
     /// `owner/name`.
     repo: String,
     number: u64,
@@ -65,8 +65,8 @@ struct ActiveRunView {
 
 /// A page of pull requests.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ItemPage {
-    pub(crate) prs: Vec<Item>,
+pub(crate) struct PullRequestPage {
+    pub(crate) prs: Vec<PullRequestItem>,
     /// The cursor of the next page, for `after`.
     pub(crate) next: Option<String>,
 }
@@ -75,7 +75,7 @@ fn secs_since(since: Timestamp, now: Timestamp) -> u64 {
     u64::try_from(now.duration_since(since).as_secs()).unwrap_or(0)
 }
 
-fn priority(record: &Record) -> &'static str {
+fn priority(record: &PullRequest) -> &'static str {
     let labelled = |priority: Priority| record.labels.iter().any(|label| label.eq_ignore_ascii_case(priority.label()));
     match Priority::ALL.into_iter().find(|priority| labelled(*priority)) {
         Some(Priority::P0) => "p0",
@@ -85,14 +85,14 @@ fn priority(record: &Record) -> &'static str {
     }
 }
 
-fn active_run(record: &Record) -> Option<ActiveRunView> {
+fn active_run(record: &PullRequest) -> Option<ActiveRunView> {
     let run = record.active_run.as_ref()?;
     let (strategy, accepted) = (run.strategy.name(), run.accepted);
     Some(ActiveRunView { id: run.id.to_string(), strategy, since: run.since, accepted })
 }
 
-impl Item {
-    pub(crate) fn of(record: &Record, policy: &Policy, now: Timestamp) -> Self {
+impl PullRequestItem {
+    pub(crate) fn of(record: &PullRequest, policy: &Policy, now: Timestamp) -> Self {
         let repo = record.id.repo.to_string();
         Self {
             url: url(&repo, record.id.number),
@@ -101,15 +101,15 @@ impl Item {
             state: record.state.name(),
             substatus: record.substatus.map(|substatus| substatus.name()),
             vulnerability_id: record.vulnerability_id.clone(),
-            since: record.progressed_at,
-            waiting_secs: secs_since(record.progressed_at, now),
+            since: record.state_since,
+            waiting_secs: secs_since(record.state_since, now),
             due_at: record.due_at,
             stale: record.is_stale(policy, now),
             held: record.is_held(),
             draft: record.draft,
             priority: priority(record),
-            why: words::why(record, policy, now),
-            next: words::next(record, policy, now),
+            why: words::waiting_reason(record, policy, now),
+            next: words::next_step(record, policy, now),
             active_run: active_run(record),
         }
     }
@@ -130,7 +130,7 @@ struct RetryCountsView {
 
 /// The retry budget of a strategy.
 #[derive(Debug, Serialize, ToSchema)]
-struct Budget {
+struct BudgetView {
     strategy: &'static str,
     used: u32,
     max: u32,
@@ -139,7 +139,7 @@ struct Budget {
 
 /// The remedies of one generation, and their limit.
 #[derive(Debug, Serialize, ToSchema)]
-struct Lifetime {
+struct LifetimeView {
     used: u32,
     max: u32,
 }
@@ -176,7 +176,7 @@ struct FailureView {
 
 /// The verdict of Policy Bot.
 #[derive(Debug, Serialize, ToSchema)]
-struct PolicySays {
+struct PolicyView {
     /// `evaluating`, `passed`, or the policy that failed.
     verdict: String,
     text: String,
@@ -185,7 +185,7 @@ struct PolicySays {
 
 /// The review of an approver bot.
 #[derive(Debug, Serialize, ToSchema)]
-struct ApprovalSays {
+struct ApprovalView {
     granted: bool,
     by: String,
     at: Timestamp,
@@ -193,7 +193,7 @@ struct ApprovalSays {
 
 /// The report of Automerge Bot.
 #[derive(Debug, Serialize, ToSchema)]
-struct MergeSays {
+struct MergeView {
     failed: bool,
     text: String,
     at: Timestamp,
@@ -213,7 +213,7 @@ struct CommandView {
 
 /// The status of a pull request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Status {
+pub(crate) struct PullRequestStatus {
     repo: String,
     number: u64,
     url: String,
@@ -239,15 +239,15 @@ pub(crate) struct Status {
     /// Why automation stopped.
     blocked_reason: Option<String>,
     retry_counts: RetryCountsView,
-    budgets: Vec<Budget>,
-    lifetime: Lifetime,
+    budgets: Vec<BudgetView>,
+    lifetime: LifetimeView,
     last_remediation_at: Option<Timestamp>,
     remediation_action: Option<&'static str>,
     active_run: Option<ActiveRunView>,
     checks: Vec<CheckView>,
-    policy: Option<PolicySays>,
-    approval: Option<ApprovalSays>,
-    merge: Option<MergeSays>,
+    policy: Option<PolicyView>,
+    approval: Option<ApprovalView>,
+    merge: Option<MergeView>,
     /// The generation: one more each time the pull request is reopened.
     generation: u32,
     /// The pull request that it replaces.
@@ -271,26 +271,26 @@ pub(crate) struct Status {
     summary: String,
 }
 
-fn budgets(record: &Record, vulnerability: Option<&Vulnerability>, policy: &Policy) -> Vec<Budget> {
+fn budgets(record: &PullRequest, vulnerability: Option<&Vulnerability>, policy: &Policy) -> Vec<BudgetView> {
     let budget = |strategy: Strategy| {
         let counted = record.retry_counts.of(strategy);
         let reopens = vulnerability.filter(|_| strategy == Strategy::CloseAndReopen);
         let elsewhere = reopens.map_or(0, |row| row.close_and_reopen);
         let (used, max) = (counted.max(elsewhere), policy.budget(strategy));
-        Budget { strategy: strategy.name(), used, max, left: max.saturating_sub(used) }
+        BudgetView { strategy: strategy.name(), used, max, left: max.saturating_sub(used) }
     };
     Strategy::ALL.into_iter().map(budget).collect()
 }
 
-fn lifetime(record: &Record, policy: &Policy) -> Lifetime {
-    Lifetime { used: record.lifetime_remedies, max: policy.budgets.lifetime }
+fn lifetime(record: &PullRequest, policy: &Policy) -> LifetimeView {
+    LifetimeView { used: record.lifetime_remedies, max: policy.budgets.lifetime }
 }
 
-fn check(check: &Check, required: &[String]) -> CheckView {
+fn check(check: &CheckReport, required: &[String]) -> CheckView {
     CheckView {
         name: check.name.clone(),
         required: required.is_empty() || required.contains(&check.name),
-        verdict: word(&check.verdict),
+        verdict: serialized_name(&check.verdict),
         at: check.at,
         failure: check
             .failure
@@ -299,23 +299,23 @@ fn check(check: &Check, required: &[String]) -> CheckView {
     }
 }
 
-fn policy_says(record: &Record) -> Option<PolicySays> {
+fn policy_view(record: &PullRequest) -> Option<PolicyView> {
     let report = record.signals.policy.as_ref()?;
     let verdict = match report.verdict {
         PolicyVerdict::Evaluating => "evaluating".to_owned(),
         PolicyVerdict::Passed => "passed".to_owned(),
         PolicyVerdict::Failed(which) => which.to_string(),
     };
-    Some(PolicySays { verdict, text: report.text.clone(), at: report.at })
+    Some(PolicyView { verdict, text: report.text.clone(), at: report.at })
 }
 
 /// The review that counts: an approval that is still granted, otherwise the newest review.
-fn approval_says(record: &Record) -> Option<ApprovalSays> {
+fn approval_view(record: &PullRequest) -> Option<ApprovalView> {
     let newest = record.signals.approvals.iter().max_by_key(|approval| (approval.granted, approval.at))?;
-    Some(ApprovalSays { granted: newest.granted, by: newest.by.clone(), at: newest.at })
+    Some(ApprovalView { granted: newest.granted, by: newest.by.clone(), at: newest.at })
 }
 
-fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<CommandView> {
+fn commands(record: &PullRequest, policy: &Policy, role: ApiRole) -> Vec<CommandView> {
     words::commands(record, policy, role).into_iter().map(CommandView::from).collect()
 }
 
@@ -330,8 +330,8 @@ impl From<Command> for CommandView {
     }
 }
 
-impl Status {
-    pub(crate) fn of(detail: &Standing, policy: &Policy, caller: &Caller, now: Timestamp) -> Self {
+impl PullRequestStatus {
+    pub(crate) fn of(detail: &PullRequestDetail, policy: &Policy, caller: &ApiCaller, now: Timestamp) -> Self {
         let record = &detail.record;
         let repo = record.id.repo.to_string();
         let required = record.required(policy);
@@ -348,8 +348,8 @@ impl Status {
             head_sha: record.head_sha.to_string(),
             vulnerability_id: record.vulnerability_id.clone(),
             created_at: record.created_at,
-            since: record.progressed_at,
-            waiting_secs: secs_since(record.progressed_at, now),
+            since: record.state_since,
+            waiting_secs: secs_since(record.state_since, now),
             last_event_at: record.last_event_at,
             verified_at: record.verified_at,
             due_at: record.due_at,
@@ -375,15 +375,15 @@ impl Status {
             remediation_action: record.remediation_action.map(|strategy| strategy.name()),
             active_run: active_run(record),
             checks: record.signals.checks.iter().map(|one| check(one, required)).collect(),
-            policy: policy_says(record),
-            approval: approval_says(record),
-            merge: merge.map(|report| MergeSays { failed: report.failed, text: report.text.clone(), at: report.at }),
+            policy: policy_view(record),
+            approval: approval_view(record),
+            merge: merge.map(|report| MergeView { failed: report.failed, text: report.text.clone(), at: report.at }),
             generation: record.generation,
             replaces: record.replaces,
             replaced_by: record.replaced_by,
-            mode: word(&policy.mode),
-            why: words::why(record, policy, now),
-            next: words::next(record, policy, now),
+            mode: serialized_name(&policy.mode),
+            why: words::waiting_reason(record, policy, now),
+            next: words::next_step(record, policy, now),
             commands: commands(record, policy, caller.role),
             history: detail.events.iter().map(EventView::from).collect(),
             runs: detail.runs.iter().map(|run| RunView::of(run, caller)).collect(),
@@ -395,21 +395,21 @@ impl Status {
 
 /// A diagnosis rule.
 #[derive(Debug, Serialize, ToSchema)]
-struct Rule {
+struct RuleView {
     number: &'static str,
     title: &'static str,
 }
 
 /// Why a pull request is in its state.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Explanation {
+pub(crate) struct ExplanationView {
     repo: String,
     number: u64,
     state: &'static str,
     /// What is wrong, in one sentence.
     summary: String,
     /// The rule that matched; null if the classifier does not apply.
-    rule: Option<Rule>,
+    rule: Option<RuleView>,
     /// The classification, such as `RETRY_CHECKS` or `NO_ACTION`.
     classification: &'static str,
     /// The evidence of the rule.
@@ -419,8 +419,8 @@ pub(crate) struct Explanation {
     /// What Suture does next, in one sentence.
     next_action: String,
     next_action_at: Option<Timestamp>,
-    budgets: Vec<Budget>,
-    lifetime: Lifetime,
+    budgets: Vec<BudgetView>,
+    lifetime: LifetimeView,
     /// What a person can do, one sentence each.
     you_can: Vec<String>,
     commands: Vec<CommandView>,
@@ -432,8 +432,8 @@ pub(crate) struct Explanation {
     text: String,
 }
 
-impl Explanation {
-    pub(crate) fn of(explained: &Explained, policy: &Policy, role: Role, now: Timestamp) -> Self {
+impl ExplanationView {
+    pub(crate) fn of(explained: &ExplainResult, policy: &Policy, role: ApiRole, now: Timestamp) -> Self {
         let (record, found) = (&explained.record, &explained.diagnosis);
         let can = words::commands(record, policy, role);
         let diagnosed = record.is_actionable();
@@ -456,16 +456,16 @@ impl Explanation {
             repo: record.id.repo.to_string(),
             number: record.id.number,
             state: record.state.name(),
-            summary: words::why(record, policy, now),
-            rule: diagnosed.then_some(Rule { number: found.rule.number, title: found.rule.title }),
+            summary: words::waiting_reason(record, policy, now),
+            rule: diagnosed.then_some(RuleView { number: found.rule.number, title: found.rule.title }),
             classification: classification.name(),
             evidence,
             would_have_matched: would.map(|rule| format!("rule {} ({})", rule.number, rule.title)),
-            next_action: words::next_by(record, found, policy, now),
+            next_action: words::next_step_by_diagnosis(record, found, policy, now),
             next_action_at: record.due_at,
             budgets: budgets(record, explained.vulnerability.as_ref(), policy),
             lifetime: lifetime(record, policy),
-            you_can: words::you_can(record, &can),
+            you_can: words::suggestions(record, &can),
             commands: commands(record, policy, role),
             live: explained.live,
             live_error: explained.live_error.clone(),

@@ -1,12 +1,12 @@
 //! The JSON of a run.
 
-use crate::api_keys::Caller;
-use domain::run::{Run, RunKind, Step, Transition};
+use crate::api_keys::ApiCaller;
+use domain::run::{Run, RunKind, RunStep, RunTransition};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::word;
+use super::serialized_name;
 
 /// The durable record of one piece of work.
 #[derive(Debug, Serialize, ToSchema)]
@@ -107,10 +107,10 @@ fn kind(kind: RunKind) -> String {
 }
 
 impl StepView {
-    fn of(step: &Step, with_output: bool) -> Self {
+    fn of(step: &RunStep, with_output: bool) -> Self {
         Self {
             name: step.name.clone(),
-            status: word(&step.status),
+            status: serialized_name(&step.status),
             at: step.at,
             duration_ms: step.duration_ms,
             output: step.output.clone().filter(|_| with_output),
@@ -119,14 +119,14 @@ impl StepView {
     }
 }
 
-impl From<&Transition> for TransitionView {
-    fn from(change: &Transition) -> Self {
+impl From<&RunTransition> for TransitionView {
+    fn from(change: &RunTransition) -> Self {
         let context = &change.context;
         Self {
             from: change.from.name(),
             to: change.to.name(),
             at: context.at,
-            initiator: word(&context.initiator),
+            initiator: serialized_name(&context.initiator),
             by: context.by.clone(),
             reason: context.reason.clone(),
         }
@@ -135,8 +135,8 @@ impl From<&Transition> for TransitionView {
 
 impl RunView {
     /// The output of a sweep may name any repository, so it is only for callers who can see all.
-    pub(crate) fn of(run: &Run, caller: &Caller) -> Self {
-        let with_output = run.pr.is_some() || caller.sees_all();
+    pub(crate) fn of(run: &Run, caller: &ApiCaller) -> Self {
+        let with_output = run.pr.is_some() || caller.can_see_all();
         Self {
             id: run.id.to_string(),
             repo: run.pr.as_ref().map(|pr| pr.repo.to_string()),
@@ -144,7 +144,7 @@ impl RunView {
             kind: kind(run.kind),
             state: run.state.name(),
             head_sha: run.head_sha.as_ref().map(ToString::to_string),
-            trigger: word(&run.trigger),
+            trigger: serialized_name(&run.trigger),
             requested_by: run.requested_by.clone(),
             created_at: run.created_at,
             updated_at: run.updated_at,

@@ -3,41 +3,41 @@
 
 mod rebuild;
 
-use domain::backoff::Failure;
-use domain::bus::{BusDetail, DetailType, Target};
+use domain::backoff::AttemptFailure;
+use domain::bus::{BusDetail, DetailType, RemedyTarget};
 use domain::comment;
 use domain::id::EffectId;
-use domain::policy::{Policy, Wake};
+use domain::policy::{Policy, RetriggerVia};
 use domain::state::Strategy;
 use http::{Method, Request, header};
 use tracing::info;
 
-use crate::dispatch::{Again, Bridge};
-use crate::run_executor::{InHand, step};
+use crate::dispatch::{CarBridge, RetryableError};
+use crate::run_executor::{RunContext, step};
 use platform::github::BranchUpdate;
-use platform::http::CallError;
+use platform::http::ApiError;
 use platform::lookup;
-use platform::outlets::{Content, Outlets, Parcel};
+use platform::outlets::{Destination, OutboundMessage, Publisher};
 use platform::store::Store;
 
 /// Why a remedy stops.
-pub(crate) enum Stop {
+pub(crate) enum RemedyError {
     /// Not executed; its budget is refunded.
     Drop(String),
-    Fail(String, Failure),
+    Fail(String, AttemptFailure),
     /// The result is unknown, so the message must be retried.
-    Again(Again),
+    Retry(RetryableError),
 }
 
-impl From<Again> for Stop {
-    fn from(again: Again) -> Self {
-        Self::Again(again)
+impl From<RetryableError> for RemedyError {
+    fn from(again: RetryableError) -> Self {
+        Self::Retry(again)
     }
 }
 
-impl From<platform::store::StoreError> for Stop {
+impl From<platform::store::StoreError> for RemedyError {
     fn from(error: platform::store::StoreError) -> Self {
-        Self::Again(error.into())
+        Self::Retry(error.into())
     }
 }
 
@@ -51,14 +51,14 @@ pub(crate) fn first_step(strategy: Strategy, policy: &Policy) -> &'static str {
         | Strategy::RetriggerSodCheck
         | Strategy::RetriggerApproverBot
         | Strategy::RetriggerAutomergeBot => match policy.wake.of(strategy) {
-            Some((Wake::Label, _)) => "label",
-            Some((Wake::Bus | Wake::Comment | Wake::Http, _)) | None => "wake",
+            Some((RetriggerVia::Label, _)) => "label",
+            Some((RetriggerVia::Bus | RetriggerVia::Comment | RetriggerVia::Http, _)) | None => "wake",
         },
     }
 }
 
-impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub(crate) async fn remedy(&self, ctx: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
+impl<S: Store, O: Publisher> CarBridge<S, O> {
+    pub(crate) async fn remedy(&self, ctx: &mut RunContext<'_>, strategy: Strategy) -> Result<String, RemedyError> {
         match strategy {
             Strategy::BranchUpdate => self.update_branch(ctx).await,
             Strategy::Rebuild => self.rebuild(ctx).await,
@@ -66,73 +66,73 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
             Strategy::RetriggerPolicyBot
             | Strategy::RetriggerSodCheck
             | Strategy::RetriggerApproverBot
-            | Strategy::RetriggerAutomergeBot => self.wake(ctx, strategy).await,
+            | Strategy::RetriggerAutomergeBot => self.retrigger(ctx, strategy).await,
         }
     }
 
     /// Maps a failed call to the end of the remedy. A rate limit is stored for all functions and costs no budget.
-    pub(crate) async fn stopped(&self, error: CallError) -> Stop {
-        if let Err(again) = self.note_limit(&error).await {
-            return Stop::Again(again);
+    pub(crate) async fn error_to_stop(&self, error: ApiError) -> RemedyError {
+        if let Err(again) = self.store_rate_limit(&error).await {
+            return RemedyError::Retry(again);
         }
         match error.until() {
-            Some(until) => Stop::Drop(format!("GitHub rate limit: paused until {until}")),
-            None => Stop::Fail(error.to_string(), error.failure()),
+            Some(until) => RemedyError::Drop(format!("GitHub rate limit: paused until {until}")),
+            None => RemedyError::Fail(error.to_string(), error.failure()),
         }
     }
 
     /// The same for a call between two steps: a transient error retries the message, and the run resumes at this step.
-    pub(crate) async fn interrupted(&self, error: CallError) -> Stop {
-        if error.is_transient() { Stop::Again(error.into()) } else { self.stopped(error).await }
+    pub(crate) async fn error_to_retry(&self, error: ApiError) -> RemedyError {
+        if error.is_transient() { RemedyError::Retry(error.into()) } else { self.error_to_stop(error).await }
     }
 
-    pub(crate) async fn or_stop<T>(&self, result: Result<T, CallError>) -> Result<T, Stop> {
+    pub(crate) async fn or_stop<T>(&self, result: Result<T, ApiError>) -> Result<T, RemedyError> {
         match result {
             Ok(value) => Ok(value),
-            Err(error) => Err(self.stopped(error).await),
+            Err(error) => Err(self.error_to_stop(error).await),
         }
     }
 
-    pub(crate) async fn or_interrupt<T>(&self, result: Result<T, CallError>) -> Result<T, Stop> {
+    pub(crate) async fn or_interrupt<T>(&self, result: Result<T, ApiError>) -> Result<T, RemedyError> {
         match result {
             Ok(value) => Ok(value),
-            Err(error) => Err(self.interrupted(error).await),
+            Err(error) => Err(self.error_to_retry(error).await),
         }
     }
 
-    async fn update_branch(&self, ctx: &mut InHand<'_>) -> Result<String, Stop> {
+    async fn update_branch(&self, ctx: &mut RunContext<'_>) -> Result<String, RemedyError> {
         let expected = ctx.run.head_sha.clone().unwrap_or_else(|| ctx.record.head_sha.clone());
-        match self.or_stop(self.world.github.update_branch(ctx.pr(), &expected).await).await? {
+        match self.or_stop(self.clients.github.update_branch(ctx.pr(), &expected).await).await? {
             BranchUpdate::Accepted => Ok("merging the base into the head".to_owned()),
-            BranchUpdate::NothingToMerge => Err(Stop::Drop("nothing to merge".to_owned())),
-            BranchUpdate::Conflict => Err(Stop::Fail("conflict".to_owned(), Failure::Invalid)),
+            BranchUpdate::NothingToMerge => Err(RemedyError::Drop("nothing to merge".to_owned())),
+            BranchUpdate::Conflict => Err(RemedyError::Fail("conflict".to_owned(), AttemptFailure::Invalid)),
             // In a resumed run the head most likely moved because of the earlier attempt; the new head is the proof.
             BranchUpdate::HeadMoved if ctx.run.resume_count > 0 => Ok("the head has moved already".to_owned()),
-            BranchUpdate::HeadMoved => Err(Stop::Drop("the head moved".to_owned())),
+            BranchUpdate::HeadMoved => Err(RemedyError::Drop("the head moved".to_owned())),
         }
     }
 
-    async fn wake(&self, ctx: &mut InHand<'_>, strategy: Strategy) -> Result<String, Stop> {
-        let target = Target::of(strategy);
-        let (wake, with) = ctx.policy.wake.of(strategy).unwrap_or((Wake::Bus, ""));
+    async fn retrigger(&self, ctx: &mut RunContext<'_>, strategy: Strategy) -> Result<String, RemedyError> {
+        let target = RemedyTarget::of(strategy);
+        let (wake, with) = ctx.policy.wake.of(strategy).unwrap_or((RetriggerVia::Bus, ""));
         let with = with.to_owned();
         match wake {
-            Wake::Bus => {
+            RetriggerVia::Bus => {
                 let Some(detail_type) = target.detail_type() else {
-                    return Err(Stop::Fail(format!("{target} has no bus event"), Failure::Invalid));
+                    return Err(RemedyError::Fail(format!("{target} has no bus event"), AttemptFailure::Invalid));
                 };
-                self.onto_the_bus(ctx, detail_type, "wake").await?;
+                self.put_bus_event(ctx, detail_type, "wake").await?;
             }
-            Wake::Comment => self.say(ctx, "wake", &with).await?,
-            Wake::Label => self.toggle(ctx, &with).await?,
-            Wake::Http => self.call(ctx, target, &with).await?,
+            RetriggerVia::Comment => self.post_comment(ctx, "wake", &with).await?,
+            RetriggerVia::Label => self.retoggle_label(ctx, &with).await?,
+            RetriggerVia::Http => self.call_url(ctx, target, &with).await?,
         }
         Ok(format!("retriggered {target}"))
     }
 
     /// Removes the label and adds it again; adding it triggers the bot.
-    async fn toggle(&self, ctx: &mut InHand<'_>, label: &str) -> Result<(), Stop> {
-        let github = &self.world.github;
+    async fn retoggle_label(&self, ctx: &mut RunContext<'_>, label: &str) -> Result<(), RemedyError> {
+        let github = &self.clients.github;
         let pr = ctx.pr().clone();
         if ctx.done("label").is_none() {
             self.or_stop(github.remove_label(&pr, label).await).await?;
@@ -142,99 +142,112 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         self.or_stop(github.add_labels(&pr, &[label]).await).await.map(drop)
     }
 
-    async fn call(&self, ctx: &InHand<'_>, target: Target, address: &str) -> Result<(), Stop> {
+    async fn call_url(&self, ctx: &RunContext<'_>, target: RemedyTarget, address: &str) -> Result<(), RemedyError> {
         let detail = serde_json::to_vec(&detail(ctx, "wake")).unwrap_or_default();
         let request =
             Request::builder().method(Method::POST).uri(address).header(header::CONTENT_TYPE, "application/json");
         let request = match request.body(detail.into()) {
             Ok(request) => request,
-            Err(error) => return Err(Stop::Fail(format!("{address}: {error}"), Failure::Invalid)),
+            Err(error) => return Err(RemedyError::Fail(format!("{address}: {error}"), AttemptFailure::Invalid)),
         };
-        let status = self.or_stop(self.world.http.send(request, CALL_TIMEOUT).await).await?.status();
+        let status = self.or_stop(self.clients.http.send(request, CALL_TIMEOUT).await).await?.status();
         if status.is_success() {
             return Ok(());
         }
-        let failure = if status.is_server_error() { Failure::Unavailable } else { Failure::Invalid };
-        Err(Stop::Fail(format!("{target} answered {status}"), failure))
+        let failure = if status.is_server_error() { AttemptFailure::Unavailable } else { AttemptFailure::Invalid };
+        Err(RemedyError::Fail(format!("{target} answered {status}"), failure))
     }
 
-    async fn onto_the_bus(&self, ctx: &InHand<'_>, detail_type: DetailType, step: &str) -> Result<(), Stop> {
+    async fn put_bus_event(
+        &self,
+        ctx: &RunContext<'_>,
+        detail_type: DetailType,
+        step: &str,
+    ) -> Result<(), RemedyError> {
         let detail = detail(ctx, step);
         let id = detail.effect_id.to_string();
         info!(run = %ctx.run.id, pr = %ctx.pr(), effect = %id, detail_type = %detail_type.name(), "publishing bus event");
-        let detail = serde_json::to_string(&detail).map_err(|error| Stop::Fail(error.to_string(), Failure::Invalid))?;
-        let sent = self.engine.outlets().send_one(Parcel { id, what: Content::Bus { detail_type, detail } }).await;
-        sent.map_err(|error| Stop::Fail(error.to_string(), Failure::Unavailable))
+        let detail = serde_json::to_string(&detail)
+            .map_err(|error| RemedyError::Fail(error.to_string(), AttemptFailure::Invalid))?;
+        let sent = self
+            .engine
+            .publisher()
+            .send_one(OutboundMessage { id, destination: Destination::Bus { detail_type, detail } })
+            .await;
+        sent.map_err(|error| RemedyError::Fail(error.to_string(), AttemptFailure::Unavailable))
     }
 
     /// Posts a comment once, recognised by its hidden marker.
-    pub(crate) async fn say(&self, ctx: &InHand<'_>, step: &str, text: &str) -> Result<(), Stop> {
+    pub(crate) async fn post_comment(&self, ctx: &RunContext<'_>, step: &str, text: &str) -> Result<(), RemedyError> {
         self.or_stop(self.marked_comment(ctx, step, text).await).await
     }
 
     /// The same as the first of several steps.
-    async fn say_first(&self, ctx: &InHand<'_>, text: &str) -> Result<(), Stop> {
+    async fn post_comment_once(&self, ctx: &RunContext<'_>, text: &str) -> Result<(), RemedyError> {
         self.or_interrupt(self.marked_comment(ctx, "comment", text).await).await
     }
 
-    async fn marked_comment(&self, ctx: &InHand<'_>, step: &str, text: &str) -> Result<(), CallError> {
+    async fn marked_comment(&self, ctx: &RunContext<'_>, step: &str, text: &str) -> Result<(), ApiError> {
         let marker = format!("suture:{}#{step}", ctx.run.id);
         self.comment_once(ctx.pr(), &marker, text, Some(ctx.run.created_at)).await.map(drop)
     }
 
     /// Duplicate guard, comment, close, request: each step is executed once, even after a crash.
-    async fn close_and_reopen(&self, ctx: &mut InHand<'_>) -> Result<String, Stop> {
+    async fn close_and_reopen(&self, ctx: &mut RunContext<'_>) -> Result<String, RemedyError> {
         let pr = ctx.pr().clone();
         if ctx.done("comment").is_none() {
-            self.guard(ctx).await?;
-            self.say_first(ctx, comment::CLOSING).await?;
+            self.check_duplicate_guard(ctx).await?;
+            self.post_comment_once(ctx, comment::CLOSING_COMMENT).await?;
             self.done(ctx, "comment", "close").await?;
         }
         if ctx.done("close").is_none() {
-            self.or_interrupt(self.world.github.close(&pr).await).await?;
+            self.or_interrupt(self.clients.github.close(&pr).await).await?;
             self.done(ctx, "close", "ask").await?;
         }
-        self.ask_codegenie(ctx, "ask").await?;
+        self.request_replacement(ctx, "ask").await?;
         Ok("closed, and requested a replacement from CodeGenie".to_owned())
     }
 
     /// With another open pull request for the same vulnerability, a replacement would be a duplicate.
-    async fn guard(&self, ctx: &InHand<'_>) -> Result<(), Stop> {
+    async fn check_duplicate_guard(&self, ctx: &RunContext<'_>) -> Result<(), RemedyError> {
         let Some(id) = &ctx.record.vulnerability_id else {
-            return Err(Stop::Fail("the pull request has no vulnerability id".to_owned(), Failure::Invalid));
+            return Err(RemedyError::Fail(
+                "the pull request has no vulnerability id".to_owned(),
+                AttemptFailure::Invalid,
+            ));
         };
         let (repo, base) = (&ctx.pr().repo, &ctx.record.base_branch);
         let known = lookup::vulnerability(self.engine.store(), repo, base, id, self.now()).await?;
         if known.abandoned {
-            return Err(Stop::Drop(format!("{id} was abandoned by a user")));
+            return Err(RemedyError::Drop(format!("{id} was abandoned by a user")));
         }
         if let Some(other) = known.open.iter().find(|number| **number != ctx.pr().number) {
-            return Err(Stop::Drop(format!("{} (#{other})", comment::DUPLICATE)));
+            return Err(RemedyError::Drop(format!("{} (#{other})", comment::DUPLICATE_EXISTS)));
         }
         Ok(())
     }
 
-    pub(crate) async fn ask_codegenie(&self, ctx: &InHand<'_>, step: &str) -> Result<(), Stop> {
-        match self.onto_the_bus(ctx, DetailType::PullRequestRequested, step).await {
+    pub(crate) async fn request_replacement(&self, ctx: &RunContext<'_>, step: &str) -> Result<(), RemedyError> {
+        match self.put_bus_event(ctx, DetailType::PullRequestRequested, step).await {
             // The old pull request is closed, so the request must be retried until it succeeds.
-            Err(Stop::Fail(why, _)) => Err(Stop::Again(Again::Bus(why))),
+            Err(RemedyError::Fail(why, _)) => Err(RemedyError::Retry(RetryableError::Publish(why))),
             done => done,
         }
     }
 
     /// `/cancel`: comments and closes.
-    pub(crate) async fn abandon(&self, ctx: &mut InHand<'_>) -> Result<String, Stop> {
+    pub(crate) async fn abandon(&self, ctx: &mut RunContext<'_>) -> Result<String, RemedyError> {
         let pr = ctx.pr().clone();
         if ctx.done("comment").is_none() {
-            self.say_first(ctx, &comment::abandoned(&ctx.command.requested_by)).await?;
+            self.post_comment_once(ctx, &comment::abandoned(&ctx.command.requested_by)).await?;
             self.done(ctx, "comment", "close").await?;
         }
-        self.or_interrupt(self.world.github.close(&pr).await).await?;
+        self.or_interrupt(self.clients.github.close(&pr).await).await?;
         Ok("closed for good".to_owned())
     }
 
     /// Marks a step as done and the next one as started.
-    async fn done(&self, ctx: &mut InHand<'_>, step_done: &str, next: &str) -> Result<(), Stop> {
+    async fn done(&self, ctx: &mut RunContext<'_>, step_done: &str, next: &str) -> Result<(), RemedyError> {
         let now = self.now();
         self.checkpoint(ctx, step(step_done, now).done(None, now)).await?;
         self.checkpoint(ctx, step(next, now)).await?;
@@ -245,7 +258,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 /// The timeout of an HTTP retrigger.
 const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-fn detail(ctx: &InHand<'_>, step: &str) -> BusDetail {
+fn detail(ctx: &RunContext<'_>, step: &str) -> BusDetail {
     BusDetail {
         repo: ctx.pr().repo.clone(),
         pr_number: ctx.pr().number,

@@ -3,23 +3,23 @@
 
 use std::slice::from_ref;
 
-use domain::bus::{DetailType, PullRequestAsk};
-use domain::coordination::{has, is_held, is_peoples};
+use domain::bus::{DetailType, PullRequestRequestDetail};
+use domain::coordination::{has_label, is_control_label, is_held};
 use domain::id::{PrId, RepoName};
 
-use crate::dispatch::{Again, Bridge, Handled};
-use platform::github::{Issue, IssueChange};
+use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
+use platform::github::{GitHubIssue, IssueChange};
 use platform::guards;
-use platform::http::CallError;
+use platform::http::ApiError;
 use platform::lookup;
-use platform::outlets::message::{PullAsk, Tending};
-use platform::outlets::{Content, Outlets, Parcel};
+use platform::outlets::message::{IssueUpdate, PullRequestRequest};
+use platform::outlets::{Destination, OutboundMessage, Publisher};
 use platform::store::Store;
 
-impl<S: Store, O: Outlets> Bridge<S, O> {
+impl<S: Store, O: Publisher> CarBridge<S, O> {
     /// Why an issue must not be changed now, if so. The next backlog pass decides again.
-    async fn skip_reason(&self, issue: &Issue) -> Result<Option<String>, Again> {
-        if let Some(by) = guards::paused(self.engine.store(), self.now()).await? {
+    async fn skip_reason(&self, issue: &GitHubIssue) -> Result<Option<String>, RetryableError> {
+        if let Some(by) = guards::paused_by(self.engine.store(), self.now()).await? {
             return Ok(Some(format!("paused by {by}")));
         }
         Ok(if !issue.is_open() {
@@ -33,19 +33,23 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
 
     /// Publishes the request first and sets the label second, so that an issue labelled `in-progress` has been requested. A retry publishes
     /// the same effect id.
-    pub(crate) async fn ask_for_pull(&self, repo: &RepoName, request: &PullAsk) -> Result<Handled, Again> {
+    pub(crate) async fn request_pull_request(
+        &self,
+        repo: &RepoName,
+        request: &PullRequestRequest,
+    ) -> Result<MessageOutcome, RetryableError> {
         let issue_id = PrId::new(repo.clone(), request.issue);
-        let noop = |why: String| Ok(Handled::Nothing(format!("{issue_id}: {why}")));
-        let issue = match self.world.github.issue(repo, request.issue).await {
+        let noop = |why: String| Ok(MessageOutcome::Noop(format!("{issue_id}: {why}")));
+        let issue = match self.clients.github.issue(repo, request.issue).await {
             Ok(issue) => issue,
-            Err(CallError::Gone { .. }) => return noop("the issue does not exist any more".to_owned()),
+            Err(ApiError::Gone { .. }) => return noop("the issue does not exist any more".to_owned()),
             Err(error) => return Err(error.into()),
         };
         if let Some(why) = self.skip_reason(&issue).await? {
             return noop(why);
         }
-        let requested_before = has(&issue.labels, &request.in_progress);
-        if issue.assigned || !(requested_before || has(&issue.labels, &request.approved)) {
+        let requested_before = has_label(&issue.labels, &request.in_progress);
+        if issue.assigned || !(requested_before || has_label(&issue.labels, &request.approved)) {
             return noop("assigned to or relabelled by a user".to_owned());
         }
         let (store, now) = (self.engine.store(), self.now());
@@ -56,40 +60,48 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
         if let Some(number) = known.open.first() {
             return noop(format!("#{number} is open for {}", request.vulnerability));
         }
-        let detail = PullRequestAsk::of_issue(repo, request.issue, &request.vulnerability, &request.effect);
-        let detail = serde_json::to_string(&detail).map_err(|error| Again::Bus(error.to_string()))?;
-        let what = Content::Bus { detail_type: DetailType::PullRequestRequested, detail };
-        let sent = self.engine.outlets().send_one(Parcel { id: request.effect.to_string(), what }).await;
-        sent.map_err(|error| Again::Bus(error.to_string()))?;
+        let detail = PullRequestRequestDetail::for_issue(repo, request.issue, &request.vulnerability, &request.effect);
+        let detail = serde_json::to_string(&detail).map_err(|error| RetryableError::Publish(error.to_string()))?;
+        let what = Destination::Bus { detail_type: DetailType::PullRequestRequested, detail };
+        let sent = self
+            .engine
+            .publisher()
+            .send_one(OutboundMessage { id: request.effect.to_string(), destination: what })
+            .await;
+        sent.map_err(|error| RetryableError::Publish(error.to_string()))?;
         self.relabel(&issue_id, &issue, from_ref(&request.in_progress), from_ref(&request.approved)).await?;
-        Ok(Handled::Done(format!("requested a pull request for {issue_id} from CodeGenie")))
+        Ok(MessageOutcome::Done(format!("requested a pull request for {issue_id} from CodeGenie")))
     }
 
     /// Closes the issue's pull request, comments, closes the issue, changes its labels. Every step can be repeated.
-    pub(crate) async fn tend(&self, repo: &RepoName, update: &Tending) -> Result<Handled, Again> {
+    pub(crate) async fn update_backlog_issue(
+        &self,
+        repo: &RepoName,
+        update: &IssueUpdate,
+    ) -> Result<MessageOutcome, RetryableError> {
         let issue_id = PrId::new(repo.clone(), update.issue);
-        let noop = |why: String| Ok(Handled::Nothing(format!("{issue_id}: {why}")));
-        let issue = match self.world.github.issue(repo, update.issue).await {
+        let noop = |why: String| Ok(MessageOutcome::Noop(format!("{issue_id}: {why}")));
+        let issue = match self.clients.github.issue(repo, update.issue).await {
             Ok(issue) => issue,
-            Err(CallError::Gone { .. }) => return noop("the issue does not exist any more".to_owned()),
+            Err(ApiError::Gone { .. }) => return noop("the issue does not exist any more".to_owned()),
             Err(error) => return Err(error.into()),
         };
         if let Some(why) = self.skip_reason(&issue).await? {
             return noop(why);
         }
-        if !has(&issue.labels, &update.expects) {
+        if !has_label(&issue.labels, &update.expects) {
             return noop(format!("the issue has lost its label `{}`", update.expects));
         }
         let marker = format!("suture:{}", update.key);
         if let Some((number, text)) = &update.close_pull {
             let pull = PrId::new(repo.clone(), *number);
-            let shown = self.world.github.pull(&pull).await?;
+            let shown = self.clients.github.pull(&pull).await?;
             if is_held(&shown.labels) {
                 return noop(format!("#{number} is held by a label"));
             }
             if shown.open {
                 self.comment_once(&pull, &marker, text, Some(update.since)).await?;
-                self.world.github.close(&pull).await?;
+                self.clients.github.close(&pull).await?;
             }
         }
         if let Some(text) = &update.comment {
@@ -102,24 +114,33 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 ..IssueChange::default()
             };
             // Closed before the labels change: an open issue without its label could be picked up again.
-            self.world.github.update_issue(repo, update.issue, &change).await?;
+            self.clients.github.update_issue(repo, update.issue, &change).await?;
         }
         // The expected label is removed last, so that a retry before that still finds it.
         let (last, first): (Vec<String>, Vec<String>) =
             update.remove.iter().cloned().partition(|label| label.eq_ignore_ascii_case(&update.expects));
         self.relabel(&issue_id, &issue, &update.add, &first).await?;
         self.relabel(&issue_id, &issue, &[], &last).await?;
-        Ok(Handled::Done(format!("updated {issue_id}")))
+        Ok(MessageOutcome::Done(format!("updated {issue_id}")))
     }
 
-    async fn relabel(&self, issue_id: &PrId, issue: &Issue, add: &[String], remove: &[String]) -> Result<(), Again> {
-        let add: Vec<&str> =
-            add.iter().map(String::as_str).filter(|label| !is_peoples(label) && !has(&issue.labels, label)).collect();
+    async fn relabel(
+        &self,
+        issue_id: &PrId,
+        issue: &GitHubIssue,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), RetryableError> {
+        let add: Vec<&str> = add
+            .iter()
+            .map(String::as_str)
+            .filter(|label| !is_control_label(label) && !has_label(&issue.labels, label))
+            .collect();
         if !add.is_empty() {
-            self.world.github.add_labels(issue_id, &add).await?;
+            self.clients.github.add_labels(issue_id, &add).await?;
         }
-        for label in remove.iter().filter(|label| !is_peoples(label) && has(&issue.labels, label)) {
-            self.world.github.remove_label(issue_id, label).await?;
+        for label in remove.iter().filter(|label| !is_control_label(label) && has_label(&issue.labels, label)) {
+            self.clients.github.remove_label(issue_id, label).await?;
         }
         Ok(())
     }

@@ -1,19 +1,19 @@
 //! Issues that Suture owns: an outage issue, created once, and the status issue, updated in place. A row in the table holds the issue's
 //! number; without it the issue is found on GitHub by its hidden key. A lease per issue prevents duplicates.
 
-use domain::event::cut;
+use domain::event::truncate;
 use domain::id::RepoName;
 use jiff::Timestamp;
 use tracing::warn;
 
-use crate::dispatch::{AT_WORK, Again, Bridge, Handled};
+use crate::dispatch::{CarBridge, MessageOutcome, RetryableError, WORKER_LEASE};
 use crate::task::{date_of, dated_text};
-use platform::github::{Issue, IssueChange};
-use platform::guards::{self, Lease};
-use platform::http::CallError;
+use platform::github::{GitHubIssue, IssueChange};
+use platform::guards::{self, LeaseResult};
+use platform::http::ApiError;
 use platform::managed_issue::{self, ManagedIssueRow};
-use platform::outlets::Outlets;
-use platform::outlets::message::{Chore, OwnIssue};
+use platform::outlets::Publisher;
+use platform::outlets::message::{ManagedIssue, Task};
 use platform::store::Store;
 
 /// GitHub's limit for a body, less the date and the key.
@@ -24,35 +24,37 @@ fn marker(key: &str) -> String {
 }
 
 /// The body as posted, with its date and key.
-fn text(issue: &OwnIssue, as_of: Timestamp) -> String {
-    dated_text(&format!("{}\n\n{}", cut(&issue.body, MAX_BODY), marker(&issue.key)), as_of)
+fn text(issue: &ManagedIssue, as_of: Timestamp) -> String {
+    dated_text(&format!("{}\n\n{}", truncate(&issue.body, MAX_BODY), marker(&issue.key)), as_of)
 }
 
-impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub(crate) async fn issue_chore(
+impl<S: Store, O: Publisher> CarBridge<S, O> {
+    pub(crate) async fn managed_issue_task(
         &self,
         id: &str,
-        task: &Chore,
+        task: &Task,
         repo: &RepoName,
-        issue: &OwnIssue,
-    ) -> Result<Handled, Again> {
+        issue: &ManagedIssue,
+    ) -> Result<MessageOutcome, RetryableError> {
         let now = self.now();
         let name = format!("issue-{repo}-{}", issue.key);
-        let until = now.saturating_add(AT_WORK).unwrap_or(now);
+        let until = now.saturating_add(WORKER_LEASE).unwrap_or(now);
         let worker = self.worker(id);
-        if let Lease::Taken { until, .. } = guards::take_lease(self.engine.store(), &name, &worker, until, now).await? {
-            return self.put_off(id, task, until, "another worker holds the lease").await;
+        if let LeaseResult::HeldByOther { until, .. } =
+            guards::acquire_lease(self.engine.store(), &name, &worker, until, now).await?
+        {
+            return self.defer(id, task, until, "another worker holds the lease").await;
         }
         let done = self.write_issue(repo, issue).await;
-        guards::give_lease(self.engine.store(), &name, &worker, self.now()).await?;
+        guards::release_lease(self.engine.store(), &name, &worker, self.now()).await?;
         done
     }
 
-    async fn write_issue(&self, repo: &RepoName, issue: &OwnIssue) -> Result<Handled, Again> {
+    async fn write_issue(&self, repo: &RepoName, issue: &ManagedIssue) -> Result<MessageOutcome, RetryableError> {
         let (store, now) = (self.engine.store(), self.now());
         let known = managed_issue::load(store, repo, &issue.key, now).await?;
         let found = match &known {
-            Some(_) if !issue.kept => return Ok(Handled::Nothing(format!("{} already exists", issue.key))),
+            Some(_) if !issue.kept => return Ok(MessageOutcome::Noop(format!("{} already exists", issue.key))),
             Some(known) => self.read_issue(repo, known.number).await?,
             None => None,
         };
@@ -65,8 +67,8 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 let mut labels = vec![issue.label.as_str()];
                 labels.extend(issue.labels.iter().map(String::as_str));
                 let text = text(issue, issue.as_of);
-                let made = self.world.github.create_issue(repo, &issue.title, &text, &labels).await?;
-                let handled = Handled::Done(format!("created {repo}#{}: {}", made.number, issue.title));
+                let made = self.clients.github.create_issue(repo, &issue.title, &text, &labels).await?;
+                let handled = MessageOutcome::Done(format!("created {repo}#{}: {}", made.number, issue.title));
                 (made, handled)
             }
             Some(found) if issue.kept => {
@@ -74,7 +76,7 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
                 (found, handled)
             }
             Some(found) => {
-                let handled = Handled::Nothing(format!("{repo}#{} is up to date", found.number));
+                let handled = MessageOutcome::Noop(format!("{repo}#{} is up to date", found.number));
                 (found, handled)
             }
         };
@@ -88,47 +90,52 @@ impl<S: Store, O: Outlets> Bridge<S, O> {
     }
 
     /// `None` if the issue was deleted or transferred.
-    async fn read_issue(&self, repo: &RepoName, number: u64) -> Result<Option<Issue>, Again> {
-        match self.world.github.issue(repo, number).await {
+    async fn read_issue(&self, repo: &RepoName, number: u64) -> Result<Option<GitHubIssue>, RetryableError> {
+        match self.clients.github.issue(repo, number).await {
             Ok(issue) => Ok(Some(issue)),
-            Err(CallError::Gone { .. }) => Ok(None),
+            Err(ApiError::Gone { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Finds the issue by its hidden key. Closed issues count, because a user who closes it does not want a second one.
-    async fn find_issue(&self, repo: &RepoName, issue: &OwnIssue) -> Result<Option<Issue>, Again> {
+    async fn find_issue(&self, repo: &RepoName, issue: &ManagedIssue) -> Result<Option<GitHubIssue>, RetryableError> {
         let marker = marker(&issue.key);
-        let all = self.world.github.issues_labelled(repo, &issue.label, true).await?;
+        let all = self.clients.github.issues_labelled(repo, &issue.label, true).await?;
         // Of duplicates, the oldest.
         Ok(all.into_iter().filter(|found| found.body.contains(&marker)).min_by_key(|found| found.number))
     }
 
     /// Updates the issue, unless its content is the same or newer.
-    async fn edit_issue(&self, repo: &RepoName, found: &Issue, issue: &OwnIssue) -> Result<Handled, Again> {
+    async fn edit_issue(
+        &self,
+        repo: &RepoName,
+        found: &GitHubIssue,
+        issue: &ManagedIssue,
+    ) -> Result<MessageOutcome, RetryableError> {
         let at = date_of(&found.body);
         if at.is_some_and(|at| at > issue.as_of) {
-            return Ok(Handled::Nothing(format!("{repo}#{} is newer", found.number)));
+            return Ok(MessageOutcome::Noop(format!("{repo}#{} is newer", found.number)));
         }
         // GitHub may return CRLF line endings.
         let same = at.is_some_and(|at| found.body.replace("\r\n", "\n").trim() == text(issue, at).trim());
         if same && found.title == issue.title {
-            return Ok(Handled::Nothing(format!("{repo}#{} is up to date", found.number)));
+            return Ok(MessageOutcome::Noop(format!("{repo}#{} is up to date", found.number)));
         }
         let change = IssueChange {
             title: Some(issue.title.clone()),
             body: Some(text(issue, issue.as_of)),
             ..IssueChange::default()
         };
-        self.world.github.update_issue(repo, found.number, &change).await?;
-        Ok(Handled::Done(format!("updated {repo}#{}", found.number)))
+        self.clients.github.update_issue(repo, found.number, &change).await?;
+        Ok(MessageOutcome::Done(format!("updated {repo}#{}", found.number)))
     }
 
     /// Best effort: GitHub allows three pinned issues per repository.
-    async fn pin(&self, repo: &RepoName, issue: &Issue) -> Result<(), Again> {
-        match self.world.github.pin_issue(repo, issue).await {
+    async fn pin(&self, repo: &RepoName, issue: &GitHubIssue) -> Result<(), RetryableError> {
+        match self.clients.github.pin_issue(repo, issue).await {
             Ok(()) => Ok(()),
-            Err(error @ (CallError::Refused { .. } | CallError::Gone { .. } | CallError::Conflict { .. })) => {
+            Err(error @ (ApiError::Refused { .. } | ApiError::Gone { .. } | ApiError::Conflict { .. })) => {
                 warn!(%repo, issue = issue.number, %error, "cannot pin issue");
                 Ok(())
             }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use domain::id::{PrId, RepoName};
 use jiff::Timestamp;
 
-use crate::dispatch::{Again, Bridge, Handled};
+use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use platform::github::CheckRun;
-use platform::outlets::message::{Chore, Message};
-use platform::outlets::{Content, Outlets, Parcel};
+use platform::outlets::message::{QueueMessage, Task};
+use platform::outlets::{Destination, OutboundMessage, Publisher};
 use platform::store::Store;
 
 /// SQS cannot delay a message for longer.
@@ -21,84 +21,104 @@ const RATE_LIMITED: &str = "GitHub rate limit";
 /// The message group of tasks that belong to no repository.
 const NO_REPO_GROUP: &str = "suture/errands";
 
-impl<S: Store, O: Outlets> Bridge<S, O> {
-    pub(crate) async fn chore(&self, id: &str, task: &Chore) -> Result<Handled, Again> {
-        if let Some(until) = self.github_held_off().await? {
-            return self.put_off(id, task, until, RATE_LIMITED).await;
+impl<S: Store, O: Publisher> CarBridge<S, O> {
+    pub(crate) async fn run_task(&self, id: &str, task: &Task) -> Result<MessageOutcome, RetryableError> {
+        if let Some(until) = self.github_not_before().await? {
+            return self.defer(id, task, until, RATE_LIMITED).await;
         }
-        let github = &self.world.github;
+        let github = &self.clients.github;
         let done = match task {
-            Chore::Redeliver { delivery } => {
+            Task::Redeliver { delivery } => {
                 let requested = github.redeliver(*delivery).await;
-                requested.map(|()| Handled::Done(format!("requested redelivery of {delivery}"))).map_err(Again::from)
+                requested
+                    .map(|()| MessageOutcome::Done(format!("requested redelivery of {delivery}")))
+                    .map_err(RetryableError::from)
             }
-            Chore::React { repo, subject, reaction } => {
+            Task::React { repo, subject, reaction } => {
                 // No probe: GitHub ignores a duplicate reaction.
                 let reacted = github.react(repo, subject, *reaction).await;
-                reacted.map(|()| Handled::Done(format!("reacted to {subject}"))).map_err(Again::from)
+                reacted.map(|()| MessageOutcome::Done(format!("reacted to {subject}"))).map_err(RetryableError::from)
             }
-            Chore::Comment { pr, marker, text, since } => self.comment_chore(pr, marker, text, *since).await,
-            Chore::CheckRun { pr, head_sha, text, as_of } => {
-                self.show(&pr.repo, &CheckRun::of(pr, head_sha, text), *as_of).await
+            Task::Comment { pr, marker, text, since } => self.post_comment_task(pr, marker, text, *since).await,
+            Task::CheckRun { pr, head_sha, text, as_of } => {
+                self.publish_check_run(&pr.repo, &CheckRun::of(pr, head_sha, text), *as_of).await
             }
-            Chore::Issue { repo, issue } => self.issue_chore(id, task, repo, issue).await,
-            Chore::AskForPull { repo, ask } => self.ask_for_pull(repo, ask).await,
-            Chore::Tend { repo, tending } => self.tend(repo, tending).await,
+            Task::Issue { repo, issue } => self.managed_issue_task(id, task, repo, issue).await,
+            Task::AskForPull { repo, ask } => self.request_pull_request(repo, ask).await,
+            Task::Tend { repo, tending } => self.update_backlog_issue(repo, tending).await,
         };
-        let Err(Again::Call(error)) = done else { return done };
+        let Err(RetryableError::Api(error)) = done else { return done };
         match error.until() {
             Some(until) => {
-                self.note_limit(&error).await?;
-                self.put_off(id, task, until, RATE_LIMITED).await
+                self.store_rate_limit(&error).await?;
+                self.defer(id, task, until, RATE_LIMITED).await
             }
             None if error.is_transient() => Err(error.into()),
-            None => Ok(Handled::Failed(error.to_string())),
+            None => Ok(MessageOutcome::Failed(error.to_string())),
         }
     }
 
     /// A task has no due date in the table, so a copy is queued with a delay before this message is acknowledged.
-    pub(crate) async fn put_off(&self, id: &str, task: &Chore, until: Timestamp, why: &str) -> Result<Handled, Again> {
+    pub(crate) async fn defer(
+        &self,
+        id: &str,
+        task: &Task,
+        until: Timestamp,
+        why: &str,
+    ) -> Result<MessageOutcome, RetryableError> {
         let secs = until.duration_since(self.now()).as_secs().max(1).unsigned_abs().min(MAX_DELAY_SECS);
         let Some(repo) = task.repo().cloned().or_else(|| NO_REPO_GROUP.parse().ok()) else {
-            return Ok(Handled::Failed("the task has no repository".to_owned()));
+            return Ok(MessageOutcome::Failed("the task has no repository".to_owned()));
         };
-        let message = Message::Chore(task.clone());
-        let what = Content::Queue { message, repo, delay: Duration::from_secs(secs) };
-        let sent = self.engine.outlets().send_one(Parcel { id: format!("{id}-later"), what }).await;
-        sent.map_err(|error| Again::Bus(error.to_string()))?;
-        Ok(Handled::Waits(format!("{why}: retry after {until}")))
+        let message = QueueMessage::Chore(task.clone());
+        let what = Destination::Queue { message, repo, delay: Duration::from_secs(secs) };
+        let sent =
+            self.engine.publisher().send_one(OutboundMessage { id: format!("{id}-later"), destination: what }).await;
+        sent.map_err(|error| RetryableError::Publish(error.to_string()))?;
+        Ok(MessageOutcome::Deferred(format!("{why}: retry after {until}")))
     }
 
-    async fn comment_chore(&self, pr: &PrId, marker: &str, text: &str, since: Timestamp) -> Result<Handled, Again> {
+    async fn post_comment_task(
+        &self,
+        pr: &PrId,
+        marker: &str,
+        text: &str,
+        since: Timestamp,
+    ) -> Result<MessageOutcome, RetryableError> {
         Ok(if self.comment_once(pr, marker, text, Some(since)).await? {
-            Handled::Done(format!("commented on {pr}"))
+            MessageOutcome::Done(format!("commented on {pr}"))
         } else {
-            Handled::Nothing(format!("{pr} has this comment already"))
+            MessageOutcome::Noop(format!("{pr} has this comment already"))
         })
     }
 
     /// Creates or updates Suture's check run on a commit, unless it is already up to date.
-    async fn show(&self, repo: &RepoName, run: &CheckRun, as_of: Timestamp) -> Result<Handled, Again> {
-        let github = &self.world.github;
+    async fn publish_check_run(
+        &self,
+        repo: &RepoName,
+        run: &CheckRun,
+        as_of: Timestamp,
+    ) -> Result<MessageOutcome, RetryableError> {
+        let github = &self.clients.github;
         if !github.is_app() {
-            return Ok(Handled::Nothing(
+            return Ok(MessageOutcome::Noop(
                 "check runs need a GitHub App, and Suture uses a token: see [check_run] in suture.toml".to_owned(),
             ));
         }
         let Some(seen) = github.find_check_run(repo, run).await? else {
             let (what, run) = (format!("check-run-{repo}-{}-{}", run.external_id, run.head), dated(run, as_of));
-            let id = self.first(&what, github.create_check_run(repo, &run)).await?;
-            return Ok(Handled::Done(format!("created check run {id}: {}", run.title)));
+            let id = self.run_once(&what, github.create_check_run(repo, &run)).await?;
+            return Ok(MessageOutcome::Done(format!("created check run {id}: {}", run.title)));
         };
         let shown_as_of = date_of(&seen.summary);
         if shown_as_of.is_some_and(|at| at > as_of) {
-            return Ok(Handled::Nothing(format!("check run {} is newer", seen.id)));
+            return Ok(MessageOutcome::Noop(format!("check run {} is newer", seen.id)));
         }
-        if shown_as_of.is_some_and(|at| dated(run, at).is_shown_by(&seen)) {
-            return Ok(Handled::Nothing(format!("check run {} is up to date", seen.id)));
+        if shown_as_of.is_some_and(|at| dated(run, at).matches(&seen)) {
+            return Ok(MessageOutcome::Noop(format!("check run {} is up to date", seen.id)));
         }
         github.update_check_run(repo, seen.id, &dated(run, as_of)).await?;
-        Ok(Handled::Done(format!("updated check run {}: {}", seen.id, run.title)))
+        Ok(MessageOutcome::Done(format!("updated check run {}: {}", seen.id, run.title)))
     }
 }
 

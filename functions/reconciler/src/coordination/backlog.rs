@@ -4,24 +4,27 @@
 use std::collections::BTreeMap;
 
 use domain::comment::coordination as words;
-use domain::coordination::backlog::{self, Issue, May, Memory, Pull, Stage, Step, What, urgent_label};
+use domain::coordination::backlog::{
+    self, BacklogAction, BacklogIssue, BacklogLimits, BacklogMemory, BacklogStep, IssuePullRequest, IssueStage,
+    urgent_label,
+};
 use domain::id::{EffectId, PrId, RepoName};
 use domain::policy::{Backlog, Mode};
 use domain::state::State;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
-use platform::sweep_summary::Coordinated;
+use platform::sweep_summary::CoordinationSummary;
 
-use super::{Coordinator, Failed, Failures};
-use crate::context::after;
+use super::{CoordinationError, CoordinationErrors, Coordinator};
+use crate::context::saturating_after;
 use crate::limits::rate_budget::WorkKind;
 use platform::github;
 use platform::guards;
-use platform::http::CallError;
+use platform::http::ApiError;
 use platform::lookup;
-use platform::outlets::Outlets;
-use platform::outlets::message::{Chore, PullAsk, Tending};
+use platform::outlets::Publisher;
+use platform::outlets::message::{IssueUpdate, PullRequestRequest, Task};
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store, StoreError};
 
@@ -34,11 +37,15 @@ pub(super) fn key() -> Key {
     Key::state("BACKLOG")
 }
 
-impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
-    pub(super) async fn backlog(&self, summary: &mut Coordinated, failed: &mut Failures) -> Result<(), Failed> {
+impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
+    pub(super) async fn backlog(
+        &self,
+        summary: &mut CoordinationSummary,
+        failed: &mut CoordinationErrors,
+    ) -> Result<(), CoordinationError> {
         let repos = self.backlog_repos().await?;
         let now = self.cx.now();
-        if repos.is_empty() || guards::held_off(self.cx.store(), NEXT_PASS, now).await?.is_some() {
+        if repos.is_empty() || guards::not_before(self.cx.store(), NEXT_PASS, now).await?.is_some() {
             return Ok(());
         }
         if self.is_scarce(WorkKind::Build, "backlog", summary) {
@@ -46,15 +53,17 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         }
         let tidy = !self.is_scarce(WorkKind::Triage, "backlog triage", summary);
         let issues = self.read_issues(&repos, failed).await?;
-        let known: Option<Versioned<Memory>> = versioned::load(self.cx.store(), &key(), now).await?;
+        let known: Option<Versioned<BacklogMemory>> = versioned::load(self.cx.store(), &key(), now).await?;
         let version = known.as_ref().map(|known| known.version);
         let memory = known.map(|known| known.value).unwrap_or_default();
         let policies = self.cx.policies();
-        let may = May { ask: self.is_breaker_closed, tidy };
+        let may = BacklogLimits { may_request: self.is_breaker_closed, may_follow_up: tidy };
         let wip_limit = policies.base().coordination.wip_limit;
         let plan = backlog::plan(&issues, memory, |repo| &policies.for_repo(repo).backlog, wip_limit, may, now);
         // Saved before sending: a second sweep loses the conditional write and sends nothing.
-        if !versioned::save(self.cx.store(), &key(), &plan.memory, version, Some(after(now, RETENTION)), now).await? {
+        if !versioned::save(self.cx.store(), &key(), &plan.memory, version, Some(saturating_after(now, RETENTION)), now)
+            .await?
+        {
             return Ok(());
         }
         summary.waiting += plan.waiting;
@@ -64,7 +73,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         let every = repos.iter().map(|repo| policies.for_repo(repo).backlog.every_minutes).min().unwrap_or(1);
         // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
         let next = SignedDuration::from_mins(every.into()).saturating_sub(SignedDuration::from_secs(30));
-        Ok(guards::hold_off(self.cx.store(), NEXT_PASS, after(now, next), now).await?)
+        Ok(guards::set_not_before(self.cx.store(), NEXT_PASS, saturating_after(now, next), now).await?)
     }
 
     /// The repositories with an enabled backlog in act mode: registered ones, and those named in the configuration.
@@ -90,7 +99,11 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     }
 
     /// The open issues of the pipeline. A repository that cannot be listed is skipped and reported.
-    async fn read_issues(&self, repos: &[RepoName], failed: &mut Failures) -> Result<Vec<Issue>, Failed> {
+    async fn read_issues(
+        &self,
+        repos: &[RepoName],
+        failed: &mut CoordinationErrors,
+    ) -> Result<Vec<BacklogIssue>, CoordinationError> {
         let mut found = Vec::new();
         for repo in repos {
             match self.list_issues(repo).await {
@@ -100,7 +113,9 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
                         match self.with_pull(repo, issue, stage).await {
                             Ok(issue) => found.push(issue),
                             // The memory of the issue still counts.
-                            Err(Failed::Call(error)) => failed.push(("backlog", format!("{repo}#{number}: {error}"))),
+                            Err(CoordinationError::Call(error)) => {
+                                failed.push(("backlog", format!("{repo}#{number}: {error}")))
+                            }
                             Err(error) => return Err(error),
                         }
                     }
@@ -108,7 +123,7 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
                 Err(error) => {
                     warn!(run = %self.cx.trigger.run, %repo, %error, "cannot list backlog issues");
                     failed.push(("backlog", format!("{repo}: {error}")));
-                    if !matches!(error, CallError::Gone { .. } | CallError::Refused { .. }) {
+                    if !matches!(error, ApiError::Gone { .. } | ApiError::Refused { .. }) {
                         // GitHub is unavailable for the next repository too.
                         break;
                     }
@@ -120,22 +135,27 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
 
     /// Lists in the order of the pipeline: an issue that changes its stage meanwhile is in one list or in both, and
     /// counts once.
-    async fn list_issues(&self, repo: &RepoName) -> Result<Vec<(github::Issue, Stage)>, CallError> {
+    async fn list_issues(&self, repo: &RepoName) -> Result<Vec<(github::GitHubIssue, IssueStage)>, ApiError> {
         let settings = &self.cx.policies().for_repo(repo).backlog;
-        let mut issues: BTreeMap<u64, github::Issue> = BTreeMap::new();
-        for stage in Stage::ALL {
+        let mut issues: BTreeMap<u64, github::GitHubIssue> = BTreeMap::new();
+        for stage in IssueStage::ALL {
             for issue in self.cx.github.issues_labelled(repo, &stage.label(settings), false).await? {
                 issues.insert(issue.number, issue);
             }
         }
-        let staged = |issue: github::Issue| Stage::of(&issue.labels, settings).map(|stage| (issue, stage));
+        let staged = |issue: github::GitHubIssue| IssueStage::of(&issue.labels, settings).map(|stage| (issue, stage));
         Ok(issues.into_values().filter_map(staged).collect())
     }
 
-    async fn with_pull(&self, repo: &RepoName, issue: github::Issue, stage: Stage) -> Result<Issue, Failed> {
+    async fn with_pull(
+        &self,
+        repo: &RepoName,
+        issue: github::GitHubIssue,
+        stage: IssueStage,
+    ) -> Result<BacklogIssue, CoordinationError> {
         let policy = self.cx.policies().for_repo(repo);
         let vulnerability = policy.ours.vulnerability_id(&[&issue.title, &issue.body]);
-        let (mut abandoned, mut pull) = (false, Pull::None);
+        let (mut abandoned, mut pull) = (false, IssuePullRequest::None);
         if let Some(id) = &vulnerability {
             let (store, now) = (self.cx.store(), self.cx.now());
             let known = lookup::vulnerability(store, repo, &policy.backlog.base_branch, id, now).await?;
@@ -146,85 +166,101 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         }
         let created_at = issue.created_at.unwrap_or_else(|| self.cx.now());
         let (number, labels, assigned) = (issue.number, issue.labels, issue.assigned);
-        Ok(Issue { repo: repo.clone(), number, labels, assigned, created_at, vulnerability, abandoned, pull })
+        Ok(BacklogIssue { repo: repo.clone(), number, labels, assigned, created_at, vulnerability, abandoned, pull })
     }
 
     /// The state of a pull request: from its record, or from GitHub if the record has expired and the stage needs it.
-    async fn pull_of(&self, pr: &PrId, stage: Stage) -> Result<Pull, Failed> {
+    async fn pull_of(&self, pr: &PrId, stage: IssueStage) -> Result<IssuePullRequest, CoordinationError> {
         if let Some(record) = lookup::records(self.cx.store(), std::slice::from_ref(pr), self.cx.now()).await?.pop() {
             let number = pr.number;
             if record.state.is_terminal() {
                 let merged = record.state == State::Merged;
-                let at = record.progressed_at;
-                return Ok(if merged { Pull::Merged { number, at } } else { Pull::Closed(number) });
+                let at = record.state_since;
+                return Ok(if merged {
+                    IssuePullRequest::Merged { number, at }
+                } else {
+                    IssuePullRequest::Closed(number)
+                });
             }
             let approved = matches!(record.state, State::Approved | State::Merging);
             let taken = record.is_held() || record.draft || record.active_run.is_some();
-            return Ok(Pull::Open { number, approved, taken });
+            return Ok(IssuePullRequest::Open { number, approved, taken });
         }
-        if !matches!(stage, Stage::PrOpen | Stage::ReviewFailed) {
-            return Ok(Pull::None);
+        if !matches!(stage, IssueStage::PrOpen | IssueStage::ReviewFailed) {
+            return Ok(IssuePullRequest::None);
         }
         Ok(match self.cx.github.pull(pr).await {
             Ok(pull) if pull.merged => {
-                Pull::Merged { number: pr.number, at: pull.closed_at.unwrap_or_else(|| self.cx.now()) }
+                IssuePullRequest::Merged { number: pr.number, at: pull.closed_at.unwrap_or_else(|| self.cx.now()) }
             }
             // Only known to be open: treated as approved and taken, so that it is not closed.
-            Ok(pull) if pull.open => Pull::Open { number: pr.number, approved: true, taken: true },
-            Ok(_) => Pull::Closed(pr.number),
-            Err(CallError::Gone { .. }) => Pull::None,
+            Ok(pull) if pull.open => IssuePullRequest::Open { number: pr.number, approved: true, taken: true },
+            Ok(_) => IssuePullRequest::Closed(pr.number),
+            Err(ApiError::Gone { .. }) => IssuePullRequest::None,
             Err(error) => return Err(error.into()),
         })
     }
 
-    async fn send_step(&self, step: &Step, summary: &mut Coordinated) -> Result<(), Failed> {
+    async fn send_step(&self, step: &BacklogStep, summary: &mut CoordinationSummary) -> Result<(), CoordinationError> {
         let settings = &self.cx.policies().for_repo(&step.repo).backlog;
         let (repo, issue) = (step.repo.clone(), step.number);
-        if let What::Ask { vulnerability, request } = &step.what {
+        if let BacklogAction::RequestPullRequest { vulnerability, request } = &step.action {
             let effect = format!("backlog:{repo}#{issue}:{request}");
-            let ask = PullAsk {
+            let ask = PullRequestRequest {
                 issue,
                 vulnerability: vulnerability.clone(),
                 base_branch: settings.base_branch.clone(),
                 effect: EffectId::new(effect.clone()),
-                approved: Stage::Approved.label(settings),
-                in_progress: Stage::InProgress.label(settings),
+                approved: IssueStage::Approved.label(settings),
+                in_progress: IssueStage::InProgress.label(settings),
             };
             summary.asked += 1;
-            return self.send(effect, Chore::AskForPull { repo, ask: Box::new(ask) }).await;
+            return self.send(effect, Task::AskForPull { repo, ask: Box::new(ask) }).await;
         }
-        let Some(tending) = tending(step, settings, self.cx.now()) else { return Ok(()) };
+        let Some(tending) = issue_update(step, settings, self.cx.now()) else { return Ok(()) };
         summary.tended += 1;
-        self.send(tending.key.clone(), Chore::Tend { repo, tending: Box::new(tending) }).await
+        self.send(tending.key.clone(), Task::Tend { repo, tending: Box::new(tending) }).await
     }
 }
 
 /// The issue update that the Car Bridge executes for a step.
-fn tending(step: &Step, settings: &Backlog, now: Timestamp) -> Option<Tending> {
-    let label = |stage: Stage| stage.label(settings);
-    let but = |kept: Stage| Stage::ALL.into_iter().filter(|stage| *stage != kept).map(label).collect::<Vec<_>>();
-    let all = || Stage::ALL.into_iter().map(label).collect::<Vec<_>>();
-    let (name, add, remove, comment, close) = match &step.what {
-        What::Ask { .. } => return None,
-        What::Opened(_) => ("opened", vec![label(Stage::PrOpen)], but(Stage::PrOpen), None, None),
-        What::Requeue(why) => {
-            let comment = Some(words::requeued(*why));
-            ("requeue", vec![label(Stage::Approved)], but(Stage::Approved), comment, None)
+fn issue_update(step: &BacklogStep, settings: &Backlog, now: Timestamp) -> Option<IssueUpdate> {
+    let label = |stage: IssueStage| stage.label(settings);
+    let but =
+        |kept: IssueStage| IssueStage::ALL.into_iter().filter(|stage| *stage != kept).map(label).collect::<Vec<_>>();
+    let all = || IssueStage::ALL.into_iter().map(label).collect::<Vec<_>>();
+    let (name, add, remove, comment, close) = match &step.action {
+        BacklogAction::RequestPullRequest { .. } => return None,
+        BacklogAction::Opened(_) => ("opened", vec![label(IssueStage::PrOpen)], but(IssueStage::PrOpen), None, None),
+        BacklogAction::Requeue(why) => {
+            let comment = Some(words::issue_requeued(*why));
+            ("requeue", vec![label(IssueStage::Approved)], but(IssueStage::Approved), comment, None)
         }
-        What::GiveUp(_) => ("give-up", vec![label(Stage::Approved)], but(Stage::Approved), None, None),
-        What::Reject => {
+        BacklogAction::ClosePullRequest(_) => {
+            ("give-up", vec![label(IssueStage::Approved)], but(IssueStage::Approved), None, None)
+        }
+        BacklogAction::CloseUnapproved => {
             let rejected = format!("{}rejected", settings.label_prefix);
-            let comment = Some(words::rejected(settings.discovered_hours));
+            let comment = Some(words::issue_rejected(settings.discovered_hours));
             ("reject", vec![rejected], all(), comment, Some("not_planned"))
         }
-        What::Done(number) => ("done", Vec::new(), all(), Some(words::done(*number)), Some("completed")),
-        What::Urge(why) => ("urge", vec![urgent_label(settings)], Vec::new(), Some(words::urgent(*why)), None),
+        BacklogAction::Done(number) => ("done", Vec::new(), all(), Some(words::issue_done(*number)), Some("completed")),
+        BacklogAction::MarkUrgent(why) => {
+            ("urge", vec![urgent_label(settings)], Vec::new(), Some(words::issue_urgent(*why)), None)
+        }
     };
-    let close_pull = match &step.what {
-        What::GiveUp(number) => Some((*number, words::given_up(step.number, settings.review_failed_hours))),
-        What::Ask { .. } | What::Opened(_) | What::Requeue(_) | What::Reject | What::Done(_) | What::Urge(_) => None,
+    let close_pull = match &step.action {
+        BacklogAction::ClosePullRequest(number) => {
+            Some((*number, words::pull_request_given_up(step.number, settings.review_failed_hours)))
+        }
+        BacklogAction::RequestPullRequest { .. }
+        | BacklogAction::Opened(_)
+        | BacklogAction::Requeue(_)
+        | BacklogAction::CloseUnapproved
+        | BacklogAction::Done(_)
+        | BacklogAction::MarkUrgent(_) => None,
     };
-    Some(Tending {
+    Some(IssueUpdate {
         issue: step.number,
         // The same while the issue stays in its stage.
         key: format!("backlog:{}#{}:{name}:{}", step.repo, step.number, step.since.as_second()),

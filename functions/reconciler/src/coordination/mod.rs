@@ -14,28 +14,28 @@ use domain::id::RepoName;
 use domain::policy::{Mode, Policies};
 use platform::engine::EngineError;
 use platform::guards;
-use platform::http::{CallError, Transport};
-use platform::outlets::message::{Chore, Message};
-use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::http::{ApiError, Transport};
+use platform::outlets::message::{QueueMessage, Task};
+use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::{Coordinated, Summary};
+use platform::sweep_summary::{CoordinationSummary, SweepSummary};
 use thiserror::Error;
 use tracing::error;
 
-use crate::context::{RESERVE, SweepContext, after};
+use crate::context::{RESERVE, SweepContext, saturating_after};
 use crate::limits::rate_budget::{WorkKind, shed_until};
 
 /// Why a step failed. The next sweep retries it.
 #[derive(Debug, Clone, PartialEq, Error)]
-enum Failed {
+enum CoordinationError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(#[from] ApiError),
     #[error(transparent)]
-    Undelivered(#[from] Undelivered),
+    Undelivered(#[from] PublishError),
     #[error("{0}")]
     Missing(&'static str),
 }
@@ -50,7 +50,7 @@ struct Coordinator<'a, S, O> {
 }
 
 /// The errors, by step.
-type Failures = Vec<(&'static str, String)>;
+type CoordinationErrors = Vec<(&'static str, String)>;
 
 /// Whether any step is configured.
 fn is_configured(policies: &Policies) -> bool {
@@ -60,11 +60,11 @@ fn is_configured(policies: &Policies) -> bool {
 }
 
 /// Runs all configured steps, unless the sweep was cancelled.
-pub(crate) async fn run<S: Store, O: Outlets>(
+pub(crate) async fn run<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     http: Option<&Transport>,
     breaker: Option<&BreakerState>,
-    summary: &mut Summary,
+    summary: &mut SweepSummary,
 ) {
     if summary.cancelled || !is_configured(cx.policies()) {
         return;
@@ -77,24 +77,24 @@ pub(crate) async fn run<S: Store, O: Outlets>(
     }
 }
 
-impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
+impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     /// Runs all steps in order. The status issue comes last, and is skipped only if the deadline is near.
-    async fn coordinate(&self) -> (Coordinated, Failures) {
-        let (mut summary, mut failed) = (Coordinated::default(), Failures::new());
-        match guards::paused(self.cx.store(), self.cx.now()).await {
-            Ok(by) => self.act(by.is_none(), &mut summary, &mut failed).await,
+    async fn coordinate(&self) -> (CoordinationSummary, CoordinationErrors) {
+        let (mut summary, mut failed) = (CoordinationSummary::default(), CoordinationErrors::new());
+        match guards::paused_by(self.cx.store(), self.cx.now()).await {
+            Ok(by) => self.deliver_effect(by.is_none(), &mut summary, &mut failed).await,
             // Suture may be paused: without knowing, no step but the status issue runs.
             Err(error) => failed.push(("pause", error.to_string())),
         }
         if self.has_time("status", &mut summary) {
-            self.log_failure("status", Box::pin(self.status(&mut summary)).await, &mut failed);
+            self.log_failure("status", Box::pin(self.update_status_issue(&mut summary)).await, &mut failed);
         }
         (summary, failed)
     }
 
-    async fn act(&self, acts: bool, summary: &mut Coordinated, failed: &mut Failures) {
+    async fn deliver_effect(&self, acts: bool, summary: &mut CoordinationSummary, failed: &mut CoordinationErrors) {
         if self.has_time("sentinel", summary) {
-            self.log_failure("sentinel", Box::pin(self.sentinel(acts, summary)).await, failed);
+            self.log_failure("sentinel", Box::pin(self.check_post_merge_health(acts, summary)).await, failed);
         }
         if !acts {
             summary.left_out.push("backlog: Suture is paused".to_owned());
@@ -104,16 +104,16 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
         }
     }
 
-    fn log_failure(&self, step: &'static str, result: Result<(), Failed>, failed: &mut Failures) {
+    fn log_failure(&self, step: &'static str, result: Result<(), CoordinationError>, failed: &mut CoordinationErrors) {
         if let Err(error) = result {
             error!(run = %self.cx.trigger.run, step, %error, "coordination step failed");
             failed.push((step, error.to_string()));
         }
     }
 
-    fn has_time(&self, step: &str, summary: &mut Coordinated) -> bool {
+    fn has_time(&self, step: &str, summary: &mut CoordinationSummary) -> bool {
         // The longest step waits 8 s for a health URL.
-        let has = after(self.cx.now(), RESERVE) < self.cx.deadline;
+        let has = saturating_after(self.cx.now(), RESERVE) < self.cx.deadline;
         if !has {
             summary.left_out.push(format!("{step}: deadline too near"));
         }
@@ -126,9 +126,9 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     }
 
     /// Whether the work is shed because GitHub's rate limit is low; if so, the summary lists it.
-    fn is_scarce(&self, work: WorkKind, step: &str, summary: &mut Coordinated) -> bool {
+    fn is_scarce(&self, work: WorkKind, step: &str, summary: &mut CoordinationSummary) -> bool {
         let now = self.cx.now();
-        let until = shed_until(&self.cx.github.rates(), work, now).or_else(|| self.cx.github.not_before());
+        let until = shed_until(&self.cx.github.rate_limits(), work, now).or_else(|| self.cx.github.not_before());
         if let Some(until) = until.filter(|until| *until > now) {
             summary.left_out.push(format!("{step}: GitHub rate limit is low until {until}"));
             return true;
@@ -137,10 +137,10 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     }
 
     /// Sends a task to the queue of the Car Bridge.
-    async fn send(&self, id: String, task: Chore) -> Result<(), Failed> {
+    async fn send(&self, id: String, task: Task) -> Result<(), CoordinationError> {
         let Some(repo) = task.repo().cloned() else { return Ok(()) };
-        let what = Content::Queue { message: Message::Chore(task), repo, delay: Duration::ZERO };
-        Ok(self.cx.engine.outlets().send_now(Parcel { id, what }).await?)
+        let what = Destination::Queue { message: QueueMessage::Chore(task), repo, delay: Duration::ZERO };
+        Ok(self.cx.engine.publisher().send_now(OutboundMessage { id, destination: what }).await?)
     }
 }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use domain::comment::coordination as words;
-use domain::coordination::sentinel::{LOOK_BACK, Look, Looked, Merge, Watch, watched_until};
-use domain::event::{Actor, Fact, Happened};
+use domain::coordination::sentinel::{
+    HealthDecision, HealthResult, HealthWatch, MAX_MERGE_AGE, WatchedMerge, watched_until,
+};
+use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId, RepoName};
 use domain::policy::Sentinel;
 use domain::state::State;
@@ -16,16 +18,16 @@ use http::{Method, Request, StatusCode, header};
 use jiff::SignedDuration;
 use tracing::{info, warn};
 
-use platform::sweep_summary::Coordinated;
+use platform::sweep_summary::CoordinationSummary;
 
-use super::{Coordinator, Failed};
-use crate::context::after;
-use platform::hash::hashed;
-use platform::http::{TakeAtMost, Transport};
+use super::{CoordinationError, Coordinator};
+use crate::context::saturating_after;
+use platform::hash::stable_id;
+use platform::http::{BodyLimit, Transport};
 use platform::lookup;
 use platform::managed_issue;
-use platform::outlets::Outlets;
-use platform::outlets::message::{Chore, OwnIssue};
+use platform::outlets::Publisher;
+use platform::outlets::message::{ManagedIssue, Task};
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
@@ -38,21 +40,25 @@ const MAX_MERGES: u32 = 200;
 const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 14);
 
 /// Repositories with the same health URLs and the same issue repository.
-pub(super) struct Target<'p> {
+pub(super) struct HealthTarget<'p> {
     /// A hash of the URLs and the issue repository, for the key.
     pub(super) name: String,
     pub(super) settings: &'p Sentinel,
     pub(super) repos: Vec<RepoName>,
 }
 
-impl Target<'_> {
+impl HealthTarget<'_> {
     pub(super) fn key(&self) -> Key {
         Key::state(format!("SENTINEL#{}", self.name))
     }
 }
 
-impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
-    pub(super) async fn sentinel(&self, acts: bool, summary: &mut Coordinated) -> Result<(), Failed> {
+impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
+    pub(super) async fn check_post_merge_health(
+        &self,
+        acts: bool,
+        summary: &mut CoordinationSummary,
+    ) -> Result<(), CoordinationError> {
         let mut last = Ok(());
         for target in self.targets().await? {
             // A failed target does not prevent the others.
@@ -64,13 +70,13 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     }
 
     /// The configured targets, grouped by URLs and issue repository.
-    pub(super) async fn targets(&self) -> Result<Vec<Target<'_>>, Failed> {
+    pub(super) async fn targets(&self) -> Result<Vec<HealthTarget<'_>>, CoordinationError> {
         let policies = self.cx.policies();
         let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
         if all.into_iter().all(|policy| policy.sentinel.urls.is_empty()) {
             return Ok(Vec::new());
         }
-        let mut targets: BTreeMap<String, Target<'_>> = BTreeMap::new();
+        let mut targets: BTreeMap<String, HealthTarget<'_>> = BTreeMap::new();
         for repo in lookup::repos(self.cx.store(), self.cx.now()).await? {
             let settings = &policies.for_repo(&repo).sentinel;
             if settings.urls.is_empty() {
@@ -79,37 +85,42 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             let mut parts: Vec<&str> = settings.urls.iter().map(String::as_str).collect();
             parts.sort_unstable();
             parts.push(&settings.issue_repo);
-            let name = hashed(&parts)[..16].to_owned();
-            let new_target = || Target { name: name.clone(), settings, repos: Vec::new() };
+            let name = stable_id(&parts)[..16].to_owned();
+            let new_target = || HealthTarget { name: name.clone(), settings, repos: Vec::new() };
             targets.entry(name.clone()).or_insert_with(new_target).repos.push(repo);
         }
         Ok(targets.into_values().collect())
     }
 
-    async fn check_and_store(&self, target: &Target<'_>, acts: bool, summary: &mut Coordinated) -> Result<(), Failed> {
+    async fn check_and_store(
+        &self,
+        target: &HealthTarget<'_>,
+        acts: bool,
+        summary: &mut CoordinationSummary,
+    ) -> Result<(), CoordinationError> {
         let now = self.cx.now();
         let merges = self.merges(&target.repos).await?;
-        let known: Option<Versioned<Watch>> = versioned::load(self.cx.store(), &target.key(), now).await?;
+        let known: Option<Versioned<HealthWatch>> = versioned::load(self.cx.store(), &target.key(), now).await?;
         let version = known.as_ref().map(|known| known.version);
         let watch = known.map(|known| known.value).unwrap_or_default();
-        if !watch.wants_look(&merges, now) {
+        if !watch.needs_check(&merges, now) {
             return Ok(());
         }
-        let http = self.http.ok_or(Failed::Missing("no HTTP transport for health URLs"))?;
-        let look = look(http, target.settings).await;
-        if let Look::Sick(what) = &look {
+        let http = self.http.ok_or(CoordinationError::Missing("no HTTP transport for health URLs"))?;
+        let look = check_target(http, target.settings).await;
+        if let HealthResult::Unhealthy(what) = &look {
             warn!(run = %self.cx.trigger.run, target = target.name, what, "health check failed");
         }
-        let Looked { mut watch, verified, begun, ended } =
-            watch.look(&target.name, &look, &merges, target.settings, now);
+        let HealthDecision { mut watch, verified, outage_began: begun, outage_ended: ended } =
+            watch.apply_check(&target.name, &look, &merges, target.settings, now);
         for merge in &verified {
             self.report_verified(target.settings, merge, acts).await?;
         }
         if ended && acts {
-            self.tell_of_end(&watch).await?;
+            self.report_recovery(&watch).await?;
         }
         let issue = self.outage_issue(&mut watch, target.settings, acts).await?;
-        let ttl = after(now, RETENTION);
+        let ttl = saturating_after(now, RETENTION);
         if !versioned::save(self.cx.store(), &target.key(), &watch, version, Some(ttl), now).await? {
             // Another sweep has stored a newer result, which counts.
             return Ok(());
@@ -124,29 +135,34 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     }
 
     /// Merges of the last day.
-    async fn merges(&self, repos: &[RepoName]) -> Result<Vec<Merge>, Failed> {
+    async fn merges(&self, repos: &[RepoName]) -> Result<Vec<WatchedMerge>, CoordinationError> {
         let (store, now) = (self.cx.store(), self.cx.now());
         let mut merges = Vec::new();
         for group in repos.chunks(CONCURRENCY) {
-            let lists = group.iter().map(|repo| lookup::newest(store, repo, State::Merged, MAX_MERGES, now));
+            let lists = group.iter().map(|repo| lookup::newest_in_state(store, repo, State::Merged, MAX_MERGES, now));
             for listed in try_join_all(lists).await?.into_iter().flatten() {
-                merges.push(Merge { at: listed.since, pr: listed.pr });
+                merges.push(WatchedMerge { at: listed.since, pr: listed.pr });
             }
         }
-        merges.retain(|merge| after(merge.at, LOOK_BACK) > now);
+        merges.retain(|merge| saturating_after(merge.at, MAX_MERGE_AGE) > now);
         Ok(merges)
     }
 
     /// Records that the health checks after this merge passed, and comments on the pull request if configured. Both are
     /// idempotent.
-    async fn report_verified(&self, settings: &Sentinel, merge: &Merge, acts: bool) -> Result<(), Failed> {
+    async fn report_verified(
+        &self,
+        settings: &Sentinel,
+        merge: &WatchedMerge,
+        acts: bool,
+    ) -> Result<(), CoordinationError> {
         let watched_minutes = settings.watch_minutes;
         let fact = Fact {
             id: EventId::new("post-merge-verified"),
             pr: merge.pr.clone(),
             occurred_at: watched_until(merge, settings),
             actor: Actor::Reconciler,
-            what: Happened::PostMergeVerified { watched_minutes },
+            kind: FactKind::PostMergeVerified { watched_minutes },
         };
         let applied = self.cx.engine.apply(&fact, self.cx.now()).await?;
         info!(pr = %merge.pr, outcome = ?applied.outcome, "post-merge health verified");
@@ -154,28 +170,28 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             return Ok(());
         }
         let (marker, text) = ("suture:post-merge-verified".to_owned(), words::verified_comment(watched_minutes));
-        let task = Chore::Comment { pr: merge.pr.clone(), marker, text, since: merge.at };
+        let task = Task::Comment { pr: merge.pr.clone(), marker, text, since: merge.at };
         self.send(format!("post-merge-verified-{}", merge.pr), task).await
     }
 
     /// The issue of an ongoing outage, if it does not exist and was not requested just now.
     async fn outage_issue(
         &self,
-        watch: &mut Watch,
+        watch: &mut HealthWatch,
         settings: &Sentinel,
         acts: bool,
-    ) -> Result<Option<(String, Chore)>, Failed> {
+    ) -> Result<Option<(String, Task)>, CoordinationError> {
         let now = self.cx.now();
         let Some(outage) = watch.outage.as_mut().filter(|outage| outage.over_at.is_none()) else { return Ok(None) };
         let repo = outage.issue_repo.clone();
-        if !acts || !self.acts_in(&repo) || !outage.wants_issue(now) {
+        if !acts || !self.acts_in(&repo) || !outage.needs_issue(now) {
             return Ok(None);
         }
         if managed_issue::load(self.cx.store(), &repo, &outage.key, now).await?.is_some() {
             return Ok(None);
         }
         outage.asked_at = Some(now);
-        let issue = OwnIssue {
+        let issue = ManagedIssue {
             key: outage.key.clone(),
             label: LABEL.to_owned(),
             labels: settings.labels.clone(),
@@ -185,11 +201,11 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             kept: false,
             pin: false,
         };
-        Ok(Some((outage.key.clone(), Chore::Issue { repo, issue: Box::new(issue) })))
+        Ok(Some((outage.key.clone(), Task::Issue { repo, issue: Box::new(issue) })))
     }
 
     /// Comments on the issue of an outage that has ended; a person closes the issue.
-    async fn tell_of_end(&self, watch: &Watch) -> Result<(), Failed> {
+    async fn report_recovery(&self, watch: &HealthWatch) -> Result<(), CoordinationError> {
         let Some((outage, over_at)) = watch.outage.as_ref().and_then(|outage| Some((outage, outage.over_at?))) else {
             return Ok(());
         };
@@ -198,28 +214,28 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             return Ok(());
         };
         let (pr, marker) = (PrId::new(repo.clone(), written.number), format!("suture:{}-over", outage.key));
-        let task = Chore::Comment { pr, marker, text: words::outage_over(outage, over_at), since: outage.since };
+        let task = Task::Comment { pr, marker, text: words::outage_over(outage, over_at), since: outage.since };
         self.send(format!("{}-over", outage.key), task).await
     }
 }
 
 /// Requests all URLs concurrently.
-async fn look(http: &Transport, settings: &Sentinel) -> Look {
+async fn check_target(http: &Transport, settings: &Sentinel) -> HealthResult {
     let limit = Duration::from_secs(settings.timeout_secs.into());
-    let errors = join_all(settings.urls.iter().map(|url| ask(http, url, limit))).await;
+    let errors = join_all(settings.urls.iter().map(|url| request_url(http, url, limit))).await;
     let errors: Vec<String> = errors.into_iter().flatten().collect();
-    if errors.is_empty() { Look::Well } else { Look::Sick(errors.join("; ")) }
+    if errors.is_empty() { HealthResult::Healthy } else { HealthResult::Unhealthy(errors.join("; ")) }
 }
 
 /// The error of a health URL; `None` if it answered 200.
-async fn ask(http: &Transport, url: &str, limit: Duration) -> Option<String> {
+async fn request_url(http: &Transport, url: &str, limit: Duration) -> Option<String> {
     let request = Request::builder().method(Method::GET).uri(url).header(header::USER_AGENT, "suture-sentinel");
     let mut request = match request.body(Bytes::new()) {
         Ok(request) => request,
         Err(error) => return Some(format!("{url} is not a valid URL: {error}")),
     };
     // Only the status counts, so the body is not read.
-    request.extensions_mut().insert(TakeAtMost(1));
+    request.extensions_mut().insert(BodyLimit(1));
     match http.send(request, limit).await {
         Ok(response) if response.status() == StatusCode::OK => None,
         Ok(response) => Some(format!("{url} answered {}", response.status().as_u16())),

@@ -3,26 +3,26 @@
 
 use domain::comment::coordination as words;
 use domain::comment::desk as reasons;
-use domain::coordination::backlog::{Memory, Stage};
-use domain::coordination::sentinel::Watch;
-use domain::coordination::status::{Issues, Lane, Numbers, Repo, Waiting};
+use domain::coordination::backlog::{BacklogMemory, IssueStage};
+use domain::coordination::sentinel::HealthWatch;
+use domain::coordination::status::{BacklogCounts, RepoRow, StateRow, StatusReport, WaitingPullRequest};
 use domain::id::RepoName;
 use domain::policy::Status;
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use platform::sweep_summary::Coordinated;
+use platform::sweep_summary::CoordinationSummary;
 
-use super::{Coordinator, Failed, backlog};
-use crate::context::after;
+use super::{CoordinationError, Coordinator, backlog};
+use crate::context::saturating_after;
 use crate::limits::rate_budget::WorkKind;
 use platform::breaker;
 use platform::guards;
-use platform::hash::hashed;
-use platform::outlets::Outlets;
-use platform::outlets::message::{Chore, OwnIssue};
-use platform::overview::{self, Counted};
+use platform::hash::stable_id;
+use platform::outlets::Publisher;
+use platform::outlets::message::{ManagedIssue, Task};
+use platform::overview::{self, OverviewCounts};
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
@@ -34,20 +34,20 @@ const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 14);
 
 /// The hash of the last requested text, and when it was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Said {
+struct RequestedStatus {
     what: String,
     at: Timestamp,
 }
 
 /// A status issue: its repository, and the repositories it covers.
-struct Shown<'p> {
+struct PublishedStatusIssue<'p> {
     repo: RepoName,
     settings: &'p Status,
     /// One repository, or all of the owner's.
     of: Option<RepoName>,
 }
 
-impl Shown<'_> {
+impl PublishedStatusIssue<'_> {
     fn key(&self) -> String {
         self.of.as_ref().map_or_else(|| "status".to_owned(), |of| format!("status-{of}"))
     }
@@ -65,8 +65,8 @@ impl Shown<'_> {
     }
 }
 
-impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
-    pub(super) async fn status(&self, summary: &mut Coordinated) -> Result<(), Failed> {
+impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
+    pub(super) async fn update_status_issue(&self, summary: &mut CoordinationSummary) -> Result<(), CoordinationError> {
         let all = self.configured_issues();
         if all.is_empty() || self.is_scarce(WorkKind::Status, "status", summary) {
             return Ok(());
@@ -83,16 +83,20 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
     }
 
     /// Requests an update of one status issue, if its text has changed. Returns whether it was requested.
-    async fn request_update(&self, status_issue: &Shown<'_>, counts: &mut Option<Counted>) -> Result<bool, Failed> {
+    async fn request_update(
+        &self,
+        status_issue: &PublishedStatusIssue<'_>,
+        counts: &mut Option<OverviewCounts>,
+    ) -> Result<bool, CoordinationError> {
         let now = self.cx.now();
         let row = Key::state(format!("STATUS#{}#{}", status_issue.repo, status_issue.key()));
-        let known: Option<Versioned<Said>> = versioned::load(self.cx.store(), &row, now).await?;
+        let known: Option<Versioned<RequestedStatus>> = versioned::load(self.cx.store(), &row, now).await?;
         let version = known.as_ref().map(|known| known.version);
         let last = known.map(|known| known.value);
         // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
         let every = SignedDuration::from_mins(status_issue.settings.every_minutes.into());
         let pause = every.saturating_sub(SignedDuration::from_secs(30));
-        let is_recent = last.as_ref().is_some_and(|last| now < after(last.at, pause));
+        let is_recent = last.as_ref().is_some_and(|last| now < saturating_after(last.at, pause));
         if is_recent || !self.acts_in(&status_issue.repo) {
             return Ok(false);
         }
@@ -101,28 +105,35 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             None => counts.insert(overview::count(self.cx.store(), self.cx.policies(), now).await?),
         };
         let body = words::status_body(&self.numbers(status_issue, counts).await?);
-        let what = hashed(&[&body]);
-        if last.is_some_and(|last| last.what == what && now < after(last.at, REFRESH_AFTER)) {
+        let what = stable_id(&[&body]);
+        if last.is_some_and(|last| last.what == what && now < saturating_after(last.at, REFRESH_AFTER)) {
             return Ok(false);
         }
         let (repo, title) = (status_issue.repo.clone(), words::status_title(status_issue.name()));
         let (key, label, pin) = (status_issue.key(), LABEL.to_owned(), status_issue.settings.pin);
         let id = format!("{key}-{repo}-{}", &what[..16]);
-        let issue = OwnIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
+        let issue = ManagedIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
         // Sent before it is stored: after a crash the next sweep sends it again, and the Car Bridge writes it once.
-        self.send(id, Chore::Issue { repo, issue: Box::new(issue) }).await?;
-        versioned::save(self.cx.store(), &row, &Said { what, at: now }, version, Some(after(now, RETENTION)), now)
-            .await?;
+        self.send(id, Task::Issue { repo, issue: Box::new(issue) }).await?;
+        versioned::save(
+            self.cx.store(),
+            &row,
+            &RequestedStatus { what, at: now },
+            version,
+            Some(saturating_after(now, RETENTION)),
+            now,
+        )
+        .await?;
         Ok(true)
     }
 
     /// The configured status issues: one for all repositories of the owner, and those of single repositories.
-    fn configured_issues(&self) -> Vec<Shown<'_>> {
+    fn configured_issues(&self) -> Vec<PublishedStatusIssue<'_>> {
         let policies = self.cx.policies();
         let base = &policies.base().status;
         let mut all = Vec::new();
         if let Ok(repo) = base.repo.parse() {
-            all.push(Shown { repo, settings: base, of: None });
+            all.push(PublishedStatusIssue { repo, settings: base, of: None });
         }
         for (name, policy) in policies.overrides() {
             let own = &policy.status;
@@ -130,43 +141,51 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
             if own.repo != base.repo
                 && let (Ok(repo), Ok(of)) = (own.repo.parse(), name.parse())
             {
-                all.push(Shown { repo, settings: own, of: Some(of) });
+                all.push(PublishedStatusIssue { repo, settings: own, of: Some(of) });
             }
         }
         all
     }
 
-    async fn numbers(&self, status_issue: &Shown<'_>, counts: &Counted) -> Result<Numbers, Failed> {
+    async fn numbers(
+        &self,
+        status_issue: &PublishedStatusIssue<'_>,
+        counts: &OverviewCounts,
+    ) -> Result<StatusReport, CoordinationError> {
         let (store, now) = (self.cx.store(), self.cx.now());
         let covered = |repo: &RepoName| counts.repos.contains(repo) && status_issue.covers(repo);
         let today = overview::today(store, covered, now).await?;
-        let states = counts.lanes(covered).into_iter();
-        let waiting = |record: &&Record| {
-            let why = reasons::why(record, self.cx.policies().for_repo(&record.id.repo), now);
-            Waiting { pr: record.id.clone(), since: record.progressed_at, why }
+        let states = counts.state_counts(covered).into_iter();
+        let waiting = |record: &&PullRequest| {
+            let why = reasons::waiting_reason(record, self.cx.policies().for_repo(&record.id.repo), now);
+            WaitingPullRequest { pr: record.id.clone(), since: record.state_since, why }
         };
-        Ok(Numbers {
-            states: states.map(|row| Lane { state: row.state, count: row.count, stale: row.stale }).collect(),
+        Ok(StatusReport {
+            states: states.map(|row| StateRow { state: row.state, count: row.count, stale: row.stale }).collect(),
             repos: counts
                 .by_repo(covered)
                 .into_iter()
-                .map(|(repo, [open, needs_person, stale])| Repo { repo, open, needs_person, stale })
+                .map(|(repo, [open, needs_person, stale])| RepoRow { repo, open, needs_person, stale })
                 .collect(),
-            needs_person: counts.needs_person(covered).iter().map(waiting).collect(),
+            needs_person: counts.needing_person(covered).iter().map(waiting).collect(),
             today,
             breaker: breaker::load(store, now).await?.state.name().to_owned(),
-            paused: guards::paused(store, now).await?,
+            paused: guards::paused_by(store, now).await?,
             backlog: self.issues(status_issue).await?,
             outages: self.outages(status_issue).await?,
         })
     }
 
     /// The backlog of the last pass, if one is configured.
-    async fn issues(&self, status_issue: &Shown<'_>) -> Result<Option<Issues>, Failed> {
-        let known: Option<Versioned<Memory>> = versioned::load(self.cx.store(), &backlog::key(), self.cx.now()).await?;
+    async fn issues(
+        &self,
+        status_issue: &PublishedStatusIssue<'_>,
+    ) -> Result<Option<BacklogCounts>, CoordinationError> {
+        let known: Option<Versioned<BacklogMemory>> =
+            versioned::load(self.cx.store(), &backlog::key(), self.cx.now()).await?;
         let Some(known) = known else { return Ok(None) };
         let wip_limit = self.cx.policies().base().coordination.wip_limit;
-        let mut issues = Issues { wip_limit, ..Issues::default() };
+        let mut issues = BacklogCounts { wip_limit, ..BacklogCounts::default() };
         for (key, known) in &known.value {
             let here = key
                 .split_once('#')
@@ -176,22 +195,25 @@ impl<S: Store, O: Outlets> Coordinator<'_, S, O> {
                 continue;
             }
             match known.stage {
-                Stage::Discovered => issues.discovered += 1,
-                Stage::Approved => issues.approved += 1,
-                Stage::InProgress => issues.in_progress += 1,
-                Stage::PrOpen | Stage::ReviewFailed => issues.pr_open += 1,
+                IssueStage::Discovered => issues.discovered += 1,
+                IssueStage::Approved => issues.approved += 1,
+                IssueStage::InProgress => issues.in_progress += 1,
+                IssueStage::PrOpen | IssueStage::ReviewFailed => issues.pr_open += 1,
             }
         }
         Ok(Some(issues))
     }
 
-    async fn outages(&self, status_issue: &Shown<'_>) -> Result<Vec<(Timestamp, String)>, Failed> {
+    async fn outages(
+        &self,
+        status_issue: &PublishedStatusIssue<'_>,
+    ) -> Result<Vec<(Timestamp, String)>, CoordinationError> {
         let mut outages = Vec::new();
         for target in self.targets().await? {
             if target.repos.iter().any(|repo| status_issue.covers(repo)) {
-                let known: Option<Versioned<Watch>> =
+                let known: Option<Versioned<HealthWatch>> =
                     versioned::load(self.cx.store(), &target.key(), self.cx.now()).await?;
-                let outage = known.and_then(|known| known.value.goes_on().cloned());
+                let outage = known.and_then(|known| known.value.ongoing_outage().cloned());
                 outages.extend(outage.map(|outage| (outage.since, outage.what)));
             }
         }

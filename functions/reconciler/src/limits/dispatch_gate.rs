@@ -4,15 +4,15 @@
 use domain::breaker::{Breaker, BreakerState, SKIPPED_LOG};
 use domain::comment::sweep as words;
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::{Content, Outlets, Parcel};
-use platform::store::{COUNT, Key, OnlyIf, Store, StoreError, Write, number, number_of};
-use platform::sweep_summary::{Skip, Summary};
+use platform::outlets::{Destination, OutboundMessage, Publisher};
+use platform::store::{COUNT, Condition, Key, RowWrite, Store, StoreError, number, number_of};
+use platform::sweep_summary::{SkipReason, SweepSummary};
 use platform::{breaker as breakers, guards};
 use serde_dynamo::Item;
 use tracing::{info, warn};
 
 use super::Deferral;
-use crate::context::{SweepContext, after};
+use crate::context::{SweepContext, saturating_after};
 
 /// While Suture is paused, stale pull requests are due again after this long.
 const PAUSED_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(5);
@@ -22,14 +22,14 @@ const PROBE_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// The deferral while the breaker state cannot be read.
 pub(crate) fn unknown(now: Timestamp) -> Deferral {
     let why = "cannot read the circuit breaker".to_owned();
-    Deferral { skip: Skip::Store, why, until: Some(after(now, PROBE_RETRY_AFTER)) }
+    Deferral { skip: SkipReason::Store, why, until: Some(saturating_after(now, PROBE_RETRY_AFTER)) }
 }
 
 /// Evaluates the breaker, and stores its state in `breaker`. Returns why no remedy may be dispatched, if so.
 pub(crate) async fn check(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     breaker: &mut Option<BreakerState>,
-    summary: &mut Summary,
+    summary: &mut SweepSummary,
 ) -> Result<Option<Deferral>, StoreError> {
     let now = cx.now();
     cx.evaluate_breaker().await?;
@@ -37,18 +37,18 @@ pub(crate) async fn check(
     let until = match &loaded.state {
         BreakerState::Closed => None,
         BreakerState::Open { cooldown_until, .. } => Some(*cooldown_until).filter(|until| now < *until),
-        BreakerState::HalfOpen { lease_until, .. } => Some(after(now, PROBE_RETRY_AFTER).min(*lease_until)),
+        BreakerState::HalfOpen { lease_until, .. } => Some(saturating_after(now, PROBE_RETRY_AFTER).min(*lease_until)),
     };
     loaded.state.name().clone_into(&mut summary.breaker);
     *breaker = Some(loaded.state.clone());
     let mut gate = None;
     if until.is_some() {
         info!(run = %cx.trigger.run, "{SKIPPED_LOG}");
-        gate = Some(Deferral { skip: Skip::Breaker, why: SKIPPED_LOG.to_owned(), until });
+        gate = Some(Deferral { skip: SkipReason::Breaker, why: SKIPPED_LOG.to_owned(), until });
     }
-    if let Some(by) = guards::paused(cx.store(), now).await? {
+    if let Some(by) = guards::paused_by(cx.store(), now).await? {
         let why = format!("Suture is paused by {by}");
-        gate = Some(Deferral { skip: Skip::Paused, why, until: Some(after(now, PAUSED_RETRY_AFTER)) });
+        gate = Some(Deferral { skip: SkipReason::Paused, why, until: Some(saturating_after(now, PAUSED_RETRY_AFTER)) });
     }
     cx.report_trip(&loaded, summary).await?;
     Ok(gate)
@@ -56,9 +56,9 @@ pub(crate) async fn check(
 
 /// Mails each trip once: the table stores the number of the last trip that was mailed.
 pub(crate) async fn report_trip(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     breaker: &Breaker,
-    summary: &mut Summary,
+    summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     let BreakerState::Open { since, cooldown_until, failure_rate_percent } = breaker.state else { return Ok(()) };
     let (key, now, trips) = (Key::state("BREAKER-TOLD"), cx.now(), breaker.trips);
@@ -66,14 +66,14 @@ pub(crate) async fn report_trip(
     if u64::try_from(mailed).unwrap_or(0) >= trips {
         return Ok(());
     }
-    let what = Content::People(words::breaker_tripped(failure_rate_percent, since, cooldown_until));
-    let parcel = Parcel { id: format!("breaker-trip-{trips}"), what };
-    if let Err(error) = cx.engine.outlets().send_now(parcel).await {
+    let what = Destination::Notice(words::breaker_tripped(failure_rate_percent, since, cooldown_until));
+    let parcel = OutboundMessage { id: format!("breaker-trip-{trips}"), destination: what };
+    if let Err(error) = cx.engine.publisher().send_now(parcel).await {
         warn!(%error, "cannot send breaker mail; next sweep retries");
         return Ok(());
     }
     summary.notices += 1;
     let mut item = Item::default();
     item.inner_mut().insert(COUNT.to_owned(), number(trips));
-    cx.store().write(vec![Write::Put { key, item, only_if: OnlyIf::Always }], now).await
+    cx.store().write(vec![RowWrite::Put { key, item, only_if: Condition::Always }], now).await
 }

@@ -9,7 +9,7 @@ use domain::run::RunState;
 use jiff::Timestamp;
 
 use platform::lookup;
-use platform::store::{Change, Key, Store, StoreError, Write, set_of};
+use platform::store::{Key, RowUpdate, RowWrite, Store, StoreError, set_of};
 
 const RUNS: &str = "runs";
 
@@ -29,8 +29,8 @@ pub(crate) async fn count<S: Store>(store: &S, now: Timestamp) -> Result<u32, St
     let ended: BTreeSet<String> =
         ids.iter().filter(|id| live.iter().all(|run| run.id != **id)).map(|id| id.as_str().to_owned()).collect();
     if !ended.is_empty() {
-        let change = Change { take: BTreeMap::from([(RUNS.to_owned(), ended)]), ..Change::default() };
-        store.write(vec![Write::Change { key: key(), change }], now).await?;
+        let change = RowUpdate { remove_members: BTreeMap::from([(RUNS.to_owned(), ended)]), ..RowUpdate::default() };
+        store.write(vec![RowWrite::Change { key: key(), change }], now).await?;
     }
     let in_flight = live.iter().filter(|run| run.state != RunState::AwaitingApproval).count();
     Ok(u32::try_from(in_flight).unwrap_or(u32::MAX))
@@ -39,6 +39,6 @@ pub(crate) async fn count<S: Store>(store: &S, now: Timestamp) -> Result<u32, St
 /// Adds a run that is about to be claimed.
 pub(crate) async fn add<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
     let one = BTreeSet::from([run.as_str().to_owned()]);
-    let change = Change { insert: BTreeMap::from([(RUNS.to_owned(), one)]), ..Change::default() };
-    store.write(vec![Write::Change { key: key(), change }], now).await
+    let change = RowUpdate { insert: BTreeMap::from([(RUNS.to_owned(), one)]), ..RowUpdate::default() };
+    store.write(vec![RowWrite::Change { key: key(), change }], now).await
 }

@@ -6,12 +6,12 @@ pub(crate) mod rate_budget;
 pub(crate) mod update_queue;
 
 use jiff::Timestamp;
-use platform::sweep_summary::Skip;
+use platform::sweep_summary::SkipReason;
 
 /// Why a pull request is skipped, and when it is due again: after a backoff, if no time is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deferral {
-    pub(crate) skip: Skip,
+    pub(crate) skip: SkipReason,
     pub(crate) why: String,
     pub(crate) until: Option<Timestamp>,
 }

@@ -16,9 +16,9 @@
 
 use domain::state::Strategy;
 use jiff::Timestamp;
-use platform::github::{Rate, Rates};
+use platform::github::{RateLimit, RateLimits};
 use platform::guards;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::{Store, StoreError};
 
 use crate::context::SweepContext;
@@ -70,8 +70,8 @@ impl WorkKind {
 }
 
 /// Until when this work is shed, if it is; of two allowances that are low, the later reset counts.
-pub(crate) fn shed_until(rates: &Rates, work: WorkKind, now: Timestamp) -> Option<Timestamp> {
-    let scarce = |rate: &&Rate| {
+pub(crate) fn shed_until(rates: &RateLimits, work: WorkKind, now: Timestamp) -> Option<Timestamp> {
+    let scarce = |rate: &&RateLimit| {
         rate.resets_at > now && u64::from(rate.remaining) * 100 < u64::from(rate.limit) * work.least_percent()
     };
     [&rates.rest, &rates.graphql].into_iter().flatten().filter(scarce).map(|rate| rate.resets_at).max()
@@ -79,8 +79,8 @@ pub(crate) fn shed_until(rates: &Rates, work: WorkKind, now: Timestamp) -> Optio
 
 /// The REST requests and GraphQL points that GitHub counted between two readings. If an allowance was reset in between,
 /// only its use since the reset counts.
-pub(crate) fn points(before: &Rates, after: &Rates) -> u64 {
-    let used = |before: Option<Rate>, after: Option<Rate>| match (before, after) {
+pub(crate) fn points(before: &RateLimits, after: &RateLimits) -> u64 {
+    let used = |before: Option<RateLimit>, after: Option<RateLimit>| match (before, after) {
         (Some(before), Some(after)) if before.resets_at == after.resets_at => {
             before.remaining.saturating_sub(after.remaining)
         }
@@ -91,17 +91,17 @@ pub(crate) fn points(before: &Rates, after: &Rates) -> u64 {
 }
 
 /// Applies the rate-limit pause that another function has stored.
-pub(crate) async fn load_rate_limit(cx: &SweepContext<'_, impl Store, impl Outlets>) -> Result<(), StoreError> {
-    if let Some(until) = guards::held_off(cx.store(), GITHUB, cx.now()).await? {
-        cx.github.hold_until(until);
+pub(crate) async fn load_rate_limit(cx: &SweepContext<'_, impl Store, impl Publisher>) -> Result<(), StoreError> {
+    if let Some(until) = guards::not_before(cx.store(), GITHUB, cx.now()).await? {
+        cx.github.set_not_before(until);
     }
     Ok(())
 }
 
 /// Stores our rate-limit pause for the other functions.
-pub(crate) async fn store_rate_limit(cx: &SweepContext<'_, impl Store, impl Outlets>) -> Result<(), StoreError> {
+pub(crate) async fn store_rate_limit(cx: &SweepContext<'_, impl Store, impl Publisher>) -> Result<(), StoreError> {
     match cx.github.not_before() {
-        Some(until) => guards::hold_off(cx.store(), GITHUB, until, cx.now()).await,
+        Some(until) => guards::set_not_before(cx.store(), GITHUB, until, cx.now()).await,
         None => Ok(()),
     }
 }
@@ -114,8 +114,8 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
     }
 
-    fn rate(remaining: u32) -> Option<Rate> {
-        Some(Rate { limit: 5_000, remaining, resets_at: at(600) })
+    fn rate(remaining: u32) -> Option<RateLimit> {
+        Some(RateLimit { limit: 5_000, remaining, resets_at: at(600) })
     }
 
     const ALL: [WorkKind; 10] = [
@@ -132,7 +132,7 @@ mod tests {
     ];
 
     fn kept_with(remaining: u32) -> Vec<WorkKind> {
-        let rates = Rates { rest: rate(5_000), graphql: rate(remaining) };
+        let rates = RateLimits { rest: rate(5_000), graphql: rate(remaining) };
         ALL.into_iter().filter(|work| shed_until(&rates, *work, at(0)).is_none()).collect()
     }
 
@@ -149,18 +149,18 @@ mod tests {
 
     #[test]
     fn reset_or_unknown_allowance_sheds_nothing() {
-        let rates = Rates { rest: None, graphql: rate(0) };
+        let rates = RateLimits { rest: None, graphql: rate(0) };
         assert_eq!(shed_until(&rates, WorkKind::Merge, at(0)), Some(at(600)));
         assert_eq!(shed_until(&rates, WorkKind::Merge, at(600)), None);
-        assert_eq!(shed_until(&Rates::default(), WorkKind::Redelivery, at(0)), None);
+        assert_eq!(shed_until(&RateLimits::default(), WorkKind::Redelivery, at(0)), None);
     }
 
     #[test]
     fn points_are_counted_since_the_last_reset() {
-        let before = Rates { rest: rate(5_000), graphql: rate(4_000) };
-        let after = Rates { rest: rate(4_990), graphql: rate(3_996) };
+        let before = RateLimits { rest: rate(5_000), graphql: rate(4_000) };
+        let after = RateLimits { rest: rate(4_990), graphql: rate(3_996) };
         assert_eq!(points(&before, &after), 14);
-        assert_eq!(points(&Rates::default(), &after), 10 + 1_004);
-        assert_eq!(points(&before, &Rates::default()), 0);
+        assert_eq!(points(&RateLimits::default(), &after), 10 + 1_004);
+        assert_eq!(points(&before, &RateLimits::default()), 0);
     }
 }

@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use domain::id::{PrId, RepoName};
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::state::{State, Strategy};
 use jiff::SignedDuration;
 use platform::lookup;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::Skip;
+use platform::sweep_summary::SkipReason;
 use tokio::sync::Mutex;
 
 use super::Deferral;
-use crate::context::{SweepContext, after};
+use crate::context::{SweepContext, saturating_after};
 
 /// A pull request in the queue is due again after this long, times its position.
 const QUEUE_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(2);
@@ -39,9 +39,9 @@ pub(crate) struct UpdateQueue {
 
 /// Returns a deferral if another pull request of the base is updated first; otherwise takes the turn.
 pub(crate) async fn take_turn(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     queues: &UpdateQueues,
-    record: &Record,
+    record: &PullRequest,
 ) -> Result<Option<Deferral>, StoreError> {
     let base = &record.base_branch;
     // The lock is held while the queue is read, so that a sweep reads it once.
@@ -58,29 +58,29 @@ pub(crate) async fn take_turn(
         Some(first) => format!("#{}", first.number),
         None if queue.taken => "another pull request".to_owned(),
         None => {
-            queue.taken = cx.execution.takes_turn();
+            queue.taken = cx.execution.holds_update_queue();
             return Ok(None);
         }
     };
     queue.waiting = queue.waiting.saturating_add(1);
-    let until = after(cx.now(), QUEUE_RETRY_AFTER.saturating_mul(queue.waiting.min(MAX_QUEUE_STEPS)));
+    let until = saturating_after(cx.now(), QUEUE_RETRY_AFTER.saturating_mul(queue.waiting.min(MAX_QUEUE_STEPS)));
     let why = format!("{other} is updated with `{base}` first");
-    Ok(Some(Deferral { skip: Skip::Turn, why, until: Some(until) }))
+    Ok(Some(Deferral { skip: SkipReason::Turn, why, until: Some(until) }))
 }
 
 /// The pull requests of a base branch that were updated and are about to be merged.
 async fn merging(
-    cx: &SweepContext<'_, impl Store, impl Outlets>,
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
     repo: &RepoName,
     base: &str,
 ) -> Result<Vec<PrId>, StoreError> {
     let now = cx.now();
     // As long as checks may take: a pull request that is not merged by then loses its turn.
     let timeout = cx.policies().for_repo(repo).threshold(State::ChecksRunning).unwrap_or(SignedDuration::ZERO);
-    let mut found = lookup::on_base(cx.store(), repo, base, now).await?;
+    let mut found = lookup::open_on_base(cx.store(), repo, base, now).await?;
     found.retain(|record| {
         let updated = record.remediation_action == Some(Strategy::BranchUpdate);
-        let recently = record.last_remediation_at.is_some_and(|at| now < after(at, timeout));
+        let recently = record.last_remediation_at.is_some_and(|at| now < saturating_after(at, timeout));
         let failed = matches!(record.state, State::ChecksFailed | State::PolicyFailed);
         record.is_actionable() && updated && recently && !failed
     });

@@ -1,35 +1,38 @@
 //! `check_run`: the result of one check, and clicks on the buttons of Suture's own check run.
 
 use domain::command::{CommandMessage, CommandSource, MessageVersion};
-use domain::comment::check_run::Button;
-use domain::event::Happened;
+use domain::comment::check_run::CheckRunButton;
+use domain::event::FactKind;
 use domain::id::{CommandId, Sha};
 use domain::policy::Policy;
-use domain::signals::{CheckKind, Verdict};
+use domain::signals::{CheckKind, CheckVerdict};
 use jiff::Timestamp;
-use platform::github::mapping::{self, Reported};
-use platform::github::shown_on;
+use platform::github::mapping::{self, CheckReportSource};
+use platform::github::pr_of_check_run;
 
 use super::check_suite::time_of_suite;
 use super::payload::{CheckRun, CheckRunEvent};
-use super::{NoFact, Reader, Told, about_commit, report_on_commit, short};
+use super::{ParseContext, ParseRejection, ParsedWebhook, about_commit, report_on_commit, short};
 
-pub(super) fn read(ctx: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     match event.action.text() {
         "created" | "completed" | "" => {}
-        "requested_action" => return pressed(ctx, event),
-        "rerequested" => return Err(NoFact::ignored("re-run requested: the new run sends its own events")),
+        "requested_action" => return button_command(ctx, event),
+        "rerequested" => return Err(ParseRejection::ignored("re-run requested: the new run sends its own events")),
         other => {
-            return Err(NoFact::Ignored(format!("unhandled action `check_run.{}`", domain::event::cut(other, 50))));
+            return Err(ParseRejection::Ignored(format!(
+                "unhandled action `check_run.{}`",
+                domain::event::truncate(other, 50)
+            )));
         }
     }
     let repo = event.repository.name()?;
     let run = event.check_run.needed("check_run")?;
     let app = run.app.0.as_ref().and_then(|app| app.id.0);
     if ctx.own.is_app(app) {
-        return Err(NoFact::ignored("Suture's own check run"));
+        return Err(ParseRejection::ignored("Suture's own check run"));
     }
-    let head = run.head_sha.sha().ok_or_else(|| NoFact::missing("check_run.head_sha"))?;
+    let head = run.head_sha.sha().ok_or_else(|| ParseRejection::missing("check_run.head_sha"))?;
     let policy = ctx.policies.for_repo(&repo);
     let (what, at) = report_of_run(policy, run, &head)?;
     let about = about_commit(&event.repository, &run.pull_requests, head);
@@ -38,20 +41,21 @@ pub(super) fn read(ctx: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, 
 
 /// A click on a button of Suture's own check run is a command; the Car Bridge checks permissions. The payload has no time of the click,
 /// so the command gets the time of the check run, which is the same in a redelivery.
-fn pressed(ctx: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> {
+fn button_command(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     let repo = event.repository.name()?;
     let run = event.check_run.needed("check_run")?;
     if !ctx.own.is_app(run.app.0.as_ref().and_then(|app| app.id.0)) {
-        return Err(NoFact::ignored("button of another App's check run"));
+        return Err(ParseRejection::ignored("button of another App's check run"));
     }
-    let pr = shown_on(run.external_id.text()).filter(|pr| pr.repo == repo);
-    let pr = pr.ok_or_else(|| NoFact::ignored("button of a check run without a pull request"))?;
+    let pr = pr_of_check_run(run.external_id.text()).filter(|pr| pr.repo == repo);
+    let pr = pr.ok_or_else(|| ParseRejection::ignored("button of a check run without a pull request"))?;
     let identifier = event.requested_action.needed("requested_action")?.identifier.text();
-    let button = Button::named(identifier)
-        .ok_or_else(|| NoFact::Ignored(format!("unknown button `{}`", domain::event::cut(identifier, 30))))?;
+    let button = CheckRunButton::from_identifier(identifier).ok_or_else(|| {
+        ParseRejection::Ignored(format!("unknown button `{}`", domain::event::truncate(identifier, 30)))
+    })?;
     let by = event.sender.login();
     if by.is_empty() || ctx.own.is_login(by) {
-        return Err(NoFact::ignored("action without a sender"));
+        return Err(ParseRejection::ignored("action without a sender"));
     }
     let suite = run.check_suite.0.as_ref();
     let at = run.completed_at.0.max(suite.and_then(|suite| suite.updated_at.0)).or(run.started_at.0);
@@ -62,43 +66,44 @@ fn pressed(ctx: &Reader<'_>, event: &CheckRunEvent<'_>) -> Result<Told, NoFact> 
         command: button.command(),
         source: CommandSource::CheckRun,
         requested_by: by.to_owned(),
-        timestamp: at.ok_or_else(|| NoFact::missing("check_run.completed_at"))?,
+        timestamp: at.ok_or_else(|| ParseRejection::missing("check_run.completed_at"))?,
         command_id: CommandId::new(format!("cmd:{}#1", ctx.id)),
         run_id: None,
         head_sha: None,
         args: None,
         comment: None,
     };
-    Ok(Told { repo, news: None, commands: vec![command] })
+    Ok(ParsedWebhook { repo, fact: None, commands: vec![command] })
 }
 
-fn report_of_run(policy: &Policy, run: &CheckRun<'_>, head: &Sha) -> Result<(Happened, Timestamp), NoFact> {
-    let name =
-        Some(run.name.text()).filter(|name| !name.is_empty()).ok_or_else(|| NoFact::missing("check_run.name"))?;
+fn report_of_run(policy: &Policy, run: &CheckRun<'_>, head: &Sha) -> Result<(FactKind, Timestamp), ParseRejection> {
+    let name = Some(run.name.text())
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| ParseRejection::missing("check_run.name"))?;
     let (status, conclusion) = (run.status.text(), run.conclusion.text());
     let verdict = mapping::run_verdict(status, conclusion)
-        .ok_or_else(|| NoFact::Ignored(format!("unknown check run state `{}`", short(status, conclusion))))?;
-    let ended_at = || run.completed_at.0.filter(|_| matches!(verdict, Verdict::Passed | Verdict::Failed));
+        .ok_or_else(|| ParseRejection::Ignored(format!("unknown check run state `{}`", short(status, conclusion))))?;
+    let ended_at = || run.completed_at.0.filter(|_| matches!(verdict, CheckVerdict::Passed | CheckVerdict::Failed));
     let suite = run.check_suite.0.as_ref();
     let at = ended_at()
         .or(run.started_at.0)
         .or_else(|| suite.and_then(time_of_suite))
-        .ok_or_else(|| NoFact::ignored("the check run has no timestamp: left to the next sweep"))?;
+        .ok_or_else(|| ParseRejection::ignored("the check run has no timestamp: left to the next sweep"))?;
     let output = run.output.0.as_ref();
     let parts = output.map_or([""; 3], |output| [output.title.text(), output.summary.text(), output.text.text()]);
     let text = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
     let head = head.clone();
     if policy.is_policy_context(name) {
         let state = match verdict {
-            Verdict::Queued | Verdict::Running => "pending",
-            Verdict::Passed => "success",
-            Verdict::Failed => "failure",
+            CheckVerdict::Queued | CheckVerdict::Running => "pending",
+            CheckVerdict::Passed => "success",
+            CheckVerdict::Failed => "failure",
         };
         let verdict = mapping::policy_verdict(policy, state, &text);
-        let verdict = verdict.ok_or_else(|| NoFact::missing("check_run.conclusion"))?;
-        return Ok((Happened::Policy { head, report: mapping::policy_report(verdict, at, &text) }, at));
+        let verdict = verdict.ok_or_else(|| ParseRejection::missing("check_run.conclusion"))?;
+        return Ok((FactKind::Policy { head, report: mapping::policy_report(verdict, at, &text) }, at));
     }
-    let reported = Reported {
+    let reported = CheckReportSource {
         name,
         kind: CheckKind::Run,
         verdict,
@@ -108,5 +113,5 @@ fn report_of_run(policy: &Policy, run: &CheckRun<'_>, head: &Sha) -> Result<(Hap
         at,
         text: &text,
     };
-    Ok((Happened::Check { head, check: mapping::check(policy, &reported) }, at))
+    Ok((FactKind::Check { head, check: mapping::check(policy, &reported) }, at))
 }

@@ -1,31 +1,34 @@
 //! `issue_comment`: commands in comments. The Car Bridge checks permissions; this module only drops Suture's own comments and authors
 //! who certainly have no write access.
 
-use domain::command::{Asked, CommandMessage, CommandSource, MessageVersion, parse};
+use domain::command::{CommandMessage, CommandSource, MessageVersion, ParsedCommand, parse};
 use domain::id::{CommandId, PrId};
 use jiff::Timestamp;
 
 use super::payload::CommentEvent;
-use super::{NoFact, Reader, Told};
+use super::{ParseContext, ParseRejection, ParsedWebhook};
 
 /// Start of the hidden marker line in Suture's own comments.
 const OWN_MARKER: &str = "<!-- suture";
 
-pub(super) fn read(ctx: &Reader<'_>, event: &CommentEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &ParseContext<'_>, event: &CommentEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     match event.action.text() {
         "created" => {}
-        "edited" => return Err(NoFact::ignored("edited comments run no commands: write a new comment")),
+        "edited" => return Err(ParseRejection::ignored("edited comments run no commands: write a new comment")),
         other => {
-            return Err(NoFact::Ignored(format!("unhandled action `issue_comment.{}`", domain::event::cut(other, 50))));
+            return Err(ParseRejection::Ignored(format!(
+                "unhandled action `issue_comment.{}`",
+                domain::event::truncate(other, 50)
+            )));
         }
     }
     let repo = event.repository.name()?;
     let issue = event.issue.needed("issue")?;
     if issue.pull_request.0.is_none() {
-        return Err(NoFact::ignored("comment on an issue, not on a pull request"));
+        return Err(ParseRejection::ignored("comment on an issue, not on a pull request"));
     }
     let comment = event.comment.needed("comment")?;
-    let post = Said {
+    let post = PostedText {
         pr: PrId::new(repo.clone(), issue.number.needed("issue.number")?),
         by: comment.user.login(),
         association: comment.author_association.text(),
@@ -34,12 +37,12 @@ pub(super) fn read(ctx: &Reader<'_>, event: &CommentEvent<'_>) -> Result<Told, N
         node_id: comment.node_id.0.as_deref(),
         at: comment.created_at.needed("comment.created_at")?,
     };
-    let commands = orders(ctx, &post)?;
-    Ok(Told { repo, news: None, commands })
+    let commands = commands(ctx, &post)?;
+    Ok(ParsedWebhook { repo, fact: None, commands })
 }
 
 /// A comment or a review on a pull request.
-pub(super) struct Said<'a> {
+pub(super) struct PostedText<'a> {
     pub(super) pr: PrId,
     pub(super) by: &'a str,
     pub(super) association: &'a str,
@@ -50,24 +53,24 @@ pub(super) struct Said<'a> {
 }
 
 /// The commands in the text, in order; or why there are none.
-pub(super) fn orders(ctx: &Reader<'_>, post: &Said<'_>) -> Result<Vec<CommandMessage>, NoFact> {
+pub(super) fn commands(ctx: &ParseContext<'_>, post: &PostedText<'_>) -> Result<Vec<CommandMessage>, ParseRejection> {
     let marked = || post.body.lines().any(|line| line.starts_with(OWN_MARKER));
     if ctx.own.is_app(post.via_app) || ctx.own.is_login(post.by) || marked() {
-        return Err(NoFact::ignored("Suture's own comment"));
+        return Err(ParseRejection::ignored("Suture's own comment"));
     }
     let parsed = parse(post.body);
     if parsed.is_empty() {
-        return Err(NoFact::ignored("comment without a command"));
+        return Err(ParseRejection::ignored("comment without a command"));
     }
-    if !may_be_heard(post.association) || post.by.is_empty() {
-        let association = domain::event::cut(post.association, 30);
-        return Err(NoFact::Ignored(format!(
+    if !is_from_person(post.association) || post.by.is_empty() {
+        let association = domain::event::truncate(post.association, 30);
+        return Err(ParseRejection::Ignored(format!(
             "command by a user without write access (author association `{association}`)"
         )));
     }
     let known = parsed.iter().filter_map(|parsed| match parsed {
-        Asked::Known { command, args } => Some((*command, args)),
-        Asked::Unknown { .. } => None,
+        ParsedCommand::Known { command, args } => Some((*command, args)),
+        ParsedCommand::Unknown { .. } => None,
     });
     let commands: Vec<CommandMessage> = known
         .zip(1_u32..)
@@ -87,23 +90,23 @@ pub(super) fn orders(ctx: &Reader<'_>, post: &Said<'_>) -> Result<Vec<CommandMes
             comment: post.node_id.map(str::to_owned),
         })
         .collect();
-    if commands.is_empty() { Err(NoFact::Ignored(unknown_words(&parsed))) } else { Ok(commands) }
+    if commands.is_empty() { Err(ParseRejection::Ignored(unknown_words(&parsed))) } else { Ok(commands) }
 }
 
 /// First-time contributors and strangers cannot have write access. A contributor may be a private member of the organisation, so the
 /// Car Bridge asks GitHub.
-fn may_be_heard(association: &str) -> bool {
+fn is_from_person(association: &str) -> bool {
     ["OWNER", "MEMBER", "COLLABORATOR", "CONTRIBUTOR"].iter().any(|known| association.eq_ignore_ascii_case(known))
 }
 
-fn unknown_words(parsed: &[Asked]) -> String {
+fn unknown_words(parsed: &[ParsedCommand]) -> String {
     let words: Vec<String> = parsed
         .iter()
         .filter_map(|parsed| match parsed {
-            Asked::Known { .. } => None,
-            Asked::Unknown { word, nearest: Some(nearest) } => Some(format!("`{word}` (`{nearest}`?)")),
-            Asked::Unknown { word, nearest: None } => Some(format!("`{word}`")),
+            ParsedCommand::Known { .. } => None,
+            ParsedCommand::Unknown { word, nearest: Some(nearest) } => Some(format!("`{word}` (`{nearest}`?)")),
+            ParsedCommand::Unknown { word, nearest: None } => Some(format!("`{word}`")),
         })
         .collect();
-    domain::event::cut(&format!("unknown command: {}", words.join(", ")), 200)
+    domain::event::truncate(&format!("unknown command: {}", words.join(", ")), 200)
 }

@@ -13,57 +13,57 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 /// A text, a number, a yes or no, or a time, if it is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Soft<T>(pub(crate) Option<T>);
+pub(crate) struct Lenient<T>(pub(crate) Option<T>);
 
 /// An object, if it is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part<T>(pub(crate) Option<T>);
+pub(crate) struct LenientObject<T>(pub(crate) Option<T>);
 
 /// What is there of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Many<E: Entry>(pub(crate) Vec<E::Value>);
+pub(crate) struct LenientList<E: LenientEntry>(pub(crate) Vec<E::Value>);
 
 /// Something that may be there or not: [`Soft`] or [`Part`].
-pub(crate) trait Entry {
+pub(crate) trait LenientEntry {
     /// What it is, if it is there.
     type Value;
     /// What it is, if it is there.
     fn value(self) -> Option<Self::Value>;
 }
 
-impl<T> Entry for Soft<T> {
+impl<T> LenientEntry for Lenient<T> {
     type Value = T;
     fn value(self) -> Option<T> {
         self.0
     }
 }
 
-impl<T> Entry for Part<T> {
+impl<T> LenientEntry for LenientObject<T> {
     type Value = T;
     fn value(self) -> Option<T> {
         self.0
     }
 }
 
-impl<T> Default for Soft<T> {
+impl<T> Default for Lenient<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T> Default for Part<T> {
+impl<T> Default for LenientObject<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<E: Entry> Default for Many<E> {
+impl<E: LenientEntry> Default for LenientList<E> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl Soft<Cow<'_, str>> {
+impl Lenient<Cow<'_, str>> {
     /// The text; empty if there is none.
     pub(crate) fn text(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
@@ -76,7 +76,7 @@ impl Soft<Cow<'_, str>> {
 }
 
 /// What JSON's scalars may be taken for.
-pub(crate) trait Scalar<'de>: Sized {
+pub(crate) trait LenientScalar<'de>: Sized {
     fn from_text(_: Cow<'de, str>) -> Option<Self> {
         None
     }
@@ -90,26 +90,26 @@ pub(crate) trait Scalar<'de>: Sized {
     }
 }
 
-impl<'de: 'a, 'a> Scalar<'de> for Cow<'a, str> {
+impl<'de: 'a, 'a> LenientScalar<'de> for Cow<'a, str> {
     fn from_text(text: Cow<'de, str>) -> Option<Self> {
         Some(text)
     }
 }
 
-impl Scalar<'_> for u64 {
+impl LenientScalar<'_> for u64 {
     fn from_number(number: u64) -> Option<Self> {
         Some(number)
     }
 }
 
-impl Scalar<'_> for bool {
+impl LenientScalar<'_> for bool {
     fn from_flag(flag: bool) -> Option<Self> {
         Some(flag)
     }
 }
 
 /// RFC 3339, or seconds since 1970, as `push` has it; so large a number of seconds is milliseconds, as Jenkins has it.
-impl<'de> Scalar<'de> for Timestamp {
+impl<'de> LenientScalar<'de> for Timestamp {
     fn from_text(text: Cow<'de, str>) -> Option<Self> {
         text.parse().ok()
     }
@@ -125,55 +125,55 @@ impl<'de> Scalar<'de> for Timestamp {
     }
 }
 
-struct SoftVisitor<T>(PhantomData<T>);
+struct LenientVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Scalar<'de>> Visitor<'de> for SoftVisitor<T> {
-    type Value = Soft<T>;
+impl<'de, T: LenientScalar<'de>> Visitor<'de> for LenientVisitor<T> {
+    type Value = Lenient<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("anything")
     }
 
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Soft<T>, E> {
-        Ok(Soft(T::from_text(Cow::Borrowed(text))))
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Lenient<T>, E> {
+        Ok(Lenient(T::from_text(Cow::Borrowed(text))))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Soft<T>, E> {
-        Ok(Soft(T::from_text(Cow::Owned(text.to_owned()))))
+    fn visit_str<E>(self, text: &str) -> Result<Lenient<T>, E> {
+        Ok(Lenient(T::from_text(Cow::Owned(text.to_owned()))))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Soft<T>, E> {
-        Ok(Soft(T::from_number(number)))
+    fn visit_u64<E>(self, number: u64) -> Result<Lenient<T>, E> {
+        Ok(Lenient(T::from_number(number)))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Soft<T>, E> {
-        Ok(Soft(u64::try_from(number).ok().and_then(T::from_number)))
+    fn visit_i64<E>(self, number: i64) -> Result<Lenient<T>, E> {
+        Ok(Lenient(u64::try_from(number).ok().and_then(T::from_number)))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Soft<T>, E> {
-        Ok(Soft(None))
+    fn visit_f64<E>(self, _: f64) -> Result<Lenient<T>, E> {
+        Ok(Lenient(None))
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<Soft<T>, E> {
-        Ok(Soft(T::from_flag(flag)))
+    fn visit_bool<E>(self, flag: bool) -> Result<Lenient<T>, E> {
+        Ok(Lenient(T::from_flag(flag)))
     }
 
-    fn visit_unit<E>(self) -> Result<Soft<T>, E> {
-        Ok(Soft(None))
+    fn visit_unit<E>(self) -> Result<Lenient<T>, E> {
+        Ok(Lenient(None))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Soft<T>, A::Error> {
-        skip_seq(seq).map(|()| Soft(None))
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Lenient<T>, A::Error> {
+        skip_seq(seq).map(|()| Lenient(None))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Soft<T>, A::Error> {
-        skip_map(map).map(|()| Soft(None))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Lenient<T>, A::Error> {
+        skip_map(map).map(|()| Lenient(None))
     }
 }
 
-impl<'de, T: Scalar<'de>> Deserialize<'de> for Soft<T> {
+impl<'de, T: LenientScalar<'de>> Deserialize<'de> for Lenient<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SoftVisitor(PhantomData))
+        deserializer.deserialize_any(LenientVisitor(PhantomData))
     }
 }
 
@@ -214,51 +214,51 @@ macro_rules! nothing_from_scalars {
     };
 }
 
-struct PartVisitor<T>(PhantomData<T>);
+struct LenientObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for PartVisitor<T> {
-    type Value = Part<T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for LenientObjectVisitor<T> {
+    type Value = LenientObject<T>;
 
-    nothing_from_scalars!(Part(None));
+    nothing_from_scalars!(LenientObject(None));
 
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Part<T>, A::Error> {
-        skip_seq(seq).map(|()| Part(None))
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<LenientObject<T>, A::Error> {
+        skip_seq(seq).map(|()| LenientObject(None))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Part<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(|part| Part(Some(part)))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LenientObject<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|part| LenientObject(Some(part)))
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Part<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(PartVisitor(PhantomData))
+        deserializer.deserialize_any(LenientObjectVisitor(PhantomData))
     }
 }
 
-struct ManyVisitor<E>(PhantomData<E>);
+struct LenientListVisitor<E>(PhantomData<E>);
 
-impl<'de, T: Entry + Deserialize<'de>> Visitor<'de> for ManyVisitor<T> {
-    type Value = Many<T>;
+impl<'de, T: LenientEntry + Deserialize<'de>> Visitor<'de> for LenientListVisitor<T> {
+    type Value = LenientList<T>;
 
-    nothing_from_scalars!(Many(Vec::new()));
+    nothing_from_scalars!(LenientList(Vec::new()));
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Many<T>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<LenientList<T>, A::Error> {
         let mut many = Vec::new();
         while let Some(entry) = seq.next_element::<T>()? {
             many.extend(entry.value());
         }
-        Ok(Many(many))
+        Ok(LenientList(many))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Many<T>, A::Error> {
-        skip_map(map).map(|()| Many(Vec::new()))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LenientList<T>, A::Error> {
+        skip_map(map).map(|()| LenientList(Vec::new()))
     }
 }
 
-impl<'de, T: Entry + Deserialize<'de>> Deserialize<'de> for Many<T> {
+impl<'de, T: LenientEntry + Deserialize<'de>> Deserialize<'de> for LenientList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ManyVisitor(PhantomData))
+        deserializer.deserialize_any(LenientListVisitor(PhantomData))
     }
 }
 
@@ -269,19 +269,19 @@ mod tests {
     #[derive(Debug, serde::Deserialize, PartialEq, Default)]
     #[serde(default, bound(deserialize = "'de: 'a"))]
     struct Thing<'a> {
-        text: Soft<Cow<'a, str>>,
-        number: Soft<u64>,
-        flag: Soft<bool>,
-        at: Soft<Timestamp>,
-        inner: Part<Inner<'a>>,
-        many: Many<Part<Inner<'a>>>,
-        words: Many<Soft<Cow<'a, str>>>,
+        text: Lenient<Cow<'a, str>>,
+        number: Lenient<u64>,
+        flag: Lenient<bool>,
+        at: Lenient<Timestamp>,
+        inner: LenientObject<Inner<'a>>,
+        many: LenientList<LenientObject<Inner<'a>>>,
+        words: LenientList<Lenient<Cow<'a, str>>>,
     }
 
     #[derive(Debug, serde::Deserialize, PartialEq, Default)]
     #[serde(default, bound(deserialize = "'de: 'a"))]
     struct Inner<'a> {
-        name: Soft<Cow<'a, str>>,
+        name: Lenient<Cow<'a, str>>,
     }
 
     fn read(json: &str) -> Thing<'_> {

@@ -15,12 +15,12 @@ mod push;
 mod status;
 
 use domain::command::CommandMessage;
-use domain::event::{Actor, Fact, Happened};
+use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId, RepoName, Sha};
 use domain::policy::Policies;
 use jiff::Timestamp;
 
-use self::lenient::{Many, Part};
+use self::lenient::{LenientList, LenientObject};
 use self::payload::{Listed, Repository};
 
 /// The longest delivery id accepted; GitHub's have 36 characters.
@@ -28,7 +28,7 @@ const MAX_DELIVERY_ID: usize = 100;
 
 /// A webhook whose signature has been verified.
 #[derive(Debug, Clone, Copy)]
-pub struct Delivery<'a> {
+pub struct GithubDelivery<'a> {
     /// `X-GitHub-Event`.
     pub event: &'a str,
     /// `X-GitHub-Delivery`; the same in a redelivery.
@@ -38,14 +38,14 @@ pub struct Delivery<'a> {
 
 /// Suture's own identity on GitHub, so that it ignores its own comments and check runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Own {
+pub struct BotIdentity {
     /// The App's id, if Suture is an App.
     pub app_id: Option<u64>,
     /// `<app>[bot]`, or the owner of the token.
     pub login: Option<String>,
 }
 
-impl Own {
+impl BotIdentity {
     fn is_app(&self, id: Option<u64>) -> bool {
         id.is_some() && id == self.app_id
     }
@@ -57,8 +57,8 @@ impl Own {
 
 /// The result of parsing a webhook.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Reading {
-    Told(Box<Told>),
+pub enum ParseOutcome {
+    Parsed(Box<ParsedWebhook>),
     /// The App was installed or got more repositories: reconcile everything.
     Installed {
         id: EventId,
@@ -71,35 +71,35 @@ pub enum Reading {
 
 /// A webhook with a fact, commands, or both.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct ParsedWebhook {
     pub repo: RepoName,
-    pub news: Option<News>,
+    pub fact: Option<WebhookFact>,
     /// In the order of the comment.
     pub commands: Vec<CommandMessage>,
 }
 
 /// A fact that `ingest` still has to match with pull requests.
 #[derive(Debug, Clone, PartialEq)]
-pub struct News {
-    pub about: About,
+pub struct WebhookFact {
+    pub selector: PrSelector,
     pub id: EventId,
     pub occurred_at: Timestamp,
     pub actor: Actor,
-    pub what: Happened,
+    pub kind: FactKind,
     /// Whether the fact may create the record of an unknown pull request.
-    pub begins: bool,
+    pub creates_record: bool,
 }
 
-impl News {
+impl WebhookFact {
     /// The fact for one pull request.
     pub fn fact(&self, pr: PrId) -> Fact {
-        Fact { id: self.id.clone(), pr, occurred_at: self.occurred_at, actor: self.actor, what: self.what.clone() }
+        Fact { id: self.id.clone(), pr, occurred_at: self.occurred_at, actor: self.actor, kind: self.kind.clone() }
     }
 }
 
 /// Selects the pull requests that a fact concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
+pub enum PrSelector {
     Numbers(Vec<u64>),
     Head(Sha),
     Base(String),
@@ -107,13 +107,13 @@ pub enum About {
 
 /// Why a payload yields no fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NoFact {
+pub(crate) enum ParseRejection {
     Ignored(String),
     /// A required field is missing.
     Malformed(String),
 }
 
-impl NoFact {
+impl ParseRejection {
     pub(crate) fn ignored(why: impl Into<String>) -> Self {
         Self::Ignored(why.into())
     }
@@ -124,39 +124,39 @@ impl NoFact {
 }
 
 /// Context for all parsers.
-pub(crate) struct Reader<'a> {
+pub(crate) struct ParseContext<'a> {
     pub(crate) id: &'a str,
     pub(crate) policies: &'a Policies,
-    pub(crate) own: &'a Own,
+    pub(crate) own: &'a BotIdentity,
 }
 
-impl Reader<'_> {
+impl ParseContext<'_> {
     fn event_id(&self) -> EventId {
         EventId::new(self.id)
     }
 }
 
-pub fn read(delivery: &Delivery<'_>, policies: &Policies, own: &Own) -> Reading {
+pub fn parse_delivery(delivery: &GithubDelivery<'_>, policies: &Policies, own: &BotIdentity) -> ParseOutcome {
     if !is_delivery_id(delivery.id) {
         let why = format!("the delivery id must have 1 to {MAX_DELIVERY_ID} characters: letters, digits and `-_.:`");
-        return Reading::Malformed(why);
+        return ParseOutcome::Malformed(why);
     }
-    let ctx = Reader { id: delivery.id, policies, own };
+    let ctx = ParseContext { id: delivery.id, policies, own };
     if let "installation" | "installation_repositories" | "installation_target" = delivery.event {
         return match parse(delivery.body) {
             Ok(event) => installation::read(&ctx, &event),
-            Err(NoFact::Ignored(why)) => Reading::Ignored(why),
-            Err(NoFact::Malformed(why)) => Reading::Malformed(why),
+            Err(ParseRejection::Ignored(why)) => ParseOutcome::Ignored(why),
+            Err(ParseRejection::Malformed(why)) => ParseOutcome::Malformed(why),
         };
     }
     match translate(&ctx, delivery) {
-        Ok(told) => Reading::Told(Box::new(told)),
-        Err(NoFact::Ignored(why)) => Reading::Ignored(why),
-        Err(NoFact::Malformed(why)) => Reading::Malformed(why),
+        Ok(told) => ParseOutcome::Parsed(Box::new(told)),
+        Err(ParseRejection::Ignored(why)) => ParseOutcome::Ignored(why),
+        Err(ParseRejection::Malformed(why)) => ParseOutcome::Malformed(why),
     }
 }
 
-fn translate(ctx: &Reader<'_>, delivery: &Delivery<'_>) -> Result<Told, NoFact> {
+fn translate(ctx: &ParseContext<'_>, delivery: &GithubDelivery<'_>) -> Result<ParsedWebhook, ParseRejection> {
     match delivery.event {
         "pull_request" => pull_request::read(ctx, &parse(delivery.body)?),
         "check_run" => check_run::read(ctx, &parse(delivery.body)?),
@@ -170,15 +170,15 @@ fn translate(ctx: &Reader<'_>, delivery: &Delivery<'_>) -> Result<Told, NoFact> 
         other => {
             // Every event is JSON; anything else is a misconfigured webhook, and 400 shows that in GitHub's delivery list.
             parse::<serde::de::IgnoredAny>(delivery.body)?;
-            Err(NoFact::Ignored(format!("unhandled event `{}`", domain::event::cut(other, 50))))
+            Err(ParseRejection::Ignored(format!("unhandled event `{}`", domain::event::truncate(other, 50))))
         }
     }
 }
 
-fn parse<'de, T: serde::Deserialize<'de>>(body: &'de [u8]) -> Result<T, NoFact> {
+fn parse<'de, T: serde::Deserialize<'de>>(body: &'de [u8]) -> Result<T, ParseRejection> {
     serde_json::from_slice(body).map_err(|error| {
         let form = body.starts_with(b"payload=");
-        NoFact::Malformed(if form {
+        ParseRejection::Malformed(if form {
             "the body is form-encoded: set the webhook's content type to `application/json`".to_owned()
         } else {
             // Only the position: payloads must not appear in logs.
@@ -189,7 +189,11 @@ fn parse<'de, T: serde::Deserialize<'de>>(body: &'de [u8]) -> Result<T, NoFact> 
 
 /// By number if the check lists pull requests of this repository, else by commit. The list may contain pull requests of other
 /// repositories (forks) with the same head.
-fn about_commit(repository: &Part<Repository<'_>>, listed: &Many<Part<Listed>>, head: Sha) -> About {
+fn about_commit(
+    repository: &LenientObject<Repository<'_>>,
+    listed: &LenientList<LenientObject<Listed>>,
+    head: Sha,
+) -> PrSelector {
     let here = repository.0.as_ref().and_then(|repository| repository.id.0);
     let is_here = |pull: &&Listed| {
         let there = pull.base.0.as_ref().and_then(|base| base.repo.0.as_ref()).and_then(|repo| repo.id.0);
@@ -198,18 +202,25 @@ fn about_commit(repository: &Part<Repository<'_>>, listed: &Many<Part<Listed>>, 
     let mut numbers: Vec<u64> = listed.0.iter().filter(is_here).filter_map(|pull| pull.number.0).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    if numbers.is_empty() { About::Head(head) } else { About::Numbers(numbers) }
+    if numbers.is_empty() { PrSelector::Head(head) } else { PrSelector::Numbers(numbers) }
 }
 
-fn report_on_commit(ctx: &Reader<'_>, repo: RepoName, about: About, at: Timestamp, what: Happened) -> Told {
-    let by_policy_bot = matches!(what, Happened::Policy { .. });
+fn report_on_commit(
+    ctx: &ParseContext<'_>,
+    repo: RepoName,
+    about: PrSelector,
+    at: Timestamp,
+    what: FactKind,
+) -> ParsedWebhook {
+    let by_policy_bot = matches!(what, FactKind::Policy { .. });
     let actor = if by_policy_bot { Actor::PolicyBot } else { Actor::GithubWebhook };
-    let news = News { about, id: ctx.event_id(), occurred_at: at, actor, what, begins: false };
-    Told { repo, news: Some(news), commands: Vec::new() }
+    let news =
+        WebhookFact { selector: about, id: ctx.event_id(), occurred_at: at, actor, kind: what, creates_record: false };
+    ParsedWebhook { repo, fact: Some(news), commands: Vec::new() }
 }
 
 fn short(status: &str, conclusion: &str) -> String {
-    domain::event::cut(format!("{status} {conclusion}").trim(), 50)
+    domain::event::truncate(format!("{status} {conclusion}").trim(), 50)
 }
 
 /// The id becomes part of a table key, so it must not contain the key separator `#`.

@@ -6,11 +6,11 @@ use domain::id::RepoName;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::NoFact;
-use super::lenient::{Many, Part, Soft};
+use super::ParseRejection;
+use super::lenient::{Lenient, LenientList, LenientObject};
 
-pub(super) type Text<'a> = Soft<Cow<'a, str>>;
-pub(super) type Time = Soft<Timestamp>;
+pub(super) type Text<'a> = Lenient<Cow<'a, str>>;
+pub(super) type Time = Lenient<Timestamp>;
 
 /// Writes the structs, with what all of them have in common.
 macro_rules! payloads {
@@ -38,13 +38,13 @@ macro_rules! payloads {
 
 payloads! {
     copied:
-    App { id: Soft<u64>, }
+    App { id: Lenient<u64>, }
     /// A repository of which only the identity matters.
-    Place { id: Soft<u64>, }
+    Place { id: Lenient<u64>, }
     /// The base of a pull request that a check names.
-    ListedBase { repo: Part<Place>, }
+    ListedBase { repo: LenientObject<Place>, }
     /// A pull request that a check names.
-    Listed { number: Soft<u64>, base: Part<ListedBase>, }
+    Listed { number: Lenient<u64>, base: LenientObject<ListedBase>, }
     /// A commit of which only the time matters.
     Commit { timestamp: Time, }
     /// An installation of which only the time matters.
@@ -52,32 +52,32 @@ payloads! {
     /// An object of which only the presence matters.
     Presence {}
     /// An issue; a pull request is one with this link.
-    Issue { number: Soft<u64>, pull_request: Part<Presence>, }
+    Issue { number: Lenient<u64>, pull_request: LenientObject<Presence>, }
 }
 
 payloads! {
     borrowed:
-    Repository { id: Soft<u64>, full_name: Text<'a>, pushed_at: Time, }
+    Repository { id: Lenient<u64>, full_name: Text<'a>, pushed_at: Time, }
     /// A person, a bot, or nobody any more.
     User { login: Text<'a>, }
     Label { name: Text<'a>, }
     /// Head or base of a pull request. Its repository may be gone, and is not looked at.
     End { r#ref: Text<'a>, sha: Text<'a>, }
     PullRequest {
-        number: Soft<u64>,
+        number: Lenient<u64>,
         node_id: Text<'a>,
         state: Text<'a>,
         title: Text<'a>,
         body: Text<'a>,
-        user: Part<User<'a>>,
-        labels: Many<Part<Label<'a>>>,
-        head: Part<End<'a>>,
-        base: Part<End<'a>>,
-        draft: Soft<bool>,
-        merged: Soft<bool>,
-        merged_by: Part<User<'a>>,
-        additions: Soft<u64>,
-        deletions: Soft<u64>,
+        user: LenientObject<User<'a>>,
+        labels: LenientList<LenientObject<Label<'a>>>,
+        head: LenientObject<End<'a>>,
+        base: LenientObject<End<'a>>,
+        draft: Lenient<bool>,
+        merged: Lenient<bool>,
+        merged_by: LenientObject<User<'a>>,
+        additions: Lenient<u64>,
+        deletions: Lenient<u64>,
         created_at: Time,
         updated_at: Time,
         closed_at: Time,
@@ -86,9 +86,9 @@ payloads! {
     /// `pull_request`.
     PullRequestEvent {
         action: Text<'a>,
-        pull_request: Part<PullRequest<'a>>,
-        repository: Part<Repository<'a>>,
-        sender: Part<User<'a>>,
+        pull_request: LenientObject<PullRequest<'a>>,
+        repository: LenientObject<Repository<'a>>,
+        sender: LenientObject<User<'a>>,
         before: Text<'a>,
         reason: Text<'a>,
     }
@@ -96,14 +96,14 @@ payloads! {
     Output { title: Text<'a>, summary: Text<'a>, text: Text<'a>, }
     Suite {
         head_sha: Text<'a>,
-        app: Part<App>,
-        pull_requests: Many<Part<Listed>>,
+        app: LenientObject<App>,
+        pull_requests: LenientList<LenientObject<Listed>>,
         created_at: Time,
         updated_at: Time,
-        head_commit: Part<Commit>,
+        head_commit: LenientObject<Commit>,
     }
     CheckRun {
-        id: Soft<u64>,
+        id: Lenient<u64>,
         name: Text<'a>,
         external_id: Text<'a>,
         head_sha: Text<'a>,
@@ -111,23 +111,23 @@ payloads! {
         conclusion: Text<'a>,
         started_at: Time,
         completed_at: Time,
-        output: Part<Output<'a>>,
-        app: Part<App>,
-        pull_requests: Many<Part<Listed>>,
-        check_suite: Part<Suite<'a>>,
+        output: LenientObject<Output<'a>>,
+        app: LenientObject<App>,
+        pull_requests: LenientList<LenientObject<Listed>>,
+        check_suite: LenientObject<Suite<'a>>,
     }
     /// `check_run`.
     CheckRunEvent {
         action: Text<'a>,
-        check_run: Part<CheckRun<'a>>,
-        requested_action: Part<Pressed<'a>>,
-        repository: Part<Repository<'a>>,
-        sender: Part<User<'a>>,
+        check_run: LenientObject<CheckRun<'a>>,
+        requested_action: LenientObject<Pressed<'a>>,
+        repository: LenientObject<Repository<'a>>,
+        sender: LenientObject<User<'a>>,
     }
     /// A button of a check run.
     Pressed { identifier: Text<'a>, }
     /// `check_suite`.
-    SuiteEvent { action: Text<'a>, check_suite: Part<Suite<'a>>, repository: Part<Repository<'a>>, }
+    SuiteEvent { action: Text<'a>, check_suite: LenientObject<Suite<'a>>, repository: LenientObject<Repository<'a>>, }
     /// `status`.
     StatusEvent {
         sha: Text<'a>,
@@ -136,11 +136,11 @@ payloads! {
         description: Text<'a>,
         created_at: Time,
         updated_at: Time,
-        repository: Part<Repository<'a>>,
+        repository: LenientObject<Repository<'a>>,
     }
     Review {
         node_id: Text<'a>,
-        user: Part<User<'a>>,
+        user: LenientObject<User<'a>>,
         body: Text<'a>,
         state: Text<'a>,
         commit_id: Text<'a>,
@@ -150,65 +150,65 @@ payloads! {
     /// `pull_request_review`.
     ReviewEvent {
         action: Text<'a>,
-        review: Part<Review<'a>>,
-        pull_request: Part<PullRequest<'a>>,
-        repository: Part<Repository<'a>>,
+        review: LenientObject<Review<'a>>,
+        pull_request: LenientObject<PullRequest<'a>>,
+        repository: LenientObject<Repository<'a>>,
     }
     Comment {
         node_id: Text<'a>,
-        user: Part<User<'a>>,
+        user: LenientObject<User<'a>>,
         body: Text<'a>,
         created_at: Time,
         author_association: Text<'a>,
-        performed_via_github_app: Part<App>,
+        performed_via_github_app: LenientObject<App>,
     }
     /// `issue_comment`.
     CommentEvent {
         action: Text<'a>,
-        issue: Part<Issue>,
-        comment: Part<Comment<'a>>,
-        repository: Part<Repository<'a>>,
+        issue: LenientObject<Issue>,
+        comment: LenientObject<Comment<'a>>,
+        repository: LenientObject<Repository<'a>>,
     }
     /// `push`.
     PushEvent {
         r#ref: Text<'a>,
-        deleted: Soft<bool>,
-        head_commit: Part<Commit>,
-        repository: Part<Repository<'a>>,
+        deleted: Lenient<bool>,
+        head_commit: LenientObject<Commit>,
+        repository: LenientObject<Repository<'a>>,
     }
     /// `merge_group`.
     MergeGroupEvent { action: Text<'a>, reason: Text<'a>, }
     /// What a webhook is subscribed to.
-    Hook { events: Many<Text<'a>>, }
+    Hook { events: LenientList<Text<'a>>, }
     /// `ping`.
-    PingEvent { hook: Part<Hook<'a>>, }
+    PingEvent { hook: LenientObject<Hook<'a>>, }
     /// `installation` and the like.
-    InstallationEvent { action: Text<'a>, installation: Part<Installation>, }
+    InstallationEvent { action: Text<'a>, installation: LenientObject<Installation>, }
 }
 
-impl Part<Repository<'_>> {
+impl LenientObject<Repository<'_>> {
     /// The repository's name, which nothing can do without.
-    pub(super) fn name(&self) -> Result<RepoName, NoFact> {
+    pub(super) fn name(&self) -> Result<RepoName, ParseRejection> {
         let name = self.0.as_ref().and_then(|repository| repository.full_name.0.as_deref());
-        name.and_then(|name| name.parse().ok()).ok_or_else(|| NoFact::missing("repository.full_name"))
+        name.and_then(|name| name.parse().ok()).ok_or_else(|| ParseRejection::missing("repository.full_name"))
     }
 }
 
-impl<T> Part<T> {
+impl<T> LenientObject<T> {
     /// The object, which must be there.
-    pub(super) fn needed(&self, field: &str) -> Result<&T, NoFact> {
-        self.0.as_ref().ok_or_else(|| NoFact::missing(field))
+    pub(super) fn needed(&self, field: &str) -> Result<&T, ParseRejection> {
+        self.0.as_ref().ok_or_else(|| ParseRejection::missing(field))
     }
 }
 
-impl<T: Copy> Soft<T> {
+impl<T: Copy> Lenient<T> {
     /// The value, which must be there.
-    pub(super) fn needed(&self, field: &str) -> Result<T, NoFact> {
-        self.0.ok_or_else(|| NoFact::missing(field))
+    pub(super) fn needed(&self, field: &str) -> Result<T, ParseRejection> {
+        self.0.ok_or_else(|| ParseRejection::missing(field))
     }
 }
 
-impl Part<User<'_>> {
+impl LenientObject<User<'_>> {
     /// The login; empty for nobody.
     pub(super) fn login(&self) -> &str {
         self.0.as_ref().map_or("", |user| user.login.text())

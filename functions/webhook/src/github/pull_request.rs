@@ -1,19 +1,19 @@
 //! `pull_request`: opened, changed, closed, merged; also merge queue and auto-merge events.
 
-use domain::event::{Actor, Described, Happened};
+use domain::event::{Actor, FactKind, PullRequestDetails};
 use domain::policy::Policy;
-use domain::signals::{MergeReport, Renewal};
+use domain::signals::{MergeReport, RenewalMark};
 use jiff::Timestamp;
 
 use super::payload::{PullRequest, PullRequestEvent};
 use platform::github::mapping;
 
-use super::{About, News, NoFact, Reader, Told};
+use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, WebhookFact};
 
 /// Only this much of the description is searched for the vulnerability id.
 const BODY_BYTES: usize = 16 * 1024;
 
-pub(super) fn read(ctx: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     let action = event.action.text();
     let repo = event.repository.name()?;
     let policy = ctx.policies.for_repo(&repo);
@@ -24,12 +24,13 @@ pub(super) fn read(ctx: &Reader<'_>, event: &PullRequestEvent<'_>) -> Result<Tol
     let begins = ours
         && matches!(
             what,
-            Happened::Opened(_) | Happened::Reopened(_) | Happened::Edited(_) | Happened::HeadMoved { .. }
+            FactKind::Opened(_) | FactKind::Reopened(_) | FactKind::Edited(_) | FactKind::HeadMoved { .. }
         );
     let actor = actor(policy, &what, event, pull);
-    let about = About::Numbers(vec![number]);
-    let news = News { about, id: ctx.event_id(), occurred_at, actor, what, begins };
-    Ok(Told { repo, news: Some(news), commands: Vec::new() })
+    let about = PrSelector::Numbers(vec![number]);
+    let news =
+        WebhookFact { selector: about, id: ctx.event_id(), occurred_at, actor, kind: what, creates_record: begins };
+    Ok(ParsedWebhook { repo, fact: Some(news), commands: Vec::new() })
 }
 
 fn is_ours(policy: &Policy, pull: &PullRequest<'_>) -> bool {
@@ -39,12 +40,12 @@ fn is_ours(policy: &Policy, pull: &PullRequest<'_>) -> bool {
 }
 
 fn happened(
-    ctx: &Reader<'_>,
+    ctx: &ParseContext<'_>,
     policy: &Policy,
     action: &str,
     event: &PullRequestEvent<'_>,
     pull: &PullRequest<'_>,
-) -> Result<(Happened, Timestamp), NoFact> {
+) -> Result<(FactKind, Timestamp), ParseRejection> {
     let open = pull.state.text() != "closed";
     let updated_at = || pull.updated_at.needed("pull_request.updated_at");
     let described = || describe(policy, pull);
@@ -54,33 +55,36 @@ fn happened(
         | "converted_to_draft"
             if !open =>
         {
-            return Err(NoFact::Ignored(format!("`{action}` on a closed pull request")));
+            return Err(ParseRejection::Ignored(format!("`{action}` on a closed pull request")));
         }
-        "opened" => (Happened::Opened(described()?), pull.created_at.0.map_or_else(updated_at, Ok)?),
-        "reopened" => (Happened::Reopened(described()?), updated_at()?),
+        "opened" => (FactKind::Opened(described()?), pull.created_at.0.map_or_else(updated_at, Ok)?),
+        "reopened" => (FactKind::Reopened(described()?), updated_at()?),
         "synchronize" => {
             let ours = ctx.own.is_login(event.sender.login());
-            (Happened::HeadMoved { described: described()?, before: event.before.sha(), ours }, updated_at()?)
+            (FactKind::HeadMoved { described: described()?, before: event.before.sha(), ours }, updated_at()?)
         }
         "edited" | "labeled" | "unlabeled" | "ready_for_review" | "converted_to_draft" => {
-            (Happened::Edited(described()?), updated_at()?)
+            (FactKind::Edited(described()?), updated_at()?)
         }
         "closed" if pull.merged.0 == Some(true) || pull.merged_at.0.is_some() => {
             let by = Some(pull.merged_by.login()).filter(|login| !login.is_empty()).map(str::to_owned);
             let by_automerge_bot = by.as_deref().is_some_and(|login| policy.automerge_bot.is(login));
             let at = pull.merged_at.0.or(pull.closed_at.0).map_or_else(updated_at, Ok)?;
-            (Happened::Merged { by, by_automerge_bot }, at)
+            (FactKind::Merged { by, by_automerge_bot }, at)
         }
         "closed" => {
             let by = Some(event.sender.login()).filter(|login| !login.is_empty()).map(str::to_owned);
-            (Happened::Closed { by, why: None }, pull.closed_at.0.map_or_else(updated_at, Ok)?)
+            (FactKind::Closed { by, why: None }, pull.closed_at.0.map_or_else(updated_at, Ok)?)
         }
         "enqueued" | "auto_merge_enabled" | "dequeued" | "auto_merge_disabled" => {
             let at = updated_at()?;
             (merge(policy, action, event, pull, at)?, at)
         }
         other => {
-            return Err(NoFact::Ignored(format!("unhandled action `pull_request.{}`", domain::event::cut(other, 50))));
+            return Err(ParseRejection::Ignored(format!(
+                "unhandled action `pull_request.{}`",
+                domain::event::truncate(other, 50)
+            )));
         }
     })
 }
@@ -93,28 +97,32 @@ fn merge(
     event: &PullRequestEvent<'_>,
     pull: &PullRequest<'_>,
     at: Timestamp,
-) -> Result<Happened, NoFact> {
-    let head =
-        pull.head.0.as_ref().and_then(|head| head.sha.sha()).ok_or_else(|| NoFact::missing("pull_request.head.sha"))?;
+) -> Result<FactKind, ParseRejection> {
+    let head = pull
+        .head
+        .0
+        .as_ref()
+        .and_then(|head| head.sha.sha())
+        .ok_or_else(|| ParseRejection::missing("pull_request.head.sha"))?;
     let failed = matches!(action, "dequeued" | "auto_merge_disabled");
     let reason = event.reason.text();
     if failed && (pull.merged.0 == Some(true) || pull.merged_at.0.is_some() || reason.eq_ignore_ascii_case("merge")) {
-        return Err(NoFact::ignored("left the queue by being merged: GitHub sends a separate event"));
+        return Err(ParseRejection::ignored("left the queue by being merged: GitHub sends a separate event"));
     }
     if !failed && !policy.automerge_bot.is(event.sender.login()) {
-        return Err(NoFact::Ignored(format!("`{action}` by a sender other than Automerge Bot")));
+        return Err(ParseRejection::Ignored(format!("`{action}` by a sender other than Automerge Bot")));
     }
     let text = match (failed, reason.is_empty()) {
         (false, _) => String::new(),
         (true, true) => action.to_owned(),
         (true, false) => format!("{action}: {reason}"),
     };
-    Ok(Happened::Merge { head, report: MergeReport { failed, at, text, renewal: Renewal::None } })
+    Ok(FactKind::Merge { head, report: MergeReport { failed, at, text, renewal: RenewalMark::None } })
 }
 
 /// The actor of the fact: bots and CodeGenie are recognised by login.
-fn actor(policy: &Policy, what: &Happened, event: &PullRequestEvent<'_>, pull: &PullRequest<'_>) -> Actor {
-    let merged = matches!(what, Happened::Merged { .. });
+fn actor(policy: &Policy, what: &FactKind, event: &PullRequestEvent<'_>, pull: &PullRequest<'_>) -> Actor {
+    let merged = matches!(what, FactKind::Merged { .. });
     let login = if merged { pull.merged_by.login() } else { event.sender.login() };
     if policy.automerge_bot.is(login) {
         Actor::AutomergeBot
@@ -127,20 +135,20 @@ fn actor(policy: &Policy, what: &Happened, event: &PullRequestEvent<'_>, pull: &
     }
 }
 
-fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<Described, NoFact> {
+fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRequestDetails, ParseRejection> {
     let head = pull.head.needed("pull_request.head")?;
     let base = pull.base.needed("pull_request.base")?;
     let (branch, base_branch) = (head.r#ref.text(), base.r#ref.text());
     if base_branch.is_empty() {
-        return Err(NoFact::missing("pull_request.base.ref"));
+        return Err(ParseRejection::missing("pull_request.base.ref"));
     }
     let body = pull.body.text();
     let body = &body[..body.floor_char_boundary(BODY_BYTES)];
-    Ok(Described {
+    Ok(PullRequestDetails {
         node_id: pull.node_id.0.as_deref().map(str::to_owned),
         branch: branch.to_owned(),
         base_branch: base_branch.to_owned(),
-        head: head.sha.sha().ok_or_else(|| NoFact::missing("pull_request.head.sha"))?,
+        head: head.sha.sha().ok_or_else(|| ParseRejection::missing("pull_request.head.sha"))?,
         labels: mapping::labels(policy, pull.labels.0.iter().map(|label| label.name.text())),
         draft: pull.draft.0.unwrap_or(false),
         vulnerability_id: policy.ours.vulnerability_id(&[pull.title.text(), branch, body]),

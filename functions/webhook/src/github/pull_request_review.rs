@@ -1,19 +1,19 @@
 //! `pull_request_review`: approvals, and commands in a review's text.
 
-use domain::event::{Actor, Happened};
+use domain::event::{Actor, FactKind};
 use domain::id::{PrId, RepoName};
-use domain::signals::Approval;
+use domain::signals::ApprovalReport;
 
-use super::issue_comment::{Said, orders};
+use super::issue_comment::{PostedText, commands};
 use super::payload::ReviewEvent;
-use super::{About, News, NoFact, Reader, Told};
+use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, WebhookFact};
 
-pub(super) fn read(ctx: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &ParseContext<'_>, event: &ReviewEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     let action = event.action.text();
     if !matches!(action, "submitted" | "dismissed") {
-        return Err(NoFact::Ignored(format!(
+        return Err(ParseRejection::Ignored(format!(
             "unhandled action `pull_request_review.{}`",
-            domain::event::cut(action, 50)
+            domain::event::truncate(action, 50)
         )));
     }
     let repo = event.repository.name()?;
@@ -24,7 +24,7 @@ pub(super) fn read(ctx: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told, No
     let news = approval(ctx, event, &repo, number)?;
     let commands = match (action, submitted_at) {
         ("submitted", Some(at)) => {
-            let post = Said {
+            let post = PostedText {
                 pr: PrId::new(repo.clone(), number),
                 by: review.user.login(),
                 association: review.author_association.text(),
@@ -34,18 +34,23 @@ pub(super) fn read(ctx: &Reader<'_>, event: &ReviewEvent<'_>) -> Result<Told, No
                 at,
             };
             // A review without a command still counts by its state.
-            orders(ctx, &post).unwrap_or_default()
+            commands(ctx, &post).unwrap_or_default()
         }
         (_, _) => Vec::new(),
     };
     if news.is_none() && commands.is_empty() {
-        return Err(NoFact::ignored("neither an approver bot's review nor a command"));
+        return Err(ParseRejection::ignored("neither an approver bot's review nor a command"));
     }
-    Ok(Told { repo, news, commands })
+    Ok(ParsedWebhook { repo, fact: news, commands })
 }
 
 /// The approver bot's verdict on the reviewed commit.
-fn approval(ctx: &Reader<'_>, event: &ReviewEvent<'_>, repo: &RepoName, number: u64) -> Result<Option<News>, NoFact> {
+fn approval(
+    ctx: &ParseContext<'_>,
+    event: &ReviewEvent<'_>,
+    repo: &RepoName,
+    number: u64,
+) -> Result<Option<WebhookFact>, ParseRejection> {
     let (review, pull) = (event.review.needed("review")?, event.pull_request.needed("pull_request")?);
     let by = review.user.login();
     if !ctx.policies.for_repo(repo).approver_bot.is(by) {
@@ -58,20 +63,20 @@ fn approval(ctx: &Reader<'_>, event: &ReviewEvent<'_>, repo: &RepoName, number: 
         (_, _) => return Ok(None),
     };
     let Some(head) = review.commit_id.sha() else {
-        return Err(NoFact::ignored("the reviewed commit no longer exists"));
+        return Err(ParseRejection::ignored("the reviewed commit no longer exists"));
     };
     // A dismissed review keeps its submission time as `at`, so that a later approval is always newer than the dismissal of an earlier
     // one. `occurred_at` is the time of the dismissal.
     let at = review.submitted_at.0.or(pull.updated_at.0);
-    let at = at.ok_or_else(|| NoFact::missing("review.submitted_at"))?;
+    let at = at.ok_or_else(|| ParseRejection::missing("review.submitted_at"))?;
     let occurred_at = if event.action.text() == "dismissed" { pull.updated_at.0.unwrap_or(at).max(at) } else { at };
-    let approval = Approval { by: by.to_ascii_lowercase(), granted, at };
-    Ok(Some(News {
-        about: About::Numbers(vec![number]),
+    let approval = ApprovalReport { by: by.to_ascii_lowercase(), granted, at };
+    Ok(Some(WebhookFact {
+        selector: PrSelector::Numbers(vec![number]),
         id: ctx.event_id(),
         occurred_at,
         actor: Actor::ApproverBot,
-        what: Happened::Approval { head, approval },
-        begins: false,
+        kind: FactKind::Approval { head, approval },
+        creates_record: false,
     }))
 }

@@ -1,31 +1,31 @@
 //! `push`: a base branch moved.
 
-use domain::event::{Actor, Happened};
+use domain::event::{Actor, FactKind};
 
 use super::payload::PushEvent;
-use super::{About, News, NoFact, Reader, Told};
+use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, WebhookFact};
 
-pub(super) fn read(ctx: &Reader<'_>, event: &PushEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &ParseContext<'_>, event: &PushEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     let Some(branch) = event.r#ref.text().strip_prefix("refs/heads/").filter(|branch| !branch.is_empty()) else {
-        return Err(NoFact::ignored("push, but not to a branch"));
+        return Err(ParseRejection::ignored("push, but not to a branch"));
     };
     if event.deleted.0 == Some(true) {
-        return Err(NoFact::ignored("branch deleted: its pull requests send their own events"));
+        return Err(ParseRejection::ignored("branch deleted: its pull requests send their own events"));
     }
     if branch.starts_with("gh-readonly-queue/") {
-        return Err(NoFact::ignored("push to a merge queue branch"));
+        return Err(ParseRejection::ignored("push to a merge queue branch"));
     }
     let repo = event.repository.name()?;
     let pushed_at = event.repository.0.as_ref().and_then(|repository| repository.pushed_at.0);
     let committed_at = || event.head_commit.0.as_ref().and_then(|commit| commit.timestamp.0);
-    let occurred_at = pushed_at.or_else(committed_at).ok_or_else(|| NoFact::missing("repository.pushed_at"))?;
-    let news = News {
-        about: About::Base(branch.to_owned()),
+    let occurred_at = pushed_at.or_else(committed_at).ok_or_else(|| ParseRejection::missing("repository.pushed_at"))?;
+    let news = WebhookFact {
+        selector: PrSelector::Base(branch.to_owned()),
         id: ctx.event_id(),
         occurred_at,
         actor: Actor::GithubWebhook,
-        what: Happened::BaseMoved { base: branch.to_owned() },
-        begins: false,
+        kind: FactKind::BaseMoved { base: branch.to_owned() },
+        creates_record: false,
     };
-    Ok(Told { repo, news: Some(news), commands: Vec::new() })
+    Ok(ParsedWebhook { repo, fact: Some(news), commands: Vec::new() })
 }

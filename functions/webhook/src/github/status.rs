@@ -1,34 +1,34 @@
 //! `status`: a commit status of a check or of Policy Bot. The payload names no pull request.
 
-use domain::event::Happened;
+use domain::event::FactKind;
 use domain::signals::CheckKind;
-use platform::github::mapping::{self, Reported};
+use platform::github::mapping::{self, CheckReportSource};
 
 use super::payload::StatusEvent;
-use super::{About, NoFact, Reader, Told, report_on_commit, short};
+use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, report_on_commit, short};
 
-pub(super) fn read(ctx: &Reader<'_>, event: &StatusEvent<'_>) -> Result<Told, NoFact> {
+pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     let repo = event.repository.name()?;
     let policy = ctx.policies.for_repo(&repo);
-    let head = event.sha.sha().ok_or_else(|| NoFact::missing("sha"))?;
+    let head = event.sha.sha().ok_or_else(|| ParseRejection::missing("sha"))?;
     let (context, state, description) = (event.context.text(), event.state.text(), event.description.text());
     if context.is_empty() {
-        return Err(NoFact::missing("context"));
+        return Err(ParseRejection::missing("context"));
     }
-    let unknown = || NoFact::Ignored(format!("unknown status state `{}`", short(state, "")));
+    let unknown = || ParseRejection::Ignored(format!("unknown status state `{}`", short(state, "")));
     let at = event
         .created_at
         .0
         .or(event.updated_at.0)
-        .ok_or_else(|| NoFact::ignored("the status has no timestamp: left to the next sweep"))?;
-    let about = About::Head(head.clone());
+        .ok_or_else(|| ParseRejection::ignored("the status has no timestamp: left to the next sweep"))?;
+    let about = PrSelector::Head(head.clone());
     if policy.is_policy_context(context) {
         let verdict = mapping::policy_verdict(policy, state, description).ok_or_else(unknown)?;
         let report = mapping::policy_report(verdict, at, description);
-        return Ok(report_on_commit(ctx, repo, about, at, Happened::Policy { head, report }));
+        return Ok(report_on_commit(ctx, repo, about, at, FactKind::Policy { head, report }));
     }
     let verdict = mapping::status_verdict(state).ok_or_else(unknown)?;
-    let reported = Reported {
+    let reported = CheckReportSource {
         name: context,
         kind: CheckKind::Status,
         verdict,
@@ -39,5 +39,5 @@ pub(super) fn read(ctx: &Reader<'_>, event: &StatusEvent<'_>) -> Result<Told, No
         text: description,
     };
     let check = mapping::check(policy, &reported);
-    Ok(report_on_commit(ctx, repo, about, at, Happened::Check { head, check }))
+    Ok(report_on_commit(ctx, repo, about, at, FactKind::Check { head, check }))
 }

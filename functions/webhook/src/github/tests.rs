@@ -1,10 +1,10 @@
 //! The result of every event and action, and of malformed payloads.
 
 use domain::command::{Command, CommandSource};
-use domain::event::{Actor, Happened};
+use domain::event::{Actor, FactKind};
 use domain::id::EventId;
 use domain::policy::Policies;
-use domain::signals::{PolicyVerdict, Verdict};
+use domain::signals::{CheckVerdict, PolicyVerdict};
 use domain::state::Substatus;
 use serde_json::{Value, json};
 
@@ -14,41 +14,47 @@ const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const T0: &str = "2026-03-02T09:00:00Z";
 const T1: &str = "2026-03-02T09:01:00Z";
 
-fn own() -> Own {
-    Own { app_id: Some(77), login: Some("suture[bot]".to_owned()) }
+fn own() -> BotIdentity {
+    BotIdentity { app_id: Some(77), login: Some("suture[bot]".to_owned()) }
 }
 
-fn reading(event: &str, payload: &Value) -> Reading {
+fn reading(event: &str, payload: &Value) -> ParseOutcome {
     let body = payload.to_string();
-    read(&Delivery { event, id: "d-1", body: body.as_bytes() }, &Policies::default(), &own())
+    parse_delivery(&GithubDelivery { event, id: "d-1", body: body.as_bytes() }, &Policies::default(), &own())
 }
 
 #[track_caller]
-fn told(event: &str, payload: &Value) -> Told {
+fn told(event: &str, payload: &Value) -> ParsedWebhook {
     match reading(event, payload) {
-        Reading::Told(told) => *told,
-        other @ (Reading::Installed { .. } | Reading::Ignored(_) | Reading::Malformed(_)) => panic!("{other:?}"),
+        ParseOutcome::Parsed(told) => *told,
+        other @ (ParseOutcome::Installed { .. } | ParseOutcome::Ignored(_) | ParseOutcome::Malformed(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 
 #[track_caller]
-fn news(event: &str, payload: &Value) -> News {
-    told(event, payload).news.unwrap()
+fn news(event: &str, payload: &Value) -> WebhookFact {
+    told(event, payload).fact.unwrap()
 }
 
 #[track_caller]
 fn ignored(event: &str, payload: &Value) -> String {
     match reading(event, payload) {
-        Reading::Ignored(why) => why,
-        other @ (Reading::Told(_) | Reading::Installed { .. } | Reading::Malformed(_)) => panic!("{other:?}"),
+        ParseOutcome::Ignored(why) => why,
+        other @ (ParseOutcome::Parsed(_) | ParseOutcome::Installed { .. } | ParseOutcome::Malformed(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 
 #[track_caller]
 fn malformed(event: &str, payload: &Value) -> String {
     match reading(event, payload) {
-        Reading::Malformed(why) => why,
-        other @ (Reading::Told(_) | Reading::Installed { .. } | Reading::Ignored(_)) => panic!("{other:?}"),
+        ParseOutcome::Malformed(why) => why,
+        other @ (ParseOutcome::Parsed(_) | ParseOutcome::Installed { .. } | ParseOutcome::Ignored(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 
@@ -88,10 +94,13 @@ fn pull(action: &str) -> Value {
 #[test]
 fn opened_describes_the_pull_request_and_may_create_a_record() {
     let news = news("pull_request", &pull("opened"));
-    assert_eq!((news.about.clone(), news.begins, news.actor), (About::Numbers(vec![42]), true, Actor::Codegenie));
+    assert_eq!(
+        (news.selector.clone(), news.creates_record, news.actor),
+        (PrSelector::Numbers(vec![42]), true, Actor::Codegenie)
+    );
     assert_eq!(news.occurred_at.to_string(), T0);
     let fact = news.fact("acme/shop#42".parse().unwrap());
-    let Happened::Opened(described) = fact.what else { panic!() };
+    let FactKind::Opened(described) = fact.kind else { panic!() };
     assert_eq!(described.vulnerability_id.as_deref(), Some("CVE-2026-1234"));
     assert_eq!((described.labels, described.size), (vec!["suture/hold".to_owned()], Some(7)));
     assert_eq!((described.branch.as_str(), described.base_branch.as_str()), ("codegenie/fix", "main"));
@@ -103,10 +112,10 @@ fn pull_request_actions_map_to_facts() {
     let edited = ["edited", "labeled", "unlabeled", "ready_for_review", "converted_to_draft"];
     for action in edited {
         let news = news("pull_request", &pull(action));
-        assert!(matches!(news.what, Happened::Edited(_)) && news.begins, "{action}");
+        assert!(matches!(news.kind, FactKind::Edited(_)) && news.creates_record, "{action}");
         assert_eq!(news.occurred_at.to_string(), T1);
     }
-    assert!(matches!(news("pull_request", &pull("reopened")).what, Happened::Reopened(_)));
+    assert!(matches!(news("pull_request", &pull("reopened")).kind, FactKind::Reopened(_)));
     for action in ["assigned", "review_requested", "locked", "milestoned", "something_new", ""] {
         assert!(ignored("pull_request", &pull(action)).contains(action), "{action}");
     }
@@ -120,10 +129,10 @@ fn pull_request_actions_map_to_facts() {
 #[test]
 fn synchronize_tells_own_pushes_from_others() {
     let push = with(pull("synchronize"), &[("before", json!("c".repeat(40)))]);
-    let Happened::HeadMoved { before, ours, .. } = news("pull_request", &push).what else { panic!() };
+    let FactKind::HeadMoved { before, ours, .. } = news("pull_request", &push).kind else { panic!() };
     assert_eq!((before.unwrap().as_str(), ours), ("c".repeat(40).as_str(), false));
     let own_push = with(push, &[("sender.login", json!("Suture[bot]"))]);
-    assert!(matches!(news("pull_request", &own_push).what, Happened::HeadMoved { ours: true, .. }));
+    assert!(matches!(news("pull_request", &own_push).kind, FactKind::HeadMoved { ours: true, .. }));
 }
 
 #[test]
@@ -133,8 +142,8 @@ fn closed_maps_to_merged_or_closed() {
         with(pull("closed"), &[("pull_request.state", json!("closed")), ("pull_request.closed_at", json!(at))]);
     let news_of = |payload: &Value| news("pull_request", payload);
     let news = news_of(&closed);
-    assert_eq!(news.what, Happened::Closed { by: Some("codegenie[bot]".to_owned()), why: None });
-    assert_eq!((news.occurred_at.to_string().as_str(), news.begins), (at, false));
+    assert_eq!(news.kind, FactKind::Closed { by: Some("codegenie[bot]".to_owned()), why: None });
+    assert_eq!((news.occurred_at.to_string().as_str(), news.creates_record), (at, false));
     for (login, by_automerge_bot, actor) in
         [("Automerge-Bot[bot]", true, Actor::AutomergeBot), ("jane", false, Actor::GithubWebhook)]
     {
@@ -147,13 +156,13 @@ fn closed_maps_to_merged_or_closed() {
             ],
         );
         let news = news_of(&merged);
-        assert_eq!(news.what, Happened::Merged { by: Some(login.to_owned()), by_automerge_bot });
+        assert_eq!(news.kind, FactKind::Merged { by: Some(login.to_owned()), by_automerge_bot });
         assert_eq!(news.actor, actor);
     }
     // A deleted user, and only `updated_at` is known.
     let deleted_user = with(closed, &[("pull_request.merged", json!(true)), ("pull_request.closed_at", json!(null))]);
     let news = news_of(&deleted_user);
-    assert_eq!(news.what, Happened::Merged { by: None, by_automerge_bot: false });
+    assert_eq!(news.kind, FactKind::Merged { by: None, by_automerge_bot: false });
     assert_eq!(news.occurred_at.to_string(), T1);
 }
 
@@ -164,9 +173,9 @@ fn unmanaged_pull_request_creates_no_record() {
         &[("pull_request.user", json!({"login": "jane"})), ("pull_request.head.ref", json!("fix"))],
     );
     let found = news("pull_request", &theirs);
-    assert!(!found.begins);
+    assert!(!found.creates_record);
     let labelled = with(theirs, &[("pull_request.labels", json!([{"name": "CodeGenie"}]))]);
-    assert!(news("pull_request", &labelled).begins);
+    assert!(news("pull_request", &labelled).creates_record);
 }
 
 #[test]
@@ -174,16 +183,16 @@ fn automerge_bot_attempts_map_to_merge_reports() {
     let by_bot = |action| with(pull(action), &[("sender.login", json!("automerge-bot[bot]"))]);
     for action in ["enqueued", "auto_merge_enabled"] {
         let news = news("pull_request", &by_bot(action));
-        assert!(matches!(&news.what, Happened::Merge { report, .. } if !report.failed), "{action}");
-        assert_eq!((news.actor, news.begins), (Actor::AutomergeBot, false));
+        assert!(matches!(&news.kind, FactKind::Merge { report, .. } if !report.failed), "{action}");
+        assert_eq!((news.actor, news.creates_record), (Actor::AutomergeBot, false));
         assert!(ignored("pull_request", &pull(action)).contains("other than Automerge Bot"), "{action}");
     }
     let dequeued = with(pull("dequeued"), &[("reason", json!("CI_FAILURE"))]);
-    let Happened::Merge { report, .. } = news("pull_request", &dequeued).what else { panic!() };
+    let FactKind::Merge { report, .. } = news("pull_request", &dequeued).kind else { panic!() };
     assert_eq!((report.failed, report.text.as_str()), (true, "dequeued: CI_FAILURE"));
-    let disabled = news("pull_request", &pull("auto_merge_disabled")).what;
+    let disabled = news("pull_request", &pull("auto_merge_disabled")).kind;
     assert!(
-        matches!(disabled, Happened::Merge { report, .. } if report.failed && report.text == "auto_merge_disabled")
+        matches!(disabled, FactKind::Merge { report, .. } if report.failed && report.text == "auto_merge_disabled")
     );
     for merged in
         [with(dequeued.clone(), &[("reason", json!("MERGE"))]), with(dequeued, &[("pull_request.merged", json!(true))])]
@@ -234,9 +243,9 @@ fn run(status: &str, conclusion: Value) -> Value {
 fn check_run_maps_to_check_report_by_number() {
     let news = news("check_run", &run("completed", json!("failure")));
     // Number 1 belongs to another repository, of which this one is a fork.
-    assert_eq!(news.about, About::Numbers(vec![42]));
-    let Happened::Check { head, check } = news.what else { panic!() };
-    assert_eq!((head.as_str(), check.name.as_str(), check.verdict), (HEAD, "Jenkins", Verdict::Failed));
+    assert_eq!(news.selector, PrSelector::Numbers(vec![42]));
+    let FactKind::Check { head, check } = news.kind else { panic!() };
+    assert_eq!((head.as_str(), check.name.as_str(), check.verdict), (HEAD, "Jenkins", CheckVerdict::Failed));
     assert_eq!((check.id, check.at.to_string().as_str()), (Some(9), T1));
     let failure = check.failure.unwrap();
     assert_eq!((failure.transient_rule.as_deref(), failure.text.as_str()), (Some("agent-lost"), "Build"));
@@ -246,7 +255,7 @@ fn check_run_maps_to_check_report_by_number() {
 fn check_run_of_fork_is_matched_by_commit() {
     for listed in [json!([]), json!(null), json!([{"number": 1, "base": {"repo": {"id": 6}}}])] {
         let fork = with(run("completed", json!("success")), &[("check_run.pull_requests", listed)]);
-        assert_eq!(news("check_run", &fork).about, About::Head(HEAD.parse().unwrap()));
+        assert_eq!(news("check_run", &fork).selector, PrSelector::Head(HEAD.parse().unwrap()));
     }
 }
 
@@ -270,8 +279,8 @@ fn check_run_time_falls_back_to_other_timestamps() {
     assert!(ignored("check_run", &none).contains("no time"));
     // The domain orders equal times by phase.
     let equal = with(run("completed", json!("success")), &[("check_run.completed_at", json!(T0))]);
-    let Happened::Check { check, .. } = news("check_run", &equal).what else { panic!() };
-    assert_eq!((check.at, check.verdict), (check.started_at.unwrap(), Verdict::Passed));
+    let FactKind::Check { check, .. } = news("check_run", &equal).kind else { panic!() };
+    assert_eq!((check.at, check.verdict), (check.started_at.unwrap(), CheckVerdict::Passed));
 }
 
 #[test]
@@ -285,7 +294,7 @@ fn own_check_run_and_suite_are_ignored() {
     });
     assert!(ignored("check_suite", &suite).contains("own suite"));
     let theirs = with(suite, &[("check_suite.app.id", json!(3))]);
-    assert!(matches!(news("check_suite", &theirs).what, Happened::ChecksRequested { .. }));
+    assert!(matches!(news("check_suite", &theirs).kind, FactKind::ChecksRequested { .. }));
     // A suite's `completed` may arrive before its last run, so it is ignored.
     assert!(ignored("check_suite", &with(theirs, &[("action", json!("completed"))])).contains("check_run events"));
 }
@@ -307,7 +316,8 @@ fn button_of_own_check_run_is_a_command() {
     for (button, command) in
         [("rebuild", "/rebuild"), ("hold", "/hold"), ("resume", "/resume"), ("explain", "/explain")]
     {
-        let Reading::Told(told) = reading("check_run", &press(&[("requested_action.identifier", json!(button))]))
+        let ParseOutcome::Parsed(told) =
+            reading("check_run", &press(&[("requested_action.identifier", json!(button))]))
         else {
             panic!()
         };
@@ -316,7 +326,7 @@ fn button_of_own_check_run_is_a_command() {
             (asked.command.name(), asked.source, asked.requested_by.as_str()),
             (command, CommandSource::CheckRun, "danny")
         );
-        assert_eq!((asked.pr().to_string(), told.news.is_none()), ("acme/shop#42".to_owned(), true));
+        assert_eq!((asked.pr().to_string(), told.fact.is_none()), ("acme/shop#42".to_owned(), true));
         assert_eq!(asked.timestamp.to_string(), T1, "the time of the check run: the same in every redelivery");
         assert!(asked.command_id.as_str().starts_with("cmd:"), "{}", asked.command_id);
     }
@@ -366,9 +376,9 @@ fn status(context: &str, state: &str, description: &str) -> Value {
 #[test]
 fn status_maps_to_check_or_policy_report() {
     let check = news("status", &status("continuous-integration/jenkins/pr-merge", "error", "Build timed out"));
-    assert_eq!((check.about, check.actor), (About::Head(HEAD.parse().unwrap()), Actor::GithubWebhook));
-    let Happened::Check { check, .. } = check.what else { panic!() };
-    assert_eq!((check.verdict, check.at.to_string().as_str()), (Verdict::Failed, T0));
+    assert_eq!((check.selector, check.actor), (PrSelector::Head(HEAD.parse().unwrap()), Actor::GithubWebhook));
+    let FactKind::Check { check, .. } = check.kind else { panic!() };
+    assert_eq!((check.verdict, check.at.to_string().as_str()), (CheckVerdict::Failed, T0));
     assert_eq!(check.failure.unwrap().transient_rule.as_deref(), Some("timeout"));
     for (description, substatus) in [
         ("SOD check failed", Substatus::SodFailure),
@@ -377,7 +387,7 @@ fn status_maps_to_check_or_policy_report() {
         ("Disapproved", Substatus::OtherPolicyFailure),
     ] {
         let policy = news("status", &status("policy-bot: main", "failure", description));
-        let Happened::Policy { report, .. } = policy.what else { panic!() };
+        let FactKind::Policy { report, .. } = policy.kind else { panic!() };
         assert_eq!(
             (report.verdict, policy.actor),
             (PolicyVerdict::Failed(substatus), Actor::PolicyBot),
@@ -410,7 +420,7 @@ fn approver_bot_review_maps_to_approval() {
         ("dismissed", "dismissed", false, T1),
     ] {
         let news = approval(action, state);
-        let Happened::Approval { head, approval } = &news.what else { panic!() };
+        let FactKind::Approval { head, approval } = &news.kind else { panic!() };
         assert_eq!(
             (head.as_str(), approval.granted, approval.at.to_string().as_str()),
             (HEAD, granted, T0),
@@ -429,10 +439,10 @@ fn approver_bot_review_maps_to_approval() {
 fn review_text_may_contain_a_command() {
     let asked =
         told("pull_request_review", &review("submitted", "commented", "jane", "Looks stuck.\r\n\r\n/rebuild\r\n"));
-    assert_eq!((asked.news, asked.commands.len()), (None, 1));
+    assert_eq!((asked.fact, asked.commands.len()), (None, 1));
     assert_eq!(asked.commands[0].command_id.as_str(), "cmd:d-1#1");
     let both = told("pull_request_review", &review("submitted", "approved", "approver-bot[bot]", "/merge"));
-    assert!(both.news.is_some() && both.commands[0].command == Command::Merge);
+    assert!(both.fact.is_some() && both.commands[0].command == Command::Merge);
 }
 
 fn comment(body: &str) -> Value {
@@ -454,7 +464,7 @@ fn comment_commands_are_parsed_in_order() {
     let first = &told.commands[0];
     assert_eq!((first.pr().to_string().as_str(), first.requested_by.as_str()), ("acme/shop#42", "jane"));
     assert_eq!((first.timestamp.to_string().as_str(), &first.run_id, &first.head_sha), (T0, &None, &None));
-    assert_eq!((told.news, first.comment.as_deref()), (None, Some("IC_1")));
+    assert_eq!((told.fact, first.comment.as_deref()), (None, Some("IC_1")));
 }
 
 #[test]
@@ -493,8 +503,11 @@ fn push_maps_to_base_moved() {
         "repository": {"full_name": "acme/shop", "pushed_at": 1_772_442_000}
     });
     let moved = news("push", &push);
-    assert_eq!((moved.about, moved.occurred_at.to_string().as_str()), (About::Base("release/1.0".to_owned()), T0));
-    assert_eq!(moved.what, Happened::BaseMoved { base: "release/1.0".to_owned() });
+    assert_eq!(
+        (moved.selector, moved.occurred_at.to_string().as_str()),
+        (PrSelector::Base("release/1.0".to_owned()), T0)
+    );
+    assert_eq!(moved.kind, FactKind::BaseMoved { base: "release/1.0".to_owned() });
     assert_eq!(news("push", &with(push.clone(), &[("repository.pushed_at", json!(null))])).occurred_at.to_string(), T1);
     for (field, value) in [
         ("ref", json!("refs/tags/v1")),
@@ -530,9 +543,9 @@ fn new_installation_requests_full_reconcile() {
         ("installation_repositories", "added"),
     ] {
         let payload = json!({"action": action, "installation": {"updated_at": T1}});
-        let installed = Reading::Installed { id: EventId::new("d-1"), at: T1.parse().ok() };
+        let installed = ParseOutcome::Installed { id: EventId::new("d-1"), at: T1.parse().ok() };
         assert_eq!(reading(event, &payload), installed, "{event} {action}");
-        let silent = Reading::Installed { id: EventId::new("d-1"), at: None };
+        let silent = ParseOutcome::Installed { id: EventId::new("d-1"), at: None };
         assert_eq!(reading(event, &json!({"action": action})), silent);
     }
     for action in ["deleted", "suspend", "removed", ""] {
@@ -542,17 +555,18 @@ fn new_installation_requests_full_reconcile() {
 
 #[test]
 fn invalid_json_is_malformed_and_not_echoed() {
-    let read_bytes = |event, body: &[u8]| read(&Delivery { event, id: "d", body }, &Policies::default(), &own());
+    let read_bytes =
+        |event, body: &[u8]| parse_delivery(&GithubDelivery { event, id: "d", body }, &Policies::default(), &own());
     for event in ["pull_request", "status", "anything"] {
         for body in [&b""[..], b"{", b"secret-text", b"\xff\xfe", "[".repeat(1000).as_bytes()] {
-            let Reading::Malformed(why) = read_bytes(event, body) else { panic!("{event} {body:?}") };
+            let ParseOutcome::Malformed(why) = read_bytes(event, body) else { panic!("{event} {body:?}") };
             assert!(why.contains("line") && !why.contains("secret"), "{why}");
         }
     }
-    let Reading::Malformed(why) = read_bytes("push", b"payload=%7B%7D") else { panic!() };
+    let ParseOutcome::Malformed(why) = read_bytes("push", b"payload=%7B%7D") else { panic!() };
     assert!(why.contains("application/json"));
     for id in ["", "a#b", "a b", "é", &"x".repeat(101)] {
-        let delivery = Delivery { event: "ping", id, body: b"{}" };
-        assert!(matches!(read(&delivery, &Policies::default(), &own()), Reading::Malformed(_)), "{id}");
+        let delivery = GithubDelivery { event: "ping", id, body: b"{}" };
+        assert!(matches!(parse_delivery(&delivery, &Policies::default(), &own()), ParseOutcome::Malformed(_)), "{id}");
     }
 }

@@ -6,15 +6,15 @@ use serde_json::Value;
 use crate::clock::TimedEvent;
 use crate::fakes::Fakes;
 use crate::faults::Fault;
-use crate::github::changes::Opening;
+use crate::github::changes::NewPullDetails;
 use crate::github::model::{PrIx, PullState, RepoIx};
-use crate::scenario::NewPull;
+use crate::scenario::NewPullRequest;
 
 pub(crate) const LOGIN: &str = "codegenie[bot]";
 
 /// A pull request CodeGenie was asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
+pub(crate) struct CodegenieRequest {
     repo: RepoIx,
     vulnerability: String,
     replaces: Option<u64>,
@@ -30,7 +30,7 @@ impl Fakes {
         if old.is_some_and(|ix| self.strikes(ix, Fault::GenieAsleep)) {
             return true;
         }
-        self.genie_requests.push(Request {
+        self.genie_requests.push(CodegenieRequest {
             repo,
             vulnerability: id.to_owned(),
             replaces: detail["pr_number"].as_u64(),
@@ -42,13 +42,13 @@ impl Fakes {
 
     /// Opens what was asked for, unless it is open already or repaired meanwhile: asking twice does no harm.
     pub(crate) fn genie_opens(&mut self, place: usize) {
-        let Request { repo, vulnerability, replaces } = self.genie_requests[place].clone();
+        let CodegenieRequest { repo, vulnerability, replaces } = self.genie_requests[place].clone();
         let known = |ix: &PrIx| self.github.pull(*ix).vulnerability.as_deref() == Some(&vulnerability);
         let merged = |ix: &PrIx| self.github.pull(*ix).state == PullState::Merged && known(ix);
         if self.open_pulls[repo.0].iter().any(known) || self.github.pulls_of(repo).any(|ix| merged(&ix)) {
             return;
         }
-        let ix = self.genie_pull(repo, &vulnerability, replaces, NewPull::default());
+        let ix = self.genie_pull(repo, &vulnerability, replaces, NewPullRequest::default());
         let plan = &mut self.fault_plans[ix.0];
         // One conflict per vulnerability is bad luck; a second one is the fault that needs a person.
         plan.planned.retain(|fault| !matches!(fault, Fault::Conflict | Fault::ConflictAgain));
@@ -61,7 +61,7 @@ impl Fakes {
     /// CodeGenie finds a vulnerability of its own.
     pub(crate) fn genie_finds(&mut self, repo: RepoIx) {
         let id = self.next_vulnerability();
-        self.genie_pull(repo, &id, None, NewPull::default());
+        self.genie_pull(repo, &id, None, NewPullRequest::default());
     }
 
     pub(crate) fn next_vulnerability(&mut self) -> String {
@@ -69,7 +69,7 @@ impl Fakes {
         format!("CVE-2026-{}", 10_000 + self.genie_found)
     }
 
-    pub(crate) fn genie_pull(&mut self, repo: RepoIx, id: &str, replaces: Option<u64>, new: NewPull) -> PrIx {
+    pub(crate) fn genie_pull(&mut self, repo: RepoIx, id: &str, replaces: Option<u64>, new: NewPullRequest) -> PrIx {
         let try_number =
             self.github.pulls_of(repo).filter(|ix| self.github.pull(*ix).vulnerability.as_deref() == Some(id)).count()
                 + 1;
@@ -77,7 +77,7 @@ impl Fakes {
         let replaced = replaces.map_or_else(String::new, |number| format!("\n\nReplaces #{number}."));
         let mut labels = vec!["codegenie".to_owned()];
         labels.extend(new.labels);
-        self.open(Opening {
+        self.open(NewPullDetails {
             repo,
             author: if new.author.is_empty() { LOGIN.to_owned() } else { new.author },
             title: format!("Repair {id}"),

@@ -8,24 +8,24 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::audit::Action;
+use crate::audit::AuditedAction;
 use crate::clock::{TimedEvent, later, stamp};
-use crate::fakes::{Fakes, Pr};
+use crate::fakes::{FakePrId, Fakes};
 use crate::faults::Fault;
-use crate::github::changes::StatusReport;
+use crate::github::changes::NewStatus;
 use crate::github::commit::StatusState;
 use crate::github::model::{PrIx, ReviewState, Sha};
-use crate::github::webhooks::Target;
-use crate::settings::Bot;
+use crate::github::webhooks::WebhookTarget;
+use crate::settings::FakeBot;
 
 /// Labels that keep Automerge Bot away.
 const HOLD: [&str; 3] = ["do not merge", "hold", "wip"];
 
-fn place(bot: Bot) -> usize {
+fn place(bot: FakeBot) -> usize {
     match bot {
-        Bot::Policy => 0,
-        Bot::Approver => 1,
-        Bot::Automerge => 2,
+        FakeBot::Policy => 0,
+        FakeBot::Approver => 1,
+        FakeBot::Automerge => 2,
     }
 }
 
@@ -35,20 +35,20 @@ impl Fakes {
     pub fn bus_event(&mut self, detail_type: &str, detail: &str) -> bool {
         let Ok(json) = serde_json::from_str::<Value>(detail) else { return false };
         let repo = json["repo"].as_str().unwrap_or_default();
-        let pr = Pr { repo: repo.to_owned(), number: json["pr_number"].as_u64().unwrap_or(0) };
+        let pr = FakePrId { repo: repo.to_owned(), number: json["pr_number"].as_u64().unwrap_or(0) };
         let head = json["head_sha"].as_str().map(str::to_owned);
-        self.log("bus", Action::BusEvent, Some(pr.clone()), head, format!("{detail_type} {detail}"));
+        self.log("bus", AuditedAction::BusEvent, Some(pr.clone()), head, format!("{detail_type} {detail}"));
         let ix = self.ix(&pr);
         let bot = match (detail_type, ix) {
             ("PullRequestRequested", _) => return self.genie_requested(&json, ix),
             ("SodCheckRequested", Some(ix)) => {
                 // The validator fetches its data anew, and has Policy Bot look again.
                 self.fault_plans[ix.0].sod_old = false;
-                Bot::Policy
+                FakeBot::Policy
             }
-            ("PolicyEvaluationRequested", Some(_)) => Bot::Policy,
-            ("ApprovalRequested", Some(_)) => Bot::Approver,
-            ("MergeRequested", Some(_)) => Bot::Automerge,
+            ("PolicyEvaluationRequested", Some(_)) => FakeBot::Policy,
+            ("ApprovalRequested", Some(_)) => FakeBot::Approver,
+            ("MergeRequested", Some(_)) => FakeBot::Automerge,
             _ => return false,
         };
         if let Some(ix) = ix.filter(|_| self.settings.listening[place(bot)].bus) {
@@ -58,14 +58,14 @@ impl Fakes {
     }
 
     /// Somebody wakes a bot: it looks, even if it overlooked this pull request before.
-    pub(crate) fn wake(&mut self, bot: Bot, ix: PrIx) {
+    pub(crate) fn wake(&mut self, bot: FakeBot, ix: PrIx) {
         let plan = &mut self.fault_plans[ix.0];
         plan.asleep_until[place(bot)] = None;
         plan.woken[place(bot)] = true;
         self.look_soon(bot, ix);
     }
 
-    fn look_soon(&mut self, bot: Bot, ix: PrIx) {
+    fn look_soon(&mut self, bot: FakeBot, ix: PrIx) {
         if !self.github.pull(ix).is_open() || std::mem::replace(&mut self.fault_plans[ix.0].looking[place(bot)], true) {
             return;
         }
@@ -75,7 +75,7 @@ impl Fakes {
 
     /// Policy Bot looks at every new head, green or not.
     pub(crate) fn policy_look_soon(&mut self, ix: PrIx) {
-        self.look_soon(Bot::Policy, ix);
+        self.look_soon(FakeBot::Policy, ix);
     }
 
     /// A pull request changed: every bot that has something to do now will look, unless it is asleep.
@@ -91,7 +91,7 @@ impl Fakes {
             return;
         }
         for (bot, asleep) in
-            Bot::ALL.into_iter().zip([Fault::PolicyAsleep, Fault::ApproverAsleep, Fault::AutomergeAsleep])
+            FakeBot::ALL.into_iter().zip([Fault::PolicyAsleep, Fault::ApproverAsleep, Fault::AutomergeAsleep])
         {
             if !self.has_work(bot, ix) || self.fault_plans[ix.0].looking[place(bot)] {
                 continue;
@@ -107,11 +107,11 @@ impl Fakes {
         }
     }
 
-    fn has_work(&self, bot: Bot, ix: PrIx) -> bool {
+    fn has_work(&self, bot: FakeBot, ix: PrIx) -> bool {
         match bot {
-            Bot::Policy => !self.has_verdict(ix) && !self.fault_plans[ix.0].evaluating && self.checks_green(ix),
-            Bot::Approver => !self.is_approved_by_bot(ix) && !self.github.pull(ix).draft && self.policy_passed(ix),
-            Bot::Automerge => self.is_ready(ix),
+            FakeBot::Policy => !self.has_verdict(ix) && !self.fault_plans[ix.0].evaluating && self.checks_green(ix),
+            FakeBot::Approver => !self.is_approved_by_bot(ix) && !self.github.pull(ix).draft && self.policy_passed(ix),
+            FakeBot::Automerge => self.is_ready(ix),
         }
     }
 
@@ -132,7 +132,7 @@ impl Fakes {
     fn is_approved_by_bot(&self, ix: PrIx) -> bool {
         let pull = self.github.pull(ix);
         pull.reviews.iter().any(|review| {
-            review.user == Bot::Approver.login()
+            review.user == FakeBot::Approver.login()
                 && review.state == ReviewState::Approved
                 && review.commit == *pull.head()
         })
@@ -153,7 +153,7 @@ impl Fakes {
             && self.required_green(ix)
     }
 
-    pub(crate) fn bot_looks(&mut self, bot: Bot, ix: PrIx) {
+    pub(crate) fn bot_looks(&mut self, bot: FakeBot, ix: PrIx) {
         let plan = &mut self.fault_plans[ix.0];
         plan.looking[place(bot)] = false;
         let woken = std::mem::take(&mut plan.woken[place(bot)]);
@@ -161,9 +161,9 @@ impl Fakes {
             return;
         }
         match bot {
-            Bot::Policy => self.policy_looks(ix, woken),
-            Bot::Approver => self.approver_looks(ix),
-            Bot::Automerge => self.automerge_looks(ix, woken),
+            FakeBot::Policy => self.policy_looks(ix, woken),
+            FakeBot::Approver => self.approver_looks(ix),
+            FakeBot::Automerge => self.automerge_looks(ix, woken),
         }
     }
 
@@ -220,45 +220,45 @@ impl Fakes {
         self.post_status(
             repo,
             &sha,
-            Bot::Policy.login(),
-            StatusReport { context: &context, state, description, target_url: &target_url },
+            FakeBot::Policy.login(),
+            NewStatus { context: &context, state, description, target_url: &target_url },
         );
         let result = match state {
             StatusState::Pending => "started",
             StatusState::Success => "passed",
             StatusState::Failure | StatusState::Error => "failed",
         };
-        self.report(Bot::Policy, ix, result, description);
+        self.report(FakeBot::Policy, ix, result, description);
     }
 
     fn approver_looks(&mut self, ix: PrIx) {
-        if !self.has_work(Bot::Approver, ix) || !self.checks_green(ix) {
+        if !self.has_work(FakeBot::Approver, ix) || !self.checks_green(ix) {
             return;
         }
         let times = if self.strikes(ix, Fault::BotAnswersTwice) { 2 } else { 1 };
         for _ in 0..times {
-            self.review(ix, Bot::Approver.login(), ReviewState::Approved, "All policies are met.");
+            self.review(ix, FakeBot::Approver.login(), ReviewState::Approved, "All policies are met.");
         }
-        self.report(Bot::Approver, ix, "passed", "approved");
+        self.report(FakeBot::Approver, ix, "passed", "approved");
     }
 
     fn automerge_looks(&mut self, ix: PrIx, woken: bool) {
         if !self.is_ready(ix) {
             if woken {
-                self.report(Bot::Automerge, ix, "failed", "the pull request cannot be merged");
+                self.report(FakeBot::Automerge, ix, "failed", "the pull request cannot be merged");
             }
             return;
         }
-        self.report(Bot::Automerge, ix, "started", "merging");
+        self.report(FakeBot::Automerge, ix, "started", "merging");
         if self.github.repo(self.github.pull(ix).repo).settings.merge_queue {
-            self.enqueue(ix, Bot::Automerge.login());
+            self.enqueue(ix, FakeBot::Automerge.login());
         } else {
-            self.merge(ix, Bot::Automerge.login());
+            self.merge(ix, FakeBot::Automerge.login());
         }
     }
 
     /// What a bot that reports directly posts to `/webhook/bot`.
-    fn report(&mut self, bot: Bot, ix: PrIx, result: &str, reason: &str) {
+    fn report(&mut self, bot: FakeBot, ix: PrIx, result: &str, reason: &str) {
         if !self.settings.listening[place(bot)].reports {
             return;
         }
@@ -267,6 +267,6 @@ impl Fakes {
             "id": self.id_rng.guid(), "bot": bot.login().trim_end_matches("[bot]"), "repo": self.github.repo(pull.repo).settings.name,
             "pr_number": pull.number, "head_sha": pull.head(), "result": result, "reason": reason, "occurred_at": stamp(self.now()),
         });
-        self.send_direct(Target::Bot, "bot", Some(ix), &payload);
+        self.send_direct(WebhookTarget::Bot, "bot", Some(ix), &payload);
     }
 }

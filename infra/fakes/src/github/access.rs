@@ -14,7 +14,7 @@ use crate::github::model::PrIx;
 use crate::http_api::{ApiRequest, ApiResponse, NoResponse};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub(crate) enum ApiIdentity {
     /// The App itself, by a JWT.
     App,
     /// Its installation, by a token that lives an hour; writes as this login.
@@ -23,7 +23,7 @@ pub(crate) enum Caller {
     Person(String),
 }
 
-impl Caller {
+impl ApiIdentity {
     /// Who its writes are by.
     pub(crate) fn login(&self) -> &str {
         match self {
@@ -35,9 +35,9 @@ impl Caller {
 
 /// What a token has used up.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Budget {
-    core: Window,
-    graphql: Window,
+pub(crate) struct TokenUsage {
+    core: UsageWindow,
+    graphql: UsageWindow,
     /// Points of the last minute: time and how many.
     points: VecDeque<(Timestamp, u64)>,
     /// Content writes of the last hour.
@@ -46,12 +46,12 @@ pub(crate) struct Budget {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Window {
+struct UsageWindow {
     used: u64,
     reset: Option<Timestamp>,
 }
 
-impl Window {
+impl UsageWindow {
     fn at(&mut self, now: Timestamp) -> &mut Self {
         if self.reset.is_none_or(|reset| reset <= now) {
             *self = Self { used: 0, reset: now.checked_add(SignedDuration::from_hours(1)).ok() };
@@ -102,18 +102,18 @@ impl Fakes {
     }
 
     /// Who asks, and the name of their budget.
-    fn caller(&self, request: &ApiRequest) -> Result<(String, Caller), ApiResponse> {
+    fn caller(&self, request: &ApiRequest) -> Result<(String, ApiIdentity), ApiResponse> {
         let given = request.header("authorization").unwrap_or_default();
         let token = given.split_once(' ').map_or("", |(_, token)| token);
         if token.matches('.').count() == 2 && token.len() > 40 {
-            return Ok(("app".to_owned(), Caller::App));
+            return Ok(("app".to_owned(), ApiIdentity::App));
         }
         if let Some((_, login)) = self.settings.tokens.iter().find(|(known, _)| known == token) {
-            return Ok((token.to_owned(), Caller::Person(login.clone())));
+            return Ok((token.to_owned(), ApiIdentity::Person(login.clone())));
         }
         match self.installation_tokens.get(token) {
             Some(until) if *until > self.now() => {
-                Ok(("installation".to_owned(), Caller::Installation(format!("{}[bot]", self.settings.app_slug))))
+                Ok(("installation".to_owned(), ApiIdentity::Installation(format!("{}[bot]", self.settings.app_slug))))
             }
             _ if given.is_empty() => Err(ApiResponse::error(401, "Requires authentication")),
             _ => Err(ApiResponse::error(401, "Bad credentials")),
@@ -233,7 +233,7 @@ impl Fakes {
         let (now, core_limit, graphql_limit) = (self.now(), self.settings.rate_limit, self.settings.graphql_limit);
         let budget = self.budgets.entry(key.to_owned()).or_default();
         budget.core.at(now).used -= 1;
-        let show = |limit: u64, window: Window| json!({"limit": limit, "used": window.used, "remaining": limit.saturating_sub(window.used), "reset": window.reset_secs()});
+        let show = |limit: u64, window: UsageWindow| json!({"limit": limit, "used": window.used, "remaining": limit.saturating_sub(window.used), "reset": window.reset_secs()});
         let core = show(core_limit, budget.core);
         json!({"resources": {"core": core, "graphql": show(graphql_limit, *budget.graphql.at(now))}, "rate": core})
     }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::commit::{CheckRun, Status, StatusState};
-use super::model::{Mergeability, Numbered, PrIx, Pull, PullState, RepoIx, ReviewState, Sha};
-use crate::audit::Action;
+use super::commit::{FakeCheckRun, FakeStatus, StatusState};
+use super::model::{FakeMergeability, FakePull, PrIx, PullOrIssue, PullState, RepoIx, ReviewState, Sha};
+use crate::audit::AuditedAction;
 use crate::clock::TimedEvent;
 use crate::fakes::Fakes;
-use crate::faults::FaultPlan;
+use crate::faults::PlannedFaults;
 use crate::rng::{Rng, hash};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Opening {
+pub(crate) struct NewPullDetails {
     pub(crate) repo: RepoIx,
     pub(crate) author: String,
     pub(crate) title: String,
@@ -28,7 +28,7 @@ pub(crate) struct Opening {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StatusReport<'a> {
+pub(crate) struct NewStatus<'a> {
     pub(crate) context: &'a str,
     pub(crate) state: StatusState,
     pub(crate) description: &'a str,
@@ -45,20 +45,20 @@ impl Fakes {
         self.github.pulls[ix.0].updated_at = self.clock.now;
     }
 
-    pub(crate) fn note(&mut self, by: &str, action: Action, ix: PrIx, detail: impl Into<String>) {
+    pub(crate) fn note(&mut self, by: &str, action: AuditedAction, ix: PrIx, detail: impl Into<String>) {
         let (pr, head) = (self.name_of(ix), self.github.pull(ix).head().to_string());
         self.log(by, action, Some(pr), Some(head), detail);
     }
 
-    pub(crate) fn open(&mut self, opening: Opening) -> PrIx {
+    pub(crate) fn open(&mut self, opening: NewPullDetails) -> PrIx {
         let (now, ix, head) = (self.now(), PrIx(self.github.pulls.len()), self.fresh_sha());
         let (id, repo) = (self.github.id(), opening.repo);
         let node_id = format!("PR_{id}");
         let base = self.github.repo(repo).settings.base.clone();
-        self.github.repos[repo.0].numbers.push(Numbered::Pull(ix));
-        self.github.by_node.insert(node_id.clone(), Numbered::Pull(ix));
+        self.github.repos[repo.0].numbers.push(PullOrIssue::Pull(ix));
+        self.github.by_node.insert(node_id.clone(), PullOrIssue::Pull(ix));
         self.github.commits.entry(Arc::clone(&head)).or_default().prs.push(ix);
-        self.github.pulls.push(Pull {
+        self.github.pulls.push(FakePull {
             repo,
             number: self.github.repo(repo).last_number(),
             id,
@@ -81,7 +81,7 @@ impl Fakes {
             reviews: Vec::new(),
             fork: opening.fork,
             conflicts: false,
-            mergeability: Mergeability::Unasked,
+            mergeability: FakeMergeability::Unasked,
             mergeability_version: 0,
             head_deleted: false,
             auto_merge: None,
@@ -89,10 +89,10 @@ impl Fakes {
             vulnerability: opening.vulnerability,
         });
         let story = format!("{} {}", self.github.repo(repo).settings.name, self.github.pull(ix).head_ref);
-        self.fault_plans.push(FaultPlan::new(Rng::new(self.seed, hash(&story))));
+        self.fault_plans.push(PlannedFaults::new(Rng::new(self.seed, hash(&story))));
         self.open_pulls[repo.0].insert(ix);
         self.plan_faults(ix);
-        self.note(&opening.author, Action::PullOpened, ix, "");
+        self.note(&opening.author, AuditedAction::PullOpened, ix, "");
         self.emit_pull(ix, "opened", &opening.author, &[]);
         self.announce_head(ix);
         ix
@@ -120,7 +120,7 @@ impl Fakes {
         self.github.commits.entry(Arc::clone(&sha)).or_default().prs.push(ix);
         self.touch(ix);
         self.forget_mergeability(ix);
-        self.note(by, if updated { Action::BranchUpdated } else { Action::HeadPushed }, ix, "");
+        self.note(by, if updated { AuditedAction::BranchUpdated } else { AuditedAction::HeadPushed }, ix, "");
         self.emit_push(repo, &head_ref, &before, &sha, by, Some(ix));
         self.emit_pull(ix, "synchronize", by, &[("before", json!(before)), ("after", json!(sha))]);
         self.dequeue(ix, by);
@@ -145,7 +145,7 @@ impl Fakes {
         let (sha, before) = (self.fresh_sha(), self.github.base_tip(repo));
         self.github.repos[repo.0].base.push(Arc::clone(&sha));
         let branch = self.github.repo(repo).settings.base.clone();
-        self.log(by, Action::BasePushed, None, Some(sha.to_string()), branch.clone());
+        self.log(by, AuditedAction::BasePushed, None, Some(sha.to_string()), branch.clone());
         self.emit_push(repo, &branch, &before, &sha, by, None);
         let open: Vec<PrIx> = self.open_pulls[repo.0].iter().copied().collect();
         for ix in open {
@@ -159,7 +159,7 @@ impl Fakes {
             return;
         }
         self.leave(ix, PullState::Closed);
-        self.note(by, Action::PullClosed, ix, "");
+        self.note(by, AuditedAction::PullClosed, ix, "");
         self.emit_pull(ix, "closed", by, &[]);
     }
 
@@ -191,7 +191,7 @@ impl Fakes {
         self.open_pulls[repo.0].insert(ix);
         self.touch(ix);
         self.forget_mergeability(ix);
-        self.note(by, Action::PullReopened, ix, "");
+        self.note(by, AuditedAction::PullReopened, ix, "");
         self.emit_pull(ix, "reopened", by, &[]);
         self.announce_head(ix);
         Ok(())
@@ -203,7 +203,7 @@ impl Fakes {
         self.leave(ix, PullState::Merged);
         self.github.pulls[ix.0].merged_by = Some(by.to_owned());
         self.github.pulls[ix.0].merge_commit = Some(Arc::clone(&sha));
-        self.note(by, Action::PullMerged, ix, sha.to_string());
+        self.note(by, AuditedAction::PullMerged, ix, sha.to_string());
         self.emit_pull(ix, "closed", by, &[]);
         if self.settings.merges_move_base {
             self.push_to_base(repo, by);
@@ -258,8 +258,8 @@ impl Fakes {
         self.wake_bots_with_work(ix);
     }
 
-    pub(crate) fn post_status(&mut self, repo: RepoIx, sha: &Sha, by: &str, report: StatusReport<'_>) {
-        let status = Status {
+    pub(crate) fn post_status(&mut self, repo: RepoIx, sha: &Sha, by: &str, report: NewStatus<'_>) {
+        let status = FakeStatus {
             id: self.github.id(),
             context: report.context.to_owned(),
             state: report.state,
@@ -276,7 +276,7 @@ impl Fakes {
         let pr = prs.first().map(|ix| self.name_of(*ix));
         self.log(
             by,
-            Action::StatusPosted,
+            AuditedAction::StatusPosted,
             pr,
             Some(sha.to_string()),
             format!("{}: {}", report.context, report.state.name()),
@@ -286,7 +286,7 @@ impl Fakes {
     }
 
     /// Creates a check run, or replaces the one with its id.
-    pub(crate) fn put_check(&mut self, repo: RepoIx, sha: &Sha, check: CheckRun, by: &str) {
+    pub(crate) fn put_check(&mut self, repo: RepoIx, sha: &Sha, check: FakeCheckRun, by: &str) {
         self.github.sha_of_check.insert(check.id, Arc::clone(sha));
         self.github.sha_of_check.insert(check.suite_id, Arc::clone(sha));
         let reported = self.github.commits.entry(Arc::clone(sha)).or_default();
@@ -305,7 +305,7 @@ impl Fakes {
             .filter(|it| it.suite_id == check.suite_id)
             .all(|it| it.conclusion.is_some());
         let pr = prs.first().map(|ix| self.name_of(*ix));
-        let action = if new { Action::CheckRunCreated } else { Action::CheckRunUpdated };
+        let action = if new { AuditedAction::CheckRunCreated } else { AuditedAction::CheckRunUpdated };
         self.log(by, action, pr, Some(sha.to_string()), format!("{}: {}", check.name, check.status));
         if new && first_of_suite {
             self.emit_suite(repo, sha, check.suite_id, &check.app_slug, "requested");
@@ -332,11 +332,11 @@ impl Fakes {
     }
 
     /// A new check run that belongs to the suite its App has on this commit.
-    pub(crate) fn new_check(&mut self, sha: &str, name: &str, app_id: u64, app_slug: &str) -> CheckRun {
+    pub(crate) fn new_check(&mut self, sha: &str, name: &str, app_id: u64, app_slug: &str) -> FakeCheckRun {
         let known = self.github.commits.get(sha).and_then(|it| it.checks.iter().find(|check| check.app_id == app_id));
         let suite = known.map(|check| check.suite_id);
         let started: Option<Timestamp> = Some(self.now());
-        CheckRun {
+        FakeCheckRun {
             id: self.github.id(),
             suite_id: suite.unwrap_or_else(|| self.github.id()),
             name: name.to_owned(),

@@ -24,7 +24,7 @@ impl StatusState {
 }
 
 #[derive(Debug, Clone)]
-pub struct Status {
+pub struct FakeStatus {
     pub id: u64,
     pub context: String,
     pub state: StatusState,
@@ -36,7 +36,7 @@ pub struct Status {
 }
 
 #[derive(Debug, Clone)]
-pub struct CheckRun {
+pub struct FakeCheckRun {
     pub id: u64,
     pub suite_id: u64,
     pub name: String,
@@ -59,16 +59,16 @@ pub struct CheckRun {
 
 /// What hangs on a commit.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Reported {
+pub(crate) struct CommitReports {
     pub(crate) prs: Vec<PrIx>,
-    pub(crate) statuses: Vec<Status>,
-    pub(crate) checks: Vec<CheckRun>,
+    pub(crate) statuses: Vec<FakeStatus>,
+    pub(crate) checks: Vec<FakeCheckRun>,
 }
 
-impl Reported {
+impl CommitReports {
     /// The newest status of each context, in order of first appearance.
-    pub(crate) fn current_statuses(&self) -> Vec<&Status> {
-        let mut current: Vec<&Status> = Vec::new();
+    pub(crate) fn current_statuses(&self) -> Vec<&FakeStatus> {
+        let mut current: Vec<&FakeStatus> = Vec::new();
         for status in &self.statuses {
             match current.iter_mut().find(|known| known.context == status.context) {
                 Some(known) => *known = status,
@@ -79,8 +79,8 @@ impl Reported {
     }
 
     /// The newest check run of each name and App, in order of first appearance.
-    pub(crate) fn current_checks(&self) -> Vec<&CheckRun> {
-        let mut current: Vec<&CheckRun> = Vec::new();
+    pub(crate) fn current_checks(&self) -> Vec<&FakeCheckRun> {
+        let mut current: Vec<&FakeCheckRun> = Vec::new();
         for check in &self.checks {
             match current.iter_mut().find(|known| known.name == check.name && known.app_id == check.app_id) {
                 Some(known) => *known = check,
@@ -104,7 +104,7 @@ impl Reported {
     }
 }
 
-impl CheckRun {
+impl FakeCheckRun {
     /// Completed in a way that lets a merge pass.
     pub fn is_green(&self) -> bool {
         self.conclusion.as_deref().is_some_and(|it| matches!(it, "success" | "neutral" | "skipped"))

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::model::{Comment, Issue, Numbered, PrIx, Reaction, RepoIx, Review, ReviewState};
-use crate::audit::Action;
+use super::model::{FakeComment, FakeIssue, FakeReaction, FakeReview, PrIx, PullOrIssue, RepoIx, ReviewState};
+use crate::audit::AuditedAction;
 use crate::fakes::Fakes;
-use crate::settings::Bot;
+use crate::settings::FakeBot;
 
 impl Fakes {
     pub(crate) fn review(&mut self, ix: PrIx, by: &str, state: ReviewState, body: &str) -> usize {
-        let review = Review {
+        let review = FakeReview {
             id: self.github.id(),
             user: by.to_owned(),
             state,
@@ -22,7 +22,7 @@ impl Fakes {
         self.github.pulls[ix.0].reviews.push(review);
         self.github.pulls[ix.0].updated_at = self.now();
         let place = self.github.pull(ix).reviews.len() - 1;
-        self.note(by, Action::ReviewSubmitted, ix, state.name());
+        self.note(by, AuditedAction::ReviewSubmitted, ix, state.name());
         self.emit_review(ix, place, "submitted", by);
         self.wake_bots_with_work(ix);
         place
@@ -32,7 +32,7 @@ impl Fakes {
     pub(crate) fn write_comment(&mut self, repo: RepoIx, number: u64, by: &str, body: &str) -> Option<usize> {
         let numbered = self.github.numbered(repo, number)?;
         let now = self.now();
-        let comment = Comment {
+        let comment = FakeComment {
             id: self.github.id(),
             repo,
             number,
@@ -46,23 +46,23 @@ impl Fakes {
         self.github.comments.push(comment);
         self.github.comments_of.entry((repo, number)).or_default().push(place);
         self.announce_comment(place, numbered, by);
-        if let Numbered::Pull(ix) = numbered {
+        if let PullOrIssue::Pull(ix) = numbered {
             self.github.pulls[ix.0].updated_at = now;
             self.wake_listeners(ix, |listening| listening.comments);
         }
         Some(place)
     }
 
-    fn announce_comment(&mut self, place: usize, numbered: Numbered, by: &str) {
+    fn announce_comment(&mut self, place: usize, numbered: PullOrIssue, by: &str) {
         let comment = self.github.comments[place].clone();
         let (issue, ix) = match numbered {
-            Numbered::Pull(ix) => {
-                self.note(by, Action::CommentCreated, ix, comment.body.clone());
+            PullOrIssue::Pull(ix) => {
+                self.note(by, AuditedAction::CommentCreated, ix, comment.body.clone());
                 (self.pull_as_issue(ix), Some(ix))
             }
-            Numbered::Issue(at) => {
+            PullOrIssue::Issue(at) => {
                 let pr = self.pr_named(comment.repo, comment.number);
-                self.log(by, Action::CommentCreated, Some(pr), None, comment.body.clone());
+                self.log(by, AuditedAction::CommentCreated, Some(pr), None, comment.body.clone());
                 (self.issue_json(&self.github.issues[at]), None)
             }
         };
@@ -76,9 +76,9 @@ impl Fakes {
             return;
         }
         let (comment_id, pr) = (comment.id, self.pr_named(comment.repo, comment.number));
-        let reaction = Reaction { id: self.github.id(), user: by.to_owned(), content: content.to_owned() };
+        let reaction = FakeReaction { id: self.github.id(), user: by.to_owned(), content: content.to_owned() };
         self.github.comments[place].reactions.push(reaction);
-        self.log(by, Action::ReactionAdded, Some(pr), None, format!("{content} on {comment_id}"));
+        self.log(by, AuditedAction::ReactionAdded, Some(pr), None, format!("{content} on {comment_id}"));
     }
 
     /// Adds or removes a label of a pull request; the answer is whether it changed anything.
@@ -93,15 +93,15 @@ impl Fakes {
             (true, Some(_)) | (false, None) => return false,
         }
         self.github.pulls[ix.0].updated_at = self.clock.now;
-        self.note(by, if on { Action::LabelAdded } else { Action::LabelRemoved }, ix, name);
+        self.note(by, if on { AuditedAction::LabelAdded } else { AuditedAction::LabelRemoved }, ix, name);
         self.emit_label(ix, on, name, by);
         self.wake_listeners(ix, |listening| listening.labels);
         true
     }
 
     /// Wakes the bots that listen to this.
-    fn wake_listeners(&mut self, ix: PrIx, to: fn(&crate::settings::Listening) -> bool) {
-        for (bot, listening) in Bot::ALL.into_iter().zip(self.settings.listening) {
+    fn wake_listeners(&mut self, ix: PrIx, to: fn(&crate::settings::BotTriggers) -> bool) {
+        for (bot, listening) in FakeBot::ALL.into_iter().zip(self.settings.listening) {
             if to(&listening) {
                 self.wake(bot, ix);
             }
@@ -123,7 +123,7 @@ impl Fakes {
         issue.updated_at = now;
         let (repo, number) = (issue.repo, issue.number);
         let pr = self.pr_named(repo, number);
-        self.log(by, if on { Action::LabelAdded } else { Action::LabelRemoved }, Some(pr), None, name);
+        self.log(by, if on { AuditedAction::LabelAdded } else { AuditedAction::LabelRemoved }, Some(pr), None, name);
         self.emit_issue(place, if on { "labeled" } else { "unlabeled" }, by);
         true
     }
@@ -141,7 +141,7 @@ impl Fakes {
         let event_action = if open { "reopened" } else { "closed" };
         let (repo, number) = (issue.repo, issue.number);
         let pr = self.pr_named(repo, number);
-        self.log(by, Action::IssueEdited, Some(pr), None, event_action);
+        self.log(by, AuditedAction::IssueEdited, Some(pr), None, event_action);
         self.emit_issue(place, event_action, by);
         true
     }
@@ -149,10 +149,10 @@ impl Fakes {
     pub(crate) fn open_issue(&mut self, repo: RepoIx, by: &str, title: &str, body: &str, labels: Vec<String>) -> usize {
         let (now, id, place) = (self.now(), self.github.id(), self.github.issues.len());
         let node_id = format!("I_{id}");
-        self.github.repos[repo.0].numbers.push(Numbered::Issue(place));
-        self.github.by_node.insert(node_id.clone(), Numbered::Issue(place));
+        self.github.repos[repo.0].numbers.push(PullOrIssue::Issue(place));
+        self.github.by_node.insert(node_id.clone(), PullOrIssue::Issue(place));
         let number = self.github.repo(repo).last_number();
-        self.github.issues.push(Issue {
+        self.github.issues.push(FakeIssue {
             repo,
             number,
             id,
@@ -169,7 +169,7 @@ impl Fakes {
             updated_at: now,
         });
         let pr = self.pr_named(repo, number);
-        self.log(by, Action::IssueOpened, Some(pr), None, title);
+        self.log(by, AuditedAction::IssueOpened, Some(pr), None, title);
         self.emit_issue(place, "opened", by);
         place
     }

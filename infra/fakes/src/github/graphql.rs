@@ -4,15 +4,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::access::Caller;
-use super::commit::{CheckRun, Reported, Status};
+use super::access::ApiIdentity;
+use super::commit::{CommitReports, FakeCheckRun, FakeStatus};
 use super::json::extend;
-use super::model::{Numbered, PrIx, PullState, Reaction, RepoIx};
-use crate::audit::Action;
+use super::model::{FakeReaction, PrIx, PullOrIssue, PullState, RepoIx};
+use crate::audit::AuditedAction;
 use crate::clock::stamp;
 use crate::fakes::Fakes;
 use crate::http_api::{ApiRequest, ApiResponse};
-use crate::settings::{Bot, Protection};
+use crate::settings::{FakeBot, ProtectionSource};
 
 const BROKEN: &str = "Something went wrong while executing your query. This may be the result of a timeout, or it could be a GitHub bug.";
 /// GitHub's limit of `nodes(ids:)`, and of a connection's `first`.
@@ -31,7 +31,7 @@ const REACTIONS: [(&str, &str); 8] = [
 ];
 
 /// The kind of an error and its message.
-type Failure = (&'static str, String);
+type GraphqlFailure = (&'static str, String);
 
 /// How much an operation may return (nodes) and how many connections that takes, as GitHub counts them; `None` if it is unknown.
 fn size(operation: &str, ids: u64) -> Option<(u64, u64)> {
@@ -59,12 +59,18 @@ fn refused(error: &Value) -> ApiResponse {
     ApiResponse::ok(&json!({"errors": [error]}))
 }
 
-fn no_node(id: &str) -> Failure {
+fn no_node(id: &str) -> GraphqlFailure {
     ("NOT_FOUND", format!("Could not resolve to a node with the global id of '{id}'"))
 }
 
 impl Fakes {
-    pub(crate) fn graphql(&mut self, request: &ApiRequest, key: &str, caller: &Caller, partial: bool) -> ApiResponse {
+    pub(crate) fn graphql(
+        &mut self,
+        request: &ApiRequest,
+        key: &str,
+        caller: &ApiIdentity,
+        partial: bool,
+    ) -> ApiResponse {
         let Some(document) = request.text("query") else {
             return ApiResponse::error(400, "A query attribute must be specified and must be a string.");
         };
@@ -96,7 +102,7 @@ impl Fakes {
         data["rateLimit"] = json!({"cost": cost, "remaining": remaining, "resetAt": stamp(reset)});
         // Whoever selects `mergeable` makes GitHub work it out, for the next query.
         for id in ids {
-            if let Some(Numbered::Pull(ix)) = self.node(id) {
+            if let Some(PullOrIssue::Pull(ix)) = self.node(id) {
                 self.ask_mergeability(ix);
             }
         }
@@ -109,8 +115,8 @@ impl Fakes {
 
     fn query(&self, operation: &str, variables: &Value, ids: &[Value], errors: &mut Vec<Value>) -> Value {
         let mut one = |id: &Value, path: Value, fields: &dyn Fn(PrIx) -> Value| match self.node(id) {
-            Some(Numbered::Pull(ix)) => fields(ix),
-            Some(Numbered::Issue(_)) => json!({"__typename": "Issue"}),
+            Some(PullOrIssue::Pull(ix)) => fields(ix),
+            Some(PullOrIssue::Issue(_)) => json!({"__typename": "Issue"}),
             None => {
                 let (kind, message) = no_node(id.as_str().unwrap_or_default());
                 errors.push(json!({"type": kind, "path": path, "message": message}));
@@ -144,7 +150,7 @@ impl Fakes {
         }
     }
 
-    fn node(&self, id: &Value) -> Option<Numbered> {
+    fn node(&self, id: &Value) -> Option<PullOrIssue> {
         self.github.by_node.get(id.as_str()?).copied()
     }
 
@@ -165,7 +171,7 @@ impl Fakes {
             "repository": {"nameWithOwner": self.github.repo(pull.repo).settings.name},
             "mergedBy": pull.merged_by.as_deref().map(actor),
             "mergeQueueEntry": pull.queued_at.map(|at| json!(
-                {"state": "AWAITING_CHECKS", "enqueuedAt": stamp(at), "enqueuer": actor(Bot::Automerge.login())})),
+                {"state": "AWAITING_CHECKS", "enqueuedAt": stamp(at), "enqueuer": actor(FakeBot::Automerge.login())})),
             "autoMergeRequest": pull.auto_merge.as_ref().map(|(login, at)| json!(
                 {"enabledAt": stamp(*at), "enabledBy": actor(login)})),
             "labels": connection(&pull.labels, None, MOST, |name| json!({"name": name})),
@@ -197,11 +203,11 @@ impl Fakes {
     fn base_ref(&self, repo: RepoIx) -> Value {
         let settings = &self.github.repo(repo).settings;
         let contexts: Vec<String> = settings.required_contexts().into_iter().map(|it| it.context).collect();
-        let protected = settings.protection != Protection::None;
-        let classic = settings.protection == Protection::Classic;
+        let protected = settings.protection != ProtectionSource::None;
+        let classic = settings.protection == ProtectionSource::Classic;
         let required: Value = contexts.iter().map(|context| json!({"context": context})).collect();
         let mut rules = Vec::new();
-        if settings.protection == Protection::Ruleset {
+        if settings.protection == ProtectionSource::Ruleset {
             let parameters =
                 json!({"strictRequiredStatusChecksPolicy": settings.strict, "requiredStatusChecks": required});
             rules.push(json!({"type": "DELETION", "parameters": null}));
@@ -218,15 +224,15 @@ impl Fakes {
     /// `commits(last: 1)`: the head, and a page of what was reported on it. Nothing reported, no rollup.
     fn head_commit(&self, ix: PrIx, after: Option<&str>, with_required: bool) -> Value {
         let pull = self.github.pull(ix);
-        let checks = self.github.reported(ix).map_or_else(Vec::new, Reported::current_checks);
-        let statuses = self.github.reported(ix).map_or_else(Vec::new, Reported::current_statuses);
+        let checks = self.github.reported(ix).map_or_else(Vec::new, CommitReports::current_checks);
+        let statuses = self.github.reported(ix).map_or_else(Vec::new, CommitReports::current_statuses);
         let required = self.github.repo(pull.repo).settings.required_contexts();
         let is_required = |name: &str, app: Option<u64>| {
             required.iter().any(|it| it.context == name && it.app_id.is_none_or(|id| app.is_none_or(|own| own == id)))
         };
         let check =
-            |check: &&CheckRun| (self.check_run(pull.repo, check), is_required(&check.name, Some(check.app_id)));
-        let status = |status: &&Status| (status_context(status), is_required(&status.context, None));
+            |check: &&FakeCheckRun| (self.check_run(pull.repo, check), is_required(&check.name, Some(check.app_id)));
+        let status = |status: &&FakeStatus| (status_context(status), is_required(&status.context, None));
         let contexts: Vec<(Value, bool)> = checks.iter().map(check).chain(statuses.iter().map(status)).collect();
         let context = |(mut fields, required): (Value, bool)| {
             if with_required {
@@ -238,7 +244,7 @@ impl Fakes {
         json!({"nodes": [{"commit": {"oid": pull.head(), "statusCheckRollup": rollup}}]})
     }
 
-    fn check_run(&self, repo: RepoIx, check: &CheckRun) -> Value {
+    fn check_run(&self, repo: RepoIx, check: &FakeCheckRun) -> Value {
         let text = |given: &str| (!given.is_empty()).then(|| given.to_owned());
         let started = check.started_at.map(stamp);
         let completed = check.completed_at.map(stamp);
@@ -289,7 +295,7 @@ impl Fakes {
         json!({"ref": compared})
     }
 
-    fn mutation(&mut self, operation: &str, variables: &Value, caller: &Caller) -> ApiResponse {
+    fn mutation(&mut self, operation: &str, variables: &Value, caller: &ApiIdentity) -> ApiResponse {
         let text = |name: &str| variables[name].as_str().unwrap_or_default();
         let (field, done) = match operation {
             "AddReaction" => ("addReaction", self.add_reaction(text("subject"), text("content"), caller.login())),
@@ -303,8 +309,8 @@ impl Fakes {
         }
     }
 
-    fn pin_issue(&mut self, id: &str, by: &str) -> Result<Value, Failure> {
-        let Some(Numbered::Issue(place)) = self.github.by_node.get(id).copied() else { return Err(no_node(id)) };
+    fn pin_issue(&mut self, id: &str, by: &str) -> Result<Value, GraphqlFailure> {
+        let Some(PullOrIssue::Issue(place)) = self.github.by_node.get(id).copied() else { return Err(no_node(id)) };
         let (repo, number) = (self.github.issues[place].repo, self.github.issues[place].number);
         let pinned = self.github.issues.iter().filter(|issue| issue.repo == repo && issue.pinned).count();
         if pinned >= 3 && !self.github.issues[place].pinned {
@@ -312,12 +318,12 @@ impl Fakes {
         }
         self.github.issues[place].pinned = true;
         let pr = self.pr_named(repo, number);
-        self.log(by, Action::IssuePinned, Some(pr), None, "pinIssue");
+        self.log(by, AuditedAction::IssuePinned, Some(pr), None, "pinIssue");
         Ok(json!({"issue": {"id": id}}))
     }
 
     /// Reacts to a comment or to a review, which REST cannot; a second reaction of the same kind is the first one.
-    fn add_reaction(&mut self, id: &str, word: &str, by: &str) -> Result<Value, Failure> {
+    fn add_reaction(&mut self, id: &str, word: &str, by: &str) -> Result<Value, GraphqlFailure> {
         let Some((word, content)) = REACTIONS.iter().find(|(known, _)| *known == word) else {
             return Err(("UNPROCESSABLE", format!("'{word}' is not a ReactionContent")));
         };
@@ -329,9 +335,10 @@ impl Fakes {
         } else if let Some((ix, place)) = number("PRR_").and_then(|id| self.github.by_review.get(&id).copied()) {
             let known = &self.github.pull(ix).reviews[place].reactions;
             if !known.iter().any(|it| it.user == by && it.content == *content) {
-                let reaction = Reaction { id: self.github.id(), user: by.to_owned(), content: (*content).to_owned() };
+                let reaction =
+                    FakeReaction { id: self.github.id(), user: by.to_owned(), content: (*content).to_owned() };
                 self.github.pulls[ix.0].reviews[place].reactions.push(reaction);
-                self.note(by, Action::ReactionAdded, ix, format!("{content} on review"));
+                self.note(by, AuditedAction::ReactionAdded, ix, format!("{content} on review"));
             }
         } else {
             return Err(no_node(id));
@@ -365,7 +372,7 @@ fn connection<I: IntoIterator<IntoIter: ExactSizeIterator>>(
     json!({"pageInfo": {"hasNextPage": to < total, "endCursor": end}, "nodes": nodes})
 }
 
-fn status_context(status: &Status) -> Value {
+fn status_context(status: &FakeStatus) -> Value {
     json!({"__typename": "StatusContext", "context": status.context, "state": status.state.name().to_ascii_uppercase(),
            "description": status.description, "createdAt": stamp(status.created_at)})
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::commit::CheckRun;
-use super::model::{Comment, Issue, PrIx, PullState, RepoIx, Review};
+use super::commit::FakeCheckRun;
+use super::model::{FakeComment, FakeIssue, FakeReview, PrIx, PullState, RepoIx};
 use crate::clock::stamp;
 use crate::fakes::Fakes;
 use crate::rng::hash;
@@ -115,7 +115,7 @@ impl Fakes {
             .collect()
     }
 
-    pub(crate) fn check_json(&self, repo: RepoIx, sha: &str, check: &CheckRun) -> Value {
+    pub(crate) fn check_json(&self, repo: RepoIx, sha: &str, check: &FakeCheckRun) -> Value {
         json!({
             "id": check.id, "node_id": format!("CR_{}", check.id), "name": check.name, "head_sha": sha,
             "external_id": check.external_id, "status": check.status, "conclusion": check.conclusion,
@@ -131,7 +131,7 @@ impl Fakes {
 
     /// A suite is what its runs make it.
     pub(crate) fn suite_json(&self, repo: RepoIx, sha: &str, suite_id: u64, full: bool) -> Value {
-        let runs: Vec<&CheckRun> = self.github.commits.get(sha).map_or_else(Vec::new, |reported| {
+        let runs: Vec<&FakeCheckRun> = self.github.commits.get(sha).map_or_else(Vec::new, |reported| {
             reported.current_checks().into_iter().filter(|check| check.suite_id == suite_id).collect()
         });
         let (status, conclusion) = suite_state(&runs);
@@ -154,7 +154,7 @@ impl Fakes {
         json
     }
 
-    pub(crate) fn review_json(&self, ix: PrIx, review: &Review, lower: bool) -> Value {
+    pub(crate) fn review_json(&self, ix: PrIx, review: &FakeReview, lower: bool) -> Value {
         let pull = self.github.pull(ix);
         let state = if lower { review.state.name().to_ascii_lowercase() } else { review.state.name().to_owned() };
         json!({
@@ -165,7 +165,7 @@ impl Fakes {
         })
     }
 
-    pub(crate) fn comment_json(&self, comment: &Comment) -> Value {
+    pub(crate) fn comment_json(&self, comment: &FakeComment) -> Value {
         let count = |content: &str| comment.reactions.iter().filter(|reaction| reaction.content == content).count();
         json!({
             "id": comment.id, "node_id": format!("IC_{}", comment.id), "user": user(&comment.user), "body": comment.body,
@@ -179,7 +179,7 @@ impl Fakes {
         })
     }
 
-    pub(crate) fn issue_json(&self, issue: &Issue) -> Value {
+    pub(crate) fn issue_json(&self, issue: &FakeIssue) -> Value {
         let comments = self.github.comments_of.get(&(issue.repo, issue.number)).map_or(0, Vec::len);
         json!({
             "id": issue.id, "node_id": issue.node_id, "number": issue.number, "title": issue.title, "body": issue.body,
@@ -252,7 +252,7 @@ fn text(given: &str) -> Value {
     if given.is_empty() { Value::Null } else { json!(given) }
 }
 
-fn suite_state(runs: &[&CheckRun]) -> (&'static str, Option<&'static str>) {
+fn suite_state(runs: &[&FakeCheckRun]) -> (&'static str, Option<&'static str>) {
     if runs.iter().all(|run| run.status == "queued") {
         return ("queued", None);
     }

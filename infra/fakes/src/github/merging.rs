@@ -1,7 +1,7 @@
 //! Whether and how a head can be merged: GitHub works it out lazily, and says less than it knows.
 
 use super::commit::StatusState;
-use super::model::{Mergeability, PrIx, PullState, ReviewState};
+use super::model::{FakeMergeability, PrIx, PullState, ReviewState};
 use crate::clock::TimedEvent;
 use crate::fakes::Fakes;
 use crate::faults::Fault;
@@ -36,35 +36,35 @@ impl Fakes {
     /// Head or base changed: what was worked out no longer holds.
     pub(crate) fn forget_mergeability(&mut self, ix: PrIx) {
         let pull = &mut self.github.pulls[ix.0];
-        pull.mergeability = Mergeability::Unasked;
+        pull.mergeability = FakeMergeability::Unasked;
         pull.mergeability_version += 1;
     }
 
     /// Somebody asks: GitHub begins to work it out.
     pub(crate) fn ask_mergeability(&mut self, ix: PrIx) {
         let pull = self.github.pull(ix);
-        if pull.mergeability != Mergeability::Unasked || !pull.is_open() {
+        if pull.mergeability != FakeMergeability::Unasked || !pull.is_open() {
             return;
         }
         let version = pull.mergeability_version;
         let slow = self.strikes(ix, Fault::MergeableUnknown);
         let ms = if slow { 900_000 } else { self.request_rng.between(self.settings.timing.mergeable_ms) };
-        self.github.pulls[ix.0].mergeability = Mergeability::Computing;
+        self.github.pulls[ix.0].mergeability = FakeMergeability::Computing;
         self.clock.after_ms(ms, TimedEvent::MergeabilityKnown(ix, version));
     }
 
     pub(crate) fn mergeability_known(&mut self, ix: PrIx, version: u32) {
         let pull = &mut self.github.pulls[ix.0];
         if pull.mergeability_version == version {
-            pull.mergeability = Mergeability::Known(!pull.conflicts);
+            pull.mergeability = FakeMergeability::Known(!pull.conflicts);
         }
     }
 
     /// What GitHub says of it: nothing until it was worked out, and nothing of what is closed.
     pub(crate) fn mergeable(&self, ix: PrIx) -> Option<bool> {
         match self.github.pull(ix).mergeability {
-            Mergeability::Known(mergeable) => Some(mergeable),
-            Mergeability::Unasked | Mergeability::Computing => None,
+            FakeMergeability::Known(mergeable) => Some(mergeable),
+            FakeMergeability::Unasked | FakeMergeability::Computing => None,
         }
     }
 
@@ -93,7 +93,7 @@ impl Fakes {
     }
 
     pub(crate) fn review_required(&self, ix: PrIx) -> bool {
-        self.github.repo(self.github.pull(ix).repo).settings.protection != crate::settings::Protection::None
+        self.github.repo(self.github.pull(ix).repo).settings.protection != crate::settings::ProtectionSource::None
     }
 
     pub(crate) fn required_green(&self, ix: PrIx) -> bool {

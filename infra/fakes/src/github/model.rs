@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::commit::Reported;
-use crate::settings::Repo;
+use super::commit::CommitReports;
+use crate::settings::RepoSettings;
 
 pub(crate) type Sha = Arc<str>;
 
@@ -26,7 +26,7 @@ pub enum PullState {
 
 /// What GitHub has worked out about merging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mergeability {
+pub enum FakeMergeability {
     /// Nobody has asked since the last change.
     Unasked,
     /// Asked, not worked out yet.
@@ -36,7 +36,7 @@ pub enum Mergeability {
 }
 
 #[derive(Debug, Clone)]
-pub struct Pull {
+pub struct FakePull {
     pub(crate) repo: RepoIx,
     pub number: u64,
     pub id: u64,
@@ -59,13 +59,13 @@ pub struct Pull {
     /// The commit the merge made.
     pub merge_commit: Option<Arc<str>>,
     pub labels: Vec<String>,
-    pub reviews: Vec<Review>,
+    pub reviews: Vec<FakeReview>,
     /// From a fork: check events name no pull request.
     pub fork: bool,
     /// Whether its base has moved in a way that conflicts.
     pub conflicts: bool,
     /// What GitHub has worked out about that.
-    pub mergeability: Mergeability,
+    pub mergeability: FakeMergeability,
     pub(crate) mergeability_version: u32,
     /// The head's branch was deleted: it cannot be reopened.
     pub head_deleted: bool,
@@ -77,7 +77,7 @@ pub struct Pull {
     pub vulnerability: Option<String>,
 }
 
-impl Pull {
+impl FakePull {
     pub fn head(&self) -> &Arc<str> {
         // A pull request without a commit cannot be opened.
         &self.commits[self.commits.len() - 1]
@@ -89,14 +89,14 @@ impl Pull {
 }
 
 #[derive(Debug, Clone)]
-pub struct Review {
+pub struct FakeReview {
     pub id: u64,
     pub user: String,
     pub state: ReviewState,
     pub body: String,
     pub commit: Arc<str>,
     pub submitted_at: Timestamp,
-    pub reactions: Vec<Reaction>,
+    pub reactions: Vec<FakeReaction>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl ReviewState {
 
 /// A comment on a pull request or an issue.
 #[derive(Debug, Clone)]
-pub struct Comment {
+pub struct FakeComment {
     pub id: u64,
     pub(crate) repo: RepoIx,
     pub number: u64,
@@ -128,11 +128,11 @@ pub struct Comment {
     pub body: String,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    pub reactions: Vec<Reaction>,
+    pub reactions: Vec<FakeReaction>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reaction {
+pub struct FakeReaction {
     pub id: u64,
     pub user: String,
     /// `eyes`, `rocket`, …
@@ -140,7 +140,7 @@ pub struct Reaction {
 }
 
 #[derive(Debug, Clone)]
-pub struct Issue {
+pub struct FakeIssue {
     pub(crate) repo: RepoIx,
     pub number: u64,
     pub id: u64,
@@ -160,41 +160,41 @@ pub struct Issue {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Numbered {
+pub(crate) enum PullOrIssue {
     Pull(PrIx),
     Issue(usize),
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Repository {
+pub(crate) struct FakeRepository {
     pub(crate) id: u64,
     pub(crate) owner: String,
     pub(crate) name: String,
-    pub(crate) settings: Repo,
+    pub(crate) settings: RepoSettings,
     /// The base's commits, newest last; other branches than the base are not told apart.
     pub(crate) base: Vec<Sha>,
     /// From the first number on.
-    pub(crate) numbers: Vec<Numbered>,
+    pub(crate) numbers: Vec<PullOrIssue>,
     /// The numbers that earlier fakes have used.
     pub(crate) used_before: u64,
 }
 
-impl Repository {
+impl FakeRepository {
     pub(crate) fn last_number(&self) -> u64 {
         self.used_before + self.numbers.len() as u64
     }
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct GitHub {
-    pub(crate) repos: Vec<Repository>,
+pub(crate) struct FakeGitHub {
+    pub(crate) repos: Vec<FakeRepository>,
     pub(crate) by_name: HashMap<String, RepoIx>,
-    pub(crate) pulls: Vec<Pull>,
-    pub(crate) by_node: HashMap<String, Numbered>,
-    pub(crate) issues: Vec<Issue>,
-    pub(crate) commits: HashMap<Sha, Reported>,
+    pub(crate) pulls: Vec<FakePull>,
+    pub(crate) by_node: HashMap<String, PullOrIssue>,
+    pub(crate) issues: Vec<FakeIssue>,
+    pub(crate) commits: HashMap<Sha, CommitReports>,
     /// In the order of their ids.
-    pub(crate) comments: Vec<Comment>,
+    pub(crate) comments: Vec<FakeComment>,
     /// Their places, by what they are on.
     pub(crate) comments_of: HashMap<(RepoIx, u64), Vec<usize>>,
     /// Where each review is.
@@ -204,22 +204,22 @@ pub(crate) struct GitHub {
     pub(crate) last_id: u64,
 }
 
-impl GitHub {
+impl FakeGitHub {
     /// A fresh id, larger than every one before it.
     pub(crate) fn id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
 
-    pub(crate) fn repo(&self, ix: RepoIx) -> &Repository {
+    pub(crate) fn repo(&self, ix: RepoIx) -> &FakeRepository {
         &self.repos[ix.0]
     }
 
-    pub(crate) fn pull(&self, ix: PrIx) -> &Pull {
+    pub(crate) fn pull(&self, ix: PrIx) -> &FakePull {
         &self.pulls[ix.0]
     }
 
-    pub(crate) fn numbered(&self, repo: RepoIx, number: u64) -> Option<Numbered> {
+    pub(crate) fn numbered(&self, repo: RepoIx, number: u64) -> Option<PullOrIssue> {
         let repo = self.repo(repo);
         let place = usize::try_from(number.checked_sub(repo.used_before + 1)?).ok()?;
         repo.numbers.get(place).copied()
@@ -227,16 +227,16 @@ impl GitHub {
 
     pub(crate) fn pull_at(&self, repo: RepoIx, number: u64) -> Option<PrIx> {
         match self.numbered(repo, number)? {
-            Numbered::Pull(ix) => Some(ix),
-            Numbered::Issue(_) => None,
+            PullOrIssue::Pull(ix) => Some(ix),
+            PullOrIssue::Issue(_) => None,
         }
     }
 
     /// The pull requests of a repository, oldest first.
     pub(crate) fn pulls_of(&self, repo: RepoIx) -> impl DoubleEndedIterator<Item = PrIx> + '_ {
         self.repo(repo).numbers.iter().filter_map(|numbered| match numbered {
-            Numbered::Pull(ix) => Some(*ix),
-            Numbered::Issue(_) => None,
+            PullOrIssue::Pull(ix) => Some(*ix),
+            PullOrIssue::Issue(_) => None,
         })
     }
 
@@ -247,7 +247,7 @@ impl GitHub {
     }
 
     /// What was reported on a pull request's head.
-    pub(crate) fn reported(&self, ix: PrIx) -> Option<&Reported> {
+    pub(crate) fn reported(&self, ix: PrIx) -> Option<&CommitReports> {
         self.commits.get(self.pull(ix).head())
     }
 

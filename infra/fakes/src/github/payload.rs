@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::commit::{CheckRun, Status};
+use super::commit::{FakeCheckRun, FakeStatus};
 use super::json::{label, owner, user};
-use super::model::{Comment, PrIx, RepoIx, Sha};
+use super::model::{FakeComment, PrIx, RepoIx, Sha};
 use crate::clock::stamp;
 use crate::fakes::Fakes;
 
@@ -50,7 +50,7 @@ impl Fakes {
     }
 
     /// `status`: no pull request's number, at most ten branches.
-    pub(crate) fn emit_status(&mut self, repo: RepoIx, sha: &Sha, status: &Status) {
+    pub(crate) fn emit_status(&mut self, repo: RepoIx, sha: &Sha, status: &FakeStatus) {
         let prs = self.github.commits.get(sha).map_or(&[][..], |reported| &reported.prs);
         let pr = prs.first().copied();
         let branches: Vec<Value> = prs
@@ -72,7 +72,7 @@ impl Fakes {
         self.emit("status", None, pr, payload);
     }
 
-    pub(crate) fn emit_check(&mut self, repo: RepoIx, sha: &Sha, check: &CheckRun, action: &str) {
+    pub(crate) fn emit_check(&mut self, repo: RepoIx, sha: &Sha, check: &FakeCheckRun, action: &str) {
         let pr = self.github.commits.get(sha).and_then(|reported| reported.prs.first().copied());
         let own = json!({"action": action, "check_run": self.check_json(repo, sha, check)});
         let payload = self.envelope(repo, &format!("{}[bot]", check.app_slug), &own);
@@ -80,7 +80,7 @@ impl Fakes {
     }
 
     /// `check_run`, because somebody pressed one of its buttons.
-    pub(crate) fn emit_pressed(&mut self, ix: PrIx, check: &CheckRun, button: &str, by: &str) {
+    pub(crate) fn emit_pressed(&mut self, ix: PrIx, check: &FakeCheckRun, button: &str, by: &str) {
         let (repo, sha) = (self.github.pull(ix).repo, Arc::clone(self.github.pull(ix).head()));
         let own = json!({
             "action": "requested_action", "check_run": self.check_json(repo, &sha, check),
@@ -107,7 +107,7 @@ impl Fakes {
     }
 
     /// `issue_comment`, on a pull request or an issue.
-    pub(crate) fn emit_comment(&mut self, comment: &Comment, issue: &Value, pr: Option<PrIx>, action: &str) {
+    pub(crate) fn emit_comment(&mut self, comment: &FakeComment, issue: &Value, pr: Option<PrIx>, action: &str) {
         let own = json!({"action": action, "issue": issue, "comment": self.comment_json(comment)});
         let payload = self.envelope(comment.repo, &comment.user, &own);
         self.emit("issue_comment", Some(action), pr, payload);

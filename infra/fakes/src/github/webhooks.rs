@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::model::PrIx;
 use crate::bots::codegenie::LOGIN;
 use crate::clock::{TimedEvent, later, stamp};
-use crate::fakes::{Fakes, Pr};
+use crate::fakes::{FakePrId, Fakes};
 use crate::faults::Fault;
 
 /// Where a webhook goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum WebhookTarget {
     /// `POST /webhook/github`.
     GitHub,
     /// `POST /webhook/jenkins`.
@@ -23,7 +23,7 @@ pub enum Target {
     Bot,
 }
 
-impl Target {
+impl WebhookTarget {
     pub fn path(self) -> &'static str {
         match self {
             Self::GitHub => "/webhook/github",
@@ -35,12 +35,12 @@ impl Target {
 
 /// A webhook on its way.
 #[derive(Debug, Clone)]
-pub struct Delivery {
+pub struct WebhookDelivery {
     /// The attempt: a redelivery has its own.
     pub id: u64,
     /// `X-GitHub-Delivery`: a redelivery keeps it.
     pub guid: String,
-    pub target: Target,
+    pub target: WebhookTarget,
     /// `X-GitHub-Event`.
     pub event: String,
     /// The payload's action, if it has one.
@@ -52,13 +52,13 @@ pub struct Delivery {
     /// Whether it was sent again by request.
     pub redelivery: bool,
     /// The pull request it is about, if one.
-    pub pr: Option<Pr>,
+    pub pr: Option<FakePrId>,
 }
 
 /// A pull request that only earlier fakes knew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gone {
-    pub pr: Pr,
+pub struct EarlierPull {
+    pub pr: FakePrId,
     pub node_id: Option<String>,
     pub head_ref: String,
     pub head: String,
@@ -67,7 +67,7 @@ pub struct Gone {
 /// An entry of GitHub's delivery log.
 #[derive(Debug, Clone)]
 pub(crate) struct DeliveryRecord {
-    pub(crate) delivery: Delivery,
+    pub(crate) delivery: WebhookDelivery,
     /// The answer's code; `None` before it is sent. 0 stands for no answer at all.
     pub(crate) code: Option<u16>,
     /// A fault swallows it: sent to nobody.
@@ -84,12 +84,12 @@ const REDELIVERY_DAYS: i64 = 3;
 impl Fakes {
     /// What has been sent since the last call, in the order of sending. Each counts as answered 200 until
     /// [`Fakes::webhook_answered`] says otherwise.
-    pub fn take_webhooks(&mut self) -> Vec<Delivery> {
+    pub fn take_webhooks(&mut self) -> Vec<WebhookDelivery> {
         std::mem::take(&mut self.outbox)
     }
 
     /// Tells GitHub how a delivery was answered; 0 means not at all. Only failures matter: they can be redelivered.
-    pub fn webhook_answered(&mut self, delivery: &Delivery, code: u16) {
+    pub fn webhook_answered(&mut self, delivery: &WebhookDelivery, code: u16) {
         // The log is in the order of ids, but not every id is a delivery's.
         if let Ok(place) = self.deliveries.binary_search_by_key(&delivery.id, |sent| sent.delivery.id) {
             let sent = &mut self.deliveries[place];
@@ -107,7 +107,7 @@ impl Fakes {
         } else if fault == Some(Fault::WebhookReordered) {
             ms += self.webhook_rng.between((5_000, 20_000));
         }
-        let place = self.record_delivery(Target::GitHub, event, action, body, pr);
+        let place = self.record_delivery(WebhookTarget::GitHub, event, action, body, pr);
         self.deliveries[place].lost = fault == Some(Fault::WebhookLost);
         self.deliveries[place].hidden = fault == Some(Fault::WebhookNeverSent);
         self.clock.after_ms(ms, TimedEvent::Send(place));
@@ -118,7 +118,7 @@ impl Fakes {
     }
 
     /// Sends the webhook that a pull request of earlier fakes was closed; nothing else is known of it.
-    pub fn tell_closed(&mut self, gone: &Gone) {
+    pub fn tell_closed(&mut self, gone: &EarlierPull) {
         let now = stamp(self.now());
         let Some(repo) = self.repo_ix(&gone.pr.repo) else { return };
         let base = &self.github.repo(repo).settings.base;
@@ -130,12 +130,12 @@ impl Fakes {
         });
         let own = json!({"action": "closed", "number": gone.pr.number, "pull_request": pull});
         let body = self.envelope(repo, "maria", &own);
-        let place = self.record_delivery(Target::GitHub, "pull_request", Some("closed"), body, None);
+        let place = self.record_delivery(WebhookTarget::GitHub, "pull_request", Some("closed"), body, None);
         self.clock.after_ms(0, TimedEvent::Send(place));
     }
 
     /// Jenkins or a bot sends a webhook: no fault strikes it, and no log lists it.
-    pub(crate) fn send_direct(&mut self, target: Target, event: &str, pr: Option<PrIx>, payload: &Value) {
+    pub(crate) fn send_direct(&mut self, target: WebhookTarget, event: &str, pr: Option<PrIx>, payload: &Value) {
         let place = self.record_delivery(target, event, None, Bytes::from(payload.to_string()), pr);
         let ms = self.webhook_rng.between(self.settings.timing.webhook_ms);
         self.clock.after_ms(ms, TimedEvent::Send(place));
@@ -143,14 +143,14 @@ impl Fakes {
 
     fn record_delivery(
         &mut self,
-        target: Target,
+        target: WebhookTarget,
         event: &str,
         action: Option<&str>,
         body: Bytes,
         pr: Option<PrIx>,
     ) -> usize {
         let guid = self.webhook_rng.guid();
-        let delivery = Delivery {
+        let delivery = WebhookDelivery {
             id: self.github.id(),
             headers: self.headers_of(target, event, &guid, &body),
             guid,
@@ -183,12 +183,12 @@ impl Fakes {
         }
     }
 
-    fn headers_of(&self, target: Target, event: &str, guid: &str, body: &[u8]) -> Vec<(String, String)> {
+    fn headers_of(&self, target: WebhookTarget, event: &str, guid: &str, body: &[u8]) -> Vec<(String, String)> {
         let settings = &self.settings;
         let own = |name: &str, value: String| (name.to_owned(), value);
         let mut headers = vec![own("content-type", "application/json".to_owned())];
         match target {
-            Target::GitHub => headers.extend([
+            WebhookTarget::GitHub => headers.extend([
                 own("user-agent", "GitHub-Hookshot/world".to_owned()),
                 own("x-github-event", event.to_owned()),
                 own("x-github-delivery", guid.to_owned()),
@@ -198,8 +198,9 @@ impl Fakes {
                 own("x-hub-signature-256", signature(&settings.webhook_secret, body)),
             ]),
             // Neither can do much more than send a fixed header; a signature is sent as well, for those who want one.
-            Target::Jenkins | Target::Bot => {
-                let secret = if target == Target::Jenkins { &settings.jenkins_secret } else { &settings.bot_secret };
+            WebhookTarget::Jenkins | WebhookTarget::Bot => {
+                let secret =
+                    if target == WebhookTarget::Jenkins { &settings.jenkins_secret } else { &settings.bot_secret };
                 headers.extend([
                     own("authorization", format!("Bearer {secret}")),
                     own("x-hub-signature-256", signature(secret, body)),
@@ -222,8 +223,9 @@ impl Fakes {
     /// The deliveries GitHub lists: App webhooks of the last three days, newest first.
     pub(crate) fn listed_deliveries(&self) -> impl Iterator<Item = (usize, &DeliveryRecord)> {
         let oldest = self.now().checked_sub(SignedDuration::from_hours(24 * REDELIVERY_DAYS)).unwrap_or(Timestamp::MIN);
-        let shown =
-            move |sent: &DeliveryRecord| sent.delivery.target == Target::GitHub && sent.code.is_some() && !sent.hidden;
+        let shown = move |sent: &DeliveryRecord| {
+            sent.delivery.target == WebhookTarget::GitHub && sent.code.is_some() && !sent.hidden
+        };
         self.deliveries
             .iter()
             .enumerate()

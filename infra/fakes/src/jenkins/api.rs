@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use serde_json::{Value, json};
 
-use super::{Build, Job};
-use crate::audit::Action;
+use super::{FakeBuild, FakeJob};
+use crate::audit::AuditedAction;
 use crate::clock::later;
 use crate::fakes::Fakes;
 use crate::faults::Fault;
@@ -61,15 +61,15 @@ impl Fakes {
     }
 
     /// The job a path begins with, and what follows it.
-    pub(crate) fn job_of<'a>(&self, parts: &'a [&'a str]) -> Option<(Job, &'a [&'a str])> {
+    pub(crate) fn job_of<'a>(&self, parts: &'a [&'a str]) -> Option<(FakeJob, &'a [&'a str])> {
         let ["job", owner, "job", name, rest @ ..] = parts else { return None };
         let repo = self.repo_ix(&format!("{owner}/{name}"))?;
         match rest {
             ["job", branch, rest @ ..] => {
                 let pr = self.github.pull_at(repo, branch.strip_prefix("PR-")?.parse().ok()?)?;
-                self.jenkins.known.contains(&pr).then_some((Job { repo, pr: Some(pr) }, rest))
+                self.jenkins.known.contains(&pr).then_some((FakeJob { repo, pr: Some(pr) }, rest))
             }
-            rest => Some((Job { repo, pr: None }, rest)),
+            rest => Some((FakeJob { repo, pr: None }, rest)),
         }
     }
 
@@ -90,14 +90,14 @@ impl Fakes {
             ),
             (_, ["job", ..]) => match self.job_of(&parts) {
                 None => Some(ApiResponse::text(404, "Not Found")),
-                Some((Job { repo: _, pr: Some(ix) }, rest)) => self.job_api(request, user, ix, rest),
-                Some((Job { repo, pr: None }, ["build"])) if method == "POST" => {
+                Some((FakeJob { repo: _, pr: Some(ix) }, rest)) => self.job_api(request, user, ix, rest),
+                Some((FakeJob { repo, pr: None }, ["build"])) if method == "POST" => {
                     let name = self.github.repo(repo).settings.name.clone();
-                    self.log(&format!("jenkins:{user}"), Action::RepositoryScanned, None, None, name);
+                    self.log(&format!("jenkins:{user}"), AuditedAction::RepositoryScanned, None, None, name);
                     self.scan(repo);
                     Some(ApiResponse::empty(302).with("location", "../"))
                 }
-                Some((Job { repo, pr: None }, ["api", "json"])) if method == "GET" => {
+                Some((FakeJob { repo, pr: None }, ["api", "json"])) if method == "GET" => {
                     let jobs = self.open_pulls[repo.0].iter().filter(|ix| self.jenkins.known.contains(ix));
                     let jobs: Vec<Value> = jobs.map(|ix| json!({"name": format!("PR-{}", self.github.pull(*ix).number), "url": self.job_url(*ix)})).collect();
                     Some(ApiResponse::ok(
@@ -152,7 +152,7 @@ impl Fakes {
     fn queued_by(&mut self, user: &str, ix: PrIx, parameters: Vec<(String, String)>) -> ApiResponse {
         let (id, new) = self.queue_build(ix, parameters);
         if new {
-            self.log_jenkins(user, Action::BuildQueued, ix, format!("item {id}"));
+            self.log_jenkins(user, AuditedAction::BuildQueued, ix, format!("item {id}"));
         }
         ApiResponse::empty(201).with("location", format!("{}/queue/item/{id}/", self.settings.jenkins_url))
     }
@@ -171,7 +171,7 @@ impl Fakes {
             }
             ("POST", ["stop"]) => {
                 if self.stop_build(place) {
-                    self.log_jenkins(user, Action::BuildStopped, build.pr, format!("build {}", build.number));
+                    self.log_jenkins(user, AuditedAction::BuildStopped, build.pr, format!("build {}", build.number));
                 }
                 ApiResponse::empty(302).with("location", self.job_url(build.pr))
             }
@@ -218,7 +218,7 @@ impl Fakes {
         })
     }
 
-    fn build_json(&self, build: &Build) -> Value {
+    fn build_json(&self, build: &FakeBuild) -> Value {
         let duration = build.ended_at.map_or(0, |at| at.as_millisecond() - build.started_at.as_millisecond());
         json!({
             "_class": "org.jenkinsci.plugins.workflow.job.WorkflowRun", "number": build.number, "id": build.number.to_string(),

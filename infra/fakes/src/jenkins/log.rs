@@ -1,11 +1,11 @@
 //! What builds print: enough lines to be cut, and the words by which a failure is known.
 
-use super::{Build, PlannedResult};
+use super::{FakeBuild, PlannedResult};
 use crate::fakes::Fakes;
 
 impl Fakes {
     /// The console of a build so far.
-    pub(crate) fn log_of(&self, build: &Build) -> String {
+    pub(crate) fn log_of(&self, build: &FakeBuild) -> String {
         let pull = self.github.pull(build.pr);
         let mut log = format!(
             "Started by an SCM change\nObtained Jenkinsfile from {}\nRunning on agent-7 in /home/jenkins/workspace/PR-{}\n",

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::audit::Action;
+use crate::audit::AuditedAction;
 use crate::clock::TimedEvent;
-use crate::fakes::{Fakes, Pr};
+use crate::fakes::{FakePrId, Fakes};
 use crate::faults::Fault;
-use crate::github::changes::StatusReport;
+use crate::github::changes::NewStatus;
 use crate::github::commit::StatusState;
 use crate::github::model::{PrIx, RepoIx, Sha};
-use crate::github::webhooks::Target;
-use crate::settings::{ACTIONS_CHECK, JENKINS_CHECK, JENKINS_CONTEXT, Reports};
+use crate::github::webhooks::WebhookTarget;
+use crate::settings::{ACTIONS_CHECK, JENKINS_CHECK, JENKINS_CONTEXT, JenkinsReporting};
 
 /// The App behind the github-checks plugin.
 pub(crate) const APP_ID: u64 = 12_345;
@@ -46,7 +46,7 @@ impl BuildResult {
 }
 
 #[derive(Debug, Clone)]
-pub struct Build {
+pub struct FakeBuild {
     pub(crate) pr: PrIx,
     /// Its number in its job.
     pub number: u64,
@@ -73,7 +73,7 @@ pub(crate) enum PlannedResult {
 
 /// Something waiting for an executor.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
+pub(crate) struct QueuedBuild {
     pub(crate) pr: PrIx,
     pub(crate) sha: Sha,
     pub(crate) queued_at: Timestamp,
@@ -84,13 +84,13 @@ pub(crate) struct Item {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Jenkins {
+pub(crate) struct FakeJenkins {
     /// The pull requests it has a job for.
     known: BTreeSet<PrIx>,
-    pub(crate) queue: BTreeMap<u64, Item>,
+    pub(crate) queue: BTreeMap<u64, QueuedBuild>,
     /// Items that wait still.
     waiting: BTreeSet<u64>,
-    pub(crate) builds: Vec<Build>,
+    pub(crate) builds: Vec<FakeBuild>,
     pub(crate) builds_of: HashMap<PrIx, Vec<usize>>,
     last_item: u64,
     sessions: BTreeMap<String, String>,
@@ -98,14 +98,14 @@ pub(crate) struct Jenkins {
 
 /// A job, as a path names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Job {
+pub(crate) struct FakeJob {
     pub(crate) repo: RepoIx,
     /// The pull request; `None` for the repository's folder.
     pub(crate) pr: Option<PrIx>,
 }
 
 impl Fakes {
-    pub fn builds(&self, pr: &Pr) -> impl Iterator<Item = &Build> {
+    pub fn builds(&self, pr: &FakePrId) -> impl Iterator<Item = &FakeBuild> {
         let places = self.ix(pr).and_then(|ix| self.jenkins.builds_of.get(&ix)).map_or(&[][..], Vec::as_slice);
         places.iter().map(|place| &self.jenkins.builds[*place])
     }
@@ -116,7 +116,7 @@ impl Fakes {
         if !pull.is_open() || pull.head() != sha || self.strikes(ix, Fault::JenkinsDeaf) {
             return;
         }
-        if self.reports(ix) != Reports::Actions {
+        if self.reports(ix) != JenkinsReporting::Actions {
             self.jenkins.known.insert(ix);
         }
         self.queue_build(ix, Vec::new());
@@ -157,9 +157,10 @@ impl Fakes {
         let id = self.jenkins.last_item;
         let sha = Arc::clone(self.github.pull(ix).head());
         let queued_at = self.now();
-        self.jenkins
-            .queue
-            .insert(id, Item { pr: ix, sha: Arc::clone(&sha), queued_at, parameters, cancelled: false, left: None });
+        self.jenkins.queue.insert(
+            id,
+            QueuedBuild { pr: ix, sha: Arc::clone(&sha), queued_at, parameters, cancelled: false, left: None },
+        );
         self.jenkins.waiting.insert(id);
         self.report_status(ix, &sha, StatusState::Pending, "This commit is scheduled to be built", None);
         let ms = self.delay(ix, self.settings.timing.queue_ms);
@@ -188,7 +189,7 @@ impl Fakes {
         places.push(place);
         let number = places.len() as u64;
         let check_id = self.open_check(ix, &sha, number);
-        self.jenkins.builds.push(Build {
+        self.jenkins.builds.push(FakeBuild {
             pr: ix,
             number,
             sha: Arc::clone(&sha),
@@ -273,7 +274,7 @@ impl Fakes {
 
     fn report_status(&mut self, ix: PrIx, sha: &Sha, state: StatusState, description: &str, number: Option<u64>) {
         let repo = self.github.pull(ix).repo;
-        if matches!(self.reports(ix), Reports::CheckRun | Reports::Actions) {
+        if matches!(self.reports(ix), JenkinsReporting::CheckRun | JenkinsReporting::Actions) {
             return;
         }
         let target_url = format!(
@@ -285,16 +286,16 @@ impl Fakes {
             repo,
             sha,
             LOGIN,
-            StatusReport { context: JENKINS_CONTEXT, state, description, target_url: &target_url },
+            NewStatus { context: JENKINS_CONTEXT, state, description, target_url: &target_url },
         );
     }
 
     fn open_check(&mut self, ix: PrIx, sha: &Sha, number: u64) -> Option<u64> {
         let repo = self.github.pull(ix).repo;
         let (name, app_id, slug, login) = match self.reports(ix) {
-            Reports::Status => return None,
-            Reports::CheckRun | Reports::Both => (JENKINS_CHECK, APP_ID, APP_SLUG, LOGIN),
-            Reports::Actions => (ACTIONS_CHECK, ACTIONS.0, ACTIONS.1, ACTIONS.2),
+            JenkinsReporting::Status => return None,
+            JenkinsReporting::CheckRun | JenkinsReporting::Both => (JENKINS_CHECK, APP_ID, APP_SLUG, LOGIN),
+            JenkinsReporting::Actions => (ACTIONS_CHECK, ACTIONS.0, ACTIONS.1, ACTIONS.2),
         };
         let mut check = self.new_check(sha, name, app_id, slug);
         "in_progress".clone_into(&mut check.status);
@@ -307,7 +308,7 @@ impl Fakes {
         Some(id)
     }
 
-    fn close_check(&mut self, build: &Build, result: BuildResult) {
+    fn close_check(&mut self, build: &FakeBuild, result: BuildResult) {
         let (repo, now) = (self.github.pull(build.pr).repo, self.now());
         let checks = self.github.commits.get(&build.sha).map_or(&[][..], |it| &it.checks);
         let Some(mut check) = checks.iter().find(|check| Some(check.id) == build.check_id).cloned() else { return };
@@ -325,7 +326,7 @@ impl Fakes {
     /// The Notification plugin's webhook.
     fn notify(&mut self, place: usize, phase: &str) {
         let build = self.jenkins.builds[place].clone();
-        if !self.settings.jenkins_notifies || self.reports(build.pr) == Reports::Actions {
+        if !self.settings.jenkins_notifies || self.reports(build.pr) == JenkinsReporting::Actions {
             return;
         }
         let (name, url) = (self.job_name(build.pr), self.job_url(build.pr));
@@ -338,10 +339,10 @@ impl Fakes {
                 "parameters": build.parameters.iter().cloned().collect::<BTreeMap<_, _>>(),
             },
         });
-        self.send_direct(Target::Jenkins, "jenkins", Some(build.pr), &payload);
+        self.send_direct(WebhookTarget::Jenkins, "jenkins", Some(build.pr), &payload);
     }
 
-    fn reports(&self, ix: PrIx) -> Reports {
+    fn reports(&self, ix: PrIx) -> JenkinsReporting {
         self.github.repo(self.github.pull(ix).repo).settings.reports
     }
 
@@ -357,7 +358,7 @@ impl Fakes {
     }
 
     /// Logs what somebody asked of Jenkins.
-    pub(crate) fn log_jenkins(&mut self, user: &str, action: Action, ix: PrIx, detail: String) {
+    pub(crate) fn log_jenkins(&mut self, user: &str, action: AuditedAction, ix: PrIx, detail: String) {
         self.note(&format!("jenkins:{user}"), action, ix, detail);
     }
 }

@@ -6,23 +6,23 @@ use http::{Request, Response};
 use serde_json::Value;
 
 /// What came back.
-pub(crate) struct Got {
+pub(crate) struct ClientResponse {
     pub(crate) code: u16,
     pub(crate) json: Value,
     pub(crate) text: String,
     response: Response<Bytes>,
 }
 
-impl Got {
+impl ClientResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name).map(|value| value.to_str().unwrap())
     }
 }
 
-fn got(response: Response<Bytes>) -> Got {
+fn got(response: Response<Bytes>) -> ClientResponse {
     let text = String::from_utf8(response.body().to_vec()).unwrap();
     let json = serde_json::from_str(&text).unwrap_or(Value::Null);
-    Got { code: response.status().as_u16(), json, text, response }
+    ClientResponse { code: response.status().as_u16(), json, text, response }
 }
 
 /// A request to GitHub with headers.
@@ -32,7 +32,7 @@ pub(crate) fn try_github(
     path: &str,
     headers: &[(&str, &str)],
     body: &Value,
-) -> Result<Got, NoResponse> {
+) -> Result<ClientResponse, NoResponse> {
     let mut request = Request::builder().method(method).uri(format!("https://api.github.com{path}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -42,12 +42,12 @@ pub(crate) fn try_github(
 }
 
 /// With a personal token.
-pub(crate) fn ask(fakes: &mut Fakes, method: &str, path: &str, body: Value) -> Got {
+pub(crate) fn ask(fakes: &mut Fakes, method: &str, path: &str, body: Value) -> ClientResponse {
     try_github(fakes, method, path, &[("authorization", "Bearer world-token")], &body).unwrap()
 }
 
 /// As the App's installation.
-pub(crate) fn ask_as_app(fakes: &mut Fakes, method: &str, path: &str, body: Value) -> Got {
+pub(crate) fn ask_as_app(fakes: &mut Fakes, method: &str, path: &str, body: Value) -> ClientResponse {
     let token = installation_token(fakes);
     try_github(fakes, method, path, &[("authorization", &format!("token {token}"))], &body).unwrap()
 }
@@ -55,7 +55,7 @@ pub(crate) fn ask_as_app(fakes: &mut Fakes, method: &str, path: &str, body: Valu
 /// Something shaped like a JWT.
 pub(crate) const JWT: &str = "Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOjQ3MTEsImlhdCI6MSwiZXhwIjoyfQ.c2lnbmF0dXJl";
 
-pub(crate) fn as_jwt(fakes: &mut Fakes, method: &str, path: &str) -> Got {
+pub(crate) fn as_jwt(fakes: &mut Fakes, method: &str, path: &str) -> ClientResponse {
     try_github(fakes, method, path, &[("authorization", JWT)], &Value::Null).unwrap()
 }
 
@@ -64,7 +64,7 @@ fn installation_token(fakes: &mut Fakes) -> String {
 }
 
 /// A GraphQL query with variables: the whole answer.
-pub(crate) fn graphql(fakes: &mut Fakes, query: &str, variables: Value) -> Got {
+pub(crate) fn graphql(fakes: &mut Fakes, query: &str, variables: Value) -> ClientResponse {
     ask(fakes, "POST", "/graphql", serde_json::json!({"query": query, "variables": variables}))
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn try_jenkins(
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
-) -> Result<Got, NoResponse> {
+) -> Result<ClientResponse, NoResponse> {
     let mut request = Request::builder().method(method).uri(format!("https://jenkins.example{path}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -86,6 +86,6 @@ pub(crate) fn try_jenkins(
 pub(crate) const JENKINS: &str = "Basic c3V0dXJlOndvcmxkLWplbmtpbnMtdG9rZW4=";
 
 /// With the API token.
-pub(crate) fn ask_jenkins(fakes: &mut Fakes, method: &str, path: &str) -> Got {
+pub(crate) fn ask_jenkins(fakes: &mut Fakes, method: &str, path: &str) -> ClientResponse {
     try_jenkins(fakes, method, path, &[("authorization", JENKINS)]).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Each fault's effect, what heals it, and which of them need a person.
 
-use fakes::{Bot, Fakes, Fault, Faults, NewPull, Pr, Repo, Settings, StatusState};
+use fakes::{FakeBot, FakePrId, FakeSettings, Fakes, Fault, FaultRates, NewPullRequest, RepoSettings, StatusState};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -9,14 +9,14 @@ use super::lifecycle::{minutes, opened, opened_in};
 
 const JOB: &str = "/job/acme/job/payments/job/PR-1";
 
-fn bus(fakes: &mut Fakes, kind: &str, pr: &Pr) {
+fn bus(fakes: &mut Fakes, kind: &str, pr: &FakePrId) {
     let pull = fakes.pull(pr).unwrap();
     let detail = json!({"repo": pr.repo, "pr_number": pr.number, "head_sha": pull.head(), "vulnerability_id": pull.vulnerability, "run_id": "r", "effect_id": "e"});
     assert!(fakes.bus_event(kind, &detail.to_string()));
 }
 
 /// A pull request that this fault has struck, an hour later: not merged.
-fn stuck(fault: Fault) -> (Fakes, Pr) {
+fn stuck(fault: Fault) -> (Fakes, FakePrId) {
     let (mut fakes, pr) = opened();
     fakes.force(fault, &pr);
     minutes(&mut fakes, 60);
@@ -25,7 +25,7 @@ fn stuck(fault: Fault) -> (Fakes, Pr) {
     (fakes, pr)
 }
 
-fn merges(fakes: &mut Fakes, pr: &Pr) {
+fn merges(fakes: &mut Fakes, pr: &FakePrId) {
     minutes(fakes, 60);
     assert!(fakes.is_merged(pr));
     assert_eq!(fakes.needs_a_person(pr), None);
@@ -76,10 +76,10 @@ fn automerge_bot_is_woken_by_a_comment_or_a_label_too() {
 
 #[test]
 fn a_bot_that_does_not_listen_to_the_bus_is_not_woken_by_it() {
-    let mut settings = Settings::default();
+    let mut settings = FakeSettings::default();
     settings.listening[2].bus = false;
     let mut fakes = Fakes::new(1, settings);
-    let pr = fakes.open_pr(NewPull::default());
+    let pr = fakes.open_pr(NewPullRequest::default());
     fakes.force(Fault::AutomergeAsleep, &pr);
     minutes(&mut fakes, 60);
     bus(&mut fakes, "MergeRequested", &pr);
@@ -132,7 +132,7 @@ fn a_conflict_is_healed_by_a_fresh_pull_request_from_codegenie() {
         fakes.pulls().map(|(pr, pull)| (pr.number, pull.vulnerability.clone(), pull.head_ref.clone())).collect();
     assert_eq!(all.len(), 2, "asked twice, opened once");
     assert_eq!((all[1].1.clone(), all[1].2.as_str()), (all[0].1.clone(), "codegenie/cve-2026-10001-2"));
-    let new = Pr { repo: old.repo.clone(), number: 2 };
+    let new = FakePrId { repo: old.repo.clone(), number: 2 };
     assert!(fakes.pull(&new).unwrap().body.contains("Replaces #1"));
     assert!(fakes.is_merged(&new));
 }
@@ -143,7 +143,7 @@ fn two_fixes_in_conflict_need_a_person_the_second_time_as_well() {
     fakes.person_closes(&old, "suture[bot]");
     bus(&mut fakes, "PullRequestRequested", &old);
     minutes(&mut fakes, 60);
-    let new = Pr { repo: old.repo, number: 2 };
+    let new = FakePrId { repo: old.repo, number: 2 };
     assert!(fakes.pull(&new).unwrap().conflicts && fakes.needs_a_person(&new).is_some());
     fakes.person_resolves(&new, "maria");
     merges(&mut fakes, &new);
@@ -165,7 +165,7 @@ fn codegenie_may_miss_the_first_request() {
 #[test]
 fn a_moving_base_matters_only_where_the_base_is_strict() {
     for strict in [false, true] {
-        let (mut fakes, pr) = opened_in(Repo { strict, ..Repo::new("acme/payments") });
+        let (mut fakes, pr) = opened_in(RepoSettings { strict, ..RepoSettings::new("acme/payments") });
         fakes.force(Fault::BaseMoves, &pr);
         minutes(&mut fakes, 60);
         assert_eq!(fakes.is_merged(&pr), !strict);
@@ -238,17 +238,17 @@ fn webhooks_come_late_twice_and_out_of_order() {
 
 #[test]
 fn bots_report_directly_if_they_are_set_up_so() {
-    let mut settings = Settings::default();
+    let mut settings = FakeSettings::default();
     for listening in &mut settings.listening {
         listening.reports = true;
     }
     let mut fakes = Fakes::new(1, settings);
-    fakes.open_pr(NewPull::default());
+    fakes.open_pr(NewPullRequest::default());
     minutes(&mut fakes, 30);
     let told: Vec<Value> = fakes
         .take_webhooks()
         .into_iter()
-        .filter(|it| it.target == fakes::Target::Bot)
+        .filter(|it| it.target == fakes::WebhookTarget::Bot)
         .map(|it| serde_json::from_slice(&it.body).unwrap())
         .collect();
     let told: Vec<_> = told.iter().map(|it| (it["bot"].as_str().unwrap(), it["result"].as_str().unwrap())).collect();
@@ -258,13 +258,13 @@ fn bots_report_directly_if_they_are_set_up_so() {
             && told.contains(&("automerge-bot", "started")),
         "{told:?}"
     );
-    assert_eq!(Bot::Policy.login(), "policy-bot[bot]");
+    assert_eq!(FakeBot::Policy.login(), "policy-bot[bot]");
 }
 
 #[test]
 fn by_chance_every_fault_of_lives_and_webhooks_strikes_and_most_lives_still_end_well() {
-    let repos = (0..10).map(|n| Repo::new(&format!("acme/r{n}"))).collect();
-    let mut fakes = Fakes::new(11, Settings { faults: Faults::all(), repos, ..Settings::default() });
+    let repos = (0..10).map(|n| RepoSettings::new(&format!("acme/r{n}"))).collect();
+    let mut fakes = Fakes::new(11, FakeSettings { faults: FaultRates::all(), repos, ..FakeSettings::default() });
     fakes.schedule_prs(600, SignedDuration::from_secs(20));
     minutes(&mut fakes, 12 * 60);
     let struck: std::collections::BTreeSet<Fault> =

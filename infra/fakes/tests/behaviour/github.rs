@@ -1,6 +1,6 @@
 //! GitHub's REST API and webhooks: what is documented, and what people learn the hard way.
 
-use fakes::{Action, Fakes, Fault, NewPull, Pr, Protection, Repo, Reports};
+use fakes::{AuditedAction, FakePrId, Fakes, Fault, JenkinsReporting, NewPullRequest, ProtectionSource, RepoSettings};
 use serde_json::{Value, json};
 
 use super::client::{as_jwt, ask, ask_as_app, try_github};
@@ -29,7 +29,7 @@ fn mergeable_is_worked_out_only_when_asked_and_a_little_later() {
 
 #[test]
 fn blocked_hides_behind() {
-    let (mut fakes, _) = opened_in(Repo { strict: true, ..Repo::new("acme/payments") });
+    let (mut fakes, _) = opened_in(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
     fakes.push_base("acme/payments");
     ask(&mut fakes, "GET", PULL, Value::Null);
     secs(&mut fakes, 5);
@@ -66,7 +66,7 @@ fn update_branch_tells_its_refusals_apart() {
         (conflict.code, conflict.json["message"].as_str().unwrap()),
         (422, "merge conflict between base and head")
     );
-    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == Action::BranchUpdated).count(), 1);
+    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == AuditedAction::BranchUpdated).count(), 1);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn closing_twice_does_nothing_and_reopening_needs_the_head() {
     for _ in 0..2 {
         assert_eq!(ask(&mut fakes, "PATCH", PULL, json!({"state": "closed"})).json["state"], "closed");
     }
-    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == Action::PullClosed).count(), 1);
+    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == AuditedAction::PullClosed).count(), 1);
     assert!(fakes.person_reopens(&pr, "danny"));
     fakes.person_closes(&pr, "danny");
     fakes.delete_head(&pr);
@@ -105,7 +105,7 @@ fn closing_twice_does_nothing_and_reopening_needs_the_head() {
 
 #[test]
 fn permissions_and_protection_and_rules() {
-    let (mut fakes, _) = opened_in(Repo { strict: true, ..Repo::new("acme/payments") });
+    let (mut fakes, _) = opened_in(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
     for (login, permission, role) in
         [("danny", "write", "write"), ("maria", "admin", "admin"), ("nobody", "read", "read")]
     {
@@ -118,8 +118,11 @@ fn permissions_and_protection_and_rules() {
     assert_eq!(required["strict"], true);
     assert_eq!(required["contexts"], json!(["continuous-integration/jenkins/pr-merge", "policy-bot: main"]));
     assert_eq!(ask(&mut fakes, "GET", "/repos/acme/payments/rules/branches/main", Value::Null).json, json!([]));
-    let (mut fakes, _) =
-        opened_in(Repo { protection: Protection::Ruleset, reports: Reports::CheckRun, ..Repo::new("acme/payments") });
+    let (mut fakes, _) = opened_in(RepoSettings {
+        protection: ProtectionSource::Ruleset,
+        reports: JenkinsReporting::CheckRun,
+        ..RepoSettings::new("acme/payments")
+    });
     assert_eq!(ask(&mut fakes, "GET", path, Value::Null).code, 404);
     let rules = ask(&mut fakes, "GET", "/repos/acme/payments/rules/branches/main", Value::Null).json;
     assert_eq!(rules[1]["parameters"]["required_status_checks"][0]["context"], "Jenkins");
@@ -127,7 +130,8 @@ fn permissions_and_protection_and_rules() {
 
 #[test]
 fn only_apps_write_check_runs_and_only_their_own() {
-    let (mut fakes, pr) = opened_in(Repo { reports: Reports::Both, ..Repo::new("acme/payments") });
+    let (mut fakes, pr) =
+        opened_in(RepoSettings { reports: JenkinsReporting::Both, ..RepoSettings::new("acme/payments") });
     minutes(&mut fakes, 20);
     let head = fakes.pull(&pr).unwrap().head().to_string();
     let new = json!({"name": "Suture", "head_sha": head, "status": "in_progress", "output": {"title": "Looking", "summary": "…"}});
@@ -172,12 +176,13 @@ fn issues_are_opened_edited_and_listed_beside_pull_requests() {
 
 #[test]
 fn events_of_forks_name_no_pull_request_and_statuses_never_do() {
-    let (mut fakes, _) = opened_in(Repo { reports: Reports::Both, ..Repo::new("acme/payments") });
-    fakes.open_pr(NewPull { fork: true, ..NewPull::default() });
+    let (mut fakes, _) =
+        opened_in(RepoSettings { reports: JenkinsReporting::Both, ..RepoSettings::new("acme/payments") });
+    fakes.open_pr(NewPullRequest { fork: true, ..NewPullRequest::default() });
     minutes(&mut fakes, 2);
     for sent in fakes.take_webhooks() {
         let payload: Value = serde_json::from_slice(&sent.body).unwrap();
-        let fork = sent.pr == Some(Pr { repo: "acme/payments".to_owned(), number: 2 });
+        let fork = sent.pr == Some(FakePrId { repo: "acme/payments".to_owned(), number: 2 });
         match sent.event.as_str() {
             "status" => {
                 assert!(payload.get("number").is_none() && payload.get("pull_requests").is_none());

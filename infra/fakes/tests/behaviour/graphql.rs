@@ -1,6 +1,8 @@
 //! GraphQL: pages, refusals, partial responses, and what only GraphQL can do. An operation is known by its name.
 
-use fakes::{Fakes, Fault, NewPull, Protection, Repo, Reports, ReviewState, Settings};
+use fakes::{
+    FakeSettings, Fakes, Fault, JenkinsReporting, NewPullRequest, ProtectionSource, RepoSettings, ReviewState,
+};
 use serde_json::{Value, json};
 
 use super::client::{ask, graphql, try_github};
@@ -16,7 +18,8 @@ fn snapshot(fakes: &mut Fakes, ids: &[String]) -> Value {
 
 #[test]
 fn mergeable_is_unknown_when_first_asked_and_the_rest_is_answered() {
-    let (mut fakes, pr) = opened_in(Repo { strict: true, reports: Reports::Both, ..Repo::new("acme/payments") });
+    let (mut fakes, pr) =
+        opened_in(RepoSettings { strict: true, reports: JenkinsReporting::Both, ..RepoSettings::new("acme/payments") });
     fakes.force(Fault::AutomergeAsleep, &pr);
     minutes(&mut fakes, 40);
     let ids = [node_id(&fakes, 1)];
@@ -39,7 +42,8 @@ fn mergeable_is_unknown_when_first_asked_and_the_rest_is_answered() {
 
 #[test]
 fn rulesets_are_in_rules_and_not_in_branch_protection() {
-    let (mut fakes, _) = opened_in(Repo { protection: Protection::Ruleset, ..Repo::new("acme/payments") });
+    let (mut fakes, _) =
+        opened_in(RepoSettings { protection: ProtectionSource::Ruleset, ..RepoSettings::new("acme/payments") });
     let ids = [node_id(&fakes, 1)];
     let pull = snapshot(&mut fakes, &ids)["data"]["nodes"][0].clone();
     assert_eq!(pull["baseRef"]["branchProtectionRule"], Value::Null);
@@ -88,7 +92,7 @@ fn contexts_are_paged_and_say_whether_they_are_required() {
 fn open_pull_requests_are_listed_page_by_page() {
     let (mut fakes, first) = opened();
     for _ in 0..149 {
-        fakes.open_pr(NewPull::default());
+        fakes.open_pr(NewPullRequest::default());
     }
     fakes.person_closes(&first, "danny");
     let (mut after, mut numbers) = (Value::Null, Vec::new());
@@ -124,7 +128,7 @@ fn what_is_missing_is_null_with_an_error_beside_the_data() {
 
 #[test]
 fn too_large_a_query_gets_a_502_and_too_many_ids_a_refusal() {
-    let mut fakes = Fakes::new(1, Settings { graphql_502_above: 1_300, ..Settings::default() });
+    let mut fakes = Fakes::new(1, FakeSettings { graphql_502_above: 1_300, ..FakeSettings::default() });
     let ids: Vec<String> = (1..=10).map(|n| format!("PR_{n}")).collect();
     let code = |fakes: &mut Fakes, ids: &[String]| graphql(fakes, "query PullRequests(", json!({"ids": ids})).code;
     assert_eq!(code(&mut fakes, &ids), 502);
@@ -135,7 +139,7 @@ fn too_large_a_query_gets_a_502_and_too_many_ids_a_refusal() {
 
 #[test]
 fn points_run_out_as_errors_with_a_200() {
-    let mut fakes = Fakes::new(1, Settings { graphql_limit: 1, ..Settings::default() });
+    let mut fakes = Fakes::new(1, FakeSettings { graphql_limit: 1, ..FakeSettings::default() });
     let query = "query Mergeable($ids: [ID!]!) {";
     assert_eq!(graphql(&mut fakes, query, json!({"ids": []})).json["data"]["rateLimit"]["remaining"], 0);
     let refused = graphql(&mut fakes, query, json!({"ids": []}));

@@ -1,6 +1,8 @@
 //! Jenkins: its remote API, and what it reports to GitHub.
 
-use fakes::{Action, BuildResult, Fakes, Fault, Repo, Reports, Settings, StatusState, Target};
+use fakes::{
+    AuditedAction, BuildResult, FakeSettings, Fakes, Fault, JenkinsReporting, RepoSettings, StatusState, WebhookTarget,
+};
 use serde_json::Value;
 
 use super::client::{ask_jenkins, try_jenkins};
@@ -40,7 +42,7 @@ fn a_build_is_queued_followed_and_found_by_its_commit() {
     assert!(fakes.is_merged(&pr));
     assert_eq!(ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code, 409, "nothing to build any more");
     let mine: Vec<_> = fakes.audit_by("jenkins:suture").map(|it| it.action).collect();
-    assert_eq!(mine, [Action::BuildQueued]);
+    assert_eq!(mine, [AuditedAction::BuildQueued]);
 }
 
 #[test]
@@ -67,7 +69,7 @@ fn a_hung_build_runs_until_it_is_stopped() {
     ask_jenkins(&mut fakes, "POST", &format!("{JOB}/1/stop"));
     ask_jenkins(&mut fakes, "POST", &format!("{JOB}/1/stop"));
     assert_eq!(fakes.builds(&pr).next().unwrap().result, Some(BuildResult::Aborted));
-    assert_eq!(fakes.audit_by("jenkins:suture").filter(|it| it.action == Action::BuildStopped).count(), 1);
+    assert_eq!(fakes.audit_by("jenkins:suture").filter(|it| it.action == AuditedAction::BuildStopped).count(), 1);
     minutes(&mut fakes, 1);
     let last = fakes.statuses(&pr).iter().rev().find(|it| it.context.contains("jenkins")).unwrap();
     assert_eq!(last.description, "The build of this commit was aborted");
@@ -92,7 +94,8 @@ fn logs_tell_why_and_can_be_read_from_anywhere() {
         (Fault::FlakyTest, "timed out", "FAILURE"),
         (Fault::RealTestFailure, "Failures: 1", "UNSTABLE"),
     ] {
-        let (mut fakes, pr) = opened_in(Repo { reports: Reports::Both, ..Repo::new("acme/payments") });
+        let (mut fakes, pr) =
+            opened_in(RepoSettings { reports: JenkinsReporting::Both, ..RepoSettings::new("acme/payments") });
         fakes.force(fault, &pr);
         minutes(&mut fakes, 20);
         let all = ask_jenkins(&mut fakes, "GET", &format!("{JOB}/1/logText/progressiveText?start=0")).text;
@@ -134,13 +137,13 @@ fn a_password_needs_a_crumb_and_its_session_and_a_token_does_not() {
 
 #[test]
 fn the_notifier_posts_and_unreachable_is_silent() {
-    let mut fakes = Fakes::new(1, Settings { jenkins_notifies: true, ..Settings::default() });
-    fakes.open_pr(fakes::NewPull::default());
+    let mut fakes = Fakes::new(1, FakeSettings { jenkins_notifies: true, ..FakeSettings::default() });
+    fakes.open_pr(fakes::NewPullRequest::default());
     minutes(&mut fakes, 20);
     let phases: Vec<Value> = fakes
         .take_webhooks()
         .into_iter()
-        .filter(|it| it.target == Target::Jenkins)
+        .filter(|it| it.target == WebhookTarget::Jenkins)
         .map(|it| serde_json::from_slice(&it.body).unwrap())
         .collect();
     let told: Vec<_> =

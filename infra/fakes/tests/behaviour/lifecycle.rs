@@ -1,6 +1,9 @@
 //! Pull requests from opened to merged without faults, in virtual time.
 
-use fakes::{Action, Fakes, Fault, NewPull, Pr, Protection, Repo, Reports, Settings, Target};
+use fakes::{
+    AuditedAction, FakePrId, FakeSettings, Fakes, Fault, JenkinsReporting, NewPullRequest, ProtectionSource,
+    RepoSettings, WebhookTarget,
+};
 use jiff::SignedDuration;
 
 pub(crate) fn minutes(fakes: &mut Fakes, minutes: i64) {
@@ -8,21 +11,22 @@ pub(crate) fn minutes(fakes: &mut Fakes, minutes: i64) {
 }
 
 /// One repository, and a pull request just opened in it.
-pub(crate) fn opened_in(repo: Repo) -> (Fakes, Pr) {
-    let mut fakes = Fakes::new(1, Settings { repos: vec![repo], ..Settings::default() });
-    let pr = fakes.open_pr(NewPull::default());
+pub(crate) fn opened_in(repo: RepoSettings) -> (Fakes, FakePrId) {
+    let mut fakes = Fakes::new(1, FakeSettings { repos: vec![repo], ..FakeSettings::default() });
+    let pr = fakes.open_pr(NewPullRequest::default());
     (fakes, pr)
 }
 
-pub(crate) fn opened() -> (Fakes, Pr) {
-    opened_in(Repo::new("acme/payments"))
+pub(crate) fn opened() -> (Fakes, FakePrId) {
+    opened_in(RepoSettings::new("acme/payments"))
 }
 
 #[test]
 fn a_life_without_faults_ends_merged() {
-    for protection in [Protection::Classic, Protection::Ruleset, Protection::None] {
-        for reports in [Reports::Status, Reports::CheckRun, Reports::Both] {
-            let (mut fakes, pr) = opened_in(Repo { protection, reports, strict: true, ..Repo::new("acme/payments") });
+    for protection in [ProtectionSource::Classic, ProtectionSource::Ruleset, ProtectionSource::None] {
+        for reports in [JenkinsReporting::Status, JenkinsReporting::CheckRun, JenkinsReporting::Both] {
+            let (mut fakes, pr) =
+                opened_in(RepoSettings { protection, reports, strict: true, ..RepoSettings::new("acme/payments") });
             minutes(&mut fakes, 30);
             let pull = fakes.pull(&pr).unwrap();
             assert_eq!(pull.merged_by.as_deref(), Some("automerge-bot[bot]"), "{protection:?} {reports:?}");
@@ -51,10 +55,9 @@ fn a_life_is_told_by_webhooks() {
     ] {
         assert!(names.contains(&expected), "{expected:?} in {names:?}");
     }
-    assert!(
-        told.iter()
-            .all(|it| it.target == Target::GitHub && it.headers.iter().any(|(name, _)| name == "x-hub-signature-256"))
-    );
+    assert!(told.iter().all(
+        |it| it.target == WebhookTarget::GitHub && it.headers.iter().any(|(name, _)| name == "x-hub-signature-256")
+    ));
     assert!(told.iter().filter(|it| it.event != "push").all(|it| it.pr.as_ref() == Some(&pr)));
     let merged: serde_json::Value =
         serde_json::from_slice(&told.iter().rev().find(|it| it.action.as_deref() == Some("closed")).unwrap().body)
@@ -67,8 +70,8 @@ fn a_life_is_told_by_webhooks() {
 #[test]
 fn the_same_seed_makes_the_same_world_and_another_seed_another_one() {
     let tell = |seed| {
-        let faults = fakes::Faults::all();
-        let mut fakes = Fakes::new(seed, Settings { faults, ..Settings::default() });
+        let faults = fakes::FaultRates::all();
+        let mut fakes = Fakes::new(seed, FakeSettings { faults, ..FakeSettings::default() });
         fakes.schedule_prs(20, SignedDuration::from_mins(1));
         minutes(&mut fakes, 120);
         let sent: Vec<_> = fakes.take_webhooks().into_iter().map(|it| (it.guid, it.due, it.body)).collect();
@@ -81,8 +84,9 @@ fn the_same_seed_makes_the_same_world_and_another_seed_another_one() {
 #[test]
 fn what_is_asked_does_not_change_what_happens_to_others() {
     let tell = |meddle: bool| {
-        let repos = vec![Repo::new("acme/payments"), Repo::new("acme/ledger")];
-        let mut fakes = Fakes::new(9, Settings { repos, faults: fakes::Faults::all(), ..Settings::default() });
+        let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ledger")];
+        let mut fakes =
+            Fakes::new(9, FakeSettings { repos, faults: fakes::FaultRates::all(), ..FakeSettings::default() });
         fakes.schedule_prs(40, SignedDuration::from_mins(1));
         minutes(&mut fakes, 5);
         if meddle {
@@ -95,7 +99,7 @@ fn what_is_asked_does_not_change_what_happens_to_others() {
                     &serde_json::Value::Null,
                 ));
             }
-            fakes.person_pushes(&Pr { repo: "acme/payments".to_owned(), number: 1 }, "danny");
+            fakes.person_pushes(&FakePrId { repo: "acme/payments".to_owned(), number: 1 }, "danny");
         }
         minutes(&mut fakes, 300);
         let others = fakes.pulls().filter(|(pr, _)| pr.repo == "acme/ledger");
@@ -106,7 +110,7 @@ fn what_is_asked_does_not_change_what_happens_to_others() {
 
 #[test]
 fn a_merge_queue_merges_what_it_was_given() {
-    let (mut fakes, pr) = opened_in(Repo { merge_queue: true, ..Repo::new("acme/payments") });
+    let (mut fakes, pr) = opened_in(RepoSettings { merge_queue: true, ..RepoSettings::new("acme/payments") });
     minutes(&mut fakes, 40);
     assert_eq!(fakes.pull(&pr).unwrap().merged_by.as_deref(), Some("github-merge-queue[bot]"));
     let actions: Vec<_> = fakes.take_webhooks().into_iter().filter_map(|it| it.action).collect();
@@ -126,7 +130,7 @@ fn auto_merge_merges_for_whoever_switched_it_on() {
 
 #[test]
 fn a_strict_base_that_moves_keeps_a_head_from_being_merged_until_it_is_updated() {
-    let (mut fakes, pr) = opened_in(Repo { strict: true, ..Repo::new("acme/payments") });
+    let (mut fakes, pr) = opened_in(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
     fakes.push_base("acme/payments");
     minutes(&mut fakes, 60);
     assert!(!fakes.is_merged(&pr));
@@ -172,5 +176,13 @@ fn people_close_reopen_label_and_draft() {
     assert!(fakes.is_merged(&pr));
     assert!(!fakes.person_reopens(&pr, "danny"), "what is merged stays merged");
     let actions: Vec<_> = fakes.audit_by("danny").map(|it| it.action).collect();
-    assert_eq!(actions, [Action::LabelAdded, Action::PullClosed, Action::PullReopened, Action::LabelRemoved]);
+    assert_eq!(
+        actions,
+        [
+            AuditedAction::LabelAdded,
+            AuditedAction::PullClosed,
+            AuditedAction::PullReopened,
+            AuditedAction::LabelRemoved
+        ]
+    );
 }

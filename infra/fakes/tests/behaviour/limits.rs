@@ -1,6 +1,6 @@
 //! Limits, conditional requests, and requests that go wrong.
 
-use fakes::{Action, Fakes, Fault, NewPull, NoResponse, Settings};
+use fakes::{AuditedAction, FakeSettings, Fakes, Fault, NewPullRequest, NoResponse};
 use serde_json::{Value, json};
 
 use super::client::{ask, try_github};
@@ -24,8 +24,8 @@ fn an_unchanged_answer_costs_nothing() {
 
 #[test]
 fn the_hour_s_allowance_ends_and_begins_anew() {
-    let mut fakes = Fakes::new(1, Settings { rate_limit: 3, ..Settings::default() });
-    fakes.open_pr(NewPull::default());
+    let mut fakes = Fakes::new(1, FakeSettings { rate_limit: 3, ..FakeSettings::default() });
+    fakes.open_pr(NewPullRequest::default());
     for left in ["2", "1", "0"] {
         assert_eq!(ask(&mut fakes, "GET", PULL, Value::Null).header("x-ratelimit-remaining"), Some(left));
     }
@@ -77,7 +77,7 @@ fn requests_go_wrong_as_told() {
     assert_eq!(comment(&mut fakes), Ok(403), "asking again before retry-after does not help");
     minutes(&mut fakes, 1);
     assert_eq!(comment(&mut fakes), Ok(201));
-    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == Action::CommentCreated).count(), 2);
+    assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == AuditedAction::CommentCreated).count(), 2);
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn a_lost_answer_waits_for_a_write() {
 
 #[test]
 fn chance_strikes_requests_when_it_may() {
-    let faults = fakes::Faults { requests: 0.5, ..fakes::Faults::only([Fault::ApiError]) };
-    let mut fakes = Fakes::new(5, Settings { faults, ..Settings::default() });
-    fakes.open_pr(NewPull::default());
+    let faults = fakes::FaultRates { requests: 0.5, ..fakes::FaultRates::only([Fault::ApiError]) };
+    let mut fakes = Fakes::new(5, FakeSettings { faults, ..FakeSettings::default() });
+    fakes.open_pr(NewPullRequest::default());
     let failed = (0..200).filter(|_| ask(&mut fakes, "GET", PULL, Value::Null).code == 500).count();
     assert!((60..140).contains(&failed), "{failed}");
 }

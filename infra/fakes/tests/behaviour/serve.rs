@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fakes::{Fakes, Fault, Faults, Gone, NewPull, Pr, Settings, post, serve, serve_following};
+use fakes::{
+    EarlierPull, FakePrId, FakeSettings, Fakes, Fault, FaultRates, NewPullRequest, post, serve, serve_following,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -27,7 +29,7 @@ fn get(path: &str, authorization: &str) -> String {
 
 #[tokio::test]
 async fn both_surfaces_answer_and_silence_is_silent() {
-    let (fakes, pr): (Fakes, Pr) = opened();
+    let (fakes, pr): (Fakes, FakePrId) = opened();
     let fakes = Arc::new(Mutex::new(fakes));
     let serving = serve(Arc::clone(&fakes)).await.unwrap();
     let answer = raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await;
@@ -74,7 +76,7 @@ async fn webhooks_are_posted_and_answers_are_known() {
 
 #[tokio::test]
 async fn a_world_that_follows_a_clock_answers_as_of_that_moment() {
-    let (fakes, pr): (Fakes, Pr) = opened();
+    let (fakes, pr): (Fakes, FakePrId) = opened();
     let later = fakes.now() + jiff::SignedDuration::from_mins(90);
     let fakes = Arc::new(Mutex::new(fakes));
     let serving = serve_following(Arc::clone(&fakes), move || later).await.unwrap();
@@ -88,20 +90,20 @@ async fn a_world_that_follows_a_clock_answers_as_of_that_moment() {
 #[tokio::test]
 async fn a_world_after_another_uses_nothing_twice_and_tells_what_is_gone() {
     let (mut first, _) = opened();
-    first.open_pr(NewPull::default());
+    first.open_pr(NewPullRequest::default());
     let used = first.last_number();
     assert_eq!(used, 2);
-    let mut second = Fakes::new(2, Settings { numbers_used_before: used, ..Settings::default() });
-    let pr = second.open_pr(NewPull::default());
+    let mut second = Fakes::new(2, FakeSettings { numbers_used_before: used, ..FakeSettings::default() });
+    let pr = second.open_pr(NewPullRequest::default());
     assert_eq!((pr.number, second.last_number()), (3, 3));
     let (old, new) = (first.pulls().map(|(_, pull)| pull.clone()), second.pull(&pr).unwrap());
     for old in old.collect::<Vec<_>>() {
         assert!(old.node_id != new.node_id && old.vulnerability != new.vulnerability && old.head() != new.head());
     }
-    let gone = Pr { repo: "acme/payments".to_owned(), number: 1 };
+    let gone = FakePrId { repo: "acme/payments".to_owned(), number: 1 };
     assert!(second.pull(&gone).is_none());
     let (head_ref, head) = ("codegenie/x".to_owned(), "a".repeat(40));
-    second.tell_closed(&Gone { pr: gone, node_id: None, head_ref, head });
+    second.tell_closed(&EarlierPull { pr: gone, node_id: None, head_ref, head });
     let told = second.take_webhooks();
     assert!(told.is_empty(), "it is sent when time passes");
     minutes(&mut second, 1);
@@ -113,12 +115,12 @@ async fn a_world_after_another_uses_nothing_twice_and_tells_what_is_gone() {
 #[test]
 fn what_goes_wrong_by_chance_can_change() {
     let (mut fakes, _) = opened();
-    fakes.set_faults(Faults { lives: 1.0, ..Faults::only([Fault::JenkinsDeaf]) });
-    let pr = fakes.open_pr(NewPull::default());
+    fakes.set_faults(FaultRates { lives: 1.0, ..FaultRates::only([Fault::JenkinsDeaf]) });
+    let pr = fakes.open_pr(NewPullRequest::default());
     minutes(&mut fakes, 1);
     assert_eq!(fakes.struck(&pr).len(), 1);
-    fakes.set_faults(Faults::none());
-    let pr = fakes.open_pr(NewPull::default());
+    fakes.set_faults(FaultRates::none());
+    let pr = fakes.open_pr(NewPullRequest::default());
     minutes(&mut fakes, 1);
     assert_eq!(fakes.struck(&pr).len(), 0);
 }

@@ -4,7 +4,7 @@
 use std::io::Write as _;
 
 use domain::comment;
-use domain::event::{Event, EventKind, cut};
+use domain::event::{Event, EventKind, truncate};
 use domain::remedy;
 use domain::run::{Run, RunKind, RunState};
 use jiff::{SignedDuration, Timestamp};
@@ -63,7 +63,7 @@ pub(super) async fn print(mut events: UnboundedReceiver<ConsoleEvent>, colour: b
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tone {
+enum LineColor {
     Plain,
     Trouble,
     Work,
@@ -71,7 +71,7 @@ enum Tone {
     Alarm,
 }
 
-impl Tone {
+impl LineColor {
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "2",
@@ -83,23 +83,23 @@ impl Tone {
     }
 }
 
-struct Line {
+struct ConsoleLine {
     at: Timestamp,
     name: String,
     word: &'static str,
-    tone: Tone,
+    tone: LineColor,
     text: String,
 }
 
-impl Line {
-    fn new(at: Timestamp, word: &'static str, tone: Tone, text: String) -> Self {
+impl ConsoleLine {
+    fn new(at: Timestamp, word: &'static str, tone: LineColor, text: String) -> Self {
         Self { at, name: String::new(), word, tone, text }
     }
 
     fn shown(&self, colour: bool) -> String {
         let clock = self.at.to_string();
         let clock = clock.get(11..19).unwrap_or(&clock);
-        let (name, word, text) = (&self.name, self.word, cut(&one_line(&self.text), TEXT));
+        let (name, word, text) = (&self.name, self.word, truncate(&one_line(&self.text), TEXT));
         let line = if colour {
             format!("{clock}  {name:<NAME$}  \x1b[{}m{word:<WORD$}\x1b[0m  {text}", self.tone.code())
         } else {
@@ -113,12 +113,12 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn lines_of(event: &ConsoleEvent) -> Vec<Line> {
+fn lines_of(event: &ConsoleEvent) -> Vec<ConsoleLine> {
     match event {
         ConsoleEvent::Event { at, event } => event_lines(*at, event),
         ConsoleEvent::Run { at, run } => healed(*at, run).into_iter().collect(),
-        ConsoleEvent::Mail { at, subject } => vec![Line::new(*at, "mail", Tone::Alarm, subject.clone())],
-        ConsoleEvent::Note { at, text } => vec![Line::new(*at, "note", Tone::Plain, text.clone())],
+        ConsoleEvent::Mail { at, subject } => vec![ConsoleLine::new(*at, "mail", LineColor::Alarm, subject.clone())],
+        ConsoleEvent::Note { at, text } => vec![ConsoleLine::new(*at, "note", LineColor::Plain, text.clone())],
     }
 }
 
@@ -127,30 +127,31 @@ fn short(pr: &domain::id::PrId) -> String {
 }
 
 /// The events that get a line, besides claims.
-const SHOWN: [(EventKind, &str, Tone); 14] = [
-    (EventKind::PrOpened, "opened", Tone::Plain),
-    (EventKind::PrReopened, "reopened", Tone::Plain),
-    (EventKind::PrLinked, "linked", Tone::Plain),
-    (EventKind::PrClosed, "closed", Tone::Plain),
-    (EventKind::MergeSucceeded, "merged", Tone::Good),
-    (EventKind::PrMerged, "merged", Tone::Good),
-    (EventKind::PostMergeVerified, "verified", Tone::Good),
-    (EventKind::RemediationEnded, "no use", Tone::Trouble),
-    (EventKind::StateDriftCorrected, "missed", Tone::Trouble),
-    (EventKind::WouldRemedy, "observed", Tone::Trouble),
-    (EventKind::WouldEscalate, "observed", Tone::Trouble),
-    (EventKind::CommandReceived, "command", Tone::Work),
-    (EventKind::EscalatedNeedsIntervention, "escalated", Tone::Alarm),
-    (EventKind::Anomaly, "anomaly", Tone::Alarm),
+const SHOWN: [(EventKind, &str, LineColor); 14] = [
+    (EventKind::PrOpened, "opened", LineColor::Plain),
+    (EventKind::PrReopened, "reopened", LineColor::Plain),
+    (EventKind::PrLinked, "linked", LineColor::Plain),
+    (EventKind::PrClosed, "closed", LineColor::Plain),
+    (EventKind::MergeSucceeded, "merged", LineColor::Good),
+    (EventKind::PrMerged, "merged", LineColor::Good),
+    (EventKind::PostMergeVerified, "verified", LineColor::Good),
+    (EventKind::RemediationEnded, "no use", LineColor::Trouble),
+    (EventKind::StateDriftCorrected, "missed", LineColor::Trouble),
+    (EventKind::WouldRemedy, "observed", LineColor::Trouble),
+    (EventKind::WouldEscalate, "observed", LineColor::Trouble),
+    (EventKind::CommandReceived, "command", LineColor::Work),
+    (EventKind::EscalatedNeedsIntervention, "escalated", LineColor::Alarm),
+    (EventKind::Anomaly, "anomaly", LineColor::Alarm),
 ];
 
-fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
+fn event_lines(at: Timestamp, event: &Event) -> Vec<ConsoleLine> {
     let payload = &event.payload;
-    let line = |word, tone, text: String| Line { name: short(&event.pr), ..Line::new(at, word, tone, text) };
-    if let Some(strategy) = event.kind.claims() {
+    let line =
+        |word, tone, text: String| ConsoleLine { name: short(&event.pr), ..ConsoleLine::new(at, word, tone, text) };
+    if let Some(strategy) = event.kind.claimed_strategy() {
         return vec![
-            line("stuck", Tone::Trouble, payload.text.clone()),
-            line("remedy", Tone::Work, format!("Suture will {}", comment::desk::doing(strategy))),
+            line("stuck", LineColor::Trouble, payload.text.clone()),
+            line("remedy", LineColor::Work, format!("Suture will {}", comment::desk::strategy_phrase(strategy))),
         ];
     }
     let Some((kind, word, tone)) = SHOWN.into_iter().find(|(kind, ..)| *kind == event.kind) else { return Vec::new() };
@@ -171,22 +172,22 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<Line> {
 }
 
 /// A remedy that completed by the event it expected.
-fn healed(at: Timestamp, run: &Run) -> Option<Line> {
+fn healed(at: Timestamp, run: &Run) -> Option<ConsoleLine> {
     let (RunKind::Remedy(strategy), RunState::Completed, Some(pr)) = (run.kind, run.state, &run.pr) else {
         return None;
     };
     // One that ended in the failure it was to cure is shown as `no use`, by its event.
-    run.outcome.as_deref().is_none_or(remedy::helped).then_some(())?;
+    run.outcome.as_deref().is_none_or(remedy::was_effective).then_some(())?;
     let took = SignedDuration::from_millis(i64::try_from(run.duration_ms?).unwrap_or(0));
     let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} came"));
     let text = format!("{strategy} worked within {}{proof}", comment::duration(took));
-    Some(Line { name: short(pr), ..Line::new(at, "healed", Tone::Good, text) })
+    Some(ConsoleLine { name: short(pr), ..ConsoleLine::new(at, "healed", LineColor::Good, text) })
 }
 
 #[cfg(test)]
 mod tests {
     use domain::decide::RunEnd;
-    use domain::event::{Actor, Payload};
+    use domain::event::{Actor, EventPayload};
     use domain::id::{EventId, PrId, RunId};
     use domain::run::RunTrigger;
     use domain::state::Strategy;
@@ -201,7 +202,7 @@ mod tests {
         lines_of(news).iter().map(|line| line.shown(false)).collect()
     }
 
-    fn event(kind: EventKind, payload: Payload) -> ConsoleEvent {
+    fn event(kind: EventKind, payload: EventPayload) -> ConsoleEvent {
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let (id, source) = (EventId::new("e"), Actor::Reconciler);
         let event = Event { pr, occurred_at: at(), id, hop: 0, kind, source, from: None, to: None, payload, ttl: at() };
@@ -210,9 +211,10 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let opened = event(EventKind::PrOpened, Payload { name: Some("CVE-2026-1".to_owned()), ..Payload::default() });
+        let opened =
+            event(EventKind::PrOpened, EventPayload { name: Some("CVE-2026-1".to_owned()), ..EventPayload::default() });
         assert_eq!(shown(&opened), ["09:41:07  shop#7              opened     CVE-2026-1"]);
-        let stuck = event(EventKind::RemediationRebuild, Payload::text("Rule 3:\n  the agent died"));
+        let stuck = event(EventKind::RemediationRebuild, EventPayload::text("Rule 3:\n  the agent died"));
         assert_eq!(
             shown(&stuck),
             [
@@ -222,24 +224,26 @@ mod tests {
         );
         let mail = ConsoleEvent::Mail { at: at(), subject: "#7 needs a person".to_owned() };
         assert_eq!(shown(&mail), ["09:41:07                      mail       #7 needs a person"]);
-        let merged = Payload { by: Some("danny".to_owned()), ..Payload::text("out of band") };
+        let merged = EventPayload { by: Some("danny".to_owned()), ..EventPayload::text("out of band") };
         assert_eq!(
             shown(&event(EventKind::PrMerged, merged)),
             ["09:41:07  shop#7              merged     by danny, out of band"]
         );
-        assert!(shown(&event(EventKind::CheckReported, Payload::default())).is_empty(), "not worth a line");
+        assert!(shown(&event(EventKind::CheckReported, EventPayload::default())).is_empty(), "not worth a line");
     }
 
     #[test]
     fn remedy_is_shown_once_as_healed_or_as_no_use() {
-        let named = |name: &str| Payload { name: Some(name.to_owned()), ..Payload::text("the build is gone") };
+        let named =
+            |name: &str| EventPayload { name: Some(name.to_owned()), ..EventPayload::text("the build is gone") };
         assert!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Completed.name()))).is_empty());
         assert_eq!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Failed.name()))).len(), 1);
-        let again = Payload { name: named(RunEnd::Completed.name()).name, ..Payload::text(remedy::FAILED_AGAIN) };
+        let again =
+            EventPayload { name: named(RunEnd::Completed.name()).name, ..EventPayload::text(remedy::FAILED_AGAIN) };
         assert_eq!(shown(&event(EventKind::RemediationEnded, again)).len(), 1, "done, and of no use");
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let kind = RunKind::Remedy(Strategy::Rebuild);
-        let mut run = Run::on(RunId::new("r"), pr, None, kind, RunTrigger::Reconciler, at());
+        let mut run = Run::for_pull_request(RunId::new("r"), pr, None, kind, RunTrigger::Reconciler, at());
         assert!(shown(&ConsoleEvent::Run { at: at(), run: Box::new(run.clone()) }).is_empty(), "it has only begun");
         run.state = RunState::Completed;
         run.duration_ms = Some(360_000);
@@ -254,7 +258,7 @@ mod tests {
 
     #[test]
     fn colours_are_for_terminals_only() {
-        let news = event(EventKind::PrClosed, Payload::default());
+        let news = event(EventKind::PrClosed, EventPayload::default());
         let line = &lines_of(&news)[0];
         assert!(line.shown(true).contains("\x1b[2mclosed"));
         assert_eq!(line.shown(false), "09:41:07  shop#7              closed");

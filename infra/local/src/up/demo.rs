@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use domain::id::RepoName;
 use domain::time::saturating_after;
-use fakes::{Fakes, Fault, Faults, Gone, NewPull, Pr, Protection, Repo, Reports, Serving, Settings, Timing};
+use fakes::{
+    EarlierPull, FakePrId, FakeServers, FakeSettings, FakeTiming, Fakes, Fault, FaultRates, JenkinsReporting,
+    NewPullRequest, ProtectionSource, RepoSettings,
+};
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
 use platform::lookup;
@@ -78,7 +81,7 @@ struct SavedDemo {
 pub(super) struct Demo {
     pub(super) world: Arc<Mutex<Fakes>>,
     pub(super) clock: Arc<ScaledClock>,
-    pub(super) serving: Serving,
+    pub(super) serving: FakeServers,
     generation: u64,
     speed: f64,
 }
@@ -149,9 +152,9 @@ impl Demo {
         }
         let mut world = locked(&self.world);
         for record in &gone {
-            let pr = Pr { repo: record.id.repo.to_string(), number: record.id.number };
+            let pr = FakePrId { repo: record.id.repo.to_string(), number: record.id.number };
             let (head_ref, head) = (record.branch.clone(), record.head_sha.to_string());
-            world.tell_closed(&Gone { pr, node_id: record.node_id.clone(), head_ref, head });
+            world.tell_closed(&EarlierPull { pr, node_id: record.node_id.clone(), head_ref, head });
         }
         Ok(())
     }
@@ -193,20 +196,24 @@ impl Demo {
 }
 
 /// Three repositories that differ in what they require and in how Jenkins reports.
-fn settings(start: Timestamp, numbers_used_before: u64) -> Settings {
-    let payments = Repo::new("acme/payments");
-    let shop = Repo { protection: Protection::Ruleset, reports: Reports::CheckRun, ..Repo::new("acme/shop") };
-    let ledger = Repo { strict: true, ..Repo::new("acme/ledger") };
+fn settings(start: Timestamp, numbers_used_before: u64) -> FakeSettings {
+    let payments = RepoSettings::new("acme/payments");
+    let shop = RepoSettings {
+        protection: ProtectionSource::Ruleset,
+        reports: JenkinsReporting::CheckRun,
+        ..RepoSettings::new("acme/shop")
+    };
+    let ledger = RepoSettings { strict: true, ..RepoSettings::new("acme/ledger") };
     // Bots are slow enough that one can see what they do one after the other.
-    let timing = Timing { bot_ms: (20_000, 90_000), policy_ms: (20_000, 60_000), ..Timing::default() };
-    Settings {
+    let timing = FakeTiming { bot_ms: (20_000, 90_000), policy_ms: (20_000, 60_000), ..FakeTiming::default() };
+    FakeSettings {
         start,
         repos: vec![payments, shop, ledger],
         numbers_used_before,
-        faults: Faults::none(),
+        faults: FaultRates::none(),
         timing,
         jenkins_notifies: true,
-        ..Settings::default()
+        ..FakeSettings::default()
     }
 }
 
@@ -214,7 +221,7 @@ fn prelude(world: &mut Fakes, start: Timestamp) {
     let repos: Vec<String> = world.settings().repos.iter().map(|repo| repo.name.clone()).collect();
     for (minutes, repo, fault) in PRELUDE {
         world.advance_to(start.saturating_sub(SignedDuration::from_mins(minutes)).unwrap_or(start));
-        let pr = world.open_pr(NewPull { repo: repos[repo].clone(), ..NewPull::default() });
+        let pr = world.open_pr(NewPullRequest { repo: repos[repo].clone(), ..NewPullRequest::default() });
         if let Some(fault) = fault {
             world.force(fault, &pr);
         }
@@ -223,21 +230,21 @@ fn prelude(world: &mut Fakes, start: Timestamp) {
     // Suture was not there to receive them.
     drop(world.take_webhooks());
     let by_chance = Fault::ALL.into_iter().filter(|fault| fault.needs_a_person().is_none());
-    world.set_faults(Faults { lives: 0.4, webhooks: 0.04, requests: 0.01, ..Faults::only(by_chance) });
+    world.set_faults(FaultRates { lives: 0.4, webhooks: 0.04, requests: 0.01, ..FaultRates::only(by_chance) });
 }
 
 /// CodeGenie opens a pull request. Every so often one that needs a person; the faults of the others are random.
 fn open_one(world: &mut Fakes, turn: usize) {
     let repos = &world.settings().repos;
     let repo = repos[TURNS[turn % TURNS.len()]].name.clone();
-    let pr = world.open_pr(NewPull { repo, ..NewPull::default() });
+    let pr = world.open_pr(NewPullRequest { repo, ..NewPullRequest::default() });
     if turn % PERSON_EVERY == PERSON_EVERY - 1 {
         world.force(NEEDS_PERSON[turn / PERSON_EVERY % NEEDS_PERSON.len()], &pr);
     }
 }
 
 fn repair(world: &mut Fakes, now: Timestamp) {
-    let open: Vec<(Pr, Timestamp)> =
+    let open: Vec<(FakePrId, Timestamp)> =
         world.pulls().filter(|(_, pull)| pull.is_open()).map(|(pr, pull)| (pr, pull.created_at)).collect();
     for (pr, created_at) in open {
         let struck = world.struck(&pr).iter().rfind(|(_, fault)| fault.needs_a_person().is_some()).copied();

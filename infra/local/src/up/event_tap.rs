@@ -7,7 +7,7 @@ use domain::run::Run;
 use jiff::Timestamp;
 use platform::rows;
 use platform::store::dynamo::DynamoStore;
-use platform::store::{Key, Page, Query, Spent, Store, StoreError, Table, Write};
+use platform::store::{Key, Page, Query, RowWrite, Store, StoreError, Table, UsageMeter};
 use serde_dynamo::Item;
 
 use super::console::{Console, ConsoleEvent};
@@ -24,8 +24,8 @@ impl EventTap {
     }
 }
 
-fn console_event(write: &Write, at: Timestamp) -> Option<ConsoleEvent> {
-    let Write::Put { key, item, .. } = write else { return None };
+fn console_event(write: &RowWrite, at: Timestamp) -> Option<ConsoleEvent> {
+    let RowWrite::Put { key, item, .. } = write else { return None };
     match key.table {
         Table::Events => {
             rows::read::<Event>(key, item).ok().map(|event| ConsoleEvent::Event { at, event: Box::new(event) })
@@ -46,7 +46,7 @@ impl Store for EventTap {
         self.store.get_many(keys, now).await
     }
 
-    async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+    async fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
         let events: Vec<_> = writes.iter().filter_map(|write| console_event(write, now)).collect();
         self.store.write(writes, now).await?;
         events.into_iter().for_each(|event| self.console.show(event));
@@ -61,7 +61,7 @@ impl Store for EventTap {
         self.store.query(query, now).await
     }
 
-    fn spent(&self) -> &Spent {
-        self.store.spent()
+    fn usage(&self) -> &UsageMeter {
+        self.store.usage()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use admin::keys::Keys;
+use admin::keys::ApiKeys;
 use domain::policy::Policies;
 use fakes::Fakes;
 use platform::clients;
@@ -12,8 +12,8 @@ use platform::github::GitHub;
 use platform::http::Transport;
 use platform::jenkins::Jenkins;
 use testbed::FakeAccess;
-use webhook::Senders;
-use webhook::github::Own;
+use webhook::WebhookSecrets;
+use webhook::github::BotIdentity;
 
 use super::StartError;
 use super::data_dir::DataDir;
@@ -21,10 +21,10 @@ use super::demo::Demo;
 
 const KEY_FILE: &str = "admin.key";
 
-pub(super) struct External {
+pub(super) struct ExternalServices {
     pub(super) policies: Policies,
-    pub(super) senders: Senders,
-    pub(super) own: Own,
+    pub(super) senders: WebhookSecrets,
+    pub(super) own: BotIdentity,
     pub(super) github: GitHub,
     pub(super) jenkins: Option<Jenkins>,
     pub(super) owners: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct External {
 }
 
 /// A real GitHub, as the environment names it (design §9).
-pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result<External, StartError> {
+pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result<ExternalServices, StartError> {
     let github = clients::github(environment)?;
     let secret = webhook::config::secrets(environment, "SUTURE_WEBHOOK_SECRET")?;
     let secret = secret.ok_or_else(|| {
@@ -45,14 +45,14 @@ pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result
         )
     })?;
     let owner = environment.get("SUTURE_GITHUB_OWNER");
-    Ok(External {
+    Ok(ExternalServices {
         policies,
-        senders: Senders {
+        senders: WebhookSecrets {
             github: secret,
             jenkins: webhook::config::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
             bot: webhook::config::secrets(environment, "SUTURE_BOT_SECRET")?,
         },
-        own: webhook::config::own(environment)?,
+        own: webhook::config::bot_identity(environment)?,
         github,
         jenkins: clients::jenkins(environment)?,
         owners: owner.iter().cloned().collect(),
@@ -63,13 +63,13 @@ pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result
 }
 
 /// The fakes, reached as the real ones would be: over HTTP, with signatures, as an App.
-pub(super) fn fakes(demo: &Demo, policies: Policies) -> Result<External, StartError> {
+pub(super) fn fakes(demo: &Demo, policies: Policies) -> Result<ExternalServices, StartError> {
     let settings = demo.world.lock().unwrap_or_else(PoisonError::into_inner).settings().clone();
     let broken = |error: String| StartError(format!("The fake GitHub cannot be reached: {error}."));
     let access = FakeAccess::new(&settings, &demo.serving.github_url, &demo.serving.jenkins_url).map_err(broken)?;
     let transport = Transport::https().map_err(|error| broken(error.to_string()))?;
     let clock: Arc<dyn Clock> = Arc::clone(&demo.clock) as Arc<dyn Clock>;
-    Ok(External {
+    Ok(ExternalServices {
         policies,
         github: access.github(transport.clone(), Arc::clone(&clock)),
         jenkins: Some(access.jenkins(transport, Arc::clone(&clock))),
@@ -83,7 +83,7 @@ pub(super) fn fakes(demo: &Demo, policies: Policies) -> Result<External, StartEr
 }
 
 pub(super) struct AdminAccess {
-    pub(super) keys: Keys,
+    pub(super) keys: ApiKeys,
     /// The key itself, if this process made it.
     pub(super) key: Option<String>,
 }
@@ -102,7 +102,7 @@ impl AdminAccess {
                 key
             }
         };
-        let keys = Keys::parse(&key.entry).map_err(|error| StartError(format!("{KEY_FILE}: {error}.")))?;
+        let keys = ApiKeys::parse(&key.entry).map_err(|error| StartError(format!("{KEY_FILE}: {error}.")))?;
         Ok(Self { keys, key: Some(key.key) })
     }
 }

@@ -8,24 +8,24 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use platform::clock::Clock;
-use platform::outlets::Outlets;
+use platform::outlets::Publisher;
 use platform::store::Store;
-use webhook::{MAX_BODY_BYTES, Webhook};
+use webhook::{MAX_BODY_BYTES, WebhookHandler};
 
 pub(super) struct WebhookRoute<S, O> {
-    pub(super) webhook: Webhook<S, O>,
+    pub(super) webhook: WebhookHandler<S, O>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 pub(super) fn router<S, O>(route: Arc<WebhookRoute<S, O>>, admin: Router) -> Router
 where
     S: Store + 'static,
-    O: Outlets + 'static,
+    O: Publisher + 'static,
 {
     Router::new().route("/webhook/{sender}", any(receive::<S, O>)).with_state(route).fallback_service(admin)
 }
 
-async fn receive<S: Store, O: Outlets>(State(route): State<Arc<WebhookRoute<S, O>>>, request: Request) -> Response {
+async fn receive<S: Store, O: Publisher>(State(route): State<Arc<WebhookRoute<S, O>>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     // One byte more than is allowed is enough for the function to answer 413.
     let body = match to_bytes(body, MAX_BODY_BYTES + 1).await {

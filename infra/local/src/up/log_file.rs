@@ -13,20 +13,20 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 const MAX_BYTES: u64 = 8 << 20;
 
 #[derive(Debug)]
-struct Open {
+struct OpenLogFile {
     path: PathBuf,
     file: File,
     bytes: u64,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct LogFile(Arc<Mutex<Open>>);
+pub(super) struct LogFile(Arc<Mutex<OpenLogFile>>);
 
 impl LogFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self(Arc::new(Mutex::new(Open { path: path.to_owned(), file, bytes }))))
+        Ok(Self(Arc::new(Mutex::new(OpenLogFile { path: path.to_owned(), file, bytes }))))
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use self::data_dir::DataDir;
 use self::demo::Demo;
 use self::external::AdminAccess;
-use self::system::System;
+use self::system::LocalSystem;
 
 /// A minute in a second.
 const DEMO_SPEED: f64 = 60.0;
@@ -48,7 +48,7 @@ impl From<env::ConfigError> for StartError {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Options {
+pub struct UpOptions {
     /// The port on 127.0.0.1; 0 takes any that is free
     #[arg(long, default_value_t = 8080)]
     port: u16,
@@ -76,7 +76,7 @@ pub struct Options {
 ///
 /// # Errors
 /// If it cannot even start.
-pub async fn run(options: Options, environment: &impl Environment) -> Result<(), StartError> {
+pub async fn run(options: UpOptions, environment: &impl Environment) -> Result<(), StartError> {
     let is_demo = is_demo(&options, environment)?;
     let policies = policies(&options, is_demo, environment)?;
     let purpose = if is_demo { "demo" } else { "live" };
@@ -98,13 +98,13 @@ pub async fn run(options: Options, environment: &impl Environment) -> Result<(),
     };
     let access = AdminAccess::open(&data_dir, environment)?;
     let end = system::end_signal();
-    let system = System::start(&data_dir, external, access).await?;
+    let system = LocalSystem::start(&data_dir, external, access).await?;
     system.greet(&address, &path, demo.as_deref());
     system.serve(&data_dir, listener, &address, demo, end).await;
     Ok(())
 }
 
-fn is_demo(options: &Options, environment: &impl Environment) -> Result<bool, StartError> {
+fn is_demo(options: &UpOptions, environment: &impl Environment) -> Result<bool, StartError> {
     let credentials = ["SUTURE_GITHUB_TOKEN", "SUTURE_GITHUB_APP_ID"];
     let has_credentials = credentials.iter().any(|name| environment.get(name).is_some());
     let is_demo = options.demo || (!options.no_demo && !has_credentials);
@@ -125,7 +125,7 @@ fn is_demo(options: &Options, environment: &impl Environment) -> Result<bool, St
     }
 }
 
-fn policies(options: &Options, is_demo: bool, environment: &impl Environment) -> Result<Policies, StartError> {
+fn policies(options: &UpOptions, is_demo: bool, environment: &impl Environment) -> Result<Policies, StartError> {
     if let Some(file) = &options.config {
         return crate::config::read(file).map_err(StartError);
     }

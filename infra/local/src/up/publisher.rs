@@ -11,7 +11,7 @@ use domain::bus::DetailType;
 use domain::comment::Notice;
 use fakes::Fakes;
 use platform::clock::Clock;
-use platform::outlets::{Content, Outlets, Parcel, Undelivered};
+use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
 use serde_json::json;
 
 use super::console::{Console, ConsoleEvent};
@@ -33,19 +33,19 @@ impl fmt::Debug for LocalPublisher {
     }
 }
 
-impl Outlets for LocalPublisher {
-    async fn send(&self, parcels: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+impl Publisher for LocalPublisher {
+    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         let mut results = Vec::with_capacity(parcels.len());
         for parcel in parcels {
-            let sent = match &parcel.what {
-                Content::Queue { message, delay, .. } => match message.to_json() {
+            let sent = match &parcel.destination {
+                Destination::Queue { message, delay, .. } => match message.to_json() {
                     Ok(body) => self.queue.send(Consumer::Bridge, body, *delay).await,
                     Err(error) => Err(error.to_string()),
                 },
-                Content::Bus { detail_type, detail } => self.put_event(&parcel.id, *detail_type, detail).await,
-                Content::People(notice) => self.mail(&parcel.id, notice).map_err(|error| error.to_string()),
+                Destination::Bus { detail_type, detail } => self.put_event(&parcel.id, *detail_type, detail).await,
+                Destination::Notice(notice) => self.mail(&parcel.id, notice).map_err(|error| error.to_string()),
             };
-            results.push(sent.map_err(Undelivered));
+            results.push(sent.map_err(PublishError));
         }
         results
     }

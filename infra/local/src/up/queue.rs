@@ -10,13 +10,13 @@ use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use domain::event::cut;
+use domain::event::truncate;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
-use platform::outlets::dlq::{Dead, Dlq, Parked};
+use platform::outlets::dlq::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
 use serde::{Deserialize, Serialize};
-use simulate::queue::{MAX_RECEIVES, Message, Queue};
+use simulate::queue::{MAX_RECEIVES, SimulatedMessage, SimulatedQueue};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -36,7 +36,7 @@ pub(super) enum Consumer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Content {
+pub(super) struct QueueContent {
     consumer: Consumer,
     pub(super) body: String,
     sent_at: Timestamp,
@@ -44,10 +44,10 @@ pub(super) struct Content {
     reason: Option<String>,
 }
 
-pub(super) type QueuedMessage = Message<String, Content>;
+pub(super) type QueuedMessage = SimulatedMessage<String, QueueContent>;
 
 #[derive(Serialize, Deserialize)]
-struct Row {
+struct QueueRow {
     #[serde(flatten)]
     message: QueuedMessage,
     dead: bool,
@@ -57,11 +57,11 @@ pub(super) struct DurableQueue {
     client: Client,
     clock: Arc<dyn Clock>,
     /// One for each consumer.
-    queues: Mutex<[Queue<String, Content>; 2]>,
+    queues: Mutex<[SimulatedQueue<String, QueueContent>; 2]>,
     sent: std::sync::atomic::AtomicU64,
     changed: watch::Sender<()>,
     /// The dead letters, as the admin API shows them.
-    parked: Arc<Parked>,
+    parked: Arc<LocalDeadLetters>,
 }
 
 impl std::fmt::Debug for DurableQueue {
@@ -70,25 +70,25 @@ impl std::fmt::Debug for DurableQueue {
     }
 }
 
-fn dead_letter(message: &QueuedMessage) -> Dead {
-    let Message { id, content, receives, .. } = message.clone();
-    Dead { id, sent_at: Some(content.sent_at), receive_count: receives, body: content.body }
+fn dead_letter(message: &QueuedMessage) -> DeadLetter {
+    let SimulatedMessage { id, content, receives, .. } = message.clone();
+    DeadLetter { id, sent_at: Some(content.sent_at), receive_count: receives, body: content.body }
 }
 
 impl DurableQueue {
     /// Opens it with everything that a former process has left.
     pub(super) async fn open(client: Client, clock: Arc<dyn Clock>) -> Result<Arc<Self>, String> {
         create_table(&client).await?;
-        let mut queues: [Queue<String, Content>; 2] = Default::default();
+        let mut queues: [SimulatedQueue<String, QueueContent>; 2] = Default::default();
         let mut rows = client.scan().table_name(TABLE).into_paginator().items().send();
         while let Some(row) = rows.next().await {
             let row = row.map_err(|error| DisplayErrorContext(error).to_string())?;
-            let Row { message, dead } =
+            let QueueRow { message, dead } =
                 serde_dynamo::from_item(row).map_err(|error| format!("a message is damaged: {error}"))?;
             let queue = &mut queues[message.content.consumer as usize];
             if dead { queue.put_dead(message) } else { queue.put(message) }
         }
-        let dead: Vec<Dead> = queues.iter().flat_map(Queue::dead).map(dead_letter).collect();
+        let dead: Vec<DeadLetter> = queues.iter().flat_map(SimulatedQueue::dead).map(dead_letter).collect();
         let queue = Arc::new_cyclic(|queue: &Weak<Self>| {
             let (queue, runtime) = (Weak::clone(queue), Handle::current());
             // Called for each message; the first call redrives all of them, which is what is meant.
@@ -97,19 +97,19 @@ impl DurableQueue {
                     drop(runtime.spawn(async move { queue.redrive().await }));
                 }
             };
-            let parked = Arc::new(Parked::new(redrive));
+            let parked = Arc::new(LocalDeadLetters::new(redrive));
             let (queues, sent) = (Mutex::new(queues), 0.into());
             Self { client, clock, queues, sent, changed: watch::Sender::new(()), parked }
         });
-        dead.into_iter().for_each(|dead| queue.parked.park(dead));
+        dead.into_iter().for_each(|dead| queue.parked.add(dead));
         Ok(queue)
     }
 
-    pub(super) fn dlq(&self) -> Dlq {
-        Dlq::Local(Arc::clone(&self.parked))
+    pub(super) fn dlq(&self) -> DeadLetterQueue {
+        DeadLetterQueue::Local(Arc::clone(&self.parked))
     }
 
-    fn queues(&self) -> MutexGuard<'_, [Queue<String, Content>; 2]> {
+    fn queues(&self) -> MutexGuard<'_, [SimulatedQueue<String, QueueContent>; 2]> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,10 +117,10 @@ impl DurableQueue {
     pub(super) async fn send(&self, consumer: Consumer, body: String, delay: Duration) -> Result<(), String> {
         let now = self.clock.now();
         let number = self.sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let message = Message {
+        let message = SimulatedMessage {
             // In the order of sending, also over restarts: the clock never goes back.
             id: format!("{:013}-{number:06}", now.as_millisecond()),
-            content: Content { consumer, body, sent_at: now, reason: None },
+            content: QueueContent { consumer, body, sent_at: now, reason: None },
             visible_at: saturating_after(now, SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX)),
             receives: 0,
         };
@@ -152,8 +152,9 @@ impl DurableQueue {
             if let Some(message) = received {
                 // Counted before it is handled: a message that kills the process must not do so for ever. After a restart it
                 // is visible at once. If it cannot be written, it is handled all the same.
-                let _ =
-                    self.write_row(&Message { visible_at: message.content.sent_at, ..message.clone() }, false).await;
+                let _ = self
+                    .write_row(&SimulatedMessage { visible_at: message.content.sent_at, ..message.clone() }, false)
+                    .await;
                 return message;
             }
             let pause = next.map_or(SignedDuration::from_hours(1), |at| at.duration_since(now));
@@ -182,7 +183,7 @@ impl DurableQueue {
     pub(super) async fn retry(&self, mut message: QueuedMessage, why: &str) {
         let pause = RETRY_AFTER.saturating_mul(1 << message.receives.saturating_sub(1).min(MAX_RECEIVES));
         message.visible_at = saturating_after(self.clock.now(), pause);
-        message.content.reason = Some(cut(why, MAX_REASON));
+        message.content.reason = Some(truncate(why, MAX_REASON));
         self.queues()[message.content.consumer as usize].remove(&message.id);
         if message.receives >= MAX_RECEIVES {
             self.write_dead(&message).await;
@@ -195,18 +196,18 @@ impl DurableQueue {
 
     async fn write_dead(&self, message: &QueuedMessage) {
         let _ = self.write_row(message, true).await;
-        self.parked.park(dead_letter(message));
+        self.parked.add(dead_letter(message));
     }
 
     /// Sends all dead letters again. What cannot be written stays one.
     async fn redrive(&self) {
-        let dead: Vec<_> = self.queues().iter_mut().flat_map(Queue::take_dead).collect();
+        let dead: Vec<_> = self.queues().iter_mut().flat_map(SimulatedQueue::take_dead).collect();
         for message in dead {
-            let fresh = Message { receives: 0, visible_at: self.clock.now(), ..message.clone() };
+            let fresh = SimulatedMessage { receives: 0, visible_at: self.clock.now(), ..message.clone() };
             match self.write_row(&fresh, false).await {
                 Ok(()) => self.put(fresh),
                 Err(_) => {
-                    self.parked.park(dead_letter(&message));
+                    self.parked.add(dead_letter(&message));
                     self.queues()[message.content.consumer as usize].put_dead(message);
                 }
             }
@@ -214,7 +215,7 @@ impl DurableQueue {
     }
 
     async fn write_row(&self, message: &QueuedMessage, dead: bool) -> Result<(), String> {
-        let row = Row { message: message.clone(), dead };
+        let row = QueueRow { message: message.clone(), dead };
         let item = serde_dynamo::to_item(row).map_err(|error| error.to_string())?;
         let sent = self.client.put_item().table_name(TABLE).set_item(Some(item)).send().await;
         sent.map(drop).map_err(|error| DisplayErrorContext(error).to_string())
@@ -243,12 +244,12 @@ mod tests {
     use std::path::PathBuf;
 
     use super::super::scaled_clock::ScaledClock;
-    use super::super::tables::Tables;
+    use super::super::tables::LocalTables;
     use super::*;
 
-    struct Folder(PathBuf);
+    struct QueueTables(PathBuf);
 
-    impl Folder {
+    impl QueueTables {
         fn new(name: &str) -> Self {
             let folder = std::env::temp_dir().join(format!("suture-local-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&folder).unwrap();
@@ -256,7 +257,7 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for QueueTables {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -273,8 +274,8 @@ mod tests {
 
     #[tokio::test]
     async fn unfinished_messages_survive_a_restart() {
-        let folder = Folder::new("restart");
-        let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
+        let folder = QueueTables::new("restart");
+        let tables = LocalTables::open(&folder.0.join("suture.db")).await.unwrap();
         let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
         for body in ["a", "b", "c"] {
             queue.send(Consumer::Bridge, body.to_owned(), Duration::ZERO).await.unwrap();
@@ -301,8 +302,8 @@ mod tests {
 
     #[tokio::test]
     async fn delayed_message_waits_and_a_new_one_wakes_the_consumer() {
-        let folder = Folder::new("delay");
-        let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
+        let folder = QueueTables::new("delay");
+        let tables = LocalTables::open(&folder.0.join("suture.db")).await.unwrap();
         let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
         queue.send(Consumer::Bridge, "later".to_owned(), Duration::from_secs(1500)).await.unwrap();
         assert_eq!(next(&queue, Consumer::Bridge).await, None);
@@ -319,8 +320,8 @@ mod tests {
 
     #[tokio::test]
     async fn message_is_a_dead_letter_after_five_attempts_until_redriven() {
-        let folder = Folder::new("dead");
-        let tables = Tables::open(&folder.0.join("suture.db")).await.unwrap();
+        let folder = QueueTables::new("dead");
+        let tables = LocalTables::open(&folder.0.join("suture.db")).await.unwrap();
         let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
         queue.send(Consumer::Bridge, "poison".to_owned(), Duration::ZERO).await.unwrap();
         for tries in 1..=MAX_RECEIVES {
@@ -330,7 +331,7 @@ mod tests {
         }
         assert_eq!(next(&queue, Consumer::Bridge).await, None);
         let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
-        assert_eq!(queue.dlq().look().await.unwrap().messages[0].body, "poison", "dead letters survive a restart");
+        assert_eq!(queue.dlq().peek().await.unwrap().messages[0].body, "poison", "dead letters survive a restart");
         assert_eq!(queue.dlq().redrive().await, Ok(1));
         let entry = tokio::time::timeout(Duration::from_secs(10), queue.receive(Consumer::Bridge)).await.unwrap();
         assert_eq!(

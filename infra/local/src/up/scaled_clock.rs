@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use platform::clock::{Clock, Pause};
+use platform::clock::{Clock, SleepFuture};
 
 #[derive(Debug, Clone)]
 pub(super) struct ScaledClock {
@@ -24,7 +24,7 @@ impl Clock for ScaledClock {
         self.start.saturating_add(passed.unwrap_or(SignedDuration::MAX)).unwrap_or(Timestamp::MAX)
     }
 
-    fn sleep(&self, pause: Duration) -> Pause {
+    fn sleep(&self, pause: Duration) -> SleepFuture {
         let real = Duration::try_from_secs_f64(pause.as_secs_f64() / self.speed).unwrap_or(pause);
         Box::pin(tokio::time::sleep(real))
     }

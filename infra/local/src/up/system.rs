@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use car_bridge::{Bridge, World};
+use car_bridge::{CarBridge, ExternalClients};
 use domain::breaker::minute_of;
 use domain::policy::Mode;
 use domain::time::saturating_after;
@@ -14,27 +14,27 @@ use jiff::SignedDuration;
 use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::http::{BoxError, Transport};
-use platform::telemetry::Log;
-use reconciler::Moment;
-use reconciler::Sweep;
+use platform::telemetry::MetricLog;
+use reconciler::Invocation;
+use reconciler::Reconciler;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use webhook::Webhook;
+use webhook::WebhookHandler;
 
 use super::StartError;
 use super::console::{self, Console, ConsoleEvent};
 use super::data_dir::DataDir;
 use super::demo::Demo;
 use super::event_tap::EventTap;
-use super::external::{AdminAccess, External};
+use super::external::{AdminAccess, ExternalServices};
 use super::http::{self, WebhookRoute};
 use super::log_file::{self, LogFile};
 use super::publisher::LocalPublisher;
 use super::queue::{Consumer, DurableQueue};
-use super::tables::Tables;
+use super::tables::LocalTables;
 
 /// Messages handled at the same time.
 const WORKERS: usize = 4;
@@ -50,22 +50,26 @@ const HOLDER: &str = "local";
 
 type SharedStore = Arc<EventTap>;
 
-pub(super) struct System {
+pub(super) struct LocalSystem {
     access: AdminAccess,
-    tables: Tables,
+    tables: LocalTables,
     store: SharedStore,
     queue: Arc<DurableQueue>,
-    external: External,
+    external: ExternalServices,
     publisher: LocalPublisher,
     console: Console,
     events: UnboundedReceiver<ConsoleEvent>,
     log_file: LogFile,
 }
 
-impl System {
-    pub(super) async fn start(data_dir: &DataDir, external: External, access: AdminAccess) -> Result<Self, StartError> {
+impl LocalSystem {
+    pub(super) async fn start(
+        data_dir: &DataDir,
+        external: ExternalServices,
+        access: AdminAccess,
+    ) -> Result<Self, StartError> {
         let (console, events) = Console::open();
-        let tables = Tables::open(&data_dir.file("suture.db")).await?;
+        let tables = LocalTables::open(&data_dir.file("suture.db")).await?;
         let store = EventTap::new(tables.store(), console.clone());
         let queue = DurableQueue::open(tables.client.clone(), Arc::clone(&external.clock)).await;
         let queue = queue.map_err(|error| StartError(format!("The queue cannot be opened: {error}.")))?;
@@ -145,7 +149,7 @@ impl System {
     fn start_workers(&self, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut work = JoinSet::new();
         let bridge = Arc::new(self.bridge());
-        let worker = || Worker {
+        let worker = || QueueWorker {
             queue: Arc::clone(&self.queue),
             log: self.log(),
             clock: Arc::clone(&self.external.clock),
@@ -183,8 +187,8 @@ impl System {
         }
     }
 
-    fn log(&self) -> Log {
-        Log::to(self.log_file.clone())
+    fn log(&self) -> MetricLog {
+        MetricLog::writing_to(self.log_file.clone())
     }
 
     fn engine(&self) -> Engine<SharedStore, LocalPublisher> {
@@ -193,7 +197,7 @@ impl System {
 
     fn router(&self) -> Router {
         let external = &self.external;
-        let webhook = Webhook::new(
+        let webhook = WebhookHandler::new(
             Arc::clone(&self.store),
             self.publisher.clone(),
             external.policies.clone(),
@@ -201,7 +205,7 @@ impl System {
             external.senders.clone(),
             self.log(),
         );
-        let settings = admin::Settings {
+        let settings = admin::AdminSettings {
             keys: self.access.keys.clone(),
             owner: external.owner.clone(),
             github: Some(external.github.clone()),
@@ -214,20 +218,20 @@ impl System {
         http::router(route, admin::router(Arc::new(admin::Admin::new(self.engine(), settings))))
     }
 
-    fn bridge(&self) -> Bridge<SharedStore, LocalPublisher> {
+    fn bridge(&self) -> CarBridge<SharedStore, LocalPublisher> {
         let external = &self.external;
-        let clients = World {
+        let clients = ExternalClients {
             github: external.github.clone(),
             jenkins: external.jenkins.clone(),
             http: https(),
             clock: Arc::clone(&external.clock),
         };
-        Bridge::new(self.engine(), clients)
+        CarBridge::new(self.engine(), clients)
     }
 
-    fn reconciler(&self) -> Sweep<SharedStore, LocalPublisher> {
+    fn reconciler(&self) -> Reconciler<SharedStore, LocalPublisher> {
         let external = &self.external;
-        Sweep::new(
+        Reconciler::new(
             Arc::clone(&self.store),
             self.publisher.clone(),
             external.policies.clone(),
@@ -236,7 +240,7 @@ impl System {
             Arc::clone(&external.clock),
             external.owners.clone(),
         )
-        .asking_through(https())
+        .with_clients(https())
     }
 }
 
@@ -276,16 +280,16 @@ pub(super) fn end_signal() -> watch::Receiver<bool> {
     end
 }
 
-struct Worker {
+struct QueueWorker {
     queue: Arc<DurableQueue>,
-    log: Log,
+    log: MetricLog,
     clock: Arc<dyn Clock>,
     stopped: watch::Receiver<bool>,
 }
 
-impl Worker {
+impl QueueWorker {
     /// One message after the other.
-    async fn run_bridge(mut self, bridge: Arc<Bridge<SharedStore, LocalPublisher>>) {
+    async fn run_bridge(mut self, bridge: Arc<CarBridge<SharedStore, LocalPublisher>>) {
         loop {
             let message = tokio::select! {
                 _ = self.stopped.wait_for(|stop| *stop) => return,
@@ -300,7 +304,7 @@ impl Worker {
     }
 
     /// A sweep every minute of its clock, and on request. One at a time.
-    async fn run_reconciler(mut self, reconciler: Sweep<SharedStore, LocalPublisher>) {
+    async fn run_reconciler(mut self, reconciler: Reconciler<SharedStore, LocalPublisher>) {
         let mut slot = minute_of(self.clock.now());
         loop {
             let wait = slot.duration_since(self.clock.now());
@@ -315,7 +319,7 @@ impl Worker {
                 None => json!({"schedule": "sweep", "slot": slot.to_string()}),
             };
             let now = self.clock.now();
-            let moment = Moment { request: HOLDER, now, deadline: saturating_after(now, SWEEP_LIMIT) };
+            let moment = Invocation { request_id: HOLDER, now, deadline: saturating_after(now, SWEEP_LIMIT) };
             let result = reconciler::handle(&reconciler, event, &moment, &self.log).await;
             match (request, result) {
                 (Some(message), Ok(_)) => self.queue.delete(&message).await,

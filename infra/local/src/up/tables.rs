@@ -11,7 +11,7 @@ use dynoxide::Database;
 use jiff::Timestamp;
 use platform::store::TTL;
 use platform::store::dynamo::DynamoStore;
-use platform::store::dynamo::tables::{self, EVENTS_KEY, Names, STATE_KEY};
+use platform::store::dynamo::tables::{self, EVENTS_KEY, STATE_KEY, TableNames};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -20,19 +20,19 @@ use super::StartError;
 /// What DynamoDB accepts in one request.
 const BATCH: usize = 25;
 
-pub(super) struct Tables {
+pub(super) struct LocalTables {
     pub(super) client: Client,
-    pub(super) names: Names,
+    pub(super) names: TableNames,
     server: JoinHandle<()>,
 }
 
-impl Drop for Tables {
+impl Drop for LocalTables {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
-impl Tables {
+impl LocalTables {
     /// Opens the file, serves it, and creates missing tables.
     pub(super) async fn open(file: &Path) -> Result<Self, StartError> {
         let unusable = |why: String| {
@@ -53,7 +53,7 @@ impl Tables {
             .credentials_provider(Credentials::new("local", "local", None, None, "local"))
             .endpoint_url(format!("http://{endpoint}"));
         let client = Client::from_conf(config.build());
-        let names = Names { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
+        let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
         tables::create(&client, &names).await.map_err(|error| unusable(error.to_string()))?;
         Ok(Self { client, names, server })
     }

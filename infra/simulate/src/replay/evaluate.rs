@@ -2,18 +2,18 @@
 //! configuration. Rules, staleness and budgets are the domain's own.
 
 use domain::decide::decide;
-use domain::diagnosis::{Case, Classification, classify};
-use domain::event::{Actor, Described, EventKind, Fact, Happened};
+use domain::diagnosis::{Classification, DiagnosisInput, classify};
+use domain::event::{Actor, EventKind, Fact, FactKind, PullRequestDetails};
 use domain::id::{EventId, PrId, Sha};
 use domain::policy::{Mode, Policy};
-use domain::pull_request::{Record, Vulnerability, pauses};
-use domain::snapshot::{Build, Live, Mergeable};
+use domain::pull_request::{PullRequest, Vulnerability, visit_backoff};
+use domain::snapshot::{BuildStatus, LiveStatus, Mergeability};
 use domain::state::{State, Strategy, Substatus};
 use domain::time::saturating_after;
 use domain::transient::{FailureClass, FailureSignals, classify as classify_failure};
 use jiff::{SignedDuration, Timestamp};
 
-use super::timeline::{Action, Decision, Interval, IntervalEnd, StatusReport, Timeline, known_by};
+use super::timeline::{Interval, IntervalEnd, ReplayAction, ReplayDecision, Timeline, TimelineReport, known_by};
 
 /// Visits of one interval at most.
 const MAX_VISITS: usize = 50;
@@ -23,7 +23,7 @@ const SLACK: SignedDuration = SignedDuration::from_mins(5);
 const SWEEP: SignedDuration = SignedDuration::from_mins(1);
 
 /// What would have been decided in each interval.
-pub(super) fn evaluate(timeline: &Timeline, policy: &Policy) -> Vec<Vec<Decision>> {
+pub(super) fn evaluate(timeline: &Timeline, policy: &Policy) -> Vec<Vec<ReplayDecision>> {
     // What observe mode would do is what it would do if it acted.
     let mut policy = policy.clone();
     policy.mode = Mode::Act;
@@ -40,15 +40,15 @@ pub(super) fn evaluate(timeline: &Timeline, policy: &Policy) -> Vec<Vec<Decision
         } else {
             visit(&mut record, interval, &policy, &mut reopens)
         };
-        escalated |= decisions.iter().any(|decision| decision.action == Action::Escalation);
+        escalated |= decisions.iter().any(|decision| decision.action == ReplayAction::Escalation);
         evaluated.push(decisions);
     }
     evaluated
 }
 
-fn new_record(pr: &PrId, first: Option<&Interval>, policy: &Policy) -> Option<Record> {
+fn new_record(pr: &PrId, first: Option<&Interval>, policy: &Policy) -> Option<PullRequest> {
     let at = first?.since;
-    let details = Described {
+    let details = PullRequestDetails {
         node_id: None,
         branch: String::new(),
         base_branch: "its base".to_owned(),
@@ -60,24 +60,25 @@ fn new_record(pr: &PrId, first: Option<&Interval>, policy: &Policy) -> Option<Re
         size: None,
         required_checks: Some(Vec::new()),
     };
-    let what = Happened::Opened(details);
-    let fact = Fact { id: EventId::new("replay"), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, what };
+    let what = FactKind::Opened(details);
+    let fact =
+        Fact { id: EventId::new("replay"), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, kind: what };
     decide(policy, None, &fact, at).record
 }
 
-fn enter(record: &mut Record, interval: &Interval, policy: &Policy) {
+fn enter(record: &mut PullRequest, interval: &Interval, policy: &Policy) {
     if record.state == State::NeedsIntervention && interval.state != State::NeedsIntervention {
         record.retry_counts.reset_all();
         record.lifetime_remedies = 0;
     }
     record.state = interval.state;
     record.substatus = substatus(interval, policy);
-    record.progressed_at = record.progressed_at.max(interval.since);
+    record.state_since = record.state_since.max(interval.since);
     record.hold = interval.held;
     record.not_before = None;
     let assumed = interval.reports.first().is_some_and(|report| report.kind == EventKind::RemediationAccepted);
     if !assumed {
-        record.retry_counts.reached(interval.state, record.substatus);
+        record.retry_counts.reset_reached(interval.state, record.substatus);
     }
 }
 
@@ -96,7 +97,7 @@ fn substatus(interval: &Interval, policy: &Policy) -> Option<Substatus> {
     }
 }
 
-fn is_transient(report: &StatusReport, policy: &Policy) -> bool {
+fn is_transient(report: &TimelineReport, policy: &Policy) -> bool {
     let about_checks = matches!(report.kind, EventKind::ChecksFailed | EventKind::CheckReported);
     let failure = FailureSignals { conclusion: "failure", source: &report.name, text: &report.text };
     about_checks
@@ -105,7 +106,7 @@ fn is_transient(report: &StatusReport, policy: &Policy) -> bool {
 }
 
 /// Visits an interval whenever a sweep would have come.
-fn visit(record: &mut Record, interval: &Interval, policy: &Policy, reopens: &mut u32) -> Vec<Decision> {
+fn visit(record: &mut PullRequest, interval: &Interval, policy: &Policy, reopens: &mut u32) -> Vec<ReplayDecision> {
     let until = match interval.until {
         Some((at, IntervalEnd::Escalation)) => saturating_after(at, SLACK),
         // What was done within the second that GitHub gives as the end came before it.
@@ -120,34 +121,34 @@ fn visit(record: &mut Record, interval: &Interval, policy: &Policy, reopens: &mu
         from = saturating_after(at, SWEEP);
         let live = live(interval, at);
         let vulnerability = Vulnerability { close_and_reopen: *reopens, ..Vulnerability::default() };
-        let case = Case { record, live: Some(&live), vulnerability: Some(&vulnerability), policy, now: at };
+        let case = DiagnosisInput { record, live: Some(&live), vulnerability: Some(&vulnerability), policy, now: at };
         let diagnosis = classify(&case);
         let rule = diagnosis.rule.title.to_owned();
         let Some(strategy) = diagnosis.classification.strategy() else {
             if diagnosis.classification == Classification::NeedsIntervention {
-                decisions.push(Decision { at, action: Action::Escalation, rule });
+                decisions.push(ReplayDecision { at, action: ReplayAction::Escalation, rule });
                 break;
             }
             // Not now: it is visited again after the longest pause.
             record.not_before = Some(saturating_after(at, SignedDuration::from_secs(policy.backoff.max_secs.into())));
             continue;
         };
-        decisions.push(Decision { at, action: Action::Remedy(strategy), rule });
+        decisions.push(ReplayDecision { at, action: ReplayAction::Remedy(strategy), rule });
         *reopens += u32::from(strategy == Strategy::CloseAndReopen);
-        record.retry_counts.count(strategy);
+        record.retry_counts.spend(strategy);
         record.lifetime_remedies += 1;
         record.last_remediation_at = Some(at);
         record.remediation_action = Some(strategy);
         record.last_asked.insert(strategy, at);
         // While a remedy is under way nothing else is begun.
-        record.not_before = Some(saturating_after(at, pauses(policy).delay(1)));
+        record.not_before = Some(saturating_after(at, visit_backoff(policy).delay(1)));
     }
     decisions
 }
 
 /// The first sweep at which this interval is stale. If the base was in the way, nothing else was done until that was seen, and
 /// nobody knows whether it could have been seen earlier.
-fn next_visit(record: &Record, interval: &Interval, policy: &Policy, from: Timestamp) -> Option<Timestamp> {
+fn next_visit(record: &PullRequest, interval: &Interval, policy: &Policy, from: Timestamp) -> Option<Timestamp> {
     let stale = record.stale_at(policy).map(|at| record.not_before.map_or(at, |not_before| at.max(not_before)))?;
     let stale = next_sweep(stale.max(from), policy);
     let is_about_base = |rule: &str| rule.contains("CONFLICT") || rule.contains("BEHIND");
@@ -163,16 +164,16 @@ fn next_sweep(at: Timestamp, policy: &Policy) -> Timestamp {
 }
 
 /// What GitHub and Jenkins would have said. Conflicts and lags are in no event: only what was decided shows them.
-fn live(interval: &Interval, at: Timestamp) -> Live {
+fn live(interval: &Interval, at: Timestamp) -> LiveStatus {
     let seen = |word: &str| {
         interval.decisions.iter().any(|one| one.rule.contains(word) && one.at <= saturating_after(at, SWEEP))
     };
     let gone = interval.decisions.iter().any(|decision| decision.rule.contains("RUNNING TOO LONG"));
-    Live {
-        mergeable: if seen("CONFLICT") { Mergeable::Conflicting } else { Mergeable::Clean },
+    LiveStatus {
+        mergeable: if seen("CONFLICT") { Mergeability::Conflicting } else { Mergeability::Clean },
         behind_by: Some(u32::from(seen("BEHIND"))),
         strict: true,
-        build: Some(if gone { Build::Gone } else { Build::Building { since: interval.since } }),
+        build: Some(if gone { BuildStatus::Gone } else { BuildStatus::Building { since: interval.since } }),
     }
 }
 
@@ -190,13 +191,13 @@ mod tests {
     #[test]
     fn remedy_that_github_answered_within_the_same_second_is_not_repeated() {
         let rule = "BRANCH BEHIND BASE".to_owned();
-        let action = Action::Remedy(Strategy::BranchUpdate);
+        let action = ReplayAction::Remedy(Strategy::BranchUpdate);
         let interval = Interval {
             state: State::ChecksFailed,
             since: at("00:14:33"),
             until: Some((at("00:58:05"), IntervalEnd::Progress)),
             reports: Vec::new(),
-            decisions: vec![Decision { at: at("00:58:05.787"), action, rule }],
+            decisions: vec![ReplayDecision { at: at("00:58:05.787"), action, rule }],
             held: false,
         };
         let timeline = Timeline { pr: "acme/payments#6".parse().unwrap(), intervals: vec![interval] };

@@ -14,7 +14,7 @@ use domain::policy::Policies;
 pub use report::{CANNOT_TELL, ReplayReport};
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub struct ReplayArguments {
     /// The recorded events: one per line, as `GET /api/export/events` writes them
     events: PathBuf,
     /// The configuration to try
@@ -27,7 +27,7 @@ pub struct Arguments {
 
 /// # Errors
 /// If a file cannot be read, and why.
-pub fn run(arguments: &Arguments) -> Result<String, String> {
+pub fn run(arguments: &ReplayArguments) -> Result<String, String> {
     let text = |file: &Path| {
         std::fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))
     };

@@ -6,7 +6,7 @@ use domain::state::Strategy;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::timeline::{Action, Decision, Interval, IntervalEnd, Timeline};
+use super::timeline::{Interval, IntervalEnd, ReplayAction, ReplayDecision, Timeline};
 
 /// Printed with every report.
 pub const CANNOT_TELL: [&str; 4] = [
@@ -38,7 +38,7 @@ pub struct ReplayReport {
 }
 
 impl ReplayReport {
-    pub(super) fn add(&mut self, timeline: &Timeline, evaluated: &[Vec<Decision>]) {
+    pub(super) fn add(&mut self, timeline: &Timeline, evaluated: &[Vec<ReplayDecision>]) {
         self.prs += 1;
         let mut gained = SignedDuration::ZERO;
         for (interval, would) in timeline.intervals.iter().zip(evaluated) {
@@ -53,7 +53,7 @@ impl ReplayReport {
     }
 
     /// Answers how much sooner the interval would have been healed.
-    fn compare(&mut self, interval: &Interval, would: &[Decision]) -> SignedDuration {
+    fn compare(&mut self, interval: &Interval, would: &[ReplayDecision]) -> SignedDuration {
         let escalated = count(&interval.decisions, &mut self.recorded);
         let would_escalate = count(would, &mut self.would);
         self.escalated += escalated;
@@ -124,19 +124,19 @@ impl ReplayReport {
     }
 }
 
-fn remedy(decision: &Decision) -> Option<(Strategy, Timestamp)> {
+fn remedy(decision: &ReplayDecision) -> Option<(Strategy, Timestamp)> {
     match decision.action {
-        Action::Remedy(strategy) => Some((strategy, decision.at)),
-        Action::Escalation => None,
+        ReplayAction::Remedy(strategy) => Some((strategy, decision.at)),
+        ReplayAction::Escalation => None,
     }
 }
 
 /// Counts remedies by strategy, and answers the number of escalations.
-fn count(decisions: &[Decision], remedies: &mut BTreeMap<&'static str, u64>) -> u64 {
+fn count(decisions: &[ReplayDecision], remedies: &mut BTreeMap<&'static str, u64>) -> u64 {
     for (strategy, _) in decisions.iter().filter_map(remedy) {
         *remedies.entry(strategy.name()).or_default() += 1;
     }
-    decisions.iter().filter(|decision| decision.action == Action::Escalation).count() as u64
+    decisions.iter().filter(|decision| decision.action == ReplayAction::Escalation).count() as u64
 }
 
 fn median(sorted: &[f64]) -> Option<f64> {

@@ -22,8 +22,8 @@ pub(super) struct Interval {
     /// `None` if the log ends before it does.
     pub(super) until: Option<(Timestamp, IntervalEnd)>,
     /// Events that changed no state, newest last, and the one that led here.
-    pub(super) reports: Vec<StatusReport>,
-    pub(super) decisions: Vec<Decision>,
+    pub(super) reports: Vec<TimelineReport>,
+    pub(super) decisions: Vec<ReplayDecision>,
     /// On hold or a draft for some of the time.
     pub(super) held: bool,
 }
@@ -41,22 +41,22 @@ pub(super) enum IntervalEnd {
 }
 
 #[derive(Debug)]
-pub(super) struct StatusReport {
+pub(super) struct TimelineReport {
     pub(super) kind: EventKind,
     pub(super) name: String,
     pub(super) text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Decision {
+pub(super) struct ReplayDecision {
     pub(super) at: Timestamp,
-    pub(super) action: Action,
+    pub(super) action: ReplayAction,
     /// The title of the rule.
     pub(super) rule: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum ReplayAction {
     Remedy(Strategy),
     Escalation,
 }
@@ -109,7 +109,7 @@ fn in_order(events: Vec<Event>) -> Vec<Event> {
 }
 
 impl Timeline {
-    fn begin(&mut self, state: State, since: Timestamp, reports: Vec<StatusReport>) {
+    fn begin(&mut self, state: State, since: Timestamp, reports: Vec<TimelineReport>) {
         self.intervals.push(Interval { state, since, until: None, reports, decisions: Vec::new(), held: false });
     }
 
@@ -123,11 +123,15 @@ impl Timeline {
         let (name, text) = (event.payload.name.clone().unwrap_or_default(), event.payload.text.clone());
         // What observe mode would have done was not done.
         let escalated = event.kind == EventKind::EscalatedNeedsIntervention;
-        let action = event.kind.claims().map(Action::Remedy).or_else(|| escalated.then_some(Action::Escalation));
-        interval.decisions.extend(action.map(|action| Decision { at, action, rule: name.clone() }));
+        let action = event
+            .kind
+            .claimed_strategy()
+            .map(ReplayAction::Remedy)
+            .or_else(|| escalated.then_some(ReplayAction::Escalation));
+        interval.decisions.extend(action.map(|action| ReplayDecision { at, action, rule: name.clone() }));
         let edited = event.kind == EventKind::PrEdited && (text.contains("hold") || text.contains("draft"));
         interval.held |= edited || (event.kind == EventKind::CommandReceived && name == "/hold");
-        let report = StatusReport { kind: event.kind, name, text };
+        let report = TimelineReport { kind: event.kind, name, text };
         match event.to {
             None => interval.reports.push(report),
             Some(to) => {

@@ -20,7 +20,7 @@ const WORD_LETTERS: std::ops::RangeInclusive<usize> = 2..=30;
 
 /// One command, or a word that looks like one, in a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum ParsedCommand {
     /// A command and the text after it on its line.
     Known {
         command: Command,
@@ -40,14 +40,14 @@ pub enum Asked {
 ///
 /// A repeated command counts once: both would be decided on the same state of the same commit, so the second could
 /// only be refused or repeat the work.
-pub fn parse(body: &str) -> Vec<Asked> {
+pub fn parse(body: &str) -> Vec<ParsedCommand> {
     let text = within_limit(body.strip_prefix('\u{feff}').unwrap_or(body));
     let mut all = Vec::new();
     let (mut known, mut unknown) = (0, 0);
     for asked in visible_lines(text).into_iter().filter_map(read_line) {
         let count = match asked {
-            Asked::Known { .. } => &mut known,
-            Asked::Unknown { .. } => &mut unknown,
+            ParsedCommand::Known { .. } => &mut known,
+            ParsedCommand::Unknown { .. } => &mut unknown,
         };
         // Counted separately: a pasted list of paths must not use up the limit for the commands below it.
         if *count < PER_COMMENT_MAX && !all.iter().any(|earlier| is_same(earlier, &asked)) {
@@ -127,25 +127,26 @@ fn line_from(text: &str, start: usize) -> Option<&str> {
 }
 
 /// The command in the first word of a line. The word must match completely: `/rebuild.` and `/usr/bin` are ignored.
-fn read_line(line: &str) -> Option<Asked> {
+fn read_line(line: &str) -> Option<ParsedCommand> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     if let Some(command) = Command::named(word) {
         let args = rest.trim().chars().take(ARGS_MAX_CHARS).collect();
-        return Some(Asked::Known { command, args });
+        return Some(ParsedCommand::Known { command, args });
     }
     let letters = word.strip_prefix('/')?;
     let looks_like_one = WORD_LETTERS.contains(&letters.len())
         && letters.starts_with(|c: char| c.is_ascii_alphabetic())
         && letters.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
-    looks_like_one.then(|| Asked::Unknown { word: word.to_owned(), nearest: nearest(word) })
+    looks_like_one.then(|| ParsedCommand::Unknown { word: word.to_owned(), nearest: nearest(word) })
 }
 
 /// Whether both are the same command or word, ignoring the arguments.
-fn is_same(one: &Asked, other: &Asked) -> bool {
+fn is_same(one: &ParsedCommand, other: &ParsedCommand) -> bool {
     match (one, other) {
-        (Asked::Known { command: a, .. }, Asked::Known { command: b, .. }) => a == b,
-        (Asked::Unknown { word: a, .. }, Asked::Unknown { word: b, .. }) => a.eq_ignore_ascii_case(b),
-        (Asked::Known { .. }, Asked::Unknown { .. }) | (Asked::Unknown { .. }, Asked::Known { .. }) => false,
+        (ParsedCommand::Known { command: a, .. }, ParsedCommand::Known { command: b, .. }) => a == b,
+        (ParsedCommand::Unknown { word: a, .. }, ParsedCommand::Unknown { word: b, .. }) => a.eq_ignore_ascii_case(b),
+        (ParsedCommand::Known { .. }, ParsedCommand::Unknown { .. })
+        | (ParsedCommand::Unknown { .. }, ParsedCommand::Known { .. }) => false,
     }
 }
 
@@ -157,11 +158,11 @@ mod tests {
 
     /// Renders `/name` or `/name(args)` for commands, `?word` or `?word=/nearest` for unknown words.
     fn read(body: &str) -> String {
-        let show = |asked: Asked| match asked {
-            Asked::Known { command, args } if args.is_empty() => command.name().to_owned(),
-            Asked::Known { command, args } => format!("{command}({args})"),
-            Asked::Unknown { word, nearest: None } => format!("?{word}"),
-            Asked::Unknown { word, nearest: Some(near) } => format!("?{word}={near}"),
+        let show = |asked: ParsedCommand| match asked {
+            ParsedCommand::Known { command, args } if args.is_empty() => command.name().to_owned(),
+            ParsedCommand::Known { command, args } => format!("{command}({args})"),
+            ParsedCommand::Unknown { word, nearest: None } => format!("?{word}"),
+            ParsedCommand::Unknown { word, nearest: Some(near) } => format!("?{word}={near}"),
         };
         parse(body).into_iter().map(show).collect::<Vec<_>>().join(" ")
     }
@@ -213,7 +214,7 @@ mod tests {
             ("/hold   ", "/hold"),
         ]);
         let long = format!("/hold {}", "é".repeat(ARGS_MAX_CHARS + 1));
-        assert_eq!(parse(&long), [Asked::Known { command: Command::Hold, args: "é".repeat(200) }]);
+        assert_eq!(parse(&long), [ParsedCommand::Known { command: Command::Hold, args: "é".repeat(200) }]);
     }
 
     #[test]
@@ -427,8 +428,8 @@ mod tests {
             prop_assert_eq!(&asked, &parse(&body));
             for one in asked {
                 let typed = match &one {
-                    Asked::Known { command, .. } => command.name(),
-                    Asked::Unknown { word, .. } => word,
+                    ParsedCommand::Known { command, .. } => command.name(),
+                    ParsedCommand::Unknown { word, .. } => word,
                 };
                 prop_assert!(body.to_ascii_lowercase().contains(&typed.to_ascii_lowercase()));
             }
@@ -452,7 +453,7 @@ mod tests {
         #[test]
         fn command_in_its_own_paragraph_is_always_found(before in "([a-zé .,>-]{0,12}\n){0,4}", after in "[a-z \n]{0,20}") {
             let asked = parse(&format!("{before}\n/rebuild\n\n{after}"));
-            prop_assert_eq!(asked, [Asked::Known { command: Command::Rebuild, args: String::new() }]);
+            prop_assert_eq!(asked, [ParsedCommand::Known { command: Command::Rebuild, args: String::new() }]);
         }
     }
 }

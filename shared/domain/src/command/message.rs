@@ -47,7 +47,7 @@ impl CommandMessage {
     }
 
     /// The run of this command. A person's command opens a run with the command's own id.
-    pub fn run(&self) -> RunId {
+    pub fn run_id(&self) -> RunId {
         self.run_id.clone().unwrap_or_else(|| RunId::new(self.command_id.as_str()))
     }
 }
@@ -88,13 +88,13 @@ impl MessageVersion {
      then redrive the dead-letter queue",
     number = MessageVersion::NUMBER
 )]
-pub struct UnknownVersion(pub u64);
+pub struct UnknownMessageVersion(pub u64);
 
 impl TryFrom<u64> for MessageVersion {
-    type Error = UnknownVersion;
+    type Error = UnknownMessageVersion;
 
-    fn try_from(number: u64) -> Result<Self, UnknownVersion> {
-        if number == Self::NUMBER { Ok(Self) } else { Err(UnknownVersion(number)) }
+    fn try_from(number: u64) -> Result<Self, UnknownMessageVersion> {
+        if number == Self::NUMBER { Ok(Self) } else { Err(UnknownMessageVersion(number)) }
     }
 }
 

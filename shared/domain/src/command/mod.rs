@@ -11,22 +11,24 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use grammar::{ARGS_MAX_CHARS, Asked, BODY_MAX_BYTES, PER_COMMENT_MAX, parse};
-pub use message::{CommandMessage, CommandSource, MessageVersion, UnknownVersion};
-pub use validity::{BadPermission, BadRole, Permission, Refusal, Requester, Role, Situation};
+pub use grammar::{ARGS_MAX_CHARS, BODY_MAX_BYTES, PER_COMMENT_MAX, ParsedCommand, parse};
+pub use message::{CommandMessage, CommandSource, MessageVersion, UnknownMessageVersion};
+pub use validity::{
+    ApiRole, CommandRefusal, CommandRequester, RepoPermission, UnknownPermission, UnknownRole, ValidityContext,
+};
 
 use crate::state::{State, Strategy};
-use validity::Needs::{Maintain, Write};
-use validity::ValidIn::{AnyOpen, Only};
-use validity::When::{IdleIn, In};
-use validity::{Needs, ValidIn};
+use validity::RequiredPermission::{Maintain, Write};
+use validity::StateCondition::{IdleIn, In};
+use validity::ValidStates::{AnyOpen, Only};
+use validity::{RequiredPermission, ValidStates};
 
 /// The properties of one command.
-struct Spec {
+struct CommandSpec {
     name: &'static str,
     help: &'static str,
-    valid_in: ValidIn,
-    needs: Needs,
+    valid_in: ValidStates,
+    needs: RequiredPermission,
     destructive: bool,
     strategy: Option<Strategy>,
 }

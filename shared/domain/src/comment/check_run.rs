@@ -5,15 +5,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{action, desk, failed_check, time};
-use crate::backoff::seed_of;
-use crate::command::{Command, Role};
-use crate::diagnosis::{Case, Classification, classify};
-use crate::event::cut;
+use crate::backoff::jitter_seed;
+use crate::command::{ApiRole, Command};
+use crate::diagnosis::{Classification, DiagnosisInput, classify};
+use crate::event::truncate;
 use crate::policy::Policy;
-use crate::pull_request::{Record, Shown};
+use crate::pull_request::{PublishedCheckRun, PullRequest};
 use crate::state::{State, Strategy};
 
-pub const NAME: &str = "suture";
+pub const CHECK_RUN_NAME: &str = "suture";
 /// Longest title, in characters.
 const MAX_TITLE: usize = 120;
 /// Failed checks that are named. Naming more would only change the check run more often.
@@ -21,18 +21,18 @@ const MAX_CHECKS: usize = 3;
 
 /// The content of a check run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckText {
-    pub mood: Mood,
+pub struct CheckRunText {
+    pub mood: CheckConclusion,
     pub title: String,
     pub summary: String,
     /// Commands that people can send with one click.
-    pub buttons: Vec<Button>,
+    pub buttons: Vec<CheckRunButton>,
 }
 
 /// The conclusion of the check run. It never blocks a merge: it is neutral unless a person is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mood {
+pub enum CheckConclusion {
     /// Neutral: shown in grey, blocks nothing.
     Quiet,
     /// Action required: the pull request needs a person.
@@ -44,7 +44,7 @@ pub enum Mood {
 /// A button of the check run; each sends one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Button {
+pub enum CheckRunButton {
     /// `/rebuild`.
     Rebuild,
     /// `/hold`.
@@ -55,7 +55,7 @@ pub enum Button {
     Explain,
 }
 
-impl Button {
+impl CheckRunButton {
     const ALL: [Self; 4] = [Self::Rebuild, Self::Hold, Self::Resume, Self::Explain];
 
     /// The identifier that GitHub sends when the button is pressed; at most 20 characters.
@@ -68,7 +68,7 @@ impl Button {
         }
     }
 
-    pub fn named(identifier: &str) -> Option<Self> {
+    pub fn from_identifier(identifier: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|button| button.identifier() == identifier)
     }
 
@@ -103,8 +103,8 @@ impl Button {
 }
 
 /// The result of a pressed button: accepted, accepted with a remark, or refused.
-pub fn answer(by: &str, command: Command, answer: Result<Option<&str>, &str>) -> String {
-    match answer {
+pub fn button_result(by: &str, command: Command, answer: Result<Option<&str>, &str>) -> String {
+    match button_result {
         Ok(None) => format!("{by} asked for `{command}`."),
         Ok(Some(remark)) => format!("{by} asked for `{command}`, but {}.", remark.trim_end_matches('.')),
         Err(reason) => format!("{by} asked for `{command}`, but Suture refused: {}.", reason.trim_end_matches('.')),
@@ -112,55 +112,59 @@ pub fn answer(by: &str, command: Command, answer: Result<Option<&str>, &str>) ->
 }
 
 /// A remedy that a person requested was dropped, failed or did not help.
-pub fn came_to_nothing(strategy: Strategy, why: &str) -> String {
-    desk::sentence(&format!("Suture was asked to {}: {why}", desk::doing(strategy)))
+pub fn command_failed(strategy: Strategy, why: &str) -> String {
+    desk::sentence(&format!("Suture was asked to {}: {why}", desk::strategy_phrase(strategy)))
 }
 
 /// A digest of the whole check run without the times; the check run is published again when it changes.
-pub fn digest(record: &Record, shown: &Shown, policy: &Policy) -> u64 {
+pub fn digest(record: &PullRequest, shown: &PublishedCheckRun, policy: &Policy) -> u64 {
     let text = parts(record, shown, policy);
     let explained = if shown.explained { "explained" } else { "" };
-    let buttons: String = buttons(record).into_iter().map(Button::identifier).collect();
-    seed_of(&format!("{}\n{}\n{}\n{explained}\n{buttons}", text.state, text.details, text.next), 0)
+    let buttons: String = buttons(record).into_iter().map(CheckRunButton::identifier).collect();
+    jitter_seed(&format!("{}\n{}\n{}\n{explained}\n{buttons}", text.state, text.details, text.next), 0)
 }
 
-pub fn text(record: &Record, shown: &Shown, policy: &Policy, now: Timestamp) -> CheckText {
+pub fn text(record: &PullRequest, shown: &PublishedCheckRun, policy: &Policy, now: Timestamp) -> CheckRunText {
     let parts = parts(record, shown, policy);
-    let since = time(record.progressed_at);
+    let since = time(record.state_since);
     let next = match parts.unless {
-        Some(unless) => format!("{} {}{unless}.", parts.next, desk::when(record, now)),
+        Some(unless) => format!("{} {}{unless}.", parts.next, desk::next_visit(record, now)),
         None => parts.next,
     };
     let mut summary = format!("{} since {since}.\n\n{}\n\n**Next:** {next}", parts.state, parts.details);
     if shown.explained {
-        let found = classify(&Case { record, live: None, vulnerability: None, policy, now });
-        let commands = desk::commands(record, policy, Role::Operator);
+        let found = classify(&DiagnosisInput { record, live: None, vulnerability: None, policy, now });
+        let commands = desk::commands(record, policy, ApiRole::Operator);
         summary = format!("{summary}\n\n---\n\n{}", desk::explanation(record, &found, &commands, policy, now));
     }
     summary = format!("{summary}\n\n*As of {}. Updated only when something changes.*", time(now));
-    CheckText { mood: mood(record), title: title(record), summary, buttons: buttons(record) }
+    CheckRunText { mood: mood(record), title: title(record), summary, buttons: buttons(record) }
 }
 
-fn mood(record: &Record) -> Mood {
+fn mood(record: &PullRequest) -> CheckConclusion {
     if record.state == State::NeedsIntervention {
-        Mood::Person
+        CheckConclusion::Person
     } else if record.state == State::Merged {
-        Mood::Done
+        CheckConclusion::Done
     } else {
-        Mood::Quiet
+        CheckConclusion::Quiet
     }
 }
 
-fn buttons(record: &Record) -> Vec<Button> {
+fn buttons(record: &PullRequest) -> Vec<CheckRunButton> {
     if record.state.is_terminal() {
         return Vec::new();
     }
     let resumes = record.hold || record.state == State::NeedsIntervention;
-    vec![Button::Rebuild, if resumes { Button::Resume } else { Button::Hold }, Button::Explain]
+    vec![
+        CheckRunButton::Rebuild,
+        if resumes { CheckRunButton::Resume } else { CheckRunButton::Hold },
+        CheckRunButton::Explain,
+    ]
 }
 
 /// The parts of the summary, without the times.
-struct Parts {
+struct CheckRunParts {
     state: String,
     /// Cause, evidence, last command, budgets.
     details: String,
@@ -170,7 +174,7 @@ struct Parts {
     unless: Option<&'static str>,
 }
 
-fn parts(record: &Record, shown: &Shown, policy: &Policy) -> Parts {
+fn parts(record: &PullRequest, shown: &PublishedCheckRun, policy: &Policy) -> CheckRunParts {
     let substatus = record.substatus.map(|substatus| format!(" ({})", substatus.name())).unwrap_or_default();
     let state = format!("**{}**{substatus}, at commit {},", record.state, record.head_sha.short());
     let mut lines = vec![format!("**Cause:** {}", cause(record, policy))];
@@ -184,22 +188,22 @@ fn parts(record: &Record, shown: &Shown, policy: &Policy) -> Parts {
         lines.push(format!("**Budgets left:** {}", budgets(record, policy)));
     }
     let (next, unless) = next(record, policy);
-    Parts { state, details: lines.join("\n\n"), next, unless }
+    CheckRunParts { state, details: lines.join("\n\n"), next, unless }
 }
 
-fn title(record: &Record) -> String {
+fn title(record: &PullRequest) -> String {
     let text = if record.state == State::NeedsIntervention {
         "A person is needed".to_owned()
     } else {
-        let status = desk::stopped(record).unwrap_or_else(|| state_summary(record.state).to_owned());
+        let status = desk::inactive_reason(record).unwrap_or_else(|| state_summary(record.state).to_owned());
         match &record.active_run {
             Some(run) if record.is_actionable() => {
-                format!("{status}; remedy in progress: {}", desk::doing(run.strategy))
+                format!("{status}; remedy in progress: {}", desk::strategy_phrase(run.strategy))
             }
             Some(_) | None => status,
         }
     };
-    cut(text.trim_end_matches('.'), MAX_TITLE)
+    truncate(text.trim_end_matches('.'), MAX_TITLE)
 }
 
 /// What a state means, in the fewest words.
@@ -219,18 +223,18 @@ fn state_summary(state: State) -> &'static str {
 }
 
 /// Why the pull request is in its state. Unlike the dashboard it does not name running checks: each would be an update.
-fn cause(record: &Record, policy: &Policy) -> String {
-    if let Some(stopped) = desk::stopped(record) {
+fn cause(record: &PullRequest, policy: &Policy) -> String {
+    if let Some(stopped) = desk::inactive_reason(record) {
         return stopped;
     }
     if matches!(record.state, State::ChecksRunning | State::ChecksFailed) {
         return format!("{}.", state_summary(record.state));
     }
-    desk::sentence(&desk::waits_for(record, policy))
+    desk::sentence(&desk::expected_step(record, policy))
 }
 
 /// What the signals of the head say about its state.
-fn signal_evidence(record: &Record, policy: &Policy) -> Vec<String> {
+fn signal_evidence(record: &PullRequest, policy: &Policy) -> Vec<String> {
     let failed = || record.signals.failed_checks(record.required(policy));
     let mut lines: Vec<String> = Vec::new();
     if record.state == State::ChecksFailed {
@@ -247,7 +251,7 @@ fn signal_evidence(record: &Record, policy: &Policy) -> Vec<String> {
 }
 
 /// What is left of each budget and of the lifetime cap. Close-and-reopen is counted per vulnerability, not here.
-fn budgets(record: &Record, policy: &Policy) -> String {
+fn budgets(record: &PullRequest, policy: &Policy) -> String {
     let left = |strategy: Strategy| {
         let all = policy.budget(strategy);
         format!("{strategy} {} of {all}", all.saturating_sub(record.retry_counts.of(strategy)))
@@ -260,12 +264,12 @@ fn budgets(record: &Record, policy: &Policy) -> String {
 
 /// The next step, and what could change it. Classifies as of the time when the record becomes stale, from the record
 /// alone, without GitHub or Jenkins.
-fn next(record: &Record, policy: &Policy) -> (String, Option<&'static str>) {
-    if let Some(step) = desk::waits_for_others(record) {
+fn next(record: &PullRequest, policy: &Policy) -> (String, Option<&'static str>) {
+    if let Some(step) = desk::step_of_others(record) {
         return (step, None);
     }
-    let due = record.stale_at(policy).unwrap_or(record.progressed_at);
-    let found = classify(&Case { record, live: None, vulnerability: None, policy, now: due });
+    let due = record.stale_at(policy).unwrap_or(record.state_since);
+    let found = classify(&DiagnosisInput { record, live: None, vulnerability: None, policy, now: due });
     if found.classification == Classification::NoAction {
         return ("Suture will look at it again".to_owned(), Some(""));
     }

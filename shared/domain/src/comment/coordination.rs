@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 
 use super::time;
-use crate::coordination::backlog::Why;
-use crate::coordination::sentinel::Outage;
-use crate::coordination::status::{Issues, Lane, Numbers, Repo, Today, Waiting};
-use crate::event::cut;
+use crate::coordination::backlog::BacklogReason;
+use crate::coordination::sentinel::HealthOutage;
+use crate::coordination::status::{BacklogCounts, RepoRow, StateRow, StatusReport, TodayCounts, WaitingPullRequest};
+use crate::event::truncate;
 
 /// Longest issue body, in characters; GitHub's limit is 65,536.
 const MAX_ISSUE: usize = 60_000;
@@ -30,12 +30,12 @@ pub fn verified_comment(watched_minutes: u32) -> String {
 }
 
 /// The title of an outage issue.
-pub fn outage_title(outage: &Outage) -> String {
+pub fn outage_title(outage: &HealthOutage) -> String {
     format!("P0: down since {} after a merge", time(outage.since))
 }
 
 /// The body of an outage issue: the failing check, the merges that may have caused it, what to do.
-pub fn outage_body(outage: &Outage) -> String {
+pub fn outage_body(outage: &HealthOutage) -> String {
     let mut body = format!(
         "Suture requests the configured health URLs after each merge. At least one has been failing since {}:\n\n> {}\n\n### Likely merges\n\n",
         time(outage.since),
@@ -55,17 +55,17 @@ pub fn outage_body(outage: &Outage) -> String {
          - If a merge above is the cause, revert it on GitHub.\n\
          - Suture keeps checking and comments here once the URL is healthy again. It does not close this issue; please do.\n",
     );
-    cut(&body, MAX_ISSUE)
+    truncate(&body, MAX_ISSUE)
 }
 
 /// The comment on the outage issue when the outage is over.
-pub fn outage_over(outage: &Outage, over_at: Timestamp) -> String {
+pub fn outage_over(outage: &HealthOutage, over_at: Timestamp) -> String {
     let lasted = super::duration(over_at.duration_since(outage.since));
     let since = time(over_at);
     format!("Healthy again since {since}; the outage lasted about {lasted}. Close this issue once you know the cause.")
 }
 
-pub fn rejected(hours: u32) -> String {
+pub fn issue_rejected(hours: u32) -> String {
     format!(
         "Closed because it was not approved within {hours} h. If it should be done, reopen it and add the `approved` label. \
          Suture never closes an issue labelled `source/human` for its age."
@@ -73,33 +73,41 @@ pub fn rejected(hours: u32) -> String {
 }
 
 /// The comment on an issue that is closed because its pull request was merged.
-pub fn done(number: u64) -> String {
+pub fn issue_done(number: u64) -> String {
     format!("#{number} is merged.")
 }
 
-pub fn requeued(why: Why) -> String {
+pub fn issue_requeued(why: BacklogReason) -> String {
     match why {
-        Why::NoPull => "CodeGenie did not open a pull request in time. Suture will ask it again.".to_owned(),
-        Why::PullClosed(number) => format!("#{number} was closed without a merge. Suture will ask CodeGenie again."),
-        Why::NotApproved(_) | Why::AskedEnough(_) => "Suture will ask CodeGenie again.".to_owned(),
+        BacklogReason::NoPullRequest => {
+            "CodeGenie did not open a pull request in time. Suture will ask it again.".to_owned()
+        }
+        BacklogReason::PullRequestClosed(number) => {
+            format!("#{number} was closed without a merge. Suture will ask CodeGenie again.")
+        }
+        BacklogReason::NotApproved(_) | BacklogReason::RequestsExhausted(_) => {
+            "Suture will ask CodeGenie again.".to_owned()
+        }
     }
 }
 
 /// The comment on an issue that needs a person.
-pub fn urgent(why: Why) -> String {
+pub fn issue_urgent(why: BacklogReason) -> String {
     match why {
-        Why::NotApproved(number) => format!("#{number} has waited too long for approval. A person should look at it."),
-        Why::AskedEnough(requests) => format!(
+        BacklogReason::NotApproved(number) => {
+            format!("#{number} has waited too long for approval. A person should look at it.")
+        }
+        BacklogReason::RequestsExhausted(requests) => format!(
             "CodeGenie was asked {requests} times, but no pull request was merged. Suture stops asking; a person should \
              look at it. To start over, remove the pipeline label, wait a while and add it again."
         ),
-        Why::NoPull => "No pull request was opened in time. A person should look at it.".to_owned(),
-        Why::PullClosed(number) => format!("#{number} was closed. A person should look at it."),
+        BacklogReason::NoPullRequest => "No pull request was opened in time. A person should look at it.".to_owned(),
+        BacklogReason::PullRequestClosed(number) => format!("#{number} was closed. A person should look at it."),
     }
 }
 
 /// The comment on a pull request that is closed because its failed review was never fixed.
-pub fn given_up(issue: u64, hours: u32) -> String {
+pub fn pull_request_given_up(issue: u64, hours: u32) -> String {
     format!(
         "Closing this pull request: its review failed and was not fixed within {hours} h. Suture will ask CodeGenie for a \
          new one for #{issue}."
@@ -111,21 +119,21 @@ pub fn status_title(of: &str) -> String {
 }
 
 /// The body of the status issue. Times are absolute, so that the body changes only when the facts do.
-pub fn status_body(numbers: &Numbers) -> String {
+pub fn status_body(numbers: &StatusReport) -> String {
     let mut body = String::from(
         "Suture keeps this issue up to date and overwrites manual edits. The same numbers are at `GET /api/overview`.\n\n",
     );
     headlines(&mut body, numbers);
     body.push_str("\n| state | pull requests | stale |\n|---|---:|---:|\n");
-    for Lane { state, count, stale } in &numbers.states {
+    for StateRow { state, count, stale } in &numbers.states {
         let _ = writeln!(body, "| {state} | {count} | {stale} |");
     }
-    let Today { opened, merged, healed, remedies, escalated } = numbers.today;
+    let TodayCounts { opened, merged, healed, remedies, escalated } = numbers.today;
     let _ = writeln!(
         body,
         "\n| today | opened | merged | healed | remedies | escalated |\n|---|---:|---:|---:|---:|---:|\n| UTC | {opened} | {merged} | {healed} | {remedies} | {escalated} |"
     );
-    if let Some(Issues { discovered, approved, in_progress, pr_open, wip_limit }) = numbers.backlog {
+    if let Some(BacklogCounts { discovered, approved, in_progress, pr_open, wip_limit }) = numbers.backlog {
         let _ = writeln!(
             body,
             "\n| backlog | discovered | approved | in progress | pull request open |\n|---|---:|---:|---:|---:|\n| issues | {discovered} | {approved} | {in_progress} of {wip_limit} | {pr_open} |"
@@ -134,20 +142,20 @@ pub fn status_body(numbers: &Numbers) -> String {
     if !numbers.needs_person.is_empty() {
         body.push_str("\n### Waiting for a person\n\n");
     }
-    for Waiting { pr, since, why } in numbers.needs_person.iter().take(MAX_LISTED) {
+    for WaitingPullRequest { pr, since, why } in numbers.needs_person.iter().take(MAX_LISTED) {
         // GitHub turns the reference into a link.
         let _ = writeln!(body, "- {pr} since {}: {}", time(*since), inert(why));
     }
     more(&mut body, numbers.needs_person.len(), MAX_LISTED);
     body.push_str("\n| repository | open | needs a person | stale |\n|---|---:|---:|---:|\n");
-    for Repo { repo, open, needs_person, stale } in numbers.repos.iter().take(MAX_REPOS) {
+    for RepoRow { repo, open, needs_person, stale } in numbers.repos.iter().take(MAX_REPOS) {
         let _ = writeln!(body, "| {repo} | {open} | {needs_person} | {stale} |");
     }
     more(&mut body, numbers.repos.len(), MAX_REPOS);
-    cut(&body, MAX_ISSUE)
+    truncate(&body, MAX_ISSUE)
 }
 
-fn headlines(body: &mut String, numbers: &Numbers) {
+fn headlines(body: &mut String, numbers: &StatusReport) {
     if let Some(by) = &numbers.paused {
         let _ = writeln!(body, "- **Paused** by {}: no remedies start until Suture is unpaused.", inert(by));
     }
@@ -174,26 +182,30 @@ fn more(body: &mut String, all: usize, shown: usize) {
 /// Makes outside text safe to quote: one line, without mentions, links, HTML or table separators.
 fn inert(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    cut(&line, MAX_QUOTE).replace('@', "@\u{200b}").replace('#', "#\u{200b}").replace('<', "&lt;").replace('|', "\\|")
+    truncate(&line, MAX_QUOTE)
+        .replace('@', "@\u{200b}")
+        .replace('#', "#\u{200b}")
+        .replace('<', "&lt;")
+        .replace('|', "\\|")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordination::sentinel::Merge;
+    use crate::coordination::sentinel::WatchedMerge;
     use crate::id::PrId;
     use crate::state::State;
     use crate::tests::world::{minutes, pr, start};
 
-    fn outage() -> Outage {
-        Outage {
+    fn outage() -> HealthOutage {
+        HealthOutage {
             key: "outage-x-1".to_owned(),
             since: start(),
             what: "https://shop.example answered 500 <!-- @maria".to_owned(),
             issue_repo: "acme/ops".parse().unwrap(),
             suspects: vec![
-                Merge { at: start() - minutes(2), pr: pr() },
-                Merge { at: start() - minutes(9), pr: PrId::new("acme/other".parse().unwrap(), 7) },
+                WatchedMerge { at: start() - minutes(2), pr: pr() },
+                WatchedMerge { at: start() - minutes(9), pr: PrId::new("acme/other".parse().unwrap(), 7) },
             ],
             asked_at: None,
             over_at: None,
@@ -214,14 +226,14 @@ mod tests {
 
     #[test]
     fn status_issue_shows_counts_within_the_size_limit() {
-        let mut numbers = Numbers {
-            states: vec![Lane { state: State::Approved, count: 7, stale: 2 }],
-            repos: vec![Repo { repo: "acme/shop".parse().unwrap(), open: 7, needs_person: 1, stale: 2 }],
-            needs_person: vec![Waiting { pr: pr(), since: start(), why: "it | @hangs".to_owned() }],
-            today: Today { opened: 5, merged: 4, healed: 3, remedies: 2, escalated: 1 },
+        let mut numbers = StatusReport {
+            states: vec![StateRow { state: State::Approved, count: 7, stale: 2 }],
+            repos: vec![RepoRow { repo: "acme/shop".parse().unwrap(), open: 7, needs_person: 1, stale: 2 }],
+            needs_person: vec![WaitingPullRequest { pr: pr(), since: start(), why: "it | @hangs".to_owned() }],
+            today: TodayCounts { opened: 5, merged: 4, healed: 3, remedies: 2, escalated: 1 },
             breaker: "open".to_owned(),
             paused: Some("ops".to_owned()),
-            backlog: Some(Issues { discovered: 1, approved: 2, in_progress: 3, pr_open: 4, wip_limit: 10 }),
+            backlog: Some(BacklogCounts { discovered: 1, approved: 2, in_progress: 3, pr_open: 4, wip_limit: 10 }),
             outages: vec![(start(), "shop answered 500".to_owned())],
         };
         let body = status_body(&numbers);

@@ -4,14 +4,14 @@
 use jiff::Timestamp;
 
 use super::{NO_REASON, action, diagnosis, duration, failed_check, policy_text, status, time};
-use crate::command::{Command, Role};
+use crate::command::{ApiRole, Command};
 use crate::decide;
-use crate::diagnosis::{Case, Classification, Diagnosis, classify};
-use crate::event::{Event, EventKind, cut};
+use crate::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
+use crate::event::{Event, EventKind, truncate};
 use crate::policy::{Mode, Policy};
-use crate::pull_request::Record;
+use crate::pull_request::PullRequest;
 use crate::remedy;
-use crate::signals::Verdict;
+use crate::signals::CheckVerdict;
 use crate::state::{State, Strategy, Substatus};
 
 /// Longest sentence, in characters.
@@ -22,19 +22,19 @@ pub(super) fn sentence(text: &str) -> String {
     let text = text.trim().trim_end_matches('.');
     let mut letters = text.chars();
     let capital: String = letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default();
-    format!("{}.", cut(&capital, MAX_SENTENCE))
+    format!("{}.", truncate(&capital, MAX_SENTENCE))
 }
 
 /// Why a pull request waits, or what is wrong with it; names the threshold if it is stale.
-pub fn why(record: &Record, policy: &Policy, now: Timestamp) -> String {
-    if let Some(stopped) = stopped(record) {
+pub fn waiting_reason(record: &PullRequest, policy: &Policy, now: Timestamp) -> String {
+    if let Some(stopped) = inactive_reason(record) {
         return stopped;
     }
-    let waits = waits_for(record, policy);
+    let waits = expected_step(record, policy);
     let stale = record.is_stale(policy, now);
     match policy.threshold(record.state).filter(|_| stale) {
         Some(threshold) => {
-            let waited = duration(now.duration_since(record.progressed_at));
+            let waited = duration(now.duration_since(record.state_since));
             sentence(&format!("{waits}; in this state for {waited} (threshold {})", duration(threshold)))
         }
         None => sentence(&waits),
@@ -42,7 +42,7 @@ pub fn why(record: &Record, policy: &Policy, now: Timestamp) -> String {
 }
 
 /// Why Suture takes no action: the pull request is finished, escalated, held or a draft.
-pub(super) fn stopped(record: &Record) -> Option<String> {
+pub(super) fn inactive_reason(record: &PullRequest) -> Option<String> {
     if let Some(result) = final_result(record) {
         return Some(result);
     }
@@ -54,13 +54,13 @@ pub(super) fn stopped(record: &Record) -> Option<String> {
         return Some(format!("Held by the label `{label}`."));
     }
     if record.hold {
-        return super::blocked(record).map(|why| sentence(&why));
+        return super::blocked(record).map(|why| sentence(&waiting_reason));
     }
     record.draft.then(|| "It is a draft.".to_owned())
 }
 
 /// How a merged or closed pull request ended.
-fn final_result(record: &Record) -> Option<String> {
+fn final_result(record: &PullRequest) -> Option<String> {
     let text = match (record.state, record.substatus) {
         (State::Merged, _) => "It is merged.".to_owned(),
         (State::Closed, Some(Substatus::Abandoned)) => "It was closed permanently with `/cancel`.".to_owned(),
@@ -77,12 +77,12 @@ fn final_result(record: &Record) -> Option<String> {
 }
 
 /// What an open pull request waits for, without a full stop.
-pub(super) fn waits_for(record: &Record, policy: &Policy) -> String {
+pub(super) fn expected_step(record: &PullRequest, policy: &Policy) -> String {
     let signals = &record.signals;
     match record.state {
         State::Created => "no check has started yet".to_owned(),
         State::ChecksRunning => {
-            let is_running = |verdict: Verdict| matches!(verdict, Verdict::Queued | Verdict::Running);
+            let is_running = |verdict: CheckVerdict| matches!(verdict, CheckVerdict::Queued | CheckVerdict::Running);
             let running: Vec<String> = signals
                 .checks
                 .iter()
@@ -120,17 +120,17 @@ fn first_few(texts: &[String]) -> String {
 }
 
 /// What Suture does next, and when. Classifies from the record alone, so the next visit may find something else.
-pub fn next(record: &Record, policy: &Policy, now: Timestamp) -> String {
-    let case = Case { record, live: None, vulnerability: None, policy, now };
-    next_by(record, &classify(&case), policy, now)
+pub fn next_step(record: &PullRequest, policy: &Policy, now: Timestamp) -> String {
+    let case = DiagnosisInput { record, live: None, vulnerability: None, policy, now };
+    next_step_by_diagnosis(record, &classify(&case), policy, now)
 }
 
 /// Like [`next`], for a diagnosis that has already been made.
-pub fn next_by(record: &Record, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
-    if let Some(step) = waits_for_others(record) {
+pub fn next_step_by_diagnosis(record: &PullRequest, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
+    if let Some(step) = step_of_others(record) {
         return step;
     }
-    let when = when(record, now);
+    let when = next_visit(record, now);
     if let Some(suspect) = &record.suspect {
         return sentence(&format!("Suture will verify it with GitHub {when}, because {}", suspect.why));
     }
@@ -145,7 +145,7 @@ pub fn next_by(record: &Record, found: &Diagnosis, policy: &Policy, now: Timesta
 
 /// The next step if Suture itself has none to take: the pull request is finished, escalated, held or a draft, or a
 /// remedy is in progress.
-pub(super) fn waits_for_others(record: &Record) -> Option<String> {
+pub(super) fn step_of_others(record: &PullRequest) -> Option<String> {
     let text = if record.state.is_terminal() {
         "Suture has nothing more to do."
     } else if record.state == State::NeedsIntervention {
@@ -158,7 +158,7 @@ pub(super) fn waits_for_others(record: &Record) -> Option<String> {
         "Suture takes no action while it is a draft."
     } else {
         let run = record.active_run.as_ref()?;
-        let (what, expects) = (doing(run.strategy), remedy::of(run.strategy).expects);
+        let (what, expects) = (strategy_phrase(run.strategy), remedy::of(run.strategy).expects);
         return Some(if run.accepted {
             format!("Remedy requested: {what}. Suture waits for {expects}.")
         } else {
@@ -169,7 +169,7 @@ pub(super) fn waits_for_others(record: &Record) -> Option<String> {
 }
 
 /// When Suture visits the pull request next, to follow "Suture will look at it again …".
-pub(super) fn when(record: &Record, now: Timestamp) -> String {
+pub(super) fn next_visit(record: &PullRequest, now: Timestamp) -> String {
     match record.due_at {
         Some(at) if at > now => format!("at {}", time(at)),
         Some(_) | None => "in the next sweep".to_owned(),
@@ -177,14 +177,14 @@ pub(super) fn when(record: &Record, now: Timestamp) -> String {
 }
 
 /// What a strategy does, to follow "Suture is about to …".
-pub fn doing(strategy: Strategy) -> &'static str {
+pub fn strategy_phrase(strategy: Strategy) -> &'static str {
     let does = Classification::ALL.into_iter().find(|does| does.strategy() == Some(strategy));
     does.map_or("", action)
 }
 
 /// The commands that are valid now and allowed for this role, in list order. `/status` and `/explain` are left out:
 /// the dashboard and the API already show their answer.
-pub fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<Command> {
+pub fn commands(record: &PullRequest, policy: &Policy, role: ApiRole) -> Vec<Command> {
     let changes_something = |command: &Command| !matches!(command, Command::Status | Command::Explain);
     let is_useful = |command: &Command| match command {
         Command::Resume => record.is_held() || record.state == State::NeedsIntervention,
@@ -209,7 +209,7 @@ pub fn commands(record: &Record, policy: &Policy, role: Role) -> Vec<Command> {
 }
 
 /// What a person can do, one sentence each: first the steps on GitHub, then the commands.
-pub fn you_can(record: &Record, commands: &[Command]) -> Vec<String> {
+pub fn suggestions(record: &PullRequest, commands: &[Command]) -> Vec<String> {
     let mut lines = Vec::new();
     if record.state == State::Closed {
         lines.push("Reopen it on GitHub: Suture then manages it again.".to_owned());
@@ -225,24 +225,24 @@ pub fn you_can(record: &Record, commands: &[Command]) -> Vec<String> {
 }
 
 /// Evidence line of an explanation: GitHub shows another state than the record.
-pub fn corrected(from: State, to: State) -> String {
+pub fn diagnosis_with_corrections(from: State, to: State) -> String {
     format!("GitHub shows {to}, but the record says {from}")
 }
 
 /// The whole explanation as Markdown: status, cause, diagnosis, next step, what a person can do.
 pub fn explanation(
-    record: &Record,
+    record: &PullRequest,
     found: &Diagnosis,
     commands: &[Command],
     policy: &Policy,
     now: Timestamp,
 ) -> String {
-    let mut parts = vec![status(record, policy, now), why(record, policy, now)];
+    let mut parts = vec![status(record, policy, now), waiting_reason(record, policy, now)];
     if record.is_actionable() {
         parts.push(diagnosis(found));
     }
-    parts.push(next_by(record, found, policy, now));
-    let can = you_can(record, commands);
+    parts.push(next_step_by_diagnosis(record, found, policy, now));
+    let can = suggestions(record, commands);
     if !can.is_empty() {
         parts.push(can.iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n"));
     }
@@ -255,8 +255,8 @@ pub fn activity(event: &Event) -> Option<String> {
     let details = event.payload.text.trim().trim_end_matches('.');
     let by = event.payload.by.as_deref().unwrap_or("a person");
     let name = event.payload.name.as_deref().unwrap_or("a command");
-    if let Some(strategy) = event.kind.claims() {
-        return Some(sentence(&format!("Suture started a remedy ({}): {details}", doing(strategy))));
+    if let Some(strategy) = event.kind.claimed_strategy() {
+        return Some(sentence(&format!("Suture started a remedy ({}): {details}", strategy_phrase(strategy))));
     }
     let text = match event.kind {
         EventKind::RemediationEnded if event.is_healed() => format!("A remedy worked: {details}"),
@@ -309,23 +309,28 @@ pub fn activity(event: &Event) -> Option<String> {
 mod tests {
     use super::*;
     use crate::policy::Policies;
-    use crate::pull_request::{Blocked, Until};
-    use crate::tests::world::{Tale, minutes, start};
+    use crate::pull_request::{BlockedDetails, BlockedUntil};
+    use crate::tests::world::{PullRequestStory, minutes, start};
 
     /// `why` and `next`, right after the state was entered and a day later.
     fn why_and_next(state: State) -> String {
-        let mut tale = Tale::at(state);
+        let mut tale = PullRequestStory::at(state);
         if state == State::NeedsIntervention {
             let reason = "Retry budget exhausted for rebuild (3/3)".to_owned();
             let record = tale.record_mut();
-            record.blocked = Some(Blocked { reason, state: record.state, until: Until::Progress, at: start() });
+            record.blocked =
+                Some(BlockedDetails { reason, state: record.state, until: BlockedUntil::Progress, at: start() });
             record.state = state;
         }
         let mut text = String::new();
-        for (when, at) in [("early", tale.record().progressed_at), ("late", start() + minutes(60 * 24))] {
+        for (when, at) in [("early", tale.record().state_since), ("late", start() + minutes(60 * 24))] {
             tale.now = at;
             let (record, policy) = (tale.record(), &tale.policy);
-            text.push_str(&format!("{state} {when}: {} {}\n", why(record, policy, at), next(record, policy, at)));
+            text.push_str(&format!(
+                "{state} {when}: {} {}\n",
+                waiting_reason(record, policy, at),
+                next_step(record, policy, at)
+            ));
         }
         text
     }
@@ -338,10 +343,14 @@ mod tests {
 
     #[test]
     fn held_draft_and_observed_pull_requests_say_so() {
-        let mut tale = Tale::at(State::ChecksFailed);
+        let mut tale = PullRequestStory::at(State::ChecksFailed);
         tale.now = start() + minutes(600);
-        let say = |tale: &Tale| {
-            format!("{} {}", why(tale.record(), &tale.policy, tale.now), next(tale.record(), &tale.policy, tale.now))
+        let say = |tale: &PullRequestStory| {
+            format!(
+                "{} {}",
+                waiting_reason(tale.record(), &tale.policy, tale.now),
+                next_step(tale.record(), &tale.policy, tale.now)
+            )
         };
         let mut held = tale.clone();
         held.record_mut().hold = true;
@@ -361,43 +370,43 @@ mod tests {
             "{}",
             say(&observed)
         );
-        tale.record_mut().doubt("`main` has moved", start());
+        tale.record_mut().request_verification("`main` has moved", start());
         assert!(say(&tale).ends_with("because `main` has moved."), "{}", say(&tale));
     }
 
     #[test]
     fn commands_are_valid_now_and_allowed_for_the_role() {
-        let tale = Tale::at(State::ChecksFailed);
-        let of = |role: Role| commands(tale.record(), &tale.policy, role);
-        assert_eq!(of(Role::Viewer), []);
-        assert_eq!(of(Role::Operator), [Command::Rebuild, Command::UpdateBranch, Command::Hold]);
+        let tale = PullRequestStory::at(State::ChecksFailed);
+        let of = |role: ApiRole| commands(tale.record(), &tale.policy, role);
+        assert_eq!(of(ApiRole::Viewer), []);
+        assert_eq!(of(ApiRole::Operator), [Command::Rebuild, Command::UpdateBranch, Command::Hold]);
         let admin = [Command::Rebuild, Command::UpdateBranch, Command::CloseAndReopen, Command::Cancel, Command::Hold];
-        assert_eq!(of(Role::Admin), admin);
+        assert_eq!(of(ApiRole::Admin), admin);
         let mut stuck = tale.clone();
         stuck.record_mut().state = State::NeedsIntervention;
-        assert!(commands(stuck.record(), &stuck.policy, Role::Operator).contains(&Command::Resume));
+        assert!(commands(stuck.record(), &stuck.policy, ApiRole::Operator).contains(&Command::Resume));
         let observe = Policies::default().base().clone();
-        assert_eq!(commands(tale.record(), &observe, Role::Admin), [Command::Hold]);
-        assert_eq!(commands(Tale::at(State::Merged).record(), &tale.policy, Role::Admin), []);
+        assert_eq!(commands(tale.record(), &observe, ApiRole::Admin), [Command::Hold]);
+        assert_eq!(commands(PullRequestStory::at(State::Merged).record(), &tale.policy, ApiRole::Admin), []);
     }
 
     #[test]
     fn explanation_has_every_part_once() {
-        let mut tale = Tale::at(State::ChecksFailed);
+        let mut tale = PullRequestStory::at(State::ChecksFailed);
         tale.now = start() + minutes(120);
         let found = tale.diagnose(None);
-        let commands = commands(tale.record(), &tale.policy, Role::Operator);
+        let commands = commands(tale.record(), &tale.policy, ApiRole::Operator);
         let text = explanation(tale.record(), &found, &commands, &tale.policy, tale.now);
         insta::assert_snapshot!(text);
     }
 
     #[test]
     fn activity_lists_notable_events_only() {
-        let mut tale = Tale::at(State::ChecksFailed);
-        tale.pass(35);
+        let mut tale = PullRequestStory::at(State::ChecksFailed);
+        tale.advance_minutes(35);
         tale.sweep(tale.github());
-        tale.news(crate::event::RemedyNews::Accepted);
-        tale.check("build", Verdict::Passed);
+        tale.remedy_update(crate::event::RemedyUpdate::Accepted);
+        tale.check("build", CheckVerdict::Passed);
         let lines: Vec<String> = tale.log.iter().filter_map(activity).collect();
         insta::assert_snapshot!(lines.join("\n"));
         assert!(tale.log.iter().any(Event::is_healed));

@@ -1,24 +1,24 @@
 //! Advice derived from statistics: thresholds to change and transient rules to narrow.
 
 use super::duration;
-use crate::insight::{ENOUGH, RuleRecord, Stay};
+use crate::insight::{MIN_SAMPLES, StateDuration, TransientRuleStats};
 use jiff::SignedDuration;
 
-pub const FORMULA: &str = "The suggested threshold is the 99th percentile (p99) of the time in the state, counting only stays \
+pub const THRESHOLD_FORMULA: &str = "The suggested threshold is the 99th percentile (p99) of the time in the state, counting only stays \
                            that ended without Suture or a person, plus 25 %, in whole minutes and at least 1. It needs 20 \
                            such stays.";
 
-pub const FLAG: &str = "A rule is flagged when at least 2 of its retries, and at least half of the finished ones, failed again \
+pub const FLAG_CRITERION: &str = "A rule is flagged when at least 2 of its retries, and at least half of the finished ones, failed again \
                         with the same text, digits ignored.";
 
 /// Advice about the threshold of a state.
-pub fn advice(stay: &Stay) -> String {
+pub fn threshold_advice(stay: &StateDuration) -> String {
     let (state, has) = (stay.state, stay.configured_minutes);
     let setting = format!("`thresholds_minutes.{}`", state.name().to_ascii_lowercase());
     let Some(suggested) = stay.suggested_minutes else {
-        let count = stay.by_itself;
+        let count = stay.undisturbed;
         return format!(
-            "{state} ended {count} times without Suture or a person; {ENOUGH} are needed to suggest a threshold."
+            "{state} ended {count} times without Suture or a person; {MIN_SAMPLES} are needed to suggest a threshold."
         );
     };
     let p99 = duration(SignedDuration::from_secs(i64::try_from(stay.p99_secs).unwrap_or(i64::MAX)));
@@ -36,8 +36,8 @@ pub fn advice(stay: &Stay) -> String {
 }
 
 /// Advice about a transient rule, if it is flagged.
-pub fn rule_advice(rule: &RuleRecord) -> Option<String> {
-    let (name, same, over) = (&rule.rule, rule.identical, rule.tally.over());
+pub fn rule_advice(rule: &TransientRuleStats) -> Option<String> {
+    let (name, same, over) = (&rule.rule, rule.identical, rule.outcomes.finished());
     rule.is_flagged().then(|| {
         format!(
             "{same} of {over} retries by rule `{name}` failed again with the same text, so these failures are not transient. \
@@ -46,7 +46,7 @@ pub fn rule_advice(rule: &RuleRecord) -> Option<String> {
     })
 }
 
-pub fn partial(days: usize, most: u32) -> String {
+pub fn incomplete_data(days: usize, most: u32) -> String {
     let period = if days == 1 { "one day".to_owned() } else { format!("{days} days") };
     format!("For {period}, only the first {most} events of each partition were read, so the numbers are incomplete.")
 }
@@ -54,15 +54,15 @@ pub fn partial(days: usize, most: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::insight::Tally;
+    use crate::insight::OutcomeCounts;
     use crate::state::State;
 
-    fn stay(by_itself: usize, suggested_minutes: Option<u64>) -> Stay {
-        Stay {
+    fn stay(by_itself: usize, suggested_minutes: Option<u64>) -> StateDuration {
+        StateDuration {
             repo: None,
             state: State::ChecksRunning,
             count: 30,
-            by_itself,
+            undisturbed: by_itself,
             p50_secs: 60,
             p95_secs: 600,
             p99_secs: 4_000,
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn advice_names_the_setting_and_the_value() {
-        let text = |suggested| advice(&stay(30, suggested));
+        let text = |suggested| threshold_advice(&stay(30, suggested));
         assert_eq!(
             text(Some(84)),
             "Raise `thresholds_minutes.checks_running` from 60 to 84: pull requests become stale within their normal time (p99 1 h 6 min)."
@@ -83,20 +83,23 @@ mod tests {
             assert_eq!(text(Some(fits)), "`thresholds_minutes.checks_running` = 60 matches the measured times.");
         }
         let few = "CHECKS_RUNNING ended 3 times without Suture or a person; 20 are needed to suggest a threshold.";
-        assert_eq!(advice(&stay(3, None)), few);
+        assert_eq!(threshold_advice(&stay(3, None)), few);
     }
 
     #[test]
     fn only_flagged_rules_get_advice() {
-        let rule = |identical| RuleRecord {
+        let rule = |identical| TransientRuleStats {
             rule: "network".to_owned(),
-            tally: Tally { claimed: 4, failed_again: 4, ..Tally::default() },
+            outcomes: OutcomeCounts { claimed: 4, failed_again: 4, ..OutcomeCounts::default() },
             identical,
         };
         let text = rule_advice(&rule(3)).unwrap();
         assert!(text.starts_with("3 of 4 retries by rule `network` failed again with the same text"), "{text}");
         assert!(text.ends_with("`transient.network.enabled = false`."), "{text}");
         assert_eq!(rule_advice(&rule(1)), None);
-        assert!(partial(1, 5).starts_with("For one day, only") && partial(3, 5).starts_with("For 3 days, only"));
+        assert!(
+            incomplete_data(1, 5).starts_with("For one day, only")
+                && incomplete_data(3, 5).starts_with("For 3 days, only")
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 
 use super::{MAX_BODY, Notice, duration, subject, time};
-use crate::event::{Event, cut};
+use crate::event::{Event, truncate};
 use crate::id::RunId;
 use crate::run::{Run, RunKind};
 
@@ -24,14 +24,14 @@ pub fn remedy_line(run: &Run) -> Option<String> {
     let outcome = run.outcome.as_deref().unwrap_or_else(|| run.state.name());
     let took = run.completed_at.map(|at| format!(", after {}", duration(at.duration_since(run.created_at))));
     let line = format!("{}: {what}{requester}: {outcome}{}", time(run.created_at), took.unwrap_or_default());
-    Some(cut(&line, MAX_LINE))
+    Some(truncate(&line, MAX_LINE))
 }
 
 pub fn event_line(event: &Event) -> String {
     let change = event.from.zip(event.to).map(|(from, to)| format!(" ({from} to {to})")).unwrap_or_default();
     let text = event.payload.text.trim();
     let details = if text.is_empty() { String::new() } else { format!(": {text}") };
-    cut(&format!("{} {}{change}{details}", time(event.occurred_at), event.kind), MAX_LINE)
+    truncate(&format!("{} {}{change}{details}", time(event.occurred_at), event.kind), MAX_LINE)
 }
 
 /// The outcome of a reconcile request that a newer one replaced.
@@ -52,7 +52,7 @@ pub fn digest(notices: &[&Notice]) -> Notice {
         // The first two paragraphs of an escalation mail name the pull request and the cause.
         let paragraphs: Vec<&str> = notice.body.split("\n\n").take(2).collect();
         // Writing to a string cannot fail.
-        let _ = writeln!(body, "{}\n", cut(&paragraphs.join("\n"), MAX_BODY / 40));
+        let _ = writeln!(body, "{}\n", truncate(&paragraphs.join("\n"), MAX_BODY / 40));
     }
     body.push_str(
         "What you can do\n\
@@ -61,7 +61,10 @@ pub fn digest(notices: &[&Notice]) -> Notice {
          \x20 - Or push a fix, merge or close each yourself.\n\
          Until then Suture takes no action on them.\n",
     );
-    Notice { subject: subject(&format!("Suture: {count} pull requests need a person")), body: cut(&body, MAX_BODY) }
+    Notice {
+        subject: subject(&format!("Suture: {count} pull requests need a person")),
+        body: truncate(&body, MAX_BODY),
+    }
 }
 
 /// The mail when the circuit breaker trips; its first line is required by R-BREAKER-3.
@@ -84,14 +87,14 @@ pub fn breaker_tripped(failure_rate_percent: u32, since: Timestamp, cooldown_unt
 }
 
 /// The observe-mode report: what Suture would have done.
-pub fn observed(remedied: usize, escalated: usize, since: Timestamp) -> String {
+pub fn observe_report(remedied: usize, escalated: usize, since: Timestamp) -> String {
     format!("would have healed {remedied}, escalated {escalated} since {}", time(since))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Actor, EventKind, Payload};
+    use crate::event::{Actor, EventKind, EventPayload};
     use crate::id::{EventId, RunId};
     use crate::run::{Initiator, RunState, RunTrigger, TransitionContext};
     use crate::state::{State, Strategy};
@@ -123,12 +126,12 @@ mod tests {
             source: Actor::GithubWebhook,
             from: Some(State::ChecksRunning),
             to: Some(State::ChecksFailed),
-            payload: Payload::text("timeout"),
+            payload: EventPayload::text("timeout"),
             ttl: start(),
         };
         let line = "2026-03-02 09:00 UTC CHECKS_FAILED (CHECKS_RUNNING to CHECKS_FAILED): timeout";
         assert_eq!(event_line(&event), line);
-        (event.from, event.to, event.payload) = (None, None, Payload::default());
+        (event.from, event.to, event.payload) = (None, None, EventPayload::default());
         assert_eq!(event_line(&event), "2026-03-02 09:00 UTC CHECKS_FAILED");
     }
 
@@ -154,6 +157,6 @@ mod tests {
         let notice = breaker_tripped(67, start(), start() + minutes(10));
         assert!(notice.body.starts_with("Circuit breaker tripped — 67% failure rate\n"));
         assert!(notice.body.contains("At 2026-03-02 09:10 UTC") && notice.subject.is_ascii());
-        assert_eq!(observed(3, 1, start()), "would have healed 3, escalated 1 since 2026-03-02 09:00 UTC");
+        assert_eq!(observe_report(3, 1, start()), "would have healed 3, escalated 1 since 2026-03-02 09:00 UTC");
     }
 }

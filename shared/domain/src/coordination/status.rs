@@ -8,14 +8,14 @@ use crate::state::State;
 
 /// The pull requests in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lane {
+pub struct StateRow {
     pub state: State,
     pub count: u64,
     pub stale: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repo {
+pub struct RepoRow {
     pub repo: RepoName,
     pub open: u64,
     /// How many of these need a person.
@@ -25,7 +25,7 @@ pub struct Repo {
 
 /// Counts of one day, with the names of `/api/overview`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Today {
+pub struct TodayCounts {
     pub opened: u32,
     pub merged: u32,
     /// Remedies that worked.
@@ -35,7 +35,7 @@ pub struct Today {
     pub escalated: u32,
 }
 
-impl Today {
+impl TodayCounts {
     pub fn add(&mut self, other: &Self) {
         self.opened += other.opened;
         self.merged += other.merged;
@@ -48,14 +48,14 @@ impl Today {
         self.opened += u32::from(event.kind == EventKind::PrOpened);
         self.merged += u32::from(event.to == Some(State::Merged));
         self.healed += u32::from(event.is_healed());
-        self.remedies += u32::from(event.kind.claims().is_some());
+        self.remedies += u32::from(event.kind.claimed_strategy().is_some());
         self.escalated += u32::from(event.kind == EventKind::EscalatedNeedsIntervention);
     }
 }
 
 /// A pull request that waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingPullRequest {
     pub pr: PrId,
     pub since: Timestamp,
     pub why: String,
@@ -64,7 +64,7 @@ pub struct Waiting {
 /// The backlog, by stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Issues {
+pub struct BacklogCounts {
     pub discovered: u32,
     pub approved: u32,
     pub in_progress: u32,
@@ -73,18 +73,18 @@ pub struct Issues {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Numbers {
-    pub states: Vec<Lane>,
-    pub repos: Vec<Repo>,
+pub struct StatusReport {
+    pub states: Vec<StateRow>,
+    pub repos: Vec<RepoRow>,
     /// Pull requests that need a person, the longest waiting first.
-    pub needs_person: Vec<Waiting>,
+    pub needs_person: Vec<WaitingPullRequest>,
     /// The counts of today, in UTC.
-    pub today: Today,
+    pub today: TodayCounts,
     /// `closed`, `open` or `half_open`.
     pub breaker: String,
     pub paused: Option<String>,
     /// The backlog, if it is enabled.
-    pub backlog: Option<Issues>,
+    pub backlog: Option<BacklogCounts>,
     /// Ongoing outages: since when, and what failed.
     pub outages: Vec<(Timestamp, String)>,
 }

@@ -1,30 +1,30 @@
 //! Commands of people: checks whether a command is possible now, applies it to the record, and opens its run. A refusal
 //! is logged too, and says what is wrong.
 
-use crate::command::{Command, CommandSource, Situation};
+use crate::command::{Command, CommandSource, ValidityContext};
 use crate::comment;
 use crate::decide::act::start_remedy;
-use crate::decide::{Decision, Draft, Outcome, RunChange, RunEnd};
-use crate::event::{Commanded, EventKind, Payload};
+use crate::decide::{Decision, DecisionBuilder, FactOutcome, RunChange, RunEnd};
+use crate::event::{CommandRequest, EventKind, EventPayload};
 use crate::id::CommandId;
 use crate::policy::{Mode, Policy};
-use crate::pull_request::{Blocked, Record, Until};
+use crate::pull_request::{BlockedDetails, BlockedUntil, PullRequest};
 use crate::remedy;
-use crate::run::{Run, RunKind, RunTrigger, Said};
+use crate::run::{CommandContext, Run, RunKind, RunTrigger};
 use crate::state::State;
 use crate::transition;
 
-pub(super) fn command_requested(mut builder: Draft<'_>, request: &Commanded) -> Decision {
+pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &CommandRequest) -> Decision {
     let command = request.command;
     if let Err(why) = permit(&builder, request) {
-        let payload = Payload {
+        let payload = EventPayload {
             by: Some(request.by.clone()),
             name: Some(command.name().to_owned()),
-            ..Payload::text(&format!("refused: {why}"))
+            ..EventPayload::text(&format!("refused: {why}"))
         };
         builder.log(EventKind::CommandReceived, None, payload);
-        builder.answer_button(request, Err(&why));
-        return builder.finish(Outcome::Refused, why);
+        builder.show_button_result(request, Err(&why));
+        return builder.finish(FactOutcome::Refused, why);
     }
     let from = builder.record.state;
     let now = builder.now;
@@ -36,21 +36,26 @@ pub(super) fn command_requested(mut builder: Draft<'_>, request: &Commanded) -> 
         }
     }
     if matches!(command, Command::Hold | Command::Resume) {
-        builder.record.hold_said_at = Some(builder.fact.occurred_at);
+        builder.record.hold_requested_at = Some(builder.fact.occurred_at);
     }
     match command {
         Command::Hold => {
             builder.record.hold = true;
             let state = builder.record.state;
-            let reason = comment::held(&request.by, &request.args);
+            let reason = comment::hold_reason(&request.by, &request.args);
             builder.record.hold_reason = Some(reason.clone());
-            builder.record.blocked.get_or_insert(Blocked { reason, state, until: Until::Progress, at: now });
+            builder.record.blocked.get_or_insert(BlockedDetails {
+                reason,
+                state,
+                until: BlockedUntil::Progress,
+                at: now,
+            });
         }
         Command::Resume => {
             builder.record.hold = false;
             builder.record.hold_reason = None;
             builder.record.blocked = None;
-            builder.record.doubt(format!("resumed by {}", request.by), now);
+            builder.record.request_verification(format!("resumed by {}", request.by), now);
         }
         Command::Rebuild
         | Command::RecheckPolicy
@@ -68,25 +73,25 @@ pub(super) fn command_requested(mut builder: Draft<'_>, request: &Commanded) -> 
         Command::Status | Command::Explain | Command::Approve => {}
     }
     let to = builder.record.state;
-    let payload = Payload {
+    let payload = EventPayload {
         by: Some(request.by.clone()),
         name: Some(command.name().to_owned()),
         run: (!builder.runs.is_empty()).then(|| request.run.clone()),
-        ..Payload::text("accepted")
+        ..EventPayload::text("accepted")
     };
     builder.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
-    let still = builder.record.hold_label().filter(|_| command == Command::Resume).map(comment::still_held);
-    builder.answer_button(request, Ok(still.as_deref()));
+    let still = builder.record.hold_label().filter(|_| command == Command::Resume).map(comment::held_by_label);
+    builder.show_button_result(request, Ok(still.as_deref()));
     let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", request.by));
-    builder.finish(Outcome::Applied, reason)
+    builder.finish(FactOutcome::Applied, reason)
 }
 
 /// Whether the person has permission, and whether the command is possible now.
-fn permit(builder: &Draft<'_>, request: &Commanded) -> Result<(), String> {
+fn permit(builder: &DecisionBuilder<'_>, request: &CommandRequest) -> Result<(), String> {
     request.permission.clone()?;
     // A lost webhook may be redelivered after a newer `/hold` or `/resume` was applied.
     let changes_hold = matches!(request.command, Command::Hold | Command::Resume);
-    if changes_hold && builder.record.hold_said_at.is_some_and(|later| builder.fact.occurred_at < later) {
+    if changes_hold && builder.record.hold_requested_at.is_some_and(|later| builder.fact.occurred_at < later) {
         return Err(format!(
             "`{}` is older than the last `/hold` or `/resume`, so it was ignored. Repeat it if it still applies",
             request.command
@@ -99,12 +104,12 @@ fn permit(builder: &Draft<'_>, request: &Commanded) -> Result<(), String> {
 /// executed.
 ///
 /// The error is the sentence that the requester reads.
-pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result<(), String> {
+pub fn is_possible(command: Command, record: &PullRequest, policy: &Policy) -> Result<(), String> {
     let writes = command.strategy().is_some() || command == Command::Cancel;
     if writes && policy.mode == Mode::Observe {
         return Err("observe mode: Suture takes no action here. Set `mode = \"act\"` to allow it".to_owned());
     }
-    command.is_valid_in(&Situation::of(record, policy)).map_err(|refusal| refusal.to_string())?;
+    command.is_valid_in(&ValidityContext::of(record, policy)).map_err(|refusal| refusal.to_string())?;
     if command == Command::CloseAndReopen && record.vulnerability_id.is_none() {
         return Err(
             "no vulnerability id is known, so no replacement can be requested: add the id to the title".to_owned()
@@ -119,9 +124,9 @@ pub fn is_possible(command: Command, record: &Record, policy: &Policy) -> Result
 }
 
 /// A person's command opens a run too, but spends no budget (R-BUDGET-9). It cancels the remedy that was active.
-fn open_human_run(builder: &mut Draft<'_>, request: &Commanded) {
+fn open_human_run(builder: &mut DecisionBuilder<'_>, request: &CommandRequest) {
     let Some(strategy) = request.command.strategy() else { return };
-    builder.give_back();
+    builder.refund();
     builder.end_run(RunEnd::Cancelled, format!("replaced by `{}` of {}", request.command, request.by));
     start_remedy(builder, strategy, &request.run, None, true);
     let mut run = open_run(builder, request, RunKind::Remedy(strategy));
@@ -129,7 +134,7 @@ fn open_human_run(builder: &mut Draft<'_>, request: &Commanded) {
     builder.runs.push(RunChange::Open(Box::new(run)));
 }
 
-fn open_run(builder: &Draft<'_>, request: &Commanded, kind: RunKind) -> Run {
+fn open_run(builder: &DecisionBuilder<'_>, request: &CommandRequest, kind: RunKind) -> Run {
     let trigger = match request.source {
         CommandSource::PrComment => RunTrigger::PrComment,
         CommandSource::CheckRun => RunTrigger::CheckRun,
@@ -137,10 +142,16 @@ fn open_run(builder: &Draft<'_>, request: &Commanded, kind: RunKind) -> Run {
         CommandSource::Reconciler => RunTrigger::Reconciler,
     };
     let record = &builder.record;
-    let mut run =
-        Run::on(request.run.clone(), record.id.clone(), Some(record.head_sha.clone()), kind, trigger, builder.now);
+    let mut run = Run::for_pull_request(
+        request.run.clone(),
+        record.id.clone(),
+        Some(record.head_sha.clone()),
+        kind,
+        trigger,
+        builder.now,
+    );
     run.requested_by = Some(request.by.clone());
-    run.said = Said {
+    run.said = CommandContext {
         command_id: Some(CommandId::new(builder.fact.id.as_str())),
         at: Some(builder.fact.occurred_at),
         args: (!request.args.is_empty()).then(|| request.args.clone()),

@@ -8,12 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 use crate::budget::RetryCounts;
 use crate::comment;
 use crate::decide::{
-    Decision, Draft, HeadChange, Outcome, RunChange, RunEnd, VulnerabilityChange, VulnerabilityNews, no_change,
+    Decision, DecisionBuilder, FactOutcome, HeadChange, RunChange, RunEnd, VulnerabilityChange, VulnerabilityUpdate,
+    no_change,
 };
-use crate::event::{ClosedBecause, Described, EventKind, Fact, Happened, Link, Payload};
+use crate::event::{CloseReason, EventKind, EventPayload, Fact, FactKind, PullRequestDetails, ReplacementLink};
 use crate::id::Sha;
 use crate::policy::Policy;
-use crate::pull_request::Record;
+use crate::pull_request::PullRequest;
 use crate::signals::Signals;
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
@@ -22,26 +23,26 @@ use crate::time::saturating_after;
 /// record, but only `opened` shows that no event was missed. Other facts are late, or about a pull request that Suture
 /// does not manage.
 pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decision {
-    match &fact.what {
-        Happened::Opened(described) => create_record(policy, fact, described, now, None),
-        Happened::Reopened(described) | Happened::Edited(described) | Happened::HeadMoved { described, .. } => {
+    match &fact.kind {
+        FactKind::Opened(described) => create_record(policy, fact, described, now, None),
+        FactKind::Reopened(described) | FactKind::Edited(described) | FactKind::HeadMoved { described, .. } => {
             create_record(policy, fact, described, now, Some("first seen by an event other than `opened`"))
         }
-        Happened::Closed { .. }
-        | Happened::Merged { .. }
-        | Happened::ChecksRequested { .. }
-        | Happened::Check { .. }
-        | Happened::Policy { .. }
-        | Happened::Approval { .. }
-        | Happened::Merge { .. }
-        | Happened::BaseMoved { .. }
-        | Happened::Verified(_)
-        | Happened::Skipped { .. }
-        | Happened::PostMergeVerified { .. }
-        | Happened::Linked(_)
-        | Happened::Diagnosed(_)
-        | Happened::Remedy { .. }
-        | Happened::Commanded(_) => no_change(Outcome::Ignored, format!("{} has no record", fact.pr)),
+        FactKind::Closed { .. }
+        | FactKind::Merged { .. }
+        | FactKind::ChecksRequested { .. }
+        | FactKind::Check { .. }
+        | FactKind::Policy { .. }
+        | FactKind::Approval { .. }
+        | FactKind::Merge { .. }
+        | FactKind::BaseMoved { .. }
+        | FactKind::Verified(_)
+        | FactKind::Skipped { .. }
+        | FactKind::PostMergeVerified { .. }
+        | FactKind::Linked(_)
+        | FactKind::Diagnosed(_)
+        | FactKind::Remedy { .. }
+        | FactKind::CommandRequested(_) => no_change(FactOutcome::Ignored, format!("{} has no record", fact.pr)),
     }
 }
 
@@ -49,12 +50,12 @@ pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decisi
 fn create_record(
     policy: &Policy,
     fact: &Fact,
-    described: &Described,
+    described: &PullRequestDetails,
     now: Timestamp,
     missed: Option<&str>,
 ) -> Decision {
     let at = fact.occurred_at.min(now);
-    let record = Record {
+    let record = PullRequest {
         id: fact.pr.clone(),
         node_id: described.node_id.clone(),
         branch: described.branch.clone(),
@@ -65,12 +66,12 @@ fn create_record(
         head_sha: described.head.clone(),
         head_at: fact.occurred_at,
         signals: Signals::default(),
-        early: Vec::new(),
+        unannounced_heads: Vec::new(),
         past_heads: Vec::new(),
         required_checks: required_contexts(policy, described.required_checks.as_deref().unwrap_or_default()),
         created_at: described.created_at,
         last_event_at: at,
-        progressed_at: at,
+        state_since: at,
         lifecycle_at: fact.occurred_at,
         described_at: fact.occurred_at,
         verified_at: None,
@@ -82,12 +83,12 @@ fn create_record(
         active_run: None,
         labels: described.labels.clone(),
         hold: false,
-        hold_said_at: None,
+        hold_requested_at: None,
         hold_reason: None,
         draft: described.draft,
         size: described.size,
         blocked: None,
-        would: None,
+        observed_decision: None,
         shown: None,
         generation: 1,
         replaces: None,
@@ -99,38 +100,38 @@ fn create_record(
         abandoning: None,
         reopened_at: None,
         skips: 0,
-        unanswered: 0,
+        inconclusive_visits: 0,
         version: 0,
         due_at: None,
         ttl: None,
     };
-    let mut builder = Draft::new(policy, record, fact, now);
+    let mut builder = DecisionBuilder::new(policy, record, fact, now);
     if let Some(why) = missed {
-        builder.record.doubt(why, now);
+        builder.record.request_verification(why, now);
     } else if described.required_checks.is_none() && policy.checks.required.is_empty() {
         // Without the list, the first green job of a matrix would look like all required checks.
-        builder.record.doubt("the required checks of the base are not known yet", now);
+        builder.record.request_verification("the required checks of the base are not known yet", now);
     }
     builder.heads.push(HeadChange::Current(described.head.clone()));
-    builder.change_vulnerability(VulnerabilityNews::Opened);
-    let payload = Payload {
+    builder.change_vulnerability(VulnerabilityUpdate::Opened);
+    let payload = EventPayload {
         head: Some(described.head.clone()),
         name: described.vulnerability_id.clone(),
-        ..Payload::text(missed.unwrap_or_default())
+        ..EventPayload::text(missed.unwrap_or_default())
     };
     builder.log(EventKind::PrOpened, None, payload);
     let reason = format!("{} created", builder.record.id);
-    builder.finish(Outcome::Applied, reason)
+    builder.finish(FactOutcome::Applied, reason)
 }
 
 /// Logs that the health checks after the merge passed.
-pub(super) fn post_merge_verified(mut builder: Draft<'_>, watched_minutes: u32) -> Decision {
+pub(super) fn post_merge_verified(mut builder: DecisionBuilder<'_>, watched_minutes: u32) -> Decision {
     if builder.record.state != State::Merged {
-        return no_change(Outcome::Ignored, format!("{} is not merged", builder.record.id));
+        return no_change(FactOutcome::Ignored, format!("{} is not merged", builder.record.id));
     }
     let text = comment::coordination::verified_event(watched_minutes);
-    builder.log(EventKind::PostMergeVerified, None, Payload::text(&text));
-    builder.finish(Outcome::Applied, text)
+    builder.log(EventKind::PostMergeVerified, None, EventPayload::text(&text));
+    builder.finish(FactOutcome::Applied, text)
 }
 
 /// Required contexts, without Policy Bot's, which is a policy and never a check (R-SIGNAL-10), and without Suture's own
@@ -141,7 +142,11 @@ pub(super) fn required_contexts(policy: &Policy, contexts: &[String]) -> Vec<Str
 }
 
 /// Updates labels, draft, branches and the like as of `as_of`. Returns a text that lists the changes.
-pub(super) fn apply_details(builder: &mut Draft<'_>, described: &Described, as_of: Timestamp) -> Option<String> {
+pub(super) fn apply_details(
+    builder: &mut DecisionBuilder<'_>,
+    described: &PullRequestDetails,
+    as_of: Timestamp,
+) -> Option<String> {
     let record = &mut builder.record;
     // Two events within one second have the same time; the larger label set wins until the next verification.
     let known = (record.described_at, record.labels.len(), &record.labels, record.draft);
@@ -164,7 +169,7 @@ pub(super) fn apply_details(builder: &mut Draft<'_>, described: &Described, as_o
         changes.push(format!("base: {} → {}", record.base_branch, described.base_branch));
         record.base_branch.clone_from(&described.base_branch);
         record.required_checks = Vec::new();
-        record.doubt("the base branch changed", builder.now);
+        record.request_verification("the base branch changed", builder.now);
     }
     if described.vulnerability_id.is_some() && record.vulnerability_id != described.vulnerability_id {
         changes.push(format!("vulnerability: {}", described.vulnerability_id.as_deref().unwrap_or_default()));
@@ -185,27 +190,32 @@ pub(super) fn apply_details(builder: &mut Draft<'_>, described: &Described, as_o
     if old_vulnerability != new_vulnerability {
         // The row of the old base or vulnerability must not list this pull request as open any more.
         if let (base_branch, Some(id)) = old_vulnerability {
-            let news = VulnerabilityNews::NoLongerOpen;
-            builder.vulnerabilities.push(VulnerabilityChange { base_branch, id, news });
+            let news = VulnerabilityUpdate::NoLongerOpen;
+            builder.vulnerabilities.push(VulnerabilityChange { base_branch, id, update: news });
         }
-        builder.change_vulnerability(VulnerabilityNews::Opened);
+        builder.change_vulnerability(VulnerabilityUpdate::Opened);
     }
     (!changes.is_empty()).then(|| changes.join("; "))
 }
 
-pub(super) fn edited(mut builder: Draft<'_>, described: &Described) -> Decision {
+pub(super) fn edited(mut builder: DecisionBuilder<'_>, described: &PullRequestDetails) -> Decision {
     let as_of = builder.fact.occurred_at;
     match apply_details(&mut builder, described, as_of) {
-        None => no_change(Outcome::Duplicate, "nothing new in the description"),
+        None => no_change(FactOutcome::Duplicate, "nothing new in the description"),
         Some(changes) => {
             builder.record.last_event_at = builder.record.last_event_at.max(builder.fact_time());
-            builder.log(EventKind::PrEdited, None, Payload::text(&changes));
-            builder.finish(Outcome::Applied, changes)
+            builder.log(EventKind::PrEdited, None, EventPayload::text(&changes));
+            builder.finish(FactOutcome::Applied, changes)
         }
     }
 }
 
-pub(super) fn head_moved(mut builder: Draft<'_>, described: &Described, before: Option<&Sha>, ours: bool) -> Decision {
+pub(super) fn head_moved(
+    mut builder: DecisionBuilder<'_>,
+    described: &PullRequestDetails,
+    before: Option<&Sha>,
+    ours: bool,
+) -> Decision {
     let as_of = builder.fact.occurred_at;
     let record = &builder.record;
     if described.head == record.head_sha {
@@ -216,15 +226,15 @@ pub(super) fn head_moved(mut builder: Draft<'_>, described: &Described, before: 
     let onto_history =
         before != Some(&record.head_sha) && before.is_some_and(|before| record.past_heads.contains(before));
     if as_of < record.head_at || (as_of == record.head_at && onto_history) {
-        return no_change(Outcome::Superseded, format!("{} is not the head any more", described.head.short()));
+        return no_change(FactOutcome::Superseded, format!("{} is not the head any more", described.head.short()));
     }
     apply_details(&mut builder, described, as_of);
     let from = builder.record.state;
     move_head(&mut builder, &described.head, as_of, ours);
-    let payload = Payload { head: Some(described.head.clone()), ..Payload::default() };
+    let payload = EventPayload { head: Some(described.head.clone()), ..EventPayload::default() };
     if from == State::NeedsIntervention && ours {
         builder.log(EventKind::BranchUpdated, None, payload);
-        return builder.finish(Outcome::Applied, "push by Suture, still NEEDS_INTERVENTION");
+        return builder.finish(FactOutcome::Applied, "push by Suture, still NEEDS_INTERVENTION");
     }
     let at = builder.fact_time();
     let to = State::ChecksRunning;
@@ -233,15 +243,15 @@ pub(super) fn head_moved(mut builder: Draft<'_>, described: &Described, before: 
     builder.log(EventKind::BranchUpdated, Some((from, to)), payload);
     if builder.record.implied(builder.policy).state != to {
         return builder
-            .apply_signals(EventKind::CheckReported, Payload::text("reported before the push event arrived"));
+            .apply_signals(EventKind::CheckReported, EventPayload::text("reported before the push event arrived"));
     }
     builder.record.last_event_at = builder.record.last_event_at.max(at);
     builder.complete_if_proven();
-    builder.finish(Outcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"))
+    builder.finish(FactOutcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"))
 }
 
 /// Makes another commit the head, and cancels the active remedy if the new head makes it pointless.
-pub(super) fn move_head(builder: &mut Draft<'_>, head: &Sha, at: Timestamp, ours: bool) {
+pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Timestamp, ours: bool) {
     let old = builder.record.head_sha.clone();
     let returned = builder.record.past_heads.contains(head);
     builder.record.move_head(head.clone(), at);
@@ -250,7 +260,10 @@ pub(super) fn move_head(builder: &mut Draft<'_>, head: &Sha, at: Timestamp, ours
     builder.heads.push(HeadChange::Superseded(old));
     builder.heads.push(HeadChange::Current(head.clone()));
     if returned {
-        builder.record.doubt("the head returned to a former commit, whose checks will not report again", builder.now);
+        builder.record.request_verification(
+            "the head returned to a former commit, whose checks will not report again",
+            builder.now,
+        );
     }
     let updating =
         builder.record.active_run.as_ref().is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
@@ -260,49 +273,50 @@ pub(super) fn move_head(builder: &mut Draft<'_>, head: &Sha, at: Timestamp, ours
     // A remedy of the old head is cancelled, and refunded if it was not accepted yet. A branch update is kept, accepted
     // or not, because it may be the cause of this push.
     if builder.record.active_run.as_ref().is_some_and(|run| run.strategy != Strategy::BranchUpdate) {
-        builder.give_back();
+        builder.refund();
         builder.end_run(RunEnd::Cancelled, format!("the head moved to {}", head.short()));
     }
 }
 
-pub(super) fn base_moved(mut builder: Draft<'_>, base: &str) -> Decision {
+pub(super) fn base_moved(mut builder: DecisionBuilder<'_>, base: &str) -> Decision {
     if builder.record.base_branch != base {
-        return no_change(Outcome::Ignored, format!("`{base}` is not the base of this pull request"));
+        return no_change(FactOutcome::Ignored, format!("`{base}` is not the base of this pull request"));
     }
-    builder.record.doubt(format!("`{base}` has new commits"), builder.now);
-    builder.log(EventKind::BaseMoved, None, Payload::default());
-    builder.finish(Outcome::Applied, format!("`{base}` has new commits: the branch may be behind or in conflict now"))
+    builder.record.request_verification(format!("`{base}` has new commits"), builder.now);
+    builder.log(EventKind::BaseMoved, None, EventPayload::default());
+    builder
+        .finish(FactOutcome::Applied, format!("`{base}` has new commits: the branch may be behind or in conflict now"))
 }
 
-pub(super) fn closed(mut builder: Draft<'_>, by: Option<&str>, why: Option<ClosedBecause>) -> Decision {
+pub(super) fn closed(mut builder: DecisionBuilder<'_>, by: Option<&str>, why: Option<CloseReason>) -> Decision {
     // Closed and reopened within one second: the reopening was the later of the two.
     let at = builder.fact.occurred_at;
     if at < builder.record.lifecycle_at || builder.record.reopened_at == Some(at) {
-        return no_change(Outcome::Superseded, "reopened since");
+        return no_change(FactOutcome::Superseded, "reopened since");
     }
     let substatus = match why {
-        Some(ClosedBecause::Abandoned) => Some(Substatus::Abandoned),
-        Some(ClosedBecause::Replaced) => Some(Substatus::Replaced),
+        Some(CloseReason::Abandoned) => Some(Substatus::Abandoned),
+        Some(CloseReason::Replaced) => Some(Substatus::Replaced),
         None => builder.closing_substatus(State::Closed),
     };
     let text = if substatus.is_some() { "" } else { "out of band: not closed by Suture" };
-    let payload = Payload { by: by.map(str::to_owned), ..Payload::text(text) };
+    let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(text) };
     let from = builder.record.state;
     builder.log(EventKind::PrClosed, Some((from, State::Closed)), payload);
     enter_terminal(&mut builder, State::Closed, substatus, at);
-    builder.finish(Outcome::Applied, format!("PR_CLOSED: {from} → CLOSED"))
+    builder.finish(FactOutcome::Applied, format!("PR_CLOSED: {from} → CLOSED"))
 }
 
-pub(super) fn merged(mut builder: Draft<'_>, by: Option<&str>, by_automerge_bot: bool) -> Decision {
+pub(super) fn merged(mut builder: DecisionBuilder<'_>, by: Option<&str>, by_automerge_bot: bool) -> Decision {
     let kind = merge_kind(by_automerge_bot);
     let from = builder.record.state;
     let expected = by_automerge_bot && matches!(from, State::Approved | State::Merging);
     let text = if expected { String::new() } else { format!("out of band: merged from {from}") };
-    let payload = Payload { by: by.map(str::to_owned), ..Payload::text(&text) };
+    let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(&text) };
     let at = builder.fact.occurred_at;
     builder.log(kind, Some((from, State::Merged)), payload);
     enter_terminal(&mut builder, State::Merged, None, at);
-    builder.finish(Outcome::Applied, format!("{kind}: {from} → MERGED"))
+    builder.finish(FactOutcome::Applied, format!("{kind}: {from} → MERGED"))
 }
 
 /// Exactly one of the two is logged for a merge (R-STATE-7).
@@ -311,10 +325,15 @@ pub(super) fn merge_kind(by_automerge_bot: bool) -> EventKind {
 }
 
 /// Enters MERGED or CLOSED: the record has no due date any more, and a TTL.
-pub(super) fn enter_terminal(builder: &mut Draft<'_>, state: State, substatus: Option<Substatus>, at: Timestamp) {
+pub(super) fn enter_terminal(
+    builder: &mut DecisionBuilder<'_>,
+    state: State,
+    substatus: Option<Substatus>,
+    at: Timestamp,
+) {
     let at = at.min(builder.now);
     builder.enter(state, substatus, at);
-    builder.record.retry_counts.reached(state, substatus);
+    builder.record.retry_counts.reset_reached(state, substatus);
     builder.record.lifecycle_at = builder.record.lifecycle_at.max(at);
     builder.record.last_event_at = builder.record.last_event_at.max(at);
     builder.record.suspect = None;
@@ -325,9 +344,9 @@ pub(super) fn enter_terminal(builder: &mut Draft<'_>, state: State, substatus: O
     builder.heads.push(HeadChange::Superseded(builder.record.head_sha.clone()));
     let abandoned = substatus == Some(Substatus::Abandoned);
     builder.change_vulnerability(if abandoned {
-        VulnerabilityNews::Abandoned
+        VulnerabilityUpdate::Abandoned
     } else {
-        VulnerabilityNews::NoLongerOpen
+        VulnerabilityUpdate::NoLongerOpen
     });
     if let Some(id) = builder.record.abandoning.take() {
         builder.runs.push(RunChange::Ended {
@@ -349,19 +368,19 @@ pub(super) fn enter_terminal(builder: &mut Draft<'_>, state: State, substatus: O
     }
 }
 
-pub(super) fn reopened(mut builder: Draft<'_>, described: &Described) -> Decision {
+pub(super) fn reopened(mut builder: DecisionBuilder<'_>, described: &PullRequestDetails) -> Decision {
     let at = builder.fact.occurred_at;
     if builder.record.state == State::Merged || at < builder.record.lifecycle_at {
-        return no_change(Outcome::Superseded, "closed or merged since");
+        return no_change(FactOutcome::Superseded, "closed or merged since");
     }
     let from = builder.record.state;
     builder.record.lifecycle_at = at;
     builder.record.reopened_at = Some(at);
     apply_details(&mut builder, described, at);
-    builder.record.doubt("reopened: events may have been missed while it was closed", builder.now);
+    builder.record.request_verification("reopened: events may have been missed while it was closed", builder.now);
     if from != State::Closed {
-        builder.log(EventKind::PrReopened, None, Payload::text("the close event was missed"));
-        return builder.finish(Outcome::Applied, "reopened; the close event was missed");
+        builder.log(EventKind::PrReopened, None, EventPayload::text("the close event was missed"));
+        return builder.finish(FactOutcome::Applied, "reopened; the close event was missed");
     }
     builder.record.generation = builder.record.generation.saturating_add(1);
     builder.record.ttl = None;
@@ -369,36 +388,36 @@ pub(super) fn reopened(mut builder: Draft<'_>, described: &Described) -> Decisio
     builder.record.lifetime_remedies = 0;
     builder.record.retry_counts.reset_all();
     let at_or_now = builder.fact_time();
-    let payload = Payload { head: Some(described.head.clone()), ..Payload::default() };
+    let payload = EventPayload { head: Some(described.head.clone()), ..EventPayload::default() };
     builder.log(EventKind::PrReopened, Some((from, State::Created)), payload);
     builder.enter(State::Created, None, at_or_now);
-    builder.change_vulnerability(VulnerabilityNews::Opened);
+    builder.change_vulnerability(VulnerabilityUpdate::Opened);
     if described.head == builder.record.head_sha {
         builder.heads.push(HeadChange::Current(described.head.clone()));
     } else {
         move_head(&mut builder, &described.head, at, false);
     }
     if builder.record.implied(builder.policy).state == State::Created {
-        return builder.finish(Outcome::Applied, "PR_REOPENED: CLOSED → CREATED");
+        return builder.finish(FactOutcome::Applied, "PR_REOPENED: CLOSED → CREATED");
     }
-    builder.apply_signals(EventKind::CheckReported, Payload::text("known from before the close"))
+    builder.apply_signals(EventKind::CheckReported, EventPayload::text("known from before the close"))
 }
 
 /// Links the closed pull request and its replacement both ways, which completes the run of close-and-reopen.
-pub(super) fn linked(mut builder: Draft<'_>, link: Link) -> Decision {
+pub(super) fn linked(mut builder: DecisionBuilder<'_>, link: ReplacementLink) -> Decision {
     let record = &mut builder.record;
     let (known, number, text) = match link {
-        Link::ReplacedBy(number) => (&mut record.replaced_by, number, format!("replaced by #{number}")),
-        Link::Replaces(number) => (&mut record.replaces, number, format!("replaces #{number}")),
+        ReplacementLink::ReplacedBy(number) => (&mut record.replaced_by, number, format!("replaced by #{number}")),
+        ReplacementLink::Replaces(number) => (&mut record.replaces, number, format!("replaces #{number}")),
     };
     if *known == Some(number) {
-        return no_change(Outcome::Duplicate, text);
+        return no_change(FactOutcome::Duplicate, text);
     }
     *known = Some(number);
     let replacing = record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
-    if replacing && matches!(link, Link::ReplacedBy(_)) {
+    if replacing && matches!(link, ReplacementLink::ReplacedBy(_)) {
         builder.end_run(RunEnd::Completed, text.clone());
     }
-    builder.log(EventKind::PrLinked, None, Payload::text(&text));
-    builder.finish(Outcome::Applied, text)
+    builder.log(EventKind::PrLinked, None, EventPayload::text(&text));
+    builder.finish(FactOutcome::Applied, text)
 }

@@ -17,18 +17,18 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::command::CommandMessage;
-use crate::comment::check_run::CheckText;
+use crate::comment::check_run::CheckRunText;
 use crate::comment::{self, Notice};
-use crate::event::{Event, EventKind, Fact, Happened, Payload};
+use crate::event::{Event, EventKind, EventPayload, Fact, FactKind};
 use crate::id::{EffectId, RunId, Sha};
 use crate::policy::Policy;
-use crate::pull_request::{Record, Until};
+use crate::pull_request::{BlockedUntil, PullRequest};
 use crate::remedy;
 use crate::run::Run;
-use crate::signals::Implied;
+use crate::signals::ImpliedState;
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
-use crate::transition::{self, Hop};
+use crate::transition::{self, TransitionHop};
 
 pub use command::is_possible;
 
@@ -38,10 +38,10 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// The result of a fact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    pub outcome: Outcome,
+    pub outcome: FactOutcome,
     pub reason: String,
     /// The record to write, if it changed. Its version is one higher than that of the record it was decided on.
-    pub record: Option<Record>,
+    pub record: Option<PullRequest>,
     /// Entries for the event log; the first one has hop 0.
     pub events: Vec<Event>,
     /// Effects to deliver after the commit.
@@ -55,7 +55,7 @@ pub struct Decision {
 
 /// How a fact was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FactOutcome {
     /// New, and recorded.
     Applied,
     Duplicate,
@@ -86,7 +86,7 @@ pub enum EffectKind {
     Notice(Notice),
     /// Create or update the check run on the head.
     CheckRun {
-        text: CheckText,
+        text: CheckRunText,
         /// Version of the text: an older one never replaces a newer one.
         as_of: Timestamp,
     },
@@ -132,12 +132,12 @@ pub enum HeadChange {
 pub struct VulnerabilityChange {
     pub base_branch: String,
     pub id: String,
-    pub news: VulnerabilityNews,
+    pub update: VulnerabilityUpdate,
 }
 
 /// What changes on the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VulnerabilityNews {
+pub enum VulnerabilityUpdate {
     /// Adds this pull request to the open ones.
     Opened,
     /// Removes this pull request from the open ones.
@@ -145,81 +145,81 @@ pub enum VulnerabilityNews {
     Abandoned,
     CountReopen,
     /// Refunds a close-and-reopen that was never executed.
-    GiveBackReopen,
+    RefundReopen,
 }
 
 #[must_use]
-pub fn decide(policy: &Policy, record: Option<Record>, fact: &Fact, now: Timestamp) -> Decision {
+pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Timestamp) -> Decision {
     let Some(record) = record else {
         return life::first_seen(policy, fact, now);
     };
     if record.state.is_terminal() && !applies_to_terminal(&record, fact) {
-        return no_change(Outcome::Ignored, format!("{} is already {}", record.id, record.state));
+        return no_change(FactOutcome::Ignored, format!("{} is already {}", record.id, record.state));
     }
     let was_closed = record.state == State::Closed;
-    let builder = Draft::new(policy, record, fact, now);
-    match &fact.what {
-        Happened::Reopened(described) => life::reopened(builder, described),
-        Happened::Opened(described) | Happened::Edited(described) | Happened::HeadMoved { described, .. }
+    let builder = DecisionBuilder::new(policy, record, fact, now);
+    match &fact.kind {
+        FactKind::Reopened(described) => life::reopened(builder, described),
+        FactKind::Opened(described) | FactKind::Edited(described) | FactKind::HeadMoved { described, .. }
             if was_closed =>
         {
             life::reopened(builder, described)
         }
-        Happened::Opened(described) | Happened::Edited(described) => life::edited(builder, described),
-        Happened::HeadMoved { described, before, ours } => life::head_moved(builder, described, before.as_ref(), *ours),
-        Happened::Closed { by, why } => life::closed(builder, by.as_deref(), *why),
-        Happened::Merged { by, by_automerge_bot } => life::merged(builder, by.as_deref(), *by_automerge_bot),
-        Happened::BaseMoved { base } => life::base_moved(builder, base),
-        Happened::ChecksRequested { head } => reports::checks_requested(builder, head),
-        Happened::Check { head, check } => reports::check(builder, head, check),
-        Happened::Policy { head, report } => reports::policy(builder, head, report),
-        Happened::Approval { head, approval } => reports::approval(builder, head, approval),
-        Happened::Merge { head, report } => reports::merge(builder, head, report),
-        Happened::Verified(snapshot) => verify::verified(builder, snapshot),
-        Happened::Skipped { why, until } => verify::skipped(builder, why, *until),
-        Happened::Linked(link) => life::linked(builder, *link),
-        Happened::PostMergeVerified { watched_minutes } => life::post_merge_verified(builder, *watched_minutes),
-        Happened::Diagnosed(diagnosed) => act::diagnosed(builder, diagnosed),
-        Happened::Remedy { run, news } => act::remedy_news(builder, run, news),
-        Happened::Commanded(request) => command::command_requested(builder, request),
+        FactKind::Opened(described) | FactKind::Edited(described) => life::edited(builder, described),
+        FactKind::HeadMoved { described, before, ours } => life::head_moved(builder, described, before.as_ref(), *ours),
+        FactKind::Closed { by, why } => life::closed(builder, by.as_deref(), *why),
+        FactKind::Merged { by, by_automerge_bot } => life::merged(builder, by.as_deref(), *by_automerge_bot),
+        FactKind::BaseMoved { base } => life::base_moved(builder, base),
+        FactKind::ChecksRequested { head } => reports::checks_requested(builder, head),
+        FactKind::Check { head, check } => reports::check(builder, head, check),
+        FactKind::Policy { head, report } => reports::policy(builder, head, report),
+        FactKind::Approval { head, approval } => reports::approval(builder, head, approval),
+        FactKind::Merge { head, report } => reports::merge(builder, head, report),
+        FactKind::Verified(snapshot) => verify::verified(builder, snapshot),
+        FactKind::Skipped { why, until } => verify::skipped(builder, why, *until),
+        FactKind::Linked(link) => life::linked(builder, *link),
+        FactKind::PostMergeVerified { watched_minutes } => life::post_merge_verified(builder, *watched_minutes),
+        FactKind::Diagnosed(diagnosed) => act::diagnosed(builder, diagnosed),
+        FactKind::Remedy { run, news } => act::remedy_update(builder, run, news),
+        FactKind::CommandRequested(request) => command::command_requested(builder, request),
     }
 }
 
 /// Replaces a decision that is too large for one transaction: logs an anomaly with the reason, and makes the pull
 /// request due for verification. Nothing of the original decision is kept.
-pub fn set_aside(policy: &Policy, record: Record, fact: &Fact, why: &str, now: Timestamp) -> Decision {
-    let mut builder = Draft::new(policy, record, fact, now);
-    builder.log(EventKind::Anomaly, None, Payload { anomaly: Some(why.to_owned()), ..Payload::default() });
-    builder.record.doubt(why, now);
-    builder.finish(Outcome::Anomaly, why)
+pub fn quarantine(policy: &Policy, record: PullRequest, fact: &Fact, why: &str, now: Timestamp) -> Decision {
+    let mut builder = DecisionBuilder::new(policy, record, fact, now);
+    builder.log(EventKind::Anomaly, None, EventPayload { anomaly: Some(why.to_owned()), ..EventPayload::default() });
+    builder.record.request_verification(why, now);
+    builder.finish(FactOutcome::Anomaly, why)
 }
 
 /// Whether a fact applies to a merged or closed pull request: a reopening (shown by any event of an open pull request
 /// that is newer than the closing), an update of its last remedy, the result of the health checks after its merge, or a
 /// command, which gets a reply.
-fn applies_to_terminal(record: &Record, fact: &Fact) -> bool {
-    match fact.what {
-        Happened::Reopened(_) | Happened::Remedy { .. } | Happened::Linked(_) | Happened::Commanded(_) => true,
-        Happened::PostMergeVerified { .. } => record.state == State::Merged,
-        Happened::Opened(_) | Happened::Edited(_) | Happened::HeadMoved { .. } => {
+fn applies_to_terminal(record: &PullRequest, fact: &Fact) -> bool {
+    match fact.kind {
+        FactKind::Reopened(_) | FactKind::Remedy { .. } | FactKind::Linked(_) | FactKind::CommandRequested(_) => true,
+        FactKind::PostMergeVerified { .. } => record.state == State::Merged,
+        FactKind::Opened(_) | FactKind::Edited(_) | FactKind::HeadMoved { .. } => {
             record.state == State::Closed && fact.occurred_at > record.lifecycle_at
         }
-        Happened::Closed { .. }
-        | Happened::Merged { .. }
-        | Happened::ChecksRequested { .. }
-        | Happened::Check { .. }
-        | Happened::Policy { .. }
-        | Happened::Approval { .. }
-        | Happened::Merge { .. }
-        | Happened::BaseMoved { .. }
-        | Happened::Verified(_)
-        | Happened::Skipped { .. }
-        | Happened::Diagnosed(_) => false,
+        FactKind::Closed { .. }
+        | FactKind::Merged { .. }
+        | FactKind::ChecksRequested { .. }
+        | FactKind::Check { .. }
+        | FactKind::Policy { .. }
+        | FactKind::Approval { .. }
+        | FactKind::Merge { .. }
+        | FactKind::BaseMoved { .. }
+        | FactKind::Verified(_)
+        | FactKind::Skipped { .. }
+        | FactKind::Diagnosed(_) => false,
     }
 }
 
 /// A decision that changes nothing.
-fn no_change(outcome: Outcome, reason: impl Into<String>) -> Decision {
+fn no_change(outcome: FactOutcome, reason: impl Into<String>) -> Decision {
     Decision {
         outcome,
         reason: reason.into(),
@@ -233,11 +233,11 @@ fn no_change(outcome: Outcome, reason: impl Into<String>) -> Decision {
 }
 
 /// Builds a decision.
-struct Draft<'a> {
+struct DecisionBuilder<'a> {
     policy: &'a Policy,
     fact: &'a Fact,
     now: Timestamp,
-    record: Record,
+    record: PullRequest,
     events: Vec<Event>,
     effects: Vec<Effect>,
     runs: Vec<RunChange>,
@@ -251,8 +251,8 @@ struct Draft<'a> {
     explain: bool,
 }
 
-impl<'a> Draft<'a> {
-    fn new(policy: &'a Policy, record: Record, fact: &'a Fact, now: Timestamp) -> Self {
+impl<'a> DecisionBuilder<'a> {
+    fn new(policy: &'a Policy, record: PullRequest, fact: &'a Fact, now: Timestamp) -> Self {
         Self {
             policy,
             fact,
@@ -275,7 +275,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Appends an event. The first one is hop 0 and is the fact itself.
-    fn log(&mut self, kind: EventKind, change: Option<(State, State)>, payload: Payload) {
+    fn log(&mut self, kind: EventKind, change: Option<(State, State)>, payload: EventPayload) {
         self.events.push(Event {
             pr: self.record.id.clone(),
             occurred_at: self.fact.occurred_at,
@@ -300,10 +300,10 @@ impl<'a> Draft<'a> {
     }
 
     /// Adds a change of the row of the vulnerability that this pull request fixes.
-    fn change_vulnerability(&mut self, news: VulnerabilityNews) {
+    fn change_vulnerability(&mut self, news: VulnerabilityUpdate) {
         if let Some(id) = self.record.vulnerability_id.clone() {
             let base_branch = self.record.base_branch.clone();
-            self.vulnerabilities.push(VulnerabilityChange { base_branch, id, news });
+            self.vulnerabilities.push(VulnerabilityChange { base_branch, id, update: news });
         }
     }
 
@@ -322,13 +322,13 @@ impl<'a> Draft<'a> {
         self.record.blocked = None;
         self.record.state = state;
         self.record.substatus = substatus;
-        self.record.progressed_at = self.record.progressed_at.max(at);
+        self.record.state_since = self.record.state_since.max(at);
         self.record.not_before = None;
         self.record.skips = 0;
-        self.record.unanswered = 0;
+        self.record.inconclusive_visits = 0;
         self.record.dropped = None;
         self.record.refused = None;
-        self.record.would = None;
+        self.record.observed_decision = None;
         if let Some(shown) = &mut self.record.shown {
             (shown.asked, shown.explained) = (None, false);
         }
@@ -336,7 +336,7 @@ impl<'a> Draft<'a> {
 
     /// Moves to the state that the changed signals imply and logs each hop, or logs an anomaly if no legal path leads
     /// there. `own` and `payload` are the log entry of the fact itself.
-    fn apply_signals(mut self, own: EventKind, payload: Payload) -> Decision {
+    fn apply_signals(mut self, own: EventKind, payload: EventPayload) -> Decision {
         let implied = self.record.implied(self.policy);
         let from = self.record.state;
         self.record.last_event_at = self.record.last_event_at.max(self.fact_time());
@@ -352,23 +352,23 @@ impl<'a> Draft<'a> {
             self.update_substatus(implied);
             self.log(own, None, payload);
             self.complete_if_proven();
-            return self.finish(Outcome::Applied, format!("{own}, still {from}"));
+            return self.finish(FactOutcome::Applied, format!("{own}, still {from}"));
         }
         self.walk(&hops, implied.substatus, own, payload);
         self.complete_if_proven();
         let to = self.record.state;
-        self.finish(Outcome::Applied, format!("{own}: {from} → {to}"))
+        self.finish(FactOutcome::Applied, format!("{own}: {from} → {to}"))
     }
 
     /// Updates the substatus if the state is unchanged. A new substatus can reset a budget too.
-    fn update_substatus(&mut self, implied: Implied) {
+    fn update_substatus(&mut self, implied: ImpliedState) {
         if self.record.state == implied.state && self.record.substatus != implied.substatus {
             self.record.substatus = implied.substatus;
-            self.record.retry_counts.reached(implied.state, implied.substatus);
+            self.record.retry_counts.reset_reached(implied.state, implied.substatus);
         }
     }
 
-    fn walk(&mut self, hops: &[Hop], substatus: Option<Substatus>, own: EventKind, payload: Payload) {
+    fn walk(&mut self, hops: &[TransitionHop], substatus: Option<Substatus>, own: EventKind, payload: EventPayload) {
         let at = self.fact_time();
         // The payload belongs to the hop of the fact itself, if there is one.
         let own_hop = hops.iter().position(|hop| hop.trigger.event() == own).unwrap_or(0);
@@ -376,20 +376,20 @@ impl<'a> Draft<'a> {
         for (n, hop) in hops.iter().enumerate() {
             let change = (self.record.state, hop.state);
             let detail = if n == own_hop { payload.take() } else { None };
-            let detail = detail.unwrap_or_else(|| Payload::text("implied by earlier reports"));
+            let detail = detail.unwrap_or_else(|| EventPayload::text("implied by earlier reports"));
             self.log(hop.trigger.event(), Some(change), detail);
             let substatus = if n + 1 == hops.len() { substatus } else { None };
             self.enter(hop.state, substatus, at);
-            self.record.retry_counts.reached(hop.state, substatus);
+            self.record.retry_counts.reset_reached(hop.state, substatus);
         }
     }
 
     /// The hop out of NEEDS_INTERVENTION, if the facts disprove its cause: they imply a later state than the one it
     /// escalated in. Otherwise the state stays, which is not an anomaly.
-    fn hop_out_of_intervention(&self, implied: State) -> Vec<Hop> {
+    fn hop_out_of_intervention(&self, implied: State) -> Vec<TransitionHop> {
         let disproved = self.record.blocked.as_ref().is_none_or(|blocked| match blocked.until {
-            Until::Progress => implied > blocked.state,
-            Until::Mergeable => false,
+            BlockedUntil::Progress => implied > blocked.state,
+            BlockedUntil::Mergeable => false,
         });
         let hop = if disproved { transition::out_of_intervention(implied) } else { None };
         hop.into_iter().collect()
@@ -397,12 +397,12 @@ impl<'a> Draft<'a> {
 
     /// A change that the transition table does not allow: it is logged, the state stays, and verification is due at
     /// once (R-STATE-5).
-    fn anomaly(mut self, own: EventKind, implied: State, mut payload: Payload) -> Decision {
+    fn anomaly(mut self, own: EventKind, implied: State, mut payload: EventPayload) -> Decision {
         let why = comment::invalid_transition(&self.record.id, self.record.state, implied, own);
         payload.anomaly = Some(why.clone());
         self.log(own, None, payload);
-        self.record.doubt(why.clone(), self.now);
-        self.finish(Outcome::Anomaly, why)
+        self.record.request_verification(why.clone(), self.now);
+        self.finish(FactOutcome::Anomaly, why)
     }
 
     /// Completes the active run if the signals prove its remedy.
@@ -418,7 +418,7 @@ impl<'a> Draft<'a> {
     /// Ends the active run and clears its marks, so that the marked reports count again.
     fn end_run(&mut self, end: RunEnd, outcome: impl Into<String>) -> Option<Strategy> {
         let run = self.record.active_run.take()?;
-        self.record.signals.unmark();
+        self.record.signals.clear_marks();
         self.runs.push(RunChange::Ended { id: run.id, end, outcome: outcome.into() });
         Some(run.strategy)
     }
@@ -432,17 +432,17 @@ impl<'a> Draft<'a> {
         let proofs: Vec<(RunId, String)> = self.runs.iter().filter_map(proven).collect();
         for (run, outcome) in proofs {
             let name = Some(RunEnd::Completed.name().to_owned());
-            let payload = Payload { run: Some(run), name, ..Payload::text(&outcome) };
+            let payload = EventPayload { run: Some(run), name, ..EventPayload::text(&outcome) };
             self.log(EventKind::RemediationEnded, None, payload);
         }
     }
 
     /// Returns the decision, with a new version and a new due date.
-    fn finish(mut self, outcome: Outcome, reason: impl Into<String>) -> Decision {
+    fn finish(mut self, outcome: FactOutcome, reason: impl Into<String>) -> Decision {
         self.log_proofs();
         self.record.version = self.record.version.saturating_add(1);
-        self.record.due_at = self.record.attention_at(self.policy);
-        self.show();
+        self.record.due_at = self.record.next_due_at(self.policy);
+        self.update_check_run();
         Decision {
             outcome,
             reason: reason.into(),

@@ -5,19 +5,19 @@ use jiff::SignedDuration;
 
 use crate::command::{Command, CommandSource};
 use crate::comment::check_run;
-use crate::decide::{Draft, EffectKind};
-use crate::event::{Commanded, Payload, cut};
+use crate::decide::{DecisionBuilder, EffectKind};
+use crate::event::{CommandRequest, EventPayload, truncate};
 use crate::policy::Mode;
-use crate::pull_request::Shown;
+use crate::pull_request::PublishedCheckRun;
 use crate::state::State;
 use crate::time::saturating_after;
 
 /// Versions of one check run differ by at least this much in time, so that the newer one is known.
 const MIN_STEP: SignedDuration = SignedDuration::from_millis(1);
 
-impl Draft<'_> {
+impl DecisionBuilder<'_> {
     /// Shows the result of a button on the check run, since a button has no comment to reply to.
-    pub(super) fn answer_button(&mut self, request: &Commanded, result: Result<Option<&str>, &str>) {
+    pub(super) fn show_button_result(&mut self, request: &CommandRequest, result: Result<Option<&str>, &str>) {
         if request.source != CommandSource::CheckRun {
             // A newer command makes the result of the last button obsolete.
             if let Some(shown) = &mut self.record.shown {
@@ -26,11 +26,12 @@ impl Draft<'_> {
             return;
         }
         self.explain = request.command == Command::Explain && result.is_ok();
-        self.command_result = Some(cut(&check_run::answer(&request.by, request.command, result), Payload::MAX_TEXT));
+        self.command_result =
+            Some(truncate(&check_run::button_result(&request.by, request.command, result), EventPayload::MAX_TEXT));
     }
 
     /// Adds an effect that updates the check run, if its content changed.
-    pub(super) fn show(&mut self) {
+    pub(super) fn update_check_run(&mut self) {
         if !self.policy.check_run.enabled || self.policy.mode != Mode::Act {
             return;
         }
@@ -48,7 +49,7 @@ impl Draft<'_> {
         let explained = if answered { self.explain } else { before.is_some_and(|shown| shown.explained) };
         let at = before.map_or(self.now, |shown| self.now.max(saturating_after(shown.at, MIN_STEP)));
         let head = record.head_sha.clone();
-        let mut shown = Shown { head, digest: 0, at, because, asked, explained };
+        let mut shown = PublishedCheckRun { head, digest: 0, at, because, asked, explained };
         shown.digest = check_run::digest(record, &shown, self.policy);
         // A repeated request for an explanation gets a fresh one.
         let same = before.is_some_and(|before| (&before.head, before.digest) == (&shown.head, shown.digest));

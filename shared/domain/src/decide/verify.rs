@@ -5,12 +5,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::comment;
-use crate::decide::{Decision, Draft, Outcome, life, no_change};
-use crate::event::{EventKind, Payload};
-use crate::policy::Behind;
-use crate::pull_request::{Until, pauses};
-use crate::signals::{Implied, Noted};
-use crate::snapshot::{Life, Live, Mergeable, Snapshot};
+use crate::decide::{Decision, DecisionBuilder, FactOutcome, life, no_change};
+use crate::event::{EventKind, EventPayload};
+use crate::policy::BehindRule;
+use crate::pull_request::{BlockedUntil, visit_backoff};
+use crate::signals::{ImpliedState, UpdateResult};
+use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use crate::state::{State, Strategy};
 use crate::time::saturating_after;
 use crate::transition;
@@ -18,19 +18,19 @@ use crate::transition;
 /// Tolerated difference between GitHub's clock and ours.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
 
-pub(super) fn verified(mut builder: Draft<'_>, snapshot: &Snapshot) -> Decision {
-    match &snapshot.life {
-        Life::Closed { .. } if snapshot.read_at < builder.record.lifecycle_at => {
-            no_change(Outcome::Superseded, "reopened after the snapshot was read")
+pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) -> Decision {
+    match &snapshot.state {
+        PullRequestState::Closed { .. } if snapshot.read_at < builder.record.lifecycle_at => {
+            no_change(FactOutcome::Superseded, "reopened after the snapshot was read")
         }
-        Life::Closed { at } => correct_to_terminal(builder, State::Closed, EventKind::PrClosed, *at, None),
-        Life::Merged { at, by, by_automerge_bot } => {
+        PullRequestState::Closed { at } => correct_to_terminal(builder, State::Closed, EventKind::PrClosed, *at, None),
+        PullRequestState::Merged { at, by, by_automerge_bot } => {
             correct_to_terminal(builder, State::Merged, life::merge_kind(*by_automerge_bot), *at, by.clone())
         }
-        Life::Open if head_moved_since(&builder, snapshot) => {
-            no_change(Outcome::Superseded, "the head moved after the snapshot was read")
+        PullRequestState::Open if head_moved_since(&builder, snapshot) => {
+            no_change(FactOutcome::Superseded, "the head moved after the snapshot was read")
         }
-        Life::Open => {
+        PullRequestState::Open => {
             let head_was = builder.record.head_sha.clone();
             let noted = note_snapshot(&mut builder, snapshot);
             builder.record.verified_at = Some(builder.now);
@@ -45,13 +45,13 @@ pub(super) fn verified(mut builder: Draft<'_>, snapshot: &Snapshot) -> Decision 
 
 /// Whether a push arrived after the snapshot was read. GitHub's clock may run ahead of ours, so a snapshot of the same
 /// head is current whatever the times say.
-fn head_moved_since(builder: &Draft<'_>, snapshot: &Snapshot) -> bool {
-    builder.record.head_at > snapshot.read_at && builder.record.head_sha != snapshot.described.head
+fn head_moved_since(builder: &DecisionBuilder<'_>, snapshot: &Snapshot) -> bool {
+    builder.record.head_at > snapshot.read_at && builder.record.head_sha != snapshot.details.head
 }
 
 /// GitHub says merged or closed, and no webhook reported it.
 fn correct_to_terminal(
-    mut builder: Draft<'_>,
+    mut builder: DecisionBuilder<'_>,
     to: State,
     missed: EventKind,
     at: Timestamp,
@@ -59,42 +59,45 @@ fn correct_to_terminal(
 ) -> Decision {
     let from = builder.record.state;
     let drift = comment::drift(&builder.record.id, from, to);
-    let payload =
-        Payload { by, name: Some(missed.name().to_owned()), ..Payload::text(&format!("{drift}; missed: {missed}")) };
+    let payload = EventPayload {
+        by,
+        name: Some(missed.name().to_owned()),
+        ..EventPayload::text(&format!("{drift}; missed: {missed}"))
+    };
     builder.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
     builder.record.verified_at = Some(builder.now);
     let substatus = builder.closing_substatus(to);
     life::enter_terminal(&mut builder, to, substatus, at);
-    builder.finish(Outcome::Applied, drift)
+    builder.finish(FactOutcome::Applied, drift)
 }
 
 /// Copies details, required checks, head and signals from the snapshot to the record.
-fn note_snapshot(builder: &mut Draft<'_>, snapshot: &Snapshot) -> Noted {
-    let changes = life::apply_details(builder, &snapshot.described, snapshot.read_at);
+fn note_snapshot(builder: &mut DecisionBuilder<'_>, snapshot: &Snapshot) -> UpdateResult {
+    let changes = life::apply_details(builder, &snapshot.details, snapshot.read_at);
     if let Some(contexts) = &snapshot.required_checks {
         builder.record.required_checks = life::required_contexts(builder.policy, contexts);
     }
-    if snapshot.described.head != builder.record.head_sha {
+    if snapshot.details.head != builder.record.head_sha {
         let run = builder.record.active_run.as_ref();
         let ours = run.is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
         // The time of the push is unknown. It must not be later than that of a push event still to arrive.
         let at = builder.record.head_at.max(snapshot.read_at.saturating_sub(CLOCK_SKEW).unwrap_or(snapshot.read_at));
-        life::move_head(builder, &snapshot.described.head, at, ours);
+        life::move_head(builder, &snapshot.details.head, at, ours);
     }
     let live = builder.record.active_run.as_ref().filter(|run| run.head_sha == builder.record.head_sha);
     // By GitHub's clock, a result of the remedy may seem slightly older than the remedy.
     let not_before = live.map(|run| run.since.saturating_sub(CLOCK_SKEW).unwrap_or(run.since));
     if not_before.is_none() {
-        builder.record.signals.unmark();
+        builder.record.signals.clear_marks();
     }
     let limit = usize::try_from(builder.policy.limits.checks_per_head).unwrap_or(usize::MAX);
     let required = builder.record.required(builder.policy).to_vec();
     let noted = builder.record.signals.note_all(&snapshot.signals, limit, &required, not_before);
-    if noted == Noted::Unchanged && changes.is_some() { Noted::Changed } else { noted }
+    if noted == UpdateResult::Unchanged && changes.is_some() { UpdateResult::Changed } else { noted }
 }
 
 /// Moves the record to the state that GitHub's signals imply.
-fn correct(mut builder: Draft<'_>, moved: bool, noted: Noted, live: &Live) -> Decision {
+fn correct(mut builder: DecisionBuilder<'_>, moved: bool, noted: UpdateResult, live: &LiveStatus) -> Decision {
     let implied = builder.record.implied(builder.policy);
     let from = builder.record.state;
     let stays = if from == State::NeedsIntervention {
@@ -109,21 +112,22 @@ fn correct(mut builder: Draft<'_>, moved: bool, noted: Noted, live: &Live) -> De
     builder.update_substatus(implied);
     builder.complete_if_proven();
     let news = match noted {
-        Noted::Changed => "verified, with changes",
-        Noted::Unchanged => "verified",
-        Noted::Full => "verified, but the head has more checks than `limits.checks_per_head` allows",
+        UpdateResult::Changed => "verified, with changes",
+        UpdateResult::Unchanged => "verified",
+        UpdateResult::LimitReached => "verified, but the head has more checks than `limits.checks_per_head` allows",
     };
-    builder.finish(Outcome::Applied, format!("{news}: {from}"))
+    builder.finish(FactOutcome::Applied, format!("{news}: {from}"))
 }
 
 /// Whether the conflict or the branch lag that caused the escalation is resolved.
-fn is_mergeable_again(builder: &Draft<'_>, live: &Live) -> bool {
-    let awaits_merge_status = builder.record.blocked.as_ref().is_some_and(|blocked| blocked.until == Until::Mergeable);
-    let lag_matters = live.strict || builder.policy.checks.behind == Behind::Always;
-    awaits_merge_status && live.mergeable == Mergeable::Clean && (!lag_matters || live.behind_by == Some(0))
+fn is_mergeable_again(builder: &DecisionBuilder<'_>, live: &LiveStatus) -> bool {
+    let awaits_merge_status =
+        builder.record.blocked.as_ref().is_some_and(|blocked| blocked.until == BlockedUntil::Mergeable);
+    let lag_matters = live.strict || builder.policy.checks.behind == BehindRule::Always;
+    awaits_merge_status && live.mergeable == Mergeability::Clean && (!lag_matters || live.behind_by == Some(0))
 }
 
-fn drift(mut builder: Draft<'_>, implied: Implied, moved: bool) -> Decision {
+fn drift(mut builder: DecisionBuilder<'_>, implied: ImpliedState, moved: bool) -> Decision {
     let from = builder.record.state;
     let to = implied.state;
     let hops = transition::walk(from, to).unwrap_or_default();
@@ -133,10 +137,10 @@ fn drift(mut builder: Draft<'_>, implied: Implied, moved: bool) -> Decision {
     }
     let text = comment::drift(&builder.record.id, from, to);
     let detail = if missed.is_empty() { text.clone() } else { format!("{text}; missed: {}", missed.join(", ")) };
-    let payload = Payload {
+    let payload = EventPayload {
         head: Some(builder.record.head_sha.clone()),
         name: missed.last().map(|&name| name.to_owned()),
-        ..Payload::text(&detail)
+        ..EventPayload::text(&detail)
     };
     builder.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
     let since = builder
@@ -149,19 +153,19 @@ fn drift(mut builder: Draft<'_>, implied: Implied, moved: bool) -> Decision {
     builder.record.last_event_at = builder.record.last_event_at.max(since);
     // Missed events count as real events: each state on the way resets the budgets it proves.
     for hop in &hops {
-        builder.record.retry_counts.reached(hop.state, None);
+        builder.record.retry_counts.reset_reached(hop.state, None);
     }
-    builder.record.retry_counts.reached(to, implied.substatus);
+    builder.record.retry_counts.reset_reached(to, implied.substatus);
     builder.complete_if_proven();
-    builder.finish(Outcome::Applied, text)
+    builder.finish(FactOutcome::Applied, text)
 }
 
 /// GitHub could not be read, or the sweep may not act now: the pull request is due again after a growing backoff, or at
 /// `until` if the time is known (R-SWEEP-4).
-pub(super) fn skipped(mut builder: Draft<'_>, why: &str, until: Option<Timestamp>) -> Decision {
+pub(super) fn skipped(mut builder: DecisionBuilder<'_>, why: &str, until: Option<Timestamp>) -> Decision {
     if let Some(until) = until {
         builder.record.not_before = Some(until.max(builder.now));
-        return builder.finish(Outcome::Applied, format!("skipped: {why}"));
+        return builder.finish(FactOutcome::Applied, format!("skipped: {why}"));
     }
     builder.record.skips = builder.record.skips.saturating_add(1);
     let visits = builder.record.skips;
@@ -169,13 +173,13 @@ pub(super) fn skipped(mut builder: Draft<'_>, why: &str, until: Option<Timestamp
 }
 
 /// Jenkins could not be reached. Counted separately from GitHub: the third time in a row escalates (R-DIAG-16).
-pub(super) fn unanswered(mut builder: Draft<'_>, why: &str) -> Decision {
-    builder.record.unanswered = builder.record.unanswered.saturating_add(1);
-    let visits = builder.record.unanswered;
+pub(super) fn inconclusive(mut builder: DecisionBuilder<'_>, why: &str) -> Decision {
+    builder.record.inconclusive_visits = builder.record.inconclusive_visits.saturating_add(1);
+    let visits = builder.record.inconclusive_visits;
     retry_later(builder, visits, why)
 }
 
-fn retry_later(mut builder: Draft<'_>, visits: u32, why: &str) -> Decision {
-    builder.record.not_before = Some(saturating_after(builder.now, pauses(builder.policy).delay(visits)));
-    builder.finish(Outcome::Applied, format!("skipped: {why}"))
+fn retry_later(mut builder: DecisionBuilder<'_>, visits: u32, why: &str) -> Decision {
+    builder.record.not_before = Some(saturating_after(builder.now, visit_backoff(builder.policy).delay(visits)));
+    builder.finish(FactOutcome::Applied, format!("skipped: {why}"))
 }

@@ -17,7 +17,7 @@ use crate::transient::TransientRule;
 
 /// One problem of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The line, counted from 1; `None` for a field that is not in the file.
     pub line: Option<usize>,
     /// The path of the field: `backoff.base_secs`, `repos."owner/name".mode`. Empty when the file is not TOML.
@@ -26,7 +26,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "line {line}: {}", self.message),
@@ -39,7 +39,7 @@ impl fmt::Display for Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyError {
     /// In file order; problems without a line come last.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 impl fmt::Display for PolicyError {
@@ -58,13 +58,13 @@ impl std::error::Error for PolicyError {}
 
 pub(super) fn parse(text: &str) -> Result<Policies, PolicyError> {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { text, lines: BTreeMap::new(), problems: Vec::new() };
+    let mut reader = ConfigReader { text, lines: BTreeMap::new(), problems: Vec::new() };
     if !errors.is_empty() {
         // Stop here: half a document would only cause follow-up problems.
         for error in errors {
             let line = error.span().map(|span| reader.line_at(span.start));
             let message = format!("invalid TOML: {}", error.message().replace('\n', ", "));
-            reader.problems.push(Problem { line, field: String::new(), message });
+            reader.problems.push(ConfigProblem { line, field: String::new(), message });
         }
         return Err(reader.into_error());
     }
@@ -89,12 +89,12 @@ const REPOS: &str = "repos";
 
 /// The location of a value: the part of the file (`""` or `repos."owner/name"`) and the keys within that policy.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct ConfigLocation<'p> {
     part: &'p str,
     keys: &'p [&'p str],
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ConfigLocation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.part)?;
         for (n, key) in self.keys.iter().enumerate() {
@@ -113,14 +113,14 @@ pub(super) fn quoted(key: &str) -> String {
     if bare { key.to_owned() } else { format!("{key:?}") }
 }
 
-struct Reader<'t> {
+struct ConfigReader<'t> {
     text: &'t str,
     /// The line of each field, by path.
     lines: BTreeMap<String, usize>,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     fn into_error(mut self) -> PolicyError {
         self.problems.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
         PolicyError { problems: self.problems }
@@ -133,11 +133,11 @@ impl Reader<'_> {
     /// Adds a problem; the message is the field's path followed by `rest`.
     fn problem(&mut self, field: &str, rest: &str) {
         let line = self.lines.get(field).copied();
-        self.problems.push(Problem { line, field: field.to_owned(), message: format!("{field}{rest}") });
+        self.problems.push(ConfigProblem { line, field: field.to_owned(), message: format!("{field}{rest}") });
     }
 
     fn policies(&mut self, document: &DeTable<'_>) -> Policies {
-        let base = self.fields(document, &SHAPE, Place { part: "", keys: &[] });
+        let base = self.fields(document, &SHAPE, ConfigLocation { part: "", keys: &[] });
         let (base_policy, base_findings) = self.policy(base.clone(), "", &[]);
         let mut repos = BTreeMap::new();
         let overrides = document.get(REPOS).map(Spanned::get_ref);
@@ -152,7 +152,7 @@ impl Reader<'_> {
                 self.problem(&part, &format!(" must be a table, not {}", kind(value.get_ref().type_str())));
                 continue;
             };
-            let own = self.fields(table, &SHAPE, Place { part: &part, keys: &[] });
+            let own = self.fields(table, &SHAPE, ConfigLocation { part: &part, keys: &[] });
             let mut merged = base.clone();
             merge(&mut merged, own);
             let (policy, _) = self.policy(merged, &part, &base_findings);
@@ -182,12 +182,12 @@ impl Reader<'_> {
     }
 
     /// The fields of one table that can be parsed; the others become problems.
-    fn fields(&mut self, table: &DeTable<'_>, shape: &Table, place: Place<'_>) -> Table {
+    fn fields(&mut self, table: &DeTable<'_>, shape: &Table, place: ConfigLocation<'_>) -> Table {
         let mut read = Table::new();
         for (key, value) in table {
             let name: &str = key.get_ref();
             let keys = [place.keys, &[name]].concat();
-            let place = Place { part: place.part, keys: &keys };
+            let place = ConfigLocation { part: place.part, keys: &keys };
             let field = place.to_string();
             self.lines.insert(field.clone(), self.line_at(key.span().start));
             let is_repos = field == REPOS;
@@ -217,7 +217,7 @@ impl Reader<'_> {
     }
 
     /// A list. Every element is parsed on its own, so that three bad patterns are three problems.
-    fn list(&mut self, value: &Spanned<DeValue<'_>>, place: Place<'_>) -> Option<Value> {
+    fn list(&mut self, value: &Spanned<DeValue<'_>>, place: ConfigLocation<'_>) -> Option<Value> {
         let field = place.to_string();
         let DeValue::Array(elements) = value.get_ref() else {
             self.problem(&field, &format!(" must be a list, not {}", kind(value.get_ref().type_str())));
@@ -254,7 +254,7 @@ impl Reader<'_> {
     }
 
     /// A value that is neither a table nor a list.
-    fn leaf(&mut self, value: &Spanned<DeValue<'_>>, example: &Value, place: Place<'_>) -> Option<Value> {
+    fn leaf(&mut self, value: &Spanned<DeValue<'_>>, example: &Value, place: ConfigLocation<'_>) -> Option<Value> {
         let field = place.to_string();
         let found = value.get_ref().type_str();
         let expected = example.type_str();

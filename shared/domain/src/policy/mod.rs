@@ -15,13 +15,13 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 pub use self::coordination::{Backlog, Coordination, Sentinel, Status};
-pub use self::load::{PolicyError, Problem};
-pub use self::pattern::{BadPattern, Expression, Pattern, TextPattern};
+pub use self::load::{ConfigProblem, PolicyError};
+pub use self::pattern::{CompiledPattern, InvalidPattern, Pattern, TextPattern};
 #[cfg(feature = "schema")]
 pub use self::schema::schema;
 pub use self::sections::{
-    ApproverBot, AutomergeBot, Backoff, Behind, Breaker, Budgets, Checks, Limits, LivingCheck, Mode, Ours, PolicyBot,
-    Rebuild, RebuildVia, Retention, Rules, Sweep, Thresholds, Triggers, Wake, WakeUp,
+    ApproverBot, AutomergeBot, Backoff, BehindRule, Breaker, Budgets, Checks, Limits, LivingCheck, Mode, Ours,
+    PolicyBot, Rebuild, RebuildVia, Retention, RetriggerVia, Rules, Sweep, Thresholds, Triggers, WakeUp,
 };
 use crate::id::RepoName;
 use crate::state::{State, Strategy};
@@ -116,7 +116,7 @@ impl Policy {
 
     /// Whether this is Suture's own check run, which Suture must never wait for.
     pub fn is_own_check(&self, name: &str) -> bool {
-        self.check_run.enabled && name == crate::comment::check_run::NAME
+        self.check_run.enabled && name == crate::comment::check_run::CHECK_RUN_NAME
     }
 
     /// Whether a status context belongs to Policy Bot. It is then a policy signal, never a check.
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn other_defaults() {
         let policy = Policy::default();
-        assert_eq!((policy.mode, policy.checks.behind), (Mode::Observe, Behind::Strict));
+        assert_eq!((policy.mode, policy.checks.behind), (Mode::Observe, BehindRule::Strict));
         assert!(policy.policy.extended_rules && policy.policy.approval_required.is_empty());
         assert_eq!(policy.backoff, Backoff { base_secs: 30, max_secs: 600, cooldown_secs: 900 });
         let breaker = Breaker { window_minutes: 15, failure_threshold: 0.5, minimum_actions: 5, cooldown_minutes: 10 };

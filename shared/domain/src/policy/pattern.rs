@@ -13,24 +13,24 @@ use thiserror::Error;
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 
 /// A case-sensitive pattern; `(?i)` in front ignores case.
-pub type Pattern = Expression<false>;
+pub type Pattern = CompiledPattern<false>;
 
 /// A pattern that ignores case unless it starts with `(?-i)`; for log lines, whose case varies.
-pub type TextPattern = Expression<true>;
+pub type TextPattern = CompiledPattern<true>;
 
 /// A compiled regular expression. Two are equal if their texts are equal; cheap to clone.
 #[derive(Clone)]
-pub struct Expression<const IGNORE_CASE: bool>(Arc<Source>);
+pub struct CompiledPattern<const IGNORE_CASE: bool>(Arc<PatternSource>);
 
 /// Built-in patterns compile on first use, because most of them are never used in one process.
-struct Source {
+struct PatternSource {
     text: String,
     compiled: OnceLock<Regex>,
 }
 
 /// Why a pattern is invalid, on one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum BadPattern {
+pub enum InvalidPattern {
     #[error("`{text}` is not a regular expression: {reason}")]
     Syntax { text: String, reason: String },
     /// It matches the empty text, and so every text.
@@ -38,22 +38,22 @@ pub enum BadPattern {
     MatchesEverything(String),
 }
 
-impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
+impl<const IGNORE_CASE: bool> CompiledPattern<IGNORE_CASE> {
     /// Compiles a pattern from the file.
     ///
     /// Fails if it is not a regular expression, needs too much memory, or matches every text: such a rule is a mistake
     /// and would retry every failure.
-    pub fn new(text: &str) -> Result<Self, BadPattern> {
+    pub fn new(text: &str) -> Result<Self, InvalidPattern> {
         let regex = compile(text, IGNORE_CASE)?;
         if regex.is_match("") {
-            return Err(BadPattern::MatchesEverything(text.to_owned()));
+            return Err(InvalidPattern::MatchesEverything(text.to_owned()));
         }
-        Ok(Self(Arc::new(Source { text: text.to_owned(), compiled: OnceLock::from(regex) })))
+        Ok(Self(Arc::new(PatternSource { text: text.to_owned(), compiled: OnceLock::from(regex) })))
     }
 
     /// A built-in pattern, compiled on first use.
     pub fn known(text: &'static str) -> Self {
-        Self(Arc::new(Source { text: text.to_owned(), compiled: OnceLock::new() }))
+        Self(Arc::new(PatternSource { text: text.to_owned(), compiled: OnceLock::new() }))
     }
 
     pub fn as_str(&self) -> &str {
@@ -76,12 +76,12 @@ impl<const IGNORE_CASE: bool> Expression<IGNORE_CASE> {
     }
 }
 
-fn compile(text: &str, ignore_case: bool) -> Result<Regex, BadPattern> {
+fn compile(text: &str, ignore_case: bool) -> Result<Regex, InvalidPattern> {
     RegexBuilder::new(text)
         .case_insensitive(ignore_case)
         .size_limit(MAX_COMPILED_BYTES)
         .build()
-        .map_err(|error| BadPattern::Syntax { text: text.to_owned(), reason: one_line(&error) })
+        .map_err(|error| InvalidPattern::Syntax { text: text.to_owned(), reason: one_line(&error) })
 }
 
 /// The reason of a regex error: the last line, after `error: `. The lines before it only point at the pattern.
@@ -91,27 +91,27 @@ fn one_line(error: &regex::Error) -> String {
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
-impl<const IGNORE_CASE: bool> PartialEq for Expression<IGNORE_CASE> {
+impl<const IGNORE_CASE: bool> PartialEq for CompiledPattern<IGNORE_CASE> {
     fn eq(&self, other: &Self) -> bool {
         self.0.text == other.0.text
     }
 }
 
-impl<const IGNORE_CASE: bool> Eq for Expression<IGNORE_CASE> {}
+impl<const IGNORE_CASE: bool> Eq for CompiledPattern<IGNORE_CASE> {}
 
-impl<const IGNORE_CASE: bool> fmt::Debug for Expression<IGNORE_CASE> {
+impl<const IGNORE_CASE: bool> fmt::Debug for CompiledPattern<IGNORE_CASE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}/", self.0.text)
     }
 }
 
-impl<const IGNORE_CASE: bool> Serialize for Expression<IGNORE_CASE> {
+impl<const IGNORE_CASE: bool> Serialize for CompiledPattern<IGNORE_CASE> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0.text)
     }
 }
 
-impl<'de, const IGNORE_CASE: bool> Deserialize<'de> for Expression<IGNORE_CASE> {
+impl<'de, const IGNORE_CASE: bool> Deserialize<'de> for CompiledPattern<IGNORE_CASE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::new(&text).map_err(D::Error::custom)
@@ -119,7 +119,7 @@ impl<'de, const IGNORE_CASE: bool> Deserialize<'de> for Expression<IGNORE_CASE> 
 }
 
 #[cfg(feature = "schema")]
-impl<const IGNORE_CASE: bool> schemars::JsonSchema for Expression<IGNORE_CASE> {
+impl<const IGNORE_CASE: bool> schemars::JsonSchema for CompiledPattern<IGNORE_CASE> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         if IGNORE_CASE { "TextPattern".into() } else { "Pattern".into() }
     }

@@ -11,7 +11,7 @@ use super::Policy;
 #[derive(JsonSchema)]
 #[schemars(rename = "suture.toml", deny_unknown_fields)]
 #[expect(dead_code, reason = "only its shape is used")]
-struct File {
+struct ConfigFile {
     #[schemars(flatten)]
     base: Policy,
     /// Overrides for single repositories, by `owner/name`: tables are merged with the base settings, lists are replaced.
@@ -21,7 +21,7 @@ struct File {
 
 /// The schema of `suture.toml`.
 pub fn schema() -> Schema {
-    let mut schema = SchemaGenerator::default().into_root_schema_for::<File>();
+    let mut schema = SchemaGenerator::default().into_root_schema_for::<ConfigFile>();
     drop_table_defaults(&mut schema);
     schema
 }

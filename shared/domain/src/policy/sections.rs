@@ -25,7 +25,7 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Behind {
+pub enum BehindRule {
     /// Only where the base branch requires branches to be up to date before merging.
     #[default]
     Strict,
@@ -55,7 +55,7 @@ pub enum RebuildVia {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Wake {
+pub enum RetriggerVia {
     /// An event on the event bus.
     #[default]
     Bus,
@@ -110,7 +110,7 @@ table! {
         /// check on the head commit.
         required: Vec<String> = Vec::new(),
         /// `strict`: a branch is behind only where its base requires up-to-date branches; `always`: everywhere.
-        behind: Behind = Behind::Strict,
+        behind: BehindRule = BehindRule::Strict,
     }
 }
 
@@ -170,19 +170,19 @@ table! {
     /// How the bots are retriggered; by default with an event on the bus.
     WakeUp {
         /// Policy Bot.
-        policy_bot: Wake = Wake::Bus,
+        policy_bot: RetriggerVia = RetriggerVia::Bus,
         /// The label, the comment or the URL for it.
         policy_bot_with: String = String::new(),
         /// The separation-of-duties validator.
-        sod_validator: Wake = Wake::Bus,
+        sod_validator: RetriggerVia = RetriggerVia::Bus,
         /// The label, the comment or the URL for it.
         sod_validator_with: String = String::new(),
         /// Approver Bot.
-        approver_bot: Wake = Wake::Bus,
+        approver_bot: RetriggerVia = RetriggerVia::Bus,
         /// The label, the comment or the URL for it.
         approver_bot_with: String = String::new(),
         /// Automerge Bot.
-        automerge_bot: Wake = Wake::Bus,
+        automerge_bot: RetriggerVia = RetriggerVia::Bus,
         /// The label, the comment or the URL for it.
         automerge_bot_with: String = String::new(),
     }
@@ -190,7 +190,7 @@ table! {
 
 impl WakeUp {
     /// How the bot of this strategy is retriggered, and with what; `None` for strategies without a bot.
-    pub fn of(&self, strategy: Strategy) -> Option<(Wake, &str)> {
+    pub fn of(&self, strategy: Strategy) -> Option<(RetriggerVia, &str)> {
         match strategy {
             Strategy::RetriggerPolicyBot => Some((self.policy_bot, &self.policy_bot_with)),
             Strategy::RetriggerSodCheck => Some((self.sod_validator, &self.sod_validator_with)),

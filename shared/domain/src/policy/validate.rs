@@ -4,8 +4,10 @@
 
 use super::Policy;
 use super::coordination::{Backlog, Coordination, Sentinel, Status};
-use super::sections::{Backoff, Breaker, Budgets, Limits, Ours, Retention, Sweep, Thresholds, Triggers, Wake, WakeUp};
-use crate::coordination::is_peoples;
+use super::sections::{
+    Backoff, Breaker, Budgets, Limits, Ours, Retention, RetriggerVia, Sweep, Thresholds, Triggers, WakeUp,
+};
+use crate::coordination::is_control_label;
 use crate::id::RepoName;
 use crate::state::Strategy;
 use crate::transient::TransientRule;
@@ -18,11 +20,11 @@ const MAX_SECS: u32 = 86_400;
 const MAX_DAYS: u32 = 3_650;
 
 /// The path of a field, and the rest of the sentence that starts with it.
-pub(super) type Finding = (String, String);
+pub(super) type ConfigFinding = (String, String);
 
 /// Every problem of a policy.
-pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
-    let mut findings = Findings(Vec::new());
+pub(super) fn validate(policy: &Policy) -> Vec<ConfigFinding> {
+    let mut findings = ConfigFindings(Vec::new());
     findings.ours(&policy.ours);
     findings.names("checks.required", &policy.checks.required, "a check name cannot be empty");
     for (n, name) in policy.checks.required.iter().enumerate() {
@@ -69,9 +71,9 @@ pub(super) fn validate(policy: &Policy) -> Vec<Finding> {
     findings.0
 }
 
-struct Findings(Vec<Finding>);
+struct ConfigFindings(Vec<ConfigFinding>);
 
-impl Findings {
+impl ConfigFindings {
     fn add(&mut self, field: impl Into<String>, sentence: impl Into<String>) {
         self.0.push((field.into(), sentence.into()));
     }
@@ -237,11 +239,11 @@ impl Findings {
             ("automerge_bot", wake.automerge_bot, &wake.automerge_bot_with),
         ] {
             let field = format!("wake.{bot}_with");
-            if how != Wake::Bus && with.trim().is_empty() {
+            if how != RetriggerVia::Bus && with.trim().is_empty() {
                 self.add(&field, "must be the label, the comment or the URL that retriggers the bot");
             }
             // Suture removes and adds the label again, which it must never do with people's control labels.
-            if how == Wake::Label && is_peoples(with) {
+            if how == RetriggerVia::Label && is_control_label(with) {
                 self.add(&field, "must not be a label with which people control Suture: Suture would remove it");
             }
         }
@@ -288,7 +290,7 @@ impl Findings {
                 "backlog.label_prefix",
                 "must not be empty: every label named `approved` would count as a pipeline label",
             );
-        } else if is_peoples(&format!("{}hold", backlog.label_prefix)) {
+        } else if is_control_label(&format!("{}hold", backlog.label_prefix)) {
             self.add("backlog.label_prefix", "must not be `suture/`: people control Suture with those labels");
         }
         if backlog.base_branch.trim().is_empty() {

@@ -106,7 +106,7 @@ impl TransitionContext {
 
 /// One state change, as stored in the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Transition {
+pub struct RunTransition {
     pub from: RunState,
     pub to: RunState,
     pub context: TransitionContext,

@@ -20,7 +20,7 @@ pub enum StepStatus {
 
 /// One checkpoint of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct RunStep {
     /// Unique within the run.
     pub name: String,
     pub status: StepStatus,
@@ -49,7 +49,7 @@ pub enum StepOnResume {
     Stop,
 }
 
-impl Step {
+impl RunStep {
     /// A step that is about to run; neither resumable nor idempotent unless marked so.
     pub fn started(name: impl Into<String>, at: Timestamp) -> Self {
         Self {
@@ -116,32 +116,32 @@ pub enum ResumePlan {
     /// Repeat this step; each later one follows its own [`Step::on_resume`].
     Replay(usize),
     /// Resuming is not safe.
-    Cannot { step: String, why: String },
+    Impossible { step: String, why: String },
 }
 
 /// The recovery action for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Recovery {
+pub enum RunRecoveryAction {
     /// Do nothing: a worker has it, it is not due, it waits for a person, or it has ended.
-    Leave,
+    Nothing,
     /// The message seems to be lost: send it again.
     Resend,
     /// The worker is gone: resume with this plan.
     Resume(ResumePlan),
     /// The run is waiting: poll the external target.
-    Look,
+    PollExternal,
     /// The run cannot continue: fail it with this error.
     Fail(RunError),
 }
 
 impl Run {
-    pub fn step(&self, name: &str) -> Option<&Step> {
+    pub fn step(&self, name: &str) -> Option<&RunStep> {
         self.steps.iter().find(|step| step.name == name)
     }
 
     /// Records a checkpoint. A known or older one changes nothing, not even the version, because a redelivered message
     /// records the same steps again.
-    pub fn checkpoint(mut self, step: Step) -> Result<Self, RunError> {
+    pub fn checkpoint(mut self, step: RunStep) -> Result<Self, RunError> {
         self.must_be_live()?;
         let at = step.at;
         match self.steps.iter_mut().find(|known| known.name == step.name) {
@@ -162,7 +162,7 @@ impl Run {
                 StepOnResume::Skip => {}
                 StepOnResume::Replay => replay_from = replay_from.or(Some(index)),
                 StepOnResume::Stop => {
-                    return ResumePlan::Cannot { step: step.name.clone(), why: not_resumable_reason(step) };
+                    return ResumePlan::Impossible { step: step.name.clone(), why: not_resumable_reason(step) };
                 }
             }
         }
@@ -176,27 +176,27 @@ impl Run {
             return Err(RunError::Orphaned { run: self.id.clone(), since });
         }
         match self.resume_plan() {
-            ResumePlan::Cannot { why, .. } => Err(RunError::ResumeFailed { run: self.id.clone(), why }),
+            ResumePlan::Impossible { why, .. } => Err(RunError::ResumeFailed { run: self.id.clone(), why }),
             plan @ (ResumePlan::SkipTo(_) | ResumePlan::Replay(_)) => Ok(plan),
         }
     }
 
     /// The recovery action at this time.
-    pub fn recover(&self, now: Timestamp) -> Recovery {
+    pub fn recover(&self, now: Timestamp) -> RunRecoveryAction {
         if !self.is_due(now) {
-            return Recovery::Leave;
+            return RunRecoveryAction::Nothing;
         }
         match self.state {
-            RunState::Pending => Recovery::Resend,
-            RunState::Running => self.usable_plan().map_or_else(Recovery::Fail, Recovery::Resume),
-            RunState::WaitingExternal if !self.wait_expired(now) => Recovery::Look,
-            RunState::WaitingExternal => Recovery::Fail(RunError::WaitExpired {
+            RunState::Pending => RunRecoveryAction::Resend,
+            RunState::Running => self.usable_plan().map_or_else(RunRecoveryAction::Fail, RunRecoveryAction::Resume),
+            RunState::WaitingExternal if !self.wait_expired(now) => RunRecoveryAction::PollExternal,
+            RunState::WaitingExternal => RunRecoveryAction::Fail(RunError::WaitExpired {
                 run: self.id.clone(),
                 expects: self.expects.clone().unwrap_or_else(|| "an event".to_owned()),
                 deadline: self.deadline(),
             }),
             RunState::AwaitingApproval | RunState::Completed | RunState::Failed | RunState::Cancelled => {
-                Recovery::Leave
+                RunRecoveryAction::Nothing
             }
         }
     }
@@ -213,10 +213,10 @@ impl Run {
         }
         self.must_be_free_for(holder, now)?;
         let plan = self.usable_plan()?;
-        let mut run = self.take_lease(holder, now, until)?;
+        let mut run = self.acquire_lease(holder, now, until)?;
         let from = match &plan {
             ResumePlan::Replay(index) => run.steps.get(*index),
-            ResumePlan::SkipTo(_) | ResumePlan::Cannot { .. } => run.steps.last(),
+            ResumePlan::SkipTo(_) | ResumePlan::Impossible { .. } => run.steps.last(),
         };
         run.resumed_from = from.map(|step| step.name.clone());
         run.resume_count = run.resume_count.saturating_add(1);
@@ -224,7 +224,7 @@ impl Run {
     }
 }
 
-fn not_resumable_reason(step: &Step) -> String {
+fn not_resumable_reason(step: &RunStep) -> String {
     let name = &step.name;
     match step.status {
         StepStatus::Pending => format!("step `{name}` was started, may have taken effect, and must not be repeated"),
@@ -255,44 +255,44 @@ mod tests {
     }
 
     /// Running, leased until 300 s, with these steps.
-    fn running(steps: Vec<Step>) -> Run {
-        let run = pending().take_lease("bridge-1", at(10), at(300)).unwrap();
+    fn running(steps: Vec<RunStep>) -> Run {
+        let run = pending().acquire_lease("bridge-1", at(10), at(300)).unwrap();
         Run { steps, ..run.advance(RunState::Running, by_system(10)).unwrap() }
     }
 
-    fn skippable(name: &str) -> Step {
-        Step::started(name, at(11)).resumable().done(Some("42".into()), at(12))
+    fn skippable(name: &str) -> RunStep {
+        RunStep::started(name, at(11)).resumable().done(Some("42".into()), at(12))
     }
 
-    fn repeatable(name: &str) -> Step {
-        Step::started(name, at(13)).idempotent()
+    fn repeatable(name: &str) -> RunStep {
+        RunStep::started(name, at(13)).idempotent()
     }
 
-    fn dangerous(name: &str) -> Step {
-        Step::started(name, at(13)).resumable()
+    fn dangerous(name: &str) -> RunStep {
+        RunStep::started(name, at(13)).resumable()
     }
 
     #[test]
     fn waiting_run_is_polled_before_its_deadline_and_fails_at_it() {
         let waiting = running(vec![]).wait_for("CHECKS_STARTED", at(900), by_system(20)).unwrap();
-        assert_eq!((waiting.due_at(), waiting.recover(at(500))), (Some(at(900)), Recovery::Leave));
-        let looked = waiting.look_again(Some(at(200)), at(21));
-        assert_eq!((looked.due_at(), looked.recover(at(199))), (Some(at(200)), Recovery::Leave));
-        assert_eq!((looked.recover(at(200)), looked.wait_expired(at(200))), (Recovery::Look, false));
-        assert!(matches!(looked.recover(at(900)), Recovery::Fail(RunError::WaitExpired { .. })));
+        assert_eq!((waiting.due_at(), waiting.recover(at(500))), (Some(at(900)), RunRecoveryAction::Nothing));
+        let looked = waiting.set_poll_at(Some(at(200)), at(21));
+        assert_eq!((looked.due_at(), looked.recover(at(199))), (Some(at(200)), RunRecoveryAction::Nothing));
+        assert_eq!((looked.recover(at(200)), looked.wait_expired(at(200))), (RunRecoveryAction::PollExternal, false));
+        assert!(matches!(looked.recover(at(900)), RunRecoveryAction::Fail(RunError::WaitExpired { .. })));
         let version = looked.version;
-        let again = looked.look_again(Some(at(200)), at(22));
+        let again = looked.set_poll_at(Some(at(200)), at(22));
         assert_eq!(again.version, version, "nothing has changed");
-        assert_eq!(again.clone().look_again(None, at(23)).due_at(), Some(at(900)));
+        assert_eq!(again.clone().set_poll_at(None, at(23)).due_at(), Some(at(900)));
         let over = again.complete("done", by_system(24)).unwrap();
         assert_eq!((over.look_at, over.due_at()), (None, None));
-        assert_eq!(over.clone().look_again(Some(at(1)), at(25)), over, "an ended run does not change");
+        assert_eq!(over.clone().set_poll_at(Some(at(1)), at(25)), over, "an ended run does not change");
     }
 
     #[test]
     fn resume_decision_of_every_step_status() {
         let tree = |resumable: bool, idempotent: bool| {
-            let step = Step { resumable, idempotent, ..Step::started("x", at(1)) };
+            let step = RunStep { resumable, idempotent, ..RunStep::started("x", at(1)) };
             [step.clone(), step.clone().failed("e", at(2)), step.done(None, at(2))].map(|step| step.on_resume())
         };
         use StepOnResume::{Replay, Skip, Stop};
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn step_records_status_output_and_duration() {
-        let started = Step::started("close", at(1));
+        let started = RunStep::started("close", at(1));
         assert_eq!((started.status, started.resumable, started.idempotent), (StepStatus::Pending, false, false));
         assert_eq!(started.duration_ms, None);
         let failed = started.clone().failed("502", at(4));
@@ -316,14 +316,14 @@ mod tests {
         assert_eq!((done.status, done.output.as_deref(), done.at), (StepStatus::Done, Some("#43"), at(3)));
         assert_eq!((done.duration_ms, done.resumable, done.idempotent), (Some(2000), true, true));
         assert_eq!(
-            serde_json::to_string(&Step::started("close", at(1)).resumable()).unwrap(),
+            serde_json::to_string(&RunStep::started("close", at(1)).resumable()).unwrap(),
             r#"{"name":"close","status":"pending","resumable":true,"at":"2026-03-01T12:00:01Z"}"#
         );
     }
 
     #[test]
     fn plan_skips_done_steps_repeats_idempotent_ones_and_stops_at_others() {
-        let plan = |steps: Vec<Step>| running(steps).resume_plan();
+        let plan = |steps: Vec<RunStep>| running(steps).resume_plan();
         assert_eq!(plan(vec![]), ResumePlan::SkipTo(0));
         assert_eq!(plan(vec![skippable("guard"), skippable("comment")]), ResumePlan::SkipTo(2));
         assert_eq!(plan(vec![skippable("guard"), repeatable("comment")]), ResumePlan::Replay(1));
@@ -332,7 +332,7 @@ mod tests {
         // The step that cannot be resumed is found before anything is repeated.
         assert_eq!(
             plan(vec![skippable("guard"), repeatable("comment"), dangerous("close")]),
-            ResumePlan::Cannot {
+            ResumePlan::Impossible {
                 step: "close".into(),
                 why: "step `close` was started, may have taken effect, and must not be repeated".into()
             }
@@ -341,38 +341,38 @@ mod tests {
 
     #[test]
     fn impossible_plan_has_a_reason() {
-        let why = |step: Step| match running(vec![step]).resume_plan() {
-            ResumePlan::Cannot { why, .. } => why,
+        let why = |step: RunStep| match running(vec![step]).resume_plan() {
+            ResumePlan::Impossible { why, .. } => why,
             plan @ (ResumePlan::SkipTo(_) | ResumePlan::Replay(_)) => panic!("{plan:?}"),
         };
         assert_eq!(why(dangerous("close").failed("e", at(14))), "step `close` failed and must not be repeated");
-        let done = Step::started("close", at(1)).done(None, at(2));
+        let done = RunStep::started("close", at(1)).done(None, at(2));
         assert_eq!(why(done), "step `close` is done and can be neither skipped nor repeated");
     }
 
     #[test]
     fn each_state_recovers_exactly_at_its_deadline() {
-        assert_eq!(pending().recover(at(59)), Recovery::Leave);
-        assert_eq!(pending().recover(at(60)), Recovery::Resend);
+        assert_eq!(pending().recover(at(59)), RunRecoveryAction::Nothing);
+        assert_eq!(pending().recover(at(60)), RunRecoveryAction::Resend);
 
         let run = running(vec![skippable("guard")]);
-        assert_eq!(run.recover(at(299)), Recovery::Leave);
-        assert_eq!(run.recover(at(300)), Recovery::Resume(ResumePlan::SkipTo(1)));
+        assert_eq!(run.recover(at(299)), RunRecoveryAction::Nothing);
+        assert_eq!(run.recover(at(300)), RunRecoveryAction::Resume(ResumePlan::SkipTo(1)));
         let orphaned = RunError::Orphaned { run: RunId::new("r1"), since: at(300) };
-        assert_eq!(running(vec![]).recover(at(301)), Recovery::Fail(orphaned));
-        let Recovery::Fail(error) = running(vec![dangerous("close")]).recover(at(300)) else { panic!() };
+        assert_eq!(running(vec![]).recover(at(301)), RunRecoveryAction::Fail(orphaned));
+        let RunRecoveryAction::Fail(error) = running(vec![dangerous("close")]).recover(at(300)) else { panic!() };
         assert_eq!(error.code(), "RUN_RESUME_FAILED");
 
         let waiting = run.clone().wait_for("MERGED", at(900), by_system(20)).unwrap();
-        assert_eq!(waiting.recover(at(899)), Recovery::Leave);
+        assert_eq!(waiting.recover(at(899)), RunRecoveryAction::Nothing);
         let expired = RunError::WaitExpired { run: RunId::new("r1"), expects: "MERGED".into(), deadline: at(900) };
-        assert_eq!(waiting.recover(at(900)), Recovery::Fail(expired));
+        assert_eq!(waiting.recover(at(900)), RunRecoveryAction::Fail(expired));
         let nameless = run.clone().advance(RunState::WaitingExternal, by_system(20)).unwrap();
         let expired = RunError::WaitExpired { run: RunId::new("r1"), expects: "an event".into(), deadline: at(20) };
-        assert_eq!(nameless.recover(at(20)), Recovery::Fail(expired));
+        assert_eq!(nameless.recover(at(20)), RunRecoveryAction::Fail(expired));
 
         let asked = run.advance(RunState::AwaitingApproval, by_system(20)).unwrap();
-        assert_eq!(asked.recover(Timestamp::MAX), Recovery::Leave);
+        assert_eq!(asked.recover(Timestamp::MAX), RunRecoveryAction::Nothing);
     }
 
     #[test]
@@ -422,9 +422,9 @@ mod tests {
     #[test]
     fn skippable_step_is_never_reset_but_others_may_restart() {
         let run = running(vec![skippable("guard"), repeatable("comment").done(None, at(14))]);
-        let restarted = Step { at: at(50), ..Step::started("guard", at(50)).resumable() };
+        let restarted = RunStep { at: at(50), ..RunStep::started("guard", at(50)).resumable() };
         assert_eq!(run.clone().checkpoint(restarted).unwrap(), run);
-        let again = run.checkpoint(Step::started("comment", at(50)).idempotent()).unwrap();
+        let again = run.checkpoint(RunStep::started("comment", at(50)).idempotent()).unwrap();
         assert_eq!(again.step("comment").unwrap().status, StepStatus::Pending);
         assert_eq!(again.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(), ["guard", "comment"]);
     }

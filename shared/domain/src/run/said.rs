@@ -11,7 +11,7 @@ use crate::id::CommandId;
 /// The parts of a command that its run does not store elsewhere. Empty for most of Suture's own commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Said {
+pub struct CommandContext {
     /// The command id, if it differs from the run id; identifies a person's command when it is sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_id: Option<CommandId>,
@@ -25,9 +25,9 @@ pub struct Said {
     pub comment: Option<String>,
 }
 
-impl Said {
+impl CommandContext {
     /// Whether there is nothing to store.
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -82,9 +82,10 @@ mod tests {
 
     #[test]
     fn run_rebuilds_the_message_of_its_command() {
-        let mut run = Run::on(RunId::new("r1"), pr(), None, RunKind::Abandon, RunTrigger::PrComment, at(9));
+        let mut run =
+            Run::for_pull_request(RunId::new("r1"), pr(), None, RunKind::Abandon, RunTrigger::PrComment, at(9));
         run.requested_by = Some("danny".to_owned());
-        run.said = Said {
+        run.said = CommandContext {
             command_id: Some(CommandId::new("cmd:72d3#1")),
             at: Some(at(3)),
             args: Some("wrong fix".to_owned()),

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::fmt::serde::timestamp::microsecond;
 use serde::{Deserialize, Serialize};
 
-use crate::event::cut;
+use crate::event::truncate;
 use crate::state::Substatus;
 
 /// Longest text kept of a report, in characters.
@@ -32,7 +32,7 @@ impl CheckKind {
 /// The status or result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CheckVerdict {
     Queued,
     Running,
     /// Green (success, neutral or skipped).
@@ -40,7 +40,7 @@ pub enum Verdict {
     Failed,
 }
 
-impl Verdict {
+impl CheckVerdict {
     /// Queued < running < completed: orders two reports of one check run with equal times.
     pub(super) fn phase(self) -> u8 {
         match self {
@@ -53,12 +53,12 @@ impl Verdict {
 
 /// The newest report of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
+pub struct CheckReport {
     /// Check-run name or status context.
     pub name: String,
     #[serde(default, skip_serializing_if = "CheckKind::is_run")]
     pub kind: CheckKind,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     /// The check run's id; re-runs get a higher one. Statuses have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
@@ -68,17 +68,17 @@ pub struct Check {
     pub at: Timestamp,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Failure>,
+    pub failure: Option<CheckFailure>,
     /// Whether a remedy is expected to renew this report.
     #[serde(default, skip_serializing_if = "Renewal::is_none")]
-    pub renewal: Renewal,
+    pub renewal: RenewalMark,
 }
 
 /// A mark on a report that a remedy is expected to renew. A new report has no mark, so the answer to a remedy is
 /// recognised without comparing clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Renewal {
+pub enum RenewalMark {
     #[default]
     None,
     /// A remedy was claimed that is expected to renew this report. The report still counts.
@@ -87,7 +87,7 @@ pub enum Renewal {
     Promised,
 }
 
-impl Renewal {
+impl RenewalMark {
     pub(super) fn is_none(&self) -> bool {
         *self == Self::None
     }
@@ -95,7 +95,7 @@ impl Renewal {
 
 /// Why a check failed, classified when its report arrived (R-TRANSIENT-1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct CheckFailure {
     /// The transient rule that matched; `None` means persistent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transient_rule: Option<String>,
@@ -103,20 +103,20 @@ pub struct Failure {
     pub text: String,
 }
 
-impl Check {
+impl CheckReport {
     /// The sort key by which the newer of two reports wins. GitHub's times have one-second resolution, so more than the
     /// time is needed: (id, time, phase) for check runs, (created_at, phase) for statuses. A running check counts from
     /// its start, so that its result is always newer, and a later start is newer than an older result. The other parts
     /// make the order total, so that the order of arrival does not matter; of two contradicting reports the failed one
     /// wins.
-    pub(super) fn order(&self) -> ((u64, Timestamp, u8), Timestamp, Verdict, Option<&str>, &str) {
+    pub(super) fn order(&self) -> ((u64, Timestamp, u8), Timestamp, CheckVerdict, Option<&str>, &str) {
         let text = self.failure.as_ref().map_or("", |failure| failure.text.as_str());
         // A failure with a matching rule wins over one without.
         let rule = self.failure.as_ref().and_then(|failure| failure.transient_rule.as_deref());
         let since = match (self.kind, self.verdict) {
-            (CheckKind::Run, Verdict::Queued | Verdict::Running) => self.started_at.unwrap_or(self.at),
+            (CheckKind::Run, CheckVerdict::Queued | CheckVerdict::Running) => self.started_at.unwrap_or(self.at),
             // A wrong clock may report the end before the start.
-            (CheckKind::Run, Verdict::Passed | Verdict::Failed) => {
+            (CheckKind::Run, CheckVerdict::Passed | CheckVerdict::Failed) => {
                 self.started_at.map_or(self.at, |at| at.max(self.at))
             }
             (CheckKind::Status, _) => self.at,
@@ -127,7 +127,7 @@ impl Check {
 
     pub(super) fn shorten(&mut self) {
         if let Some(failure) = &mut self.failure {
-            failure.text = cut(&failure.text, MAX_TEXT);
+            failure.text = truncate(&failure.text, MAX_TEXT);
         }
     }
 
@@ -147,7 +147,7 @@ pub struct PolicyReport {
     pub text: String,
     /// Whether a remedy is expected to renew this report.
     #[serde(default, skip_serializing_if = "Renewal::is_none")]
-    pub renewal: Renewal,
+    pub renewal: RenewalMark,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -166,7 +166,7 @@ impl PolicyReport {
 
 /// The newest review of an approver bot on this head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Approval {
+pub struct ApprovalReport {
     pub by: String,
     /// Approved, or dismissed.
     pub granted: bool,
@@ -174,7 +174,7 @@ pub struct Approval {
     pub at: Timestamp,
 }
 
-impl Approval {
+impl ApprovalReport {
     /// Within one second, a dismissal is newer than the approval.
     pub(super) fn order(&self) -> (Timestamp, bool) {
         (self.at, !self.granted)
@@ -192,7 +192,7 @@ pub struct MergeReport {
     pub text: String,
     /// Whether a remedy is expected to cause another attempt.
     #[serde(default, skip_serializing_if = "Renewal::is_none")]
-    pub renewal: Renewal,
+    pub renewal: RenewalMark,
 }
 
 impl MergeReport {

@@ -5,17 +5,18 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use super::world::{Tale, described, pr, sha, start};
+use super::world::{PullRequestStory, described, pr, sha, start};
 use crate::backoff;
 use crate::command::Command;
-use crate::decide::{Outcome, decide};
-use crate::event::{Actor, Described, Fact, Happened, RemedyNews};
+use crate::decide::{FactOutcome, decide};
+use crate::event::{Actor, Fact, FactKind, PullRequestDetails, RemedyUpdate};
 use crate::id::EventId;
 use crate::policy::Mode;
 use crate::signals::{
-    Approval, Check, CheckKind, Failure, MergeReport, PolicyReport, PolicyVerdict, Renewal, Signals, Verdict,
+    ApprovalReport, CheckFailure, CheckKind, CheckReport, CheckVerdict, MergeReport, PolicyReport, PolicyVerdict,
+    RenewalMark, Signals,
 };
-use crate::snapshot::{Build, Life, Live, Mergeable, Snapshot};
+use crate::snapshot::{BuildStatus, LiveStatus, Mergeability, PullRequestState, Snapshot};
 use crate::state::{State, Substatus};
 
 const HEADS: [char; 3] = ['a', 'b', 'c'];
@@ -30,19 +31,19 @@ prop_compose! {
     fn any_check()(
         name in select(vec!["build", "lint", "scan"]),
         kind in select(vec![CheckKind::Run, CheckKind::Status]),
-        verdict in select(vec![Verdict::Queued, Verdict::Running, Verdict::Passed, Verdict::Failed]),
+        verdict in select(vec![CheckVerdict::Queued, CheckVerdict::Running, CheckVerdict::Passed, CheckVerdict::Failed]),
         id in 1u64..4,
         minute in 0i64..60,
         started in proptest::option::of(0i64..3),
         transient in any::<bool>(),
-    ) -> Check {
-        let failure = (verdict == Verdict::Failed)
-            .then(|| Failure { transient_rule: transient.then(|| "timeout".to_owned()), text: format!("because {transient}") });
+    ) -> CheckReport {
+        let failure = (verdict == CheckVerdict::Failed)
+            .then(|| CheckFailure { transient_rule: transient.then(|| "timeout".to_owned()), text: format!("because {transient}") });
         let (id, started_at) = match kind {
             CheckKind::Run => (Some(id), started.map(at)),
             CheckKind::Status => (None, None),
         };
-        Check { name: name.to_owned(), kind, verdict, id, started_at, at: at(minute), failure, renewal: Renewal::None }
+        CheckReport { name: name.to_owned(), kind, verdict, id, started_at, at: at(minute), failure, renewal: RenewalMark::None }
     }
 }
 
@@ -57,40 +58,40 @@ fn any_policy() -> impl Strategy<Value = PolicyReport> {
         verdict,
         at: at(minute),
         text: String::new(),
-        renewal: Renewal::None,
+        renewal: RenewalMark::None,
     })
 }
 
 /// Any report on a commit.
-fn any_report() -> impl Strategy<Value = Happened> {
+fn any_report() -> impl Strategy<Value = FactKind> {
     let head = select(HEADS.to_vec()).prop_map(sha);
     let bot = select(vec!["approver-bot[bot]", "second-approver[bot]"]);
     prop_oneof![
-        4 => (head.clone(), any_check()).prop_map(|(head, check)| Happened::Check { head, check }),
-        2 => (head.clone(), any_policy()).prop_map(|(head, report)| Happened::Policy { head, report }),
+        4 => (head.clone(), any_check()).prop_map(|(head, check)| FactKind::Check { head, check }),
+        2 => (head.clone(), any_policy()).prop_map(|(head, report)| FactKind::Policy { head, report }),
         1 => (head.clone(), bot, any::<bool>(), 0i64..60).prop_map(|(head, by, granted, minute)| {
-            Happened::Approval { head, approval: Approval { by: by.to_owned(), granted, at: at(minute) } }
+            FactKind::Approval { head, approval: ApprovalReport { by: by.to_owned(), granted, at: at(minute) } }
         }),
-        1 => (head.clone(), any::<bool>(), 0i64..60).prop_map(|(head, failed, minute)| Happened::Merge {
+        1 => (head.clone(), any::<bool>(), 0i64..60).prop_map(|(head, failed, minute)| FactKind::Merge {
             head,
-            report: MergeReport { failed, at: at(minute), text: String::new(), renewal: Renewal::None },
+            report: MergeReport { failed, at: at(minute), text: String::new(), renewal: RenewalMark::None },
         }),
-        1 => head.prop_map(|head| Happened::ChecksRequested { head }),
+        1 => head.prop_map(|head| FactKind::ChecksRequested { head }),
     ]
 }
 
-fn time_of(what: &Happened) -> Timestamp {
+fn time_of(what: &FactKind) -> Timestamp {
     match what {
-        Happened::Check { check, .. } => check.at,
-        Happened::Policy { report, .. } => report.at,
-        Happened::Approval { approval, .. } => approval.at,
-        Happened::Merge { report, .. } => report.at,
+        FactKind::Check { check, .. } => check.at,
+        FactKind::Policy { report, .. } => report.at,
+        FactKind::Approval { approval, .. } => approval.at,
+        FactKind::Merge { report, .. } => report.at,
         _ => at(30),
     }
 }
 
-fn fact(n: usize, occurred_at: Timestamp, what: Happened) -> Fact {
-    Fact { id: EventId::new(format!("d{n}")), pr: pr(), occurred_at, actor: Actor::GithubWebhook, what }
+fn fact(n: usize, occurred_at: Timestamp, what: FactKind) -> Fact {
+    Fact { id: EventId::new(format!("d{n}")), pr: pr(), occurred_at, actor: Actor::GithubWebhook, kind: what }
 }
 
 /// Pushes and reports on any of the heads, ordered by time.
@@ -100,7 +101,7 @@ fn any_facts() -> impl Strategy<Value = Vec<Fact>> {
             reports.into_iter().enumerate().map(|(n, what)| fact(n, time_of(&what), what)).collect();
         for n in 1..pushes {
             let before = Some(sha(HEADS[n - 1]));
-            let what = Happened::HeadMoved { described: described(&sha(HEADS[n])), before, ours: false };
+            let what = FactKind::HeadMoved { described: described(&sha(HEADS[n])), before, ours: false };
             facts.push(fact(100 + n, at(PUSHED_AT[n]), what));
         }
         facts.sort_by_key(|fact| fact.occurred_at);
@@ -108,36 +109,36 @@ fn any_facts() -> impl Strategy<Value = Vec<Fact>> {
     })
 }
 
-fn apply_all(facts: &[Fact]) -> Tale {
-    let mut tale = Tale::opened();
+fn apply_all(facts: &[Fact]) -> PullRequestStory {
+    let mut tale = PullRequestStory::opened();
     tale.now = at(61);
     for fact in facts {
-        tale.hear(fact);
+        tale.apply_fact(fact);
     }
     tale
 }
 
 /// GitHub's snapshot after all facts: the newest head, and every report on it.
 fn final_snapshot(facts: &[Fact]) -> Snapshot {
-    let pushes = facts.iter().filter(|fact| matches!(fact.what, Happened::HeadMoved { .. })).count();
+    let pushes = facts.iter().filter(|fact| matches!(fact.kind, FactKind::HeadMoved { .. })).count();
     let head = sha(HEADS[pushes]);
     let mut signals = Signals::default();
     for fact in facts {
-        match &fact.what {
-            Happened::Check { head: on, check } if *on == head => _ = signals.note_check(check, 250),
-            Happened::Policy { head: on, report } if *on == head => _ = signals.note_policy(report),
-            Happened::Approval { head: on, approval } if *on == head => _ = signals.note_approval(approval),
-            Happened::Merge { head: on, report } if *on == head => _ = signals.note_merge(report),
+        match &fact.kind {
+            FactKind::Check { head: on, check } if *on == head => _ = signals.note_check(check, 250),
+            FactKind::Policy { head: on, report } if *on == head => _ = signals.note_policy(report),
+            FactKind::Approval { head: on, approval } if *on == head => _ = signals.note_approval(approval),
+            FactKind::Merge { head: on, report } if *on == head => _ = signals.note_merge(report),
             _ => {}
         }
     }
     Snapshot {
         read_at: at(61),
-        described: described(&head),
-        life: Life::Open,
+        details: described(&head),
+        state: PullRequestState::Open,
         signals,
         required_checks: None,
-        live: Live::default(),
+        live: LiveStatus::default(),
     }
 }
 
@@ -191,7 +192,7 @@ proptest! {
     #[test]
     fn merge_ends_in_merged_in_any_order(facts in any_facts(), place in any::<Index>()) {
         let mut facts = facts;
-        let merged = fact(999, at(61), Happened::Merged { by: None, by_automerge_bot: true });
+        let merged = fact(999, at(61), FactKind::Merged { by: None, by_automerge_bot: true });
         facts.insert(place.index(facts.len() + 1), merged);
         let tale = apply_all(&facts);
         prop_assert_eq!(tale.state(), State::Merged);
@@ -202,12 +203,12 @@ proptest! {
         steps in prop::collection::vec(any_step(), 1..40),
         observe in any::<bool>(),
     ) {
-        let mut tale = Tale::opened();
+        let mut tale = PullRequestStory::opened();
         if observe {
             tale.policy.mode = Mode::Observe;
         }
         for (step, pass) in steps {
-            tale.pass(pass);
+            tale.advance_minutes(pass);
             let before = tale.record.clone();
             step.take(&mut tale);
             // `hear` has checked versions, due dates and hops; this checks that `decide` is deterministic.
@@ -219,7 +220,7 @@ proptest! {
                 if let Some(after) = &once.record {
                     // Applying the same fact again adds no event.
                     let again = decide(&tale.policy, Some(after.clone()), &fact, tale.now);
-                    prop_assert!(again.events.is_empty() || again.outcome == Outcome::Anomaly || !step.is_a_report());
+                    prop_assert!(again.events.is_empty() || again.outcome == FactOutcome::Anomaly || !step.is_a_report());
                 }
             }
             prop_assert!(!observe || tale.last().effects.is_empty(), "observe mode takes no action");
@@ -236,8 +237,8 @@ proptest! {
 
 /// Any fact or action, from outside or by Suture.
 #[derive(Debug, Clone)]
-enum Step {
-    Report(Box<Happened>),
+enum RandomStep {
+    Report(Box<FactKind>),
     Push(char, bool),
     Edit(Vec<String>, bool),
     Close,
@@ -245,48 +246,51 @@ enum Step {
     Reopen,
     Base,
     Skip,
-    Sweep(Mergeable, u32, Option<Build>),
-    News(RemedyNews),
+    Sweep(Mergeability, u32, Option<BuildStatus>),
+    News(RemedyUpdate),
     Command(Command),
 }
 
-fn any_step() -> impl Strategy<Value = (Step, i64)> {
-    let mergeable = select(vec![Mergeable::Unknown, Mergeable::Clean, Mergeable::Clean, Mergeable::Conflicting]);
-    let build = select(vec![None, Some(Build::Gone), Some(Build::Finished), Some(Build::Unreachable)]);
+fn any_step() -> impl Strategy<Value = (RandomStep, i64)> {
+    let mergeable =
+        select(vec![Mergeability::Unknown, Mergeability::Clean, Mergeability::Clean, Mergeability::Conflicting]);
+    let build =
+        select(vec![None, Some(BuildStatus::Gone), Some(BuildStatus::Finished), Some(BuildStatus::Unreachable)]);
     let news = select(vec![
-        RemedyNews::Accepted,
-        RemedyNews::Accepted,
-        RemedyNews::Dropped { why: "guard".into() },
-        RemedyNews::Failed { error: "500".into(), failure: backoff::Failure::Unavailable },
+        RemedyUpdate::Accepted,
+        RemedyUpdate::Accepted,
+        RemedyUpdate::Dropped { why: "guard".into() },
+        RemedyUpdate::Failed { error: "500".into(), failure: backoff::AttemptFailure::Unavailable },
     ]);
     let labels = select(vec![vec![], vec!["suture/hold".to_owned()], vec!["suture/priority-p0".to_owned()]]);
     let step = prop_oneof![
-        8 => any_report().prop_map(|what| Step::Report(Box::new(what))),
-        1 => (select(HEADS.to_vec()), any::<bool>()).prop_map(|(head, ours)| Step::Push(head, ours)),
-        1 => (labels, any::<bool>()).prop_map(|(labels, draft)| Step::Edit(labels, draft)),
-        1 => Just(Step::Close),
-        1 => Just(Step::Merge),
-        2 => Just(Step::Reopen),
-        1 => Just(Step::Base),
-        1 => Just(Step::Skip),
-        8 => (mergeable, 0u32..3, build).prop_map(|(m, behind, build)| Step::Sweep(m, behind, build)),
-        6 => news.prop_map(Step::News),
-        3 => select(Command::ALL.to_vec()).prop_map(Step::Command),
+        8 => any_report().prop_map(|what| RandomStep::Report(Box::new(what))),
+        1 => (select(HEADS.to_vec()), any::<bool>()).prop_map(|(head, ours)| RandomStep::Push(head, ours)),
+        1 => (labels, any::<bool>()).prop_map(|(labels, draft)| RandomStep::Edit(labels, draft)),
+        1 => Just(RandomStep::Close),
+        1 => Just(RandomStep::Merge),
+        2 => Just(RandomStep::Reopen),
+        1 => Just(RandomStep::Base),
+        1 => Just(RandomStep::Skip),
+        8 => (mergeable, 0u32..3, build).prop_map(|(m, behind, build)| RandomStep::Sweep(m, behind, build)),
+        6 => news.prop_map(RandomStep::News),
+        3 => select(Command::ALL.to_vec()).prop_map(RandomStep::Command),
     ];
     (step, select(vec![0, 1, 15, 61, 130]))
 }
 
-impl Step {
+impl RandomStep {
     /// The fact of a step that consists of one fact.
-    fn fact(&self) -> Option<Happened> {
-        let shown = |labels: &[String], draft| Described { labels: labels.to_vec(), draft, ..described(&sha('a')) };
+    fn fact(&self) -> Option<FactKind> {
+        let shown =
+            |labels: &[String], draft| PullRequestDetails { labels: labels.to_vec(), draft, ..described(&sha('a')) };
         match self {
             Self::Report(what) => Some((**what).clone()),
-            Self::Edit(labels, draft) => Some(Happened::Edited(shown(labels, *draft))),
-            Self::Close => Some(Happened::Closed { by: None, why: None }),
-            Self::Merge => Some(Happened::Merged { by: None, by_automerge_bot: false }),
-            Self::Base => Some(Happened::BaseMoved { base: "main".into() }),
-            Self::Skip => Some(Happened::Skipped { why: "502".into(), until: None }),
+            Self::Edit(labels, draft) => Some(FactKind::Edited(shown(labels, *draft))),
+            Self::Close => Some(FactKind::Closed { by: None, why: None }),
+            Self::Merge => Some(FactKind::Merged { by: None, by_automerge_bot: false }),
+            Self::Base => Some(FactKind::BaseMoved { base: "main".into() }),
+            Self::Skip => Some(FactKind::Skipped { why: "502".into(), until: None }),
             Self::Push(..) | Self::Reopen | Self::Sweep(..) | Self::News(_) | Self::Command(_) => None,
         }
     }
@@ -295,24 +299,24 @@ impl Step {
         matches!(self, Self::Report(_) | Self::Edit(..))
     }
 
-    fn take(&self, tale: &mut Tale) {
+    fn take(&self, tale: &mut PullRequestStory) {
         match self {
             Self::Push(head, ours) => tale.push(*head, *ours),
-            Self::Reopen => tale.tell(Happened::Reopened(described(&tale.head.clone()))),
+            Self::Reopen => tale.apply(FactKind::Reopened(described(&tale.head.clone()))),
             Self::Sweep(mergeable, behind_by, build) => {
                 if !tale.state().is_terminal() {
                     let mut github = tale.github();
-                    github.described.head = tale.record().head_sha.clone();
+                    github.details.head = tale.record().head_sha.clone();
                     github.live =
-                        Live { mergeable: *mergeable, behind_by: Some(*behind_by), strict: true, build: *build };
+                        LiveStatus { mergeable: *mergeable, behind_by: Some(*behind_by), strict: true, build: *build };
                     tale.sweep(github);
                 }
             }
-            Self::News(news) => tale.news(news.clone()),
+            Self::News(news) => tale.remedy_update(news.clone()),
             Self::Command(command) => tale.command(*command),
             Self::Report(_) | Self::Edit(..) | Self::Close | Self::Merge | Self::Base | Self::Skip => {
                 if let Some(what) = self.fact() {
-                    tale.tell(what);
+                    tale.apply(what);
                 }
             }
         }

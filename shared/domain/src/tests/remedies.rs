@@ -3,39 +3,39 @@
 
 use jiff::SignedDuration;
 
-use super::world::{Tale, approved, described, minutes, policy_says, run_of, sha};
-use crate::backoff::Failure;
+use super::world::{PullRequestStory, approved, described, minutes, policy_says, run_of, sha};
+use crate::backoff::AttemptFailure;
 use crate::command::Command;
-use crate::decide::{EffectKind, Outcome, RunChange, RunEnd, VulnerabilityNews};
+use crate::decide::{EffectKind, FactOutcome, RunChange, RunEnd, VulnerabilityUpdate};
 use crate::diagnosis::Classification;
-use crate::event::{Commanded, EventKind, Happened, Link, RemedyNews};
+use crate::event::{CommandRequest, EventKind, FactKind, RemedyUpdate, ReplacementLink};
 use crate::id::RunId;
 use crate::policy::Mode;
 use crate::pull_request::Vulnerability;
 use crate::run::{RunKind, RunState, RunTrigger};
-use crate::signals::{Check, MergeReport, PolicyVerdict, Renewal, Verdict};
-use crate::snapshot::{Build, Live, Mergeable};
+use crate::signals::{CheckReport, CheckVerdict, MergeReport, PolicyVerdict, RenewalMark};
+use crate::snapshot::{BuildStatus, LiveStatus, Mergeability};
 use crate::state::{State, Strategy, Substatus};
 
-fn dropped() -> RemedyNews {
-    RemedyNews::Dropped { why: "the head moved".into() }
+fn dropped() -> RemedyUpdate {
+    RemedyUpdate::Dropped { why: "the head moved".into() }
 }
 
-fn failed() -> RemedyNews {
-    RemedyNews::Failed { error: "Jenkins answered 500".into(), failure: Failure::Unavailable }
+fn failed() -> RemedyUpdate {
+    RemedyUpdate::Failed { error: "Jenkins answered 500".into(), failure: AttemptFailure::Unavailable }
 }
 
 /// A pull request that is stale in this state and whose remedy was claimed.
-fn claimed(state: State) -> Tale {
-    let mut tale = Tale::at(state);
-    tale.pass(130);
-    tale.sweep_with(|live| live.build = Some(Build::Gone));
+fn claimed(state: State) -> PullRequestStory {
+    let mut tale = PullRequestStory::at(state);
+    tale.advance_minutes(130);
+    tale.sweep_with(|live| live.build = Some(BuildStatus::Gone));
     assert!(tale.record().active_run.is_some(), "{state}: {}", tale.last().reason);
     tale
 }
 
-impl Tale {
-    fn sweep_with(&mut self, change: impl FnOnce(&mut Live)) -> Option<Classification> {
+impl PullRequestStory {
+    fn sweep_with(&mut self, change: impl FnOnce(&mut LiveStatus)) -> Option<Classification> {
         let mut github = self.github();
         change(&mut github.live);
         self.sweep(github)
@@ -57,7 +57,7 @@ fn claim_has_run_budget_event_and_command() {
     assert_eq!(record.retry_counts.retrigger_approver_bot, 1);
     assert_eq!((record.lifetime_remedies, record.remediation_action), (1, Some(Strategy::RetriggerApproverBot)));
     assert_eq!(record.last_asked[&Strategy::RetriggerApproverBot], tale.now);
-    assert_eq!(last.outcome, Outcome::Applied);
+    assert_eq!(last.outcome, FactOutcome::Applied);
     assert_eq!(last.reason, "claimed: retrigger Approver Bot");
     let [event] = &last.events[..] else { panic!() };
     assert_eq!((event.kind, event.hop, event.from), (EventKind::RemediationRetriggerApprover, 0, None));
@@ -85,9 +85,9 @@ fn cooldown_applies_where_the_threshold_is_short() {
 
 #[test]
 fn remedy_enters_its_post_action_state_and_is_proven_by_its_event() {
-    type Step = fn(&mut Tale);
+    type Step = fn(&mut PullRequestStory);
     let cases: [(State, State, &str, Step); 6] = [
-        (State::Created, State::ChecksRunning, "the checks passed", |t| t.check("build", Verdict::Passed)),
+        (State::Created, State::ChecksRunning, "the checks passed", |t| t.check("build", CheckVerdict::Passed)),
         (State::ChecksFailed, State::ChecksRunning, "the checks failed again", |t| t.fail_again("build", None, 8)),
         (State::ChecksPassed, State::PolicyEvaluating, "Policy Bot answered", |t| t.policy_bot(PolicyVerdict::Passed)),
         (State::PolicyFailed, State::PolicyEvaluating, "Policy Bot rejected it again", |t| {
@@ -99,20 +99,20 @@ fn remedy_enters_its_post_action_state_and_is_proven_by_its_event() {
     for (state, post_action, outcome, prove) in cases {
         let mut tale = claimed(state);
         let claimed_at = tale.now;
-        tale.pass(1);
-        tale.news(RemedyNews::Accepted);
+        tale.advance_minutes(1);
+        tale.remedy_update(RemedyUpdate::Accepted);
         assert_eq!(tale.state(), post_action, "{state}");
         assert_eq!(tale.kinds().last(), Some(&EventKind::RemediationAccepted));
         let change = (state != post_action).then_some(post_action);
         assert_eq!(tale.log.last().unwrap().to, change, "{state}");
         if change.is_some() {
-            assert_eq!(tale.record().progressed_at, tale.now);
+            assert_eq!(tale.record().state_since, tale.now);
         }
         let [RunChange::Accepted { deadline, .. }] = &tale.last().runs[..] else { panic!() };
         assert!(*deadline > tale.now);
-        tale.news(RemedyNews::Accepted);
-        assert_eq!(tale.outcome(), Outcome::Duplicate);
-        tale.pass(1);
+        tale.remedy_update(RemedyUpdate::Accepted);
+        assert_eq!(tale.outcome(), FactOutcome::Duplicate);
+        tale.advance_minutes(1);
         prove(&mut tale);
         assert_eq!(tale.run_end(), Some((RunEnd::Completed, outcome)), "{state}");
         // A remedy that is answered by the same failure ends, but does not count as healed on the dashboard.
@@ -128,18 +128,18 @@ fn remedy_enters_its_post_action_state_and_is_proven_by_its_event() {
 fn report_between_claim_and_acceptance_proves_the_remedy() {
     // Policy Bot reports before the Car Bridge has recorded the acceptance.
     let mut tale = claimed(State::PolicyFailed);
-    tale.pass(1);
+    tale.advance_minutes(1);
     tale.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
     assert_eq!(tale.state(), State::PolicyFailed);
     assert!(tale.record().active_run.is_some());
-    tale.news(RemedyNews::Accepted);
+    tale.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(tale.state(), State::PolicyFailed, "it reported a result, so it is not evaluating any more");
     assert_eq!(tale.run_end(), Some((RunEnd::Completed, "Policy Bot rejected it again")));
     // The same for a build that fails again at once.
     let mut build = claimed(State::ChecksFailed);
-    build.pass(1);
+    build.advance_minutes(1);
     build.fail_again("build", Some("timeout"), 8);
-    build.news(RemedyNews::Accepted);
+    build.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(build.state(), State::ChecksFailed);
     assert_eq!(build.run_end(), Some((RunEnd::Completed, "the checks failed again")));
 }
@@ -147,43 +147,43 @@ fn report_between_claim_and_acceptance_proves_the_remedy() {
 #[test]
 fn report_of_another_check_does_not_restore_the_old_failure() {
     let mut tale = claimed(State::ChecksFailed);
-    tale.news(RemedyNews::Accepted);
-    tale.pass(1);
-    tale.check("lint", Verdict::Passed);
-    assert_eq!((tale.state(), tale.outcome()), (State::ChecksRunning, Outcome::Applied));
+    tale.remedy_update(RemedyUpdate::Accepted);
+    tale.advance_minutes(1);
+    tale.check("lint", CheckVerdict::Passed);
+    assert_eq!((tale.state(), tale.outcome()), (State::ChecksRunning, FactOutcome::Applied));
     // A snapshot with the old failure does not either, while the run is active.
     let mut github = tale.github();
     github.signals.checks[0].failure = super::world::failed_because(Some("timeout"), "timeout");
-    tale.pass(1);
+    tale.advance_minutes(1);
     tale.verify(github);
     assert_eq!(tale.state(), State::ChecksRunning);
-    tale.pass(1);
-    tale.rerun("build", Verdict::Passed, 8);
+    tale.advance_minutes(1);
+    tale.rerun("build", CheckVerdict::Passed, 8);
     assert_eq!(tale.state(), State::ChecksPassed);
 }
 
 #[test]
 fn report_from_before_an_active_run_corrects_nothing() {
     // A failure at minute 3 was missed; a person rebuilds at minute 10; the sweep at minute 12 sees the old failure.
-    let mut tale = Tale::opened();
-    tale.pass(10);
+    let mut tale = PullRequestStory::opened();
+    tale.advance_minutes(10);
     tale.command(Command::Rebuild);
-    tale.news(RemedyNews::Accepted);
+    tale.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(tale.state(), State::ChecksRunning);
     let mut github = tale.github();
-    github.signals.checks = vec![run_of("build", Verdict::Failed, tale.now - minutes(7))];
-    tale.pass(2);
+    github.signals.checks = vec![run_of("build", CheckVerdict::Failed, tale.now - minutes(7))];
+    tale.advance_minutes(2);
     github.read_at = tale.now;
     tale.verify(github.clone());
     assert_eq!(tale.state(), State::ChecksRunning);
     // By GitHub's clock a result of the remedy may be a few seconds older than the remedy; it counts.
     let mut quick = tale.clone();
     let mut soon = github.clone();
-    soon.signals.checks = vec![run_of("build", Verdict::Passed, tale.now - minutes(3))];
+    soon.signals.checks = vec![run_of("build", CheckVerdict::Passed, tale.now - minutes(3))];
     quick.verify(soon);
     assert_eq!(quick.state(), State::ChecksPassed);
     // After the end of the run, the old failure counts.
-    tale.news(failed());
+    tale.remedy_update(failed());
     tale.verify(github);
     assert_eq!(tale.state(), State::ChecksFailed);
 }
@@ -191,25 +191,25 @@ fn report_from_before_an_active_run_corrects_nothing() {
 #[test]
 fn dropped_remedy_is_refunded_and_due_at_once() {
     let mut tale = claimed(State::ChecksFailed);
-    tale.pass(1);
-    tale.news(dropped());
+    tale.advance_minutes(1);
+    tale.remedy_update(dropped());
     let record = tale.record();
     assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (0, 0));
     assert_eq!((record.last_remediation_at, record.active_run.clone()), (None, None));
     assert_eq!(record.due_at, Some(tale.now));
-    assert_eq!(record.signals.checks[0].renewal, Renewal::None);
+    assert_eq!(record.signals.checks[0].renewal, RenewalMark::None);
     assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "dropped: the head moved")));
     assert_eq!(tale.kinds().last(), Some(&EventKind::RemediationEnded));
-    tale.news(dropped());
-    assert_eq!(tale.outcome(), Outcome::Ignored, "the second time it is not active any more");
+    tale.remedy_update(dropped());
+    assert_eq!(tale.outcome(), FactOutcome::Ignored, "the second time it is not active any more");
     // A second claim's drop restores the first one's time.
     let mut twice = claimed(State::ChecksFailed);
     let first = twice.now;
-    twice.news(failed());
-    twice.pass(60);
+    twice.remedy_update(failed());
+    twice.advance_minutes(60);
     twice.sweep(twice.github());
     assert_eq!(twice.record().retry_counts.rebuild, 2);
-    twice.news(dropped());
+    twice.remedy_update(dropped());
     assert_eq!((twice.record().retry_counts.rebuild, twice.record().last_remediation_at), (1, Some(first)));
     assert_eq!(twice.record().lifetime_remedies, 1);
 }
@@ -223,13 +223,13 @@ fn failed_remedy_keeps_its_cost_and_leaves_the_post_action_state() {
         (State::Approved, State::Merging),
     ] {
         let mut tale = claimed(state);
-        tale.news(RemedyNews::Accepted);
+        tale.remedy_update(RemedyUpdate::Accepted);
         assert_eq!(tale.state(), post_action);
-        let progressed_at = tale.record().progressed_at;
-        tale.pass(61);
-        tale.news(failed());
+        let progressed_at = tale.record().state_since;
+        tale.advance_minutes(61);
+        tale.remedy_update(failed());
         assert_eq!(tale.state(), state, "the signals count again");
-        assert_eq!(tale.record().progressed_at, progressed_at, "the threshold does not restart");
+        assert_eq!(tale.record().state_since, progressed_at, "the threshold does not restart");
         let event = tale.log.last().unwrap();
         assert_eq!((event.kind, event.from, event.to), (EventKind::RemediationEnded, Some(post_action), Some(state)));
         assert_eq!(tale.record().lifetime_remedies, 1);
@@ -245,17 +245,17 @@ fn failed_remedy_keeps_its_cost_and_leaves_the_post_action_state() {
 #[test]
 fn failed_remedy_keeps_a_state_that_was_reported() {
     let mut tale = claimed(State::PolicyPassed);
-    tale.news(RemedyNews::Accepted);
-    tale.pass(20);
-    tale.news(failed());
+    tale.remedy_update(RemedyUpdate::Accepted);
+    tale.advance_minutes(20);
+    tale.remedy_update(failed());
     assert_eq!((tale.state(), tale.log.last().unwrap().to), (State::PolicyPassed, None));
 }
 
 #[test]
 fn new_head_cancels_the_remedy_of_the_old_head() {
     let mut tale = claimed(State::ChecksFailed);
-    tale.news(RemedyNews::Accepted);
-    tale.pass(1);
+    tale.remedy_update(RemedyUpdate::Accepted);
+    tale.advance_minutes(1);
     tale.push('b', false);
     assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
     assert_eq!(tale.record().active_run, None);
@@ -266,54 +266,54 @@ fn new_head_cancels_the_remedy_of_the_old_head() {
     assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
     assert_eq!((pending.record().retry_counts.rebuild, pending.record().lifetime_remedies), (0, 0));
     assert!(pending.record().last_asked.is_empty());
-    pending.news(RemedyNews::Accepted);
-    assert_eq!(pending.outcome(), Outcome::Ignored);
+    pending.remedy_update(RemedyUpdate::Accepted);
+    assert_eq!(pending.outcome(), FactOutcome::Ignored);
     // A branch update may be the cause of the push, so it is kept until the Car Bridge reports.
-    let mut update = Tale::at(State::Approved);
-    update.pass(10);
+    let mut update = PullRequestStory::at(State::Approved);
+    update.advance_minutes(10);
     update.sweep_with(|live| live.behind_by = Some(3));
     update.push('b', true);
     assert!(update.record().active_run.is_some());
-    update.news(RemedyNews::Accepted);
+    update.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(update.run_end(), Some((RunEnd::Completed, "the head moved to bbbbbbb")));
     // Accepted for an old head: the run ends, and the new head does not change.
     let mut late = claimed(State::ChecksFailed);
     late.record_mut().head_sha = sha('b');
-    late.news(RemedyNews::Accepted);
+    late.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(late.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
     assert_eq!((late.state(), late.record().active_run.clone()), (State::ChecksFailed, None));
 }
 
 #[test]
 fn branch_update_is_proven_by_a_new_head_and_reset_by_foreign_pushes_only() {
-    let mut tale = Tale::at(State::Approved);
-    tale.pass(10);
-    let behind = |live: &mut Live| live.behind_by = Some(3);
+    let mut tale = PullRequestStory::at(State::Approved);
+    tale.advance_minutes(10);
+    let behind = |live: &mut LiveStatus| live.behind_by = Some(3);
     assert_eq!(tale.sweep_with(behind), Some(Classification::UpdateBranch));
-    tale.news(RemedyNews::Accepted);
+    tale.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(tale.state(), State::ChecksRunning);
-    tale.pass(1);
+    tale.advance_minutes(1);
     tale.push('b', true);
     assert_eq!(tale.run_end(), Some((RunEnd::Completed, "the head moved to bbbbbbb")));
     assert_eq!(tale.record().retry_counts.branch_update, 1, "our own push resets nothing");
-    tale.pass(1);
+    tale.advance_minutes(1);
     tale.push('c', false);
     assert_eq!(tale.record().retry_counts.branch_update, 0);
     // A push during Suture's branch update may be that update, whatever the payload says.
-    let mut unsure = Tale::at(State::Approved);
-    unsure.pass(10);
+    let mut unsure = PullRequestStory::at(State::Approved);
+    unsure.advance_minutes(10);
     unsure.sweep_with(behind);
-    unsure.news(RemedyNews::Accepted);
+    unsure.remedy_update(RemedyUpdate::Accepted);
     unsure.push('b', false);
     assert_eq!(unsure.record().retry_counts.branch_update, 1);
     // If the push event is lost, the sweep finds the proof.
-    let mut lost = Tale::at(State::Approved);
-    lost.pass(10);
+    let mut lost = PullRequestStory::at(State::Approved);
+    lost.advance_minutes(10);
     lost.sweep_with(behind);
-    lost.news(RemedyNews::Accepted);
-    lost.pass(2);
+    lost.remedy_update(RemedyUpdate::Accepted);
+    lost.advance_minutes(2);
     let mut github = lost.github();
-    github.described = described(&sha('b'));
+    github.details = described(&sha('b'));
     github.signals = crate::signals::Signals::default();
     lost.verify(github);
     assert_eq!(lost.run_end(), Some((RunEnd::Completed, "the head moved to bbbbbbb")));
@@ -322,77 +322,77 @@ fn branch_update_is_proven_by_a_new_head_and_reset_by_foreign_pushes_only() {
 
 #[test]
 fn merge_or_close_ends_the_active_remedy() {
-    let merged = || Happened::Merged { by: None, by_automerge_bot: true };
+    let merged = || FactKind::Merged { by: None, by_automerge_bot: true };
     let mut tale = claimed(State::Approved);
-    tale.news(RemedyNews::Accepted);
-    tale.tell(merged());
+    tale.remedy_update(RemedyUpdate::Accepted);
+    tale.apply(merged());
     assert_eq!(tale.run_end(), Some((RunEnd::Completed, "merged")));
     let mut pending = claimed(State::Approved);
-    pending.tell(merged());
+    pending.apply(merged());
     assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the pull request is MERGED")), "it was never executed");
     let mut rebuild = claimed(State::ChecksFailed);
-    rebuild.tell(merged());
+    rebuild.apply(merged());
     assert_eq!(rebuild.run_end(), Some((RunEnd::Cancelled, "the pull request is MERGED")));
     let mut closed = claimed(State::Approved);
-    closed.tell(Happened::Closed { by: None, why: None });
+    closed.apply(FactKind::Closed { by: None, why: None });
     assert_eq!(closed.run_end(), Some((RunEnd::Cancelled, "the pull request is CLOSED")));
     assert_eq!(closed.record().substatus, None);
 }
 
-fn conflicting(live: &mut Live) {
-    live.mergeable = Mergeable::Conflicting;
+fn conflicting(live: &mut LiveStatus) {
+    live.mergeable = Mergeability::Conflicting;
 }
 
 #[test]
 fn close_and_reopen_continues_after_the_close() {
-    let mut tale = Tale::at(State::Approved);
-    tale.pass(10);
+    let mut tale = PullRequestStory::at(State::Approved);
+    tale.advance_minutes(10);
     assert_eq!(tale.sweep_with(conflicting), Some(Classification::CloseAndReopen));
-    assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::CountReopen]);
+    assert_eq!(tale.vulnerability_updates(), [VulnerabilityUpdate::CountReopen]);
     assert_eq!(tale.record().retry_counts.close_and_reopen, 1);
-    tale.pass(1);
-    tale.tell(Happened::Closed { by: Some("suture[bot]".into()), why: None });
+    tale.advance_minutes(1);
+    tale.apply(FactKind::Closed { by: Some("suture[bot]".into()), why: None });
     assert_eq!((tale.state(), tale.record().substatus), (State::Closed, Some(Substatus::Replaced)));
     assert!(tale.record().active_run.is_some(), "the replacement is still expected");
-    tale.news(RemedyNews::Accepted);
-    assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::Closed));
-    tale.news(failed());
-    assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::Closed));
+    tale.remedy_update(RemedyUpdate::Accepted);
+    assert_eq!((tale.outcome(), tale.state()), (FactOutcome::Applied, State::Closed));
+    tale.remedy_update(failed());
+    assert_eq!((tale.outcome(), tale.state()), (FactOutcome::Applied, State::Closed));
     assert_eq!((tale.record().due_at, tale.record().suspect.clone()), (None, None));
     // Found closed by the sweep: also REPLACED.
-    let mut missed = Tale::at(State::Approved);
-    missed.pass(10);
+    let mut missed = PullRequestStory::at(State::Approved);
+    missed.advance_minutes(10);
     missed.sweep_with(conflicting);
-    let life = crate::snapshot::Life::Closed { at: missed.now };
-    missed.verify(crate::snapshot::Snapshot { life, ..missed.github() });
+    let life = crate::snapshot::PullRequestState::Closed { at: missed.now };
+    missed.verify(crate::snapshot::Snapshot { state: life, ..missed.github() });
     assert_eq!(missed.record().substatus, Some(Substatus::Replaced));
     // Reopened by a person meanwhile: the remedy is cancelled.
-    tale.pass(1);
-    tale.tell(Happened::Reopened(described(&sha('a'))));
+    tale.advance_minutes(1);
+    tale.apply(FactKind::Reopened(described(&sha('a'))));
     assert_eq!(tale.record().active_run, None);
     // Dropped: the budget of the vulnerability is refunded too.
-    let mut back = Tale::at(State::Approved);
-    back.pass(10);
+    let mut back = PullRequestStory::at(State::Approved);
+    back.advance_minutes(10);
     back.sweep_with(conflicting);
-    back.news(dropped());
-    assert_eq!(back.vulnerability_news(), [VulnerabilityNews::GiveBackReopen]);
+    back.remedy_update(dropped());
+    assert_eq!(back.vulnerability_updates(), [VulnerabilityUpdate::RefundReopen]);
     assert_eq!(back.record().retry_counts.close_and_reopen, 0);
 }
 
 #[test]
 fn duplicate_guard_waits_24_hours_then_escalates() {
-    let mut tale = Tale::at(State::Approved);
+    let mut tale = PullRequestStory::at(State::Approved);
     tale.vulnerability.open.insert(77);
-    tale.pass(10);
+    tale.advance_minutes(10);
     assert_eq!(tale.sweep_with(conflicting), Some(Classification::CloseAndReopen));
     assert_eq!(tale.last().reason, "no action: duplicate PR exists: #77");
     assert_eq!((tale.last().effects.len(), tale.record().retry_counts.close_and_reopen), (0, 0));
     let first = tale.now;
     assert_eq!(tale.record().due_at, Some(first + minutes(24 * 60)));
-    tale.pass(24 * 60 - 1);
+    tale.advance_minutes(24 * 60 - 1);
     tale.sweep_with(conflicting);
     assert_eq!((tale.state(), tale.record().due_at), (State::Approved, Some(first + minutes(24 * 60))));
-    tale.pass(1);
+    tale.advance_minutes(1);
     tale.sweep_with(conflicting);
     assert_eq!(tale.state(), State::NeedsIntervention);
     assert!(
@@ -407,20 +407,20 @@ fn duplicate_guard_waits_24_hours_then_escalates() {
 
 #[test]
 fn conflict_escalates_without_or_with_abandoned_vulnerability() {
-    let mut unknown = Tale::at(State::Approved);
+    let mut unknown = PullRequestStory::at(State::Approved);
     unknown.record_mut().vulnerability_id = None;
-    unknown.pass(10);
+    unknown.advance_minutes(10);
     unknown.sweep_with(conflicting);
     assert_eq!(unknown.state(), State::NeedsIntervention);
     assert!(unknown.record().blocked.as_ref().unwrap().reason.contains("no vulnerability id"));
-    let mut abandoned = Tale::at(State::Approved);
+    let mut abandoned = PullRequestStory::at(State::Approved);
     abandoned.vulnerability.abandoned = true;
-    abandoned.pass(10);
+    abandoned.advance_minutes(10);
     abandoned.sweep_with(conflicting);
     assert!(abandoned.record().blocked.as_ref().unwrap().reason.contains("abandoned this vulnerability"));
-    let mut spent = Tale::at(State::Approved);
+    let mut spent = PullRequestStory::at(State::Approved);
     spent.vulnerability = Vulnerability { open: [42].into(), close_and_reopen: 1, ..Vulnerability::default() };
-    spent.pass(10);
+    spent.advance_minutes(10);
     assert_eq!(spent.sweep_with(conflicting), Some(Classification::NeedsIntervention));
     let reason = &spent.record().blocked.as_ref().unwrap().reason;
     assert_eq!(reason, "Retry budget exhausted for close_and_reopen (1/1)");
@@ -428,9 +428,9 @@ fn conflict_escalates_without_or_with_abandoned_vulnerability() {
 
 #[test]
 fn escalation_mails_the_reason_once() {
-    let mut tale = Tale::at(State::ChecksRunning);
+    let mut tale = PullRequestStory::at(State::ChecksRunning);
     tale.fail("build", None, "3 tests failed");
-    tale.pass(30);
+    tale.advance_minutes(30);
     assert_eq!(tale.sweep(tale.github()), Some(Classification::NeedsIntervention));
     assert_eq!(tale.state(), State::NeedsIntervention);
     let blocked = tale.record().blocked.clone().unwrap();
@@ -444,26 +444,26 @@ fn escalation_mails_the_reason_once() {
     assert!(notice.body.contains("https://github.com/acme/my-app/pull/42"));
     assert!(notice.body.contains("CVE-2026-1234"));
     assert_eq!(tale.record().due_at, Some(tale.now + minutes(24 * 60)), "verified daily, never remedied");
-    tale.pass(24 * 60);
+    tale.advance_minutes(24 * 60);
     assert_eq!(tale.sweep(tale.github()), None);
     assert_eq!(tale.state(), State::NeedsIntervention);
     assert_eq!(tale.record().due_at, Some(tale.now + minutes(24 * 60)));
 }
 
-fn escalated() -> Tale {
-    let mut tale = Tale::at(State::ChecksRunning);
+fn escalated() -> PullRequestStory {
+    let mut tale = PullRequestStory::at(State::ChecksRunning);
     tale.fail("build", None, "3 tests failed");
     tale.record_mut().retry_counts.branch_update = 2;
     tale.record_mut().retry_counts.close_and_reopen = 1;
     tale.record_mut().lifetime_remedies = 9;
-    tale.pass(30);
+    tale.advance_minutes(30);
     tale.sweep(tale.github());
     assert_eq!(tale.state(), State::NeedsIntervention);
-    tale.pass(1);
+    tale.advance_minutes(1);
     tale
 }
 
-fn assert_fresh(tale: &Tale) {
+fn assert_fresh(tale: &PullRequestStory) {
     let record = tale.record();
     assert_eq!((record.retry_counts.branch_update, record.lifetime_remedies), (0, 0));
     assert_eq!(record.retry_counts.close_and_reopen, 1, "this one never resets");
@@ -483,42 +483,42 @@ fn needs_intervention_is_left_by_push_facts_commands_merge_or_close() {
     // A fact that disproves the cause; any other fact is only logged.
     let mut fact = escalated();
     fact.policy_bot(PolicyVerdict::Passed);
-    assert_eq!((fact.state(), fact.outcome()), (State::NeedsIntervention, Outcome::Applied));
-    fact.rerun("build", Verdict::Running, 8);
+    assert_eq!((fact.state(), fact.outcome()), (State::NeedsIntervention, FactOutcome::Applied));
+    fact.rerun("build", CheckVerdict::Running, 8);
     assert_eq!(fact.state(), State::NeedsIntervention, "a new build proves nothing yet");
     assert_eq!(
         fact.record().substatus,
         Some(Substatus::Persistent),
         "the substatus is that of the state before the escalation"
     );
-    fact.pass(1);
-    fact.rerun("build", Verdict::Passed, 8);
-    assert_eq!((fact.state(), fact.outcome()), (State::PolicyPassed, Outcome::Applied));
+    fact.advance_minutes(1);
+    fact.rerun("build", CheckVerdict::Passed, 8);
+    assert_eq!((fact.state(), fact.outcome()), (State::PolicyPassed, FactOutcome::Applied));
     assert_fresh(&fact);
     // The same by a snapshot.
     let mut seen = escalated();
     let mut github = seen.github();
-    github.signals.checks = vec![Check { id: Some(8), ..run_of("build", Verdict::Passed, seen.now) }];
+    github.signals.checks = vec![CheckReport { id: Some(8), ..run_of("build", CheckVerdict::Passed, seen.now) }];
     seen.verify(github);
     assert_eq!(seen.state(), State::ChecksPassed);
     assert_eq!(seen.kinds().last(), Some(&EventKind::StateDriftCorrected));
     assert_fresh(&seen);
     let mut moved = escalated();
     let mut github = moved.github();
-    github.described = described(&sha('b'));
+    github.details = described(&sha('b'));
     github.signals = crate::signals::Signals::default();
-    moved.pass(5);
+    moved.advance_minutes(5);
     github.read_at = moved.now;
     moved.verify(github);
     assert_eq!(moved.state(), State::ChecksRunning);
     // Merge and close.
     let mut merged = escalated();
-    merged.tell(Happened::Merged { by: None, by_automerge_bot: false });
+    merged.apply(FactKind::Merged { by: None, by_automerge_bot: false });
     assert_eq!(merged.state(), State::Merged);
     // A person's command, and /resume.
     let mut rebuild = escalated();
     rebuild.command(Command::Rebuild);
-    assert_eq!((rebuild.outcome(), rebuild.state()), (Outcome::Applied, State::ChecksFailed));
+    assert_eq!((rebuild.outcome(), rebuild.state()), (FactOutcome::Applied, State::ChecksFailed));
     assert_fresh(&rebuild);
     assert_eq!(rebuild.log.last().unwrap().to, Some(State::ChecksFailed));
     let mut resume = escalated();
@@ -534,7 +534,7 @@ fn needs_intervention_is_left_by_push_facts_commands_merge_or_close() {
 fn human_command_spends_no_budget_and_replaces_the_active_remedy() {
     let mut tale = claimed(State::ChecksFailed);
     tale.command(Command::Rebuild);
-    assert_eq!(tale.outcome(), Outcome::Refused);
+    assert_eq!(tale.outcome(), FactOutcome::Refused);
     assert!(tale.last().reason.contains("already in progress"), "{}", tale.last().reason);
     assert_eq!(tale.log.last().unwrap().payload.text, format!("refused: {}", tale.last().reason));
     tale.command(Command::UpdateBranch);
@@ -551,19 +551,19 @@ fn human_command_spends_no_budget_and_replaces_the_active_remedy() {
     assert_eq!((opened.trigger, opened.requested_by.as_deref()), (RunTrigger::PrComment, Some("danny")));
     assert_eq!(tale.log.last().unwrap().payload.run, Some(run.id));
     tale.record_mut().lifetime_remedies = 5;
-    tale.news(dropped());
+    tale.remedy_update(dropped());
     assert_eq!(tale.record().lifetime_remedies, 5, "no budget was spent, none is refunded");
 }
 
 #[test]
 fn impossible_or_forbidden_command_is_refused_and_logged() {
-    let mut tale = Tale::at(State::ChecksRunning);
+    let mut tale = PullRequestStory::at(State::ChecksRunning);
     tale.command(Command::Merge);
-    assert_eq!((tale.outcome(), tale.kinds().last()), (Outcome::Refused, Some(&EventKind::CommandReceived)));
+    assert_eq!((tale.outcome(), tale.kinds().last()), (FactOutcome::Refused, Some(&EventKind::CommandReceived)));
     assert!(tale.last().reason.contains("APPROVED"), "{}", tale.last().reason);
     tale.command(Command::Rebuild);
-    assert_eq!(tale.outcome(), Outcome::Refused, "a build is running");
-    let asked = Commanded {
+    assert_eq!(tale.outcome(), FactOutcome::Refused, "a build is running");
+    let asked = CommandRequest {
         command: Command::UpdateBranch,
         source: crate::command::CommandSource::PrComment,
         by: "mallory".into(),
@@ -572,32 +572,36 @@ fn impossible_or_forbidden_command_is_refused_and_logged() {
         args: String::new(),
         comment: None,
     };
-    tale.tell(Happened::Commanded(Box::new(asked)));
+    tale.apply(FactKind::CommandRequested(Box::new(asked)));
     assert_eq!(
         (tale.outcome(), tale.last().reason.as_str()),
-        (Outcome::Refused, "`/update-branch` needs write access")
+        (FactOutcome::Refused, "`/update-branch` needs write access")
     );
     assert_eq!(tale.record().active_run, None);
     tale.command(Command::Cancel);
-    assert_eq!((tale.outcome(), tale.state()), (Outcome::Applied, State::ChecksRunning), "the Car Bridge closes it");
+    assert_eq!(
+        (tale.outcome(), tale.state()),
+        (FactOutcome::Applied, State::ChecksRunning),
+        "the Car Bridge closes it"
+    );
     let [RunChange::Open(run)] = &tale.last().runs[..] else { panic!() };
     assert_eq!((run.kind, run.requested_by.as_deref()), (RunKind::Abandon, Some("danny")));
     tale.command(Command::Cancel);
-    assert_eq!(tale.outcome(), Outcome::Refused, "already in progress");
+    assert_eq!(tale.outcome(), FactOutcome::Refused, "already in progress");
     // Commands on terminal pull requests get a reply too.
     for state in [State::Merged, State::Closed] {
-        let mut over = Tale::at(state);
+        let mut over = PullRequestStory::at(state);
         over.command(Command::Rebuild);
-        assert_eq!((over.outcome(), over.state()), (Outcome::Refused, state));
+        assert_eq!((over.outcome(), over.state()), (FactOutcome::Refused, state));
         assert_eq!(over.kinds().last(), Some(&EventKind::CommandReceived));
     }
 }
 
 #[test]
 fn observe_mode_logs_each_decision_once_and_takes_no_action() {
-    let mut tale = Tale::at(State::ChecksFailed);
+    let mut tale = PullRequestStory::at(State::ChecksFailed);
     tale.policy.mode = Mode::Observe;
-    tale.pass(30);
+    tale.advance_minutes(30);
     assert_eq!(tale.sweep(tale.github()), Some(Classification::RetryChecks));
     assert_eq!(tale.kinds().last(), Some(&EventKind::WouldRemedy));
     assert!(tale.last().effects.is_empty() && tale.last().runs.is_empty());
@@ -605,102 +609,108 @@ fn observe_mode_logs_each_decision_once_and_takes_no_action() {
     assert_eq!((tale.state(), tale.record().last_remediation_at), (State::ChecksFailed, None));
     assert_eq!(tale.record().due_at, Some(tale.now + minutes(30)));
     let events = tale.log.len();
-    tale.pass(30);
+    tale.advance_minutes(30);
     tale.sweep(tale.github());
     assert_eq!(tale.log.len(), events, "the same decision is logged once");
-    tale.pass(30);
+    tale.advance_minutes(30);
     tale.sweep_with(conflicting);
     assert_eq!(tale.log.len(), events + 1, "another decision is logged");
     tale.fail_again("build", None, 8);
-    tale.pass(30);
+    tale.advance_minutes(30);
     tale.sweep(tale.github());
     assert_eq!((tale.kinds().last(), tale.state()), (Some(&EventKind::WouldEscalate), State::ChecksFailed));
     tale.command(Command::Rebuild);
-    assert_eq!(tale.outcome(), Outcome::Refused);
+    assert_eq!(tale.outcome(), FactOutcome::Refused);
     assert!(tale.last().reason.starts_with("observe mode"));
     tale.command(Command::Cancel);
-    assert_eq!(tale.outcome(), Outcome::Refused);
+    assert_eq!(tale.outcome(), FactOutcome::Refused);
     tale.command(Command::Hold);
-    assert_eq!(tale.outcome(), Outcome::Applied);
+    assert_eq!(tale.outcome(), FactOutcome::Applied);
 }
 
 #[test]
 fn diagnosis_of_an_old_record_is_superseded() {
-    let mut tale = Tale::at(State::ChecksFailed);
-    tale.pass(30);
+    let mut tale = PullRequestStory::at(State::ChecksFailed);
+    tale.advance_minutes(30);
     let diagnosis = tale.diagnose(None);
     let found = |diagnosis| {
-        Happened::Diagnosed(Box::new(crate::event::Diagnosed {
+        FactKind::Diagnosed(Box::new(crate::event::DiagnosisFact {
             diagnosis,
             run: RunId::new("r"),
             vulnerability: None,
-            story: crate::comment::Story::default(),
+            story: crate::comment::EscalationHistory::default(),
         }))
     };
     let mut head = tale.clone();
     head.push('b', false);
     head.record_mut().state = State::ChecksFailed;
-    head.tell(found(diagnosis.clone()));
-    assert_eq!(head.outcome(), Outcome::Superseded);
+    head.apply(found(diagnosis.clone()));
+    assert_eq!(head.outcome(), FactOutcome::Superseded);
     let mut state = tale.clone();
-    state.rerun("build", Verdict::Running, 8);
-    state.tell(found(diagnosis.clone()));
-    assert_eq!(state.outcome(), Outcome::Superseded);
+    state.rerun("build", CheckVerdict::Running, 8);
+    state.apply(found(diagnosis.clone()));
+    assert_eq!(state.outcome(), FactOutcome::Superseded);
     let mut held = tale.clone();
     held.command(Command::Hold);
-    held.tell(found(diagnosis.clone()));
-    assert_eq!((held.outcome(), held.last().effects.len()), (Outcome::Applied, 0));
-    tale.tell(found(diagnosis.clone()));
+    held.apply(found(diagnosis.clone()));
+    assert_eq!((held.outcome(), held.last().effects.len()), (FactOutcome::Applied, 0));
+    tale.apply(found(diagnosis.clone()));
     assert_eq!(tale.last().effects.len(), 1);
-    tale.tell(found(diagnosis));
+    tale.apply(found(diagnosis));
     assert_eq!((tale.last().effects.len(), tale.last().reason.as_str()), (0, "no action: a remedy is in progress"));
 }
 
 #[test]
 fn running_jenkins_build_is_checked_again_later() {
-    let mut tale = Tale::at(State::ChecksRunning);
-    tale.pass(70);
+    let mut tale = PullRequestStory::at(State::ChecksRunning);
+    tale.advance_minutes(70);
     let since = tale.now - minutes(70);
-    assert_eq!(tale.sweep_with(|live| live.build = Some(Build::Building { since })), Some(Classification::NoAction));
+    assert_eq!(
+        tale.sweep_with(|live| live.build = Some(BuildStatus::Building { since })),
+        Some(Classification::NoAction)
+    );
     assert_eq!(tale.record().due_at, Some(tale.now + minutes(10)));
     assert_eq!(tale.record().skips, 0);
 }
 
 #[test]
 fn jenkins_unreachable_three_times_escalates() {
-    let mut tale = Tale::at(State::ChecksRunning);
-    tale.pass(70);
-    let unreachable = |live: &mut Live| live.build = Some(Build::Unreachable);
+    let mut tale = PullRequestStory::at(State::ChecksRunning);
+    tale.advance_minutes(70);
+    let unreachable = |live: &mut LiveStatus| live.build = Some(BuildStatus::Unreachable);
     for (visits, secs) in [(1, 30), (2, 60), (3, 120)] {
         // Only Jenkins is unreachable, not GitHub.
         assert_eq!(tale.sweep_with(unreachable), Some(Classification::NoAction));
-        assert_eq!((tale.record().unanswered, tale.record().skips), (visits, 0));
+        assert_eq!((tale.record().inconclusive_visits, tale.record().skips), (visits, 0));
         assert_eq!(tale.record().due_at, Some(tale.now + SignedDuration::from_secs(secs)));
-        tale.pass(10);
+        tale.advance_minutes(10);
     }
     // A response in between resets the count.
     let mut answered = tale.clone();
     let since = answered.now - minutes(70);
-    answered.sweep_with(|live| live.build = Some(Build::Building { since }));
-    assert_eq!(answered.record().unanswered, 0);
+    answered.sweep_with(|live| live.build = Some(BuildStatus::Building { since }));
+    assert_eq!(answered.record().inconclusive_visits, 0);
     assert_eq!(tale.sweep_with(unreachable), Some(Classification::NeedsIntervention));
     assert_eq!(tale.state(), State::NeedsIntervention);
-    assert_eq!(tale.record().unanswered, 0);
+    assert_eq!(tale.record().inconclusive_visits, 0);
 }
 
 /// Repeats a remedy until NEEDS_INTERVENTION. Returns the number of claims and the reason.
-fn repeat_until_escalated(mut tale: Tale, mut round: impl FnMut(&mut Tale, u64)) -> (u32, String) {
+fn repeat_until_escalated(
+    mut tale: PullRequestStory,
+    mut round: impl FnMut(&mut PullRequestStory, u64),
+) -> (u32, String) {
     for claims in 0..40 {
-        tale.pass(200);
+        tale.advance_minutes(200);
         tale.sweep_with(|live| {
-            live.build = Some(Build::Gone);
+            live.build = Some(BuildStatus::Gone);
         });
         if tale.state() == State::NeedsIntervention {
             return (claims, tale.record().blocked.clone().unwrap().reason);
         }
         assert!(tale.record().active_run.is_some(), "after {claims} claims: {}", tale.last().reason);
-        tale.news(RemedyNews::Accepted);
-        tale.pass(5);
+        tale.remedy_update(RemedyUpdate::Accepted);
+        tale.advance_minutes(5);
         round(&mut tale, u64::from(claims));
     }
     panic!("this loop never ends");
@@ -709,29 +719,31 @@ fn repeat_until_escalated(mut tale: Tale, mut round: impl FnMut(&mut Tale, u64))
 #[test]
 fn loops_of_remedies_end_at_their_budgets() {
     // The checks keep failing transiently.
-    let (claims, why) = repeat_until_escalated(Tale::at(State::ChecksFailed), |tale, n| {
+    let (claims, why) = repeat_until_escalated(PullRequestStory::at(State::ChecksFailed), |tale, n| {
         tale.fail_again("build", Some("timeout"), 10 + n)
     });
     assert_eq!((claims, why.as_str()), (3, "Retry budget exhausted for rebuild (3/3)"));
 
     // SOD keeps failing: the same failure must not reset its own budget.
-    let (claims, why) = repeat_until_escalated(Tale::at(State::PolicyFailed), |tale, _| {
+    let (claims, why) = repeat_until_escalated(PullRequestStory::at(State::PolicyFailed), |tale, _| {
         tale.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
     });
     assert_eq!((claims, why.as_str()), (1, "Retry budget exhausted for retrigger_sod_check (1/1)"));
 
     // Policy Bot never reports.
-    let (claims, why) = repeat_until_escalated(Tale::at(State::ChecksPassed), |tale, _| tale.news(failed()));
+    let (claims, why) =
+        repeat_until_escalated(PullRequestStory::at(State::ChecksPassed), |tale, _| tale.remedy_update(failed()));
     assert_eq!((claims, why.as_str()), (2, "Retry budget exhausted for retrigger_policy_bot (2/2)"));
 
     // Approver Bot never reports.
-    let (claims, why) = repeat_until_escalated(Tale::at(State::PolicyPassed), |tale, _| tale.news(failed()));
+    let (claims, why) =
+        repeat_until_escalated(PullRequestStory::at(State::PolicyPassed), |tale, _| tale.remedy_update(failed()));
     assert_eq!((claims, why.as_str()), (2, "Retry budget exhausted for retrigger_approver_bot (2/2)"));
 
     // Every merge attempt fails: reaching MERGING must not reset the budget of the strategy that leads there.
-    let (claims, why) = repeat_until_escalated(Tale::at(State::Approved), |tale, _| {
-        let report = MergeReport { failed: true, at: tale.now, text: "no".into(), renewal: Renewal::None };
-        tale.tell(Happened::Merge { head: sha('a'), report });
+    let (claims, why) = repeat_until_escalated(PullRequestStory::at(State::Approved), |tale, _| {
+        let report = MergeReport { failed: true, at: tale.now, text: "no".into(), renewal: RenewalMark::None };
+        tale.apply(FactKind::Merge { head: sha('a'), report });
         tale.verify(tale.github());
         assert_eq!(tale.state(), State::Approved);
     });
@@ -740,43 +752,43 @@ fn loops_of_remedies_end_at_their_budgets() {
 
 /// A branch that is always behind, whose checks have this result after each update. Returns the number of updates and
 /// the reason of the escalation.
-fn always_behind(checks: Verdict) -> (usize, String) {
-    let mut tale = Tale::at(State::Approved);
+fn always_behind(checks: CheckVerdict) -> (usize, String) {
+    let mut tale = PullRequestStory::at(State::Approved);
     for (n, head) in "bcdef0123456789".chars().enumerate() {
-        tale.pass(200);
+        tale.advance_minutes(200);
         tale.sweep_with(|live| live.behind_by = Some(1));
         if tale.state() == State::NeedsIntervention {
             return (n, tale.record().blocked.as_ref().unwrap().reason.clone());
         }
-        tale.news(RemedyNews::Accepted);
+        tale.remedy_update(RemedyUpdate::Accepted);
         tale.push(head, true);
-        tale.pass(1);
+        tale.advance_minutes(1);
         // A reset by CHECKS_RUNNING would make the loop endless (R-BUDGET-3).
         tale.check("build", checks);
         tale.policy_bot(PolicyVerdict::Passed);
         let approval = approved(tale.now);
-        tale.tell(Happened::Approval { head: tale.head.clone(), approval });
+        tale.apply(FactKind::Approval { head: tale.head.clone(), approval });
     }
     panic!("this loop never ends");
 }
 
 #[test]
 fn branch_updates_with_green_checks_end_at_the_lifetime_cap() {
-    assert_eq!(always_behind(Verdict::Passed), (12, "Retry budget exhausted for lifetime (12/12)".to_owned()));
+    assert_eq!(always_behind(CheckVerdict::Passed), (12, "Retry budget exhausted for lifetime (12/12)".to_owned()));
 }
 
 #[test]
 fn branch_updates_with_failed_checks_end_at_their_budget() {
-    assert_eq!(always_behind(Verdict::Failed), (2, "Retry budget exhausted for branch_update (2/2)".to_owned()));
+    assert_eq!(always_behind(CheckVerdict::Failed), (2, "Retry budget exhausted for branch_update (2/2)".to_owned()));
 }
 
 #[test]
 fn successful_remedies_end_at_the_lifetime_cap() {
     // Each rebuild succeeds and resets its own budget, then the checks fail again: only the lifetime cap ends the loop.
-    let (claims, why) = repeat_until_escalated(Tale::at(State::ChecksFailed), |tale, n| {
-        tale.rerun("build", Verdict::Passed, 100 + 2 * n);
+    let (claims, why) = repeat_until_escalated(PullRequestStory::at(State::ChecksFailed), |tale, n| {
+        tale.rerun("build", CheckVerdict::Passed, 100 + 2 * n);
         assert_eq!(tale.state(), State::ChecksPassed);
-        tale.pass(1);
+        tale.advance_minutes(1);
         tale.fail_again("build", Some("timeout"), 101 + 2 * n);
         tale.verify(tale.github());
         assert_eq!((tale.state(), tale.record().retry_counts.rebuild), (State::ChecksFailed, 0));
@@ -787,26 +799,26 @@ fn successful_remedies_end_at_the_lifetime_cap() {
 #[test]
 fn policy_bot_report_resets_its_own_budget() {
     let mut tale = claimed(State::ChecksPassed);
-    tale.news(RemedyNews::Accepted);
+    tale.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(tale.record().retry_counts.retrigger_policy_bot, 1);
-    tale.pass(1);
+    tale.advance_minutes(1);
     let report = policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), tale.now);
-    tale.tell(Happened::Policy { head: sha('a'), report });
+    tale.apply(FactKind::Policy { head: sha('a'), report });
     assert_eq!((tale.state(), tale.record().retry_counts.retrigger_policy_bot), (State::PolicyFailed, 0));
 }
 
 #[test]
 fn failed_optional_check_does_not_block_the_proof_of_a_rebuild() {
-    let mut tale = Tale::at(State::ChecksRunning);
+    let mut tale = PullRequestStory::at(State::ChecksRunning);
     tale.record_mut().required_checks = vec!["build".to_owned()];
     tale.fail("coverage", None, "79 %");
     tale.fail("build", Some("timeout"), "timeout");
-    tale.pass(30);
+    tale.advance_minutes(30);
     tale.sweep(tale.github());
-    tale.news(RemedyNews::Accepted);
+    tale.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(tale.state(), State::ChecksRunning);
-    tale.pass(5);
-    tale.rerun("build", Verdict::Passed, 8);
+    tale.advance_minutes(5);
+    tale.rerun("build", CheckVerdict::Passed, 8);
     assert_eq!((tale.state(), tale.record().active_run.clone()), (State::ChecksPassed, None));
 }
 
@@ -814,18 +826,18 @@ fn failed_optional_check_does_not_block_the_proof_of_a_rebuild() {
 fn drops_in_a_row_have_growing_backoff() {
     let mut tale = claimed(State::ChecksFailed);
     for secs in [0, 30, 60, 120] {
-        tale.news(dropped());
+        tale.remedy_update(dropped());
         assert_eq!(
             tale.record().stale_at(&tale.policy),
             Some((tale.now + SignedDuration::from_secs(secs)).max(minute_35()))
         );
         assert_eq!(tale.record().due_at, Some(tale.now), "verification is still due at once");
         tale.verify(tale.github());
-        tale.pass(3);
+        tale.advance_minutes(3);
         tale.sweep(tale.github());
         assert!(tale.record().active_run.is_some());
     }
-    tale.news(RemedyNews::Accepted);
+    tale.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(tale.record().dropped, None, "a state change resets the count");
 }
 
@@ -838,12 +850,12 @@ fn minute_35() -> jiff::Timestamp {
 fn drop_restores_the_previous_remedy_times() {
     let mut tale = claimed(State::ChecksFailed);
     let first = tale.now;
-    tale.news(failed());
-    tale.pass(60);
+    tale.remedy_update(failed());
+    tale.advance_minutes(60);
     tale.sweep_with(|live| live.behind_by = Some(1));
     let record = tale.record();
     assert_eq!((record.remediation_action, record.last_asked.len()), (Some(Strategy::BranchUpdate), 2));
-    tale.news(dropped());
+    tale.remedy_update(dropped());
     let record = tale.record();
     assert_eq!((record.remediation_action, record.last_remediation_at), (Some(Strategy::Rebuild), Some(first)));
     assert_eq!(record.last_asked.get(&Strategy::Rebuild), Some(&first));
@@ -853,17 +865,17 @@ fn drop_restores_the_previous_remedy_times() {
 #[test]
 fn permanent_refusal_is_not_retried() {
     let mut tale = claimed(State::ChecksFailed);
-    tale.news(RemedyNews::Failed { error: "403: no such job".into(), failure: Failure::Forbidden });
+    tale.remedy_update(RemedyUpdate::Failed { error: "403: no such job".into(), failure: AttemptFailure::Forbidden });
     assert_eq!(tale.record().refused.as_ref().unwrap().strategy, Strategy::Rebuild);
-    tale.pass(60);
+    tale.advance_minutes(60);
     assert_eq!(tale.sweep(tale.github()), Some(Classification::RetryChecks));
     assert_eq!(tale.state(), State::NeedsIntervention);
     let reason = &tale.record().blocked.as_ref().unwrap().reason;
     assert_eq!(reason, "rebuild was refused permanently: 403: no such job");
     // Another strategy is still tried.
     let mut other = claimed(State::ChecksFailed);
-    other.news(RemedyNews::Failed { error: "403".into(), failure: Failure::Forbidden });
-    other.pass(60);
+    other.remedy_update(RemedyUpdate::Failed { error: "403".into(), failure: AttemptFailure::Forbidden });
+    other.advance_minutes(60);
     assert_eq!(other.sweep_with(|live| live.behind_by = Some(1)), Some(Classification::UpdateBranch));
     assert!(other.record().active_run.is_some());
 }
@@ -871,22 +883,22 @@ fn permanent_refusal_is_not_retried() {
 #[test]
 fn missing_proof_fails_the_remedy() {
     let mut tale = claimed(State::ChecksFailed);
-    tale.news(RemedyNews::Accepted);
-    tale.pass(60);
-    tale.news(RemedyNews::Overdue);
+    tale.remedy_update(RemedyUpdate::Accepted);
+    tale.advance_minutes(60);
+    tale.remedy_update(RemedyUpdate::Overdue);
     assert_eq!(tale.run_end(), Some((RunEnd::Failed, "failed: new results of the checks did not arrive in time")));
     assert_eq!((tale.state(), tale.record().refused.clone()), (State::ChecksFailed, None));
 }
 
 #[test]
 fn replacement_is_requested_twice_then_a_person_is_notified() {
-    let mut tale = Tale::at(State::Approved);
-    tale.pass(10);
+    let mut tale = PullRequestStory::at(State::Approved);
+    tale.advance_minutes(10);
     tale.sweep_with(conflicting);
-    tale.news(RemedyNews::Accepted);
-    tale.tell(Happened::Closed { by: None, why: None });
-    tale.pass(60);
-    tale.news(RemedyNews::Overdue);
+    tale.remedy_update(RemedyUpdate::Accepted);
+    tale.apply(FactKind::Closed { by: None, why: None });
+    tale.advance_minutes(60);
+    tale.remedy_update(RemedyUpdate::Overdue);
     assert_eq!(tale.last().reason, "replacement requested again from CodeGenie");
     let [effect] = &tale.last().effects[..] else { panic!() };
     assert!(
@@ -894,8 +906,8 @@ fn replacement_is_requested_twice_then_a_person_is_notified() {
     );
     let [RunChange::Accepted { deadline, .. }] = &tale.last().runs[..] else { panic!() };
     assert_eq!(*deadline, tale.now + minutes(60));
-    tale.pass(60);
-    tale.news(RemedyNews::Overdue);
+    tale.advance_minutes(60);
+    tale.remedy_update(RemedyUpdate::Overdue);
     assert_eq!(tale.run_end().map(|(end, _)| end), Some(RunEnd::Failed));
     let [effect] = &tale.last().effects[..] else { panic!() };
     let EffectKind::Notice(notice) = &effect.what else { panic!() };
@@ -906,22 +918,22 @@ fn replacement_is_requested_twice_then_a_person_is_notified() {
 
 #[test]
 fn replacement_proves_the_remedy_and_links_both_pull_requests() {
-    let mut tale = Tale::at(State::Approved);
-    tale.pass(10);
+    let mut tale = PullRequestStory::at(State::Approved);
+    tale.advance_minutes(10);
     tale.sweep_with(conflicting);
-    tale.news(RemedyNews::Accepted);
-    tale.tell(Happened::Closed { by: None, why: None });
-    tale.tell(Happened::Linked(Link::ReplacedBy(77)));
+    tale.remedy_update(RemedyUpdate::Accepted);
+    tale.apply(FactKind::Closed { by: None, why: None });
+    tale.apply(FactKind::Linked(ReplacementLink::ReplacedBy(77)));
     assert_eq!(tale.run_end(), Some((RunEnd::Completed, "replaced by #77")));
     assert_eq!((tale.record().replaced_by, tale.record().active_run.clone()), (Some(77), None));
     let [.., linked, ended] = tale.log.as_slice() else { panic!("{:?}", tale.kinds()) };
     assert_eq!((linked.kind, linked.hop), (EventKind::PrLinked, 0));
     assert_eq!((ended.kind, ended.hop, ended.is_healed()), (EventKind::RemediationEnded, 1, true));
     assert_eq!(ended.payload.text, "replaced by #77");
-    tale.tell(Happened::Linked(Link::ReplacedBy(77)));
-    assert_eq!(tale.outcome(), Outcome::Duplicate);
+    tale.apply(FactKind::Linked(ReplacementLink::ReplacedBy(77)));
+    assert_eq!(tale.outcome(), FactOutcome::Duplicate);
     let mut fresh = claimed(State::ChecksFailed);
-    fresh.tell(Happened::Linked(Link::Replaces(42)));
+    fresh.apply(FactKind::Linked(ReplacementLink::Replaces(42)));
     assert_eq!((fresh.record().replaces, fresh.record().replaced_by), (Some(42), None));
     assert!(fresh.record().active_run.is_some(), "this is another remedy");
     assert_eq!(fresh.log.last().unwrap().payload.text, "replaces #42");
@@ -930,19 +942,19 @@ fn replacement_proves_the_remedy_and_links_both_pull_requests() {
 #[test]
 fn cancel_closes_as_abandoned_by_webhook_or_sweep() {
     for swept in [false, true] {
-        let mut tale = Tale::at(State::ChecksFailed);
+        let mut tale = PullRequestStory::at(State::ChecksFailed);
         tale.command(Command::Cancel);
         let run = tale.record().abandoning.clone();
         assert!(run.is_some());
-        tale.pass(1);
+        tale.advance_minutes(1);
         if swept {
-            let life = crate::snapshot::Life::Closed { at: tale.now };
-            tale.verify(crate::snapshot::Snapshot { life, ..tale.github() });
+            let life = crate::snapshot::PullRequestState::Closed { at: tale.now };
+            tale.verify(crate::snapshot::Snapshot { state: life, ..tale.github() });
         } else {
-            tale.tell(Happened::Closed { by: Some("suture[bot]".into()), why: None });
+            tale.apply(FactKind::Closed { by: Some("suture[bot]".into()), why: None });
         }
         assert_eq!((tale.state(), tale.record().substatus), (State::Closed, Some(Substatus::Abandoned)));
-        assert_eq!(tale.vulnerability_news(), [VulnerabilityNews::Abandoned]);
+        assert_eq!(tale.vulnerability_updates(), [VulnerabilityUpdate::Abandoned]);
         assert_eq!(tale.run_end(), Some((RunEnd::Completed, "the pull request is CLOSED")));
         assert_eq!(tale.record().abandoning, None);
     }
@@ -950,15 +962,15 @@ fn cancel_closes_as_abandoned_by_webhook_or_sweep() {
 
 #[test]
 fn green_checks_do_not_resolve_a_conflict() {
-    let mut tale = Tale::at(State::ChecksRunning);
+    let mut tale = PullRequestStory::at(State::ChecksRunning);
     tale.vulnerability.close_and_reopen = 1;
-    tale.pass(60);
+    tale.advance_minutes(60);
     tale.sweep_with(conflicting);
     assert_eq!(tale.state(), State::NeedsIntervention);
-    tale.check("build", Verdict::Passed);
+    tale.check("build", CheckVerdict::Passed);
     tale.policy_bot(PolicyVerdict::Passed);
     assert_eq!(tale.state(), State::NeedsIntervention, "the conflict is still there: one mail is enough");
-    tale.pass(24 * 60);
+    tale.advance_minutes(24 * 60);
     let mut github = tale.github();
     conflicting(&mut github.live);
     tale.verify(github);
@@ -986,37 +998,37 @@ fn green_checks_do_not_resolve_a_conflict() {
 
 #[test]
 fn close_and_reopen_command_needs_a_vulnerability() {
-    let mut tale = Tale::at(State::Approved);
+    let mut tale = PullRequestStory::at(State::Approved);
     tale.record_mut().vulnerability_id = None;
     tale.command(Command::CloseAndReopen);
-    assert_eq!(tale.outcome(), Outcome::Refused);
+    assert_eq!(tale.outcome(), FactOutcome::Refused);
     assert!(tale.last().reason.contains("no vulnerability id"), "{}", tale.last().reason);
     tale.command(Command::Merge);
-    assert_eq!(tale.outcome(), Outcome::Applied, "other commands need none");
-    let mut known = Tale::at(State::Approved);
+    assert_eq!(tale.outcome(), FactOutcome::Applied, "other commands need none");
+    let mut known = PullRequestStory::at(State::Approved);
     known.command(Command::CloseAndReopen);
-    assert_eq!(known.outcome(), Outcome::Applied);
+    assert_eq!(known.outcome(), FactOutcome::Applied);
 }
 
 #[test]
 fn hanging_build_is_stopped_before_a_rebuild() {
-    let mut tale = Tale::at(State::ChecksRunning);
-    tale.pass(130);
+    let mut tale = PullRequestStory::at(State::ChecksRunning);
+    tale.advance_minutes(130);
     let since = tale.now - minutes(130);
-    tale.sweep_with(|live| live.build = Some(Build::Building { since }));
+    tale.sweep_with(|live| live.build = Some(BuildStatus::Building { since }));
     let EffectKind::Command(message) = &tale.last().effects[0].what else { panic!() };
     assert_eq!(message.args.as_deref(), Some("stop-first"));
 }
 
 #[test]
 fn observe_mode_logs_why_it_would_escalate() {
-    let mut tale = Tale::at(State::Approved);
+    let mut tale = PullRequestStory::at(State::Approved);
     tale.policy.mode = Mode::Observe;
-    tale.pass(10);
+    tale.advance_minutes(10);
     tale.sweep_with(conflicting);
     assert_eq!(tale.kinds().last(), Some(&EventKind::WouldRemedy));
     tale.vulnerability.abandoned = true;
-    tale.pass(10);
+    tale.advance_minutes(10);
     tale.sweep_with(conflicting);
     assert_eq!(tale.kinds().last(), Some(&EventKind::WouldEscalate), "the same rule, but another decision");
     let text = &tale.log.last().unwrap().payload.text;
@@ -1025,8 +1037,8 @@ fn observe_mode_logs_why_it_would_escalate() {
 
 #[test]
 fn hold_keeps_its_reason() {
-    let mut tale = Tale::at(State::Approved);
-    let asked = Commanded {
+    let mut tale = PullRequestStory::at(State::Approved);
+    let asked = CommandRequest {
         command: Command::Hold,
         source: crate::command::CommandSource::AdminApi,
         by: "danny".into(),
@@ -1035,7 +1047,7 @@ fn hold_keeps_its_reason() {
         args: "release freeze".into(),
         comment: None,
     };
-    tale.tell(Happened::Commanded(Box::new(asked)));
+    tale.apply(FactKind::CommandRequested(Box::new(asked)));
     assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny: release freeze");
 }
 
@@ -1044,9 +1056,9 @@ fn remedy_events_have_run_and_requester() {
     let mut tale = claimed(State::ChecksFailed);
     let run = tale.record().active_run.as_ref().map(|run| run.id.clone());
     assert_eq!(tale.log.last().unwrap().payload.run, run);
-    tale.news(RemedyNews::Accepted);
+    tale.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(tale.log.last().unwrap().payload.run, run);
-    tale.news(failed());
+    tale.remedy_update(failed());
     assert_eq!(tale.log.last().unwrap().payload.run, run);
     tale.command(Command::Merge);
     let payload = tale.log.last().unwrap().payload.clone();
@@ -1054,9 +1066,9 @@ fn remedy_events_have_run_and_requester() {
     let escalated = escalated();
     let event = escalated.log.iter().find(|event| event.kind == EventKind::EscalatedNeedsIntervention).unwrap();
     assert_eq!(event.payload.head, Some(sha('a')));
-    let mut observed = Tale::at(State::ChecksFailed);
+    let mut observed = PullRequestStory::at(State::ChecksFailed);
     observed.policy.mode = Mode::Observe;
-    observed.pass(30);
+    observed.advance_minutes(30);
     observed.sweep(observed.github());
     assert_eq!(observed.log.last().unwrap().payload.name.as_deref(), Some("CHECKS FAILED — TRANSIENT"));
 }
@@ -1066,14 +1078,14 @@ fn other_commands_are_accepted_during_a_remedy() {
     let mut tale = claimed(State::ChecksFailed);
     for command in [Command::Hold, Command::Status, Command::Resume] {
         tale.command(command);
-        assert_eq!(tale.outcome(), Outcome::Applied, "{command}");
+        assert_eq!(tale.outcome(), FactOutcome::Applied, "{command}");
     }
     assert!(tale.record().active_run.is_some());
 }
 
 #[test]
 fn push_by_suture_resets_no_budget() {
-    let mut tale = Tale::at(State::Approved);
+    let mut tale = PullRequestStory::at(State::Approved);
     tale.record_mut().retry_counts.branch_update = 1;
     tale.push('b', true);
     assert_eq!(tale.record().retry_counts.branch_update, 1);
@@ -1081,10 +1093,10 @@ fn push_by_suture_resets_no_budget() {
 
 #[test]
 fn dropped_replacement_sends_no_notice() {
-    let mut tale = Tale::at(State::Approved);
-    tale.pass(10);
+    let mut tale = PullRequestStory::at(State::Approved);
+    tale.advance_minutes(10);
     tale.sweep_with(conflicting);
-    tale.tell(Happened::Closed { by: None, why: None });
-    tale.news(dropped());
-    assert_eq!((tale.outcome(), tale.last().effects.len()), (Outcome::Applied, 0));
+    tale.apply(FactKind::Closed { by: None, why: None });
+    tale.remedy_update(dropped());
+    assert_eq!((tale.outcome(), tale.last().effects.len()), (FactOutcome::Applied, 0));
 }

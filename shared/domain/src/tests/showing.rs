@@ -1,24 +1,24 @@
 //! The check run on the head: what it shows in each step, and that it is updated only if its content changes.
 
 use crate::command::{Command, CommandSource};
-use crate::comment::check_run::{Button, CheckText, Mood, NAME};
+use crate::comment::check_run::{CHECK_RUN_NAME, CheckConclusion, CheckRunButton, CheckRunText};
 use crate::decide::EffectKind;
-use crate::event::{Described, Happened, RemedyNews};
-use crate::signals::{PolicyVerdict, Verdict};
+use crate::event::{FactKind, PullRequestDetails, RemedyUpdate};
+use crate::signals::{CheckVerdict, PolicyVerdict};
 use crate::state::{State, Substatus};
-use crate::tests::world::{Tale, described, minutes, start};
+use crate::tests::world::{PullRequestStory, described, minutes, start};
 
 /// A pull request with the check run enabled.
-fn with_check_run() -> Tale {
-    let mut tale = Tale::new();
+fn with_check_run() -> PullRequestStory {
+    let mut tale = PullRequestStory::new();
     tale.policy.check_run.enabled = true;
-    tale.tell(Happened::Opened(described(&tale.head.clone())));
+    tale.apply(FactKind::Opened(described(&tale.head.clone())));
     tale
 }
 
 /// The check run text of the last decision.
-fn shown(tale: &Tale) -> Option<CheckText> {
-    let texts: Vec<CheckText> = tale
+fn shown(tale: &PullRequestStory) -> Option<CheckRunText> {
+    let texts: Vec<CheckRunText> = tale
         .last()
         .effects
         .iter()
@@ -35,17 +35,17 @@ fn shown(tale: &Tale) -> Option<CheckText> {
     texts.into_iter().next()
 }
 
-fn press(tale: &mut Tale, button: Button, permission: Result<(), String>) -> String {
-    tale.pass(1);
+fn press(tale: &mut PullRequestStory, button: CheckRunButton, permission: Result<(), String>) -> String {
+    tale.advance_minutes(1);
     tale.command_by(button.command(), CommandSource::CheckRun, permission);
     shown(tale).map(|text| text.summary).unwrap_or_default()
 }
 
-fn stuck_in_failure() -> Tale {
+fn stuck_in_failure() -> PullRequestStory {
     let mut tale = with_check_run();
-    tale.pass(1);
-    tale.check("build", Verdict::Running);
-    tale.pass(1);
+    tale.advance_minutes(1);
+    tale.check("build", CheckVerdict::Running);
+    tale.advance_minutes(1);
     tale.fail("build", Some("timeout"), "timed out after 60 min");
     tale
 }
@@ -54,27 +54,27 @@ fn stuck_in_failure() -> Tale {
 fn check_run_shows_each_step_of_a_remedy() {
     let mut tale = with_check_run();
     let mut told = vec![shown(&tale)];
-    type Step = fn(&mut Tale);
+    type Step = fn(&mut PullRequestStory);
     let steps: [(i64, Step); 12] = [
-        (1, |tale| tale.check("build", Verdict::Running)),
+        (1, |tale| tale.check("build", CheckVerdict::Running)),
         (5, |tale| tale.fail("build", Some("timeout"), "timed out after 60 min")),
         (31, |tale| _ = tale.sweep(tale.github())),
-        (0, |tale| tale.news(RemedyNews::Accepted)),
-        (1, |tale| tale.rerun("build", Verdict::Running, 8)),
-        (5, |tale| tale.rerun("build", Verdict::Passed, 8)),
+        (0, |tale| tale.remedy_update(RemedyUpdate::Accepted)),
+        (1, |tale| tale.rerun("build", CheckVerdict::Running, 8)),
+        (5, |tale| tale.rerun("build", CheckVerdict::Passed, 8)),
         (1, |tale| tale.policy_bot(PolicyVerdict::Evaluating)),
         (1, |tale| tale.policy_bot(PolicyVerdict::Passed)),
         (1, |tale| tale.approve()),
         (1, |tale| tale.merge_attempt()),
-        (1, |tale| tale.tell(Happened::Merged { by: None, by_automerge_bot: true })),
+        (1, |tale| tale.apply(FactKind::Merged { by: None, by_automerge_bot: true })),
         (1, |tale| tale.command(Command::Status)),
     ];
     for (pause, step) in steps {
-        tale.pass(pause);
+        tale.advance_minutes(pause);
         step(&mut tale);
         told.push(shown(&tale));
     }
-    let page = |text: &CheckText| format!("{:?}: {}\n{}\n{:?}", text.mood, text.title, text.summary, text.buttons);
+    let page = |text: &CheckRunText| format!("{:?}: {}\n{}\n{:?}", text.mood, text.title, text.summary, text.buttons);
     let pages: Vec<String> = told.iter().map(|text| text.as_ref().map_or("(nothing new)".to_owned(), page)).collect();
     insta::assert_snapshot!(pages.join("\n\n==========\n\n"));
 }
@@ -82,17 +82,17 @@ fn check_run_shows_each_step_of_a_remedy() {
 #[test]
 fn check_run_is_off_by_default_and_in_observe_mode() {
     for (enabled, observes) in [(false, false), (true, true)] {
-        let mut tale = Tale::new();
+        let mut tale = PullRequestStory::new();
         tale.policy.check_run.enabled = enabled;
         if observes {
             tale.policy.mode = crate::policy::Mode::Observe;
         }
-        tale.tell(Happened::Opened(described(&tale.head.clone())));
-        tale.check("build", Verdict::Running);
+        tale.apply(FactKind::Opened(described(&tale.head.clone())));
+        tale.check("build", CheckVerdict::Running);
         assert_eq!((shown(&tale), tale.record().shown.clone()), (None, None));
     }
     // A pull request that ended before the check run was enabled gets none.
-    let mut tale = Tale::at(State::Merged);
+    let mut tale = PullRequestStory::at(State::Merged);
     tale.policy.check_run.enabled = true;
     tale.command(Command::Status);
     assert_eq!(shown(&tale), None);
@@ -101,31 +101,31 @@ fn check_run_is_off_by_default_and_in_observe_mode() {
 #[test]
 fn check_run_is_not_updated_for_changed_times() {
     let mut tale = with_check_run();
-    tale.check("build", Verdict::Running);
+    tale.check("build", CheckVerdict::Running);
     assert!(shown(&tale).is_some());
     let due = tale.record().due_at;
     for (n, what) in [
         // These facts change only the due date.
-        Happened::Verified(Box::new(tale.github())),
-        Happened::Skipped { why: "GitHub is slow".to_owned(), until: None },
-        Happened::Skipped { why: "the breaker is open".to_owned(), until: Some(start() + minutes(600)) },
-        Happened::BaseMoved { base: "main".to_owned() },
+        FactKind::Verified(Box::new(tale.github())),
+        FactKind::Skipped { why: "GitHub is slow".to_owned(), until: None },
+        FactKind::Skipped { why: "the breaker is open".to_owned(), until: Some(start() + minutes(600)) },
+        FactKind::BaseMoved { base: "main".to_owned() },
     ]
     .into_iter()
     .enumerate()
     {
-        tale.pass(1);
-        tale.tell(what);
+        tale.advance_minutes(1);
+        tale.apply(what);
         assert!(tale.last().record.is_some(), "{n}: it is written");
         assert_eq!(shown(&tale), None, "{n}");
     }
     assert_ne!(tale.record().due_at, due);
     // One of many checks, while others are running.
     for check in ["lint", "scan", "docs"] {
-        tale.check(check, Verdict::Running);
+        tale.check(check, CheckVerdict::Running);
         assert_eq!(shown(&tale), None, "{check}");
     }
-    tale.check("lint", Verdict::Passed);
+    tale.check("lint", CheckVerdict::Passed);
     assert_eq!(shown(&tale), None);
     tale.fail("scan", None, "3 tests failed");
     assert!(shown(&tale).is_some_and(|text| text.summary.contains("3 tests failed")));
@@ -135,20 +135,20 @@ fn check_run_is_not_updated_for_changed_times() {
 fn newer_check_run_text_has_a_later_version_despite_clock_skew() {
     let mut tale = with_check_run();
     let mut last = tale.record().shown.clone().unwrap().at;
-    tale.check("build", Verdict::Running);
+    tale.check("build", CheckVerdict::Running);
     assert!(tale.record().shown.as_ref().unwrap().at > last, "at the same time");
     last = tale.record().shown.clone().unwrap().at;
     tale.now -= minutes(5);
-    tale.check("build", Verdict::Passed);
+    tale.check("build", CheckVerdict::Passed);
     assert!(shown(&tale).is_some() && tale.record().shown.as_ref().unwrap().at > last, "a slow clock");
 }
 
 #[test]
 fn new_head_gets_its_own_check_run() {
     let mut tale = with_check_run();
-    tale.check("build", Verdict::Running);
+    tale.check("build", CheckVerdict::Running);
     assert!(shown(&tale).is_some());
-    tale.pass(1);
+    tale.advance_minutes(1);
     tale.push('b', false);
     assert!(shown(&tale).is_some_and(|text| text.summary.contains("at commit bbbbbbb")));
 }
@@ -156,42 +156,42 @@ fn new_head_gets_its_own_check_run() {
 #[test]
 fn escalated_check_run_shows_action_required_and_the_diagnosis() {
     let mut tale = with_check_run();
-    tale.check("build", Verdict::Running);
+    tale.check("build", CheckVerdict::Running);
     tale.fail("build", None, "3 tests failed");
-    tale.pass(31);
+    tale.advance_minutes(31);
     tale.sweep(tale.github());
     let text = shown(&tale).unwrap();
     assert_eq!(
         (tale.state(), text.mood, text.title.as_str()),
-        (State::NeedsIntervention, Mood::Person, "A person is needed")
+        (State::NeedsIntervention, CheckConclusion::Person, "A person is needed")
     );
     assert!(
         text.summary.contains("Rule 4 (CHECKS FAILED — PERSISTENT): `build` failed: 3 tests failed."),
         "{}",
         text.summary
     );
-    assert_eq!(text.buttons, [Button::Rebuild, Button::Resume, Button::Explain]);
-    tale.pass(1);
+    assert_eq!(text.buttons, [CheckRunButton::Rebuild, CheckRunButton::Resume, CheckRunButton::Explain]);
+    tale.advance_minutes(1);
     tale.push('b', false);
     let text = shown(&tale).unwrap();
-    assert_eq!((text.mood, text.summary.contains("Rule 4")), (Mood::Quiet, false), "{}", text.summary);
+    assert_eq!((text.mood, text.summary.contains("Rule 4")), (CheckConclusion::Quiet, false), "{}", text.summary);
 }
 
 #[test]
 fn button_runs_its_command_and_shows_the_result() {
     let mut tale = stuck_in_failure();
-    let held = press(&mut tale, Button::Hold, Ok(()));
+    let held = press(&mut tale, CheckRunButton::Hold, Ok(()));
     assert!(tale.record().hold && held.contains("**Last command:** danny asked for `/hold`."), "{held}");
-    assert!(shown(&tale).unwrap().buttons.contains(&Button::Resume));
-    let resumed = press(&mut tale, Button::Resume, Ok(()));
+    assert!(shown(&tale).unwrap().buttons.contains(&CheckRunButton::Resume));
+    let resumed = press(&mut tale, CheckRunButton::Resume, Ok(()));
     assert!(!tale.record().hold && resumed.contains("danny asked for `/resume`."), "{resumed}");
-    let refused = press(&mut tale, Button::Rebuild, Err("`/rebuild` needs write permission".to_owned()));
+    let refused = press(&mut tale, CheckRunButton::Rebuild, Err("`/rebuild` needs write permission".to_owned()));
     assert!(refused.contains("but Suture refused: `/rebuild` needs write permission."), "{refused}");
     assert_eq!(tale.record().active_run, None);
-    let asked = press(&mut tale, Button::Rebuild, Ok(()));
+    let asked = press(&mut tale, CheckRunButton::Rebuild, Ok(()));
     assert!(asked.contains("Suture is about to run the checks again."), "{asked}");
     assert!(tale.record().active_run.as_ref().is_some_and(|run| run.human));
-    tale.news(RemedyNews::Dropped { why: "a build is under way".to_owned() });
+    tale.remedy_update(RemedyUpdate::Dropped { why: "a build is under way".to_owned() });
     let text = shown(&tale).unwrap().summary;
     assert!(
         text.contains("**Last command:** Suture was asked to run the checks again: dropped: a build is under way."),
@@ -206,37 +206,37 @@ fn button_runs_its_command_and_shows_the_result() {
 fn explanation_is_shown_for_every_request() {
     let mut tale = stuck_in_failure();
     for _ in 0..2 {
-        let text = press(&mut tale, Button::Explain, Ok(()));
+        let text = press(&mut tale, CheckRunButton::Explain, Ok(()));
         for part in ["danny asked for `/explain`.", "Rule 3 (CHECKS FAILED — TRANSIENT)", "- `/rebuild`: "] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    tale.pass(1);
-    tale.rerun("build", Verdict::Running, 8);
+    tale.advance_minutes(1);
+    tale.rerun("build", CheckVerdict::Running, 8);
     let text = shown(&tale).unwrap().summary;
     assert!(!text.contains("`/explain`") && !text.contains("Rule 3"), "that state is over: {text}");
 }
 
 #[test]
 fn own_check_run_is_never_required() {
-    let required = |tale: &Tale| tale.record().required_checks.clone();
-    let described = |tale: &Tale| Described {
-        required_checks: Some(vec![NAME.to_owned(), "build".to_owned()]),
+    let required = |tale: &PullRequestStory| tale.record().required_checks.clone();
+    let described = |tale: &PullRequestStory| PullRequestDetails {
+        required_checks: Some(vec![CHECK_RUN_NAME.to_owned(), "build".to_owned()]),
         ..described(&tale.head)
     };
-    let mut tale = Tale::new();
+    let mut tale = PullRequestStory::new();
     tale.policy.check_run.enabled = true;
-    tale.tell(Happened::Opened(described(&tale)));
+    tale.apply(FactKind::Opened(described(&tale)));
     assert_eq!(required(&tale), ["build"]);
     let mut github = tale.github();
-    github.required_checks = Some(vec![NAME.to_owned(), "build".to_owned()]);
+    github.required_checks = Some(vec![CHECK_RUN_NAME.to_owned(), "build".to_owned()]);
     tale.verify(github);
     assert_eq!(required(&tale), ["build"]);
-    tale.check("build", Verdict::Passed);
+    tale.check("build", CheckVerdict::Passed);
     assert_eq!(tale.state(), State::ChecksPassed);
     // If Suture's check run is disabled, a check of that name belongs to somebody else.
-    let mut other = Tale::new();
-    other.tell(Happened::Opened(described(&other)));
+    let mut other = PullRequestStory::new();
+    other.apply(FactKind::Opened(described(&other)));
     assert_eq!(required(&other), ["suture", "build"]);
     let wrong = crate::policy::Policies::parse("check_run.enabled = true\nchecks.required = ['suture']").unwrap_err();
     assert!(wrong.to_string().contains("Suture would wait for itself"), "{wrong}");
@@ -245,21 +245,21 @@ fn own_check_run_is_never_required() {
 #[test]
 fn buttons_respect_github_length_limits() {
     for identifier in ["rebuild", "hold", "resume", "explain"] {
-        let button = Button::named(identifier).unwrap();
+        let button = CheckRunButton::from_identifier(identifier).unwrap();
         assert!(button.label().len() <= 20 && button.description().len() <= 40, "{identifier}");
         assert_eq!((button.identifier(), button.command().name()), (identifier, format!("/{identifier}").as_str()));
     }
-    assert_eq!(Button::named("merge"), None);
+    assert_eq!(CheckRunButton::from_identifier("merge"), None);
 }
 
 #[test]
 fn policy_rejection_is_shown_with_its_text() {
     let mut tale = with_check_run();
-    tale.check("build", Verdict::Passed);
-    tale.pass(1);
+    tale.check("build", CheckVerdict::Passed);
+    tale.advance_minutes(1);
     let mut report = crate::tests::world::policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), tale.now);
     report.text = "needs two reviewers".to_owned();
-    tale.tell(Happened::Policy { head: tale.head.clone(), report });
+    tale.apply(FactKind::Policy { head: tale.head.clone(), report });
     let text = shown(&tale).unwrap();
     assert!(
         text.summary.contains("Policy Bot rejected it (OTHER_POLICY_FAILURE): needs two reviewers."),

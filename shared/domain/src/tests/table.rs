@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::state::{State, Substatus};
-use crate::transition::{Trigger, next, out_of_intervention, walk};
+use crate::transition::{TransitionTrigger, next, out_of_intervention, walk};
 
 #[test]
 fn docs_show_the_table_as_it_is() {
@@ -19,9 +19,9 @@ fn docs_show_the_table_as_it_is() {
 
 #[test]
 fn terminal_states_are_left_by_reopening_only() {
-    for trigger in Trigger::ALL {
+    for trigger in TransitionTrigger::ALL {
         assert_eq!(next(State::Merged, trigger), None, "{trigger}");
-        let reopened = (trigger == Trigger::PrReopened).then_some(State::Created);
+        let reopened = (trigger == TransitionTrigger::PrReopened).then_some(State::Created);
         assert_eq!(next(State::Closed, trigger), reopened, "{trigger}");
     }
 }
@@ -29,33 +29,36 @@ fn terminal_states_are_left_by_reopening_only() {
 #[test]
 fn open_states_can_be_merged_closed_pushed_and_escalated() {
     for state in State::ALL.into_iter().filter(|state| !state.is_terminal()) {
-        assert_eq!(next(state, Trigger::MergeConfirmed), Some(State::Merged), "{state}");
-        assert_eq!(next(state, Trigger::PrClosed), Some(State::Closed), "{state}");
-        assert_eq!(next(state, Trigger::BranchUpdated), Some(State::ChecksRunning), "{state}");
+        assert_eq!(next(state, TransitionTrigger::MergeConfirmed), Some(State::Merged), "{state}");
+        assert_eq!(next(state, TransitionTrigger::PrClosed), Some(State::Closed), "{state}");
+        assert_eq!(next(state, TransitionTrigger::BranchUpdated), Some(State::ChecksRunning), "{state}");
         let escalated = state.is_live().then_some(State::NeedsIntervention);
-        assert_eq!(next(state, Trigger::Escalated), escalated, "{state}");
-        assert_eq!(next(state, Trigger::PrReopened), None, "{state}");
+        assert_eq!(next(state, TransitionTrigger::Escalated), escalated, "{state}");
+        assert_eq!(next(state, TransitionTrigger::PrReopened), None, "{state}");
     }
 }
 
 #[test]
 fn every_live_state_but_merging_is_left_by_signals_too() {
     for state in State::ALL.into_iter().filter(|state| state.is_live() && *state != State::Merging) {
-        let transitions =
-            Trigger::ALL.into_iter().filter(|t| is_fired_by_signals(*t)).filter_map(|t| next(state, t)).count();
+        let transitions = TransitionTrigger::ALL
+            .into_iter()
+            .filter(|t| is_fired_by_signals(*t))
+            .filter_map(|t| next(state, t))
+            .count();
         assert!(transitions > 0, "{state}");
     }
 }
 
-fn is_fired_by_signals(trigger: Trigger) -> bool {
+fn is_fired_by_signals(trigger: TransitionTrigger) -> bool {
     !matches!(
         trigger,
-        Trigger::MergeConfirmed
-            | Trigger::BranchUpdated
-            | Trigger::PrClosed
-            | Trigger::PrReopened
-            | Trigger::Escalated
-            | Trigger::HandedBack
+        TransitionTrigger::MergeConfirmed
+            | TransitionTrigger::BranchUpdated
+            | TransitionTrigger::PrClosed
+            | TransitionTrigger::PrReopened
+            | TransitionTrigger::Escalated
+            | TransitionTrigger::ResumedByPerson
     )
 }
 
@@ -63,7 +66,7 @@ fn is_fired_by_signals(trigger: Trigger) -> bool {
 #[test]
 fn table_allows_exactly_these_transitions() {
     use State as S;
-    use Trigger as T;
+    use TransitionTrigger as T;
     let listed = [
         (S::Created, T::ChecksBegin, S::ChecksRunning),
         (S::ChecksRunning, T::ChecksSucceed, S::ChecksPassed),
@@ -72,7 +75,7 @@ fn table_allows_exactly_these_transitions() {
         (S::ChecksPassed, T::PolicyBegins, S::PolicyEvaluating),
         (S::PolicyEvaluating, T::PolicyMet, S::PolicyPassed),
         (S::PolicyEvaluating, T::PolicyNotMet, S::PolicyFailed),
-        (S::PolicyFailed, T::PolicyAskedAgain, S::PolicyEvaluating),
+        (S::PolicyFailed, T::PolicyRetriggered, S::PolicyEvaluating),
         (S::PolicyPassed, T::ApprovalSubmitted, S::Approved),
         (S::Approved, T::MergeBegins, S::Merging),
         (S::Merging, T::MergeConfirmed, S::Merged),
@@ -139,7 +142,7 @@ fn intervention_is_left_by_the_trigger_of_the_implied_state() {
 
 #[test]
 fn trigger_has_its_event_name() {
-    let names: Vec<&str> = Trigger::ALL.into_iter().map(|trigger| trigger.event().name()).collect();
+    let names: Vec<&str> = TransitionTrigger::ALL.into_iter().map(|trigger| trigger.event().name()).collect();
     assert_eq!(
         names,
         [
@@ -216,7 +219,7 @@ fn render() -> String {
     );
     page.push_str("```mermaid\nstateDiagram-v2\n    [*] --> CREATED\n");
     for state in State::ALL.into_iter().filter(|state| state.is_live()) {
-        for trigger in Trigger::ALL.into_iter().filter(|t| is_fired_by_signals(*t)) {
+        for trigger in TransitionTrigger::ALL.into_iter().filter(|t| is_fired_by_signals(*t)) {
             if let Some(to) = next(state, trigger) {
                 let _ = writeln!(page, "    {state} --> {to}: {trigger}");
             }
@@ -226,7 +229,7 @@ fn render() -> String {
     page.push_str("## Table\n\nEvery legal hop. Any other change is an anomaly: it is logged, the state stays, and verification with GitHub is due at once.\n\n");
     page.push_str("| from | trigger | to |\n|---|---|---|\n");
     for state in State::ALL {
-        for trigger in Trigger::ALL {
+        for trigger in TransitionTrigger::ALL {
             if let Some(to) = next(state, trigger) {
                 let _ = writeln!(page, "| `{state}` | {trigger} | `{to}` |");
             }

@@ -3,17 +3,20 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandSource};
-use crate::comment::Story;
-use crate::decide::{Decision, Outcome, VulnerabilityNews, decide};
-use crate::diagnosis::{Case, Classification, Diagnosis, classify};
-use crate::event::{Actor, Commanded, Described, Diagnosed, Event, EventKind, Fact, Happened, RemedyNews};
+use crate::comment::EscalationHistory;
+use crate::decide::{Decision, FactOutcome, VulnerabilityUpdate, decide};
+use crate::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
+use crate::event::{
+    Actor, CommandRequest, DiagnosisFact, Event, EventKind, Fact, FactKind, PullRequestDetails, RemedyUpdate,
+};
 use crate::id::{EventId, PrId, RunId, Sha};
 use crate::policy::{Mode, Policies, Policy};
-use crate::pull_request::{Record, Vulnerability};
+use crate::pull_request::{PullRequest, Vulnerability};
 use crate::signals::{
-    Approval, Check, CheckKind, Failure, MergeReport, PolicyReport, PolicyVerdict, Renewal, Signals, Verdict,
+    ApprovalReport, CheckFailure, CheckKind, CheckReport, CheckVerdict, MergeReport, PolicyReport, PolicyVerdict,
+    RenewalMark, Signals,
 };
-use crate::snapshot::{Life, Live, Mergeable, Snapshot};
+use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use crate::state::{State, Substatus};
 
 pub(crate) fn sha(letter: char) -> Sha {
@@ -39,8 +42,8 @@ pub(crate) fn acting() -> Policy {
     policy
 }
 
-pub(crate) fn described(head: &Sha) -> Described {
-    Described {
+pub(crate) fn described(head: &Sha) -> PullRequestDetails {
+    PullRequestDetails {
         node_id: Some("PR_kwDOA".to_owned()),
         branch: "codegenie/fix-openssl".to_owned(),
         base_branch: "main".to_owned(),
@@ -55,8 +58,8 @@ pub(crate) fn described(head: &Sha) -> Described {
 }
 
 /// A check run with id 7 that started at `start()`.
-pub(crate) fn run_of(name: &str, verdict: Verdict, at: Timestamp) -> Check {
-    Check {
+pub(crate) fn run_of(name: &str, verdict: CheckVerdict, at: Timestamp) -> CheckReport {
+    CheckReport {
         name: name.to_owned(),
         kind: CheckKind::Run,
         verdict,
@@ -64,35 +67,35 @@ pub(crate) fn run_of(name: &str, verdict: Verdict, at: Timestamp) -> Check {
         started_at: Some(start()),
         at,
         failure: None,
-        renewal: Renewal::None,
+        renewal: RenewalMark::None,
     }
 }
 
-pub(crate) fn status_of(name: &str, verdict: Verdict, at: Timestamp) -> Check {
-    Check { kind: CheckKind::Status, id: None, started_at: None, ..run_of(name, verdict, at) }
+pub(crate) fn status_of(name: &str, verdict: CheckVerdict, at: Timestamp) -> CheckReport {
+    CheckReport { kind: CheckKind::Status, id: None, started_at: None, ..run_of(name, verdict, at) }
 }
 
-pub(crate) fn failed_because(rule: Option<&str>, text: &str) -> Option<Failure> {
-    Some(Failure { transient_rule: rule.map(str::to_owned), text: text.to_owned() })
+pub(crate) fn failed_because(rule: Option<&str>, text: &str) -> Option<CheckFailure> {
+    Some(CheckFailure { transient_rule: rule.map(str::to_owned), text: text.to_owned() })
 }
 
 pub(crate) fn policy_says(verdict: PolicyVerdict, at: Timestamp) -> PolicyReport {
-    PolicyReport { verdict, at, text: String::new(), renewal: Renewal::None }
+    PolicyReport { verdict, at, text: String::new(), renewal: RenewalMark::None }
 }
 
-pub(crate) fn approved(at: Timestamp) -> Approval {
-    Approval { by: "approver-bot[bot]".to_owned(), granted: true, at }
+pub(crate) fn approved(at: Timestamp) -> ApprovalReport {
+    ApprovalReport { by: "approver-bot[bot]".to_owned(), granted: true, at }
 }
 
 pub(crate) fn merging(at: Timestamp) -> MergeReport {
-    MergeReport { failed: false, at, text: String::new(), renewal: Renewal::None }
+    MergeReport { failed: false, at, text: String::new(), renewal: RenewalMark::None }
 }
 
 /// One pull request, its log, and the clock.
 #[derive(Debug, Clone)]
-pub(crate) struct Tale {
+pub(crate) struct PullRequestStory {
     pub(crate) policy: Policy,
-    pub(crate) record: Option<Record>,
+    pub(crate) record: Option<PullRequest>,
     pub(crate) log: Vec<Event>,
     pub(crate) now: Timestamp,
     pub(crate) head: Sha,
@@ -101,7 +104,7 @@ pub(crate) struct Tale {
     facts: u32,
 }
 
-impl Tale {
+impl PullRequestStory {
     pub(crate) fn new() -> Self {
         Self {
             policy: acting(),
@@ -118,7 +121,7 @@ impl Tale {
     /// A pull request that was just opened.
     pub(crate) fn opened() -> Self {
         let mut story = Self::new();
-        story.tell(Happened::Opened(described(&story.head.clone())));
+        story.apply(FactKind::Opened(described(&story.head.clone())));
         story
     }
 
@@ -126,8 +129,8 @@ impl Tale {
     pub(crate) fn at(state: State) -> Self {
         let mut story = Self::opened();
         let steps: [fn(&mut Self); 6] = [
-            |s| s.check("build", Verdict::Running),
-            |s| s.check("build", Verdict::Passed),
+            |s| s.check("build", CheckVerdict::Running),
+            |s| s.check("build", CheckVerdict::Passed),
             |s| s.policy_bot(PolicyVerdict::Evaluating),
             |s| s.policy_bot(PolicyVerdict::Passed),
             |s| s.approve(),
@@ -143,15 +146,15 @@ impl Tale {
             State::Merging | State::Merged | State::Closed | State::NeedsIntervention => 6,
         };
         for step in &steps[..taken] {
-            story.pass(1);
+            story.advance_minutes(1);
             step(&mut story);
         }
-        story.pass(1);
+        story.advance_minutes(1);
         match state {
             State::ChecksFailed => story.fail("build", Some("timeout"), "timeout"),
             State::PolicyFailed => story.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure)),
-            State::Merged => story.tell(Happened::Merged { by: None, by_automerge_bot: true }),
-            State::Closed => story.tell(Happened::Closed { by: None, why: None }),
+            State::Merged => story.apply(FactKind::Merged { by: None, by_automerge_bot: true }),
+            State::Closed => story.apply(FactKind::Closed { by: None, why: None }),
             _ => {}
         }
         if state != State::NeedsIntervention {
@@ -160,31 +163,31 @@ impl Tale {
         story
     }
 
-    pub(crate) fn pass(&mut self, mins: i64) {
+    pub(crate) fn advance_minutes(&mut self, mins: i64) {
         self.now += minutes(mins);
     }
 
     /// Applies a fact that happens now, with a new id.
-    pub(crate) fn tell(&mut self, what: Happened) {
+    pub(crate) fn apply(&mut self, what: FactKind) {
         let at = self.now;
-        self.tell_of(at, what);
+        self.apply_at(at, what);
     }
 
     /// Applies a fact that happened at this time.
-    pub(crate) fn tell_of(&mut self, at: Timestamp, what: Happened) {
+    pub(crate) fn apply_at(&mut self, at: Timestamp, what: FactKind) {
         self.facts += 1;
         let fact = Fact {
             id: EventId::new(format!("f{}", self.facts)),
             pr: pr(),
             occurred_at: at,
             actor: Actor::GithubWebhook,
-            what,
+            kind: what,
         };
-        self.hear(&fact);
+        self.apply_fact(&fact);
     }
 
     /// Applies a fact as the engine does.
-    pub(crate) fn hear(&mut self, fact: &Fact) {
+    pub(crate) fn apply_fact(&mut self, fact: &Fact) {
         let before = self.record.clone();
         let decision = decide(&self.policy, self.record.clone(), fact, self.now);
         if let Some(after) = &decision.record {
@@ -203,11 +206,11 @@ impl Tale {
         self.last = Some(decision);
     }
 
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &PullRequest {
         self.record.as_ref().unwrap()
     }
 
-    pub(crate) fn record_mut(&mut self) -> &mut Record {
+    pub(crate) fn record_mut(&mut self) -> &mut PullRequest {
         self.record.as_mut().unwrap()
     }
 
@@ -220,11 +223,11 @@ impl Tale {
     }
 
     /// The changes of vulnerability rows in the last decision.
-    pub(crate) fn vulnerability_news(&self) -> Vec<VulnerabilityNews> {
-        self.last().vulnerabilities.iter().map(|change| change.news).collect()
+    pub(crate) fn vulnerability_updates(&self) -> Vec<VulnerabilityUpdate> {
+        self.last().vulnerabilities.iter().map(|change| change.update).collect()
     }
 
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> FactOutcome {
         self.last().outcome
     }
 
@@ -233,77 +236,80 @@ impl Tale {
         self.log.iter().map(|event| event.kind).collect()
     }
 
-    pub(crate) fn check(&mut self, name: &str, verdict: Verdict) {
+    pub(crate) fn check(&mut self, name: &str, verdict: CheckVerdict) {
         let check = run_of(name, verdict, self.now);
-        self.tell(Happened::Check { head: self.head.clone(), check });
+        self.apply(FactKind::Check { head: self.head.clone(), check });
     }
 
     /// A later run of a check, with a higher id.
-    pub(crate) fn rerun(&mut self, name: &str, verdict: Verdict, id: u64) {
-        let check = Check { id: Some(id), ..run_of(name, verdict, self.now) };
-        self.tell(Happened::Check { head: self.head.clone(), check });
+    pub(crate) fn rerun(&mut self, name: &str, verdict: CheckVerdict, id: u64) {
+        let check = CheckReport { id: Some(id), ..run_of(name, verdict, self.now) };
+        self.apply(FactKind::Check { head: self.head.clone(), check });
     }
 
     pub(crate) fn fail(&mut self, name: &str, rule: Option<&str>, text: &str) {
-        let check = Check { failure: failed_because(rule, text), ..run_of(name, Verdict::Failed, self.now) };
-        self.tell(Happened::Check { head: self.head.clone(), check });
+        let check = CheckReport { failure: failed_because(rule, text), ..run_of(name, CheckVerdict::Failed, self.now) };
+        self.apply(FactKind::Check { head: self.head.clone(), check });
     }
 
     pub(crate) fn fail_again(&mut self, name: &str, rule: Option<&str>, id: u64) {
-        let check =
-            Check { id: Some(id), failure: failed_because(rule, "again"), ..run_of(name, Verdict::Failed, self.now) };
-        self.tell(Happened::Check { head: self.head.clone(), check });
+        let check = CheckReport {
+            id: Some(id),
+            failure: failed_because(rule, "again"),
+            ..run_of(name, CheckVerdict::Failed, self.now)
+        };
+        self.apply(FactKind::Check { head: self.head.clone(), check });
     }
 
     pub(crate) fn policy_bot(&mut self, verdict: PolicyVerdict) {
         let report = policy_says(verdict, self.now);
-        self.tell(Happened::Policy { head: self.head.clone(), report });
+        self.apply(FactKind::Policy { head: self.head.clone(), report });
     }
 
     pub(crate) fn approve(&mut self) {
         let approval = approved(self.now);
-        self.tell(Happened::Approval { head: self.head.clone(), approval });
+        self.apply(FactKind::Approval { head: self.head.clone(), approval });
     }
 
     pub(crate) fn merge_attempt(&mut self) {
         let report = merging(self.now);
-        self.tell(Happened::Merge { head: self.head.clone(), report });
+        self.apply(FactKind::Merge { head: self.head.clone(), report });
     }
 
     pub(crate) fn push(&mut self, head: char, ours: bool) {
         let before = Some(self.head.clone());
         self.head = sha(head);
-        self.tell(Happened::HeadMoved { described: described(&self.head.clone()), before, ours });
+        self.apply(FactKind::HeadMoved { described: described(&self.head.clone()), before, ours });
     }
 
     /// A snapshot with exactly the content of the record.
     pub(crate) fn github(&self) -> Snapshot {
         let record = self.record();
         let mut signals = record.signals.clone();
-        signals.unmark();
+        signals.clear_marks();
         Snapshot {
             read_at: self.now,
-            described: Described {
+            details: PullRequestDetails {
                 labels: record.labels.clone(),
                 draft: record.draft,
                 vulnerability_id: record.vulnerability_id.clone(),
                 required_checks: None,
                 ..described(&self.head)
             },
-            life: Life::Open,
+            state: PullRequestState::Open,
             signals: Signals { requested_at: None, ..signals },
             required_checks: None,
-            live: Live { mergeable: Mergeable::Clean, behind_by: Some(0), strict: true, build: None },
+            live: LiveStatus { mergeable: Mergeability::Clean, behind_by: Some(0), strict: true, build: None },
         }
     }
 
     pub(crate) fn verify(&mut self, snapshot: Snapshot) {
-        self.tell(Happened::Verified(Box::new(snapshot)));
+        self.apply(FactKind::Verified(Box::new(snapshot)));
     }
 
-    pub(crate) fn diagnose(&self, live: Option<&Live>) -> Diagnosis {
+    pub(crate) fn diagnose(&self, live: Option<&LiveStatus>) -> Diagnosis {
         let vulnerability = Some(&self.vulnerability);
-        classify(&Case { record: self.record(), live, vulnerability, policy: &self.policy, now: self.now })
+        classify(&DiagnosisInput { record: self.record(), live, vulnerability, policy: &self.policy, now: self.now })
     }
 
     /// One visit of the sweep: verifies with the snapshot, and diagnoses if stale. Returns the classification.
@@ -316,16 +322,20 @@ impl Tale {
         let diagnosis = self.diagnose(Some(&live));
         let classification = diagnosis.classification;
         let run = RunId::new(format!("run-{}", self.facts));
-        let found =
-            Diagnosed { diagnosis, run, vulnerability: Some(self.vulnerability.clone()), story: Story::default() };
-        self.tell(Happened::Diagnosed(Box::new(found)));
+        let found = DiagnosisFact {
+            diagnosis,
+            run,
+            vulnerability: Some(self.vulnerability.clone()),
+            story: EscalationHistory::default(),
+        };
+        self.apply(FactKind::Diagnosed(Box::new(found)));
         Some(classification)
     }
 
     /// An update of the active remedy by the Car Bridge.
-    pub(crate) fn news(&mut self, news: RemedyNews) {
+    pub(crate) fn remedy_update(&mut self, news: RemedyUpdate) {
         let run = self.record().active_run.as_ref().map_or(RunId::new("none"), |run| run.id.clone());
-        self.tell(Happened::Remedy { run, news });
+        self.apply(FactKind::Remedy { run, news });
     }
 
     pub(crate) fn command(&mut self, command: Command) {
@@ -336,7 +346,7 @@ impl Tale {
     pub(crate) fn command_by(&mut self, command: Command, source: CommandSource, permission: Result<(), String>) {
         let run = RunId::new(format!("human-{}", self.facts));
         let by = "danny".to_owned();
-        self.tell(Happened::Commanded(Box::new(Commanded {
+        self.apply(FactKind::CommandRequested(Box::new(CommandRequest {
             command,
             source,
             by,

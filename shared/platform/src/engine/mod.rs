@@ -7,12 +7,12 @@ pub mod repo_registry;
 
 use std::time::Duration;
 
-use domain::backoff::seed_of;
-use domain::decide::{self, Decision, Effect, Outcome, RunChange, RunEnd, decide};
-use domain::event::{Event, Fact, Happened};
+use domain::backoff::jitter_seed;
+use domain::decide::{self, Decision, Effect, FactOutcome, RunChange, RunEnd, decide};
+use domain::event::{Event, Fact, FactKind};
 use domain::id::{EffectId, PrId, RunId};
 use domain::policy::{Policies, Policy};
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::run::{Initiator, Run, RunState, TransitionContext};
 use jiff::Timestamp;
 use serde_dynamo::Item;
@@ -21,9 +21,9 @@ use tokio::time::{Instant, timeout};
 use tracing::{error, warn};
 
 use crate::lookup;
-use crate::outlets::{Outlets, Parcel};
+use crate::outlets::{OutboundMessage, Publisher};
 use crate::rows::{self, RunWrite};
-use crate::store::{MOST_WRITES, OnlyIf, Refused, Store, StoreError, Write};
+use crate::store::{Condition, ConditionFailed, MAX_WRITES, RowWrite, Store, StoreError};
 
 /// Write conflicts are retried for this long; then the caller defers the fact to the queue.
 const RETRY_FOR: Duration = Duration::from_secs(5);
@@ -34,18 +34,18 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of applying a fact.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Applied {
-    pub outcome: Outcome,
+pub struct ApplyResult {
+    pub outcome: FactOutcome,
     pub reason: String,
     /// The new record, if it was written.
-    pub record: Option<Record>,
+    pub record: Option<PullRequest>,
     pub events: Vec<Event>,
     /// Effects that could not be published; they are in the outbox, and the next sweep retries them.
-    pub undelivered: usize,
+    pub unpublished: usize,
     /// Number of attempts; 1 without a conflict.
-    pub tries: u32,
+    pub attempts: u32,
     /// Durations of the runs that the fact ended, in milliseconds.
-    pub ended_ms: Vec<u64>,
+    pub run_durations_ms: Vec<u64>,
 }
 
 /// Why a fact could not be applied. Nothing of it is written.
@@ -53,7 +53,7 @@ pub struct Applied {
 pub enum EngineError {
     /// The record had write conflicts: defer the fact to the queue.
     #[error("{pr}: write conflict after {tries} attempts")]
-    Contended { pr: PrId, tries: u32 },
+    WriteConflict { pr: PrId, tries: u32 },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -66,18 +66,18 @@ pub struct Engine<S, O> {
 }
 
 /// The result of one attempt.
-enum Try {
-    Done(Box<Applied>),
-    Again(Known),
+enum Attempt {
+    Done(Box<ApplyResult>),
+    Retry(LoadedRecord),
 }
 
 /// What is known of the record before the next attempt.
-enum Known {
-    Unread,
-    Told(Option<Box<Record>>),
+enum LoadedRecord {
+    NotLoaded,
+    Loaded(Option<Box<PullRequest>>),
 }
 
-impl<S: Store, O: Outlets> Engine<S, O> {
+impl<S: Store, O: Publisher> Engine<S, O> {
     pub fn new(store: S, outlets: O, policies: Policies) -> Self {
         Self { store, outlets, policies }
     }
@@ -86,7 +86,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         &self.store
     }
 
-    pub fn outlets(&self) -> &O {
+    pub fn publisher(&self) -> &O {
         &self.outlets
     }
 
@@ -95,55 +95,66 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Applies a fact: exactly once, or not at all.
-    pub async fn apply(&self, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
+    pub async fn apply(&self, fact: &Fact, now: Timestamp) -> Result<ApplyResult, EngineError> {
         // An `opened` fact is nearly always the first of its pull request, so it is written without a read; if a record exists, the
         // conditional write fails. That saves one read per pull request.
-        let opening = matches!(fact.what, Happened::Opened(_));
-        self.contend(fact, if opening { Known::Told(None) } else { Known::Unread }, now).await
+        let opening = matches!(fact.kind, FactKind::Opened(_));
+        self.apply_with_retry(fact, if opening { LoadedRecord::Loaded(None) } else { LoadedRecord::NotLoaded }, now)
+            .await
     }
 
     /// Applies a fact to a record that the caller has just read, which saves a read: exactly once, or not at all.
-    pub async fn apply_to(&self, record: Option<Record>, fact: &Fact, now: Timestamp) -> Result<Applied, EngineError> {
-        self.contend(fact, Known::Told(record.map(Box::new)), now).await
+    pub async fn apply_to(
+        &self,
+        record: Option<PullRequest>,
+        fact: &Fact,
+        now: Timestamp,
+    ) -> Result<ApplyResult, EngineError> {
+        self.apply_with_retry(fact, LoadedRecord::Loaded(record.map(Box::new)), now).await
     }
 
-    async fn contend(&self, fact: &Fact, mut known: Known, now: Timestamp) -> Result<Applied, EngineError> {
+    async fn apply_with_retry(
+        &self,
+        fact: &Fact,
+        mut known: LoadedRecord,
+        now: Timestamp,
+    ) -> Result<ApplyResult, EngineError> {
         let policy = self.policies.for_repo(&fact.pr.repo);
         let give_up_at = Instant::now() + RETRY_FOR;
         let mut tries = 0;
         loop {
             tries += 1;
             let record = match known {
-                Known::Told(record) => record.map(|record| *record),
-                Known::Unread => self.load(&fact.pr, now).await?,
+                LoadedRecord::Loaded(record) => record.map(|record| *record),
+                LoadedRecord::NotLoaded => self.load(&fact.pr, now).await?,
             };
             match self.attempt(policy, record, fact, now).await? {
-                Try::Done(applied) => return Ok(Applied { tries, ..*applied }),
-                Try::Again(_) if Instant::now() >= give_up_at => {
-                    return Err(EngineError::Contended { pr: fact.pr.clone(), tries });
+                Attempt::Done(applied) => return Ok(ApplyResult { attempts: tries, ..*applied }),
+                Attempt::Retry(_) if Instant::now() >= give_up_at => {
+                    return Err(EngineError::WriteConflict { pr: fact.pr.clone(), tries });
                 }
                 // After the first conflict, retry immediately with the record from the error. After further conflicts there are
                 // many writers: pause, then reload.
-                Try::Again(record @ Known::Told(_)) if tries == 1 => known = record,
-                Try::Again(_) => {
+                Attempt::Retry(record @ LoadedRecord::Loaded(_)) if tries == 1 => known = record,
+                Attempt::Retry(_) => {
                     tokio::time::sleep(pause(fact, tries)).await;
-                    known = Known::Unread;
+                    known = LoadedRecord::NotLoaded;
                 }
             }
         }
     }
 
-    pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<Record>, EngineError> {
+    pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<PullRequest>, EngineError> {
         Ok(lookup::read(&self.store, &rows::record_key(pr), now).await?)
     }
 
     async fn attempt(
         &self,
         policy: &Policy,
-        record: Option<Record>,
+        record: Option<PullRequest>,
         fact: &Fact,
         now: Timestamp,
-    ) -> Result<Try, EngineError> {
+    ) -> Result<Attempt, EngineError> {
         let before = record.clone();
         let decision = decide(policy, record, fact, now);
         match self.commit(policy, before.as_ref(), decision, fact, now).await {
@@ -151,7 +162,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
             Err(EngineError::Store(StoreError::TooLarge(why))) if before.is_some() => {
                 let why = format!("the result of {} cannot be stored: {why}", fact.id);
                 error!(pr = %fact.pr, event = %fact.id, why, "fact quarantined");
-                let quarantined = before.clone().map(|record| decide::set_aside(policy, record, fact, &why, now));
+                let quarantined = before.clone().map(|record| decide::quarantine(policy, record, fact, &why, now));
                 let quarantined = quarantined.ok_or(EngineError::Store(StoreError::TooLarge(why)))?;
                 self.commit(policy, before.as_ref(), quarantined, fact, now).await
             }
@@ -162,13 +173,13 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     async fn commit(
         &self,
         policy: &Policy,
-        before: Option<&Record>,
+        before: Option<&PullRequest>,
         decision: Decision,
         fact: &Fact,
         now: Timestamp,
-    ) -> Result<Try, EngineError> {
+    ) -> Result<Attempt, EngineError> {
         let Some(after) = &decision.record else {
-            return Ok(Try::Done(Box::new(answer(decision, &[], 0))));
+            return Ok(Attempt::Done(Box::new(apply_result(decision, &[], 0))));
         };
         let loaded = before.map(|record| record.version);
         let runs = self.runs(&decision.runs, now).await?;
@@ -176,10 +187,10 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         match self.store.write(writes.clone(), now).await {
             Ok(()) => {
                 let undelivered = self.deliver(&fact.pr, &decision.effects, now).await;
-                Ok(Try::Done(Box::new(answer(decision, &runs, undelivered))))
+                Ok(Attempt::Done(Box::new(apply_result(decision, &runs, undelivered))))
             }
-            Err(StoreError::Refused(refused)) => self.refused(&decision, &writes, refused, now).await,
-            Err(StoreError::Contended) => Ok(Try::Again(Known::Unread)),
+            Err(StoreError::ConditionFailed(refused)) => self.refused(&decision, &writes, refused, now).await,
+            Err(StoreError::TransactionConflict) => Ok(Attempt::Retry(LoadedRecord::NotLoaded)),
             Err(error) => Err(EngineError::Store(error)),
         }
     }
@@ -189,25 +200,35 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     async fn refused(
         &self,
         decision: &Decision,
-        writes: &[Write],
-        refused: Vec<Option<Refused>>,
+        writes: &[RowWrite],
+        refused: Vec<Option<ConditionFailed>>,
         now: Timestamp,
-    ) -> Result<Try, EngineError> {
+    ) -> Result<Attempt, EngineError> {
         let at = |position: usize| refused.get(position).and_then(Option::as_ref);
         if let (Some(event), Some(before)) = (decision.events.first(), at(rows::HOP_0)) {
             let hop_0 = before.found.clone().unwrap_or_default();
-            let undelivered = self.deliver_again(event, &hop_0, now).await?;
-            let (outcome, reason) = (Outcome::Duplicate, format!("{} was applied before", event.id));
+            let undelivered = self.deliver_remaining(event, &hop_0, now).await?;
+            let (outcome, reason) = (FactOutcome::Duplicate, format!("{} was applied before", event.id));
             let (events, ended_ms) = (Vec::new(), Vec::new());
-            let applied = Applied { outcome, reason, record: None, events, undelivered, tries: 1, ended_ms };
-            return Ok(Try::Done(Box::new(applied)));
+            let applied = ApplyResult {
+                outcome,
+                reason,
+                record: None,
+                events,
+                unpublished: undelivered,
+                attempts: 1,
+                run_durations_ms: ended_ms,
+            };
+            return Ok(Attempt::Done(Box::new(applied)));
         }
         let key = writes[rows::RECORD].key();
         match at(rows::RECORD) {
             // The conflict was on a run or another row, so the record has to be loaded.
-            None => Ok(Try::Again(Known::Unread)),
-            Some(Refused { found: None }) => Ok(Try::Again(Known::Told(None))),
-            Some(Refused { found: Some(item) }) => Ok(Try::Again(Known::Told(Some(rows::read(key, item)?)))),
+            None => Ok(Attempt::Retry(LoadedRecord::NotLoaded)),
+            Some(ConditionFailed { found: None }) => Ok(Attempt::Retry(LoadedRecord::Loaded(None))),
+            Some(ConditionFailed { found: Some(item) }) => {
+                Ok(Attempt::Retry(LoadedRecord::Loaded(Some(rows::read(key, item)?))))
+            }
         }
     }
 
@@ -253,7 +274,7 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 
     /// Publishes the remaining effects of an event that was applied before.
-    async fn deliver_again(&self, event: &Event, hop_0: &Item, now: Timestamp) -> Result<usize, EngineError> {
+    async fn deliver_remaining(&self, event: &Event, hop_0: &Item, now: Timestamp) -> Result<usize, EngineError> {
         let mut left = Vec::new();
         for id in rows::effects_of(event, hop_0) {
             if let Some(effect) = self.undelivered(&id, now).await? {
@@ -284,20 +305,23 @@ impl<S: Store, O: Outlets> Engine<S, O> {
         if effects.is_empty() {
             return 0;
         }
-        let messages: Vec<Parcel> = effects.iter().map(|effect| Parcel::of(pr, effect)).collect();
-        let Ok(results) = timeout(PUBLISH_TIMEOUT, self.outlets.send(&messages)).await else {
+        let messages: Vec<OutboundMessage> =
+            effects.iter().map(|effect| OutboundMessage::from_effect(pr, effect)).collect();
+        let Ok(results) = timeout(PUBLISH_TIMEOUT, self.outlets.publish(&messages)).await else {
             warn!(%pr, effects = effects.len(), "publishing timed out; left in outbox");
             return effects.len();
         };
         let mut deletes = Vec::new();
         for (effect, result) in effects.iter().zip(results) {
             match result {
-                Ok(()) => deletes.push(Write::Delete { key: rows::effect_key(&effect.id), only_if: OnlyIf::Always }),
+                Ok(()) => {
+                    deletes.push(RowWrite::Delete { key: rows::effect_key(&effect.id), only_if: Condition::Always })
+                }
                 Err(error) => warn!(%pr, effect = %effect.id, %error, "delivery failed; left in outbox"),
             }
         }
         let left = effects.len() - deletes.len();
-        for chunk in deletes.chunks(MOST_WRITES) {
+        for chunk in deletes.chunks(MAX_WRITES) {
             if let Err(error) = self.store.write(chunk.to_vec(), now).await {
                 // They will be published again; receivers recognise them by id.
                 warn!(%pr, %error, "cannot delete published effects from outbox");
@@ -307,17 +331,17 @@ impl<S: Store, O: Outlets> Engine<S, O> {
     }
 }
 
-fn answer(decision: Decision, runs: &[RunWrite], undelivered: usize) -> Applied {
+fn apply_result(decision: Decision, runs: &[RunWrite], undelivered: usize) -> ApplyResult {
     let Decision { outcome, reason, record, events, .. } = decision;
     let ended_ms = runs.iter().filter_map(|write| write.run.duration_ms).collect();
-    Applied { outcome, reason, record, events, undelivered, tries: 1, ended_ms }
+    ApplyResult { outcome, reason, record, events, unpublished: undelivered, attempts: 1, run_durations_ms: ended_ms }
 }
 
 /// Full jitter, deterministic per fact and attempt, so that conflicting writers get different pauses.
 fn pause(fact: &Fact, tries: u32) -> Duration {
     let longest = MAX_PAUSE.as_millis() as u64;
     let window = (longest / 10).saturating_mul(1 << tries.min(10)).min(longest);
-    Duration::from_millis(seed_of(fact.id.as_str(), tries) % window.max(1))
+    Duration::from_millis(jitter_seed(fact.id.as_str(), tries) % window.max(1))
 }
 
 fn changed(run: Run, change: &RunChange, now: Timestamp) -> Result<Run, domain::run::RunError> {
@@ -325,7 +349,7 @@ fn changed(run: Run, change: &RunChange, now: Timestamp) -> Result<Run, domain::
     match change {
         RunChange::Open(_) => Ok(run),
         RunChange::Accepted { deadline, .. } if run.state == RunState::WaitingExternal => {
-            Ok(run.wait_longer(*deadline, now))
+            Ok(run.extend_deadline(*deadline, now))
         }
         RunChange::Accepted { expects, deadline, .. } => run.wait_for(*expects, *deadline, context),
         RunChange::Ended { end, outcome, .. } => match end {

@@ -1,21 +1,21 @@
 //! Links a replacement pull request with the one that was closed for it, on both records. Runs when a pull request is opened, when one is
 //! closed (the replacement may have arrived first), and when a replacement seems to be missing, so that a crash in between is repaired.
 
-use domain::event::{Actor, EventKind, Fact, Happened, Link};
+use domain::event::{Actor, EventKind, Fact, FactKind, ReplacementLink};
 use domain::id::{EventId, PrId};
-use domain::pull_request::Record;
+use domain::pull_request::PullRequest;
 use domain::state::{State, Strategy};
 use jiff::Timestamp;
 
-use crate::engine::{Applied, Engine, EngineError};
+use crate::engine::{ApplyResult, Engine, EngineError};
 use crate::lookup;
-use crate::outlets::Outlets;
+use crate::outlets::Publisher;
 use crate::store::Store;
 
 /// Links replacements after a fact was applied, from either side.
-pub async fn follow<S: Store, O: Outlets>(
+pub async fn link_after<S: Store, O: Publisher>(
     engine: &Engine<S, O>,
-    applied: &Applied,
+    applied: &ApplyResult,
     now: Timestamp,
 ) -> Result<(), EngineError> {
     let Some(record) = &applied.record else { return Ok(()) };
@@ -28,9 +28,9 @@ pub async fn follow<S: Store, O: Outlets>(
 }
 
 /// Finds and links the replacement of a closed pull request that awaits one. Returns whether it exists.
-pub async fn find<S: Store, O: Outlets>(
+pub async fn find<S: Store, O: Publisher>(
     engine: &Engine<S, O>,
-    old: &Record,
+    old: &PullRequest,
     now: Timestamp,
 ) -> Result<bool, EngineError> {
     let Some(id) = old.vulnerability_id.as_ref().filter(|_| awaits_replacement(old)) else { return Ok(false) };
@@ -42,9 +42,9 @@ pub async fn find<S: Store, O: Outlets>(
 }
 
 /// Links a new pull request with the one it replaces, if one awaits a replacement. Returns which.
-pub async fn link<S: Store, O: Outlets>(
+pub async fn link<S: Store, O: Publisher>(
     engine: &Engine<S, O>,
-    fresh: &Record,
+    fresh: &PullRequest,
     now: Timestamp,
 ) -> Result<Option<PrId>, EngineError> {
     let Some(id) = &fresh.vulnerability_id else { return Ok(None) };
@@ -61,27 +61,27 @@ pub async fn link<S: Store, O: Outlets>(
     }
     let records = lookup::records(engine.store(), &before, now).await?;
     let Some(old) = records.into_iter().find(awaits_replacement) else { return Ok(None) };
-    tell(engine, &old.id, Link::ReplacedBy(fresh.id.number), now).await?;
-    tell(engine, &fresh.id, Link::Replaces(old.id.number), now).await?;
+    tell(engine, &old.id, ReplacementLink::ReplacedBy(fresh.id.number), now).await?;
+    tell(engine, &fresh.id, ReplacementLink::Replaces(old.id.number), now).await?;
     Ok(Some(old.id))
 }
 
 /// Closed by close-and-reopen, and not yet replaced.
-fn awaits_replacement(record: &Record) -> bool {
+fn awaits_replacement(record: &PullRequest) -> bool {
     let asked = record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
     asked && record.replaced_by.is_none() && record.state.is_terminal()
 }
 
-async fn tell<S: Store, O: Outlets>(
+async fn tell<S: Store, O: Publisher>(
     engine: &Engine<S, O>,
     pr: &PrId,
-    link: Link,
+    link: ReplacementLink,
     now: Timestamp,
 ) -> Result<(), EngineError> {
     let other = match link {
-        Link::ReplacedBy(number) | Link::Replaces(number) => number,
+        ReplacementLink::ReplacedBy(number) | ReplacementLink::Replaces(number) => number,
     };
     let id = EventId::new(format!("link#{}#{other}", pr.number));
-    let fact = Fact { id, pr: pr.clone(), occurred_at: now, actor: Actor::Codegenie, what: Happened::Linked(link) };
+    let fact = Fact { id, pr: pr.clone(), occurred_at: now, actor: Actor::Codegenie, kind: FactKind::Linked(link) };
     engine.apply(&fact, now).await.map(drop)
 }

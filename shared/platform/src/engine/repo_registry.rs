@@ -8,7 +8,7 @@ use domain::id::RepoName;
 use jiff::Timestamp;
 use tracing::warn;
 
-use crate::engine::Applied;
+use crate::engine::ApplyResult;
 use crate::rows;
 use crate::store::Store;
 
@@ -25,14 +25,14 @@ impl RepoRegistry {
         if self.known().contains(repo) {
             return;
         }
-        match store.write(vec![rows::repo_known(repo)], now).await {
+        match store.write(vec![rows::add_repo(repo)], now).await {
             Ok(()) => _ = self.known().insert(repo.clone()),
             Err(error) => warn!(%repo, %error, "cannot register repository"),
         }
     }
 
     /// Registers the repository of a new pull request.
-    pub async fn register_new<S: Store>(&self, store: &S, applied: &Applied, now: Timestamp) {
+    pub async fn register_new<S: Store>(&self, store: &S, applied: &ApplyResult, now: Timestamp) {
         if let Some(record) = applied.record.as_ref().filter(|record| record.version == FIRST_VERSION) {
             self.register(store, &record.id.repo, now).await;
         }

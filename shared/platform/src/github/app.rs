@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::auth::Identity;
 use super::client::{GitHub, next_page};
-use super::limits::Rates;
-use super::pulls::User;
-use crate::http::CallError;
+use super::limits::RateLimits;
+use super::pulls::RawUser;
+use crate::http::ApiError;
 
 /// Where the App is installed.
 pub(super) const INSTALLATIONS: &str = "/app/installations?per_page=100";
@@ -21,7 +21,7 @@ const MOST_DELIVERY_PAGES: usize = 200;
 
 /// Where the App is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Installation {
+pub struct AppInstallation {
     pub id: u64,
     /// The user or organisation.
     pub owner: String,
@@ -29,7 +29,7 @@ pub struct Installation {
 
 /// The App, as GitHub knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct App {
+pub struct GitHubApp {
     /// Its name in addresses; its login is this with `[bot]`.
     pub slug: String,
     /// What it may do, by area: `read` or `write`.
@@ -43,7 +43,7 @@ pub struct App {
 /// Where GitHub sends the App's webhooks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
-pub struct Hook {
+pub struct AppWebhook {
     /// The address; empty if there is none.
     #[serde(deserialize_with = "empty_if_null")]
     pub url: String,
@@ -60,11 +60,11 @@ pub(super) fn empty_if_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -
 
 /// Whether GitHub accepts our credentials, and as whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
+pub struct CredentialCheck {
     /// The App, if we are one.
-    pub app: Option<App>,
+    pub app: Option<GitHubApp>,
     /// What is left of the limits.
-    pub rates: Rates,
+    pub rates: RateLimits,
 }
 
 /// A webhook that we did not take.
@@ -84,11 +84,11 @@ pub struct FailedDelivery {
 #[derive(Deserialize)]
 pub(super) struct RawInstallation {
     id: u64,
-    account: Option<User>,
+    account: Option<RawUser>,
     suspended_at: Option<Timestamp>,
 }
 
-impl Installation {
+impl AppInstallation {
     /// Nothing while it is suspended.
     pub(super) fn active(raw: RawInstallation) -> Option<Self> {
         let account = raw.account.filter(|_| raw.suspended_at.is_none())?;
@@ -115,13 +115,13 @@ struct RawRepository {
 
 impl GitHub {
     /// Where the App is installed, without those it is suspended for.
-    pub async fn installations(&self) -> Result<Vec<Installation>, CallError> {
+    pub async fn installations(&self) -> Result<Vec<AppInstallation>, ApiError> {
         let all: Vec<RawInstallation> = self.read_all(Identity::Own, INSTALLATIONS).await?;
-        Ok(all.into_iter().filter_map(Installation::active).collect())
+        Ok(all.into_iter().filter_map(AppInstallation::active).collect())
     }
 
     /// An owner's repositories that we can see, without archived ones.
-    pub async fn repositories(&self, owner: &str) -> Result<Vec<RepoName>, CallError> {
+    pub async fn repositories(&self, owner: &str) -> Result<Vec<RepoName>, ApiError> {
         let path = if self.is_app() { "/installation/repositories" } else { "/user/repos" };
         let path = format!("{path}?per_page=100");
         let all: Vec<RawRepository> = self.read_all(Identity::Installation(owner), &path).await?;
@@ -130,7 +130,7 @@ impl GitHub {
     }
 
     /// Whether GitHub accepts our credentials.
-    pub async fn health(&self) -> Result<Health, CallError> {
+    pub async fn health(&self) -> Result<CredentialCheck, ApiError> {
         let app = if self.is_app() {
             Some(self.read(Identity::Own, "/app").await?)
         } else {
@@ -138,16 +138,16 @@ impl GitHub {
             self.read::<serde_json::Value>(Identity::Own, "/rate_limit").await?;
             None
         };
-        Ok(Health { app, rates: self.rates() })
+        Ok(CredentialCheck { app, rates: self.rate_limits() })
     }
 
     /// Where GitHub sends the App's webhooks.
-    pub async fn hook(&self) -> Result<Hook, CallError> {
+    pub async fn hook(&self) -> Result<AppWebhook, ApiError> {
         self.read(Identity::Own, "/app/hook/config").await
     }
 
     /// The webhook deliveries since then whose every attempt failed, oldest first, each with its newest attempt.
-    pub async fn failed_deliveries(&self, since: Timestamp) -> Result<Vec<FailedDelivery>, CallError> {
+    pub async fn failed_deliveries(&self, since: Timestamp) -> Result<Vec<FailedDelivery>, ApiError> {
         let mut taken = BTreeSet::new();
         let mut failed: Vec<FailedDelivery> = Vec::new();
         let mut next = Some("/app/hook/deliveries?per_page=100".to_owned());
@@ -171,7 +171,7 @@ impl GitHub {
     }
 
     /// Asks for a delivery to be made again.
-    pub async fn redeliver(&self, id: u64) -> Result<(), CallError> {
+    pub async fn redeliver(&self, id: u64) -> Result<(), ApiError> {
         let id = HookDeliveryId(id);
         self.call(Identity::Own, |github| async move { github.apps().webhook().redeliver(id).await }).await
     }

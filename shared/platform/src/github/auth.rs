@@ -19,10 +19,10 @@ use octocrab::{AuthState, EncodingKey, OctoBody, Octocrab, OctocrabBuilder};
 use thiserror::Error;
 use tokio::sync::Mutex;
 
-use super::app::{INSTALLATIONS, Installation};
+use super::app::{AppInstallation, INSTALLATIONS};
 use super::client::{all_pages, call_error};
-use super::limits::Limiter;
-use crate::http::CallError;
+use super::limits::RateLimiter;
+use crate::http::ApiError;
 
 /// Octocrab's JWTs are valid for nine minutes.
 const JWT_LIFE: SignedDuration = SignedDuration::from_mins(8);
@@ -40,7 +40,7 @@ pub enum Credentials {
 /// The App's private key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the App's private key is not an RSA key in PEM form: {0}")]
-pub struct BadKey(String);
+pub struct InvalidPrivateKey(String);
 
 impl Credentials {
     pub fn token(token: &str) -> Self {
@@ -51,9 +51,9 @@ impl Credentials {
     ///
     /// # Errors
     /// When the key is none.
-    pub fn app(id: u64, private_key_pem: &str) -> Result<Self, BadKey> {
+    pub fn app(id: u64, private_key_pem: &str) -> Result<Self, InvalidPrivateKey> {
         let pem = private_key_pem.replace("\\n", "\n");
-        let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| BadKey(error.to_string()))?;
+        let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| InvalidPrivateKey(error.to_string()))?;
         Ok(Self::App(AppAuth { app_id: AppId(id), key }))
     }
 }
@@ -83,13 +83,13 @@ pub(super) struct Session {
     pub(super) app: Option<AppAuth>,
     /// Octocrab with somebody's token, or for an App without one.
     base: Arc<Octocrab>,
-    limiter: Arc<Limiter>,
+    limiter: Arc<RateLimiter>,
     /// Locked while a token is fetched, so that it is fetched once.
     tokens: Mutex<Tokens>,
 }
 
 impl Session {
-    pub(super) fn new(credentials: &Credentials, limiter: &Arc<Limiter>) -> Self {
+    pub(super) fn new(credentials: &Credentials, limiter: &Arc<RateLimiter>) -> Self {
         let (auth, app) = match credentials.clone() {
             Credentials::Token(token) => (AuthState::AccessToken { token }, None),
             Credentials::App(app) => (AuthState::None, Some(app)),
@@ -109,13 +109,13 @@ impl Session {
 
     /// Calls octocrab as this identity, and again with a new token when GitHub refused the installation's: a 401 did nothing over
     /// there, so even a write may be sent again.
-    pub(super) async fn call<R, C>(&self, who: Identity<'_>, call: &impl Fn(Arc<Octocrab>) -> C) -> Result<R, CallError>
+    pub(super) async fn call<R, C>(&self, who: Identity<'_>, call: &impl Fn(Arc<Octocrab>) -> C) -> Result<R, ApiError>
     where
         C: Future<Output = octocrab::Result<R>>,
     {
         let github = self.octocrab(who, None).await?;
         let result = call(Arc::clone(&github)).await.map_err(call_error);
-        if self.app.is_some() && who != Identity::Own && matches!(result, Err(CallError::Unauthorized { .. })) {
+        if self.app.is_some() && who != Identity::Own && matches!(result, Err(ApiError::Unauthorized { .. })) {
             return call(self.octocrab(who, Some(&github)).await?).await.map_err(call_error);
         }
         result
@@ -123,7 +123,7 @@ impl Session {
 
     /// Octocrab as this identity, but not with the installation's token that GitHub refused. Of several requests that were refused
     /// with one token, the first fetches the next for all of them.
-    async fn octocrab(&self, who: Identity<'_>, refused: Option<&Arc<Octocrab>>) -> Result<Arc<Octocrab>, CallError> {
+    async fn octocrab(&self, who: Identity<'_>, refused: Option<&Arc<Octocrab>>) -> Result<Arc<Octocrab>, ApiError> {
         let Some(app) = &self.app else { return Ok(Arc::clone(&self.base)) };
         let Tokens { app: jwt, installations } = &mut *self.tokens.lock().await;
         let now = self.limiter.clock.now();
@@ -135,11 +135,11 @@ impl Session {
         let owner = owner.to_ascii_lowercase();
         if !installations.contains_key(&owner) {
             let all = all_pages(own, INSTALLATIONS).await.map_err(call_error)?;
-            for Installation { id, owner } in all.into_iter().filter_map(Installation::active) {
+            for AppInstallation { id, owner } in all.into_iter().filter_map(AppInstallation::active) {
                 installations.entry(owner.to_ascii_lowercase()).or_insert((InstallationId(id), None));
             }
         }
-        let missing = || CallError::Gone { message: format!("the App is not installed for `{owner}`") };
+        let missing = || ApiError::Gone { message: format!("the App is not installed for `{owner}`") };
         let (id, token) = installations.get_mut(&owner).ok_or_else(missing)?;
         if let Some((github, renew_at)) = token
             && *renew_at > now
@@ -153,7 +153,7 @@ impl Session {
             Ok(fetched) => Ok(Arc::clone(&token.insert(fetched).0)),
             Err(error) => {
                 // Uninstalled, and perhaps installed again under another id.
-                if matches!(error, CallError::Gone { .. }) {
+                if matches!(error, ApiError::Gone { .. }) {
                     installations.remove(&owner);
                 }
                 Err(error)
@@ -161,7 +161,7 @@ impl Session {
         }
     }
 
-    fn with_token(&self, token: octocrab::Result<String>, life: SignedDuration) -> Result<Expiring, CallError> {
+    fn with_token(&self, token: octocrab::Result<String>, life: SignedDuration) -> Result<Expiring, ApiError> {
         let github = token.and_then(|token| self.base.user_access_token(token)).map_err(call_error)?;
         Ok((Arc::new(github), saturating_after(self.limiter.clock.now(), life)))
     }

@@ -1,16 +1,16 @@
 //! Check runs of our own, and asking for those of others to run again.
 
-use domain::comment::check_run::{Button, CheckText, Mood, NAME};
-use domain::event::cut;
+use domain::comment::check_run::{CHECK_RUN_NAME, CheckConclusion, CheckRunButton, CheckRunText};
+use domain::event::truncate;
 use domain::id::{PrId, RepoName, Sha};
 use http::Method;
 use jiff::Timestamp;
 use octocrab::models::RunId;
 use serde::{Deserialize, Serialize};
 
-use super::client::{GitHub, body, part};
+use super::client::{GitHub, body, encode_segment};
 use super::pulls::{owner, repo_path};
-use crate::http::CallError;
+use crate::http::ApiError;
 
 /// GitHub refuses longer texts.
 const MAX_TEXT: usize = 65_535;
@@ -20,7 +20,7 @@ const MOST_PAGES: usize = 10;
 /// Where a check run of ours stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CheckState {
+pub enum CheckRunState {
     InProgress,
     Success,
     /// Grey: says something, blocks nothing.
@@ -37,13 +37,13 @@ pub struct CheckRun {
     pub head: Sha,
     /// Our own name for it, by which it is found again.
     pub external_id: String,
-    pub state: CheckState,
+    pub state: CheckRunState,
     pub title: String,
     /// The text, Markdown; cut where GitHub would refuse it.
     pub summary: String,
     /// What people can ask for with one click; GitHub shows at most three, and only once it is completed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub buttons: Vec<Button>,
+    pub buttons: Vec<CheckRunButton>,
     /// When it was completed, if that is not when GitHub hears of it. A press of a button has no time of its own, and is dated
     /// by this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ pub struct CheckRun {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct CheckRunBody<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     head_sha: Option<&'a str>,
@@ -61,30 +61,30 @@ struct Body<'a> {
     conclusion: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_at: Option<String>,
-    output: Output<'a>,
-    actions: Vec<Action>,
+    output: CheckRunOutput<'a>,
+    actions: Vec<CheckRunAction>,
 }
 
 #[derive(Serialize)]
-struct Action {
+struct CheckRunAction {
     label: &'static str,
     description: &'static str,
     identifier: &'static str,
 }
 
-impl From<Button> for Action {
-    fn from(button: Button) -> Self {
+impl From<CheckRunButton> for CheckRunAction {
+    fn from(button: CheckRunButton) -> Self {
         Self { label: button.label(), description: button.description(), identifier: button.identifier() }
     }
 }
 
 #[derive(Serialize)]
-struct Output<'a> {
+struct CheckRunOutput<'a> {
     title: &'a str,
     summary: String,
 }
 
-impl CheckState {
+impl CheckRunState {
     /// As GitHub has it: status and conclusion.
     fn words(self) -> (&'static str, Option<&'static str>) {
         match self {
@@ -102,22 +102,22 @@ const OWN: &str = "suture:";
 
 /// The pull request whose living check run has this name; nothing if the name is not one of ours.
 #[must_use]
-pub fn shown_on(external_id: &str) -> Option<PrId> {
+pub fn pr_of_check_run(external_id: &str) -> Option<PrId> {
     external_id.strip_prefix(OWN)?.parse().ok()
 }
 
 impl CheckRun {
     /// The living check run of a pull request, on this head.
     #[must_use]
-    pub fn of(pr: &PrId, head: &Sha, text: &CheckText) -> Self {
+    pub fn of(pr: &PrId, head: &Sha, text: &CheckRunText) -> Self {
         Self {
-            name: NAME.to_owned(),
+            name: CHECK_RUN_NAME.to_owned(),
             head: head.clone(),
             external_id: format!("{OWN}{pr}"),
             state: match text.mood {
-                Mood::Quiet => CheckState::Neutral,
-                Mood::Person => CheckState::ActionRequired,
-                Mood::Done => CheckState::Success,
+                CheckConclusion::Quiet => CheckRunState::Neutral,
+                CheckConclusion::Person => CheckRunState::ActionRequired,
+                CheckConclusion::Done => CheckRunState::Success,
             },
             title: text.title.clone(),
             summary: text.summary.clone(),
@@ -128,32 +128,32 @@ impl CheckRun {
 
     /// Whether this is what a check run shows already.
     #[must_use]
-    pub fn is_shown_by(&self, seen: &CheckRunSeen) -> bool {
+    pub fn matches(&self, seen: &ExistingCheckRun) -> bool {
         let (status, conclusion) = self.state.words();
         seen.status == status
             && seen.conclusion.as_deref() == conclusion
             && seen.title == self.title
-            && seen.summary == cut(&self.summary, MAX_TEXT)
+            && seen.summary == truncate(&self.summary, MAX_TEXT)
     }
 
-    fn body(&self, with_head: bool) -> Body<'_> {
+    fn body(&self, with_head: bool) -> CheckRunBody<'_> {
         let (status, conclusion) = self.state.words();
-        Body {
+        CheckRunBody {
             name: &self.name,
             head_sha: with_head.then(|| self.head.as_str()),
             external_id: &self.external_id,
             status,
             conclusion,
             completed_at: self.completed_at.filter(|_| conclusion.is_some()).map(|at| format!("{at:.0}")),
-            output: Output { title: &self.title, summary: cut(&self.summary, MAX_TEXT) },
-            actions: self.buttons.iter().copied().map(Action::from).collect(),
+            output: CheckRunOutput { title: &self.title, summary: truncate(&self.summary, MAX_TEXT) },
+            actions: self.buttons.iter().copied().map(CheckRunAction::from).collect(),
         }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "RawRun")]
-pub struct CheckRunSeen {
+#[serde(from = "RawCheckRun")]
+pub struct ExistingCheckRun {
     pub id: u64,
     pub name: String,
     /// Its maker's own name for it; Jenkins: `job/path#build`.
@@ -169,24 +169,24 @@ pub struct CheckRunSeen {
 }
 
 #[derive(Deserialize)]
-struct RawRun {
+struct RawCheckRun {
     id: u64,
     name: String,
     external_id: Option<String>,
     status: String,
     conclusion: Option<String>,
     app: Option<AppName>,
-    output: Option<RawOutput>,
+    output: Option<RawCheckOutput>,
 }
 
 #[derive(Deserialize, Default)]
-struct RawOutput {
+struct RawCheckOutput {
     title: Option<String>,
     summary: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Id {
+struct CreatedCheckRun {
     id: u64,
 }
 
@@ -195,8 +195,8 @@ struct AppName {
     slug: Option<String>,
 }
 
-impl From<RawRun> for CheckRunSeen {
-    fn from(raw: RawRun) -> Self {
+impl From<RawCheckRun> for ExistingCheckRun {
+    fn from(raw: RawCheckRun) -> Self {
         let output = raw.output.unwrap_or_default();
         Self {
             id: raw.id,
@@ -226,34 +226,39 @@ pub struct WorkflowRun {
 
 impl GitHub {
     /// Creates a check run and answers its id.
-    pub async fn create_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<u64, CallError> {
+    pub async fn create_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<u64, ApiError> {
         let path = repo_path(repo, "check-runs");
         let response = self.write(owner(repo), Method::POST, &path, Some(&run.body(true))).await?;
-        Ok(body::<Id>(response).await?.id)
+        Ok(body::<CreatedCheckRun>(response).await?.id)
     }
 
     /// Changes a check run. Its commit stays what it was.
-    pub async fn update_check_run(&self, repo: &RepoName, id: u64, run: &CheckRun) -> Result<(), CallError> {
+    pub async fn update_check_run(&self, repo: &RepoName, id: u64, run: &CheckRun) -> Result<(), ApiError> {
         let path = repo_path(repo, &format!("check-runs/{id}"));
         self.write(owner(repo), Method::PATCH, &path, Some(&run.body(false))).await.map(drop)
     }
 
     /// The newest check runs of a commit, by whomever.
-    pub async fn check_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<CheckRunSeen>, CallError> {
+    pub async fn check_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<ExistingCheckRun>, ApiError> {
         self.list_check_runs(repo, head, "").await
     }
 
     /// Page by page: octocrab's `Page` knows no list of this name.
-    async fn list_check_runs(&self, repo: &RepoName, head: &Sha, filter: &str) -> Result<Vec<CheckRunSeen>, CallError> {
+    async fn list_check_runs(
+        &self,
+        repo: &RepoName,
+        head: &Sha,
+        filter: &str,
+    ) -> Result<Vec<ExistingCheckRun>, ApiError> {
         #[derive(Deserialize)]
-        struct List {
+        struct CheckRunList {
             total_count: usize,
-            check_runs: Vec<CheckRunSeen>,
+            check_runs: Vec<ExistingCheckRun>,
         }
         let mut all = Vec::new();
         for page in 1..=MOST_PAGES {
             let path = repo_path(repo, &format!("commits/{head}/check-runs?{filter}per_page=100&page={page}"));
-            let list: List = self.read(owner(repo), &path).await?;
+            let list: CheckRunList = self.read(owner(repo), &path).await?;
             let last = list.check_runs.len() < 100;
             all.extend(list.check_runs);
             if last || all.len() >= list.total_count {
@@ -264,28 +269,28 @@ impl GitHub {
     }
 
     /// The newest check run of ours under this name on its commit: the probe before one is created.
-    pub async fn find_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<Option<CheckRunSeen>, CallError> {
+    pub async fn find_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<Option<ExistingCheckRun>, ApiError> {
         // All of them: two pull requests may share a head, and the newest of a name would hide the other's.
-        let filter = format!("check_name={}&filter=all&", part(&run.name));
+        let filter = format!("check_name={}&filter=all&", encode_segment(&run.name));
         let runs = self.list_check_runs(repo, &run.head, &filter).await?;
         Ok(runs.into_iter().filter(|seen| seen.external_id == run.external_id).max_by_key(|seen| seen.id))
     }
 
     /// Asks for a check run to run again. Only its maker hears it.
-    pub async fn rerequest_check_run(&self, repo: &RepoName, id: u64) -> Result<(), CallError> {
+    pub async fn rerequest_check_run(&self, repo: &RepoName, id: u64) -> Result<(), ApiError> {
         // Octocrab's own call would send a body that GitHub does not describe.
         let path = repo_path(repo, &format!("check-runs/{id}/rerequest"));
         self.write(owner(repo), Method::POST, &path, None::<&()>).await.map(drop)
     }
 
     /// The workflow runs of a commit, newest first.
-    pub async fn workflow_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<WorkflowRun>, CallError> {
+    pub async fn workflow_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<WorkflowRun>, ApiError> {
         let path = repo_path(repo, &format!("actions/runs?head_sha={head}&per_page=100"));
         self.read_all(owner(repo), &path).await
     }
 
     /// Runs the failed jobs of a workflow run again.
-    pub async fn rerun_failed_jobs(&self, repo: &RepoName, run: u64) -> Result<(), CallError> {
+    pub async fn rerun_failed_jobs(&self, repo: &RepoName, run: u64) -> Result<(), ApiError> {
         let (owner_name, name, run) = (repo.owner(), repo.name(), RunId(run));
         self.call(owner(repo), |github| async move { github.workflows(owner_name, name).rerun_failed_jobs(run).await })
             .await

@@ -16,10 +16,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::auth::{Credentials, Identity, Session};
-use super::limits::{Limiter, Rates};
+use super::limits::{RateLimiter, RateLimits};
 use crate::clock::Clock;
-use crate::http::{CallError, Transport, with_sources};
-use crate::secrets::Renewal;
+use crate::http::{ApiError, Transport, error_chain};
+use crate::secrets::SecretRefresher;
 
 /// Lists are read this far, 100 to a page.
 const MAX_PAGES: usize = 50;
@@ -28,7 +28,7 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove
 
 /// How the client behaves. The defaults are for production.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct GitHubSettings {
     pub base_url: Uri,
     /// Longest time one REST call may take.
     pub call_limit: Duration,
@@ -40,7 +40,7 @@ pub struct Settings {
     pub mergeable_pauses: Vec<Duration>,
 }
 
-impl Default for Settings {
+impl Default for GitHubSettings {
     fn default() -> Self {
         Self {
             base_url: Uri::from_static("https://api.github.com"),
@@ -55,23 +55,23 @@ impl Default for Settings {
 /// The client. Cheap to clone; all clones share tokens and rate limits.
 #[derive(Debug, Clone)]
 pub struct GitHub {
-    pub(super) limiter: Arc<Limiter>,
+    pub(super) limiter: Arc<RateLimiter>,
     session: watch::Sender<Arc<Session>>,
-    renewal: Option<Renewal<Credentials>>,
+    renewal: Option<SecretRefresher<Credentials>>,
 }
 
 /// A response as octocrab has it.
-pub(super) type Reply = Response<BoxBody<Bytes, octocrab::Error>>;
+pub(super) type OctocrabResponse = Response<BoxBody<Bytes, octocrab::Error>>;
 
 impl GitHub {
     /// A client over any transport, in any time. Must be called where Tokio runs.
     pub fn with_service(
         credentials: &Credentials,
-        settings: Settings,
+        settings: GitHubSettings,
         transport: Transport,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let limiter = Arc::new(Limiter::new(settings, transport, clock));
+        let limiter = Arc::new(RateLimiter::new(settings, transport, clock));
         let session = watch::Sender::new(Arc::new(Session::new(credentials, &limiter)));
         Self { limiter, session, renewal: None }
     }
@@ -82,7 +82,7 @@ impl GitHub {
     }
 
     /// This client, and its clones, ask there for other credentials when GitHub refuses ours.
-    pub fn renew_with(&mut self, renewal: Renewal<Credentials>) {
+    pub fn set_credential_refresh(&mut self, renewal: SecretRefresher<Credentials>) {
         self.renewal = Some(renewal);
     }
 
@@ -96,7 +96,7 @@ impl GitHub {
     }
 
     /// GitHub's last word on its hourly rate limits.
-    pub fn rates(&self) -> Rates {
+    pub fn rate_limits(&self) -> RateLimits {
         self.limiter.state().rates
     }
 
@@ -106,18 +106,18 @@ impl GitHub {
     }
 
     /// Sends nothing before this time: another function met a rate limit.
-    pub fn hold_until(&self, until: Timestamp) {
+    pub fn set_not_before(&self, until: Timestamp) {
         self.limiter.hold(until);
     }
 
     /// Calls octocrab as this identity, and again when that was refused and there are other credentials by now.
-    pub(super) async fn call<R, C>(&self, who: Identity<'_>, call: impl Fn(Arc<Octocrab>) -> C) -> Result<R, CallError>
+    pub(super) async fn call<R, C>(&self, who: Identity<'_>, call: impl Fn(Arc<Octocrab>) -> C) -> Result<R, ApiError>
     where
         C: Future<Output = octocrab::Result<R>>,
     {
         let session = self.session();
         let result = session.call(who, &call).await;
-        if !matches!(result, Err(CallError::Unauthorized { .. })) {
+        if !matches!(result, Err(ApiError::Unauthorized { .. })) {
             return result;
         }
         if let Some(renewal) = &self.renewal
@@ -130,7 +130,7 @@ impl GitHub {
         if Arc::ptr_eq(&session, &renewed) { result } else { renewed.call(who, &call).await }
     }
 
-    pub(super) async fn read<R: FromResponse>(&self, who: Identity<'_>, path: &str) -> Result<R, CallError> {
+    pub(super) async fn read<R: FromResponse>(&self, who: Identity<'_>, path: &str) -> Result<R, ApiError> {
         self.call(who, |github| async move { github.get(path, None::<&()>).await }).await
     }
 
@@ -138,7 +138,7 @@ impl GitHub {
         &self,
         who: Identity<'_>,
         path: &str,
-    ) -> Result<Vec<T>, CallError> {
+    ) -> Result<Vec<T>, ApiError> {
         self.call(who, |github| async move { all_pages(&github, path).await }).await
     }
 
@@ -149,7 +149,7 @@ impl GitHub {
         method: Method,
         path: &str,
         body: Option<&B>,
-    ) -> Result<Reply, CallError> {
+    ) -> Result<OctocrabResponse, ApiError> {
         self.call(who, |github| {
             let request = github.build_request(Request::builder().method(method.clone()).uri(path), body);
             async move { github.execute(request?).await }
@@ -175,28 +175,28 @@ pub(super) fn next_page<T>(page: &Page<T>) -> Option<String> {
 }
 
 /// The body of a response.
-pub(super) async fn body<R: FromResponse>(reply: Reply) -> Result<R, CallError> {
+pub(super) async fn body<R: FromResponse>(reply: OctocrabResponse) -> Result<R, ApiError> {
     R::from_response(reply).await.map_err(call_error)
 }
 
 /// What an error of octocrab means: usually it only carries one of our own service's.
-pub(super) fn call_error(error: octocrab::Error) -> CallError {
+pub(super) fn call_error(error: octocrab::Error) -> ApiError {
     use octocrab::Error::{Http, JWT, Service, Uri, UriParse};
-    let why = with_sources(&error);
+    let why = error_chain(&error);
     if let Service { source, .. } = error {
         // Anything else is octocrab's queue, closed: nothing was sent.
-        let closed = CallError::Unavailable { why, may_have_happened: false };
+        let closed = ApiError::Unavailable { why, may_have_happened: false };
         source.downcast().map_or(closed, |error| *error)
     } else if matches!(error, JWT { .. }) {
-        CallError::Unauthorized { message: format!("the App's key cannot sign: {why}") }
+        ApiError::Unauthorized { message: format!("the App's key cannot sign: {why}") }
     } else if matches!(error, Http { .. } | Uri { .. } | UriParse { .. }) {
-        CallError::Refused { status: 0, message: why }
+        ApiError::Refused { status: 0, message: why }
     } else {
-        CallError::Unreadable { why }
+        ApiError::Unreadable { why }
     }
 }
 
 /// A name as one segment of a path or one value of a query.
-pub(super) fn part(name: &str) -> String {
+pub(super) fn encode_segment(name: &str) -> String {
     utf8_percent_encode(name, UNRESERVED).to_string()
 }

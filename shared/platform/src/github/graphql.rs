@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::auth::Identity;
 use super::client::{GitHub, body};
 use super::limits::Query;
-use crate::http::CallError;
+use crate::http::ApiError;
 
 /// Pull requests with everything a snapshot needs.
 pub(super) const PULL_REQUESTS: &str = include_str!("queries/pull_requests.graphql");
@@ -43,7 +43,7 @@ pub fn comparisons(heads: usize) -> String {
 
 /// What GraphQL complains about.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct GraphError {
+pub(super) struct GraphqlError {
     pub(super) message: String,
     #[serde(default, rename = "type")]
     pub(super) kind: Option<String>,
@@ -56,11 +56,11 @@ pub(super) struct GraphError {
 
 /// An answer, whole or in part.
 #[derive(Debug, Deserialize)]
-pub(super) struct Graph<T> {
+pub(super) struct GraphqlResponse<T> {
     #[serde(default = "nothing")]
     pub(super) data: Option<T>,
     #[serde(default)]
-    pub(super) errors: Vec<GraphError>,
+    pub(super) errors: Vec<GraphqlError>,
 }
 
 fn nothing<T>() -> Option<T> {
@@ -68,7 +68,7 @@ fn nothing<T>() -> Option<T> {
 }
 
 #[derive(Serialize)]
-struct Question<'a, V> {
+struct GraphqlRequest<'a, V> {
     query: &'a str,
     variables: V,
 }
@@ -82,8 +82,8 @@ impl GitHub {
         document: &str,
         variables: impl Serialize,
         repeat: bool,
-    ) -> Result<Graph<T>, CallError> {
-        let question = Question { query: document, variables };
+    ) -> Result<GraphqlResponse<T>, ApiError> {
+        let question = GraphqlRequest { query: document, variables };
         let reply = self.call(who, |github| {
             let builder = Request::builder().method(Method::POST).uri("/graphql").extension(Query { repeat });
             let request = github.build_request(builder, Some(&question));
@@ -98,29 +98,30 @@ impl GitHub {
         who: Identity<'_>,
         document: &str,
         variables: impl Serialize,
-    ) -> Result<T, CallError> {
-        let question = Question { query: document, variables };
+    ) -> Result<T, ApiError> {
+        let question = GraphqlRequest { query: document, variables };
         let reply = self.write(who, Method::POST, "/graphql", Some(&question)).await?;
-        let graph: Graph<T> = self.judge(body(reply).await?, true)?;
+        let graph: GraphqlResponse<T> = self.judge(body(reply).await?, true)?;
         match (graph.data, graph.errors.first()) {
             (Some(data), None) => Ok(data),
             (_, Some(error)) => Err(refused(error)),
-            (None, None) => Err(CallError::Unreadable { why: "neither data nor errors".to_owned() }),
+            (None, None) => Err(ApiError::Unreadable { why: "neither data nor errors".to_owned() }),
         }
     }
 
-    fn judge<T>(&self, graph: Graph<T>, writes: bool) -> Result<Graph<T>, CallError> {
+    fn judge<T>(&self, graph: GraphqlResponse<T>, writes: bool) -> Result<GraphqlResponse<T>, ApiError> {
         if graph.errors.iter().any(|error| error.kind.as_deref() == Some("RATE_LIMITED")) {
             let soon = self.limiter.clock.now().saturating_add(jiff::SignedDuration::from_mins(1));
-            let reset = self.rates().graphql.map(|rate| rate.resets_at).filter(|at| *at > self.limiter.clock.now());
+            let reset =
+                self.rate_limits().graphql.map(|rate| rate.resets_at).filter(|at| *at > self.limiter.clock.now());
             let until = reset.or(soon.ok()).unwrap_or(jiff::Timestamp::MAX);
-            self.hold_until(until);
-            return Err(CallError::RateLimited { until });
+            self.set_not_before(until);
+            return Err(ApiError::RateLimited { until });
         }
         match (&graph.data, graph.errors.first()) {
             // GitHub's way of saying that it took too long, or broke: neither a type nor what is wrong with the question.
             (None, Some(error)) if error.kind.is_none() && error.extensions.is_none() => {
-                Err(CallError::Unavailable { why: error.message.clone(), may_have_happened: writes })
+                Err(ApiError::Unavailable { why: error.message.clone(), may_have_happened: writes })
             }
             (None, Some(error)) => Err(refused(error)),
             (Some(_), _) | (None, None) => Ok(graph),
@@ -128,11 +129,11 @@ impl GitHub {
     }
 }
 
-fn refused(error: &GraphError) -> CallError {
-    let message = domain::event::cut(&error.message, 300);
+fn refused(error: &GraphqlError) -> ApiError {
+    let message = domain::event::truncate(&error.message, 300);
     match error.kind.as_deref() {
-        Some("NOT_FOUND") => CallError::Gone { message },
-        Some("FORBIDDEN" | "INSUFFICIENT_SCOPES") => CallError::Refused { status: 403, message },
-        Some(_) | None => CallError::Refused { status: 422, message },
+        Some("NOT_FOUND") => ApiError::Gone { message },
+        Some("FORBIDDEN" | "INSUFFICIENT_SCOPES") => ApiError::Refused { status: 403, message },
+        Some(_) | None => ApiError::Refused { status: 422, message },
     }
 }

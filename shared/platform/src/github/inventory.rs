@@ -1,24 +1,24 @@
 //! The open pull requests of a repository: how the sweep finds those whose `opened` never arrived.
 
-use domain::event::Described;
+use domain::event::PullRequestDetails;
 use domain::id::{PrId, RepoName};
 use domain::policy::Policy;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::client::GitHub;
-use super::graphql::{Graph, OPEN_PULL_REQUESTS};
+use super::graphql::{GraphqlResponse, OPEN_PULL_REQUESTS};
 use super::mapping;
 use super::pulls::owner;
 use super::snapshots::{Actor, Label, List, top_of};
-use crate::http::CallError;
+use crate::http::ApiError;
 
 /// Pages of 100. A repository with more open pull requests than this is read in part.
 const MOST_PAGES: usize = 50;
 
 /// An open pull request, as far as it takes to adopt it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct OpenPullRequest {
     pub id: PrId,
     pub author: String,
     /// When it last changed.
@@ -26,10 +26,10 @@ pub struct Listed {
     /// All its labels; `described` has only those that mean something.
     pub labels: Vec<String>,
     /// How it is described.
-    pub described: Described,
+    pub described: PullRequestDetails,
 }
 
-impl Listed {
+impl OpenPullRequest {
     /// Whether it is one of ours.
     #[must_use]
     pub fn is_ours(&self, policy: &Policy) -> bool {
@@ -38,19 +38,19 @@ impl Listed {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    repository: Option<Repository>,
+struct InventoryResponse {
+    repository: Option<InventoryRepository>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Repository {
-    pull_requests: List<Pull>,
+struct InventoryRepository {
+    pull_requests: List<InventoryPull>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Pull {
+struct InventoryPull {
     id: String,
     number: u64,
     title: String,
@@ -68,7 +68,7 @@ struct Pull {
 }
 
 #[derive(Serialize)]
-struct Page<'a> {
+struct InventoryPage<'a> {
     owner: &'a str,
     name: &'a str,
     after: Option<&'a str>,
@@ -77,13 +77,14 @@ struct Page<'a> {
 impl GitHub {
     /// The open pull requests of a repository, oldest first. Those GitHub could not show are left out: the next inventory
     /// finds them.
-    pub async fn open_pulls(&self, repo: &RepoName, policy: &Policy) -> Result<Vec<Listed>, CallError> {
+    pub async fn open_pulls(&self, repo: &RepoName, policy: &Policy) -> Result<Vec<OpenPullRequest>, ApiError> {
         let mut listed = Vec::new();
         let mut after: Option<String> = None;
         for _ in 0..MOST_PAGES {
-            let page = Page { owner: repo.owner(), name: repo.name(), after: after.as_deref() };
-            let graph: Graph<Answer> = self.query(owner(repo), OPEN_PULL_REQUESTS, page, true).await?;
-            let gone = || CallError::Gone { message: format!("GitHub shows no repository `{repo}`") };
+            let page = InventoryPage { owner: repo.owner(), name: repo.name(), after: after.as_deref() };
+            let graph: GraphqlResponse<InventoryResponse> =
+                self.query(owner(repo), OPEN_PULL_REQUESTS, page, true).await?;
+            let gone = || ApiError::Gone { message: format!("GitHub shows no repository `{repo}`") };
             let pulls = graph.data.and_then(|data| data.repository).ok_or_else(gone)?.pull_requests;
             listed.extend(pulls.iter().filter_map(|pull| list(repo, pull, policy)));
             after = pulls.page_info.end_cursor.filter(|_| pulls.page_info.has_next_page);
@@ -95,14 +96,14 @@ impl GitHub {
     }
 }
 
-fn list(repo: &RepoName, pull: &Pull, policy: &Policy) -> Option<Listed> {
+fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<OpenPullRequest> {
     let labels: Vec<String> = pull.labels.iter().flat_map(List::iter).map(|label| label.name.clone()).collect();
     let texts = [pull.title.as_str(), &pull.head_ref_name, top_of(&pull.body)];
-    Some(Listed {
+    Some(OpenPullRequest {
         id: PrId::new(repo.clone(), pull.number),
         author: pull.author.as_ref().map(Actor::login).unwrap_or_default(),
         updated_at: pull.updated_at,
-        described: Described {
+        described: PullRequestDetails {
             node_id: Some(pull.id.clone()),
             branch: pull.head_ref_name.clone(),
             base_branch: pull.base_ref_name.clone(),

@@ -5,14 +5,14 @@ use http::Method;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::client::{GitHub, body, part};
+use super::client::{GitHub, body, encode_segment};
 use super::graphql::PIN_ISSUE;
 use super::pulls::{issue_path, owner, repo_path};
-use crate::http::CallError;
+use crate::http::ApiError;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
-pub struct Issue {
+pub struct GitHubIssue {
     pub number: u64,
     /// Its node id, for GraphQL.
     pub node_id: String,
@@ -29,7 +29,7 @@ pub struct Issue {
     pub is_pull: bool,
 }
 
-impl Issue {
+impl GitHubIssue {
     /// Whether it is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -38,7 +38,7 @@ impl Issue {
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawIssue {
     number: u64,
     node_id: String,
     state: String,
@@ -62,8 +62,8 @@ enum RawLabel {
     Whole { name: Option<String> },
 }
 
-impl From<Raw> for Issue {
-    fn from(raw: Raw) -> Self {
+impl From<RawIssue> for GitHubIssue {
+    fn from(raw: RawIssue) -> Self {
         let name = |label: RawLabel| match label {
             RawLabel::Name(name) => Some(name),
             RawLabel::Whole { name } => name,
@@ -99,7 +99,7 @@ pub struct IssueChange {
 
 impl GitHub {
     /// An issue.
-    pub async fn issue(&self, repo: &RepoName, number: u64) -> Result<Issue, CallError> {
+    pub async fn issue(&self, repo: &RepoName, number: u64) -> Result<GitHubIssue, ApiError> {
         self.read(owner(repo), &issue_path(&PrId::new(repo.clone(), number), "")).await
     }
 
@@ -110,10 +110,10 @@ impl GitHub {
         repo: &RepoName,
         label: &str,
         closed_too: bool,
-    ) -> Result<Vec<Issue>, CallError> {
+    ) -> Result<Vec<GitHubIssue>, ApiError> {
         let state = if closed_too { "all" } else { "open" };
-        let path = repo_path(repo, &format!("issues?state={state}&labels={}&per_page=100", part(label)));
-        let mut issues: Vec<Issue> = self.read_all(owner(repo), &path).await?;
+        let path = repo_path(repo, &format!("issues?state={state}&labels={}&per_page=100", encode_segment(label)));
+        let mut issues: Vec<GitHubIssue> = self.read_all(owner(repo), &path).await?;
         issues.retain(|issue| !issue.is_pull);
         Ok(issues)
     }
@@ -125,31 +125,36 @@ impl GitHub {
         title: &str,
         text: &str,
         labels: &[&str],
-    ) -> Result<Issue, CallError> {
+    ) -> Result<GitHubIssue, ApiError> {
         #[derive(Serialize)]
-        struct New<'a> {
+        struct NewIssue<'a> {
             title: &'a str,
             body: &'a str,
             labels: &'a [&'a str],
         }
         let path = repo_path(repo, "issues");
-        let new = New { title, body: text, labels };
+        let new = NewIssue { title, body: text, labels };
         body(self.write(owner(repo), Method::POST, &path, Some(&new)).await?).await
     }
 
     /// Changes an issue.
-    pub async fn update_issue(&self, repo: &RepoName, number: u64, change: &IssueChange) -> Result<Issue, CallError> {
+    pub async fn update_issue(
+        &self,
+        repo: &RepoName,
+        number: u64,
+        change: &IssueChange,
+    ) -> Result<GitHubIssue, ApiError> {
         let path = repo_path(repo, &format!("issues/{number}"));
         body(self.write(owner(repo), Method::PATCH, &path, Some(change)).await?).await
     }
 
     /// Pins an issue. REST cannot; a repository has room for three.
-    pub async fn pin_issue(&self, repo: &RepoName, issue: &Issue) -> Result<(), CallError> {
+    pub async fn pin_issue(&self, repo: &RepoName, issue: &GitHubIssue) -> Result<(), ApiError> {
         #[derive(Serialize)]
-        struct Variables<'a> {
+        struct PinVariables<'a> {
             issue: &'a str,
         }
-        let variables = Variables { issue: &issue.node_id };
+        let variables = PinVariables { issue: &issue.node_id };
         self.mutate::<serde_json::Value>(owner(repo), PIN_ISSUE, variables).await.map(drop)
     }
 }

@@ -1,6 +1,6 @@
 //! The tower service below octocrab, with what octocrab lacks: it waits for rate limits that all functions share, starts writes
 //! one second apart, repeats reads and never writes, ends each call in time, and reads conditionally. What is no success leaves
-//! it as a [`CallError`], so octocrab never sees one.
+//! it as a [`ApiError`], so octocrab never sees one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use octocrab::OctoBody;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-use super::client::Settings;
-use crate::call_error::{CallError, refusal};
+use super::client::GitHubSettings;
+use crate::call_error::{ApiError, refusal};
 use crate::clock::Clock;
 use crate::http::{BoxError, Transport, backoff};
 
@@ -30,7 +30,7 @@ const MAX_CACHED: usize = 512;
 
 /// What is left of one of GitHub's hourly rate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateLimit {
     /// Requests (or points) per hour.
     pub limit: u32,
     /// How many are left.
@@ -41,9 +41,9 @@ pub struct Rate {
 
 /// GitHub's last word on its rate limits: REST and GraphQL have one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rates {
-    pub rest: Option<Rate>,
-    pub graphql: Option<Rate>,
+pub struct RateLimits {
+    pub rest: Option<RateLimit>,
+    pub graphql: Option<RateLimit>,
 }
 
 /// An extension of a request: a GraphQL query, a POST that reads.
@@ -53,8 +53,8 @@ pub(super) struct Query {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) rates: Rates,
+pub(super) struct LimiterState {
+    pub(super) rates: RateLimits,
     not_before: Option<Timestamp>,
     next_write: Option<Timestamp>,
     /// Responses that have an ETag, by URL and token.
@@ -63,21 +63,21 @@ pub(super) struct State {
 
 /// See the module. One for all clones of a client, whatever its credentials.
 #[derive(Debug)]
-pub(super) struct Limiter {
-    pub(super) settings: Settings,
+pub(super) struct RateLimiter {
+    pub(super) settings: GitHubSettings,
     pub(super) clock: Arc<dyn Clock>,
     transport: Transport,
     slots: Semaphore,
-    state: Mutex<State>,
+    state: Mutex<LimiterState>,
 }
 
-impl Limiter {
-    pub(super) fn new(settings: Settings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
+impl RateLimiter {
+    pub(super) fn new(settings: GitHubSettings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
         let slots = Semaphore::new(settings.concurrency.max(1));
         Self { settings, clock, transport, slots, state: Mutex::default() }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, LimiterState> {
         // A panic here left plain values behind; the worst is one request too many.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,8 +94,8 @@ impl Limiter {
         self.state().not_before.filter(|until| *until > now)
     }
 
-    fn check_hold(&self) -> Result<(), CallError> {
-        self.not_before().map_or(Ok(()), |until| Err(CallError::RateLimited { until }))
+    fn check_hold(&self) -> Result<(), ApiError> {
+        self.not_before().map_or(Ok(()), |until| Err(ApiError::RateLimited { until }))
     }
 
     pub(super) async fn call(self: Arc<Self>, request: Request<OctoBody>) -> Result<Response<Full<Bytes>>, BoxError> {
@@ -116,7 +116,7 @@ impl Limiter {
         let mut pauses = backoff(repeats);
         loop {
             let mut result = self.send(request.clone(), limit).await;
-            if let Err(CallError::Unavailable { may_have_happened, .. }) = &mut result {
+            if let Err(ApiError::Unavailable { may_have_happened, .. }) = &mut result {
                 *may_have_happened &= !reads;
                 if let Some(pause) = pauses.next() {
                     self.clock.sleep(pause).await;
@@ -128,7 +128,7 @@ impl Limiter {
     }
 
     /// Sends a request once, when that is allowed, and follows redirects.
-    async fn send(&self, mut request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, CallError> {
+    async fn send(&self, mut request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, ApiError> {
         self.check_hold()?;
         let _slot = self.slots.acquire().await;
         let mut response = self.exchange(&request, limit).await?;
@@ -148,7 +148,7 @@ impl Limiter {
     }
 
     /// One request and its response; for a response that has not changed, the one from the cache.
-    async fn exchange(&self, request: &Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, CallError> {
+    async fn exchange(&self, request: &Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, ApiError> {
         let (mut request, method) = (request.clone(), request.method().clone());
         let key = (request.uri().clone(), request.headers().get(header::AUTHORIZATION).cloned());
         let cached = self.state().cache.get(&key).filter(|_| method == Method::GET).cloned();
@@ -166,7 +166,7 @@ impl Limiter {
     }
 }
 
-impl State {
+impl LimiterState {
     fn pause_before_write(&mut self, now: Timestamp) -> Duration {
         let at = self.next_write.unwrap_or(now).max(now);
         self.next_write = at.checked_add(WRITES_APART).ok();
@@ -179,7 +179,7 @@ impl State {
         let resets_at = text("x-ratelimit-reset").and_then(|secs| Timestamp::from_second(secs.parse().ok()?).ok());
         let rates = (number("x-ratelimit-limit"), number("x-ratelimit-remaining"), resets_at);
         let (Some(limit), Some(remaining), Some(resets_at)) = rates else { return };
-        let rate = Some(Rate { limit, remaining, resets_at });
+        let rate = Some(RateLimit { limit, remaining, resets_at });
         match text("x-ratelimit-resource") {
             Some("graphql") => self.rates.graphql = rate,
             Some("core") | None => self.rates.rest = rate,

@@ -2,7 +2,7 @@
 //! asking, takes them from here, so that both say the same of the same thing (R-SIGNAL-1).
 
 use domain::policy::Policy;
-use domain::signals::{Check, CheckKind, Failure, PolicyReport, PolicyVerdict, Renewal, Verdict};
+use domain::signals::{CheckFailure, CheckKind, CheckReport, CheckVerdict, PolicyReport, PolicyVerdict, RenewalMark};
 use domain::transient::{FailureClass, FailureSignals, classify};
 use jiff::Timestamp;
 
@@ -11,13 +11,13 @@ const OUR_LABELS: &str = "suture/";
 
 /// What a check run says. An end without a conclusion is none yet, and a word nobody knows is no verdict: `None`.
 #[must_use]
-pub fn run_verdict(status: &str, conclusion: &str) -> Option<Verdict> {
+pub fn run_verdict(status: &str, conclusion: &str) -> Option<CheckVerdict> {
     match (lower(status).as_str(), lower(conclusion).as_str()) {
-        ("queued" | "requested" | "waiting" | "pending", _) => Some(Verdict::Queued),
-        ("in_progress", _) | ("completed", "") => Some(Verdict::Running),
-        ("completed", "success" | "neutral" | "skipped") => Some(Verdict::Passed),
+        ("queued" | "requested" | "waiting" | "pending", _) => Some(CheckVerdict::Queued),
+        ("in_progress", _) | ("completed", "") => Some(CheckVerdict::Running),
+        ("completed", "success" | "neutral" | "skipped") => Some(CheckVerdict::Passed),
         ("completed", "failure" | "timed_out" | "cancelled" | "action_required" | "startup_failure" | "stale") => {
-            Some(Verdict::Failed)
+            Some(CheckVerdict::Failed)
         }
         (_, _) => None,
     }
@@ -25,12 +25,12 @@ pub fn run_verdict(status: &str, conclusion: &str) -> Option<Verdict> {
 
 /// What a commit status says; `None` for a word nobody knows.
 #[must_use]
-pub fn status_verdict(state: &str) -> Option<Verdict> {
+pub fn status_verdict(state: &str) -> Option<CheckVerdict> {
     match lower(state).as_str() {
         // A context that branch protection waits for and nobody has reported is `expected`.
-        "pending" | "expected" => Some(Verdict::Running),
-        "success" => Some(Verdict::Passed),
-        "failure" | "error" => Some(Verdict::Failed),
+        "pending" | "expected" => Some(CheckVerdict::Running),
+        "success" => Some(CheckVerdict::Passed),
+        "failure" | "error" => Some(CheckVerdict::Failed),
         _ => None,
     }
 }
@@ -52,17 +52,17 @@ pub fn policy_verdict(policy: &Policy, state: &str, description: &str) -> Option
 /// A report of Policy Bot.
 #[must_use]
 pub fn policy_report(verdict: PolicyVerdict, at: Timestamp, description: &str) -> PolicyReport {
-    PolicyReport { verdict, at, text: first_line(description), renewal: Renewal::None }
+    PolicyReport { verdict, at, text: first_line(description), renewal: RenewalMark::None }
 }
 
 /// What is known of one report of a check, whoever brings it.
 #[derive(Debug, Clone, Copy)]
-pub struct Reported<'a> {
+pub struct CheckReportSource<'a> {
     /// Check-run name or status context.
     pub name: &'a str,
     /// Check run or status.
     pub kind: CheckKind,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     /// The conclusion, or the state of the status.
     pub conclusion: &'a str,
     /// The check run's id.
@@ -77,18 +77,18 @@ pub struct Reported<'a> {
 
 /// The check, its failure classified.
 #[must_use]
-pub fn check(policy: &Policy, reported: &Reported<'_>) -> Check {
-    let Reported { name, kind, verdict, conclusion, id, started_at, at, text } = *reported;
-    let failure = (verdict == Verdict::Failed).then(|| {
+pub fn check(policy: &Policy, reported: &CheckReportSource<'_>) -> CheckReport {
+    let CheckReportSource { name, kind, verdict, conclusion, id, started_at, at, text } = *reported;
+    let failure = (verdict == CheckVerdict::Failed).then(|| {
         let signals = FailureSignals { conclusion, source: name, text };
         let transient_rule = match classify(policy, &signals) {
             FailureClass::Transient { rule } => Some(rule),
             FailureClass::Persistent { .. } => None,
         };
         let said = first_line(text);
-        Failure { transient_rule, text: if said.is_empty() { conclusion.to_owned() } else { said } }
+        CheckFailure { transient_rule, text: if said.is_empty() { conclusion.to_owned() } else { said } }
     });
-    Check { name: name.to_owned(), kind, verdict, id, started_at, at, failure, renewal: Renewal::None }
+    CheckReport { name: name.to_owned(), kind, verdict, id, started_at, at, failure, renewal: RenewalMark::None }
 }
 
 /// The labels that mean something to Suture: those that begin with `suture/`, and those that make a pull request ours.
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn every_word_of_githubs_has_its_meaning() {
-        use Verdict::{Failed, Passed, Queued, Running};
+        use CheckVerdict::{Failed, Passed, Queued, Running};
         for (status, conclusion, verdict) in [
             ("queued", "", Some(Queued)),
             ("requested", "", Some(Queued)),
@@ -184,10 +184,10 @@ mod tests {
     #[test]
     fn a_failure_is_classified_by_all_its_text_and_shown_by_its_first_line() {
         let at = Timestamp::UNIX_EPOCH;
-        let reported = |text, conclusion| Reported {
+        let reported = |text, conclusion| CheckReportSource {
             name: "Jenkins",
             kind: CheckKind::Run,
-            verdict: Verdict::Failed,
+            verdict: CheckVerdict::Failed,
             conclusion,
             id: Some(3),
             started_at: None,
@@ -200,7 +200,8 @@ mod tests {
         let late = failure("", "timed_out");
         assert_eq!((late.transient_rule.as_deref(), late.text.as_str()), (Some("timed-out"), "timed_out"));
         assert_eq!(failure("Tests run: 3, Failures: 1", "failure").transient_rule, None);
-        let green = check(&Policy::default(), &Reported { verdict: Verdict::Passed, ..reported("x", "success") });
+        let green =
+            check(&Policy::default(), &CheckReportSource { verdict: CheckVerdict::Passed, ..reported("x", "success") });
         assert_eq!(green.failure, None);
     }
 

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::Identity;
 use super::client::GitHub;
-use crate::http::CallError;
+use crate::http::ApiError;
 
 /// A pull request, as REST shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]
-pub struct Pull {
+pub struct RestPullRequest {
     /// GitHub's node id, for GraphQL.
     pub node_id: String,
     /// Open, or closed in one of two ways.
@@ -25,27 +25,27 @@ pub struct Pull {
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawPullRequest {
     node_id: String,
     state: String,
     #[serde(default)]
-    labels: Vec<Label>,
+    labels: Vec<RawPullLabel>,
     closed_at: Option<Timestamp>,
     merged_at: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct User {
+pub(super) struct RawUser {
     pub(super) login: String,
 }
 
 #[derive(Deserialize)]
-struct Label {
+struct RawPullLabel {
     name: String,
 }
 
-impl From<Raw> for Pull {
-    fn from(raw: Raw) -> Self {
+impl From<RawPullRequest> for RestPullRequest {
+    fn from(raw: RawPullRequest) -> Self {
         Self {
             node_id: raw.node_id,
             open: raw.state == "open",
@@ -71,12 +71,12 @@ pub enum BranchUpdate {
 
 impl GitHub {
     /// One pull request.
-    pub async fn pull(&self, pr: &PrId) -> Result<Pull, CallError> {
+    pub async fn pull(&self, pr: &PrId) -> Result<RestPullRequest, ApiError> {
         self.read(owner(&pr.repo), &pull_path(pr, "")).await
     }
 
     /// Closes a pull request. One that is closed stays closed.
-    pub async fn close(&self, pr: &PrId) -> Result<(), CallError> {
+    pub async fn close(&self, pr: &PrId) -> Result<(), ApiError> {
         #[derive(Serialize)]
         struct Body {
             state: &'static str,
@@ -88,8 +88,8 @@ impl GitHub {
     /// Merges the base into the head, if the head is still this one.
     ///
     /// # Errors
-    /// See [`CallError`]. What GitHub answers to the question itself is no error.
-    pub async fn update_branch(&self, pr: &PrId, expected_head: &Sha) -> Result<BranchUpdate, CallError> {
+    /// See [`ApiError`]. What GitHub answers to the question itself is no error.
+    pub async fn update_branch(&self, pr: &PrId, expected_head: &Sha) -> Result<BranchUpdate, ApiError> {
         #[derive(Serialize)]
         struct Body<'a> {
             expected_head_sha: &'a str,
@@ -103,15 +103,15 @@ impl GitHub {
                 Ok(BranchUpdate::NothingToMerge)
             }
             Err(error) if is_422(&error, &["conflict"]) => Ok(BranchUpdate::Conflict),
-            Err(CallError::Conflict { .. }) => Ok(BranchUpdate::Conflict),
+            Err(ApiError::Conflict { .. }) => Ok(BranchUpdate::Conflict),
             Err(error) => Err(error),
         }
     }
 }
 
 /// GitHub tells its 422s apart by words only.
-fn is_422(error: &CallError, words: &[&str]) -> bool {
-    let CallError::Refused { status: 422, message } = error else { return false };
+fn is_422(error: &ApiError, words: &[&str]) -> bool {
+    let ApiError::Refused { status: 422, message } = error else { return false };
     let message = message.to_ascii_lowercase();
     words.iter().any(|word| message.contains(word))
 }

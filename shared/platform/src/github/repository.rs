@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::command::Permission;
+use domain::command::RepoPermission;
 use domain::id::{RepoName, Sha};
 use serde::Deserialize;
 
-use super::client::{GitHub, part};
-use super::graphql::{Graph, comparisons};
+use super::client::{GitHub, encode_segment};
+use super::graphql::{GraphqlResponse, comparisons};
 use super::pulls::{owner, repo_path};
-use crate::http::CallError;
+use crate::http::ApiError;
 
 /// What a base branch requires of a head.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Required {
+pub struct BaseRequirements {
     /// The contexts that must be green, sorted; `None` if neither protection nor rules could be read.
     pub contexts: Option<Vec<String>>,
     /// Whether the head must have everything of its base.
@@ -53,23 +53,23 @@ struct StatusChecks {
 
 impl GitHub {
     /// What somebody may do in a repository; `None`: nothing.
-    pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<Option<Permission>, CallError> {
+    pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<Option<RepoPermission>, ApiError> {
         #[derive(Deserialize)]
         struct Answer {
             permission: String,
             #[serde(default)]
             role_name: String,
         }
-        let path = repo_path(repo, &format!("collaborators/{}/permission", part(login)));
+        let path = repo_path(repo, &format!("collaborators/{}/permission", encode_segment(login)));
         match self.read::<Answer>(owner(repo), &path).await {
-            Ok(answer) => Ok(Permission::from_github(&answer.role_name, &answer.permission)),
-            Err(CallError::Gone { .. }) => Ok(None),
+            Ok(answer) => Ok(RepoPermission::from_github(&answer.role_name, &answer.permission)),
+            Err(ApiError::Gone { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// The branch that pull requests go to unless they say otherwise.
-    pub async fn default_branch(&self, repo: &RepoName) -> Result<String, CallError> {
+    pub async fn default_branch(&self, repo: &RepoName) -> Result<String, ApiError> {
         #[derive(Deserialize)]
         struct Answer {
             default_branch: String,
@@ -79,13 +79,13 @@ impl GitHub {
     }
 
     /// How many commits of the base the head lacks.
-    pub async fn behind_by(&self, repo: &RepoName, base: &str, head: &Sha) -> Result<u32, CallError> {
+    pub async fn behind_by(&self, repo: &RepoName, base: &str, head: &Sha) -> Result<u32, ApiError> {
         #[derive(Deserialize)]
         struct Comparison {
             behind_by: u32,
         }
         // Only the first page lists files, which can be megabytes; the counts are on every page.
-        let path = repo_path(repo, &format!("compare/{}...{head}?per_page=1&page=2", part(base)));
+        let path = repo_path(repo, &format!("compare/{}...{head}?per_page=1&page=2", encode_segment(base)));
         Ok(self.read::<Comparison>(owner(repo), &path).await?.behind_by)
     }
 
@@ -96,7 +96,7 @@ impl GitHub {
         repo: &RepoName,
         base: &str,
         heads: &[&Sha],
-    ) -> Result<Vec<Option<u32>>, CallError> {
+    ) -> Result<Vec<Option<u32>>, ApiError> {
         #[derive(Deserialize)]
         struct Answer {
             repository: Option<Repository>,
@@ -115,7 +115,8 @@ impl GitHub {
             heads.iter().enumerate().map(|(place, head)| (format!("h{place}"), head.to_string())).collect();
         let given = [("owner", repo.owner()), ("name", repo.name()), ("base", &format!("refs/heads/{base}"))];
         variables.extend(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        let graph: Graph<Answer> = self.query(owner(repo), &comparisons(heads.len()), variables, true).await?;
+        let graph: GraphqlResponse<Answer> =
+            self.query(owner(repo), &comparisons(heads.len()), variables, true).await?;
         let found = graph.data.and_then(|data| data.repository).and_then(|repository| repository.base);
         let mut found = found.unwrap_or_default();
         let behind_by = |place| found.remove(&format!("h{place}")).flatten().map(|one: Comparison| one.behind_by);
@@ -123,8 +124,8 @@ impl GitHub {
     }
 
     /// What a branch requires, by its protection and by rulesets. Whichever of the two we may not see is left out.
-    pub async fn required(&self, repo: &RepoName, branch: &str) -> Result<Required, CallError> {
-        let branch = part(branch);
+    pub async fn required(&self, repo: &RepoName, branch: &str) -> Result<BaseRequirements, ApiError> {
+        let branch = encode_segment(branch);
         let protection = repo_path(repo, &format!("branches/{branch}/protection/required_status_checks"));
         let protection: Option<Protection> = tolerated(self.read(owner(repo), &protection).await)?;
         let rules = repo_path(repo, &format!("rules/branches/{branch}?per_page=100"));
@@ -143,15 +144,15 @@ impl GitHub {
             strict |= parameters.strict_required_status_checks_policy;
             contexts.extend(parameters.required_status_checks.into_iter().map(|check| check.context));
         }
-        Ok(Required { contexts: known.then(|| contexts.into_iter().collect()), strict })
+        Ok(BaseRequirements { contexts: known.then(|| contexts.into_iter().collect()), strict })
     }
 }
 
 /// A branch without protection answers 404, one we may not look at 403.
-fn tolerated<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+fn tolerated<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(CallError::Gone { .. } | CallError::Refused { status: 403, .. }) => Ok(None),
+        Err(ApiError::Gone { .. } | ApiError::Refused { status: 403, .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -1,14 +1,14 @@
 //! Reads Jenkins' queue, builds and logs.
 
 use domain::id::Sha;
-use domain::snapshot::Build;
+use domain::snapshot::BuildStatus;
 use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::names::{BuildRef, Job};
-use super::{CallError, Jenkins};
-use crate::http::TakeAtMost;
+use super::names::{BuildRef, JenkinsJob};
+use super::{ApiError, Jenkins};
+use crate::http::BodyLimit;
 
 /// Most builds read per job; older ones do not matter.
 const MAX_BUILDS: usize = 30;
@@ -42,8 +42,8 @@ pub struct BuildState {
 
 /// A search for a build.
 #[derive(Debug, Clone, Copy)]
-pub struct Looking<'a> {
-    pub job: &'a Job,
+pub struct BuildQuery<'a> {
+    pub job: &'a JenkinsJob,
     /// Only builds of this commit. `None` for jobs of one pull request: they build merge commits and do not report the head, so every
     /// build since `since` matches.
     pub commit: Option<&'a Sha>,
@@ -52,7 +52,7 @@ pub struct Looking<'a> {
 
 /// The newest match.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum BuildMatch {
     Queued(QueueItem),
     Build(BuildState),
 }
@@ -65,14 +65,14 @@ struct RawItem {
     #[serde(default)]
     cancelled: bool,
     in_queue_since: Option<i64>,
-    task: Option<Address>,
-    executable: Option<Address>,
+    task: Option<RawItemBuild>,
+    executable: Option<RawItemBuild>,
     #[serde(default)]
-    actions: Vec<Option<Action>>,
+    actions: Vec<Option<RawAction>>,
 }
 
 #[derive(Deserialize)]
-struct Address {
+struct RawItemBuild {
     url: Option<String>,
 }
 
@@ -84,32 +84,32 @@ struct RawBuild {
     result: Option<String>,
     timestamp: i64,
     #[serde(default)]
-    actions: Vec<Option<Action>>,
+    actions: Vec<Option<RawAction>>,
 }
 
 /// The fields used from Jenkins' many kinds of actions.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Action {
-    last_built_revision: Option<Revision>,
-    parameters: Vec<Parameter>,
-    found_failure_causes: Vec<Cause>,
+struct RawAction {
+    last_built_revision: Option<RawRevision>,
+    parameters: Vec<RawParameter>,
+    found_failure_causes: Vec<RawCause>,
 }
 
 #[derive(Deserialize)]
-struct Revision {
+struct RawRevision {
     #[serde(rename = "SHA1")]
     sha1: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Parameter {
+struct RawParameter {
     #[serde(default)]
     value: serde_json::Value,
 }
 
 #[derive(Deserialize)]
-struct Cause {
+struct RawCause {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -117,7 +117,7 @@ struct Cause {
 }
 
 /// The commits and parameter values in the actions.
-fn revisions(actions: &[Option<Action>]) -> Vec<String> {
+fn revisions(actions: &[Option<RawAction>]) -> Vec<String> {
     let actions = || actions.iter().flatten();
     let built = actions().filter_map(|action| action.last_built_revision.as_ref()?.sha1.clone());
     let given = actions().flat_map(|action| &action.parameters).filter_map(|one| one.value.as_str().map(str::to_owned));
@@ -142,7 +142,7 @@ impl RawItem {
 }
 
 impl RawBuild {
-    fn read(self, job: &Job) -> BuildState {
+    fn read(self, job: &JenkinsJob) -> BuildState {
         let causes = self.actions.iter().flatten().flat_map(|action| &action.found_failure_causes);
         BuildState {
             build: BuildRef { job: job.clone(), number: self.number },
@@ -156,9 +156,9 @@ impl RawBuild {
 }
 
 /// Clock skew allowed between Suture and Jenkins.
-pub const CLOCKS_APART: SignedDuration = SignedDuration::from_mins(3);
+pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(3);
 
-impl Looking<'_> {
+impl BuildQuery<'_> {
     fn fits(&self, at: Timestamp, revisions: &[String]) -> bool {
         at >= self.since && self.is_of_commit(revisions)
     }
@@ -172,56 +172,58 @@ impl Looking<'_> {
 
 impl Jenkins {
     /// A queue item; `None` once Jenkins has dropped it, about five minutes after its build started.
-    pub async fn queue_item(&self, id: u64) -> Result<Option<QueueItem>, CallError> {
+    pub async fn queue_item(&self, id: u64) -> Result<Option<QueueItem>, ApiError> {
         let path = format!("/queue/item/{id}/api/json");
-        let item = there(self.read_json::<RawItem>(&path).await)?;
+        let item = not_found_as_none(self.read_json::<RawItem>(&path).await)?;
         Ok(item.map(|item| item.read(self.base_url())))
     }
 
     /// The newest matching queue item or build, to avoid triggering a second one.
-    pub async fn find(&self, looking: &Looking<'_>) -> Result<Option<Found>, CallError> {
+    pub async fn find_build(&self, looking: &BuildQuery<'_>) -> Result<Option<BuildMatch>, ApiError> {
         if let Some(item) = self.find_queued(looking).await? {
-            return Ok(Some(Found::Queued(item)));
+            return Ok(Some(BuildMatch::Queued(item)));
         }
         Ok(self
             .builds(looking.job)
             .await?
             .into_iter()
-            .find_map(|build| looking.fits(build.started_at, &build.revisions).then_some(Found::Build(build))))
+            .find_map(|build| looking.fits(build.started_at, &build.revisions).then_some(BuildMatch::Build(build))))
     }
 
-    async fn find_queued(&self, looking: &Looking<'_>) -> Result<Option<QueueItem>, CallError> {
+    async fn find_queued(&self, looking: &BuildQuery<'_>) -> Result<Option<QueueItem>, ApiError> {
         #[derive(Deserialize)]
-        struct Queue {
+        struct RawQueue {
             items: Vec<RawItem>,
         }
         let fields = "id,why,cancelled,inQueueSince,task[url],actions[parameters[name,value]]";
-        let queue: Queue = self.read_json(&format!("/queue/api/json?tree=items[{fields}]")).await?;
+        let queue: RawQueue = self.read_json(&format!("/queue/api/json?tree=items[{fields}]")).await?;
         let base = self.base_url();
         let matching = queue.items.into_iter().filter(|item| {
             let url = item.task.as_ref().and_then(|task| task.url.as_deref());
-            let of_job = url.and_then(|url| Job::of_url(base, url)).is_some_and(|(job, _)| job == *looking.job);
+            let of_job = url.and_then(|url| JenkinsJob::of_url(base, url)).is_some_and(|(job, _)| job == *looking.job);
             of_job && looking.fits(item.in_queue_since.map_or(looking.since, time), &revisions(&item.actions))
         });
         Ok(matching.max_by_key(|item| item.id).map(|item| item.read(base)))
     }
 
     /// Whether the job or folder exists and is visible to Suture.
-    pub async fn knows(&self, job: &Job) -> Result<bool, CallError> {
-        let found = there(self.read_json::<serde_json::Value>(&format!("{}/api/json?tree=name", job.path())).await)?;
+    pub async fn job_exists(&self, job: &JenkinsJob) -> Result<bool, ApiError> {
+        let found = not_found_as_none(
+            self.read_json::<serde_json::Value>(&format!("{}/api/json?tree=name", job.path())).await,
+        )?;
         Ok(found.is_some())
     }
 
     /// The latest builds of a job, newest first; empty if the job does not exist.
-    pub async fn builds(&self, job: &Job) -> Result<Vec<BuildState>, CallError> {
+    pub async fn builds(&self, job: &JenkinsJob) -> Result<Vec<BuildState>, ApiError> {
         #[derive(Deserialize)]
-        struct Builds {
+        struct RawBuilds {
             #[serde(default)]
             builds: Vec<RawBuild>,
         }
         let path = format!("{}/api/json?tree=builds[{BUILD_FIELDS}]{{0,{MAX_BUILDS}}}", job.path());
         let path = path.replace('{', "%7B").replace('}', "%7D");
-        let found = there(self.read_json::<Builds>(&path).await)?;
+        let found = not_found_as_none(self.read_json::<RawBuilds>(&path).await)?;
         let mut builds: Vec<BuildState> =
             found.into_iter().flat_map(|found| found.builds).map(|build| build.read(job)).collect();
         builds.sort_by_key(|build| std::cmp::Reverse(build.build.number));
@@ -229,13 +231,13 @@ impl Jenkins {
     }
 
     /// The build of a head whose checks have been running for too long (R-DIAG-15).
-    pub async fn build_of(&self, looking: &Looking<'_>) -> Build {
-        self.look_for_build(looking).await.unwrap_or(Build::Unreachable)
+    pub async fn build_of(&self, looking: &BuildQuery<'_>) -> BuildStatus {
+        self.find_head_build(looking).await.unwrap_or(BuildStatus::Unreachable)
     }
 
-    async fn look_for_build(&self, looking: &Looking<'_>) -> Result<Build, CallError> {
+    async fn find_head_build(&self, looking: &BuildQuery<'_>) -> Result<BuildStatus, ApiError> {
         if let Some(item) = self.find_queued(looking).await? {
-            return Ok(Build::Building { since: item.since.unwrap_or(looking.since) });
+            return Ok(BuildStatus::Building { since: item.since.unwrap_or(looking.since) });
         }
         let builds = self.builds(looking.job).await?;
         let found = builds.iter().find(|build| looking.fits(build.started_at, &build.revisions));
@@ -243,20 +245,20 @@ impl Jenkins {
         // earlier head is still being built.
         let running = || builds.iter().find(|build| build.building && looking.is_of_commit(&build.revisions));
         Ok(match found.or_else(running) {
-            Some(build) if build.building => Build::Building { since: build.started_at },
-            Some(_) => Build::Finished,
-            None => Build::Gone,
+            Some(build) if build.building => BuildStatus::Building { since: build.started_at },
+            Some(_) => BuildStatus::Finished,
+            None => BuildStatus::Gone,
         })
     }
 
     /// The end of a build's log: at most `most` bytes, starting at the beginning of a line.
-    pub async fn log_tail(&self, build: &BuildRef, most: usize) -> Result<String, CallError> {
+    pub async fn log_tail(&self, build: &BuildRef, most: usize) -> Result<String, ApiError> {
         let at = |start: u64| format!("{}/logText/progressiveText?start={start}", build.path());
         // A header of the first response has the length of the log. Jenkins treats a start beyond the end as 0.
-        let first = self.read(&at(0), Some(TakeAtMost(0))).await?;
+        let first = self.read(&at(0), Some(BodyLimit(0))).await?;
         let length = first.headers().get("x-text-size").and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
         let start = length.unwrap_or(0).saturating_sub(u64::try_from(most).unwrap_or(u64::MAX));
-        let answer = self.read(&at(start), Some(TakeAtMost(most))).await?;
+        let answer = self.read(&at(start), Some(BodyLimit(most))).await?;
         let body = answer.body();
         let text = String::from_utf8_lossy(&body[body.len().saturating_sub(most)..]).into_owned();
         let starts_within_a_line = start > 0;
@@ -268,10 +270,10 @@ impl Jenkins {
 }
 
 /// Maps "not found" to `None`.
-fn there<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+fn not_found_as_none<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(CallError::Gone { .. }) => Ok(None),
+        Err(ApiError::Gone { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -7,11 +7,11 @@ use std::str::FromStr;
 use jiff::SignedDuration;
 
 /// Poll interval until the queue item has become a build. Usually a webhook arrives first.
-pub const LOOK_AFTER: SignedDuration = SignedDuration::from_mins(2);
+pub const POLL_INTERVAL: SignedDuration = SignedDuration::from_mins(2);
 
 /// A queue item or a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Followed {
+pub enum BuildHandle {
     /// The queue item's id, and Jenkins' reason for the wait.
     Item(u64, Option<String>),
     /// The build number.
@@ -21,7 +21,7 @@ pub enum Followed {
 const ITEM: &str = "queue item ";
 const BUILD: &str = "build ";
 
-impl fmt::Display for Followed {
+impl fmt::Display for BuildHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Item(id, None) => write!(f, "{ITEM}{id}"),
@@ -33,18 +33,18 @@ impl fmt::Display for Followed {
 
 /// The text is neither a queue item nor a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotFollowed;
+pub struct InvalidBuildHandle;
 
-impl FromStr for Followed {
-    type Err = NotFollowed;
+impl FromStr for BuildHandle {
+    type Err = InvalidBuildHandle;
 
-    fn from_str(text: &str) -> Result<Self, NotFollowed> {
+    fn from_str(text: &str) -> Result<Self, InvalidBuildHandle> {
         if let Some(number) = text.strip_prefix(BUILD) {
-            return number.parse().map(Self::Build).map_err(|_| NotFollowed);
+            return number.parse().map(Self::Build).map_err(|_| InvalidBuildHandle);
         }
-        let item = text.strip_prefix(ITEM).ok_or(NotFollowed)?;
+        let item = text.strip_prefix(ITEM).ok_or(InvalidBuildHandle)?;
         let (id, why) = item.split_once(": ").map_or((item, None), |(id, why)| (id, Some(why.to_owned())));
-        id.parse().map(|id| Self::Item(id, why)).map_err(|_| NotFollowed)
+        id.parse().map(|id| Self::Item(id, why)).map_err(|_| InvalidBuildHandle)
     }
 }
 
@@ -55,11 +55,11 @@ mod tests {
     #[test]
     fn text_roundtrips() {
         let why = Some("Waiting for next available executor on ‘linux’: 3".to_owned());
-        for followed in [Followed::Item(17, None), Followed::Item(17, why), Followed::Build(4)] {
+        for followed in [BuildHandle::Item(17, None), BuildHandle::Item(17, why), BuildHandle::Build(4)] {
             assert_eq!(followed.to_string().parse(), Ok(followed));
         }
         for text in ["", "queue item", "queue item x", "build ", "build 4th", "done"] {
-            assert_eq!(text.parse::<Followed>(), Err(NotFollowed), "{text}");
+            assert_eq!(text.parse::<BuildHandle>(), Err(InvalidBuildHandle), "{text}");
         }
     }
 }

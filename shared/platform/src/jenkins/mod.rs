@@ -7,11 +7,11 @@ mod head_build;
 mod names;
 mod orders;
 
-pub use builds::{BuildState, CLOCKS_APART, Found, Looking, QueueItem};
-pub use followed::{Followed, LOOK_AFTER, NotFollowed};
+pub use builds::{BuildMatch, BuildQuery, BuildState, MAX_CLOCK_SKEW, QueueItem};
+pub use followed::{BuildHandle, InvalidBuildHandle, POLL_INTERVAL};
 pub use head_build::{build_of, job_of, since_head};
-pub use names::{BuildRef, Job};
-pub use orders::Queued;
+pub use names::{BuildRef, JenkinsJob};
+pub use orders::TriggeredBuild;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -25,21 +25,21 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-use crate::call_error::{CallError, refusal};
+use crate::call_error::{ApiError, refusal};
 use crate::clock::Clock;
-use crate::http::{TakeAtMost, Transport, backoff};
-use crate::secrets::Renewal;
+use crate::http::{BodyLimit, Transport, backoff};
+use crate::secrets::SecretRefresher;
 
 /// Credentials.
 #[derive(Clone)]
-pub enum Login {
+pub enum JenkinsLogin {
     /// An API token needs no crumb.
     Token { user: String, token: String },
     /// With a password every write needs a crumb and the cookie of the crumb's session.
     Password { user: String, password: String },
 }
 
-impl std::fmt::Debug for Login {
+impl std::fmt::Debug for JenkinsLogin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Token { user, .. } => write!(f, "Token({user}, …)"),
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Login {
 
 /// Settings of the client.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct JenkinsSettings {
     /// With the context path, if Jenkins has one.
     pub base_url: Uri,
     /// The timeout of one call.
@@ -60,7 +60,7 @@ pub struct Settings {
     pub concurrency: usize,
 }
 
-impl Settings {
+impl JenkinsSettings {
     /// The defaults for production.
     pub fn new(base_url: Uri) -> Self {
         Self { base_url, call_limit: Duration::from_secs(10), repeats: 2, concurrency: 4 }
@@ -75,11 +75,11 @@ struct Crumb {
     cookie: Option<String>,
 }
 
-struct Inner {
+struct JenkinsInner {
     transport: Transport,
-    settings: Settings,
+    settings: JenkinsSettings,
     clock: Arc<dyn Clock>,
-    login: RwLock<Arc<Login>>,
+    login: RwLock<Arc<JenkinsLogin>>,
     crumb: Mutex<Option<Crumb>>,
     slots: Semaphore,
 }
@@ -87,8 +87,8 @@ struct Inner {
 /// The client. Cheap to clone.
 #[derive(Clone)]
 pub struct Jenkins {
-    inner: Arc<Inner>,
-    renewal: Option<Renewal<Login>>,
+    inner: Arc<JenkinsInner>,
+    renewal: Option<SecretRefresher<JenkinsLogin>>,
 }
 
 impl std::fmt::Debug for Jenkins {
@@ -99,30 +99,35 @@ impl std::fmt::Debug for Jenkins {
 
 impl Jenkins {
     /// With any transport and clock.
-    pub fn with_service(login: Login, settings: Settings, transport: Transport, clock: Arc<dyn Clock>) -> Self {
+    pub fn with_service(
+        login: JenkinsLogin,
+        settings: JenkinsSettings,
+        transport: Transport,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let slots = Semaphore::new(settings.concurrency.max(1));
         let (login, crumb) = (RwLock::new(Arc::new(login)), Mutex::new(None));
-        Self { inner: Arc::new(Inner { transport, settings, clock, login, crumb, slots }), renewal: None }
+        Self { inner: Arc::new(JenkinsInner { transport, settings, clock, login, crumb, slots }), renewal: None }
     }
 
     /// Replaces the credentials after a rotation.
-    pub fn use_login(&self, login: Login) {
+    pub fn use_login(&self, login: JenkinsLogin) {
         *self.inner.login.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(login);
         // The crumb belongs to the session of the old credentials.
         *self.crumb() = None;
     }
 
     /// Sets where this client and its clones get new credentials when Jenkins rejects the current ones.
-    pub fn renew_with(&mut self, renewal: Renewal<Login>) {
+    pub fn set_login_refresh(&mut self, renewal: SecretRefresher<JenkinsLogin>) {
         self.renewal = Some(renewal);
     }
 
-    fn login(&self) -> Arc<Login> {
+    fn login(&self) -> Arc<JenkinsLogin> {
         Arc::clone(&self.inner.login.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Refreshes the credentials; true if they differ from `before`.
-    async fn renewed_since(&self, before: &Arc<Login>) -> bool {
+    async fn renewed_since(&self, before: &Arc<JenkinsLogin>) -> bool {
         if let Some(renewal) = &self.renewal
             && let Some(login) = renewal.doubt().await
         {
@@ -137,12 +142,12 @@ impl Jenkins {
     }
 
     /// GET with retries and backoff after transient errors.
-    async fn read(&self, path: &str, most: Option<TakeAtMost>) -> Result<Response<Bytes>, CallError> {
+    async fn read(&self, path: &str, most: Option<BodyLimit>) -> Result<Response<Bytes>, ApiError> {
         let mut pauses = backoff(self.inner.settings.repeats);
         loop {
             let answer = self.send(Method::GET, path, None, most).await;
             let result = answer.and_then(|answer| self.check_status(answer, false));
-            let transient = result.as_ref().is_err_and(CallError::is_transient);
+            let transient = result.as_ref().is_err_and(ApiError::is_transient);
             match pauses.next().filter(|_| transient) {
                 Some(pause) => self.inner.clock.sleep(pause).await,
                 None => return result,
@@ -150,13 +155,13 @@ impl Jenkins {
         }
     }
 
-    async fn read_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
+    async fn read_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
         let answer = self.read(path, None).await?;
         Ok(serde_json::from_slice(answer.body())?)
     }
 
     /// POST, sent once. The exception is a rejected crumb, because Jenkins then has done nothing.
-    async fn write(&self, path: &str, form: Option<String>) -> Result<Response<Bytes>, CallError> {
+    async fn write(&self, path: &str, form: Option<String>) -> Result<Response<Bytes>, ApiError> {
         let had_crumb = self.crumb().is_some();
         self.ensure_crumb().await?;
         let mut answer = self.send(Method::POST, path, form.clone(), None).await?;
@@ -172,12 +177,12 @@ impl Jenkins {
         self.check_status(answer, true)
     }
 
-    fn check_status(&self, answer: Response<Bytes>, writes: bool) -> Result<Response<Bytes>, CallError> {
+    fn check_status(&self, answer: Response<Bytes>, writes: bool) -> Result<Response<Bytes>, ApiError> {
         if answer.status().is_success() {
             return Ok(answer);
         }
         if redirects_to_sign_in(&answer) {
-            return Err(CallError::Unauthorized { message: "Jenkins redirects to its sign-in page".to_owned() });
+            return Err(ApiError::Unauthorized { message: "Jenkins redirects to its sign-in page".to_owned() });
         }
         Err(refusal(&answer, self.inner.clock.now(), writes))
     }
@@ -187,22 +192,22 @@ impl Jenkins {
     }
 
     /// Gets a crumb if the credentials need one. A Jenkins without crumbs answers 404.
-    async fn ensure_crumb(&self) -> Result<(), CallError> {
+    async fn ensure_crumb(&self) -> Result<(), ApiError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Issued {
+        struct CrumbResponse {
             crumb: String,
             crumb_request_field: String,
         }
-        if matches!(*self.login(), Login::Token { .. }) || self.crumb().is_some() {
+        if matches!(*self.login(), JenkinsLogin::Token { .. }) || self.crumb().is_some() {
             return Ok(());
         }
         let answer = match self.read("/crumbIssuer/api/json", None).await {
             Ok(answer) => answer,
-            Err(CallError::Gone { .. }) => return Ok(()),
+            Err(ApiError::Gone { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let issued: Issued = serde_json::from_slice(answer.body())?;
+        let issued: CrumbResponse = serde_json::from_slice(answer.body())?;
         let cookies = answer.headers().get_all(header::SET_COOKIE).iter();
         let cookies: Vec<&str> = cookies.filter_map(|cookie| cookie.to_str().ok()?.split(';').next()).collect();
         let cookie = (!cookies.is_empty()).then(|| cookies.join("; "));
@@ -216,8 +221,8 @@ impl Jenkins {
         method: Method,
         path: &str,
         form: Option<String>,
-        most: Option<TakeAtMost>,
-    ) -> Result<Response<Bytes>, CallError> {
+        most: Option<BodyLimit>,
+    ) -> Result<Response<Bytes>, ApiError> {
         let login = self.login();
         let answer = self.send_once(method.clone(), path, form.clone(), most).await?;
         let refused = answer.status() == StatusCode::UNAUTHORIZED || redirects_to_sign_in(&answer);
@@ -232,8 +237,8 @@ impl Jenkins {
         method: Method,
         path: &str,
         form: Option<String>,
-        most: Option<TakeAtMost>,
-    ) -> Result<Response<Bytes>, CallError> {
+        most: Option<BodyLimit>,
+    ) -> Result<Response<Bytes>, ApiError> {
         let base = self.inner.settings.base_url.to_string();
         let mut request = Request::builder()
             .method(method.clone())
@@ -254,7 +259,7 @@ impl Jenkins {
         }
         let request = request
             .body(form.map(Bytes::from).unwrap_or_default())
-            .map_err(|error| CallError::Refused { status: 0, message: error.to_string() })?;
+            .map_err(|error| ApiError::Refused { status: 0, message: error.to_string() })?;
         let _slot = self.inner.slots.acquire().await;
         let answer = self.inner.transport.send(request, self.inner.settings.call_limit).await?;
         debug!(%method, path, status = answer.status().as_u16(), "Jenkins response");
@@ -263,8 +268,8 @@ impl Jenkins {
 
     fn authorization(&self) -> String {
         let pair = match &*self.login() {
-            Login::Token { user, token } => format!("{user}:{token}"),
-            Login::Password { user, password } => format!("{user}:{password}"),
+            JenkinsLogin::Token { user, token } => format!("{user}:{token}"),
+            JenkinsLogin::Password { user, password } => format!("{user}:{password}"),
         };
         format!("Basic {}", BASE64_STANDARD.encode(pair))
     }

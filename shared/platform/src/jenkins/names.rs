@@ -10,9 +10,9 @@ const SAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.')
 
 /// A job, by its folders' names and its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Job(Vec<String>);
+pub struct JenkinsJob(Vec<String>);
 
-impl Job {
+impl JenkinsJob {
     /// From `acme/shop/PR-12`. A slash within a name (branches) is written as Jenkins does: `fix%2Fx`.
     pub fn new(path: &str) -> Self {
         Self(path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect())
@@ -49,7 +49,7 @@ impl Job {
     }
 }
 
-impl fmt::Display for Job {
+impl fmt::Display for JenkinsJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join("/"))
     }
@@ -58,14 +58,14 @@ impl fmt::Display for Job {
 /// One build of a job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BuildRef {
-    pub job: Job,
+    pub job: JenkinsJob,
     pub number: u64,
 }
 
 impl BuildRef {
     /// The build that a status or a check run links to, if the link goes to this Jenkins.
     pub fn from_url(base: &Uri, url: &str) -> Option<Self> {
-        let (job, rest) = Job::of_url(base, url)?;
+        let (job, rest) = JenkinsJob::of_url(base, url)?;
         Some(Self { job, number: rest.first()?.parse().ok()? })
     }
 
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn job_names_are_encoded_as_one_path_segment() {
-        let job = Job::new("acme/shop/fix%2Fa b");
+        let job = JenkinsJob::new("acme/shop/fix%2Fa b");
         assert_eq!(job.path(), "/job/acme/job/shop/job/fix%252Fa%20b");
-        assert_eq!(job.parent(), Some(Job::new("acme/shop")));
-        assert_eq!(Job::new("acme").parent(), None);
+        assert_eq!(job.parent(), Some(JenkinsJob::new("acme/shop")));
+        assert_eq!(JenkinsJob::new("acme").parent(), None);
         let base = Uri::from_static("http://localhost");
-        assert_eq!(Job::of_url(&base, &job.path()).unwrap().0, job);
+        assert_eq!(JenkinsJob::of_url(&base, &job.path()).unwrap().0, job);
     }
 }

@@ -6,7 +6,7 @@ use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use domain::bus::BUS_SOURCE;
 
-use super::{Content, Outlets, Parcel, Undelivered};
+use super::{Destination, OutboundMessage, PublishError, Publisher};
 
 /// The batch limit of SQS and EventBridge.
 const BATCH: usize = 10;
@@ -14,7 +14,7 @@ const BATCH: usize = 10;
 const MAX_DELAY_SECS: u64 = 900;
 
 #[derive(Debug, Clone)]
-pub struct Addresses {
+pub struct AwsTargets {
     pub queue_url: String,
     pub bus: String,
     /// The topic for notices; without one they stay in the outbox, and a warning is logged.
@@ -23,17 +23,17 @@ pub struct Addresses {
 
 /// SQS, EventBridge and SNS.
 #[derive(Debug, Clone)]
-pub struct AwsOutlets {
+pub struct AwsPublisher {
     queue: aws_sdk_sqs::Client,
     bus: aws_sdk_eventbridge::Client,
     topic: aws_sdk_sns::Client,
-    addresses: Addresses,
+    addresses: AwsTargets,
 }
 
-type Answers = Vec<(usize, Result<(), Undelivered>)>;
+type PublishResults = Vec<(usize, Result<(), PublishError>)>;
 
-impl AwsOutlets {
-    pub fn new(config: &aws_config::SdkConfig, addresses: Addresses) -> Self {
+impl AwsPublisher {
+    pub fn new(config: &aws_config::SdkConfig, addresses: AwsTargets) -> Self {
         Self {
             queue: aws_sdk_sqs::Client::new(config),
             bus: aws_sdk_eventbridge::Client::new(config),
@@ -42,7 +42,7 @@ impl AwsOutlets {
         }
     }
 
-    async fn onto_the_queue(&self, entries: Vec<(usize, SendMessageBatchRequestEntry)>) -> Answers {
+    async fn send_to_queue(&self, entries: Vec<(usize, SendMessageBatchRequestEntry)>) -> PublishResults {
         let mut results = Vec::new();
         for chunk in entries.chunks(BATCH) {
             let entries = chunk.iter().map(|(_, entry)| entry.clone()).collect();
@@ -50,12 +50,12 @@ impl AwsOutlets {
             let sent = request.set_entries(Some(entries)).send().await;
             results.extend(chunk.iter().map(|(at, entry)| {
                 let result = match &sent {
-                    Err(error) => Err(Undelivered(format!("SQS: {}", DisplayErrorContext(error)))),
+                    Err(error) => Err(PublishError(format!("SQS: {}", DisplayErrorContext(error)))),
                     Ok(sent) if sent.successful().iter().any(|taken| taken.id() == entry.id()) => Ok(()),
                     Ok(sent) => {
                         let why = sent.failed().iter().find(|failed| failed.id() == entry.id());
                         let why = why.map_or("no result", |failed| failed.message().unwrap_or(failed.code()));
-                        Err(Undelivered(format!("SQS: {why}")))
+                        Err(PublishError(format!("SQS: {why}")))
                     }
                 };
                 (*at, result)
@@ -64,22 +64,22 @@ impl AwsOutlets {
         results
     }
 
-    async fn onto_the_bus(&self, entries: Vec<(usize, PutEventsRequestEntry)>) -> Answers {
+    async fn send_to_bus(&self, entries: Vec<(usize, PutEventsRequestEntry)>) -> PublishResults {
         let mut results = Vec::new();
         for chunk in entries.chunks(BATCH) {
             let events = chunk.iter().map(|(_, entry)| entry.clone()).collect();
             let sent = self.bus.put_events().set_entries(Some(events)).send().await;
             results.extend(chunk.iter().enumerate().map(|(n, (at, _))| {
                 let result = match &sent {
-                    Err(error) => Err(Undelivered(format!("EventBridge: {}", DisplayErrorContext(error)))),
+                    Err(error) => Err(PublishError(format!("EventBridge: {}", DisplayErrorContext(error)))),
                     // Results are in the order of the entries; a failed one has a code instead of an id.
                     Ok(sent) => match sent.entries().get(n) {
                         Some(taken) if taken.event_id().is_some() && taken.error_code().is_none() => Ok(()),
                         Some(failed) => {
                             let why = failed.error_message().or(failed.error_code()).unwrap_or("no reason given");
-                            Err(Undelivered(format!("EventBridge: {why}")))
+                            Err(PublishError(format!("EventBridge: {why}")))
                         }
-                        None => Err(Undelivered("EventBridge: no result".to_owned())),
+                        None => Err(PublishError("EventBridge: no result".to_owned())),
                     },
                 };
                 (*at, result)
@@ -88,46 +88,46 @@ impl AwsOutlets {
         results
     }
 
-    async fn to_people(&self, notice: &domain::comment::Notice) -> Result<(), Undelivered> {
+    async fn send_to_topic(&self, notice: &domain::comment::Notice) -> Result<(), PublishError> {
         let Some(topic) = &self.addresses.topic_arn else {
-            return Err(Undelivered("no topic for notices is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
+            return Err(PublishError("no topic for notices is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
         };
         let request = self.topic.publish().topic_arn(topic).subject(&notice.subject).message(&notice.body);
         let sent = request.send().await;
-        sent.map(|_| ()).map_err(|error| Undelivered(format!("SNS: {}", DisplayErrorContext(error))))
+        sent.map(|_| ()).map_err(|error| PublishError(format!("SNS: {}", DisplayErrorContext(error))))
     }
 }
 
-impl Outlets for AwsOutlets {
-    async fn send(&self, outbound: &[Parcel]) -> Vec<Result<(), Undelivered>> {
+impl Publisher for AwsPublisher {
+    async fn publish(&self, outbound: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         let mut messages = Vec::new();
         let mut events = Vec::new();
-        let mut results: Answers = Vec::new();
+        let mut results: PublishResults = Vec::new();
         for (at, item) in outbound.iter().enumerate() {
-            match &item.what {
-                Content::Queue { message, repo, delay } => {
+            match &item.destination {
+                Destination::Queue { message, repo, delay } => {
                     let delay = i32::try_from(delay.as_secs().min(MAX_DELAY_SECS)).unwrap_or(0);
-                    let entry = message.to_json().map_err(|error| Undelivered(error.to_string())).and_then(|body| {
+                    let entry = message.to_json().map_err(|error| PublishError(error.to_string())).and_then(|body| {
                         let entry = SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(body);
                         // On a standard queue a message group does not order messages; it makes repositories share the queue fairly.
                         let entry = entry.message_group_id(group(repo.as_str())).delay_seconds(delay);
-                        entry.build().map_err(|error| Undelivered(error.to_string()))
+                        entry.build().map_err(|error| PublishError(error.to_string()))
                     });
                     match entry {
                         Ok(entry) => messages.push((at, entry)),
                         Err(error) => results.push((at, Err(error))),
                     }
                 }
-                Content::Bus { detail_type, detail } => {
+                Destination::Bus { detail_type, detail } => {
                     let entry = PutEventsRequestEntry::builder().event_bus_name(&self.addresses.bus);
                     let entry = entry.source(BUS_SOURCE).detail_type(detail_type.name()).detail(detail);
                     events.push((at, entry.build()));
                 }
-                Content::People(notice) => results.push((at, self.to_people(notice).await)),
+                Destination::Notice(notice) => results.push((at, self.send_to_topic(notice).await)),
             }
         }
-        results.extend(self.onto_the_queue(messages).await);
-        results.extend(self.onto_the_bus(events).await);
+        results.extend(self.send_to_queue(messages).await);
+        results.extend(self.send_to_bus(events).await);
         results.sort_by_key(|(at, _)| *at);
         results.into_iter().map(|(_, result)| result).collect()
     }

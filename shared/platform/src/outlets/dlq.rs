@@ -4,18 +4,18 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use domain::event::cut;
+use domain::event::truncate;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::message::Message;
+use super::message::QueueMessage;
 
 /// Length of an excerpt, in characters.
 const EXCERPT_CHARS: usize = 300;
 
 /// A message in the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dead {
+pub struct DeadLetter {
     pub id: String,
     /// When it was first sent.
     pub sent_at: Option<Timestamp>,
@@ -23,10 +23,10 @@ pub struct Dead {
     pub body: String,
 }
 
-impl Dead {
+impl DeadLetter {
     /// Why the message is here, as far as its content tells.
     pub fn reason(&self) -> String {
-        match Message::from_json(&self.body) {
+        match QueueMessage::from_json(&self.body) {
             Err(unreadable) => unreadable.to_string(),
             Ok(_) => {
                 format!("failed {} times: search the Car Bridge's log for message {}", self.receive_count, self.id)
@@ -35,14 +35,14 @@ impl Dead {
     }
 
     pub fn excerpt(&self) -> String {
-        cut(&self.body, EXCERPT_CHARS)
+        truncate(&self.body, EXCERPT_CHARS)
     }
 }
 
 /// The content of the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Dump {
-    pub messages: Vec<Dead>,
+pub struct DeadLetters {
+    pub messages: Vec<DeadLetter>,
     pub approximate_count: u64,
 }
 
@@ -57,42 +57,42 @@ pub enum DlqError {
 
 /// The dead-letter queue of this deployment.
 #[derive(Debug, Clone, Default)]
-pub enum Dlq {
+pub enum DeadLetterQueue {
     #[default]
     None,
     #[cfg(feature = "aws")]
     Sqs(super::sqs_dlq::SqsDlq),
-    Local(Arc<Parked>),
+    Local(Arc<LocalDeadLetters>),
 }
 
 /// An in-process dead-letter queue.
-pub struct Parked {
-    messages: Mutex<Vec<Dead>>,
+pub struct LocalDeadLetters {
+    messages: Mutex<Vec<DeadLetter>>,
     back: Box<dyn Fn(String) + Send + Sync>,
 }
 
-impl fmt::Debug for Parked {
+impl fmt::Debug for LocalDeadLetters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Parked({})", self.messages().len())
     }
 }
 
-impl Parked {
+impl LocalDeadLetters {
     /// Empty; `back` receives the redriven messages.
     pub fn new(back: impl Fn(String) + Send + Sync + 'static) -> Self {
         Self { messages: Mutex::default(), back: Box::new(back) }
     }
 
-    pub fn park(&self, dead: Dead) {
+    pub fn add(&self, dead: DeadLetter) {
         self.messages().push(dead);
     }
 
-    fn messages(&self) -> MutexGuard<'_, Vec<Dead>> {
+    fn messages(&self) -> MutexGuard<'_, Vec<DeadLetter>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Dlq {
+impl DeadLetterQueue {
     /// The approximate number of messages.
     pub async fn count(&self) -> Result<u64, DlqError> {
         match self {
@@ -104,16 +104,16 @@ impl Dlq {
     }
 
     /// Lists some messages without removing them.
-    pub async fn look(&self) -> Result<Dump, DlqError> {
+    pub async fn peek(&self) -> Result<DeadLetters, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
             Self::Local(parked) => {
                 let messages = parked.messages().clone();
                 let approximate_count = messages.len() as u64;
-                Ok(Dump { messages, approximate_count })
+                Ok(DeadLetters { messages, approximate_count })
             }
             #[cfg(feature = "aws")]
-            Self::Sqs(sqs) => sqs.look().await,
+            Self::Sqs(sqs) => sqs.peek().await,
         }
     }
 
@@ -122,7 +122,7 @@ impl Dlq {
         match self {
             Self::None => Err(DlqError::None),
             Self::Local(parked) => {
-                let messages: Vec<Dead> = std::mem::take(&mut *parked.messages());
+                let messages: Vec<DeadLetter> = std::mem::take(&mut *parked.messages());
                 let moved = messages.len() as u64;
                 messages.into_iter().for_each(|dead| (parked.back)(dead.body));
                 Ok(moved)
@@ -137,20 +137,20 @@ impl Dlq {
 mod tests {
     use super::*;
 
-    fn dead(id: &str, body: &str) -> Dead {
-        Dead { id: id.to_owned(), sent_at: None, receive_count: 5, body: body.to_owned() }
+    fn dead(id: &str, body: &str) -> DeadLetter {
+        DeadLetter { id: id.to_owned(), sent_at: None, receive_count: 5, body: body.to_owned() }
     }
 
     #[tokio::test]
     async fn local_messages_are_listed_and_redriven() {
         let back = Arc::new(Mutex::new(Vec::new()));
         let there = Arc::clone(&back);
-        let parked = Arc::new(Parked::new(move |body| there.lock().unwrap().push(body)));
-        let dlq = Dlq::Local(Arc::clone(&parked));
-        assert_eq!(dlq.look().await.unwrap(), Dump::default());
-        parked.park(dead("m1", r#"{"type":"other"}"#));
-        parked.park(dead("m2", r#"{"type":"chore","v":1,"chore":"redeliver","delivery":7}"#));
-        let dump = dlq.look().await.unwrap();
+        let parked = Arc::new(LocalDeadLetters::new(move |body| there.lock().unwrap().push(body)));
+        let dlq = DeadLetterQueue::Local(Arc::clone(&parked));
+        assert_eq!(dlq.peek().await.unwrap(), DeadLetters::default());
+        parked.add(dead("m1", r#"{"type":"other"}"#));
+        parked.add(dead("m2", r#"{"type":"chore","v":1,"chore":"redeliver","delivery":7}"#));
+        let dump = dlq.peek().await.unwrap();
         assert_eq!((dump.approximate_count, dlq.count().await.unwrap()), (2, 2));
         assert!(dump.messages[0].reason().starts_with("`type` is \"other\""), "{}", dump.messages[0].reason());
         assert_eq!(dump.messages[1].reason(), "failed 5 times: search the Car Bridge's log for message m2");
@@ -158,7 +158,7 @@ mod tests {
         let left = dlq.count().await.unwrap();
         assert_eq!((back.lock().unwrap().len(), left), (2, 0));
         assert_eq!(
-            Dlq::None.look().await.unwrap_err().to_string(),
+            DeadLetterQueue::None.peek().await.unwrap_err().to_string(),
             "no dead-letter queue is configured: set SUTURE_DLQ_URL"
         );
         assert_eq!(dead("m", &"x".repeat(999)).excerpt().chars().count(), EXCERPT_CHARS);

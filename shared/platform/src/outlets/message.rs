@@ -1,7 +1,7 @@
 //! Messages on the command queue: versioned JSON with a `type`. Unknown types and versions are errors, never guessed at.
 
 use domain::command::{Command, CommandMessage, MessageVersion};
-use domain::comment::check_run::CheckText;
+use domain::comment::check_run::CheckRunText;
 use domain::event::Fact;
 use domain::id::{EffectId, PrId, RepoName, Sha};
 use jiff::Timestamp;
@@ -13,19 +13,19 @@ use crate::github::Reaction;
 
 /// A message for the Car Bridge.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Message {
+pub enum QueueMessage {
     /// Requested by a user or a sweep.
     Command(CommandMessage),
     /// A fact that was deferred because of the rate limit or a write conflict.
     Fact(Box<Fact>),
     /// A small write to GitHub that no record depends on.
-    Chore(Chore),
+    Chore(Task),
 }
 
 /// Small idempotent writes to GitHub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "chore", rename_all = "snake_case")]
-pub enum Chore {
+pub enum Task {
     /// Ask GitHub to redeliver a failed webhook.
     Redeliver { delivery: u64 },
     /// React to a comment or a review.
@@ -43,21 +43,21 @@ pub enum Chore {
     CheckRun {
         pr: PrId,
         head_sha: Sha,
-        text: Box<CheckText>,
+        text: Box<CheckRunText>,
         /// The time of the content.
         as_of: Timestamp,
     },
     /// Create an issue that Suture owns, or update it.
-    Issue { repo: RepoName, issue: Box<OwnIssue> },
+    Issue { repo: RepoName, issue: Box<ManagedIssue> },
     /// Request the pull request of a backlog issue from CodeGenie, and label the issue.
-    AskForPull { repo: RepoName, ask: Box<PullAsk> },
+    AskForPull { repo: RepoName, ask: Box<PullRequestRequest> },
     /// Relabel or close a backlog issue.
-    Tend { repo: RepoName, tending: Box<Tending> },
+    Tend { repo: RepoName, tending: Box<IssueUpdate> },
 }
 
 /// An issue that Suture owns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnIssue {
+pub struct ManagedIssue {
     /// Idempotency key, hidden in the body; an issue with the same key is not created again.
     pub key: String,
     /// The label of all issues of this kind.
@@ -76,7 +76,7 @@ pub struct OwnIssue {
 
 /// A request to CodeGenie for the pull request of a backlog issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PullAsk {
+pub struct PullRequestRequest {
     pub issue: u64,
     pub vulnerability: String,
     pub base_branch: String,
@@ -90,7 +90,7 @@ pub struct PullAsk {
 
 /// A change of a backlog issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tending {
+pub struct IssueUpdate {
     pub issue: u64,
     /// Idempotency key.
     pub key: String,
@@ -106,7 +106,7 @@ pub struct Tending {
     pub since: Timestamp,
 }
 
-impl Chore {
+impl Task {
     /// The repository for fair queueing; redeliveries have none.
     pub fn repo(&self) -> Option<&RepoName> {
         match self {
@@ -122,7 +122,7 @@ impl Chore {
 
 /// A message that cannot be decoded. It ends in the dead-letter queue; this is the reason shown there.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Unreadable {
+pub enum InvalidMessage {
     #[error(
         "`type` is {0:?}: this build knows `command`, `fact` and `chore`. Deploy the sender's version, then redrive the dead-letter queue"
     )]
@@ -134,7 +134,7 @@ pub enum Unreadable {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct MessageHeader {
     // A message without a type is a command, as sent by the first version.
     #[serde(rename = "type", default = "command")]
     kind: String,
@@ -145,40 +145,40 @@ fn command() -> String {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Typed<T> {
+struct TypedMessage<T> {
     #[serde(flatten)]
-    head: Head,
+    head: MessageHeader,
     #[serde(flatten)]
     body: T,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Deferred {
+struct DeferredFact {
     v: MessageVersion,
     fact: Box<Fact>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Errand {
+struct TaskMessage {
     v: MessageVersion,
     #[serde(flatten)]
-    chore: Chore,
+    chore: Task,
 }
 
-fn malformed(kind: &str, error: serde_json::Error) -> Unreadable {
-    Unreadable::Malformed { kind: kind.to_owned(), why: error.to_string() }
+fn malformed(kind: &str, error: serde_json::Error) -> InvalidMessage {
+    InvalidMessage::Malformed { kind: kind.to_owned(), why: error.to_string() }
 }
 
-fn write<T: Serialize>(kind: &str, body: T) -> Result<String, Unreadable> {
-    let head = Head { kind: kind.to_owned() };
-    serde_json::to_string(&Typed { head, body }).map_err(|error| malformed(kind, error))
+fn write<T: Serialize>(kind: &str, body: T) -> Result<String, InvalidMessage> {
+    let head = MessageHeader { kind: kind.to_owned() };
+    serde_json::to_string(&TypedMessage { head, body }).map_err(|error| malformed(kind, error))
 }
 
-fn read<T: DeserializeOwned>(kind: &str, json: &str) -> Result<T, Unreadable> {
+fn read<T: DeserializeOwned>(kind: &str, json: &str) -> Result<T, InvalidMessage> {
     serde_json::from_str(json).map_err(|error| malformed(kind, error))
 }
 
-impl Message {
+impl QueueMessage {
     /// Whether the command requests a replacement pull request.
     pub fn asks_for_pull_request(&self) -> bool {
         matches!(self, Self::Command(message) if message.command == Command::CloseAndReopen)
@@ -187,31 +187,31 @@ impl Message {
     /// Encodes the message.
     ///
     /// Fails for internal facts, which are never sent over the queue.
-    pub fn to_json(&self) -> Result<String, Unreadable> {
+    pub fn to_json(&self) -> Result<String, InvalidMessage> {
         match self {
             Self::Command(command) => write("command", command),
-            Self::Fact(fact) => write("fact", Deferred { v: MessageVersion, fact: fact.clone() }),
-            Self::Chore(chore) => write("chore", Errand { v: MessageVersion, chore: chore.clone() }),
+            Self::Fact(fact) => write("fact", DeferredFact { v: MessageVersion, fact: fact.clone() }),
+            Self::Chore(chore) => write("chore", TaskMessage { v: MessageVersion, chore: chore.clone() }),
         }
     }
 
     /// Decodes a message. The error says what is wrong, for the reader of the dead-letter queue.
-    pub fn from_json(json: &str) -> Result<Self, Unreadable> {
+    pub fn from_json(json: &str) -> Result<Self, InvalidMessage> {
         let value: serde_json::Value =
-            serde_json::from_str(json).map_err(|error| Unreadable::NoJson(error.to_string()))?;
-        let Head { kind } = serde_json::from_value(value).map_err(|error| malformed("unknown", error))?;
+            serde_json::from_str(json).map_err(|error| InvalidMessage::NoJson(error.to_string()))?;
+        let MessageHeader { kind } = serde_json::from_value(value).map_err(|error| malformed("unknown", error))?;
         match kind.as_str() {
             "command" => read(&kind, json).map(Self::Command),
-            "fact" => read(&kind, json).map(|Deferred { fact, .. }| Self::Fact(fact)),
-            "chore" => read(&kind, json).map(|Errand { chore, .. }| Self::Chore(chore)),
-            _ => Err(Unreadable::Unknown(kind)),
+            "fact" => read(&kind, json).map(|DeferredFact { fact, .. }| Self::Fact(fact)),
+            "chore" => read(&kind, json).map(|TaskMessage { chore, .. }| Self::Chore(chore)),
+            _ => Err(InvalidMessage::Unknown(kind)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::comment::check_run::{Button, Mood};
+    use domain::comment::check_run::{CheckConclusion, CheckRunButton};
 
     use super::*;
 
@@ -222,30 +222,30 @@ mod tests {
     #[test]
     fn tasks_roundtrip_as_versioned_json() {
         let repo: RepoName = "acme/shop".parse().unwrap();
-        let text = CheckText {
-            mood: Mood::Quiet,
+        let text = CheckRunText {
+            mood: CheckConclusion::Quiet,
             title: "Waiting for Policy Bot".to_owned(),
             summary: "Since 09:00.".to_owned(),
-            buttons: vec![Button::Hold],
+            buttons: vec![CheckRunButton::Hold],
         };
         let chores = [
-            Chore::Redeliver { delivery: 7 },
-            Chore::React { repo: repo.clone(), subject: "IC_1".to_owned(), reaction: Reaction::Rocket },
-            Chore::Comment {
+            Task::Redeliver { delivery: 7 },
+            Task::React { repo: repo.clone(), subject: "IC_1".to_owned(), reaction: Reaction::Rocket },
+            Task::Comment {
                 pr: "acme/shop#7".parse().unwrap(),
                 marker: "suture:status".to_owned(),
                 text: "All is well.".to_owned(),
                 since: at(),
             },
-            Chore::CheckRun {
+            Task::CheckRun {
                 pr: "acme/shop#7".parse().unwrap(),
                 head_sha: "a".repeat(40).parse().unwrap(),
                 text: Box::new(text),
                 as_of: at(),
             },
-            Chore::Issue {
+            Task::Issue {
                 repo: repo.clone(),
-                issue: Box::new(OwnIssue {
+                issue: Box::new(ManagedIssue {
                     key: "status".to_owned(),
                     label: "suture/status".to_owned(),
                     labels: vec!["ops".to_owned()],
@@ -256,9 +256,9 @@ mod tests {
                     pin: true,
                 }),
             },
-            Chore::AskForPull {
+            Task::AskForPull {
                 repo: repo.clone(),
-                ask: Box::new(PullAsk {
+                ask: Box::new(PullRequestRequest {
                     issue: 7,
                     vulnerability: "CVE-2026-1".to_owned(),
                     base_branch: "main".to_owned(),
@@ -267,9 +267,9 @@ mod tests {
                     in_progress: "pipeline/in-progress".to_owned(),
                 }),
             },
-            Chore::Tend {
+            Task::Tend {
                 repo,
-                tending: Box::new(Tending {
+                tending: Box::new(IssueUpdate {
                     issue: 7,
                     key: "backlog:acme/shop#7:reject".to_owned(),
                     expects: "pipeline/discovered".to_owned(),
@@ -284,11 +284,11 @@ mod tests {
         ];
         for chore in chores {
             let repo = chore.repo().cloned();
-            assert_eq!(repo.is_none(), matches!(chore, Chore::Redeliver { .. }));
-            let message = Message::Chore(chore);
+            assert_eq!(repo.is_none(), matches!(chore, Task::Redeliver { .. }));
+            let message = QueueMessage::Chore(chore);
             let json = message.to_json().unwrap();
             assert!(json.contains(r#""type":"chore""#) && json.contains(r#""v":1"#), "{json}");
-            assert_eq!(Message::from_json(&json), Ok(message));
+            assert_eq!(QueueMessage::from_json(&json), Ok(message));
         }
     }
 
@@ -308,7 +308,7 @@ mod tests {
             (r#"{"type":"command","v":1,"pr_number":1}"#, "a message of type `command` cannot be read: missing field"),
             (r#"{"v":9}"#, "version 9 is not understood"),
         ] {
-            let found = Message::from_json(body).unwrap_err().to_string();
+            let found = QueueMessage::from_json(body).unwrap_err().to_string();
             assert!(found.contains(why), "{body}: {found}");
         }
     }

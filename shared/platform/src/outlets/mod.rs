@@ -18,20 +18,20 @@ use domain::decide::{Effect, EffectKind};
 use domain::id::{PrId, RepoName};
 use thiserror::Error;
 
-use self::message::{Chore, Message};
+use self::message::{QueueMessage, Task};
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parcel {
+pub struct OutboundMessage {
     /// Idempotency key for the receiver.
     pub id: String,
-    pub what: Content,
+    pub destination: Destination,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Content {
+pub enum Destination {
     /// The command queue, read by the Car Bridge.
     Queue {
-        message: Message,
+        message: QueueMessage,
         /// The message group: a busy repository must not delay the others.
         repo: RepoName,
         delay: Duration,
@@ -41,46 +41,49 @@ pub enum Content {
         detail_type: DetailType,
         detail: String,
     },
-    People(Notice),
+    Notice(Notice),
 }
 
-impl Parcel {
+impl OutboundMessage {
     /// A command for the Car Bridge, without delay.
     pub fn command(id: String, command: CommandMessage) -> Self {
         let repo = command.repo.clone();
-        Self { id, what: Content::Queue { message: Message::Command(command), repo, delay: Duration::ZERO } }
+        Self {
+            id,
+            destination: Destination::Queue { message: QueueMessage::Command(command), repo, delay: Duration::ZERO },
+        }
     }
 
     /// The message of an effect.
-    pub fn of(pr: &PrId, effect: &Effect) -> Self {
+    pub fn from_effect(pr: &PrId, effect: &Effect) -> Self {
         let what = match &effect.what {
             EffectKind::Command(command) => return Self::command(effect.id.to_string(), command.clone()),
-            EffectKind::Notice(notice) => Content::People(notice.clone()),
+            EffectKind::Notice(notice) => Destination::Notice(notice.clone()),
             EffectKind::CheckRun { text, as_of } => {
                 let (pr, head_sha, text) = (pr.clone(), effect.head_sha.clone(), Box::new(text.clone()));
                 let repo = pr.repo.clone();
-                let message = Message::Chore(Chore::CheckRun { pr, head_sha, text, as_of: *as_of });
-                Content::Queue { message, repo, delay: Duration::ZERO }
+                let message = QueueMessage::Chore(Task::CheckRun { pr, head_sha, text, as_of: *as_of });
+                Destination::Queue { message, repo, delay: Duration::ZERO }
             }
         };
-        Self { id: effect.id.to_string(), what }
+        Self { id: effect.id.to_string(), destination: what }
     }
 }
 
 /// A message was not sent, or the result is unknown. Effects of a decision stay in the outbox and are retried.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("cannot publish: {0}")]
-pub struct Undelivered(pub String);
+pub struct PublishError(pub String);
 
 /// Sends messages. After a crash a message may be sent again; receivers recognise it by its id.
-pub trait Outlets: Send + Sync {
+pub trait Publisher: Send + Sync {
     /// Sends messages and returns one result per message, in the same order.
-    fn send(&self, messages: &[Parcel]) -> impl Future<Output = Vec<Result<(), Undelivered>>> + Send;
+    fn publish(&self, messages: &[OutboundMessage]) -> impl Future<Output = Vec<Result<(), PublishError>>> + Send;
 
-    fn send_one(&self, message: Parcel) -> impl Future<Output = Result<(), Undelivered>> + Send {
+    fn send_one(&self, message: OutboundMessage) -> impl Future<Output = Result<(), PublishError>> + Send {
         async move {
-            let result = self.send(&[message]).await.into_iter().next();
-            result.unwrap_or_else(|| Err(Undelivered("no result".to_owned())))
+            let result = self.publish(&[message]).await.into_iter().next();
+            result.unwrap_or_else(|| Err(PublishError("no result".to_owned())))
         }
     }
 }

@@ -8,7 +8,7 @@ use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName as About, QueueAttributeName};
 use jiff::Timestamp;
 
-use super::dlq::{Dead, DlqError, Dump};
+use super::dlq::{DeadLetter, DeadLetters, DlqError};
 
 /// SQS' limit for one receive call.
 const BATCH: i32 = 10;
@@ -54,8 +54,8 @@ impl SqsDlq {
         Ok(request.send().await.map_err(unavailable)?.messages.unwrap_or_default())
     }
 
-    pub(super) async fn look(&self) -> Result<Dump, DlqError> {
-        let mut found: BTreeMap<String, Dead> = BTreeMap::new();
+    pub(super) async fn peek(&self) -> Result<DeadLetters, DlqError> {
+        let mut found: BTreeMap<String, DeadLetter> = BTreeMap::new();
         for _ in 0..MAX_RECEIVES {
             let before = found.len();
             // A visibility timeout of 0 leaves the message available to others.
@@ -66,9 +66,9 @@ impl SqsDlq {
             }
         }
         let approximate_count = self.count().await?.max(found.len() as u64);
-        let mut messages: Vec<Dead> = found.into_values().collect();
+        let mut messages: Vec<DeadLetter> = found.into_values().collect();
         messages.sort_by_key(|dead| dead.sent_at);
-        Ok(Dump { messages, approximate_count })
+        Ok(DeadLetters { messages, approximate_count })
     }
 
     pub(super) async fn redrive(&self) -> Result<u64, DlqError> {
@@ -94,10 +94,10 @@ impl SqsDlq {
     }
 }
 
-fn dead(message: Received) -> Option<Dead> {
+fn dead(message: Received) -> Option<DeadLetter> {
     let about = |name: About| message.attributes().and_then(|attributes| attributes.get(&name)).cloned();
     let sent_at = about(About::SentTimestamp).and_then(|ms| ms.parse().ok());
-    Some(Dead {
+    Some(DeadLetter {
         id: message.message_id()?.to_owned(),
         sent_at: sent_at.and_then(|ms| Timestamp::from_millisecond(ms).ok()),
         receive_count: about(About::ApproximateReceiveCount).and_then(|count| count.parse().ok()).unwrap_or(0),

@@ -51,7 +51,7 @@ impl fmt::Display for Key {
 
 /// The condition of a write.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum OnlyIf {
+pub enum Condition {
     #[default]
     Always,
     /// The row exists and has not expired.
@@ -70,32 +70,32 @@ pub enum OnlyIf {
 
 /// One row to write.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Write {
+pub enum RowWrite {
     Put {
         key: Key,
         item: Item,
-        only_if: OnlyIf,
+        only_if: Condition,
     },
     /// Changes attributes without loading the row; creates it if it does not exist and the condition allows that.
     Change {
         key: Key,
-        change: Change,
+        change: RowUpdate,
     },
     /// Deletes a row; a missing row is no error.
     Delete {
         key: Key,
-        only_if: OnlyIf,
+        only_if: Condition,
     },
 }
 
-impl Write {
+impl RowWrite {
     pub fn key(&self) -> &Key {
         match self {
             Self::Put { key, .. } | Self::Change { key, .. } | Self::Delete { key, .. } => key,
         }
     }
 
-    pub fn only_if(&self) -> &OnlyIf {
+    pub fn only_if(&self) -> &Condition {
         match self {
             Self::Put { only_if, .. } | Self::Delete { only_if, .. } => only_if,
             Self::Change { change, .. } => &change.only_if,
@@ -105,15 +105,15 @@ impl Write {
 
 /// A change of a row without reading it; the result does not depend on the order of concurrent writers.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Change {
+pub struct RowUpdate {
     pub set: BTreeMap<String, AttributeValue>,
     pub add: BTreeMap<String, i64>,
     /// Members to add to sets of strings.
     pub insert: BTreeMap<String, BTreeSet<String>>,
     /// Members to remove from sets of strings.
-    pub take: BTreeMap<String, BTreeSet<String>>,
+    pub remove_members: BTreeMap<String, BTreeSet<String>>,
     pub remove: BTreeSet<String>,
-    pub only_if: OnlyIf,
+    pub only_if: Condition,
 }
 
 /// The four indexes: three on the state table, one on the events table. All are sparse: a row without the key attributes is not in them.
@@ -152,7 +152,7 @@ impl Index {
     /// Projected attributes besides the keys; `None` means all. As few as lists and sweeps need, because DynamoDB rewrites an index entry
     /// only when a projected attribute changes, and most facts change neither state nor due date. Events are projected whole: they are
     /// small and never change, and a day is read from the index alone.
-    pub fn carries(self) -> Option<&'static [&'static str]> {
+    pub fn projected_attributes(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Due => Some(&[TTL, "priority"]),
             Self::ByRepo => Some(&[TTL, "priority", "since", "base"]),
@@ -173,7 +173,7 @@ impl Index {
 
 /// The source of a query: an index, or the events table itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum QuerySource {
     Index(Index),
     Log,
 }
@@ -181,7 +181,7 @@ pub enum From {
 /// One page to read, in the order of the sort key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    pub from: From,
+    pub from: QuerySource,
     pub partition: String,
     /// Only sort keys with this prefix.
     pub prefix: Option<String>,
@@ -214,10 +214,10 @@ pub struct Page {
 pub enum StoreError {
     /// A condition failed: a concurrent write, or a duplicate. Reload and decide again.
     #[error("{} of {} conditions did not hold", .0.iter().flatten().count(), .0.len())]
-    Refused(Vec<Option<Refused>>),
+    ConditionFailed(Vec<Option<ConditionFailed>>),
     /// Conflict with another transaction. The current rows are unknown: reload.
     #[error("another transaction is writing the same rows")]
-    Contended,
+    TransactionConflict,
     /// Retry after a pause.
     #[error("the table is throttled")]
     Throttled,
@@ -234,12 +234,12 @@ pub enum StoreError {
 
 /// A write whose condition failed, with the existing row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refused {
+pub struct ConditionFailed {
     pub found: Option<Item>,
 }
 
 /// Most rows per `write`: DynamoDB's limit for a transaction.
-pub const MOST_WRITES: usize = 100;
+pub const MAX_WRITES: usize = 100;
 
 /// The store. Callers pass the time; an expired row counts as missing, even if DynamoDB has not deleted it yet.
 pub trait Store: Send + Sync {
@@ -253,7 +253,7 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<(Key, Item)>, StoreError>> + Send;
 
-    fn write(&self, writes: Vec<Write>, now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Adds to a counter and returns the new value; creates the row with this `ttl` if it does not exist.
     fn count(
@@ -267,7 +267,7 @@ pub trait Store: Send + Sync {
     /// Reads a page. Indexes are eventually consistent.
     fn query(&self, query: &Query, now: Timestamp) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
-    fn spent(&self) -> &Spent;
+    fn usage(&self) -> &UsageMeter;
 }
 
 /// Implements `Store` for a pointer to a store.
@@ -306,7 +306,7 @@ delegate_to!(Arc<S>);
 
 /// Counts requests, items and capacity units, for sweep summaries, tests and benchmarks.
 #[derive(Debug, Default)]
-pub struct Spent {
+pub struct UsageMeter {
     requests: AtomicU64,
     items_read: AtomicU64,
     items_written: AtomicU64,
@@ -316,7 +316,7 @@ pub struct Spent {
 
 /// A reading of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Spending {
+pub struct Usage {
     pub requests: u64,
     pub items_read: u64,
     pub items_written: u64,
@@ -326,7 +326,7 @@ pub struct Spending {
     pub corrupt: u64,
 }
 
-impl Spent {
+impl UsageMeter {
     /// Counts a request with the rows it read and wrote.
     pub fn request(&self, items_read: usize, items_written: usize) {
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -349,8 +349,8 @@ impl Spent {
         self.corrupt.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn so_far(&self) -> Spending {
-        Spending {
+    pub fn usage(&self) -> Usage {
+        Usage {
             requests: self.requests.load(Ordering::Relaxed),
             items_read: self.items_read.load(Ordering::Relaxed),
             items_written: self.items_written.load(Ordering::Relaxed),
@@ -400,14 +400,14 @@ pub fn set_of<'a>(item: &'a Item, attribute: &str) -> impl Iterator<Item = &'a s
 }
 
 /// Rejects what DynamoDB would reject: an empty transaction, too many rows, or one row twice.
-pub fn refuse_nonsense(writes: &[Write]) -> Result<(), StoreError> {
-    if writes.is_empty() || writes.len() > MOST_WRITES {
+pub fn validate(writes: &[RowWrite]) -> Result<(), StoreError> {
+    if writes.is_empty() || writes.len() > MAX_WRITES {
         return Err(StoreError::TooLarge(format!(
-            "cannot write {} rows in one transaction: the limit is 1 to {MOST_WRITES}",
+            "cannot write {} rows in one transaction: the limit is 1 to {MAX_WRITES}",
             writes.len()
         )));
     }
-    let mut keys: Vec<&Key> = writes.iter().map(Write::key).collect();
+    let mut keys: Vec<&Key> = writes.iter().map(RowWrite::key).collect();
     keys.sort_unstable();
     match keys.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(StoreError::TooLarge(format!("{} is written twice in one transaction", pair[0]))),

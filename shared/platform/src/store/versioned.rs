@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use domain::backoff::seed_of;
+use domain::backoff::jitter_seed;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Key, OnlyIf, Store, StoreError, TTL, VERSION, Write, number, number_of};
+use super::{Condition, Key, RowWrite, Store, StoreError, TTL, VERSION, number, number_of};
 use crate::rows;
 
 /// Attempts before a write conflict becomes an error.
@@ -29,7 +29,7 @@ pub async fn load<S: Store, T: DeserializeOwned>(
 ) -> Result<Option<Versioned<T>>, StoreError> {
     let Some(item) = store.get(key, now).await? else { return Ok(None) };
     let version = number_of(&item, VERSION).and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
-    Ok(Some(Versioned { value: rows::take(key, item)?, version }))
+    Ok(Some(Versioned { value: rows::read_owned(key, item)?, version }))
 }
 
 /// Writes a value if its version is still `loaded` (`None`: no item). Returns whether it was written.
@@ -41,7 +41,7 @@ pub async fn save<S: Store, T: Serialize>(
     ttl: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    written(store, vec![replace(key, value, loaded, ttl)?], now).await
+    write_all_if(store, vec![replace(key, value, loaded, ttl)?], now).await
 }
 
 /// Loads a value, or its default, and writes the new one with retries; `None` leaves it unchanged.
@@ -80,28 +80,28 @@ impl Conflicts {
     pub async fn pause(&mut self) -> Result<(), StoreError> {
         self.tries += 1;
         if self.tries >= MAX_ATTEMPTS {
-            return Err(StoreError::Contended);
+            return Err(StoreError::TransactionConflict);
         }
         let window = PAUSE_MS << self.tries.min(6);
-        tokio::time::sleep(Duration::from_millis(seed_of(&self.seed, self.tries) % window)).await;
+        tokio::time::sleep(Duration::from_millis(jitter_seed(&self.seed, self.tries) % window)).await;
         Ok(())
     }
 }
 
 /// Writes all rows, or none on a conflict. Returns whether they were written.
-pub async fn written<S: Store>(store: &S, writes: Vec<Write>, now: Timestamp) -> Result<bool, StoreError> {
+pub async fn write_all_if<S: Store>(store: &S, writes: Vec<RowWrite>, now: Timestamp) -> Result<bool, StoreError> {
     match store.write(writes, now).await {
         Ok(()) => Ok(true),
-        Err(StoreError::Refused(_) | StoreError::Contended) => Ok(false),
+        Err(StoreError::ConditionFailed(_) | StoreError::TransactionConflict) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
 /// Writes one row if its condition holds. Returns whether it was written.
-pub async fn write_if<S: Store>(store: &S, write: Write, now: Timestamp) -> Result<bool, StoreError> {
+pub async fn write_if<S: Store>(store: &S, write: RowWrite, now: Timestamp) -> Result<bool, StoreError> {
     match store.write(vec![write], now).await {
         Ok(()) => Ok(true),
-        Err(StoreError::Refused(_)) => Ok(false),
+        Err(StoreError::ConditionFailed(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -114,7 +114,7 @@ pub async fn put<S: Store, T: Serialize>(
     ttl: Timestamp,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    store.write(vec![write(key, value, 1, OnlyIf::Always, Some(ttl))?], now).await
+    store.write(vec![write(key, value, 1, Condition::Always, Some(ttl))?], now).await
 }
 
 fn replace<T: Serialize>(
@@ -122,8 +122,8 @@ fn replace<T: Serialize>(
     value: &T,
     loaded: Option<u64>,
     ttl: Option<Timestamp>,
-) -> Result<Write, StoreError> {
-    write(key, value, loaded.unwrap_or(0).saturating_add(1), loaded.map_or(OnlyIf::Absent, OnlyIf::Version), ttl)
+) -> Result<RowWrite, StoreError> {
+    write(key, value, loaded.unwrap_or(0).saturating_add(1), loaded.map_or(Condition::Absent, Condition::Version), ttl)
 }
 
 /// The write of a value with a version.
@@ -131,13 +131,13 @@ pub fn write<T: Serialize>(
     key: &Key,
     value: &T,
     version: u64,
-    only_if: OnlyIf,
+    only_if: Condition,
     ttl: Option<Timestamp>,
-) -> Result<Write, StoreError> {
+) -> Result<RowWrite, StoreError> {
     let mut item = rows::row(key, value)?;
     item.inner_mut().insert(VERSION.to_owned(), number(version));
     if let Some(ttl) = ttl {
         item.inner_mut().insert(TTL.to_owned(), number(ttl.as_second()));
     }
-    Ok(Write::Put { key: key.clone(), item, only_if })
+    Ok(RowWrite::Put { key: key.clone(), item, only_if })
 }

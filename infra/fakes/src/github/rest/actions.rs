@@ -3,27 +3,27 @@
 
 use serde_json::{Value, json};
 
-use crate::audit::Action;
+use crate::audit::AuditedAction;
 use crate::clock::stamp;
 use crate::fakes::Fakes;
-use crate::github::access::Caller;
+use crate::github::access::ApiIdentity;
 use crate::github::model::{PrIx, RepoIx};
 use crate::http_api::{ApiRequest, ApiResponse, page};
-use crate::jenkins::{Build, BuildResult};
-use crate::settings::Reports;
+use crate::jenkins::{BuildResult, FakeBuild};
+use crate::settings::JenkinsReporting;
 
 /// One workflow run: all builds of a commit of a pull request, oldest first.
-struct Workflow<'a> {
+struct FakeWorkflowRun<'a> {
     pr: PrIx,
-    attempts: Vec<&'a Build>,
+    attempts: Vec<&'a FakeBuild>,
 }
 
-impl Workflow<'_> {
+impl FakeWorkflowRun<'_> {
     fn id(&self) -> u64 {
         self.attempts.first().map_or(0, |first| first.queue_id)
     }
 
-    fn last(&self) -> Option<&Build> {
+    fn last(&self) -> Option<&FakeBuild> {
         self.attempts.last().copied()
     }
 }
@@ -32,14 +32,14 @@ impl Fakes {
     pub(super) fn actions_api(
         &mut self,
         request: &ApiRequest,
-        caller: &Caller,
+        caller: &ApiIdentity,
         repo: RepoIx,
         rest: &[&str],
     ) -> Option<ApiResponse> {
         Some(match (request.method.as_str(), rest) {
             ("GET", ["actions", "runs"]) => {
                 let runs = self.workflows(repo);
-                let wanted = |it: &&Workflow<'_>| {
+                let wanted = |it: &&FakeWorkflowRun<'_>| {
                     request.param("head_sha").is_none_or(|sha| it.last().is_some_and(|build| *build.sha == *sha))
                 };
                 let list: Vec<Value> = runs.iter().rev().filter(wanted).map(|it| self.workflow_json(it)).collect();
@@ -55,23 +55,23 @@ impl Fakes {
         })
     }
 
-    fn workflows(&self, repo: RepoIx) -> Vec<Workflow<'_>> {
-        let mut runs: Vec<Workflow<'_>> = Vec::new();
-        if self.github.repo(repo).settings.reports != Reports::Actions {
+    fn workflows(&self, repo: RepoIx) -> Vec<FakeWorkflowRun<'_>> {
+        let mut runs: Vec<FakeWorkflowRun<'_>> = Vec::new();
+        if self.github.repo(repo).settings.reports != JenkinsReporting::Actions {
             return runs;
         }
         for build in self.jenkins.builds.iter().filter(|build| self.github.pull(build.pr).repo == repo) {
             let known = runs.iter_mut().find(|it| it.pr == build.pr && it.attempts[0].sha == build.sha);
             match known {
                 Some(known) => known.attempts.push(build),
-                None => runs.push(Workflow { pr: build.pr, attempts: vec![build] }),
+                None => runs.push(FakeWorkflowRun { pr: build.pr, attempts: vec![build] }),
             }
         }
         runs
     }
 
     /// Whoever may write Actions may have failed jobs run again; a run at work, or one without failed jobs, may not.
-    fn rerun(&mut self, caller: &Caller, repo: RepoIx, id: &str) -> ApiResponse {
+    fn rerun(&mut self, caller: &ApiIdentity, repo: RepoIx, id: &str) -> ApiResponse {
         let runs = self.workflows(repo);
         let Some(run) = runs.iter().find(|run| run.id().to_string() == id) else { return ApiResponse::not_found() };
         let ended = run.last().and_then(|build| build.result);
@@ -83,12 +83,12 @@ impl Fakes {
             return ApiResponse::error(403, "The workflow run containing these jobs has no failed jobs");
         }
         self.queue_build(pr, Vec::new());
-        self.note(caller.login(), Action::JobsRerun, pr, id);
+        self.note(caller.login(), AuditedAction::JobsRerun, pr, id);
         ApiResponse::json(201, &json!({}))
     }
 
     /// An attempt that waits for a runner is the newest one already.
-    fn workflow_json(&self, run: &Workflow<'_>) -> Value {
+    fn workflow_json(&self, run: &FakeWorkflowRun<'_>) -> Value {
         let Some(last) = run.last() else { return Value::Null };
         let waits = self.waiting_item(run.pr).and_then(|id| self.jenkins.queue.get(&id));
         let result = last.result.filter(|_| waits.is_none());

@@ -3,10 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::audit::Action;
+use crate::audit::AuditedAction;
 use crate::clock::stamp;
 use crate::fakes::Fakes;
-use crate::github::access::Caller;
+use crate::github::access::ApiIdentity;
 use crate::github::json::{app, owner};
 use crate::github::model::RepoIx;
 use crate::http_api::{ApiRequest, ApiResponse, page};
@@ -17,23 +17,23 @@ impl Fakes {
         &mut self,
         request: &ApiRequest,
         key: &str,
-        caller: &Caller,
+        caller: &ApiIdentity,
         parts: &[&str],
     ) -> Option<ApiResponse> {
         let only_app = || ApiResponse::error(401, "A JSON web token could not be decoded");
         Some(match (request.method.as_str(), parts) {
             ("GET", ["rate_limit"]) => ApiResponse::ok(&self.rate_limit_json(key)),
             ("GET", ["user", "repos"]) => match caller {
-                Caller::Person(_) => {
+                ApiIdentity::Person(_) => {
                     let list = (0..self.github.repos.len()).map(|place| self.repo_json(RepoIx(place))).collect();
                     page(request, &self.settings.api_url, list, |items, _| Value::Array(items))
                 }
-                Caller::App | Caller::Installation(_) => {
+                ApiIdentity::App | ApiIdentity::Installation(_) => {
                     ApiResponse::error(403, "Resource not accessible by integration")
                 }
             },
             ("GET", ["installation", "repositories"]) => self.installation_repositories(request, caller),
-            (_, ["app", ..]) if *caller != Caller::App => only_app(),
+            (_, ["app", ..]) if *caller != ApiIdentity::App => only_app(),
             ("GET", ["app"]) => ApiResponse::ok(&self.app_json()),
             ("GET", ["app", "installations"]) => {
                 let list = vec![self.installation_json()];
@@ -92,8 +92,8 @@ impl Fakes {
         )
     }
 
-    fn installation_repositories(&self, request: &ApiRequest, caller: &Caller) -> ApiResponse {
-        if !matches!(caller, Caller::Installation(_)) {
+    fn installation_repositories(&self, request: &ApiRequest, caller: &ApiIdentity) -> ApiResponse {
+        if !matches!(caller, ApiIdentity::Installation(_)) {
             return ApiResponse::error(
                 403,
                 "You must authenticate with an installation access token in order to list repositories for an installation.",
@@ -135,7 +135,7 @@ impl Fakes {
         let Ok(number) = id.parse() else { return ApiResponse::not_found() };
         match self.redeliver(number) {
             Ok(()) => {
-                self.log("app", Action::Redelivered, None, None, id);
+                self.log("app", AuditedAction::Redelivered, None, None, id);
                 ApiResponse::json(202, &json!({}))
             }
             Err("Not Found") => ApiResponse::not_found(),

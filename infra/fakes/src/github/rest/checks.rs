@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::audit::Action;
+use crate::audit::AuditedAction;
 use crate::fakes::Fakes;
-use crate::github::access::Caller;
-use crate::github::commit::CheckRun;
+use crate::github::access::ApiIdentity;
+use crate::github::commit::FakeCheckRun;
 use crate::github::model::{RepoIx, Sha};
 use crate::http_api::{ApiRequest, ApiResponse, page};
 
@@ -18,7 +18,7 @@ impl Fakes {
     pub(super) fn checks_api(
         &mut self,
         request: &ApiRequest,
-        caller: &Caller,
+        caller: &ApiIdentity,
         repo: RepoIx,
         rest: &[&str],
     ) -> Option<ApiResponse> {
@@ -31,7 +31,7 @@ impl Fakes {
         })
     }
 
-    fn check_of(&self, id: &str) -> Option<(Sha, CheckRun)> {
+    fn check_of(&self, id: &str) -> Option<(Sha, FakeCheckRun)> {
         let id: u64 = id.parse().ok()?;
         let sha = self.github.sha_of_check.get(&id).cloned()?;
         let check = self.github.commits.get(&sha)?.checks.iter().find(|check| check.id == id)?.clone();
@@ -39,8 +39,8 @@ impl Fakes {
     }
 
     /// Only Apps write check runs.
-    fn create_check(&mut self, request: &ApiRequest, caller: &Caller, repo: RepoIx) -> ApiResponse {
-        let Caller::Installation(by) = caller else {
+    fn create_check(&mut self, request: &ApiRequest, caller: &ApiIdentity, repo: RepoIx) -> ApiResponse {
+        let ApiIdentity::Installation(by) = caller else {
             return ApiResponse::error(403, "You must authenticate via a GitHub App.");
         };
         let (Some(name), Some(sha)) = (request.text("name"), request.text("head_sha")) else {
@@ -59,9 +59,9 @@ impl Fakes {
         ApiResponse::json(201, &self.check_json(repo, &sha, &check))
     }
 
-    fn update_check(&mut self, request: &ApiRequest, caller: &Caller, repo: RepoIx, id: &str) -> ApiResponse {
+    fn update_check(&mut self, request: &ApiRequest, caller: &ApiIdentity, repo: RepoIx, id: &str) -> ApiResponse {
         let Some((sha, mut check)) = self.check_of(id) else { return ApiResponse::not_found() };
-        let Caller::Installation(by) = caller else {
+        let ApiIdentity::Installation(by) = caller else {
             return ApiResponse::error(403, "You must authenticate via a GitHub App.");
         };
         if check.app_id != self.settings.app_id {
@@ -75,12 +75,12 @@ impl Fakes {
     }
 
     /// Only the App that owns a check run may have it run again.
-    fn rerequest(&mut self, caller: &Caller, id: &str) -> ApiResponse {
+    fn rerequest(&mut self, caller: &ApiIdentity, id: &str) -> ApiResponse {
         let Some((_, check)) = self.check_of(id) else { return ApiResponse::not_found() };
-        if check.app_id != self.settings.app_id || !matches!(caller, Caller::Installation(_)) {
+        if check.app_id != self.settings.app_id || !matches!(caller, ApiIdentity::Installation(_)) {
             return ApiResponse::error(403, "Resource not accessible by integration");
         }
-        self.log(caller.login(), Action::CheckRerequested, None, None, id);
+        self.log(caller.login(), AuditedAction::CheckRerequested, None, None, id);
         ApiResponse::json(201, &json!({}))
     }
 
@@ -91,7 +91,7 @@ impl Fakes {
             .commits
             .get(sha)
             .map_or_else(Vec::new, |it| if latest { it.current_checks() } else { it.checks.iter().collect() });
-        let wanted = |check: &&CheckRun| {
+        let wanted = |check: &&FakeCheckRun| {
             request.param("check_name").is_none_or(|name| name == check.name)
                 && request.param("app_id").is_none_or(|id| id == check.app_id.to_string())
                 && request.param("status").is_none_or(|status| status == check.status)
@@ -119,7 +119,7 @@ fn buttons(actions: &[Value]) -> Result<Vec<String>, &'static str> {
 }
 
 /// Takes over what the request says about a check run.
-fn fill(check: &mut CheckRun, request: &ApiRequest, now: jiff::Timestamp) -> Result<(), &'static str> {
+fn fill(check: &mut FakeCheckRun, request: &ApiRequest, now: jiff::Timestamp) -> Result<(), &'static str> {
     let take = |field: &mut String, given: Option<&str>| {
         if let Some(given) = given {
             given.clone_into(field);

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::audit::Action;
+use crate::audit::AuditedAction;
 use crate::fakes::Fakes;
 use crate::github::json::label;
-use crate::github::model::{Numbered, RepoIx};
+use crate::github::model::{PullOrIssue, RepoIx};
 use crate::http_api::{ApiRequest, ApiResponse, page};
 
 /// The longest body GitHub takes.
@@ -30,8 +30,8 @@ impl Fakes {
         Some(match (request.method.as_str(), rest) {
             ("GET", []) => ApiResponse::ok(&self.issue_or_pull(numbered)),
             ("PATCH", []) => match numbered {
-                Numbered::Issue(place) => self.edit_issue(request, by, place),
-                Numbered::Pull(_) => return None,
+                PullOrIssue::Issue(place) => self.edit_issue(request, by, place),
+                PullOrIssue::Pull(_) => return None,
             },
             ("GET", ["comments"]) => {
                 let places = self.github.comments_of.get(&(repo, number)).cloned().unwrap_or_default();
@@ -54,26 +54,26 @@ impl Fakes {
         })
     }
 
-    fn issue_or_pull(&self, numbered: Numbered) -> Value {
+    fn issue_or_pull(&self, numbered: PullOrIssue) -> Value {
         match numbered {
-            Numbered::Pull(ix) => self.pull_as_issue(ix),
-            Numbered::Issue(place) => self.issue_json(&self.github.issues[place]),
+            PullOrIssue::Pull(ix) => self.pull_as_issue(ix),
+            PullOrIssue::Issue(place) => self.issue_json(&self.github.issues[place]),
         }
     }
 
-    fn labels_of(&self, numbered: Numbered) -> Vec<String> {
+    fn labels_of(&self, numbered: PullOrIssue) -> Vec<String> {
         match numbered {
-            Numbered::Pull(ix) => self.github.pull(ix).labels.clone(),
-            Numbered::Issue(place) => self.github.issues[place].labels.clone(),
+            PullOrIssue::Pull(ix) => self.github.pull(ix).labels.clone(),
+            PullOrIssue::Issue(place) => self.github.issues[place].labels.clone(),
         }
     }
 
     fn list_issues(&self, request: &ApiRequest, repo: RepoIx) -> ApiResponse {
         let state = request.param("state").unwrap_or("open");
         let labels: Vec<&str> = request.param("labels").map_or_else(Vec::new, |it| it.split(',').collect());
-        let is_open = |numbered: Numbered| match numbered {
-            Numbered::Pull(ix) => self.github.pull(ix).is_open(),
-            Numbered::Issue(place) => self.github.issues[place].open,
+        let is_open = |numbered: PullOrIssue| match numbered {
+            PullOrIssue::Pull(ix) => self.github.pull(ix).is_open(),
+            PullOrIssue::Issue(place) => self.github.issues[place].open,
         };
         let found = self.github.repo(repo).numbers.iter().rev().copied().filter(|numbered| {
             let own = self.labels_of(*numbered);
@@ -111,20 +111,20 @@ impl Fakes {
             issue.updated_at = now;
             let (repo, number) = (issue.repo, issue.number);
             let pr = self.pr_named(repo, number);
-            self.log(by, Action::IssueEdited, Some(pr), None, "edited");
+            self.log(by, AuditedAction::IssueEdited, Some(pr), None, "edited");
             self.emit_issue(place, "edited", by);
         }
         ApiResponse::ok(&self.issue_json(&self.github.issues[place]))
     }
 
-    fn add_labels(&mut self, request: &ApiRequest, by: &str, numbered: Numbered) -> ApiResponse {
+    fn add_labels(&mut self, request: &ApiRequest, by: &str, numbered: PullOrIssue) -> ApiResponse {
         let given = if request.json.is_array() { names(&request.json) } else { names(&request.json["labels"]) };
         for name in given {
             match numbered {
-                Numbered::Pull(ix) => {
+                PullOrIssue::Pull(ix) => {
                     self.label(ix, &name, true, by);
                 }
-                Numbered::Issue(place) => {
+                PullOrIssue::Issue(place) => {
                     self.label_issue(place, &name, true, by);
                 }
             }
@@ -132,10 +132,10 @@ impl Fakes {
         ApiResponse::ok(&self.labels_of(numbered).iter().map(|name| label(name)).collect())
     }
 
-    fn remove_label(&mut self, by: &str, numbered: Numbered, name: &str) -> ApiResponse {
+    fn remove_label(&mut self, by: &str, numbered: PullOrIssue, name: &str) -> ApiResponse {
         let gone = match numbered {
-            Numbered::Pull(ix) => self.label(ix, name, false, by),
-            Numbered::Issue(place) => self.label_issue(place, name, false, by),
+            PullOrIssue::Pull(ix) => self.label(ix, name, false, by),
+            PullOrIssue::Issue(place) => self.label_issue(place, name, false, by),
         };
         if !gone {
             return ApiResponse::error(404, "Label does not exist");

@@ -8,19 +8,19 @@ mod issues;
 mod pulls;
 mod repos;
 
-use super::access::Caller;
+use super::access::ApiIdentity;
 use super::model::{PrIx, RepoIx};
 use crate::fakes::Fakes;
 use crate::http_api::{ApiRequest, ApiResponse};
 
 impl Fakes {
-    pub(crate) fn rest(&mut self, request: &ApiRequest, key: &str, caller: &Caller) -> ApiResponse {
+    pub(crate) fn rest(&mut self, request: &ApiRequest, key: &str, caller: &ApiIdentity) -> ApiResponse {
         let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
         let answer = match parts.as_slice() {
             ["repos", owner, name, rest @ ..] => match self.repo_ix(&format!("{owner}/{name}")) {
                 None => Some(ApiResponse::not_found()),
                 // The App's own key opens the App, not the repositories.
-                Some(_) if *caller == Caller::App => {
+                Some(_) if *caller == ApiIdentity::App => {
                     Some(ApiResponse::error(401, "A JSON web token could not be decoded"))
                 }
                 Some(repo) => self.in_repo(request, caller, repo, rest),
@@ -33,7 +33,13 @@ impl Fakes {
         })
     }
 
-    fn in_repo(&mut self, request: &ApiRequest, caller: &Caller, repo: RepoIx, rest: &[&str]) -> Option<ApiResponse> {
+    fn in_repo(
+        &mut self,
+        request: &ApiRequest,
+        caller: &ApiIdentity,
+        repo: RepoIx,
+        rest: &[&str],
+    ) -> Option<ApiResponse> {
         let by = caller.login();
         match rest {
             ["pulls", ..] => self.pulls_api(request, by, repo, rest),

@@ -6,7 +6,7 @@ use crate::fakes::Fakes;
 use crate::github::json::user;
 use crate::github::model::{PrIx, RepoIx};
 use crate::http_api::{ApiRequest, ApiResponse};
-use crate::settings::Protection;
+use crate::settings::ProtectionSource;
 
 impl Fakes {
     pub(super) fn repos_api(&self, request: &ApiRequest, repo: RepoIx, rest: &[&str]) -> Option<ApiResponse> {
@@ -39,7 +39,7 @@ impl Fakes {
         if branch != settings.base {
             return ApiResponse::error(404, "Branch not found");
         }
-        if settings.protection != Protection::Classic {
+        if settings.protection != ProtectionSource::Classic {
             return ApiResponse::error(404, "Branch not protected");
         }
         let required = settings.required_contexts();
@@ -52,7 +52,7 @@ impl Fakes {
 
     fn rules_json(&self, repo: RepoIx, branch: &str) -> Value {
         let settings = &self.github.repo(repo).settings;
-        if settings.protection != Protection::Ruleset || branch != settings.base {
+        if settings.protection != ProtectionSource::Ruleset || branch != settings.base {
             return json!([]);
         }
         let checks: Vec<Value> = settings

@@ -18,12 +18,12 @@ use thiserror::Error;
 
 use super::auth::Identity;
 use super::client::GitHub;
-use super::graphql::{CONTEXTS, Graph, GraphError, MERGEABLE, PULL_REQUESTS};
-use crate::http::CallError;
+use super::graphql::{CONTEXTS, GraphqlError, GraphqlResponse, MERGEABLE, PULL_REQUESTS};
+use crate::http::ApiError;
 pub(super) use raw::{Actor, Label, List};
-use raw::{Further, Mergeability, Node, Nodes, Pull};
+use raw::{FurtherContexts, MergeabilityFields, Node, Nodes, PullNode};
 pub(super) use reading::top_of;
-use reading::{Reading, partial};
+use reading::{SnapshotBuilder, partial};
 
 /// Contexts are read this far, 100 to a page.
 const MOST_CONTEXT_PAGES: usize = 20;
@@ -39,7 +39,7 @@ const MAY_BE_HIDDEN: [&str; 3] = ["branchProtectionRule", "refUpdateRule", "rule
 
 /// Why a pull request could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Unread {
+pub enum SnapshotError {
     /// GitHub knows no such pull request, or does not show it to us.
     #[error("GitHub does not know it, or does not show it to us")]
     Gone,
@@ -51,10 +51,10 @@ pub enum Unread {
     Partial { why: String },
     /// GitHub could not be asked.
     #[error("GitHub could not be asked: {0}")]
-    Failed(CallError),
+    Failed(ApiError),
 }
 
-impl Unread {
+impl SnapshotError {
     /// When it may be asked again, if GitHub said so.
     #[must_use]
     pub fn until(&self) -> Option<Timestamp> {
@@ -67,21 +67,21 @@ impl Unread {
 
 /// One pull request on its way to being read: where it is in the caller's list, and GitHub's id of it.
 #[derive(Debug, Clone, Copy)]
-struct Wanted<'a> {
+struct PendingSnapshot<'a> {
     place: usize,
     pr: &'a PrId,
     node_id: &'a str,
 }
 
-type Read = Result<Reading, Unread>;
+type SnapshotResult = Result<SnapshotBuilder, SnapshotError>;
 
 #[derive(Serialize)]
-struct Ids<'a> {
+struct NodeIdVariables<'a> {
     ids: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
-struct Page<'a> {
+struct ContextPageVariables<'a> {
     id: &'a str,
     after: Option<&'a str>,
 }
@@ -92,14 +92,14 @@ impl GitHub {
         &self,
         prs: &[(PrId, String)],
         policies: &Policies,
-    ) -> Vec<(PrId, Result<Snapshot, Unread>)> {
-        let mut readings: Vec<Option<Read>> = prs.iter().map(|_| None).collect();
+    ) -> Vec<(PrId, Result<Snapshot, SnapshotError>)> {
+        let mut readings: Vec<Option<SnapshotResult>> = prs.iter().map(|_| None).collect();
         for (place, reading) in
             join_all(batches(prs, BATCH).into_iter().map(|b| self.read_batch(b))).await.into_iter().flatten()
         {
             readings[place] = Some(reading);
         }
-        let mut readings: Vec<Read> =
+        let mut readings: Vec<SnapshotResult> =
             readings.into_iter().map(|one| one.unwrap_or_else(|| Err(partial("it was left out".to_owned())))).collect();
         join_all(prs.iter().zip(&mut readings).map(|((pr, _), reading)| self.read_further(pr, reading))).await;
         self.settle_mergeability(prs, &mut readings).await;
@@ -115,7 +115,7 @@ impl GitHub {
     }
 
     /// Reads one batch; where GitHub cannot answer, its halves.
-    async fn read_batch(&self, batch: Vec<Wanted<'_>>) -> Vec<(usize, Read)> {
+    async fn read_batch(&self, batch: Vec<PendingSnapshot<'_>>) -> Vec<(usize, SnapshotResult)> {
         let mut done = Vec::with_capacity(batch.len());
         let mut failures = 0;
         let mut waiting = vec![batch];
@@ -137,17 +137,17 @@ impl GitHub {
             let alone = error.is_transient() && part.len() == 1 && failures < MOST_FAILURES;
             let given_up = if alone { Vec::new() } else { std::mem::take(&mut waiting) };
             let lost = part.iter().chain(given_up.iter().flatten());
-            done.extend(lost.map(|wanted| (wanted.place, Err(Unread::Failed(error.clone())))));
+            done.extend(lost.map(|wanted| (wanted.place, Err(SnapshotError::Failed(error.clone())))));
         }
         done
     }
 
-    async fn read_at_once(&self, batch: &[Wanted<'_>]) -> Result<Vec<Read>, CallError> {
+    async fn read_at_once(&self, batch: &[PendingSnapshot<'_>]) -> Result<Vec<SnapshotResult>, ApiError> {
         let Some(first) = batch.first() else { return Ok(Vec::new()) };
         let who = Identity::Installation(first.pr.repo.owner());
         let read_at = self.limiter.clock.now();
-        let ids = Ids { ids: batch.iter().map(|wanted| wanted.node_id).collect() };
-        let graph: Graph<Nodes> = self.query(who, PULL_REQUESTS, ids, false).await?;
+        let ids = NodeIdVariables { ids: batch.iter().map(|wanted| wanted.node_id).collect() };
+        let graph: GraphqlResponse<Nodes> = self.query(who, PULL_REQUESTS, ids, false).await?;
         let nodes = graph.data.map(|data| data.nodes).unwrap_or_default();
         // An error about nothing in particular may be about anything.
         let everywhere = graph.errors.iter().find(|error| error.path.is_empty());
@@ -156,7 +156,7 @@ impl GitHub {
             return Ok(batch.iter().map(|_| Err(partial(why.clone()))).collect());
         }
         let readings = nodes.into_iter().enumerate().map(|(place, node)| {
-            let errors: Vec<&GraphError> =
+            let errors: Vec<&GraphqlError> =
                 graph.errors.iter().filter(|error| place_of(error) == Some(place)).chain(everywhere).collect();
             read_node(read_at, node, &errors)
         });
@@ -165,7 +165,7 @@ impl GitHub {
 
     /// The contexts beyond the first page; and all of them again where the base's rules are hidden, since then only the
     /// contexts themselves say whether they are required.
-    async fn read_further(&self, pr: &PrId, reading: &mut Read) {
+    async fn read_further(&self, pr: &PrId, reading: &mut SnapshotResult) {
         let Ok(known) = reading else { return };
         let ask_whether_required = known.is_open() && known.rules_hidden && known.demands().contexts.is_none();
         let mut after = known.more_contexts_after();
@@ -192,17 +192,18 @@ impl GitHub {
     async fn further_page(
         &self,
         pr: &PrId,
-        reading: &mut Reading,
+        reading: &mut SnapshotBuilder,
         after: Option<&str>,
-    ) -> Result<Option<String>, Unread> {
-        let page = Page { id: &reading.pull.id, after };
+    ) -> Result<Option<String>, SnapshotError> {
+        let page = ContextPageVariables { id: &reading.pull.id, after };
         let who = Identity::Installation(pr.repo.owner());
-        let graph: Graph<Node> = self.query(who, CONTEXTS, page, true).await.map_err(Unread::Failed)?;
+        let graph: GraphqlResponse<Node> =
+            self.query(who, CONTEXTS, page, true).await.map_err(SnapshotError::Failed)?;
         if let Some(error) = graph.errors.first() {
             return Err(partial(error.message.clone()));
         }
-        let node = graph.data.and_then(|data| data.node).ok_or(Unread::Gone)?;
-        let further: Further = serde_json::from_value(node).map_err(|error| partial(error.to_string()))?;
+        let node = graph.data.and_then(|data| data.node).ok_or(SnapshotError::Gone)?;
+        let further: FurtherContexts = serde_json::from_value(node).map_err(|error| partial(error.to_string()))?;
         let head = further.commits.iter().next().map(|head| &head.commit);
         let head = head.filter(|head| head.oid.eq_ignore_ascii_case(&reading.pull.head_ref_oid));
         let head = head.ok_or_else(|| partial("its head moved while it was read".to_owned()))?;
@@ -217,7 +218,7 @@ impl GitHub {
 
     /// GitHub works out whether a head can be merged when it is first asked: asks again, after 5, 10 and 15 seconds. What is
     /// unknown then stays unknown.
-    async fn settle_mergeability(&self, prs: &[(PrId, String)], readings: &mut [Read]) {
+    async fn settle_mergeability(&self, prs: &[(PrId, String)], readings: &mut [SnapshotResult]) {
         for pause in self.limiter.settings.mergeable_pauses.clone() {
             let unknown: Vec<usize> = (0..readings.len())
                 .filter(|&place| {
@@ -231,7 +232,7 @@ impl GitHub {
             self.limiter.clock.sleep(pause).await;
             for batch in by_owner(unknown, MOST_NODES, |place| prs[*place].0.repo.owner()) {
                 let who = Identity::Installation(prs[batch[0]].0.repo.owner());
-                let ids = Ids { ids: batch.iter().map(|place| prs[*place].1.as_str()).collect() };
+                let ids = NodeIdVariables { ids: batch.iter().map(|place| prs[*place].1.as_str()).collect() };
                 let Ok(graph) = self.query::<Nodes>(who, MERGEABLE, ids, true).await else { return };
                 let nodes = graph.data.map(|data| data.nodes).unwrap_or_default();
                 for (place, node) in batch.iter().zip(nodes) {
@@ -243,7 +244,7 @@ impl GitHub {
 
     /// How far heads lag behind, where that matters and nothing read so far says it: those of one base together, and by themselves
     /// what that leaves open, such as a head in a fork.
-    async fn compare(&self, prs: &[(PrId, String)], readings: &mut [Read], policies: &Policies) {
+    async fn compare(&self, prs: &[(PrId, String)], readings: &mut [SnapshotResult], policies: &Policies) {
         let mut bases: BTreeMap<(&RepoName, String), Vec<(usize, Sha)>> = BTreeMap::new();
         for (place, ((pr, _), reading)) in prs.iter().zip(readings.iter()).enumerate() {
             let known = reading.as_ref().ok().filter(|known| known.needs_comparison(policies.for_repo(&pr.repo)));
@@ -267,7 +268,7 @@ impl GitHub {
         repo: &RepoName,
         base: &str,
         heads: &[(usize, Sha)],
-    ) -> Vec<(usize, Result<u32, Unread>)> {
+    ) -> Vec<(usize, Result<u32, SnapshotError>)> {
         let together = match heads {
             [_] => Ok(vec![None]),
             several => self.all_behind_by(repo, base, &several.iter().map(|(_, head)| head).collect::<Vec<_>>()).await,
@@ -276,7 +277,7 @@ impl GitHub {
             Ok(together) => together,
             // Whoever may not be asked now is not asked for each of them either.
             Err(error) if error.until().is_some() => {
-                return heads.iter().map(|(place, _)| (*place, Err(Unread::Failed(error.clone())))).collect();
+                return heads.iter().map(|(place, _)| (*place, Err(SnapshotError::Failed(error.clone())))).collect();
             }
             Err(_) => vec![None; heads.len()],
         };
@@ -285,8 +286,8 @@ impl GitHub {
                 Some(behind_by) => Ok(behind_by),
                 None => match self.behind_by(repo, base, head).await {
                     Ok(behind_by) => Ok(behind_by),
-                    Err(CallError::Gone { message }) => Err(partial(format!("nothing to compare: {message}"))),
-                    Err(error) => Err(Unread::Failed(error)),
+                    Err(ApiError::Gone { message }) => Err(partial(format!("nothing to compare: {message}"))),
+                    Err(error) => Err(SnapshotError::Failed(error)),
                 },
             };
             (*place, behind_by)
@@ -296,8 +297,8 @@ impl GitHub {
 }
 
 /// The list, by owner (an App has one token for each) and in parts of this size.
-fn batches(prs: &[(PrId, String)], size: usize) -> Vec<Vec<Wanted<'_>>> {
-    let all = prs.iter().enumerate().map(|(place, (pr, node_id))| Wanted { place, pr, node_id }).collect();
+fn batches(prs: &[(PrId, String)], size: usize) -> Vec<Vec<PendingSnapshot<'_>>> {
+    let all = prs.iter().enumerate().map(|(place, (pr, node_id))| PendingSnapshot { place, pr, node_id }).collect();
     by_owner(all, size, |wanted| wanted.pr.repo.owner())
 }
 
@@ -310,42 +311,42 @@ fn by_owner<'a, T: Clone>(all: Vec<T>, size: usize, owner: impl Fn(&T) -> &'a st
 }
 
 /// Which node an error is about.
-fn place_of(error: &GraphError) -> Option<usize> {
+fn place_of(error: &GraphqlError) -> Option<usize> {
     match error.path.as_slice() {
         [Value::String(list), Value::Number(place), ..] if list == "nodes" => usize::try_from(place.as_u64()?).ok(),
         _ => None,
     }
 }
 
-fn is_hidden_part(error: &GraphError) -> bool {
+fn is_hidden_part(error: &GraphqlError) -> bool {
     error.path.iter().filter_map(Value::as_str).any(|step| MAY_BE_HIDDEN.contains(&step))
 }
 
-fn read_node(read_at: Timestamp, node: Option<Value>, errors: &[&GraphError]) -> Read {
+fn read_node(read_at: Timestamp, node: Option<Value>, errors: &[&GraphqlError]) -> SnapshotResult {
     let Some(node) = node else {
         return Err(match errors.iter().find(|error| error.kind.as_deref() != Some("NOT_FOUND")) {
             Some(error) => partial(error.message.clone()),
-            None => Unread::Gone,
+            None => SnapshotError::Gone,
         });
     };
     if let Some(error) = errors.iter().find(|error| !is_hidden_part(error)) {
         return Err(partial(error.message.clone()));
     }
     if node.get("__typename").and_then(Value::as_str) != Some("PullRequest") {
-        return Err(Unread::Gone);
+        return Err(SnapshotError::Gone);
     }
-    let pull: Pull = serde_json::from_value(node).map_err(|error| partial(error.to_string()))?;
-    let reading = Reading::new(read_at, pull, !errors.is_empty());
-    match reading.gap() {
+    let pull: PullNode = serde_json::from_value(node).map_err(|error| partial(error.to_string()))?;
+    let reading = SnapshotBuilder::new(read_at, pull, !errors.is_empty());
+    match reading.missing_part() {
         Some(why) => Err(partial(why)),
         None => Ok(reading),
     }
 }
 
 /// Takes over what GitHub says now about mergeability, if it still speaks of the same head.
-fn learn(reading: &mut Read, node: Option<Value>) {
+fn learn(reading: &mut SnapshotResult, node: Option<Value>) {
     let Ok(known) = reading else { return };
-    let Some(news) = node.and_then(|node| serde_json::from_value::<Mergeability>(node).ok()) else { return };
+    let Some(news) = node.and_then(|node| serde_json::from_value::<MergeabilityFields>(node).ok()) else { return };
     if news.id != known.pull.id {
         return;
     }

@@ -17,7 +17,7 @@ pub(super) struct Node {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Pull {
+pub(super) struct PullNode {
     pub(super) id: String,
     pub(super) number: u64,
     pub(super) title: String,
@@ -34,20 +34,20 @@ pub(super) struct Pull {
     pub(super) base_ref_name: String,
     pub(super) mergeable: String,
     pub(super) merge_state_status: String,
-    pub(super) repository: Repository,
+    pub(super) repository: RepositoryNode,
     pub(super) merged_by: Option<Actor>,
-    pub(super) merge_queue_entry: Option<QueueEntry>,
-    pub(super) auto_merge_request: Option<AutoMerge>,
+    pub(super) merge_queue_entry: Option<MergeQueueEntryNode>,
+    pub(super) auto_merge_request: Option<AutoMergeNode>,
     pub(super) labels: Option<List<Label>>,
-    pub(super) latest_opinionated_reviews: Option<List<Review>>,
-    pub(super) base_ref: Option<BaseRef>,
-    pub(super) commits: List<PullCommit>,
+    pub(super) latest_opinionated_reviews: Option<List<ReviewNode>>,
+    pub(super) base_ref: Option<BaseRefNode>,
+    pub(super) commits: List<PullCommitNode>,
 }
 
 /// The fields that are asked again while GitHub works out whether it can be merged.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Mergeability {
+pub(super) struct MergeabilityFields {
     pub(super) id: String,
     pub(super) state: String,
     pub(super) head_ref_oid: String,
@@ -57,13 +57,13 @@ pub(super) struct Mergeability {
 
 /// The head of one pull request, with further contexts.
 #[derive(Debug, Deserialize)]
-pub(super) struct Further {
-    pub(super) commits: List<PullCommit>,
+pub(super) struct FurtherContexts {
+    pub(super) commits: List<PullCommitNode>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Repository {
+pub(super) struct RepositoryNode {
     pub(super) name_with_owner: String,
 }
 
@@ -87,7 +87,7 @@ impl Actor {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct QueueEntry {
+pub(super) struct MergeQueueEntryNode {
     pub(super) state: String,
     pub(super) enqueued_at: Timestamp,
     pub(super) enqueuer: Option<Actor>,
@@ -95,7 +95,7 @@ pub(super) struct QueueEntry {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct AutoMerge {
+pub(super) struct AutoMergeNode {
     pub(super) enabled_at: Option<Timestamp>,
     pub(super) enabled_by: Option<Actor>,
 }
@@ -134,29 +134,29 @@ pub(in crate::github) struct Label {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Review {
+pub(super) struct ReviewNode {
     pub(super) state: String,
     pub(super) submitted_at: Option<Timestamp>,
     pub(super) author: Option<Actor>,
-    pub(super) commit: Option<Oid>,
+    pub(super) commit: Option<CommitOid>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Oid {
+pub(super) struct CommitOid {
     pub(super) oid: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct BaseRef {
-    pub(super) branch_protection_rule: Option<Protection>,
-    pub(super) ref_update_rule: Option<UpdateRule>,
-    pub(super) rules: Option<List<Rule>>,
+pub(super) struct BaseRefNode {
+    pub(super) branch_protection_rule: Option<BranchProtectionNode>,
+    pub(super) ref_update_rule: Option<RefUpdateRuleNode>,
+    pub(super) rules: Option<List<RulesetRuleNode>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Protection {
+pub(super) struct BranchProtectionNode {
     pub(super) required_status_check_contexts: Option<Vec<Option<String>>>,
     pub(super) requires_strict_status_checks: bool,
 }
@@ -164,58 +164,58 @@ pub(super) struct Protection {
 /// What those may see of a protection who may not administrate it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct UpdateRule {
+pub(super) struct RefUpdateRuleNode {
     pub(super) required_status_check_contexts: Option<Vec<Option<String>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Rule {
+pub(super) struct RulesetRuleNode {
     #[serde(rename = "type")]
     pub(super) kind: String,
-    pub(super) parameters: Option<Parameters>,
+    pub(super) parameters: Option<StatusCheckParameters>,
 }
 
 /// Those of a rule that requires status checks; empty for every other rule.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Parameters {
+pub(super) struct StatusCheckParameters {
     pub(super) strict_required_status_checks_policy: bool,
-    pub(super) required_status_checks: Vec<Context>,
+    pub(super) required_status_checks: Vec<RequiredContextNode>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Context {
+pub(super) struct RequiredContextNode {
     pub(super) context: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct PullCommit {
-    pub(super) commit: Commit,
+pub(super) struct PullCommitNode {
+    pub(super) commit: CommitNode,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Commit {
+pub(super) struct CommitNode {
     pub(super) oid: String,
     /// `null` while nothing has reported.
-    pub(super) status_check_rollup: Option<Rollup>,
+    pub(super) status_check_rollup: Option<StatusRollupNode>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Rollup {
-    pub(super) contexts: List<Reported>,
+pub(super) struct StatusRollupNode {
+    pub(super) contexts: List<RollupContext>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "__typename")]
-pub(super) enum Reported {
-    CheckRun(Box<CheckRun>),
-    StatusContext(StatusContext),
+pub(super) enum RollupContext {
+    CheckRun(Box<CheckRunNode>),
+    StatusContext(StatusContextNode),
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct CheckRun {
+pub(super) struct CheckRunNode {
     /// GraphQL's `Int` has 32 bits, and GitHub's ids have more: it may be missing.
     pub(super) database_id: Option<u64>,
     /// Ends in the id.
@@ -228,28 +228,28 @@ pub(super) struct CheckRun {
     pub(super) title: Option<String>,
     pub(super) summary: Option<String>,
     pub(super) text: Option<String>,
-    pub(super) check_suite: Option<Suite>,
+    pub(super) check_suite: Option<CheckSuiteNode>,
     #[serde(default)]
     pub(super) is_required: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Suite {
+pub(super) struct CheckSuiteNode {
     pub(super) created_at: Option<Timestamp>,
     pub(super) updated_at: Option<Timestamp>,
-    pub(super) app: Option<App>,
+    pub(super) app: Option<AppNode>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct App {
+pub(super) struct AppNode {
     pub(super) database_id: Option<u64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StatusContext {
+pub(super) struct StatusContextNode {
     pub(super) context: String,
     pub(super) state: String,
     pub(super) description: Option<String>,
@@ -258,7 +258,7 @@ pub(super) struct StatusContext {
     pub(super) is_required: bool,
 }
 
-impl CheckRun {
+impl CheckRunNode {
     /// Its id, which orders the runs of one check.
     pub(super) fn id(&self) -> Option<u64> {
         let in_path = || self.resource_path.as_deref()?.rsplit(['/', '=']).next()?.parse().ok();

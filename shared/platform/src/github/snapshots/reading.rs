@@ -3,15 +3,17 @@
 
 use std::collections::BTreeSet;
 
-use domain::event::Described;
+use domain::event::PullRequestDetails;
 use domain::id::{PrId, Sha};
-use domain::policy::{Behind, Policy};
-use domain::signals::{Approval, CheckKind, MergeReport, Renewal, Signals, Verdict};
-use domain::snapshot::{Life, Live, Mergeable, Snapshot};
+use domain::policy::{BehindRule, Policy};
+use domain::signals::{ApprovalReport, CheckKind, CheckVerdict, MergeReport, RenewalMark, Signals};
+use domain::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use jiff::Timestamp;
 
-use super::Unread;
-use super::raw::{Actor, BaseRef, CheckRun, List, Parameters, Pull, Reported, StatusContext};
+use super::SnapshotError;
+use super::raw::{
+    Actor, BaseRefNode, CheckRunNode, List, PullNode, RollupContext, StatusCheckParameters, StatusContextNode,
+};
 use crate::github::mapping;
 
 /// A description longer than this names its vulnerability further up.
@@ -19,11 +21,11 @@ const BODY_BYTES: usize = 16 * 1024;
 
 /// What was read of one pull request so far.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct SnapshotBuilder {
     pub(super) read_at: Timestamp,
-    pub(super) pull: Pull,
+    pub(super) pull: PullNode,
     /// All contexts of the head: the first page, and what was asked for after it.
-    pub(super) contexts: Vec<Reported>,
+    pub(super) contexts: Vec<RollupContext>,
     /// Whether GitHub kept the base's protection or rules to itself.
     pub(super) rules_hidden: bool,
     pub(super) behind_by: Option<u32>,
@@ -31,14 +33,14 @@ pub(super) struct Reading {
 
 /// What the base demands.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Demands {
+pub(super) struct BaseDemands {
     /// `None`: GitHub would not say.
     pub(super) contexts: Option<BTreeSet<String>>,
     pub(super) strict: bool,
 }
 
-impl Reading {
-    pub(super) fn new(read_at: Timestamp, pull: Pull, rules_hidden: bool) -> Self {
+impl SnapshotBuilder {
+    pub(super) fn new(read_at: Timestamp, pull: PullNode, rules_hidden: bool) -> Self {
         let head = pull.commits.iter().next();
         let rollup = head.and_then(|head| head.commit.status_check_rollup.as_ref());
         let contexts = rollup.map(|rollup| rollup.contexts.iter().cloned().collect()).unwrap_or_default();
@@ -50,7 +52,7 @@ impl Reading {
     }
 
     /// What this answer lacks, if it lacks something that counts.
-    pub(super) fn gap(&self) -> Option<String> {
+    pub(super) fn missing_part(&self) -> Option<String> {
         if !self.is_open() {
             return None;
         }
@@ -85,12 +87,12 @@ impl Reading {
     }
 
     /// What the base demands, by its protection, by what non-administrators may see of it, and by rulesets.
-    pub(super) fn demands(&self) -> Demands {
+    pub(super) fn demands(&self) -> BaseDemands {
         let mut contexts = BTreeSet::new();
         // With protection hidden, BEHIND itself proves strictness: GitHub says it of no other base.
         let mut strict = self.pull.merge_state_status == "BEHIND";
         let mut seen = !self.rules_hidden;
-        if let Some(BaseRef { branch_protection_rule, ref_update_rule, rules }) = &self.pull.base_ref {
+        if let Some(BaseRefNode { branch_protection_rule, ref_update_rule, rules }) = &self.pull.base_ref {
             if let Some(rule) = branch_protection_rule {
                 seen = true;
                 strict |= rule.requires_strict_status_checks;
@@ -101,7 +103,7 @@ impl Reading {
                 contexts.extend(rule.required_status_check_contexts.iter().flatten().flatten().cloned());
             }
             for rule in rules.iter().flat_map(List::iter) {
-                let Some(Parameters { strict_required_status_checks_policy, required_status_checks }) =
+                let Some(StatusCheckParameters { strict_required_status_checks_policy, required_status_checks }) =
                     rule.parameters.as_ref().filter(|_| rule.kind == "REQUIRED_STATUS_CHECKS")
                 else {
                     continue;
@@ -115,14 +117,14 @@ impl Reading {
         }
         let reported = self.contexts.iter().filter(|context| context.is_required());
         contexts.extend(reported.map(|context| context.name().to_owned()));
-        Demands { contexts: (seen || !contexts.is_empty()).then_some(contexts), strict }
+        BaseDemands { contexts: (seen || !contexts.is_empty()).then_some(contexts), strict }
     }
 
     /// Whether only a comparison can say how far the head lags behind. Where branches must be up to date, a head that could
     /// be merged right now is; BLOCKED can hide BEHIND.
     pub(super) fn needs_comparison(&self, policy: &Policy) -> bool {
         let strict = self.demands().strict;
-        let matters = strict || policy.checks.behind == Behind::Always;
+        let matters = strict || policy.checks.behind == BehindRule::Always;
         let evident = strict && self.is_up_to_date();
         self.is_open() && self.pull.mergeable == "MERGEABLE" && matters && !evident
     }
@@ -132,10 +134,10 @@ impl Reading {
     }
 
     /// The snapshot, once everything is read.
-    pub(super) fn finish(self, pr: &PrId, policy: &Policy, own_app: Option<u64>) -> Result<Snapshot, Unread> {
+    pub(super) fn finish(self, pr: &PrId, policy: &Policy, own_app: Option<u64>) -> Result<Snapshot, SnapshotError> {
         let name = &self.pull.repository.name_with_owner;
         if !name.eq_ignore_ascii_case(pr.repo.as_str()) || self.pull.number != pr.number {
-            return Err(Unread::Renamed { now: format!("{name}#{}", self.pull.number) });
+            return Err(SnapshotError::Renamed { now: format!("{name}#{}", self.pull.number) });
         }
         let head: Sha = self.pull.head_ref_oid.parse().map_err(|error| partial(format!("{error}")))?;
         let demands = self.demands();
@@ -146,16 +148,18 @@ impl Reading {
         let described = self.describe(policy, head, required_checks.clone());
         let life = self.life(policy)?;
         let (signals, live) = match life {
-            Life::Open => (self.signals(policy, own_app)?, self.live(&demands)?),
-            Life::Closed { .. } | Life::Merged { .. } => (Signals::default(), Live::default()),
+            PullRequestState::Open => (self.signals(policy, own_app)?, self.live(&demands)?),
+            PullRequestState::Closed { .. } | PullRequestState::Merged { .. } => {
+                (Signals::default(), LiveStatus::default())
+            }
         };
-        Ok(Snapshot { read_at: self.read_at, described, life, signals, required_checks, live })
+        Ok(Snapshot { read_at: self.read_at, details: described, state: life, signals, required_checks, live })
     }
 
-    fn describe(&self, policy: &Policy, head: Sha, required_checks: Option<Vec<String>>) -> Described {
+    fn describe(&self, policy: &Policy, head: Sha, required_checks: Option<Vec<String>>) -> PullRequestDetails {
         let pull = &self.pull;
         let labels = pull.labels.iter().flat_map(List::iter).map(|label| label.name.as_str());
-        Described {
+        PullRequestDetails {
             node_id: Some(pull.id.clone()),
             branch: pull.head_ref_name.clone(),
             base_branch: pull.base_ref_name.clone(),
@@ -169,39 +173,39 @@ impl Reading {
         }
     }
 
-    fn life(&self, policy: &Policy) -> Result<Life, Unread> {
+    fn life(&self, policy: &Policy) -> Result<PullRequestState, SnapshotError> {
         let pull = &self.pull;
         match (pull.state.as_str(), pull.merged_at, pull.closed_at) {
-            ("OPEN", _, _) => Ok(Life::Open),
+            ("OPEN", _, _) => Ok(PullRequestState::Open),
             ("MERGED", Some(at), _) => {
                 let by = pull.merged_by.as_ref().map(Actor::login);
                 let by_automerge_bot = by.as_deref().is_some_and(|login| policy.automerge_bot.is(login));
-                Ok(Life::Merged { at, by, by_automerge_bot })
+                Ok(PullRequestState::Merged { at, by, by_automerge_bot })
             }
-            ("CLOSED", _, Some(at)) => Ok(Life::Closed { at }),
+            ("CLOSED", _, Some(at)) => Ok(PullRequestState::Closed { at }),
             (state, _, _) => Err(partial(format!("its state `{state}` has no time, or is not known"))),
         }
     }
 
-    fn live(&self, demands: &Demands) -> Result<Live, Unread> {
+    fn live(&self, demands: &BaseDemands) -> Result<LiveStatus, SnapshotError> {
         let mergeable = match self.pull.mergeable.as_str() {
-            "MERGEABLE" => Mergeable::Clean,
-            "CONFLICTING" => Mergeable::Conflicting,
-            "UNKNOWN" => Mergeable::Unknown,
+            "MERGEABLE" => Mergeability::Clean,
+            "CONFLICTING" => Mergeability::Conflicting,
+            "UNKNOWN" => Mergeability::Unknown,
             other => return Err(partial(format!("`{other}` is no mergeability that is known"))),
         };
         let evident = || (demands.strict && self.is_up_to_date()).then_some(0);
-        Ok(Live { mergeable, behind_by: self.behind_by.or_else(evident), strict: demands.strict, build: None })
+        Ok(LiveStatus { mergeable, behind_by: self.behind_by.or_else(evident), strict: demands.strict, build: None })
     }
 
-    fn signals(&self, policy: &Policy, own_app: Option<u64>) -> Result<Signals, Unread> {
+    fn signals(&self, policy: &Policy, own_app: Option<u64>) -> Result<Signals, SnapshotError> {
         let mut signals = Signals::default();
         for context in &self.contexts {
             match context {
                 // Suture does not wait for itself.
-                Reported::CheckRun(run) if run.app().is_some() && run.app() == own_app => {}
-                Reported::CheckRun(run) => note_run(&mut signals, policy, run, self.read_at)?,
-                Reported::StatusContext(status) => note_status(&mut signals, policy, status)?,
+                RollupContext::CheckRun(run) if run.app().is_some() && run.app() == own_app => {}
+                RollupContext::CheckRun(run) => note_run(&mut signals, policy, run, self.read_at)?,
+                RollupContext::StatusContext(status) => note_status(&mut signals, policy, status)?,
             }
         }
         self.note_approvals(&mut signals, policy);
@@ -216,7 +220,7 @@ impl Reading {
             let on_head =
                 review.commit.as_ref().is_some_and(|commit| commit.oid.eq_ignore_ascii_case(&self.pull.head_ref_oid));
             let Some(at) = review.submitted_at.filter(|_| on_head && policy.approver_bot.is(&by)) else { continue };
-            signals.note_approval(&Approval { by, granted: review.state == "APPROVED", at });
+            signals.note_approval(&ApprovalReport { by, granted: review.state == "APPROVED", at });
         }
     }
 
@@ -226,7 +230,7 @@ impl Reading {
             |actor: &Option<Actor>| actor.as_ref().is_some_and(|actor| policy.automerge_bot.is(&actor.login()));
         let attempt = |at, failed| {
             let text = if failed { "the merge queue cannot merge it".to_owned() } else { String::new() };
-            MergeReport { failed, at, text, renewal: Renewal::None }
+            MergeReport { failed, at, text, renewal: RenewalMark::None }
         };
         if let Some(entry) = self.pull.merge_queue_entry.as_ref().filter(|entry| automerge_bots(&entry.enqueuer)) {
             signals.note_merge(&attempt(entry.enqueued_at, entry.state == "UNMERGEABLE"));
@@ -238,7 +242,7 @@ impl Reading {
     }
 }
 
-impl Reported {
+impl RollupContext {
     pub(super) fn is_required(&self) -> bool {
         match self {
             Self::CheckRun(run) => run.is_required,
@@ -254,13 +258,18 @@ impl Reported {
     }
 }
 
-impl CheckRun {
+impl CheckRunNode {
     fn app(&self) -> Option<u64> {
         self.check_suite.as_ref()?.app.as_ref()?.database_id
     }
 }
 
-fn note_run(signals: &mut Signals, policy: &Policy, run: &CheckRun, read_at: Timestamp) -> Result<(), Unread> {
+fn note_run(
+    signals: &mut Signals,
+    policy: &Policy,
+    run: &CheckRunNode,
+    read_at: Timestamp,
+) -> Result<(), SnapshotError> {
     let conclusion = run.conclusion.as_deref().unwrap_or_default().to_ascii_lowercase();
     let Some(verdict) = mapping::run_verdict(&run.status, &conclusion) else {
         return Err(partial(format!("`{} {conclusion}` is no state of a check that is known", run.status)));
@@ -268,7 +277,7 @@ fn note_run(signals: &mut Signals, policy: &Policy, run: &CheckRun, read_at: Tim
     let suite = run.check_suite.as_ref();
     let at = run
         .completed_at
-        .filter(|_| matches!(verdict, Verdict::Passed | Verdict::Failed))
+        .filter(|_| matches!(verdict, CheckVerdict::Passed | CheckVerdict::Failed))
         .or(run.started_at)
         .or_else(|| suite.and_then(|suite| suite.updated_at.or(suite.created_at)))
         .unwrap_or(read_at);
@@ -276,13 +285,13 @@ fn note_run(signals: &mut Signals, policy: &Policy, run: &CheckRun, read_at: Tim
     let text = parts.into_iter().flatten().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("\n");
     if policy.is_policy_context(&run.name) {
         let state = match verdict {
-            Verdict::Queued | Verdict::Running => "pending",
-            Verdict::Passed => "success",
-            Verdict::Failed => "failure",
+            CheckVerdict::Queued | CheckVerdict::Running => "pending",
+            CheckVerdict::Passed => "success",
+            CheckVerdict::Failed => "failure",
         };
         return note_policy(signals, policy, state, &text, at);
     }
-    let reported = mapping::Reported {
+    let reported = mapping::CheckReportSource {
         name: &run.name,
         kind: CheckKind::Run,
         verdict,
@@ -296,7 +305,7 @@ fn note_run(signals: &mut Signals, policy: &Policy, run: &CheckRun, read_at: Tim
     Ok(())
 }
 
-fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContext) -> Result<(), Unread> {
+fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContextNode) -> Result<(), SnapshotError> {
     let text = status.description.as_deref().unwrap_or_default();
     let state = status.state.to_ascii_lowercase();
     if policy.is_policy_context(&status.context) {
@@ -305,7 +314,7 @@ fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContext) -
     let Some(verdict) = mapping::status_verdict(&state) else {
         return Err(partial(format!("`{state}` is no state of a status that is known")));
     };
-    let reported = mapping::Reported {
+    let reported = mapping::CheckReportSource {
         name: &status.context,
         kind: CheckKind::Status,
         verdict,
@@ -319,7 +328,13 @@ fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContext) -
     Ok(())
 }
 
-fn note_policy(signals: &mut Signals, policy: &Policy, state: &str, text: &str, at: Timestamp) -> Result<(), Unread> {
+fn note_policy(
+    signals: &mut Signals,
+    policy: &Policy,
+    state: &str,
+    text: &str,
+    at: Timestamp,
+) -> Result<(), SnapshotError> {
     let Some(verdict) = mapping::policy_verdict(policy, state, text) else {
         return Err(partial(format!("`{state}` is no state of a policy that is known")));
     };
@@ -332,6 +347,6 @@ pub(in crate::github) fn top_of(body: &str) -> &str {
     &body[..body.floor_char_boundary(BODY_BYTES)]
 }
 
-pub(super) fn partial(why: String) -> Unread {
-    Unread::Partial { why }
+pub(super) fn partial(why: String) -> SnapshotError {
+    SnapshotError::Partial { why }
 }

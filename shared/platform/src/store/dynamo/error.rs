@@ -10,10 +10,10 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::CancellationReason;
 
-use crate::store::{Refused, StoreError};
+use crate::store::{ConditionFailed, StoreError};
 
 /// A request that failed.
-pub(super) enum Failed {
+pub(super) enum RequestFailure {
     Get(SdkError<GetItemError>),
     Batch(SdkError<BatchGetItemError>),
     Put(SdkError<PutItemError>),
@@ -28,24 +28,24 @@ pub(super) fn malformed(error: BuildError) -> StoreError {
     StoreError::Unavailable(format!("cannot build request: {error}"))
 }
 
-pub(super) fn failed(failed: Failed) -> StoreError {
+pub(super) fn failed(failed: RequestFailure) -> StoreError {
     match failed {
-        Failed::Get(error) => by_code(&error),
-        Failed::Batch(error) => by_code(&error),
-        Failed::Query(error) => by_code(&error),
-        Failed::Update(error) => match error.as_service_error() {
+        RequestFailure::Get(error) => by_code(&error),
+        RequestFailure::Batch(error) => by_code(&error),
+        RequestFailure::Query(error) => by_code(&error),
+        RequestFailure::Update(error) => match error.as_service_error() {
             Some(UpdateItemError::ConditionalCheckFailedException(found)) => one_refused(found.item()),
             Some(_) | None => by_code(&error),
         },
-        Failed::Put(error) => match error.as_service_error() {
+        RequestFailure::Put(error) => match error.as_service_error() {
             Some(PutItemError::ConditionalCheckFailedException(found)) => one_refused(found.item()),
             Some(_) | None => by_code(&error),
         },
-        Failed::Delete(error) => match error.as_service_error() {
+        RequestFailure::Delete(error) => match error.as_service_error() {
             Some(DeleteItemError::ConditionalCheckFailedException(found)) => one_refused(found.item()),
             Some(_) | None => by_code(&error),
         },
-        Failed::Transaction(error) => match error.as_service_error() {
+        RequestFailure::Transaction(error) => match error.as_service_error() {
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
                 cancelled_for(cancelled.cancellation_reasons())
             }
@@ -54,15 +54,15 @@ pub(super) fn failed(failed: Failed) -> StoreError {
     }
 }
 
-type Wire = std::collections::HashMap<String, aws_sdk_dynamodb::types::AttributeValue>;
+type SdkRequestError = std::collections::HashMap<String, aws_sdk_dynamodb::types::AttributeValue>;
 
-fn one_refused(item: Option<&Wire>) -> StoreError {
-    StoreError::Refused(vec![Some(refused(item))])
+fn one_refused(item: Option<&SdkRequestError>) -> StoreError {
+    StoreError::ConditionFailed(vec![Some(refused(item))])
 }
 
 /// The existing row. Its key attributes stay in it; callers ignore them.
-fn refused(item: Option<&Wire>) -> Refused {
-    Refused { found: item.filter(|item| !item.is_empty()).map(|item| item.clone().into()) }
+fn refused(item: Option<&SdkRequestError>) -> ConditionFailed {
+    ConditionFailed { found: item.filter(|item| !item.is_empty()).map(|item| item.clone().into()) }
 }
 
 /// A failed condition takes precedence over errors that can be retried.
@@ -73,10 +73,10 @@ fn cancelled_for(reasons: &[CancellationReason]) -> StoreError {
     if any("ConditionalCheckFailed") {
         let one =
             |reason: &CancellationReason| (code(reason) == "ConditionalCheckFailed").then(|| refused(reason.item()));
-        return StoreError::Refused(reasons.iter().map(one).collect());
+        return StoreError::ConditionFailed(reasons.iter().map(one).collect());
     }
     if any("TransactionConflict") {
-        return StoreError::Contended;
+        return StoreError::TransactionConflict;
     }
     if any("ThrottlingError") || any("ProvisionedThroughputExceeded") {
         return StoreError::Throttled;
@@ -92,7 +92,7 @@ fn by_code<E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static>(
     match error.code() {
         Some(
             "TransactionConflictException" | "TransactionInProgressException" | "ReplicatedWriteConflictException",
-        ) => StoreError::Contended,
+        ) => StoreError::TransactionConflict,
         Some(
             "ProvisionedThroughputExceededException"
             | "RequestLimitExceeded"

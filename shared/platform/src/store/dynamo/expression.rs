@@ -6,58 +6,58 @@ use aws_sdk_dynamodb::types::AttributeValue as Wire;
 use jiff::Timestamp;
 
 use super::tables;
-use crate::store::{Change, HOLDER, OnlyIf, TTL, Table, VERSION, Write};
+use crate::store::{Condition, HOLDER, RowUpdate, RowWrite, TTL, Table, VERSION};
 
 /// The expressions of one write.
 #[derive(Default)]
-pub(super) struct Expression {
+pub(super) struct WriteExpression {
     pub(super) condition: Option<String>,
     pub(super) update: Option<String>,
     pub(super) names: Option<HashMap<String, String>>,
     pub(super) values: Option<HashMap<String, Wire>>,
 }
 
-impl Expression {
-    pub(super) fn of(write: &Write, now: Timestamp) -> Self {
+impl WriteExpression {
+    pub(super) fn of(write: &RowWrite, now: Timestamp) -> Self {
         let mut expression = match write {
-            Write::Put { .. } | Write::Delete { .. } => Self::default(),
-            Write::Change { change, .. } => Self::change(change),
+            RowWrite::Put { .. } | RowWrite::Delete { .. } => Self::default(),
+            RowWrite::Change { change, .. } => Self::change(change),
         };
         expression.condition = expression.only_if(write.key().table, write.only_if(), now);
         expression
     }
 
-    fn only_if(&mut self, table: Table, only_if: &OnlyIf, now: Timestamp) -> Option<String> {
+    fn only_if(&mut self, table: Table, only_if: &Condition, now: Timestamp) -> Option<String> {
         let there = match table {
             Table::State => tables::STATE_KEY,
             Table::Events => tables::EVENTS_KEY.0,
         };
         let number = |value: String| Wire::N(value);
         match only_if {
-            OnlyIf::Always => None,
-            OnlyIf::Present => {
+            Condition::Always => None,
+            Condition::Present => {
                 let (there, ttl) = (self.name(there), self.name(TTL));
                 let now = self.value(number(now.as_second().to_string()));
                 Some(format!("attribute_exists({there}) AND (attribute_not_exists({ttl}) OR {ttl} > {now})"))
             }
-            OnlyIf::NeverSeen => Some(format!("attribute_not_exists({})", self.name(there))),
-            OnlyIf::Absent => {
+            Condition::NeverSeen => Some(format!("attribute_not_exists({})", self.name(there))),
+            Condition::Absent => {
                 let (there, ttl) = (self.name(there), self.name(TTL));
                 let now = self.value(number(now.as_second().to_string()));
                 Some(format!("attribute_not_exists({there}) OR {ttl} <= {now}"))
             }
-            OnlyIf::Version(version) => {
+            Condition::Version(version) => {
                 let known = self.name(VERSION);
                 let version = self.value(number(version.to_string()));
                 Some(format!("{known} = {version}"))
             }
-            OnlyIf::FreeFor(holder) => {
+            Condition::FreeFor(holder) => {
                 let (there, ttl, known) = (self.name(there), self.name(TTL), self.name(HOLDER));
                 let now = self.value(number(now.as_second().to_string()));
                 let holder = self.value(Wire::S(holder.clone()));
                 Some(format!("attribute_not_exists({there}) OR {ttl} <= {now} OR {known} = {holder}"))
             }
-            OnlyIf::HeldBy(holder) => {
+            Condition::HeldBy(holder) => {
                 let known = self.name(HOLDER);
                 let holder = self.value(Wire::S(holder.clone()));
                 Some(format!("{known} = {holder}"))
@@ -65,7 +65,7 @@ impl Expression {
         }
     }
 
-    fn change(change: &Change) -> Self {
+    fn change(change: &RowUpdate) -> Self {
         let mut this = Self::default();
         let mut clauses: Vec<String> = Vec::new();
         let mut clause = |word: &str, parts: Vec<String>| {
@@ -85,7 +85,7 @@ impl Expression {
             format!("{name} {}", this.value(value))
         });
         clause("ADD", add.collect());
-        let take = change.take.iter().map(|(name, members)| {
+        let take = change.remove_members.iter().map(|(name, members)| {
             let name = this.name(name);
             format!("{name} {}", this.value(Wire::Ss(members.iter().cloned().collect())))
         });

@@ -16,12 +16,12 @@ use aws_sdk_dynamodb::types::{
 use jiff::Timestamp;
 use serde_dynamo::Item;
 
-use self::error::{Failed, failed, malformed};
-use self::expression::Expression;
-use self::tables::Names;
+use self::error::{RequestFailure, failed, malformed};
+use self::expression::WriteExpression;
+use self::tables::TableNames;
 use super::{
-    COUNT, Cursor, From, Index, Key, Page, Query, Spent, Store, StoreError, TTL, Table, Write, is_expired, number_of,
-    refuse_nonsense,
+    COUNT, Cursor, Index, Key, Page, Query, QuerySource, RowWrite, Store, StoreError, TTL, Table, UsageMeter,
+    is_expired, number_of, validate,
 };
 
 /// DynamoDB's limit for one BatchGetItem.
@@ -35,13 +35,13 @@ const BATCH_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct DynamoStore {
     client: Client,
-    names: Names,
-    spent: Spent,
+    names: TableNames,
+    spent: UsageMeter,
 }
 
 impl DynamoStore {
-    pub fn new(client: Client, names: Names) -> Self {
-        Self { client, names, spent: Spent::default() }
+    pub fn new(client: Client, names: TableNames) -> Self {
+        Self { client, names, spent: UsageMeter::default() }
     }
 
     fn table(&self, table: Table) -> &str {
@@ -57,60 +57,60 @@ impl DynamoStore {
     }
 
     /// Writes one row without a transaction, which would cost twice as much.
-    async fn write_one(&self, write: Write, now: Timestamp) -> Result<(), StoreError> {
+    async fn write_one(&self, write: RowWrite, now: Timestamp) -> Result<(), StoreError> {
         let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
         let table = self.table(write.key().table);
-        let Expression { condition, update, names, values } = Expression::of(&write, now);
+        let WriteExpression { condition, update, names, values } = WriteExpression::of(&write, now);
         let capacity = match write {
-            Write::Put { key, item, .. } => {
+            RowWrite::Put { key, item, .. } => {
                 let request = self.client.put_item().table_name(table).set_item(Some(wire_item(&key, item)));
                 let request = request.set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 let request = request.return_values_on_condition_check_failure(all_old);
                 let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
-                sent.map_err(|error| failed(Failed::Put(error)))?.consumed_capacity
+                sent.map_err(|error| failed(RequestFailure::Put(error)))?.consumed_capacity
             }
-            Write::Delete { key, .. } => {
+            RowWrite::Delete { key, .. } => {
                 let request = self.client.delete_item().table_name(table).set_key(Some(wire_key(&key)));
                 let request = request.set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 let request = request.return_values_on_condition_check_failure(all_old);
                 let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
-                sent.map_err(|error| failed(Failed::Delete(error)))?.consumed_capacity
+                sent.map_err(|error| failed(RequestFailure::Delete(error)))?.consumed_capacity
             }
-            Write::Change { key, .. } => {
+            RowWrite::Change { key, .. } => {
                 let request = self.client.update_item().table_name(table).set_key(Some(wire_key(&key)));
                 let request = request.set_update_expression(update).set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 let request = request.return_values_on_condition_check_failure(all_old);
                 let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
-                sent.map_err(|error| failed(Failed::Update(error)))?.consumed_capacity
+                sent.map_err(|error| failed(RequestFailure::Update(error)))?.consumed_capacity
             }
         };
         self.consumed(&capacity);
         Ok(())
     }
 
-    fn part(&self, write: Write, now: Timestamp) -> Result<TransactWriteItem, StoreError> {
+    fn part(&self, write: RowWrite, now: Timestamp) -> Result<TransactWriteItem, StoreError> {
         let all_old = ReturnValuesOnConditionCheckFailure::AllOld;
         let table = self.table(write.key().table);
-        let Expression { condition, update, names, values } = Expression::of(&write, now);
+        let WriteExpression { condition, update, names, values } = WriteExpression::of(&write, now);
         let part = TransactWriteItem::builder();
         let part = match write {
-            Write::Put { key, item, .. } => {
+            RowWrite::Put { key, item, .. } => {
                 let put = Put::builder().table_name(table).set_item(Some(wire_item(&key, item)));
                 let put = put.set_condition_expression(condition).return_values_on_condition_check_failure(all_old);
                 let put = put.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 part.put(put.build().map_err(malformed)?)
             }
-            Write::Delete { key, .. } => {
+            RowWrite::Delete { key, .. } => {
                 let delete = Delete::builder().table_name(table).set_key(Some(wire_key(&key)));
                 let delete =
                     delete.set_condition_expression(condition).return_values_on_condition_check_failure(all_old);
                 let delete = delete.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 part.delete(delete.build().map_err(malformed)?)
             }
-            Write::Change { key, .. } => {
+            RowWrite::Change { key, .. } => {
                 // An update in a transaction needs an expression; removing a missing attribute does nothing.
                 let update = update.unwrap_or_else(|| "REMOVE nothing".to_owned());
                 let change = Update::builder().table_name(table).set_key(Some(wire_key(&key)));
@@ -137,7 +137,7 @@ impl DynamoStore {
             let request = self.client.batch_get_item().set_request_items(Some(wanted));
             let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
             self.spent.request(0, 0);
-            let answer = request.send().await.map_err(|error| failed(Failed::Batch(error)))?;
+            let answer = request.send().await.map_err(|error| failed(RequestFailure::Batch(error)))?;
             self.consumed(answer.consumed_capacity());
             for (name, items) in answer.responses.unwrap_or_default() {
                 let table = if name == self.names.state { Table::State } else { Table::Events };
@@ -160,7 +160,7 @@ impl Store for DynamoStore {
         self.spent.request(1, 0);
         let request = self.client.get_item().table_name(self.table(key.table)).set_key(Some(wire_key(key)));
         let request = request.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let answer = request.send().await.map_err(|error| failed(Failed::Get(error)))?;
+        let answer = request.send().await.map_err(|error| failed(RequestFailure::Get(error)))?;
         self.consumed(&answer.consumed_capacity);
         let item = answer.item.and_then(|item| row(key.table, item)).map(|(_, item)| item);
         Ok(item.filter(|item| !is_expired(item, now)))
@@ -177,8 +177,8 @@ impl Store for DynamoStore {
         Ok(found)
     }
 
-    async fn write(&self, mut writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
-        refuse_nonsense(&writes)?;
+    async fn write(&self, mut writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
+        validate(&writes)?;
         self.spent.request(0, writes.len());
         if writes.len() == 1
             && let Some(write) = writes.pop()
@@ -188,7 +188,7 @@ impl Store for DynamoStore {
         let parts = writes.into_iter().map(|write| self.part(write, now)).collect::<Result<Vec<_>, _>>()?;
         let request = self.client.transact_write_items().set_transact_items(Some(parts));
         let request = request.return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let answer = request.send().await.map_err(|error| failed(Failed::Transaction(error)))?;
+        let answer = request.send().await.map_err(|error| failed(RequestFailure::Transaction(error)))?;
         self.consumed(answer.consumed_capacity());
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Store for DynamoStore {
             let request = request.expression_attribute_values(":now", Wire::N(now.as_second().to_string()));
             let request = request.return_values(ReturnValue::UpdatedNew);
             let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
-            match sent.map_err(|error| failed(Failed::Update(error))) {
+            match sent.map_err(|error| failed(RequestFailure::Update(error))) {
                 Ok(answer) => {
                     self.consumed(&answer.consumed_capacity);
                     let counted: Item = answer.attributes.unwrap_or_default().into();
@@ -217,20 +217,20 @@ impl Store for DynamoStore {
                         StoreError::Corrupt(key.clone(), format!("`{COUNT}` is not a number after the increment"))
                     });
                 }
-                Err(StoreError::Refused(_)) => {}
+                Err(StoreError::ConditionFailed(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(StoreError::Contended)
+        Err(StoreError::TransactionConflict)
     }
 
     async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
         let (table, index, partition, sort) = match query.from {
-            From::Index(index) => {
+            QuerySource::Index(index) => {
                 let (name, partition, sort) = index.shape();
                 (index.table(), Some(name), partition, sort)
             }
-            From::Log => (Table::Events, None, tables::EVENTS_KEY.0, tables::EVENTS_KEY.1),
+            QuerySource::Log => (Table::Events, None, tables::EVENTS_KEY.0, tables::EVENTS_KEY.1),
         };
         let request = self.client.query().table_name(self.table(table)).set_index_name(index.map(str::to_owned));
         let request = request.expression_attribute_names("#partition", partition);
@@ -260,22 +260,22 @@ impl Store for DynamoStore {
         let request = request.key_condition_expression(condition).scan_index_forward(!query.backwards).limit(limit);
         let request = request.set_exclusive_start_key(query.after.as_ref().map(|after| start_key(query, after)));
         let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
-        let answer = sent.map_err(|error| failed(Failed::Query(error)))?;
+        let answer = sent.map_err(|error| failed(RequestFailure::Query(error)))?;
         self.consumed(&answer.consumed_capacity);
         let items = answer.items.unwrap_or_default();
         self.spent.request(items.len(), 0);
         let next = answer.last_evaluated_key.and_then(|last| cursor(query.from, last));
         let starts = |sort: &str| query.prefix.as_ref().is_none_or(|prefix| sort.starts_with(prefix));
         let wanted = |key: &Key, item: &Item| match query.from {
-            From::Index(index) => index.sort_of(key, item).is_some_and(starts),
-            From::Log => starts(&key.sort),
+            QuerySource::Index(index) => index.sort_of(key, item).is_some_and(starts),
+            QuerySource::Log => starts(&key.sort),
         };
         let rows = items.into_iter().filter_map(|item| row(table, item));
         let rows = rows.filter(|(key, item)| !is_expired(item, now) && wanted(key, item)).collect();
         Ok(Page { rows, next })
     }
 
-    fn spent(&self) -> &Spent {
+    fn usage(&self) -> &UsageMeter {
         &self.spent
     }
 }
@@ -313,7 +313,7 @@ fn row(table: Table, wire: HashMap<String, Wire>) -> Option<(Key, Item)> {
 
 fn start_key(query: &Query, after: &Cursor) -> HashMap<String, Wire> {
     let mut start = wire_key(&after.key);
-    if let From::Index(index) = query.from {
+    if let QuerySource::Index(index) = query.from {
         let (_, partition, sort) = index.shape();
         start.insert(partition.to_owned(), Wire::S(query.partition.clone()));
         start.insert(sort.to_owned(), Wire::S(after.sort.clone()));
@@ -321,15 +321,15 @@ fn start_key(query: &Query, after: &Cursor) -> HashMap<String, Wire> {
     start
 }
 
-fn cursor(from: From, last: HashMap<String, Wire>) -> Option<Cursor> {
+fn cursor(from: QuerySource, last: HashMap<String, Wire>) -> Option<Cursor> {
     let sort_of = |index: Index| last.get(index.shape().2).and_then(|sort| sort.as_s().ok()).cloned();
     match from {
-        From::Index(index) => {
+        QuerySource::Index(index) => {
             let sort = sort_of(index)?;
             let (key, _) = row(index.table(), last)?;
             Some(Cursor { key, sort })
         }
-        From::Log => {
+        QuerySource::Log => {
             let (key, _) = row(Table::Events, last)?;
             let sort = key.sort.clone();
             Some(Cursor { key, sort })

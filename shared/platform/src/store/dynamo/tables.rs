@@ -18,13 +18,13 @@ pub const EVENTS_KEY: (&str, &str) = ("pr", EVENTS_SORT);
 
 /// The names of the tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct TableNames {
     pub state: String,
     pub events: String,
 }
 
 /// Creates the tables that do not exist yet.
-pub async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
+pub async fn create(client: &Client, names: &TableNames) -> Result<(), StoreError> {
     let (attributes, indexes) = shape(Table::State, &[STATE_KEY]).map_err(malformed)?;
     let state = client.create_table().table_name(&names.state).billing_mode(BillingMode::PayPerRequest);
     let state = state.set_attribute_definitions(Some(attributes)).set_global_secondary_indexes(Some(indexes));
@@ -82,7 +82,7 @@ fn key(name: &str, kind: KeyType) -> Result<KeySchemaElement, BuildError> {
 
 fn index(index: Index) -> Result<GlobalSecondaryIndex, BuildError> {
     let (name, partition, sort) = index.shape();
-    let projection = match index.carries() {
+    let projection = match index.projected_attributes() {
         None => Projection::builder().projection_type(ProjectionType::All).build(),
         Some(carries) => {
             let carries = carries.iter().map(|&attribute| attribute.to_owned()).collect();
